@@ -1,0 +1,141 @@
+//! The seams every service takes as arguments, and small tools used by every layer.
+//!
+//! A service never reads a clock, draws a random number, spawns a task or touches a disk by itself: it is given a
+//! [`Seams`]. Only the binary and the testkit choose between the real implementations ([`real`]) and simulated ones,
+//! so that whole clusters replay from one seed.
+//!
+//! Invariant: nothing outside this crate calls `Instant::now`, `SystemTime::now`, `tokio::spawn` or `std::fs` on
+//! data that must survive a crash.
+
+pub mod codec;
+pub mod disk;
+pub mod real;
+pub mod real_disk;
+pub mod time;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+pub use disk::{Disk, DiskFile};
+pub use time::{Mono, Timestamp};
+
+/// A boxed future that owns what it needs; the unit a [`Spawn`] runs.
+pub type Task = Pin<Box<dyn Future<Output = ()> + Send + 'static>>;
+/// A boxed future borrowed for `'a`; what object-safe async trait methods return.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Monotonic and civil time.
+pub trait Clock: Send + Sync {
+    /// Time since an arbitrary origin; goes on during suspend (CLOCK_BOOTTIME). Leases are measured with it.
+    fn now(&self) -> Mono;
+    /// Civil time, for time stamps that people see. May jump; never used for ordering or leases.
+    fn wall(&self) -> Timestamp;
+    /// Completes at `at` or a little later.
+    fn sleep_until(&self, at: Mono) -> BoxFuture<'static, ()>;
+}
+
+/// Random numbers: not secret, only distinct (jitter, ids, sampling).
+pub trait Rng: Send + Sync {
+    /// 64 uniformly distributed bits.
+    fn next_u64(&self) -> u64;
+}
+
+/// Runs background tasks. Dropping the process (or killing a simulated node) ends them all.
+pub trait Spawn: Send + Sync {
+    /// Starts `task`; `name` is used in traces and panics.
+    fn spawn(&self, name: &'static str, task: Task);
+}
+
+/// The four seams of a process: time, chance, tasks, disk. (The fifth, `Transport`, is in `brindle-net`.)
+#[derive(Clone)]
+pub struct Seams {
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Chance.
+    pub rng: Arc<dyn Rng>,
+    /// Background tasks.
+    pub tasks: Arc<dyn Spawn>,
+    /// Local storage.
+    pub disk: Arc<dyn Disk>,
+}
+
+impl Seams {
+    /// Starts a background task.
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(name, Box::pin(task));
+    }
+
+    /// Monotonic time.
+    pub fn now(&self) -> Mono {
+        self.clock.now()
+    }
+
+    /// Civil time.
+    pub fn wall(&self) -> Timestamp {
+        self.clock.wall()
+    }
+
+    /// Sleeps for `ms` milliseconds.
+    pub async fn sleep_ms(&self, ms: u64) {
+        self.clock.sleep_until(self.clock.now().plus_ms(ms)).await;
+    }
+
+    /// Runs `work` for at most `ms` milliseconds; `None` when the time was up first (the work is then dropped).
+    pub async fn timeout_ms<T>(&self, ms: u64, work: impl Future<Output = T> + Send) -> Option<T> {
+        use futures_util::future::{Either, select};
+        let sleep = self.clock.sleep_until(self.clock.now().plus_ms(ms));
+        let work = std::pin::pin!(work);
+        match select(work, sleep).await {
+            Either::Left((out, _)) => Some(out),
+            Either::Right(_) => None,
+        }
+    }
+}
+
+/// CRC32C (Castagnoli) of `data`: the checksum of every format on wire and disk.
+pub fn crc(data: &[u8]) -> u32 {
+    crc32c::crc32c(data)
+}
+
+/// CRC32C of `data` appended to bytes whose CRC32C is `so_far`.
+pub fn crc_append(so_far: u32, data: &[u8]) -> u32 {
+    crc32c::crc32c_append(so_far, data)
+}
+
+/// CRC32C of A followed by B, from the checksums of both and the length of B in bytes.
+pub fn crc_combine(a: u32, b: u32, len_b_bytes: usize) -> u32 {
+    crc32c::crc32c_combine(a, b, len_b_bytes)
+}
+
+/// True in the build that carries planted bugs (`--cfg brindle_teeth`) when the fault `name` is chosen for this
+/// run. In ordinary builds it is a constant `false`, so that the compiler removes the fault.
+#[inline(always)]
+pub fn planted(name: &str) -> bool {
+    #[cfg(brindle_teeth)]
+    {
+        teeth::chosen(name)
+    }
+    #[cfg(not(brindle_teeth))]
+    {
+        let _ = name;
+        false
+    }
+}
+
+/// Choice of the planted bug; exists only in the build that carries them.
+#[cfg(brindle_teeth)]
+pub mod teeth {
+    use parking_lot::RwLock;
+    static CHOSEN: RwLock<Option<String>> = RwLock::new(None);
+
+    /// Chooses the one fault of this run.
+    pub fn choose(name: Option<&str>) {
+        *CHOSEN.write() = name.map(str::to_owned);
+    }
+
+    /// Whether `name` is the fault of this run.
+    pub fn chosen(name: &str) -> bool {
+        CHOSEN.read().as_deref() == Some(name)
+    }
+}

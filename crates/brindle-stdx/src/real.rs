@@ -1,0 +1,74 @@
+//! The real clock, randomness and task runner, over Linux and tokio.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use crate::real_disk::RealDisk;
+use crate::{BoxFuture, Clock, Mono, Rng, Seams, Spawn, Task, Timestamp};
+
+/// CLOCK_BOOTTIME and CLOCK_REALTIME; sleeping through tokio's timer.
+pub struct RealClock;
+
+impl Clock for RealClock {
+    fn now(&self) -> Mono {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Mono(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+    }
+
+    fn wall(&self) -> Timestamp {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+        Timestamp::new(t.tv_sec, t.tv_nsec as u32)
+    }
+
+    fn sleep_until(&self, at: Mono) -> BoxFuture<'static, ()> {
+        let left_ns = at.0.saturating_sub(self.now().0);
+        Box::pin(tokio::time::sleep(std::time::Duration::from_nanos(left_ns)))
+    }
+}
+
+/// xorshift64* per thread, seeded from the kernel.
+pub struct RealRng;
+
+thread_local! {
+    static STATE: Cell<u64> = Cell::new(kernel_seed());
+}
+
+fn kernel_seed() -> u64 {
+    let mut seed = [0u8; 8];
+    // SAFETY: getrandom writes at most `seed.len()` bytes into `seed`.
+    let n = unsafe { libc::getrandom(seed.as_mut_ptr().cast(), seed.len(), 0) };
+    assert_eq!(n, 8, "getrandom gave no random bytes");
+    u64::from_le_bytes(seed) | 1
+}
+
+impl Rng for RealRng {
+    fn next_u64(&self) -> u64 {
+        STATE.with(|s| {
+            let mut x = s.get();
+            x ^= x >> 12;
+            x ^= x << 25;
+            x ^= x >> 27;
+            s.set(x);
+            x.wrapping_mul(0x2545_F491_4F6C_DD1D)
+        })
+    }
+}
+
+/// Tasks on a tokio runtime.
+pub struct TokioSpawn(pub tokio::runtime::Handle);
+
+impl Spawn for TokioSpawn {
+    fn spawn(&self, _name: &'static str, task: Task) {
+        drop(self.0.spawn(task));
+    }
+}
+
+/// The real seams for a process that runs on the tokio runtime `handle`.
+pub fn seams(handle: tokio::runtime::Handle) -> Seams {
+    Seams {
+        clock: Arc::new(RealClock),
+        rng: Arc::new(RealRng),
+        tasks: Arc::new(TokioSpawn(handle.clone())),
+        disk: Arc::new(RealDisk::new(handle)),
+    }
+}

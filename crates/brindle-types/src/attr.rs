@@ -1,0 +1,94 @@
+//! Attributes of an inode as they travel and as stat shows them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{Ino, Pair};
+
+/// Type of an inode; the numbers are those of `st_mode >> 12`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[repr(u8)]
+pub enum FileType {
+    /// Named pipe.
+    Fifo = 1,
+    /// Character device.
+    CharDevice = 2,
+    /// Directory.
+    Directory = 4,
+    /// Block device.
+    BlockDevice = 6,
+    /// Regular file.
+    Regular = 8,
+    /// Symbolic link.
+    Symlink = 10,
+    /// Socket.
+    Socket = 12,
+}
+
+impl FileType {
+    /// The type in the top four bits of a `st_mode`; `None` for bits that name no type.
+    pub fn from_mode(mode: u32) -> Option<FileType> {
+        Some(match (mode >> 12) & 0xf {
+            1 => FileType::Fifo,
+            2 => FileType::CharDevice,
+            4 => FileType::Directory,
+            6 => FileType::BlockDevice,
+            8 => FileType::Regular,
+            10 => FileType::Symlink,
+            12 => FileType::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The type's bits of `st_mode`.
+    pub fn mode_bits(self) -> u32 {
+        (self as u32) << 12
+    }
+}
+
+/// A point in civil time on the wire and on disk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Time {
+    /// Seconds since 1970, negative before.
+    pub secs: i64,
+    /// Nanoseconds, below 1e9.
+    pub nanos: u32,
+}
+
+/// What stat shows, and what the client needs beside it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: Ino,
+    /// Type.
+    pub kind: FileType,
+    /// Permission bits with set-id and sticky bits (07777).
+    pub perm: u16,
+    /// Number of directory entries (for a directory: 2 + subdirectories).
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node, as Linux encodes it; else 0.
+    pub rdev: u32,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Allocated space in bytes.
+    pub allocated_bytes: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Creation.
+    pub btime: Time,
+    /// Whether it has a POSIX ACL (access or default).
+    pub has_acl: bool,
+    /// Whether it has any other extended attribute.
+    pub has_xattr: bool,
+    /// Version of the contents; `None` while a write session exists (compares equal to nothing).
+    pub data_version: Option<Pair>,
+    /// Preferred I/O size in bytes: the stripe size.
+    pub blksize_bytes: u32,
+}

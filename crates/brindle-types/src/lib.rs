@@ -1,0 +1,20 @@
+//! The nouns of Brindle: ids, units, attributes, layouts, faults. No I/O, no behaviour beyond parsing and printing.
+//!
+//! Every id is a newtype, so that mixing an inode number with an object offset does not compile.
+
+pub mod attr;
+pub mod code;
+pub mod errno;
+pub mod fault;
+pub mod ids;
+pub mod layout;
+pub mod units;
+
+pub use attr::{Attr, FileType};
+pub use code::Code;
+pub use fault::Fault;
+pub use ids::{Fid, FsName, Gen, Ino, Nid, ObjectId, Pair, Role, SessionId, TargetId};
+pub use layout::{Layout, StripePolicy};
+
+/// What most operations return: the value, or a fault to show.
+pub type Result<T> = std::result::Result<T, Fault>;

@@ -1,0 +1,185 @@
+codes! {
+    // 1xxx: configuration and command line
+    1001 BadArgument EINVAL "cannot use this argument" "see the command's --help"
+        "An argument of a command has a value that cannot work. Nothing was changed. The message names the argument, the value and what is possible.";
+    1002 UnknownConfigKey EINVAL "unknown key in configuration" "correct the key, then run the command again"
+        "A configuration file has a key that this version does not know. Brindle refuses unknown keys, because a misspelt setting that is silently ignored is worse than one that is refused. The message names the nearest known key.";
+    1003 BadConfigValue EINVAL "wrong value in configuration" "correct the value, then run the command again"
+        "A configuration file has a value outside of what the key allows. The message names the key, the value and the allowed range.";
+    1004 AlreadyFormatted EEXIST "cannot format: it holds a target already" "give another directory, or add --reformat --yes to destroy what it holds"
+        "The directory holds a formatted target. Formatting it again would destroy its data, so it is refused unless --reformat is given.";
+    1005 ForeignTarget EINVAL "cannot serve: it belongs to another file system" "check the directory you gave"
+        "The superblock of this target names another file system, role or index than was asked for. Serving it would mix data of two file systems.";
+    1006 NotATarget EINVAL "cannot serve: not a formatted target" "format it first: brindle format"
+        "The directory has no superblock, so it was never formatted, or the path is wrong, or its file system is not mounted.";
+    1007 BadSuperblock EIO "cannot serve: the superblock is damaged" "restore the superblock file from its copy (superblock.copy)"
+        "The superblock's checksum does not match its contents in either of its two copies. The target is not served, because its identity is not certain. The data itself is not touched.";
+    1008 AddressInUse EBUSY "cannot listen: the address is in use" "stop the other process, or give another port"
+        "Another process listens on this address. Two servers of one target would destroy its data, so the start is refused.";
+    1009 NoFuseDevice ENODEV "cannot mount: /dev/fuse is missing" "load the module: modprobe fuse (in a container: give it the device /dev/fuse)"
+        "Mounting needs the kernel's FUSE device. It is missing, or this process may not open it.";
+    1010 KernelTooOld ENOSYS "cannot mount: the kernel is too old" "boot Linux 6.6 or newer"
+        "The mount needs features of FUSE that came with Linux 6.6 (direct I/O with shared mmap, among others).";
+    1011 MountFailed EIO "cannot mount" ""
+        "The kernel refused the mount, or the file system could not be reached. The causes are in the message.";
+    1012 TargetBusy EBUSY "cannot serve: another process serves this target" "find it: brindle dev status, or ps"
+        "The target's directory is locked by a running process. Two servers of one target would destroy its data, so the second is refused.";
+    1013 ClusterExists EEXIST "cannot start: a cluster runs already" ""
+        "A development cluster with this directory is running.";
+    1014 NoSuchCluster ENOENT "no development cluster" "start one: brindle dev up"
+        "The directory holds no development cluster.";
+    1015 ProcessFailed EIO "a server process ended" "read its log"
+        "A process of the cluster ended before it was usable. The last lines of its log are in the message.";
+    1016 NotABrindlePath ENOTTY "not in a Brindle file system" ""
+        "The command works on files of a mounted Brindle file system, and this path is not in one.";
+    1017 NewerFormat EINVAL "cannot serve: written by a newer version" "upgrade this server"
+        "The format on disk has a version that this release does not know. Nothing was changed.";
+
+    // 2xxx: client I/O
+    2001 NotConnected EIO "not connected to the file system" ""
+        "The client has no session with the metadata server. It retries until it has.";
+    2002 SessionLost EIO "the client's session was ended by the server" "close and open the file again"
+        "The client did not answer within its lease, so the server ended its session and fenced it, to let others go on. Handles that were open before are dead; new opens work.";
+    2003 DataLost EIO "unsynced data was lost" "run the writer of this file again"
+        "A storage server lost unsynced writes (power cut or failed disk write) that this client could not send again. The error stays on the file handle until it is closed.";
+    2004 HandleStale ESTALE "the file of this handle no longer exists" "close the handle"
+        "A power cut took the creation of this file before anybody synced it, so the handle has no file any more.";
+    2005 Interrupted EINTR "interrupted by a signal" ""
+        "The call was ended by a signal before it had an effect.";
+    2006 OutcomeUnknown EIO "the outcome of the operation is unknown" "look whether it happened before you repeat it"
+        "The server forgot the reply of an operation that was sent again, so it cannot say whether it was done. It is never executed twice.";
+    2007 BadHandle EBADF "not an open handle" ""
+        "The kernel named a file handle that this client does not have.";
+    2008 Shutdown ENOTCONN "the file system is being unmounted" ""
+        "The mount is going down and takes no new operations.";
+    2009 TooLarge EFBIG "the file would become too large" ""
+        "A file can have at most 2^63 - 1 bytes.";
+    2010 TryAgain EAGAIN "would block" ""
+        "The operation would have to wait, and the caller asked not to.";
+    2011 NotSupported EOPNOTSUPP "not supported" ""
+        "The operation or its flags are not supported on this kind of file.";
+    2012 NoSuchIoctl ENOTTY "no such control operation" ""
+        "Brindle has no control operation of that number.";
+
+    // 3xxx: MDS. The first ones are ordinary POSIX outcomes.
+    3001 NotFound ENOENT "no such file or directory" ""
+        "The name does not exist, or the file was removed.";
+    3002 Exists EEXIST "file exists" ""
+        "The name exists already.";
+    3003 NotDirectory ENOTDIR "not a directory" ""
+        "A directory was needed and something else is there.";
+    3004 IsDirectory EISDIR "is a directory" ""
+        "The operation does not work on directories.";
+    3005 NotEmpty ENOTEMPTY "directory not empty" ""
+        "Only empty directories can be removed or replaced.";
+    3006 NameTooLong ENAMETOOLONG "name too long" "names have at most 255 bytes"
+        "A name has more than 255 bytes, or a symbolic link's target more than 4095.";
+    3007 InvalidArgument EINVAL "invalid argument" ""
+        "A value of the call is not valid.";
+    3008 PermissionDenied EACCES "permission denied" ""
+        "The mode bits or the ACL do not allow this.";
+    3009 NotPermitted EPERM "operation not permitted" ""
+        "Only the owner or root may do this.";
+    3010 TooManyLinks EMLINK "too many links" ""
+        "A file can have at most 65000 hard links.";
+    3011 NoXattr ENODATA "no such attribute" ""
+        "The file has no extended attribute of this name.";
+    3012 XattrTooLarge E2BIG "extended attribute too large" ""
+        "An extended attribute can have at most 64 KiB.";
+    3013 XattrRange ERANGE "result too large" ""
+        "The buffer is too small for the attribute.";
+    3014 MdtFull ENOSPC "the metadata target is full" "add an MDT, or remove files: removing always works"
+        "The MDT has no space for new names or inodes. Space is kept in reserve so that removing always works.";
+    3015 WouldDeadlock EDEADLK "the lock would deadlock" ""
+        "Waiting for this lock would close a circle of processes that wait for each other.";
+    3016 LockConflict EAGAIN "the range is locked by another process" ""
+        "Another process holds a conflicting lock and the caller asked not to wait.";
+    3017 TooManyLocks ENOLCK "too many locks" ""
+        "The metadata server's table of locks is full.";
+    3018 CrossDevice EXDEV "crosses file systems" ""
+        "Names cannot be linked or renamed across file systems.";
+    3019 RenameLoop EINVAL "cannot move a directory into itself" ""
+        "The new name lies below the directory that would be moved.";
+    3020 StaleSession EIO "the session is not known" ""
+        "The server does not know this client's session; the client opens a new one.";
+    3021 StaleEpoch EAGAIN "sent under an old epoch" ""
+        "The request carries an epoch that was fenced. The client fetches the new one and sends again.";
+    3022 LogDamaged EIO "the metadata log is damaged" "restore the MDT from its backup, or run: brindle fsck"
+        "A record of the MDT's log that had been synced has a wrong checksum. The MDT does not start, because everything behind it would be missing.";
+    3023 KvDamaged EIO "the metadata store is damaged" "run: brindle fsck"
+        "A row or a page of the MDT's store has a wrong checksum. It is not returned as data.";
+    3024 LogFailed EIO "the metadata log cannot be written" "free or repair the disk, then start the MDT again"
+        "Writing or syncing the MDT's log failed, so the MDT stopped: what was acknowledged is safe, and nothing more is acknowledged.";
+    3025 StaleLayout EAGAIN "the layout has changed" ""
+        "The client used an older layout of the file; it fetches the new one and tries again.";
+    3026 BadStripe EINVAL "impossible stripe layout" ""
+        "The stripe count, size or start OST asked for cannot be had. The message names the nearest possible value.";
+    3027 LayoutFixed EEXIST "the file has data already, so its layout is fixed" "copy it into a new file that has the layout, or: lfs migrate"
+        "A layout can be chosen only while a file is empty.";
+    3028 FileBusy EBUSY "the file is busy" ""
+        "The operation cannot be done while the file is in use this way.";
+    3029 TextBusy EBUSY "the file is busy" ""
+        "The file is being executed.";
+    3030 SymlinkLoop ELOOP "too many symbolic links" ""
+        "The name is a symbolic link where none is allowed.";
+    3031 TooManyOpens ENFILE "too many open files" ""
+        "The metadata server's table of open files is full.";
+
+    // 4xxx: OSS
+    4001 OstFull ENOSPC "the storage target is full" "remove files, or write to files on other OSTs: lfs df"
+        "The OST that holds this part of the file has no free space left. Other OSTs may have.";
+    4002 ObjectMissing EIO "part of the file is missing" "run: brindle fsck"
+        "An object that is known to exist was not found on its OST. It is reported, and never read as zeros.";
+    4003 ObjectDamaged EIO "part of the file is damaged" "restore the file from a copy; run: brindle fsck"
+        "A block read from disk does not match its checksum. It is not returned as data.";
+    4004 OstIo EIO "the storage target's disk failed" "look at the OSS's log and the disk"
+        "The OST's disk returned an error.";
+    4005 StaleWrite EAGAIN "a late duplicate of a write" ""
+        "The write carries an older sequence than its slot has served; it is dropped.";
+    4006 Fenced EIO "this client was fenced" ""
+        "The OST refuses this session epoch, because the metadata server ended the session.";
+    4007 BadChecksum EIO "data was damaged on the network" ""
+        "The checksum of data that arrived does not match. The sender sends it again.";
+    4008 TermChanged EIO "the storage target lost unsynced writes" ""
+        "The OST runs under a new boot term: what was written before and not synced may be lost.";
+    4009 ObjectUnknown ENOENT "no such object" ""
+        "The OST has no object of this name. For a stripe that was never written this is normal.";
+
+    // 5xxx: MGS and map
+    5001 NoMgs ETIMEDOUT "no answer from the MGS" "check that the MGS runs: brindle status"
+        "None of the MGS addresses answered.";
+    5002 NoSuchFs ENOENT "no such file system" ""
+        "The MGS does not know a file system of this name. The message lists those it knows.";
+    5003 IndexInUse EEXIST "the index belongs to another target" ""
+        "A target with this role and index is registered with another identity.";
+    5004 UnknownTarget ENOENT "no such target" ""
+        "The map has no target of this name.";
+    5005 TargetDown EIO "the target does not answer" ""
+        "The server of this target does not answer. Clients wait for it and go on when it is back.";
+    5006 StoreDamaged EIO "the configuration store is damaged" "restore the MGT from its copy"
+        "The file that holds the cluster's configuration has a wrong checksum.";
+
+    // 8xxx: network and protocol
+    8001 BadMagic EPROTO "not a Brindle peer" ""
+        "The first bytes of a message are not Brindle's; the connection was closed.";
+    8002 BadFrame EPROTO "damaged message" ""
+        "A header or body has a wrong checksum, an impossible length or fields that do not decode; the connection was closed.";
+    8003 VersionMismatch EPROTO "incompatible versions" "upgrade the older of the two"
+        "The two sides have no protocol version in common. The message names both.";
+    8004 WrongFs EPROTO "the peer belongs to another file system" "check the address you gave"
+        "The peer's file system id differs. Refused, so that a test client never talks to production.";
+    8005 Disconnected EIO "the connection was lost" ""
+        "The connection to a server was lost. The request is sent again under the same slot and sequence.";
+    8006 UnknownOp ENOSYS "unknown operation" "upgrade the older of the two"
+        "The peer does not know this operation number.";
+    8007 WrongTarget EIO "the server does not serve this target" ""
+        "The request names a target that this server does not serve (any more). The client fetches the new map.";
+    8008 Overloaded EAGAIN "too many requests in flight" ""
+        "The peer sent more requests than its credits allow.";
+
+    // 9xxx: bugs
+    9001 Bug EIO "internal error" "please report this with the log"
+        "An internal check failed. That is a defect of Brindle; data that was synced is safe.";
+    9002 UnknownCode EIO "a fault of a newer version" "upgrade this side"
+        "The peer sent a fault code that this version does not know.";
+}
