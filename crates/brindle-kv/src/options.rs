@@ -1,0 +1,123 @@
+//! What a store is told when it is created and opened, and what it tells back.
+
+use brindle_types::Fault;
+
+use crate::batch::LogPos;
+
+/// How safe a record has to be before something goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// In the log file (page cache): survives the death of the process.
+    Written,
+    /// On the device: survives a power cut.
+    Synced,
+}
+
+/// When replies of the MDT leave (`durability=` of the file system, DESIGN section 6).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DurabilityMode {
+    /// Replies wait for [`Durability::Written`]; what was written is synced before it is a second old, and while
+    /// something older is unsynced, replies wait.
+    #[default]
+    Relaxed,
+    /// Replies wait for [`Durability::Synced`].
+    Sync,
+}
+
+/// Options of a store. [`KvOptions::new`] gives the defaults.
+#[derive(Clone, Debug)]
+pub struct KvOptions {
+    /// Identity of the file system; written into every segment header and the checkpoint, and compared at open.
+    pub fs_id: [u8; 16],
+    /// Identity of the target; likewise.
+    pub target_uuid: [u8; 16],
+    /// Name of the target for messages, such as `scratch-MDT0000`.
+    pub target: String,
+    /// When replies leave.
+    pub mode: DurabilityMode,
+    /// Size of one log segment; at least [`SEGMENT_BYTES_MIN`].
+    pub segment_bytes: u64,
+    /// Bound of the memtable, and of the frozen one beside it. A checkpoint starts when the memtable is full, and
+    /// [`crate::Kv::admit`] waits while both are.
+    pub memtable_bytes_max: usize,
+    /// Memory for pages of the checkpoint file.
+    pub cache_bytes_max: usize,
+    /// Free space kept on the device for batches that free space, and for the checkpoints that make it so.
+    pub reserve_bytes: u64,
+}
+
+/// Default of [`KvOptions::segment_bytes`].
+pub const SEGMENT_BYTES: u64 = 32 << 20;
+/// Smallest segment: the header and one batch of the largest size, twice.
+pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+/// Default of [`KvOptions::memtable_bytes_max`].
+pub const MEMTABLE_BYTES_MAX: usize = 64 << 20;
+/// Default of [`KvOptions::cache_bytes_max`].
+pub const CACHE_BYTES_MAX: usize = 64 << 20;
+/// Default of [`KvOptions::reserve_bytes`].
+pub const RESERVE_BYTES: u64 = 128 << 20;
+
+impl KvOptions {
+    /// The defaults for a target.
+    pub fn new(fs_id: [u8; 16], target_uuid: [u8; 16], target: impl Into<String>) -> KvOptions {
+        KvOptions {
+            fs_id,
+            target_uuid,
+            target: target.into(),
+            mode: DurabilityMode::Relaxed,
+            segment_bytes: SEGMENT_BYTES,
+            memtable_bytes_max: MEMTABLE_BYTES_MAX,
+            cache_bytes_max: CACHE_BYTES_MAX,
+            reserve_bytes: RESERVE_BYTES,
+        }
+    }
+}
+
+/// What opening a store found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OpenReport {
+    /// The new term.
+    pub term: u32,
+    /// Term before it.
+    pub previous_term: u32,
+    /// Last record that the checkpoint holds.
+    pub checkpoint: LogPos,
+    /// Last record that survived; everything up to it is in the store.
+    pub last: LogPos,
+    /// Records replayed from the log on top of the checkpoint.
+    pub replayed_records: u64,
+    /// Bytes behind the last record that were a torn or lost end, and were dropped.
+    pub dropped_bytes: u64,
+}
+
+/// Damage that [`crate::KvReader`] found; it goes on behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub file: String,
+    /// Offset in it, where known.
+    pub offset: Option<u64>,
+    /// What is wrong.
+    pub fault: Fault,
+}
+
+/// Counters since the opening, for metrics and benchmarks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KvStats {
+    /// Batches appended.
+    pub batches: u64,
+    /// Bytes of log records appended.
+    pub log_bytes: u64,
+    /// Group writes to the log.
+    pub writes: u64,
+    /// fdatasyncs of the log.
+    pub syncs: u64,
+    /// Checkpoints made.
+    pub checkpoints: u64,
+    /// Bytes in the memtable now.
+    pub memtable_bytes: u64,
+    /// Bytes in the frozen memtable now.
+    pub frozen_bytes: u64,
+    /// Log segments that exist now.
+    pub segments: u64,
+}
