@@ -1,1 +1,111 @@
-fn main() {}
+//! The project's own commands, behind `make` and `cargo xtask`.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`test`] | what CI runs, as a table of steps |
+//! | [`suites`] | programs and POSIX suites on any directory |
+//! | [`tidy`] | the rules of the house that neither rustfmt nor clippy checks |
+//! | [`docs`] | documents generated from the sources |
+//! | [`setup`] | what each command needs from the machine |
+//! | [`run`], [`report`], [`libtest`] | one command, its result, what `cargo test` printed |
+//!
+//! Nothing here is part of the product; nothing in the product depends on it.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
+
+mod docs;
+mod libtest;
+mod report;
+mod run;
+mod setup;
+mod suites;
+mod test;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// One command of `cargo xtask`.
+struct Command {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&Session) -> Result<(), String>,
+}
+
+const COMMANDS: &[Command] = &[
+    Command { name: "build", about: "build target/release/brindle", run: build },
+    Command {
+        name: "test",
+        about: "everything CI runs; `test STEP...` runs only these steps",
+        run: test::run,
+    },
+    Command {
+        name: "suite",
+        about: "`suite NAME DIR`: one suite in an empty directory under DIR",
+        run: suites::run,
+    },
+    Command { name: "tidy", about: "check the rules of the house", run: test::tidy_only },
+    Command { name: "lint", about: "formatting, clippy, tidy", run: test::lint },
+    Command { name: "fmt", about: "format the sources", run: fmt },
+    Command { name: "docs", about: "write the generated documents again", run: docs::write },
+    Command { name: "setup", about: "`setup TARGET`: install what a make target needs", run: setup::run },
+];
+
+/// Where this run happens and what it was asked.
+pub struct Session {
+    /// The repository.
+    pub root: PathBuf,
+    /// Arguments after the command's name.
+    pub args: Vec<String>,
+}
+
+impl Session {
+    /// Where logs of this run go.
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("target/xtask-logs")
+    }
+
+    /// The binary that `cargo xtask build` leaves.
+    pub fn brindle(&self) -> PathBuf {
+        self.root.join("target/release/brindle")
+    }
+}
+
+fn main() -> ExitCode {
+    run::catch_signals();
+    let mut args = std::env::args().skip(1);
+    let name = args.next().unwrap_or_default();
+    let Some(command) = COMMANDS.iter().find(|c| c.name == name) else {
+        eprintln!("usage: cargo xtask COMMAND\n");
+        COMMANDS.iter().for_each(|c| eprintln!("  {:<10} {}", c.name, c.about));
+        return if name.is_empty() || name == "help" { ExitCode::SUCCESS } else { ExitCode::from(2) };
+    };
+    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    let root = root.parent().expect("xtask is a folder of the repository").to_owned();
+    match (command.run)(&Session { root, args: args.collect() }) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("error: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs cargo with its own output on the terminal.
+fn cargo(session: &Session, args: &[&str]) -> Result<(), String> {
+    let status = std::process::Command::new("cargo").args(args).current_dir(&session.root).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("'cargo {}' failed ({status})", args.join(" "))),
+        Err(e) => Err(format!("cannot start cargo: {e}")),
+    }
+}
+
+fn build(session: &Session) -> Result<(), String> {
+    cargo(session, &["build", "--release", "--package", "brindle"])
+}
+
+fn fmt(session: &Session) -> Result<(), String> {
+    setup::need("lint")?;
+    cargo(session, &["fmt", "--all"])
+}

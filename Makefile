@@ -1,0 +1,43 @@
+# The front door. Each target first sees to it that a Rust toolchain is there, then hands over to `cargo xtask`,
+# where the logic is. Variables: MNT (mount point of the demo), SEED (simulation), SECONDS_EACH (soak).
+.POSIX:
+.SUFFIXES:
+XTASK = sh xtask/need-cargo.sh && exec cargo xtask
+
+help:
+	@echo 'make demo       build, start 1 MGS, 1 MDT and 4 OSTs on this machine, mount at ./mnt (MNT=DIR), take a tour'
+	@echo 'make down       end the demo: no process, mount or file stays behind'
+	@echo 'make test       everything that CI runs; the last line is "N passed, N failed, N skipped"'
+	@echo 'make build      only build target/release/brindle'
+	@echo 'make soak       the long forms of the tests (SECONDS_EACH=3600), log in bench/soak/'
+	@echo 'make sim        simulated clusters with faults (SEED=n replays one seed)'
+	@echo 'make sim-teeth  check that the simulator catches every planted bug'
+	@echo 'make bench      figures of a mount beside the local file system, row in bench/runs/'
+	@echo 'make lint       formatting, clippy, tidy'
+	@echo 'make fmt        format the sources'
+	@echo 'make docs       write the generated documents again'
+
+build:
+	@$(XTASK) build
+demo:
+	@$(XTASK) demo
+down:
+	@$(XTASK) down
+test:
+	@$(XTASK) test
+soak:
+	@$(XTASK) soak
+sim:
+	@$(XTASK) sim
+sim-teeth:
+	@$(XTASK) sim-teeth
+bench:
+	@$(XTASK) bench
+fmt:
+	@$(XTASK) fmt
+lint:
+	@$(XTASK) lint
+docs:
+	@$(XTASK) docs
+
+.PHONY: help build demo down test soak sim sim-teeth bench fmt lint docs

@@ -1,0 +1,111 @@
+//! What each command needs from the machine, and how Debian brings it.
+//!
+//! Called at the start of the commands that need more than cargo. Installs only what is missing and says so; where it
+//! may not install, it prints the command that would.
+
+use std::process::{Command, Stdio};
+
+use crate::Session;
+
+/// One tool and where it comes from.
+struct Tool {
+    /// How to see that it is there: a program and arguments that succeed.
+    probe: &'static [&'static str],
+    /// Debian packages that bring it.
+    packages: &'static [&'static str],
+    /// For which make targets it is needed.
+    targets: &'static [&'static str],
+}
+
+const TOOLS: &[Tool] = &[
+    Tool { probe: &["git", "--version"], packages: &["git"], targets: &["test", "lint", "soak", "demo"] },
+    Tool { probe: &["tar", "--version"], packages: &["tar"], targets: &["demo", "bench"] },
+    Tool { probe: &["diff", "--version"], packages: &["diffutils"], targets: &["test", "demo", "soak"] },
+    Tool {
+        probe: &["cargo", "clippy", "--version"],
+        packages: &["rust-web-clippy"],
+        targets: &["test", "lint"],
+    },
+    Tool { probe: &["cargo", "fmt", "--version"], packages: &["rustfmt-web"], targets: &["test", "lint"] },
+];
+
+/// `cargo xtask setup TARGET`.
+pub fn run(session: &Session) -> Result<(), String> {
+    let target =
+        session.args.first().ok_or("usage: cargo xtask setup TARGET (demo, test, soak, bench, lint)")?;
+    need(target)
+}
+
+/// Installs what `target` needs and is missing.
+pub fn need(target: &str) -> Result<(), String> {
+    let missing = |tool: &&Tool| tool.targets.contains(&target) && !works(tool.probe);
+    let missing: Vec<&Tool> = TOOLS.iter().filter(missing).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let packages: Vec<&str> = missing.iter().flat_map(|tool| tool.packages).copied().collect();
+    let rustup: Vec<&str> = missing.iter().filter_map(|tool| rustup_component(tool)).collect();
+    if !rustup.is_empty() && works(&["rustup", "--version"]) {
+        println!("installing with rustup: {} ...", rustup.join(" "));
+        let status = Command::new("rustup").args(["component", "add"]).args(&rustup).status();
+        return match status {
+            Ok(status) if status.success() => need_again(target),
+            _ => Err(format!("'rustup component add {}' failed", rustup.join(" "))),
+        };
+    }
+    install(&packages)?;
+    let still: Vec<&str> =
+        missing.iter().filter(|tool| !works(tool.probe)).map(|tool| tool.probe[0]).collect();
+    if still.is_empty() {
+        Ok(())
+    } else {
+        Err(format!("installed, but still not usable: {}", still.join(", ")))
+    }
+}
+
+fn need_again(target: &str) -> Result<(), String> {
+    let missing = |tool: &&Tool| tool.targets.contains(&target) && !works(tool.probe);
+    let packages: Vec<&str> = TOOLS.iter().filter(missing).flat_map(|tool| tool.packages).copied().collect();
+    if packages.is_empty() { Ok(()) } else { install(&packages) }
+}
+
+fn rustup_component(tool: &Tool) -> Option<&'static str> {
+    match tool.probe {
+        ["cargo", "clippy", ..] => Some("clippy"),
+        ["cargo", "fmt", ..] => Some("rustfmt"),
+        _ => None,
+    }
+}
+
+fn works(probe: &[&str]) -> bool {
+    let (program, args) = probe.split_first().expect("a probe has a program");
+    let quiet = Command::new(program)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    quiet.is_ok_and(|status| status.success())
+}
+
+/// Installs Debian packages.
+fn install(packages: &[&str]) -> Result<(), String> {
+    let command =
+        format!("apt-get update && apt-get install -y --no-install-recommends {}", packages.join(" "));
+    // SAFETY: geteuid only reads the process's credentials.
+    let root = unsafe { libc::geteuid() } == 0;
+    if !root || !works(&["apt-get", "--version"]) {
+        return Err(format!("missing on this machine: {}\n  next: as root: {command}", packages.join(", ")));
+    }
+    println!("installing Debian packages: {} ...", packages.join(" "));
+    let quiet = "-qq -o=Dpkg::Use-Pty=0";
+    let script = format!(
+        "export DEBIAN_FRONTEND=noninteractive; apt-get {quiet} update && \
+         apt-get {quiet} install -y --no-install-recommends {} >/dev/null",
+        packages.join(" ")
+    );
+    match Command::new("sh").args(["-c", &script]).stdin(Stdio::null()).status() {
+        Ok(status) if status.success() => Ok(()),
+        _ => Err(format!("cannot install packages\n  next: run it by hand and read what it says: {command}")),
+    }
+}

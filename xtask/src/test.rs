@@ -1,0 +1,119 @@
+//! `make test`: the table of steps that CI runs, with time and result of each.
+//!
+//! A new step is one line in [`STEPS`]. Invariant: the last line of a run is `N passed, N failed, N skipped`, and the
+//! exit code is 0 only when nothing failed.
+
+use std::time::Instant;
+
+use crate::report::{AllowedSkips, Report};
+use crate::run::{Cmd, interrupted};
+use crate::{Session, docs, libtest, setup, tidy};
+
+/// One step of the run.
+struct Step {
+    name: &'static str,
+    about: &'static str,
+    run: fn(&Session) -> Report,
+}
+
+const STEPS: &[Step] = &[
+    Step { name: "fmt", about: "sources are formatted", run: fmt },
+    Step { name: "tidy", about: "layers, lengths, words", run: tidy_step },
+    Step { name: "clippy", about: "no warnings", run: clippy },
+    Step { name: "docs", about: "generated documents are up to date", run: docs::check },
+    Step { name: "cargo-test", about: "unit, property, golden and model tests", run: cargo_test },
+];
+
+/// `cargo xtask test [STEP...]`.
+pub fn run(session: &Session) -> Result<(), String> {
+    run_steps(session, &session.args.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// `cargo xtask lint`.
+pub fn lint(session: &Session) -> Result<(), String> {
+    run_steps(session, &["fmt", "tidy", "clippy"])
+}
+
+/// `cargo xtask tidy`.
+pub fn tidy_only(session: &Session) -> Result<(), String> {
+    run_steps(session, &["tidy"])
+}
+
+/// Runs the named steps, or all when none is named.
+fn run_steps(session: &Session, names: &[&str]) -> Result<(), String> {
+    if let Some(unknown) = names.iter().find(|name| STEPS.iter().all(|step| step.name != **name)) {
+        let known: Vec<&str> = STEPS.iter().map(|step| step.name).collect();
+        return Err(format!("no step is called '{unknown}'; steps: {}", known.join(", ")));
+    }
+    let chosen: Vec<&Step> = STEPS.iter().filter(|s| names.is_empty() || names.contains(&s.name)).collect();
+    setup::need(if names.is_empty() { "test" } else { "lint" })?;
+    let allowed = AllowedSkips::load(&session.root)?;
+    let started = Instant::now();
+    let mut total = Report::default();
+    for (index, step) in chosen.iter().enumerate() {
+        println!("[{}/{}] {}: {}", index + 1, chosen.len(), step.name, step.about);
+        let since = Instant::now();
+        let report = (step.run)(session).enforce(&allowed);
+        for failure in &report.failed {
+            println!("  FAILED {}\n{}\n", failure.name, indent(&failure.detail));
+        }
+        println!("      {} in {:.1} s", report.summary(), since.elapsed().as_secs_f64());
+        total.add(report);
+        if interrupted() {
+            total.add_failure("interrupted", "by a signal");
+            break;
+        }
+    }
+    print_end(&total, &allowed, started.elapsed().as_secs());
+    if total.failed.is_empty() { Ok(()) } else { std::process::exit(1) }
+}
+
+fn print_end(total: &Report, allowed: &AllowedSkips, seconds: u64) {
+    println!();
+    for name in &total.skipped {
+        println!("skipped {name}: {}", allowed.reason(name).unwrap_or("?"));
+    }
+    for failure in &total.failed {
+        println!("FAILED {}", failure.name);
+    }
+    println!("{} min {} s", seconds / 60, seconds % 60);
+    println!("{}", total.summary());
+}
+
+fn indent(text: &str) -> String {
+    text.lines().map(|line| format!("    {line}")).collect::<Vec<_>>().join("\n")
+}
+
+fn cargo(session: &Session, name: &str, args: &[&str]) -> Report {
+    let done = Cmd::new("cargo").args(args).dir(&session.root).limit_secs(1200).run(&log(session, name));
+    Report::check(name, if done.ok() { Ok(()) } else { Err(done.explain()) })
+}
+
+fn log(session: &Session, name: &str) -> std::path::PathBuf {
+    session.logs().join(format!("{name}.log"))
+}
+
+fn fmt(session: &Session) -> Report {
+    cargo(session, "fmt", &["fmt", "--all", "--check"])
+}
+
+fn tidy_step(session: &Session) -> Report {
+    tidy::run(&session.root)
+}
+
+fn clippy(session: &Session) -> Report {
+    let args = ["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"];
+    cargo(session, "clippy", &args)
+}
+
+/// All tests of all crates; a build that fails is one failure.
+fn cargo_test(session: &Session) -> Report {
+    let args = ["test", "--release", "--workspace", "--no-fail-fast", "--color", "never"];
+    let done =
+        Cmd::new("cargo").args(args).dir(&session.root).limit_secs(1500).run(&log(session, "cargo-test"));
+    let mut report = libtest::parse(&done.output()).prefixed("cargo-test");
+    if !done.ok() && report.failed.is_empty() {
+        report.add_failure("cargo-test", done.explain());
+    }
+    report
+}
