@@ -1,0 +1,38 @@
+//! Append by several clients: a logged reservation of a place, so that a retry and a restart return the same one.
+
+use brindle_types::Ino;
+use serde::{Deserialize, Serialize};
+
+use super::Empty;
+use super::report::WriteReport;
+use crate::message;
+
+/// Reserves the next bytes behind the end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppendReserveReq {
+    /// The file.
+    pub ino: Ino,
+    /// How many bytes.
+    pub len_bytes: u64,
+}
+
+/// The place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppendReserveResp {
+    /// First byte of the reservation, which also names it.
+    pub offset: u64,
+}
+message!(AppendReserveReq => AppendReserveResp, AppendReserve);
+
+/// The reserved bytes are written (or given up: they become a hole). Answered when the end shown to others has passed
+/// the reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppendDoneReq {
+    /// The file.
+    pub ino: Ino,
+    /// The reservation.
+    pub offset: u64,
+    /// What was written.
+    pub report: Option<WriteReport>,
+}
+message!(AppendDoneReq => Empty, AppendDone);

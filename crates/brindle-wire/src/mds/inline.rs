@@ -1,0 +1,57 @@
+//! Small files in the MDT: reads and writes of inline data.
+
+use brindle_types::{Attr, Ino, Pair};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{Cred, message};
+
+/// Reads the whole contents of a file whose bytes lie in the MDT.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InlineReadReq {
+    /// The file.
+    pub ino: Ino,
+}
+
+/// The contents.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InlineReadResp {
+    /// All bytes; `None` when they do not lie in the MDT (any more): fetch the layout.
+    pub data: Option<Bytes>,
+    /// Size in bytes (data may be shorter: the rest reads as zeros).
+    pub size_bytes: u64,
+}
+message!(InlineReadReq => InlineReadResp, InlineRead);
+
+/// Writes into a file whose bytes lie in the MDT. The data is in the message, since it goes into the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InlineWriteReq {
+    /// The file.
+    pub ino: Ino,
+    /// The client's handle.
+    pub handle: u64,
+    /// Layout epoch that the client knows; `StaleLayout` when it is old.
+    pub layout_epoch: Pair,
+    /// First byte; ignored with `append`.
+    pub offset: u64,
+    /// At the end of the file, wherever that is.
+    pub append: bool,
+    /// The bytes.
+    pub data: Bytes,
+    /// Clear set-id bits.
+    pub kill_suidgid: bool,
+    /// Who asks.
+    pub cred: Cred,
+    /// Durable before the answer (O_SYNC, O_DSYNC).
+    pub sync: bool,
+}
+
+/// Where the bytes went.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InlineWriteResp {
+    /// Offset at which they were written.
+    pub offset: u64,
+    /// Attributes afterwards.
+    pub attr: Attr,
+}
+message!(InlineWriteReq => InlineWriteResp, InlineWrite);

@@ -1,0 +1,46 @@
+//! Messages of the MDS, one file per operation or per small family.
+
+pub mod append;
+pub mod close;
+pub mod convert;
+pub mod create;
+pub mod fsync;
+pub mod getattr;
+pub mod inline;
+pub mod invalidate;
+pub mod link;
+pub mod lock;
+pub mod lookup;
+pub mod mkdir;
+pub mod mknod;
+pub mod open;
+pub mod owner;
+pub mod path;
+pub mod readdir;
+pub mod readlink;
+pub mod rename;
+pub mod report;
+pub mod session;
+pub mod setattr;
+pub mod statfs;
+pub mod stripe;
+pub mod symlink;
+pub mod sync_all;
+pub mod tmpfile;
+pub mod unlink;
+pub mod waits;
+pub mod xattr;
+
+use brindle_types::Attr;
+use serde::{Deserialize, Serialize};
+
+/// The answer of every operation that makes or finds an entry.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EntryResp {
+    /// Attributes of what the name leads to.
+    pub attr: Attr,
+}
+
+/// The answer of operations that have nothing to tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Empty {}

@@ -1,0 +1,71 @@
+//! open: a handle, the mode that the client may use, and the layout.
+
+use brindle_types::{Attr, Ino, Layout, Pair};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::{Cred, message};
+
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Access {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// O_TRUNC: to size 0 in the same operation.
+    pub truncate: bool,
+}
+
+/// Which open mode of DESIGN section 5 the handle has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum OpenMode {
+    /// Read-only and nobody writes: the kernel may keep pages.
+    Cached,
+    /// Somebody writes: no pages, every call goes to the servers.
+    Direct,
+    /// Sole writer: no pages; the client is the authority for size and may append locally.
+    Exclusive,
+}
+
+/// What a client needs to do I/O on an inode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenGrant {
+    /// The mode.
+    pub mode: OpenMode,
+    /// Where the bytes lie.
+    pub layout: Layout,
+    /// Raised by every partial truncate; OSTs refuse writes of older ones.
+    pub truncate_epoch: Pair,
+    /// Raised by explicit utimes and truncates; reports of older ones change no times.
+    pub attr_epoch: Pair,
+    /// Version of the contents; `None` while a write session exists.
+    pub data_version: Option<Pair>,
+    /// The whole contents, when they lie in the MDT and the handle is readable.
+    pub inline: Option<Bytes>,
+}
+
+/// Opens an existing inode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenReq {
+    /// The inode.
+    pub ino: Ino,
+    /// The client's number for the handle; unique in the session.
+    pub handle: u64,
+    /// How.
+    pub access: Access,
+    /// Who asks.
+    pub cred: Cred,
+    /// O_TRUNC by a caller without CAP_FSETID clears set-id bits.
+    pub kill_suidgid: bool,
+}
+
+/// The open handle.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenResp {
+    /// Attributes.
+    pub attr: Attr,
+    /// Mode, layout, epochs.
+    pub grant: OpenGrant,
+}
+message!(OpenReq => OpenResp, Open);

@@ -1,0 +1,41 @@
+//! report: what a writer tells the MDT of its writes: at fsync, close, and about once a second.
+
+use brindle_types::{Ino, Pair};
+use serde::{Deserialize, Serialize};
+
+use super::Empty;
+use crate::message;
+
+/// Most files in one [`ReportReq`].
+pub const REPORT_ITEMS_MAX: usize = 1024;
+
+/// What one client wrote to one file since its last report. The server stamps the times.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteReport {
+    /// Highest end of a write in bytes; 0 if none.
+    pub end_bytes: u64,
+    /// Something was written, so mtime and ctime move (unless `attr_epoch` is old).
+    pub written: bool,
+    /// Set-id bits must be cleared because a caller without CAP_FSETID wrote.
+    pub kill_suidgid: bool,
+    /// Attribute epoch under which the writes were made.
+    pub attr_epoch: Pair,
+    /// Truncate epoch under which the writes were made; an older one changes neither size nor times.
+    pub truncate_epoch: Pair,
+    /// Component generation that the stripe numbers below belong to.
+    pub generation: Pair,
+    /// Stripes whose objects are known to exist and to be synced.
+    pub synced_stripes: Vec<u32>,
+    /// Stripes written and not known to be synced, with the OST's boot term at the write.
+    pub unsynced_stripes: Vec<(u32, u32)>,
+    /// Allocated bytes of the file as the writer last heard, if it did.
+    pub allocated_bytes: Option<u64>,
+}
+
+/// Reports several files at once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportReq {
+    /// Files and what was written.
+    pub items: Vec<(Ino, WriteReport)>,
+}
+message!(ReportReq => Empty, Report);

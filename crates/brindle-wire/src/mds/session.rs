@@ -1,0 +1,125 @@
+//! Sessions: a client's identity at one MDT, durable there until it says goodbye.
+
+use brindle_types::{Ino, Pair, SessionId};
+use serde::{Deserialize, Serialize};
+
+use super::Empty;
+use super::lock::LockState;
+use super::open::{Access, OpenGrant};
+use crate::message;
+
+/// Opens a session, or finds the one that this client had (same uuid).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionOpenReq {
+    /// Chosen by the client at mount; the same after reconnects.
+    pub client_uuid: [u8; 16],
+    /// Host name, for people.
+    pub host: String,
+    /// Mount point, for people.
+    pub mount: String,
+    /// Connect to an existing session of this uuid only; a client that had one and gets `StaleSession` has lost its
+    /// handles and opens a new one.
+    pub resume: bool,
+}
+
+/// The session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionOpenResp {
+    /// Identity for every later frame.
+    pub session: SessionId,
+    /// Session epoch: OSTs refuse writes of older ones.
+    pub epoch: Pair,
+    /// The lease in milliseconds: what is not renewed for this long is ended.
+    pub lease_ms: u32,
+    /// How many slots the client may use.
+    pub slots_max: u16,
+    /// Term of the MDT's log; a client that sees a new one reclaims its opens and drops its caches.
+    pub mdt_term: u32,
+    /// Root inode of the mounted tree.
+    pub root: Ino,
+    /// Id of this connection's incarnation at the server is new: the client must reclaim.
+    pub must_reclaim: bool,
+}
+message!(SessionOpenReq => SessionOpenResp, SessionOpen);
+
+/// Keeps the session alive; sent every third of the lease by a thread that does no I/O.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRenewReq {}
+
+/// Still alive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionRenewResp {
+    /// Term of the MDT's log.
+    pub mdt_term: u32,
+}
+message!(SessionRenewReq => SessionRenewResp, SessionRenew);
+
+/// Goodbye: handles, locks, reply rows and the session row go.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionCloseReq {}
+message!(SessionCloseReq => Empty, SessionClose);
+
+/// Most opens or locks in one [`ReclaimReq`].
+pub const RECLAIM_ITEMS_MAX: usize = 1024;
+
+/// An open that the client had before the MDT restarted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReclaimOpen {
+    /// The file.
+    pub ino: Ino,
+    /// The client's number of the handle.
+    pub handle: u64,
+    /// How it is open.
+    pub access: Access,
+    /// Whether it may hold pages.
+    pub cached: bool,
+    /// Whether the client held the exclusive right.
+    pub exclusive: bool,
+}
+
+/// Declares opens and locks again after the MDT restarted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReclaimReq {
+    /// Opens, at most [`RECLAIM_ITEMS_MAX`].
+    pub opens: Vec<ReclaimOpen>,
+    /// Held locks, at most [`RECLAIM_ITEMS_MAX`].
+    pub locks: Vec<(Ino, LockState)>,
+    /// Nothing more comes: the MDT stops waiting for this client.
+    pub done: bool,
+}
+
+/// What became of each open, in the order of the request: the new grant, or why the handle is dead.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReclaimResp {
+    /// One a reclaimed open.
+    pub opens: Vec<Result<OpenGrant, brindle_types::Fault>>,
+}
+message!(ReclaimReq => ReclaimResp, Reclaim);
+
+/// Asks any server which target it is and how it does (status, fsck, tests).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetInfoReq {}
+
+/// One line of status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetInfoResp {
+    /// Full name: `scratch-OST000a`.
+    pub name: String,
+    /// Software version.
+    pub version: String,
+    /// Term (MDT) or boot term (OST).
+    pub term: u32,
+    /// State in a word: `active`, `recovering`, `full`, `failed`.
+    pub state: String,
+    /// What is wrong, as faults; empty when healthy.
+    pub problems: Vec<brindle_types::Fault>,
+    /// Number of sessions or connections.
+    pub clients: u32,
+    /// Total bytes of the target.
+    pub total_bytes: u64,
+    /// Bytes available to users.
+    pub available_bytes: u64,
+    /// Counters worth showing, by name (re-summed blocks, lost objects, orphans, ...).
+    pub counters: Vec<(String, u64)>,
+}
+message!(TargetInfoReq => TargetInfoResp, TargetInfo);

@@ -1,0 +1,78 @@
+//! Messages of the MGS.
+
+use brindle_types::{FsName, Nid, TargetId};
+use serde::{Deserialize, Serialize};
+
+use crate::map::Map;
+use crate::message;
+
+/// A server announces a target that it serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterReq {
+    /// File system that the target was formatted for.
+    pub fs: FsName,
+    /// File system id in the target's superblock; 0 before its first registration.
+    pub fs_id: u64,
+    /// Role and index.
+    pub target: TargetId,
+    /// Identity from the superblock.
+    pub uuid: [u8; 16],
+    /// Addresses it listens on.
+    pub nids: Vec<Nid>,
+    /// Host name.
+    pub host: String,
+}
+
+/// The map as it is with the target in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegisterResp {
+    /// The map.
+    pub map: Map,
+    /// Epoch under which the target serves.
+    pub epoch: u32,
+    /// How often to send a heartbeat, milliseconds.
+    pub heartbeat_ms: u32,
+}
+message!(RegisterReq => RegisterResp, Register);
+
+/// Asks for the map; with `known_version`, answers when it is newer or after `wait_ms`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetMapReq {
+    /// Name of the file system.
+    pub fs: FsName,
+    /// Version that the caller has; 0 for none.
+    pub known_version: u64,
+    /// How long to wait for a newer one, milliseconds.
+    pub wait_ms: u32,
+}
+
+/// The map, or `None` when the caller's version is still the newest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GetMapResp {
+    /// The newer map.
+    pub map: Option<Map>,
+}
+message!(GetMapReq => GetMapResp, GetMap);
+
+/// A target is alive.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatReq {
+    /// Name of the file system.
+    pub fs: FsName,
+    /// The target.
+    pub target: TargetId,
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Epoch that it serves under.
+    pub epoch: u32,
+}
+
+/// The newest version of the map, so that the server knows when to fetch it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeartbeatResp {
+    /// Version of the map.
+    pub map_version: u64,
+    /// Whether the MGS knows the target under this epoch; otherwise it registers again.
+    pub known: bool,
+}
+message!(HeartbeatReq => HeartbeatResp, Heartbeat);

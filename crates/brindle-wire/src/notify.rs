@@ -1,0 +1,96 @@
+//! What a server asks of a client, on the client's own connection. Each is answered within the lease or the client is
+//! fenced.
+
+use brindle_types::{Ino, Pair};
+use serde::{Deserialize, Serialize};
+
+use crate::mds::report::WriteReport;
+use crate::message;
+
+/// Which right is taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recall {
+    /// The right to keep pages of a file that nobody writes: drop them all, and from now on mark every READ.
+    ReadCache,
+    /// The exclusive right of the sole writer: report size and times; from now on the servers are the authority.
+    Exclusive,
+}
+
+/// Takes a lease back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecallNotice {
+    /// The file.
+    pub ino: Ino,
+    /// The right.
+    pub recall: Recall,
+}
+
+/// Answer: done, with what the client knew that the MDT does not.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecallAck {
+    /// End and "written since" of a recalled writer.
+    pub report: Option<WriteReport>,
+}
+message!(RecallNotice => RecallAck, RecallNotice);
+
+/// Drop kept pages of a range: somebody wrote there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InvalidateNotice {
+    /// The file.
+    pub ino: Ino,
+    /// First byte.
+    pub offset: u64,
+    /// Length in bytes; `u64::MAX` to the end.
+    pub len_bytes: u64,
+}
+
+/// Answer: the pages are gone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InvalidateAck {}
+message!(InvalidateNotice => InvalidateAck, InvalidateNotice);
+
+/// The layout (or the truncate epoch) changed: drop what is kept of it and fetch it again before the next I/O.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutNotice {
+    /// The file.
+    pub ino: Ino,
+    /// Kept pages from this byte on are dropped as well.
+    pub drop_from: u64,
+}
+
+/// Answer: done, with the report due.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutAck {
+    /// The report due of a writer.
+    pub report: Option<WriteReport>,
+}
+message!(LayoutNotice => LayoutAck, LayoutNotice);
+
+/// Report size and "written since" now (somebody stats, or sets times explicitly).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportNotice {
+    /// The file.
+    pub ino: Ino,
+    /// Attribute epoch from now on; `None` leaves it.
+    pub attr_epoch: Option<Pair>,
+}
+
+/// The report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportAck {
+    /// `None` when nothing was written since the last report.
+    pub report: Option<WriteReport>,
+}
+message!(ReportNotice => ReportAck, ReportNotice);
+
+/// The session was ended (lease ran out, or an administrator removed it).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionEndNotice {
+    /// Why, for the client's log.
+    pub reason: String,
+}
+
+/// Answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionEndAck {}
+message!(SessionEndNotice => SessionEndAck, SessionEndNotice);

@@ -1,0 +1,52 @@
+//! Messages of the OSS, one file per operation or per small family.
+//!
+//! The header of every write carries session, slot, sequence and session epoch. The [`Ticket`] says which layout and
+//! truncate epoch the client believes in.
+
+pub mod destroy;
+pub mod fence;
+pub mod list;
+pub mod punch;
+pub mod read;
+pub mod seek;
+pub mod stat;
+pub mod statfs;
+pub mod sync;
+pub mod truncate;
+pub mod write;
+
+use brindle_types::Pair;
+use serde::{Deserialize, Serialize};
+
+/// The right to touch an object, as the MDT gave it out. (Signed once hosts are enrolled; the body is versioned.)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ticket {
+    /// Layout epoch; an OST refuses older ones than it was told.
+    pub layout_epoch: Pair,
+    /// Truncate epoch; likewise.
+    pub truncate_epoch: Pair,
+    /// Attribute epoch, kept with the object's time of last write.
+    pub attr_epoch: Pair,
+}
+
+/// Which clients may hold pages of what was just changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Marks {
+    /// Nobody.
+    None,
+    /// These sessions read since the last change.
+    Sessions(Vec<brindle_types::SessionId>),
+    /// The OST restarted since: everybody with a readable handle counts.
+    Unknown,
+}
+
+/// The answer of everything that changes an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeResp {
+    /// Boot term of the OST: what was written under an older one and not synced may be lost.
+    pub boot_term: u32,
+    /// Readers whose pages must go before the change is acknowledged.
+    pub marks: Marks,
+    /// Allocated bytes of the object afterwards.
+    pub allocated_bytes: u64,
+}
