@@ -24,6 +24,9 @@ const STEPS: &[Step] = &[
     Step { name: "cargo-test", about: "unit, property, golden and model tests", run: cargo_test },
 ];
 
+/// Longest time for building and running all tests.
+const CARGO_TEST_SECS_MAX: u64 = 1500;
+
 /// `cargo xtask test [STEP...]`.
 pub fn run(session: &Session) -> Result<(), String> {
     run_steps(session, &session.args.iter().map(String::as_str).collect::<Vec<_>>())
@@ -108,7 +111,7 @@ fn clippy(session: &Session) -> Report {
 
 /// All tests of all crates; a build that fails is one failure.
 fn cargo_test(session: &Session) -> Report {
-    let args = ["test", "--release", "--workspace", "--no-fail-fast", "--color", "never"];
+    let args = ["test", "--release", "--workspace", "--no-fail-fast"];
     let done =
         Cmd::new("cargo").args(args).dir(&session.root).limit_secs(1500).run(&log(session, "cargo-test"));
     let mut report = libtest::parse(&done.output()).prefixed("cargo-test");

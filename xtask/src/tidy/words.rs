@@ -66,7 +66,7 @@ fn check_file(file: &TextFile) -> Vec<Finding> {
     for (index, line) in file.text.lines().enumerate() {
         let in_tests = index >= code;
         for rule in RULES {
-            let bound = (rust || rule.in_tests) && (rule.in_tests || !in_tests);
+            let bound = rule.in_tests || (rust && !in_tests);
             let excepted = rule.except.iter().any(|prefix| file.path.starts_with(prefix));
             if bound && !excepted && contains_word(line, rule.word) && !is_comment(line, rule) {
                 let text =
