@@ -111,9 +111,9 @@ fn clippy(session: &Session) -> Report {
 
 /// All tests of all crates; a build that fails is one failure.
 fn cargo_test(session: &Session) -> Report {
-    let args = ["test", "--release", "--workspace", "--no-fail-fast"];
-    let done =
-        Cmd::new("cargo").args(args).dir(&session.root).limit_secs(1500).run(&log(session, "cargo-test"));
+    let cargo = Cmd::new("cargo").args(["test", "--release", "--workspace", "--no-fail-fast"]);
+    let cargo = cargo.env("CARGO_TERM_COLOR", "never").dir(&session.root).limit_secs(CARGO_TEST_SECS_MAX);
+    let done = cargo.run(&log(session, "cargo-test"));
     let mut report = libtest::parse(&done.output()).prefixed("cargo-test");
     if !done.ok() && report.failed.is_empty() {
         report.add_failure("cargo-test", done.explain());
