@@ -45,6 +45,13 @@ pub trait Rng: Send + Sync {
 pub trait Spawn: Send + Sync {
     /// Starts `task`; `name` is used in traces and panics.
     fn spawn(&self, name: &'static str, task: Task);
+
+    /// Runs a job that computes or blocks for long (a checkpoint, a directory sync) without holding a runtime thread.
+    /// It runs to its end even when the returned future is dropped. The default runs it at once, inline.
+    fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+        job();
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// The four seams of a process: time, chance, tasks, disk. (The fifth, `Transport`, is in `brindle-net`.)
@@ -64,6 +71,20 @@ impl Seams {
     /// Starts a background task.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.tasks.spawn(name, Box::pin(task));
+    }
+
+    /// Runs `job` without holding a runtime thread and returns what it returned; `None` if it panicked.
+    pub async fn run_blocking<T: Send + 'static>(
+        &self,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
+        let (done, result) = tokio::sync::oneshot::channel();
+        let job = Box::new(move || {
+            // The receiver is gone only if the caller was dropped; then nobody wants the result.
+            let _ = done.send(job());
+        });
+        self.tasks.run_blocking(job).await;
+        result.await.ok()
     }
 
     /// Monotonic time.

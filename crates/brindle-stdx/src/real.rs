@@ -61,6 +61,14 @@ impl Spawn for TokioSpawn {
     fn spawn(&self, _name: &'static str, task: Task) {
         drop(self.0.spawn(task));
     }
+
+    fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+        let job = self.0.spawn_blocking(job);
+        Box::pin(async move {
+            // A panic in the job is seen by its owner, who waits for a result that never comes.
+            let _ = job.await;
+        })
+    }
 }
 
 /// The real seams for a process that runs on the tokio runtime `handle`.
