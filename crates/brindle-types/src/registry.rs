@@ -34,6 +34,14 @@ codes! {
         "The command works on files of a mounted Brindle file system, and this path is not in one.";
     1017 NewerFormat EINVAL "cannot serve: written by a newer version" "upgrade this server"
         "The format on disk has a version that this release does not know. Nothing was changed.";
+    1018 NotWritable EACCES "cannot write here" "give a directory that this user may write to"
+        "A directory or file that has to be written cannot be: its permissions, a read-only file system or a full disk stand against it. The message has the system's reason.";
+    1019 CommandFailed EIO "a command of the system failed" "read what it said"
+        "Brindle ran a command of the system (mkfs.ext4, losetup, mount) and it failed. What it printed is in the message.";
+    1020 NotMounted EINVAL "not a Brindle mount" "list them: findmnt -t fuse.brindle"
+        "The path is not the root of a mounted Brindle file system, or its daemon does not answer.";
+    1021 NeedsRoot EPERM "needs root" "run it as root"
+        "Mounting, loop devices and targets of other users need root.";
 
     // 2xxx: client I/O
     2001 NotConnected EIO "not connected to the file system" ""
@@ -124,6 +132,8 @@ codes! {
         "The name is a symbolic link where none is allowed.";
     3031 TooManyOpens ENFILE "too many open files" ""
         "The metadata server's table of open files is full.";
+    3032 KvFailed EIO "the metadata store cannot be read or written" "look at the disk, then start the MDT again"
+        "The disk returned an error for the file that holds the MDT's rows. What was acknowledged is in the log or in that file; nothing is returned in place of what could not be read.";
 
     // 4xxx: OSS
     4001 OstFull ENOSPC "the storage target is full" "remove files, or write to files on other OSTs: lfs df"

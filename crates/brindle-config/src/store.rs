@@ -1,0 +1,65 @@
+//! The seam between services and wherever the configuration is kept.
+
+use brindle_stdx::BoxFuture;
+use brindle_types::Result;
+use tokio::sync::watch;
+
+/// A value with its place in the order of all changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its key; `/`-separated, such as `fs/scratch/map`.
+    pub key: String,
+    /// Number of the change that wrote it; never 0, rises over the whole store.
+    pub version: u64,
+    /// What was written.
+    pub value: Vec<u8>,
+}
+
+/// How a compare-and-swap ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Swap {
+    /// Written, and durable; the entry's new version.
+    Done(u64),
+    /// Somebody else was first: the version that the key has now (0: there is no such key).
+    Lost(u64),
+}
+
+/// Keys and values that many processes agree on.
+pub trait ConfigStore: Send + Sync {
+    /// The entry of `key`.
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Entry>>>;
+
+    /// Entries whose keys begin with `prefix`, in order of key.
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Entry>>>;
+
+    /// Writes `value` (or removes the key with `None`) if its version is `expected_version` still; 0 means that there is
+    /// no such key. Durable when it returns.
+    fn compare_and_swap<'a>(
+        &'a self,
+        key: &'a str,
+        expected_version: u64,
+        value: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Swap>>;
+
+    /// Tells of changes below `prefix` from now on.
+    fn watch(&self, prefix: &str) -> Watch;
+}
+
+/// Tells that something below a prefix has changed; several changes may be told as one.
+pub struct Watch {
+    changes: watch::Receiver<u64>,
+}
+
+impl Watch {
+    /// A watch fed by `changes`, whose value is the number of the last change below the prefix.
+    pub fn new(mut changes: watch::Receiver<u64>) -> Watch {
+        changes.borrow_and_update();
+        Watch { changes }
+    }
+
+    /// Completes when something has changed since the last call (or since the watch was made). `false`: the store is
+    /// gone, and nothing will change any more.
+    pub async fn changed(&mut self) -> bool {
+        self.changes.changed().await.is_ok()
+    }
+}
