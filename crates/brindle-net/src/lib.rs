@@ -1,1 +1,25 @@
-//! brindle-net
+//! Connections and remote calls: the seam [`Transport`], its TCP implementation, and the two ends of a connection,
+//! [`Peer`] (who asks) and [`RpcServer`] (who answers and sends notifies).
+//!
+//! Called by every service and client; knows nothing of what messages mean. Requests are pipelined and paired with
+//! their answers by xid. Overload is back-pressure, never an error: both ends count requests **and bytes** against
+//! credits that the server grants in its hello.
+//!
+//! Invariants: everything here is bounded; a bad peer loses its own connection and nothing else; a request is sent
+//! at most once (sending again, under the same slot and sequence, is the session layer's decision).
+
+pub mod error;
+pub mod latch;
+pub mod peer;
+pub mod server;
+pub mod tcp;
+pub mod transport;
+
+pub use error::NetError;
+pub use peer::{LinkInfo, NotifyHandler, Peer, PeerConfig, PeerState};
+pub use server::{RpcServer, ServerConfig, ServerConn, ServerHandle, ServerStats, Service};
+pub use tcp::TcpTransport;
+pub use transport::{Connection, FrameRx, FrameTx, Listener, Transport};
+
+/// Release of this software as hellos tell it.
+pub const SOFTWARE: &str = concat!("brindle ", env!("CARGO_PKG_VERSION"));

@@ -1,0 +1,82 @@
+//! Why a connection, or an attempt to make one, ended.
+
+use std::fmt;
+use std::io;
+
+use brindle_types::{Code, Fault, Nid};
+use brindle_wire::frame::Header;
+
+/// Why a transport could not go on. After any of these the connection is of no more use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NetError {
+    /// The other side closed the connection, or this side did.
+    Closed,
+    /// Nobody listens at the address.
+    Refused,
+    /// No answer in time.
+    TimedOut,
+    /// The address is taken by another process.
+    AddressInUse,
+    /// The system's reason for anything else.
+    Io(String),
+    /// The peer sent what cannot be a frame.
+    Bad {
+        /// What is wrong with it.
+        fault: Box<Fault>,
+        /// The frame's header, where that much was readable.
+        header: Option<Box<Header>>,
+    },
+}
+
+impl NetError {
+    /// A bad frame whose header was not readable.
+    pub fn bad(fault: Fault) -> NetError {
+        NetError::Bad { fault: Box::new(fault), header: None }
+    }
+
+    /// A bad frame with a good header.
+    pub fn bad_with(fault: Fault, header: Header) -> NetError {
+        NetError::Bad { fault: Box::new(fault), header: Some(Box::new(header)) }
+    }
+
+    /// As a fault about the peer at `nid`.
+    pub fn fault(&self, nid: &Nid) -> Fault {
+        match self {
+            NetError::Bad { fault, .. } => (**fault).clone().subject(nid.to_string()),
+            NetError::AddressInUse => Fault::new(Code::AddressInUse).subject(nid.to_string()),
+            other => Fault::new(Code::Disconnected).subject(nid.to_string()).why(other.to_string()),
+        }
+    }
+}
+
+impl fmt::Display for NetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NetError::Closed => f.write_str("the connection was closed"),
+            NetError::Refused => f.write_str("connection refused (the host is up, the service is not)"),
+            NetError::TimedOut => f.write_str("no answer in time"),
+            NetError::AddressInUse => f.write_str("the address is in use"),
+            NetError::Io(why) => f.write_str(why),
+            NetError::Bad { fault, .. } => {
+                write!(f, "{}", fault.what)?;
+                fault.why.iter().try_for_each(|why| write!(f, ": {why}"))
+            }
+        }
+    }
+}
+
+impl std::error::Error for NetError {}
+
+impl From<io::Error> for NetError {
+    fn from(e: io::Error) -> NetError {
+        match e.kind() {
+            io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                NetError::Closed
+            }
+            io::ErrorKind::ConnectionRefused => NetError::Refused,
+            io::ErrorKind::TimedOut => NetError::TimedOut,
+            io::ErrorKind::AddrInUse => NetError::AddressInUse,
+            _ => NetError::Io(e.to_string()),
+        }
+    }
+}

@@ -1,0 +1,363 @@
+//! The asking end: calls to one service over one or a few connections that heal by themselves.
+//!
+//! Used by clients (to MGS, MDS, OSS) and between servers. Requests are pipelined and paired with their replies by
+//! xid; the number and bytes in flight stay within what the server granted, and callers wait for their turn. While
+//! there is no connection callers wait too; a call whose connection is lost *after* it was sent ends with
+//! `Disconnected`, because only the session layer may decide to send it again (under the same slot and sequence).
+//!
+//! Invariant: credits of a request are given back only when its reply came or its connection ended, even if the
+//! caller has gone away, so that a server never sees more than it granted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_stdx::{BoxFuture, Mono, Seams};
+use brindle_types::{Code, Fault, Nid};
+use brindle_wire::frame::{Frame, Header, Kind, Priority};
+use brindle_wire::version::{HelloReply, PeerKind};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+
+use crate::Transport;
+use crate::latch::Latch;
+
+mod link;
+
+/// Ordinary requests in flight on a connection unless configured otherwise.
+pub const REQUESTS_MAX_DEFAULT: u32 = 256;
+/// Bytes in flight on a connection unless configured otherwise.
+pub const BYTES_MAX_DEFAULT: u64 = 64 << 20;
+/// High-priority requests in flight on a connection, beyond the ordinary ones. Both ends know this number.
+pub const HIGH_REQUESTS_MAX: usize = 64;
+/// Notifies that one server may have unanswered on a connection. Both ends know this number.
+pub const NOTIFIES_MAX: usize = 256;
+/// First pause between two attempts to connect.
+pub const BACKOFF_MIN_MS: u64 = 20;
+/// Longest pause between two attempts to connect.
+pub const BACKOFF_MAX_MS: u64 = 1_000;
+/// How long the other side may take to answer a hello.
+pub const HELLO_TIMEOUT_MS: u64 = 5_000;
+/// Credits for bytes are counted in units of this size.
+pub(crate) const BYTES_UNIT: u64 = 4 << 10;
+
+/// Answers what servers ask of a client (recalls, invalidations).
+pub trait NotifyHandler: Send + Sync + 'static {
+    /// Answers one notify, with [`Frame::reply_to`] its header. Runs in a task of its own; at most
+    /// [`NOTIFIES_MAX`] run at once.
+    fn notify(self: Arc<Self>, frame: Frame) -> BoxFuture<'static, Frame>;
+}
+
+/// For peers that expect no notifies: refuses them.
+pub struct NoNotifies;
+
+impl NotifyHandler for NoNotifies {
+    fn notify(self: Arc<Self>, frame: Frame) -> BoxFuture<'static, Frame> {
+        let fault = Fault::new(Code::UnknownOp).why(format!("notify {}", frame.header.op));
+        Box::pin(async move { Frame::fault_reply_to(&frame.header, &fault) })
+    }
+}
+
+/// How a [`Peer`] introduces itself, and its bounds.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// File system wanted; 0 for any.
+    pub fs_id: u64,
+    /// What this side is.
+    pub kind: PeerKind,
+    /// Name of this host, for the other side's messages.
+    pub host: String,
+    /// Connections. A slot always uses the same one, so that its requests stay in order.
+    pub links: usize,
+    /// Ordinary requests in flight on a connection; the server may grant less.
+    pub requests_max: u32,
+    /// Bytes in flight on a connection, with the bulk room of replies; the server may grant less.
+    pub bytes_max: u64,
+}
+
+impl PeerConfig {
+    /// The usual bounds, and one connection.
+    pub fn new(fs_id: u64, kind: PeerKind, host: impl Into<String>) -> PeerConfig {
+        PeerConfig {
+            fs_id,
+            kind,
+            host: host.into(),
+            links: 1,
+            requests_max: REQUESTS_MAX_DEFAULT,
+            bytes_max: BYTES_MAX_DEFAULT,
+        }
+    }
+}
+
+/// A connection that exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkInfo {
+    /// Counts the connections that this peer has made; a new one means that the server may have restarted.
+    pub generation: u64,
+    /// Where it goes.
+    pub nid: Nid,
+    /// What the server said of itself.
+    pub hello: HelloReply,
+}
+
+/// For status.
+#[derive(Clone, Debug)]
+pub struct PeerState {
+    /// Whether every connection exists.
+    pub connected: bool,
+    /// Since when that is so, or not.
+    pub since: Mono,
+    /// Why the last connection ended or could not be made.
+    pub last_error: Option<Fault>,
+    /// Connections made so far.
+    pub generation: u64,
+    /// Requests in flight.
+    pub requests_in_flight: usize,
+}
+
+/// The asking end of a service. Connects at once and for ever, until dropped or stopped.
+pub struct Peer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    transport: Arc<dyn Transport>,
+    seams: Seams,
+    nids: Mutex<Vec<Nid>>,
+    config: PeerConfig,
+    notifies: Arc<dyn NotifyHandler>,
+    stop: Latch,
+    next_xid: AtomicU64,
+    generation: AtomicU64,
+    links: Vec<watch::Sender<LinkState>>,
+    status: Mutex<Status>,
+}
+
+struct Status {
+    up_count: usize,
+    since: Mono,
+    last_error: Option<Fault>,
+}
+
+/// What calls on one of the connections do now.
+#[derive(Clone)]
+enum LinkState {
+    /// They wait.
+    Connecting,
+    /// They go out.
+    Up(Arc<Link>),
+    /// They fail: the server said why it does not want us. Attempts go on.
+    Refused(Fault),
+    /// They fail: the peer was stopped.
+    Stopped,
+}
+
+/// One live connection.
+struct Link {
+    info: LinkInfo,
+    out: mpsc::UnboundedSender<Frame>,
+    /// Requests without a reply; `None` once the connection has ended.
+    pending: Mutex<Option<BTreeMap<u64, Pending>>>,
+    requests: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    bytes_units_max: u32,
+    high: Arc<Semaphore>,
+    notifies: Arc<Semaphore>,
+    down: Latch,
+}
+
+struct Pending {
+    answer: oneshot::Sender<Result<Frame, Fault>>,
+    _credits: Credits,
+}
+
+/// The right to have one request in flight.
+struct Credits {
+    _request: OwnedSemaphorePermit,
+    _bytes: Option<OwnedSemaphorePermit>,
+}
+
+/// Credits that a request of this header takes, in units of [`BYTES_UNIT`].
+pub(crate) fn bytes_units(header: &Header) -> u64 {
+    let bytes = u64::from(header.body_len) + u64::from(header.bulk_len) + u64::from(header.reply_bulk_max);
+    bytes.div_ceil(BYTES_UNIT).max(1)
+}
+
+impl Peer {
+    /// Starts to connect to the first of `nids` that answers.
+    pub fn new(
+        transport: Arc<dyn Transport>,
+        seams: Seams,
+        nids: Vec<Nid>,
+        config: PeerConfig,
+        notifies: Arc<dyn NotifyHandler>,
+    ) -> Arc<Peer> {
+        assert!(config.links > 0, "a peer has at least one connection");
+        let links = (0..config.links).map(|_| watch::Sender::new(LinkState::Connecting)).collect();
+        let since = seams.now();
+        let inner = Arc::new(Inner {
+            transport,
+            seams,
+            nids: Mutex::new(nids),
+            config,
+            notifies,
+            stop: Latch::default(),
+            next_xid: AtomicU64::new(1),
+            generation: AtomicU64::new(0),
+            links,
+            status: Mutex::new(Status { up_count: 0, since, last_error: None }),
+        });
+        for index in 0..inner.links.len() {
+            inner.seams.spawn("peer", link::run(inner.clone(), index));
+        }
+        Arc::new(Peer { inner })
+    }
+
+    /// Sends a request and returns its reply, whatever it says.
+    ///
+    /// Waits while there is no connection and while the credits are used up. `Disconnected`: the request was sent,
+    /// the connection was lost, and the outcome is unknown. The refusal of the server, if it does not want us.
+    /// `reply_bulk_max` in the header must cover the bulk of the reply. Safe to drop.
+    pub async fn call(&self, mut frame: Frame) -> Result<Frame, Fault> {
+        frame.header.kind = Kind::Request;
+        frame.header.check_lengths()?;
+        let slot = &self.inner.links[frame.header.slot as usize % self.inner.links.len()];
+        let mut state = slot.subscribe();
+        loop {
+            let link = wait_up(&mut state).await?;
+            let Some(credits) = link.admit(&frame.header).await else { continue };
+            let xid = self.inner.next_xid.fetch_add(1, Ordering::Relaxed);
+            match link.submit(frame, xid, credits) {
+                Ok(answer) => return answer.await.unwrap_or_else(|_| Err(link.lost())),
+                Err(unsent) => frame = unsent,
+            }
+        }
+    }
+
+    /// Waits for the (first) connection; fails with the server's refusal or after [`Peer::stop`].
+    pub async fn wait_connected(&self) -> Result<LinkInfo, Fault> {
+        let link = wait_up(&mut self.inner.links[0].subscribe()).await?;
+        Ok(link.info.clone())
+    }
+
+    /// Waits for a (first) connection newer than `generation`.
+    pub async fn wait_newer(&self, generation: u64) -> Result<LinkInfo, Fault> {
+        let mut state = self.inner.links[0].subscribe();
+        loop {
+            let link = wait_up(&mut state).await?;
+            if link.info.generation > generation {
+                return Ok(link.info.clone());
+            }
+            link.down.wait().await;
+        }
+    }
+
+    /// Connections made so far.
+    pub fn generation(&self) -> u64 {
+        self.inner.generation.load(Ordering::Acquire)
+    }
+
+    /// For status.
+    pub fn state(&self) -> PeerState {
+        let in_flight = |slot: &watch::Sender<LinkState>| match &*slot.borrow() {
+            LinkState::Up(link) => link.pending.lock().as_ref().map_or(0, BTreeMap::len),
+            _ => 0,
+        };
+        let requests_in_flight = self.inner.links.iter().map(in_flight).sum();
+        let status = self.inner.status.lock();
+        PeerState {
+            connected: status.up_count == self.inner.links.len(),
+            since: status.since,
+            last_error: status.last_error.clone(),
+            generation: self.generation(),
+            requests_in_flight,
+        }
+    }
+
+    /// Addresses for the next attempts to connect; connections that exist stay.
+    pub fn set_nids(&self, nids: Vec<Nid>) {
+        *self.inner.nids.lock() = nids;
+    }
+
+    /// Ends the connections that exist, as if the network had; new ones are made at once.
+    pub fn disconnect(&self) {
+        for slot in &self.inner.links {
+            if let LinkState::Up(link) = &*slot.borrow() {
+                link.down.set();
+            }
+        }
+    }
+
+    /// Ends everything; calls fail from now on.
+    pub fn stop(&self) {
+        self.inner.stop.set();
+    }
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn wait_up(state: &mut watch::Receiver<LinkState>) -> Result<Arc<Link>, Fault> {
+    let stopped = || Fault::new(Code::Disconnected).why("this side is shutting down");
+    loop {
+        let now = state.borrow_and_update().clone();
+        match now {
+            LinkState::Up(link) if !link.down.is_set() => return Ok(link),
+            LinkState::Refused(fault) => return Err(fault),
+            LinkState::Stopped => return Err(stopped()),
+            LinkState::Up(_) | LinkState::Connecting => {}
+        }
+        state.changed().await.map_err(|_| stopped())?;
+    }
+}
+
+impl Link {
+    /// Waits for the credits of a request; `None` when the connection ended first.
+    async fn admit(&self, header: &Header) -> Option<Credits> {
+        if header.priority == Priority::High {
+            let request = self.high.clone().acquire_owned().await.ok()?;
+            return Some(Credits { _request: request, _bytes: None });
+        }
+        let units = bytes_units(header).min(u64::from(self.bytes_units_max)) as u32;
+        let request = self.requests.clone().acquire_owned().await.ok()?;
+        let bytes = self.bytes.clone().acquire_many_owned(units).await.ok()?;
+        Some(Credits { _request: request, _bytes: Some(bytes) })
+    }
+
+    /// Queues a request; gives it back when the connection has ended.
+    fn submit(
+        &self,
+        mut frame: Frame,
+        xid: u64,
+        credits: Credits,
+    ) -> Result<oneshot::Receiver<Result<Frame, Fault>>, Frame> {
+        let (answer, receiver) = oneshot::channel();
+        let mut pending = self.pending.lock();
+        let Some(table) = pending.as_mut() else { return Err(frame) };
+        frame.header.xid = xid;
+        frame.header.version = self.info.hello.version;
+        table.insert(xid, Pending { answer, _credits: credits });
+        // The writer is gone only when the connection has ended, and then every pending request is told so.
+        drop(self.out.send(frame));
+        Ok(receiver)
+    }
+
+    fn lost(&self) -> Fault {
+        Fault::new(Code::Disconnected).subject(self.info.nid.to_string())
+    }
+
+    /// Ends the connection: whoever waits for a reply gets `why`, whoever waits for credits goes on to the next one.
+    fn end(&self, why: &Fault) {
+        self.down.set();
+        let pending = self.pending.lock().take().unwrap_or_default();
+        for (_, request) in pending {
+            drop(request.answer.send(Err(why.clone())));
+        }
+        self.requests.close();
+        self.bytes.close();
+        self.high.close();
+    }
+}

@@ -1,0 +1,264 @@
+//! Life of one of a peer's connections: connect, hello, read and write until it ends, pause, again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use brindle_types::{Code, Fault, Nid};
+use brindle_wire::frame::{Frame, Header, Kind, decode_reply, encode_body};
+use brindle_wire::version::{Hello, HelloReply, Versions, negotiate};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, mpsc};
+
+use super::{
+    BACKOFF_MAX_MS, BACKOFF_MIN_MS, BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, Inner, Link, LinkInfo,
+    LinkState, NOTIFIES_MAX,
+};
+use crate::latch::Latch;
+use crate::transport::{Connection, FrameRx, FrameTx};
+use crate::{NetError, SOFTWARE};
+
+/// A connection that lasted this long was a good one: the next attempt needs no pause.
+const GOOD_AFTER_MS: u64 = 1_000;
+/// Frames handed to the network at once.
+pub(crate) const SEND_BATCH_MAX: usize = 32;
+
+/// How an attempt ended without a connection.
+enum Failure {
+    /// The server does not want us, and said why.
+    Refused(Fault),
+    /// Anything else.
+    Unreachable(Fault),
+}
+
+/// Keeps connection `index` of the peer alive until the peer is stopped.
+pub(super) async fn run(inner: Arc<Inner>, index: usize) {
+    let mut failures = 0u32;
+    while !inner.stop.is_set() {
+        let nids = inner.nids.lock().clone();
+        for nid in &nids {
+            let attempt = inner.stop.until(open(&inner, nid)).await;
+            match attempt {
+                None => break,
+                Some(Ok((link, connection, queue))) => {
+                    let started = inner.seams.now();
+                    serve(&inner, index, link, connection, queue).await;
+                    let good = inner.seams.now().ms_since(started) >= GOOD_AFTER_MS;
+                    failures = if good { 0 } else { failures + 1 };
+                    break;
+                }
+                Some(Err(failure)) => {
+                    failures += 1;
+                    note_failure(&inner, index, failure);
+                }
+            }
+        }
+        if failures > 0 || nids.is_empty() {
+            let pause_ms = backoff_ms(failures, inner.seams.rng.next_u64());
+            inner.stop.until(inner.seams.sleep_ms(pause_ms)).await;
+        }
+    }
+    inner.links[index].send_replace(LinkState::Stopped);
+}
+
+/// Doubles from [`BACKOFF_MIN_MS`] to [`BACKOFF_MAX_MS`]; between half and all of that, by chance.
+fn backoff_ms(failures: u32, random: u64) -> u64 {
+    let full = (BACKOFF_MIN_MS << failures.saturating_sub(1).min(16)).min(BACKOFF_MAX_MS);
+    full / 2 + random % (full / 2 + 1)
+}
+
+fn note_failure(inner: &Inner, index: usize, failure: Failure) {
+    let fault = match failure {
+        Failure::Refused(fault) => {
+            tracing::warn!(code = %fault.code, "refused: {fault}");
+            inner.links[index].send_replace(LinkState::Refused(fault.clone()));
+            fault
+        }
+        Failure::Unreachable(fault) => {
+            inner.links[index].send_if_modified(|state| {
+                let refused = matches!(state, LinkState::Refused(_));
+                if refused {
+                    *state = LinkState::Connecting;
+                }
+                refused
+            });
+            fault
+        }
+    };
+    inner.status.lock().last_error = Some(fault);
+}
+
+type Opened = (Arc<Link>, Connection, mpsc::UnboundedReceiver<Frame>);
+
+/// Connects to `nid` and exchanges hellos.
+async fn open(inner: &Inner, nid: &Nid) -> Result<Opened, Failure> {
+    let lost = |e: NetError| Failure::Unreachable(e.fault(nid));
+    let mut connection = inner.transport.connect(nid).await.map_err(lost)?;
+    let work = greet(inner, &mut connection);
+    let reply = inner.seams.timeout_ms(HELLO_TIMEOUT_MS, work).await;
+    let reply = reply.unwrap_or(Err(NetError::TimedOut)).map_err(lost)?;
+    if reply.header.kind != Kind::HelloReply {
+        let fault = Fault::new(Code::BadFrame).why("the first answer is not a hello");
+        return Err(lost(NetError::bad(fault)));
+    }
+    let hello: HelloReply = decode_reply(&reply).map_err(|f| Failure::Refused(named(f, nid)))?;
+    let theirs = Versions { min: hello.version, max: hello.version };
+    if negotiate(Versions::OURS, theirs).is_none() {
+        let fault = Fault::new(Code::VersionMismatch).why(format!("{nid} chose {theirs}"));
+        return Err(Failure::Refused(named(fault, nid)));
+    }
+    let (link, queue) = new_link(inner, nid, hello);
+    Ok((link, connection, queue))
+}
+
+fn named(fault: Fault, nid: &Nid) -> Fault {
+    if fault.subject.is_empty() { fault.subject(nid.to_string()) } else { fault }
+}
+
+async fn greet(inner: &Inner, connection: &mut Connection) -> Result<Frame, NetError> {
+    let hello = Hello {
+        versions: Versions::OURS,
+        fs_id: inner.config.fs_id,
+        kind: inner.config.kind,
+        software: SOFTWARE.to_owned(),
+        host: inner.config.host.clone(),
+        features: 0,
+    };
+    let header = Header { kind: Kind::Hello, fs_id: inner.config.fs_id, ..Header::default() };
+    connection.tx.send(vec![Frame::new(header, encode_body(&hello))]).await?;
+    connection.rx.recv().await
+}
+
+fn new_link(inner: &Inner, nid: &Nid, hello: HelloReply) -> (Arc<Link>, mpsc::UnboundedReceiver<Frame>) {
+    let requests = inner.config.requests_max.min(hello.requests_max).max(1);
+    let bytes_units = (inner.config.bytes_max.min(hello.bytes_max) / BYTES_UNIT).clamp(1, 1 << 30) as u32;
+    // Bounded by the credits: each request and each answer to a notify is in it at most once.
+    let (out, queue) = mpsc::unbounded_channel();
+    let link = Link {
+        info: LinkInfo {
+            generation: inner.generation.fetch_add(1, Ordering::AcqRel) + 1,
+            nid: nid.clone(),
+            hello,
+        },
+        out,
+        pending: Mutex::new(Some(BTreeMap::new())),
+        requests: Arc::new(Semaphore::new(requests as usize)),
+        bytes: Arc::new(Semaphore::new(bytes_units as usize)),
+        bytes_units_max: bytes_units,
+        high: Arc::new(Semaphore::new(HIGH_REQUESTS_MAX)),
+        notifies: Arc::new(Semaphore::new(NOTIFIES_MAX)),
+        down: Latch::default(),
+    };
+    (Arc::new(link), queue)
+}
+
+/// Publishes the connection and runs it to its end.
+async fn serve(
+    inner: &Arc<Inner>,
+    index: usize,
+    link: Arc<Link>,
+    connection: Connection,
+    queue: mpsc::UnboundedReceiver<Frame>,
+) {
+    note_up(inner, 1);
+    inner.links[index].send_replace(LinkState::Up(link.clone()));
+    inner.seams.spawn("peer.write", write(link.clone(), connection.tx, queue));
+    let reading = link.down.until(read(inner, &link, connection.rx));
+    let ended = inner.stop.until(reading).await.flatten();
+    let why = ended.unwrap_or(NetError::Closed).fault(&link.info.nid);
+    let fault = Fault::new(Code::Disconnected).subject(link.info.nid.to_string());
+    let fault = why.why.iter().fold(fault, |f, w| f.why(w.clone()));
+    inner.links[index].send_replace(LinkState::Connecting);
+    note_up(inner, -1);
+    inner.status.lock().last_error = Some(if why.code == Code::Disconnected { fault.clone() } else { why });
+    link.end(&fault);
+}
+
+/// Counts the connections that exist, and since when all do or not.
+fn note_up(inner: &Inner, change: isize) {
+    let all = inner.links.len();
+    let mut status = inner.status.lock();
+    let before = status.up_count == all;
+    status.up_count = status.up_count.saturating_add_signed(change);
+    if (status.up_count == all) != before {
+        status.since = inner.seams.now();
+    }
+}
+
+async fn write(link: Arc<Link>, mut tx: Box<dyn FrameTx>, mut queue: mpsc::UnboundedReceiver<Frame>) {
+    let work = async {
+        loop {
+            let mut batch = Vec::with_capacity(SEND_BATCH_MAX);
+            if queue.recv_many(&mut batch, SEND_BATCH_MAX).await == 0 || tx.send(batch).await.is_err() {
+                return;
+            }
+        }
+    };
+    link.down.until(work).await;
+    link.down.set();
+}
+
+/// Hands out replies and notifies until the connection ends; returns why it did.
+async fn read(inner: &Arc<Inner>, link: &Arc<Link>, mut rx: Box<dyn FrameRx>) -> NetError {
+    loop {
+        let frame = match rx.recv().await {
+            Ok(frame) => frame,
+            Err(e) => return e,
+        };
+        match frame.header.kind {
+            Kind::Reply => {
+                let request = link.pending.lock().as_mut().and_then(|p| p.remove(&frame.header.xid));
+                match request {
+                    // The caller may have gone away; its credits come back here all the same.
+                    Some(request) => drop(request.answer.send(Ok(frame))),
+                    None => tracing::debug!(xid = frame.header.xid, "a reply that nobody waits for"),
+                }
+            }
+            Kind::Notify => {
+                if let Err(e) = start_notify(inner, link, frame) {
+                    return e;
+                }
+            }
+            other => {
+                let fault = Fault::new(Code::BadFrame).why(format!("a {other:?} from a server"));
+                return NetError::bad(fault);
+            }
+        }
+    }
+}
+
+/// Runs the handler in a task of its own. A server that has more unanswered notifies than both sides agreed on
+/// loses the connection: waiting here would hold up the replies that the running handlers may need.
+fn start_notify(inner: &Arc<Inner>, link: &Arc<Link>, frame: Frame) -> Result<(), NetError> {
+    let Ok(permit) = link.notifies.clone().try_acquire_owned() else {
+        let fault = Fault::new(Code::Overloaded).why(format!("more than {NOTIFIES_MAX} unanswered notifies"));
+        return Err(NetError::bad(fault));
+    };
+    let (handler, link) = (inner.notifies.clone(), link.clone());
+    inner.seams.spawn("peer.notify", async move {
+        let xid = frame.header.xid;
+        let mut answer = handler.notify(frame).await;
+        answer.header.kind = Kind::NotifyReply;
+        answer.header.xid = xid;
+        answer.header.version = link.info.hello.version;
+        drop(permit);
+        drop(link.out.send(answer));
+    });
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_stay_bounded() {
+        for failures in 0..100 {
+            for random in [0, 1, 499, u64::MAX] {
+                let ms = backoff_ms(failures, random);
+                assert!((BACKOFF_MIN_MS / 2..=BACKOFF_MAX_MS).contains(&ms), "{failures} {random} {ms}");
+            }
+        }
+        assert!(backoff_ms(9, 0) > backoff_ms(1, u64::MAX));
+    }
+}

@@ -1,0 +1,274 @@
+//! The answering end: accepts connections, runs requests within bounds, sends notifies.
+//!
+//! Used by every server. Each connection has a reader, a writer and one task per request. A peer that keeps to its
+//! credits is never made to wait; one that exceeds them is simply not read from until requests are done. A peer that
+//! sends garbage is told so where possible, loses its connection within a second, and is counted by cause.
+//!
+//! Invariants: requests that were accepted run to their end even when their connection is lost (their effect may be
+//! durable already); [`Service::closed`] is called exactly once for each connection that [`Service::hello`] accepted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_stdx::{BoxFuture, Seams};
+use brindle_types::{Code, Fault, Nid};
+use brindle_wire::frame::{Frame, Kind};
+use brindle_wire::version::Hello;
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+
+use crate::latch::Latch;
+use crate::peer::{BYTES_MAX_DEFAULT, REQUESTS_MAX_DEFAULT};
+use crate::transport::Listener;
+use crate::{NetError, Transport};
+
+mod conn;
+
+/// Connections of one server unless configured otherwise.
+pub const CONNECTIONS_MAX_DEFAULT: usize = 4096;
+/// Pause after the system could not accept a connection (no file descriptors left).
+const ACCEPT_PAUSE_MS: u64 = 50;
+
+/// What a server does with its peers.
+pub trait Service: Send + Sync + 'static {
+    /// Looks at a new connection; its version fits already. Returns the id of the file system served here (0 for an
+    /// MGS that has none), or the refusal that the peer shows.
+    fn hello(&self, conn: &Arc<ServerConn>) -> Result<u64, Fault>;
+    /// Answers one request with [`Frame::reply_to`] or [`Frame::fault_reply_to`] its header. Runs in a task of its own,
+    /// to its end. Requests of one connection start in order but run side by side. The bulk of the reply must fit in
+    /// the request's `reply_bulk_max`.
+    fn request(self: Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame>;
+    /// A connection has ended; some of its requests may still run.
+    fn closed(&self, conn_id: u64);
+}
+
+/// Bounds of a server.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// Connections at once; more are closed at once.
+    pub connections_max: usize,
+    /// Ordinary requests in flight granted to each connection.
+    pub requests_max: u32,
+    /// Bytes in flight granted to each connection.
+    pub bytes_max: u64,
+}
+
+impl Default for ServerConfig {
+    fn default() -> ServerConfig {
+        ServerConfig {
+            connections_max: CONNECTIONS_MAX_DEFAULT,
+            requests_max: REQUESTS_MAX_DEFAULT,
+            bytes_max: BYTES_MAX_DEFAULT,
+        }
+    }
+}
+
+/// Counters of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServerStats {
+    /// Connections that exist now.
+    pub connections: usize,
+    /// Connections accepted so far.
+    pub accepted: u64,
+    /// Connections closed because there were too many.
+    pub refused: u64,
+    /// Requests begun so far.
+    pub requests: u64,
+    /// Connections closed for what they sent, by cause.
+    pub bad: BTreeMap<Code, u64>,
+}
+
+/// Starts servers.
+pub struct RpcServer;
+
+/// A running server; stops when dropped.
+pub struct ServerHandle {
+    local_nid: Nid,
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) seams: Seams,
+    pub(crate) config: ServerConfig,
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) stop: Latch,
+    pub(crate) room: Arc<Semaphore>,
+    pub(crate) next_conn_id: AtomicU64,
+    pub(crate) stats: Mutex<ServerStats>,
+}
+
+impl RpcServer {
+    /// Listens at `nid` and answers with `service` until the handle is stopped or dropped. `AddressInUse` when
+    /// another process listens there.
+    pub async fn serve(
+        transport: Arc<dyn Transport>,
+        seams: &Seams,
+        nid: &Nid,
+        config: ServerConfig,
+        service: Arc<dyn Service>,
+    ) -> Result<ServerHandle, Fault> {
+        let listener = transport.listen(nid).await.map_err(|e| e.fault(nid))?;
+        let local_nid = listener.local_nid();
+        let shared = Arc::new(Shared {
+            seams: seams.clone(),
+            room: Arc::new(Semaphore::new(config.connections_max)),
+            config,
+            service,
+            stop: Latch::default(),
+            next_conn_id: AtomicU64::new(1),
+            stats: Mutex::new(ServerStats::default()),
+        });
+        seams.spawn("server.accept", accept(shared.clone(), listener));
+        Ok(ServerHandle { local_nid, shared })
+    }
+}
+
+impl ServerHandle {
+    /// The address, with the port that was chosen.
+    pub fn local_nid(&self) -> &Nid {
+        &self.local_nid
+    }
+
+    /// Closes the listener and every connection; requests that run go on, their replies are dropped.
+    pub fn stop(&self) {
+        self.shared.stop.set();
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> ServerStats {
+        let stats = self.shared.stats.lock().clone();
+        let connections = self.shared.config.connections_max - self.shared.room.available_permits();
+        ServerStats { connections, ..stats }
+    }
+}
+
+impl Drop for ServerHandle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
+    while let Some(accepted) = shared.stop.until(listener.accept()).await {
+        let connection = match accepted {
+            Ok(connection) => connection,
+            Err(e) => {
+                tracing::warn!(nid = %listener.local_nid(), error = %e, "cannot accept a connection");
+                shared.stop.until(shared.seams.sleep_ms(ACCEPT_PAUSE_MS)).await;
+                continue;
+            }
+        };
+        let Ok(room) = shared.room.clone().try_acquire_owned() else {
+            shared.stats.lock().refused += 1;
+            continue;
+        };
+        shared.stats.lock().accepted += 1;
+        let task = conn::run(shared.clone(), connection, room);
+        shared.seams.spawn("server.conn", task);
+    }
+}
+
+/// One connection, as services see it.
+pub struct ServerConn {
+    id: u64,
+    peer: Nid,
+    hello: Hello,
+    version: u16,
+    out: mpsc::UnboundedSender<Outgoing>,
+    /// Notifies without an answer; `None` once the connection has ended.
+    notifies: Mutex<Option<BTreeMap<u64, oneshot::Sender<Frame>>>>,
+    notify_room: Semaphore,
+    next_xid: AtomicU64,
+    down: Latch,
+}
+
+/// A frame on its way out, with the credits that are given back once it is written.
+pub(crate) struct Outgoing {
+    frame: Frame,
+    _credits: Vec<OwnedSemaphorePermit>,
+    /// The connection ends behind it.
+    last: bool,
+}
+
+impl ServerConn {
+    /// Number of the connection, unique in this server's life.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Address of the peer, for messages.
+    pub fn peer(&self) -> &Nid {
+        &self.peer
+    }
+
+    /// What the peer said of itself.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.down.is_set()
+    }
+
+    /// Asks the peer something and returns its answer; `Disconnected` when the connection ends first. At most
+    /// [`crate::peer::NOTIFIES_MAX`] are unanswered at once, further ones wait. Bound the wait with a timeout: a peer may be
+    /// silent. Safe to drop (the place of a dropped one is free again only when it is answered).
+    pub async fn notify(&self, mut frame: Frame) -> Result<Frame, Fault> {
+        frame.header.kind = Kind::Notify;
+        frame.header.check_lengths()?;
+        let room = self.notify_room.acquire().await.map_err(|_| self.lost())?;
+        let xid = self.next_xid.fetch_add(1, Ordering::Relaxed);
+        frame.header.xid = xid;
+        frame.header.version = self.version;
+        let (answer, receiver) = oneshot::channel();
+        match self.notifies.lock().as_mut() {
+            Some(table) => drop(table.insert(xid, answer)),
+            None => return Err(self.lost()),
+        }
+        // The answer gives the place back; see `answered`.
+        room.forget();
+        self.send(frame, Vec::new());
+        receiver.await.map_err(|_| self.lost())
+    }
+
+    /// Ends the connection at once.
+    pub fn close(&self) {
+        self.down.set();
+    }
+
+    fn send(&self, frame: Frame, credits: Vec<OwnedSemaphorePermit>) {
+        // The writer is gone only when the connection has ended.
+        drop(self.out.send(Outgoing { frame, _credits: credits, last: false }));
+    }
+
+    fn answered(&self, frame: Frame) {
+        let waiter = self.notifies.lock().as_mut().and_then(|n| n.remove(&frame.header.xid));
+        if let Some(waiter) = waiter {
+            self.notify_room.add_permits(1);
+            drop(waiter.send(frame));
+        }
+    }
+
+    fn lost(&self) -> Fault {
+        Fault::new(Code::Disconnected).subject(self.peer.to_string())
+    }
+
+    /// Marks the connection as ended; whoever waits for an answer learns it.
+    fn end(&self) {
+        self.down.set();
+        drop(self.notifies.lock().take());
+        self.notify_room.close();
+    }
+}
+
+impl Shared {
+    /// Counts a connection that is closed for what it sent.
+    pub(crate) fn note_bad(&self, peer: &Nid, e: &NetError) {
+        if let NetError::Bad { fault, .. } = e {
+            *self.stats.lock().bad.entry(fault.code).or_default() += 1;
+            tracing::warn!(peer = %peer, code = %fault.code, "closing a connection: {e}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Life of one accepted connection: hello, then requests until it ends.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_types::{Code, Fault, Nid};
+use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
+use brindle_wire::version::{self, Hello, HelloReply};
+use parking_lot::Mutex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::{Outgoing, ServerConn, Shared};
+use crate::latch::Latch;
+use crate::peer::{BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, NOTIFIES_MAX, bytes_units};
+use crate::transport::{Connection, FrameRx, FrameTx};
+use crate::{NetError, SOFTWARE};
+
+/// How long the last words to a bad peer may take.
+const LAST_WORDS_MS: u64 = 1_000;
+/// Frames handed to the network at once.
+const SEND_BATCH_MAX: usize = 32;
+
+/// Credits as this end counts them.
+struct Credits {
+    requests: Arc<Semaphore>,
+    bytes: Arc<Semaphore>,
+    bytes_units_max: u32,
+    high: Arc<Semaphore>,
+}
+
+/// Serves a connection to its end; `_room` is its place among the server's connections.
+pub(super) async fn run(shared: Arc<Shared>, connection: Connection, _room: OwnedSemaphorePermit) {
+    let Connection { peer, mut tx, mut rx } = connection;
+    let greeted = shared.stop.until(greet(&shared, &peer, &mut tx, &mut rx)).await;
+    let Some(Ok((conn, queue))) = greeted else { return };
+    shared.seams.spawn("server.write", write(conn.clone(), tx, queue));
+    let reading = conn.down.until(read(&shared, &conn, &mut rx));
+    let ended = shared.stop.until(reading).await.flatten();
+    if let Some(e) = ended {
+        last_words(&shared, &conn, e).await;
+    }
+    conn.end();
+    shared.service.closed(conn.id);
+}
+
+type Greeted = (Arc<ServerConn>, mpsc::UnboundedReceiver<Outgoing>);
+
+/// Reads the hello and answers it; a peer that is refused hears why.
+async fn greet(
+    shared: &Shared,
+    peer: &Nid,
+    tx: &mut Box<dyn FrameTx>,
+    rx: &mut Box<dyn FrameRx>,
+) -> Result<Greeted, NetError> {
+    let first = shared.seams.timeout_ms(HELLO_TIMEOUT_MS, rx.recv()).await.unwrap_or(Err(NetError::TimedOut));
+    let first = match first {
+        Ok(frame) => frame,
+        Err(e) => return Err(refuse(shared, peer, tx, None, e).await),
+    };
+    let header = first.header.clone();
+    // No await behind the service's consent: from there on, `closed` must be called.
+    match welcome(shared, peer, first) {
+        Ok(greeted) => Ok(greeted),
+        Err(fault) => Err(refuse(shared, peer, tx, Some(header), NetError::bad(fault)).await),
+    }
+}
+
+/// Tells a peer that was not accepted why, where that is possible.
+async fn refuse(
+    shared: &Shared,
+    peer: &Nid,
+    tx: &mut Box<dyn FrameTx>,
+    header: Option<Header>,
+    e: NetError,
+) -> NetError {
+    shared.note_bad(peer, &e);
+    if let NetError::Bad { fault, header: read } = &e
+        && let Some(header) = header.or(read.as_deref().cloned())
+    {
+        let words = tx.send(vec![Frame::fault_reply_to(&header, fault)]);
+        shared.seams.timeout_ms(LAST_WORDS_MS, words).await;
+    }
+    e
+}
+
+/// Checks the hello, lets the service look at the connection, and queues the answer.
+fn welcome(shared: &Shared, peer: &Nid, first: Frame) -> Result<Greeted, Fault> {
+    if first.header.kind != Kind::Hello {
+        return Err(Fault::new(Code::BadFrame).why("the first frame of a connection is not a hello"));
+    }
+    let hello: Hello = decode_body(&first.body)?;
+    let version = version::accept(&hello, SOFTWARE)?;
+    // Bounded by the credits: each reply and each notify is in it at most once.
+    let (out, queue) = mpsc::unbounded_channel();
+    let conn = Arc::new(ServerConn {
+        id: shared.next_conn_id.fetch_add(1, Ordering::Relaxed),
+        peer: peer.clone(),
+        hello,
+        version,
+        out,
+        notifies: Mutex::new(Some(BTreeMap::new())),
+        notify_room: Semaphore::new(NOTIFIES_MAX),
+        next_xid: AtomicU64::new(1),
+        down: Latch::default(),
+    });
+    let reply = HelloReply {
+        version,
+        fs_id: shared.service.hello(&conn)?,
+        software: SOFTWARE.to_owned(),
+        features: 0,
+        requests_max: shared.config.requests_max,
+        bytes_max: shared.config.bytes_max,
+    };
+    let outcome: Result<HelloReply, Fault> = Ok(reply);
+    conn.send(Frame::reply_to(&first.header, encode_body(&outcome)), Vec::new());
+    Ok((conn, queue))
+}
+
+/// Starts requests until the connection ends; returns why it did.
+async fn read(shared: &Arc<Shared>, conn: &Arc<ServerConn>, rx: &mut Box<dyn FrameRx>) -> NetError {
+    let bytes_units_max = (shared.config.bytes_max / BYTES_UNIT).clamp(1, 1 << 30) as u32;
+    let credits = Credits {
+        requests: Arc::new(Semaphore::new(shared.config.requests_max.max(1) as usize)),
+        bytes: Arc::new(Semaphore::new(bytes_units_max as usize)),
+        bytes_units_max,
+        high: Arc::new(Semaphore::new(HIGH_REQUESTS_MAX)),
+    };
+    loop {
+        let frame = match rx.recv().await {
+            Ok(frame) => frame,
+            Err(e) => return e,
+        };
+        match frame.header.kind {
+            Kind::Request => {
+                let taken = credits.take(&frame.header).await;
+                start(shared, conn, frame, taken);
+            }
+            Kind::NotifyReply => conn.answered(frame),
+            other => {
+                let fault = Fault::new(Code::BadFrame).why(format!("a {other:?} from a client"));
+                return NetError::bad_with(fault, frame.header);
+            }
+        }
+    }
+}
+
+impl Credits {
+    /// Waits until the request may run. A peer that keeps to its credits waits at most until its last reply is
+    /// written.
+    async fn take(&self, header: &Header) -> Vec<OwnedSemaphorePermit> {
+        const NEVER_CLOSED: &str = "the semaphore is never closed";
+        if header.priority == Priority::High {
+            return vec![self.high.clone().acquire_owned().await.expect(NEVER_CLOSED)];
+        }
+        let units = bytes_units(header).min(u64::from(self.bytes_units_max)) as u32;
+        let request = self.requests.clone().acquire_owned().await.expect(NEVER_CLOSED);
+        let bytes = self.bytes.clone().acquire_many_owned(units).await.expect(NEVER_CLOSED);
+        vec![request, bytes]
+    }
+}
+
+fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Vec<OwnedSemaphorePermit>) {
+    shared.stats.lock().requests += 1;
+    let (service, conn) = (shared.service.clone(), conn.clone());
+    shared.seams.spawn("server.request", async move {
+        let header = frame.header.clone();
+        let reply = service.request(conn.clone(), frame).await;
+        conn.send(checked(reply, &header, conn.version), credits);
+    });
+}
+
+/// The reply as it may go out: paired with its request, and within the room that the request gave it.
+fn checked(mut reply: Frame, request: &Header, version: u16) -> Frame {
+    reply.header.reply_bulk_max = 0;
+    let too_large = reply.header.bulk_len > request.reply_bulk_max;
+    if too_large || reply.header.check_lengths().is_err() {
+        let why = format!(
+            "the reply to operation {} has a body of {} bytes and bulk of {} bytes; the request gave it room for {}",
+            request.op, reply.header.body_len, reply.header.bulk_len, request.reply_bulk_max
+        );
+        reply = Frame::fault_reply_to(request, &Fault::new(Code::Bug).why(why));
+    }
+    reply.header.kind = Kind::Reply;
+    reply.header.xid = request.xid;
+    reply.header.version = version;
+    reply
+}
+
+async fn write(
+    conn: Arc<ServerConn>,
+    mut tx: Box<dyn FrameTx>,
+    mut queue: mpsc::UnboundedReceiver<Outgoing>,
+) {
+    let work = async {
+        let mut batch = Vec::with_capacity(SEND_BATCH_MAX);
+        loop {
+            if queue.recv_many(&mut batch, SEND_BATCH_MAX).await == 0 {
+                return;
+            }
+            let last = batch.iter().any(|o| o.last);
+            let (frames, credits): (Vec<_>, Vec<_>) = batch.drain(..).map(|o| (o.frame, o._credits)).unzip();
+            let sent = tx.send(frames).await;
+            drop(credits);
+            if sent.is_err() || last {
+                return;
+            }
+        }
+    };
+    conn.down.until(work).await;
+    conn.down.set();
+}
+
+/// Tells a peer that sent what cannot be understood about it, if its header was readable, and gives the reply a
+/// second to go out.
+async fn last_words(shared: &Shared, conn: &ServerConn, e: NetError) {
+    shared.note_bad(&conn.peer, &e);
+    let NetError::Bad { fault, header: Some(header) } = e else { return };
+    let frame = Frame::fault_reply_to(&header, &fault);
+    drop(conn.out.send(Outgoing { frame, _credits: Vec::new(), last: true }));
+    shared.seams.timeout_ms(LAST_WORDS_MS, conn.down.wait()).await;
+}

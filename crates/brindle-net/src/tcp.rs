@@ -1,0 +1,105 @@
+//! [`Transport`] over TCP, with tokio. Frames are read through a small buffer; bulk goes from the socket straight
+//! into an aligned buffer, and from where it lies to the socket with `writev`.
+//!
+//! Chosen by the binary only. Invariant: a peer that vanished, or stopped in the middle of a frame, loses its
+//! connection within a bounded time, and never holds more memory than one frame.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use brindle_stdx::{BoxFuture, Seams};
+use brindle_types::Nid;
+use socket2::{SockRef, TcpKeepalive};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::NetError;
+use crate::transport::{Connection, Listener, Transport};
+
+mod read;
+mod write;
+
+/// How long making a connection may take.
+pub const CONNECT_TIMEOUT_MS: u64 = 3_000;
+/// How long a peer may stop in the middle of a frame.
+pub const FRAME_STALL_MS: u64 = 30_000;
+/// A silent connection is probed after this.
+const KEEPALIVE_IDLE_S: u64 = 4;
+/// Time between two probes.
+const KEEPALIVE_INTERVAL_S: u64 = 2;
+/// Probes without an answer after which the connection is dead.
+const KEEPALIVE_PROBES: u32 = 3;
+/// A connection whose data nobody acknowledges, or reads, is dead after this.
+const USER_TIMEOUT_S: u64 = 15;
+
+/// Real connections.
+pub struct TcpTransport {
+    seams: Seams,
+}
+
+impl TcpTransport {
+    /// Must be used on a tokio runtime with I/O and time.
+    pub fn new(seams: Seams) -> TcpTransport {
+        TcpTransport { seams }
+    }
+}
+
+impl Transport for TcpTransport {
+    fn connect(&self, nid: &Nid) -> BoxFuture<'static, Result<Connection, NetError>> {
+        let (seams, nid) = (self.seams.clone(), nid.clone());
+        Box::pin(async move {
+            let connecting = TcpStream::connect((nid.host.as_str(), nid.port));
+            let stream = seams.timeout_ms(CONNECT_TIMEOUT_MS, connecting).await;
+            let stream = stream.ok_or(NetError::TimedOut)??;
+            connection(stream, nid, &seams)
+        })
+    }
+
+    fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>> {
+        let (seams, nid) = (self.seams.clone(), nid.clone());
+        Box::pin(async move {
+            let listener = TcpListener::bind((nid.host.as_str(), nid.port)).await?;
+            let local = Nid { port: listener.local_addr()?.port(), ..nid };
+            Ok(Box::new(TcpAcceptor { listener, local, seams }) as Box<dyn Listener>)
+        })
+    }
+}
+
+struct TcpAcceptor {
+    listener: TcpListener,
+    local: Nid,
+    seams: Seams,
+}
+
+impl Listener for TcpAcceptor {
+    fn local_nid(&self) -> Nid {
+        self.local.clone()
+    }
+
+    fn accept(&mut self) -> BoxFuture<'_, Result<Connection, NetError>> {
+        Box::pin(async move {
+            let (stream, address) = self.listener.accept().await?;
+            connection(stream, nid_of(address, self.local.rail), &self.seams)
+        })
+    }
+}
+
+fn nid_of(address: SocketAddr, rail: u8) -> Nid {
+    Nid { host: address.ip().to_string(), port: address.port(), rail }
+}
+
+/// Sets the options of a new connection. Buffer sizes are left to the kernel, whose automatic sizes reach further
+/// than what a process may set.
+fn connection(stream: TcpStream, peer: Nid, seams: &Seams) -> Result<Connection, NetError> {
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    let keepalive = TcpKeepalive::new()
+        .with_time(Duration::from_secs(KEEPALIVE_IDLE_S))
+        .with_interval(Duration::from_secs(KEEPALIVE_INTERVAL_S))
+        .with_retries(KEEPALIVE_PROBES);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(Duration::from_secs(USER_TIMEOUT_S)))?;
+    let (read_half, write_half) = stream.into_split();
+    let tx = Box::new(write::TcpTx::new(write_half));
+    let rx = Box::new(read::TcpRx::new(read_half, seams.clone()));
+    Ok(Connection { peer, tx, rx })
+}

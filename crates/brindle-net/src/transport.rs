@@ -1,0 +1,50 @@
+//! The seam between remote calls and the network: frames in order over connections that may break.
+//!
+//! Implemented over TCP here and simulated in the testkit. A connection delivers frames in order, each at most once
+//! and whole, until it breaks; what was in flight then may or may not have arrived.
+
+use brindle_stdx::BoxFuture;
+use brindle_types::Nid;
+use brindle_wire::frame::Frame;
+
+use crate::NetError;
+
+/// Makes and accepts connections.
+pub trait Transport: Send + Sync {
+    /// Connects to a listener; bounded in time.
+    fn connect(&self, nid: &Nid) -> BoxFuture<'static, Result<Connection, NetError>>;
+    /// Listens at an address; port 0 chooses a free one ([`Listener::local_nid`] tells it).
+    fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>>;
+}
+
+/// An address that connections arrive at; closed when dropped.
+pub trait Listener: Send {
+    /// The address, with the port that was chosen.
+    fn local_nid(&self) -> Nid;
+    /// The next connection. An error concerns one attempt only, and the caller may go on.
+    fn accept(&mut self) -> BoxFuture<'_, Result<Connection, NetError>>;
+}
+
+/// One connection as two independent halves. It is closed when both halves are dropped, or at once when `tx` is.
+pub struct Connection {
+    /// Address of the other side, for messages.
+    pub peer: Nid,
+    /// Sends.
+    pub tx: Box<dyn FrameTx>,
+    /// Receives.
+    pub rx: Box<dyn FrameRx>,
+}
+
+/// The sending half.
+pub trait FrameTx: Send {
+    /// Hands frames to the network in order; waits while the other side does not read. After an error, or when the
+    /// future was dropped before it completed, the connection is of no more use.
+    fn send(&mut self, frames: Vec<Frame>) -> BoxFuture<'_, Result<(), NetError>>;
+}
+
+/// The receiving half.
+pub trait FrameRx: Send {
+    /// The next frame, with its lengths and checksums verified and bulk in one aligned piece. When the future is
+    /// dropped before it completes, the connection is of no more use.
+    fn recv(&mut self) -> BoxFuture<'_, Result<Frame, NetError>>;
+}

@@ -1,0 +1,602 @@
+//! The frame: a fixed, checksummed header, a small body, and bulk data last.
+//!
+//! Called by `brindle-net` for every message in both directions, and by the services to build requests and replies.
+//! The header has 128 bytes, big-endian, and its layout never changes (`golden/v1/header.bin`). Bulk comes last, so
+//! that a receiver reads it straight into its aligned buffer and a sender writes it from where it lies.
+//!
+//! Invariant: nothing from the network is believed before its checksum and its limits have been checked here.
+
+use std::borrow::Cow;
+
+use brindle_stdx::{crc, crc_append};
+use brindle_types::{Code, Fault, Pair, Role, SessionId, TargetId};
+use bytes::Bytes;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use zerocopy::big_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::version::{MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, Versions};
+
+/// Length of an encoded header in bytes.
+pub const HEADER_LEN: usize = 128;
+/// First four bytes of every frame: `BRDL`.
+pub const MAGIC: u32 = 0x4252_444c;
+/// Largest body in bytes.
+pub const BODY_MAX: usize = 1 << 20;
+/// Largest bulk in bytes: 16 MiB of data and a page of checksums.
+pub const BULK_MAX: usize = (16 << 20) + (4 << 10);
+
+/// The request was sent before over another connection, under the same slot and sequence.
+pub const FLAG_RESENT: u8 = 1;
+/// The body of this reply is `Err(Fault)`; set by [`Frame::fault_reply_to`], for counters only.
+pub const FLAG_FAULT: u8 = 2;
+
+/// What a frame is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Asks a target to do something; answered by one reply with the same xid.
+    #[default]
+    Request = 1,
+    /// Answers a request.
+    Reply = 2,
+    /// Asks the client that made the connection for something (a recall); answered with the same xid.
+    Notify = 3,
+    /// Answers a notify.
+    NotifyReply = 4,
+    /// First frame of a connection; its body is [`crate::version::Hello`] in every version.
+    Hello = 5,
+    /// Answers a hello.
+    HelloReply = 6,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Kind> {
+        Some(match byte {
+            1 => Kind::Request,
+            2 => Kind::Reply,
+            3 => Kind::Notify,
+            4 => Kind::NotifyReply,
+            5 => Kind::Hello,
+            6 => Kind::HelloReply,
+            _ => return None,
+        })
+    }
+}
+
+/// Class of a request, so that background work never starves users.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Priority {
+    /// Needed by others to go on (lease renewals and returns, flushes asked for by a recall). Never waits behind
+    /// ordinary requests for credits, and its handler never waits for another client.
+    High = 0,
+    /// A program waits for it.
+    #[default]
+    Normal = 1,
+    /// Nobody waits for it.
+    Background = 2,
+}
+
+impl Priority {
+    fn from_byte(byte: u8) -> Option<Priority> {
+        Some(match byte {
+            0 => Priority::High,
+            1 => Priority::Normal,
+            2 => Priority::Background,
+            _ => return None,
+        })
+    }
+}
+
+/// Everything about a frame that is not its body or bulk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Protocol version that the body is written in; set by the connection.
+    pub version: u16,
+    /// Operation number; 0 for hellos.
+    pub op: u16,
+    /// What the frame is for.
+    pub kind: Kind,
+    /// `FLAG_*` bits.
+    pub flags: u8,
+    /// Class of the request.
+    pub priority: Priority,
+    /// The file system; 0 only before the first contact with its MGS.
+    pub fs_id: u64,
+    /// Pairs an answer with its question on one connection; set by the connection.
+    pub xid: u64,
+    /// Who asks; 0 without a session.
+    pub session: SessionId,
+    /// The session's slot.
+    pub slot: u16,
+    /// Sequence within the slot; 0 for operations without one.
+    pub sequence: u64,
+    /// The target asked, or that answers; none in hellos.
+    pub target: Option<TargetId>,
+    /// Version of the sender's map.
+    pub map_version: u64,
+    /// Epoch of the target as the sender knows it.
+    pub target_epoch: u32,
+    /// Fencing epoch of the session.
+    pub session_epoch: Pair,
+    /// Milliseconds after which the sender stops waiting; 0 for never.
+    pub deadline_ms: u32,
+    /// Hash of the job that this is done for; 0 for none.
+    pub job_key: u64,
+    /// Largest bulk that the reply may carry; counted against the connection's credits.
+    pub reply_bulk_max: u32,
+    /// Length of the body in bytes.
+    pub body_len: u32,
+    /// CRC32C of the body.
+    pub body_crc: u32,
+    /// Length of the bulk in bytes.
+    pub bulk_len: u32,
+    /// CRC32C of the bulk.
+    pub bulk_crc: u32,
+}
+
+impl Default for Header {
+    fn default() -> Header {
+        Header {
+            version: PROTOCOL_VERSION,
+            op: 0,
+            kind: Kind::default(),
+            flags: 0,
+            priority: Priority::default(),
+            fs_id: 0,
+            xid: 0,
+            session: SessionId(0),
+            slot: 0,
+            sequence: 0,
+            target: None,
+            map_version: 0,
+            target_epoch: 0,
+            session_epoch: Pair::ZERO,
+            deadline_ms: 0,
+            job_key: 0,
+            reply_bulk_max: 0,
+            body_len: 0,
+            body_crc: 0,
+            bulk_len: 0,
+            bulk_crc: 0,
+        }
+    }
+}
+
+/// The header's bytes. Fields keep their places in every version.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Default)]
+#[repr(C)]
+struct RawHeader {
+    magic: U32,
+    header_crc: U32,
+    version: U16,
+    op: U16,
+    kind: u8,
+    flags: u8,
+    priority: u8,
+    target_role: u8,
+    fs_id: U64,
+    xid: U64,
+    session: U64,
+    sequence: U64,
+    map_version: U64,
+    job_key: U64,
+    session_epoch_counter: U64,
+    session_epoch_term: U32,
+    target_epoch: U32,
+    deadline_ms: U32,
+    slot: U16,
+    target_index: U16,
+    body_len: U32,
+    body_crc: U32,
+    bulk_len: U32,
+    bulk_crc: U32,
+    reply_bulk_max: U32,
+    reserved: [u8; 20],
+}
+
+const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
+/// Where the header's own checksum lies.
+const CRC_AT: std::ops::Range<usize> = 4..8;
+
+fn role_byte(target: Option<TargetId>) -> u8 {
+    match target.map(|t| t.role) {
+        None => 0,
+        Some(Role::Mgt) => 1,
+        Some(Role::Mdt) => 2,
+        Some(Role::Ost) => 3,
+    }
+}
+
+fn target_from(role: u8, index: u16) -> Result<Option<TargetId>, Fault> {
+    let role = match role {
+        0 => return Ok(None),
+        1 => Role::Mgt,
+        2 => Role::Mdt,
+        3 => Role::Ost,
+        other => return Err(bad_frame(format!("target role {other} is unknown"))),
+    };
+    Ok(Some(TargetId { role, index }))
+}
+
+fn bad_frame(why: impl Into<Cow<'static, str>>) -> Fault {
+    Fault::new(Code::BadFrame).why(why)
+}
+
+impl Header {
+    /// The header's bytes, checksum included.
+    pub fn encode(&self) -> [u8; HEADER_LEN] {
+        let raw = RawHeader {
+            magic: MAGIC.into(),
+            header_crc: 0.into(),
+            version: self.version.into(),
+            op: self.op.into(),
+            kind: self.kind as u8,
+            flags: self.flags,
+            priority: self.priority as u8,
+            target_role: role_byte(self.target),
+            fs_id: self.fs_id.into(),
+            xid: self.xid.into(),
+            session: self.session.0.into(),
+            sequence: self.sequence.into(),
+            map_version: self.map_version.into(),
+            job_key: self.job_key.into(),
+            session_epoch_counter: self.session_epoch.counter.into(),
+            session_epoch_term: self.session_epoch.term.into(),
+            target_epoch: self.target_epoch.into(),
+            deadline_ms: self.deadline_ms.into(),
+            slot: self.slot.into(),
+            target_index: self.target.map_or(0, |t| t.index).into(),
+            body_len: self.body_len.into(),
+            body_crc: self.body_crc.into(),
+            bulk_len: self.bulk_len.into(),
+            bulk_crc: self.bulk_crc.into(),
+            reply_bulk_max: self.reply_bulk_max.into(),
+            reserved: [0; 20],
+        };
+        let mut bytes: [u8; HEADER_LEN] = zerocopy::transmute!(raw);
+        let sum = crc(&bytes);
+        bytes[CRC_AT].copy_from_slice(&sum.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a header. `BadMagic` for what is not Brindle, `BadFrame` for damage and impossible values,
+    /// `VersionMismatch` for another version's frame (except hellos, which every version can read).
+    pub fn decode(bytes: &[u8; HEADER_LEN]) -> Result<Header, Fault> {
+        let header = Header::decode_fields(bytes)?;
+        check_version(header.kind, header.version)?;
+        header.check_lengths()?;
+        Ok(header)
+    }
+
+    /// Reads an undamaged header of any version, to answer a frame that [`Header::decode`] refused.
+    pub fn decode_any_version(bytes: &[u8; HEADER_LEN]) -> Option<Header> {
+        Header::decode_fields(bytes).ok()
+    }
+
+    fn decode_fields(bytes: &[u8; HEADER_LEN]) -> Result<Header, Fault> {
+        let raw: RawHeader = zerocopy::transmute!(*bytes);
+        if raw.magic.get() != MAGIC {
+            return Err(Fault::new(Code::BadMagic).why(format!("it begins with {:#010x}", raw.magic.get())));
+        }
+        let mut zeroed = *bytes;
+        zeroed[CRC_AT].fill(0);
+        let sum = crc(&zeroed);
+        if sum != raw.header_crc.get() {
+            let (want, have) = (raw.header_crc.get(), sum);
+            return Err(bad_frame(format!("the header's checksum is {have:08x}, it should be {want:08x}")));
+        }
+        let kind =
+            Kind::from_byte(raw.kind).ok_or_else(|| bad_frame(format!("kind {} is unknown", raw.kind)))?;
+        let priority = Priority::from_byte(raw.priority)
+            .ok_or_else(|| bad_frame(format!("priority {} is unknown", raw.priority)))?;
+        Ok(Header {
+            version: raw.version.get(),
+            op: raw.op.get(),
+            kind,
+            flags: raw.flags,
+            priority,
+            fs_id: raw.fs_id.get(),
+            xid: raw.xid.get(),
+            session: SessionId(raw.session.get()),
+            slot: raw.slot.get(),
+            sequence: raw.sequence.get(),
+            target: target_from(raw.target_role, raw.target_index.get())?,
+            map_version: raw.map_version.get(),
+            target_epoch: raw.target_epoch.get(),
+            session_epoch: Pair {
+                term: raw.session_epoch_term.get(),
+                counter: raw.session_epoch_counter.get(),
+            },
+            deadline_ms: raw.deadline_ms.get(),
+            job_key: raw.job_key.get(),
+            reply_bulk_max: raw.reply_bulk_max.get(),
+            body_len: raw.body_len.get(),
+            body_crc: raw.body_crc.get(),
+            bulk_len: raw.bulk_len.get(),
+            bulk_crc: raw.bulk_crc.get(),
+        })
+    }
+
+    /// Refuses lengths beyond the limits.
+    pub fn check_lengths(&self) -> Result<(), Fault> {
+        if self.body_len as usize > BODY_MAX {
+            return Err(bad_frame(format!(
+                "a body of {} bytes; at most {BODY_MAX} are allowed",
+                self.body_len
+            )));
+        }
+        if self.bulk_len.max(self.reply_bulk_max) as usize > BULK_MAX {
+            let len = self.bulk_len.max(self.reply_bulk_max);
+            return Err(bad_frame(format!("bulk of {len} bytes; at most {BULK_MAX} are allowed")));
+        }
+        Ok(())
+    }
+
+    /// Header of the answer to `self`: same xid, op, session, slot, sequence and target; lengths are 0.
+    pub fn answer(&self) -> Header {
+        let kind = match self.kind {
+            Kind::Hello | Kind::HelloReply => Kind::HelloReply,
+            Kind::Notify | Kind::NotifyReply => Kind::NotifyReply,
+            Kind::Request | Kind::Reply => Kind::Reply,
+        };
+        Header {
+            kind,
+            flags: 0,
+            reply_bulk_max: 0,
+            body_len: 0,
+            body_crc: 0,
+            bulk_len: 0,
+            bulk_crc: 0,
+            ..self.clone()
+        }
+    }
+}
+
+fn check_version(kind: Kind, version: u16) -> Result<(), Fault> {
+    let every_version_reads_it = matches!(kind, Kind::Hello | Kind::HelloReply);
+    if every_version_reads_it || (MIN_PROTOCOL_VERSION..=PROTOCOL_VERSION).contains(&version) {
+        return Ok(());
+    }
+    Err(Fault::new(Code::VersionMismatch)
+        .why(format!("the message is of protocol {version}, this side speaks {}", Versions::OURS)))
+}
+
+/// A whole message. The header's lengths and checksums always describe the parts, because only the constructors
+/// here and the receivers in `brindle-net` set them.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Frame {
+    /// Everything about the frame that is not its body or bulk.
+    pub header: Header,
+    /// The message, as [`encode_body`] wrote it.
+    pub body: Bytes,
+    /// Data, in pieces that are sent one after the other from where they lie. A received frame has at most one.
+    pub bulk: Vec<Bytes>,
+}
+
+impl Frame {
+    /// A frame without bulk.
+    pub fn new(mut header: Header, body: Bytes) -> Frame {
+        header.body_len = body.len() as u32;
+        header.body_crc = crc(&body);
+        header.bulk_len = 0;
+        header.bulk_crc = 0;
+        Frame { header, body, bulk: Vec::new() }
+    }
+
+    /// Adds bulk and computes its checksum.
+    pub fn with_bulk(self, bulk: Vec<Bytes>) -> Frame {
+        let sum = bulk.iter().fold(0, |sum, part| crc_append(sum, part));
+        self.with_bulk_crc(bulk, sum)
+    }
+
+    /// Adds bulk whose CRC32C over all parts is known already (combined from the checksums of its blocks).
+    pub fn with_bulk_crc(mut self, bulk: Vec<Bytes>, sum: u32) -> Frame {
+        self.header.bulk_len = bulk.iter().map(Bytes::len).sum::<usize>() as u32;
+        self.header.bulk_crc = sum;
+        self.bulk = bulk;
+        self
+    }
+
+    /// The answer to a frame with `header`.
+    pub fn reply_to(header: &Header, body: Bytes) -> Frame {
+        Frame::new(header.answer(), body)
+    }
+
+    /// The answer `Err(fault)`, which decodes as a `Result<T, Fault>` of any `T`.
+    pub fn fault_reply_to(header: &Header, fault: &Fault) -> Frame {
+        let outcome: Result<(), &Fault> = Err(fault);
+        let mut frame = Frame::reply_to(header, encode_body(&outcome));
+        frame.header.flags |= FLAG_FAULT;
+        frame
+    }
+
+    /// The bulk as one piece: free for a received frame, a copy if it has several parts.
+    pub fn bulk_bytes(&self) -> Bytes {
+        match self.bulk.as_slice() {
+            [] => Bytes::new(),
+            [one] => one.clone(),
+            many => many.concat().into(),
+        }
+    }
+
+    /// Bytes on the wire.
+    pub fn wire_len(&self) -> usize {
+        HEADER_LEN + self.header.body_len as usize + self.header.bulk_len as usize
+    }
+
+    /// Checks that the parts have the lengths, and the checksums, that the header says.
+    pub fn verify(&self) -> Result<(), Fault> {
+        self.header.check_lengths()?;
+        let bulk_len: usize = self.bulk.iter().map(Bytes::len).sum();
+        if self.body.len() != self.header.body_len as usize || bulk_len != self.header.bulk_len as usize {
+            return Err(bad_frame("the lengths in the header are not those of the message"));
+        }
+        if crc(&self.body) != self.header.body_crc {
+            return Err(bad_frame("the body's checksum is wrong"));
+        }
+        let sum = self.bulk.iter().fold(0, |sum, part| crc_append(sum, part));
+        if sum != self.header.bulk_crc {
+            return Err(Fault::new(Code::BadChecksum).why(format!("{bulk_len} bytes of bulk data")));
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of a message: postcard.
+pub fn encode_body<T: Serialize + ?Sized>(message: &T) -> Bytes {
+    postcard::to_stdvec(message).expect("messages are made of types with known lengths").into()
+}
+
+/// Reads a message; `BadFrame` when the bytes are not one, or when bytes are left over.
+pub fn decode_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
+    match postcard::take_from_bytes::<T>(body) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => {
+            Err(bad_frame(format!("{} bytes are left over behind the message in its body", rest.len())))
+        }
+        Err(e) => Err(bad_frame(format!("the body does not decode: {e}"))),
+    }
+}
+
+/// Reads the outcome of a request from its reply.
+pub fn decode_reply<T: DeserializeOwned>(reply: &Frame) -> Result<T, Fault> {
+    decode_body::<Result<T, Fault>>(&reply.body)?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Header {
+        Header {
+            version: 1,
+            op: 0x0102,
+            kind: Kind::Request,
+            flags: FLAG_RESENT,
+            priority: Priority::Background,
+            fs_id: 0x1112_1314_1516_1718,
+            xid: 0x2122_2324_2526_2728,
+            session: SessionId(0x3132_3334_3536_3738),
+            slot: 0x4142,
+            sequence: 0x5152_5354_5556_5758,
+            target: Some(TargetId::ost(0x6162)),
+            map_version: 0x7172_7374_7576_7778,
+            target_epoch: 0x8182_8384,
+            session_epoch: Pair { term: 0x9192_9394, counter: 0xa1a2_a3a4_a5a6_a7a8 },
+            deadline_ms: 0xb1b2_b3b4,
+            job_key: 0xc1c2_c3c4_c5c6_c7c8,
+            reply_bulk_max: 0x0001_d3d4,
+            body_len: 0x0000_e3e4,
+            body_crc: 0xe5e6_e7e8,
+            bulk_len: 0x0000_f3f4,
+            bulk_crc: 0xf5f6_f7f8,
+        }
+    }
+
+    /// Compares with the committed bytes; `BRINDLE_GOLDEN=write` makes a file that does not exist yet.
+    fn check_golden(name: &str, bytes: &[u8]) {
+        let path = format!("{}/golden/v1/{name}.bin", env!("CARGO_MANIFEST_DIR"));
+        if std::env::var_os("BRINDLE_GOLDEN").is_some() && !std::path::Path::new(&path).exists() {
+            std::fs::write(&path, bytes).expect("golden file is writable");
+        }
+        let golden = std::fs::read(&path).expect("golden file exists");
+        assert_eq!(golden, bytes, "{name}: bytes on the wire changed; that needs a new protocol version");
+    }
+
+    #[test]
+    fn header_bytes_never_change() {
+        check_golden("header", &sample().encode());
+        let bytes = sample().encode();
+        assert_eq!(&bytes[..4], b"BRDL");
+        assert_eq!(Header::decode(&bytes).expect("own bytes decode"), sample());
+    }
+
+    #[test]
+    fn hello_bytes_never_change() {
+        use crate::version::{Hello, HelloReply, PeerKind, Versions};
+        let hello = Hello {
+            versions: Versions { min: 3, max: 4 },
+            fs_id: 5,
+            kind: PeerKind::Tool,
+            software: "brindle 1.0".into(),
+            host: "cn042".into(),
+            features: 6,
+        };
+        check_golden("hello", &encode_body(&hello));
+        let reply = HelloReply {
+            version: 4,
+            fs_id: 5,
+            software: "brindle 1.1".into(),
+            features: 6,
+            requests_max: 7,
+            bytes_max: 8,
+        };
+        let outcome: Result<HelloReply, Fault> = Ok(reply);
+        check_golden("hello_reply", &encode_body(&outcome));
+    }
+
+    #[test]
+    fn every_damaged_bit_of_a_header_is_noticed() {
+        let good = sample().encode();
+        for bit in 0..HEADER_LEN * 8 {
+            let mut bad = good;
+            bad[bit / 8] ^= 1 << (bit % 8);
+            let code = Header::decode(&bad).expect_err("damage is noticed").code;
+            let want = if bit < 32 { Code::BadMagic } else { Code::BadFrame };
+            assert_eq!(code, want, "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn impossible_headers_are_refused_and_other_versions_named() {
+        let check = |change: fn(&mut Header), want: Code| {
+            let mut h = sample();
+            change(&mut h);
+            assert_eq!(Header::decode(&h.encode()).expect_err("refused").code, want);
+        };
+        check(|h| h.body_len = BODY_MAX as u32 + 1, Code::BadFrame);
+        check(|h| h.bulk_len = BULK_MAX as u32 + 1, Code::BadFrame);
+        check(|h| h.reply_bulk_max = u32::MAX, Code::BadFrame);
+        check(|h| h.version = PROTOCOL_VERSION + 1, Code::VersionMismatch);
+        let hello = Header { kind: Kind::Hello, version: 77, ..sample() };
+        assert!(Header::decode(&hello.encode()).is_ok(), "every version reads every hello");
+        for (at, value) in [(12, 9u8), (14, 9), (15, 9)] {
+            let mut bytes = sample().encode();
+            bytes[at] = value;
+            bytes[CRC_AT].fill(0);
+            let sum = crc(&bytes);
+            bytes[CRC_AT].copy_from_slice(&sum.to_be_bytes());
+            assert_eq!(Header::decode(&bytes).expect_err("refused").code, Code::BadFrame);
+        }
+    }
+
+    #[test]
+    fn frames_know_their_parts() {
+        let parts = vec![Bytes::from_static(b"abc"), Bytes::from_static(b"defg")];
+        let frame = Frame::new(Header::default(), Bytes::from_static(b"body")).with_bulk(parts);
+        frame.verify().expect("consistent");
+        assert_eq!(frame.header.bulk_crc, crc(b"abcdefg"));
+        assert_eq!(&frame.bulk_bytes()[..], b"abcdefg");
+        let mut torn = frame.clone();
+        torn.bulk.pop();
+        assert_eq!(torn.verify().expect_err("short").code, Code::BadFrame);
+        let wrong = frame.with_bulk_crc(vec![Bytes::from_static(b"x")], 1);
+        assert_eq!(wrong.verify().expect_err("damaged").code, Code::BadChecksum);
+    }
+
+    #[test]
+    fn bodies_refuse_leftovers_and_faults_decode_as_any_outcome() {
+        let body = encode_body(&(7u32, "seven"));
+        assert_eq!(decode_body::<(u32, String)>(&body).expect("own bytes"), (7, "seven".to_owned()));
+        let longer = [&body[..], &[0]].concat();
+        assert_eq!(decode_body::<(u32, String)>(&longer).expect_err("left over").code, Code::BadFrame);
+        assert_eq!(decode_body::<(u32, String)>(&body[..3]).expect_err("cut").code, Code::BadFrame);
+        let fault = Fault::new(Code::NotFound).subject("/a");
+        let reply = Frame::fault_reply_to(&sample(), &fault);
+        assert_eq!((reply.header.kind, reply.header.xid), (Kind::Reply, sample().xid));
+        assert_eq!(decode_reply::<(u64, String)>(&reply), Err(fault));
+    }
+}
