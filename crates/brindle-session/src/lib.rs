@@ -1,1 +1,3 @@
 //! brindle-session
+
+pub mod locks;
