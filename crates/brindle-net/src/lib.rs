@@ -15,6 +15,9 @@ pub mod server;
 pub mod tcp;
 pub mod transport;
 
+#[cfg(test)]
+mod tests;
+
 pub use error::NetError;
 pub use peer::{LinkInfo, NotifyHandler, Peer, PeerConfig, PeerState};
 pub use server::{RpcServer, ServerConfig, ServerConn, ServerHandle, ServerStats, Service};

@@ -343,6 +343,7 @@ impl Header {
             Kind::Request | Kind::Reply => Kind::Reply,
         };
         Header {
+            version: self.version.clamp(MIN_PROTOCOL_VERSION, PROTOCOL_VERSION),
             kind,
             flags: 0,
             reply_bulk_max: 0,

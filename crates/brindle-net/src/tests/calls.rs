@@ -1,0 +1,212 @@
+//! Calls, notifies, credits, lost connections.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use brindle_types::{Code, Fault};
+use brindle_wire::frame::{BODY_MAX, Frame, Header, Priority, decode_reply};
+use bytes::Bytes;
+
+use super::{ECHO, GATED, HANG_UP, Mirror, RECALL, Setup, eventually, request, run};
+use crate::ServerConfig;
+
+fn pattern(len: usize, seed: usize) -> Bytes {
+    (0..len).map(|i| (i * 7 + seed * 13) as u8).collect::<Vec<u8>>().into()
+}
+
+#[test]
+fn calls_return_their_own_answers_with_bulk_aligned_and_whole() {
+    run(async {
+        let setup = Setup::start(ServerConfig::default()).await;
+        let peer = setup.peer_with(|c| c.links = 2, Arc::new(Mirror));
+        let sizes = [0, 1, 100, 4096, 8192, 70_000, 1 << 20, (1 << 20) + 1, 16 << 20];
+        let calls = (0..90).map(|i| {
+            let peer = peer.clone();
+            async move {
+                let len = sizes[i % sizes.len()];
+                let bulk = pattern(len, i);
+                let header =
+                    Header { op: ECHO, slot: i as u16, reply_bulk_max: len as u32, ..Header::default() };
+                let parts = vec![bulk.slice(..len / 3), bulk.slice(len / 3..)];
+                let frame = Frame::new(header, pattern(i * 1000, i)).with_bulk(parts);
+                let reply = peer.call(frame).await.expect("answered");
+                assert_eq!(reply.body, pattern(i * 1000, i));
+                assert_eq!(reply.bulk_bytes(), bulk);
+                reply.verify().expect("consistent");
+                if len > 0 {
+                    assert_eq!(reply.bulk[0].as_ptr().align_offset(4096), 0, "bulk is aligned");
+                }
+            }
+        });
+        futures_util::future::join_all(calls).await;
+        assert_eq!(peer.state().requests_in_flight, 0);
+    });
+}
+
+#[test]
+fn requests_in_flight_never_exceed_the_grant_and_high_priority_passes() {
+    run(async {
+        let config = ServerConfig { requests_max: 5, ..ServerConfig::default() };
+        let setup = Setup::start(config).await;
+        let peer = setup.peer();
+        let calls: Vec<_> = (0..40)
+            .map(|_| {
+                let peer = peer.clone();
+                tokio::spawn(async move { peer.call(request(GATED, "x")).await })
+            })
+            .collect();
+        eventually(|| setup.service.running.load(Ordering::SeqCst) == 5).await;
+        let mut urgent = request(ECHO, "now");
+        urgent.header.priority = Priority::High;
+        assert_eq!(peer.call(urgent).await.expect("not held up").body, "now");
+        setup.service.gate.add_permits(40);
+        for call in calls {
+            call.await.expect("no panic").expect("answered");
+        }
+        assert!(setup.service.running_max.load(Ordering::SeqCst) <= 6);
+    });
+}
+
+#[test]
+fn bytes_in_flight_are_bounded_and_larger_requests_go_alone() {
+    run(async {
+        let config = ServerConfig { bytes_max: 256 << 10, ..ServerConfig::default() };
+        let setup = Setup::start(config).await;
+        let peer = setup.peer();
+        let calls: Vec<_> = (0..12)
+            .map(|i| {
+                let peer = peer.clone();
+                let len = if i == 6 { 1 << 20 } else { 100 << 10 };
+                let frame = request(GATED, "x").with_bulk(vec![pattern(len, i)]);
+                let frame = Frame { header: Header { reply_bulk_max: len as u32, ..frame.header }, ..frame };
+                tokio::spawn(async move { peer.call(frame).await })
+            })
+            .collect();
+        eventually(|| setup.service.running.load(Ordering::SeqCst) == 1).await;
+        setup.service.gate.add_permits(12);
+        for call in calls {
+            call.await.expect("no panic").expect("answered");
+        }
+        assert_eq!(setup.service.running_max.load(Ordering::SeqCst), 1, "200 KiB each, 256 KiB granted");
+    });
+}
+
+#[test]
+fn a_dropped_call_keeps_its_credits_until_its_reply() {
+    run(async {
+        let config = ServerConfig { requests_max: 1, ..ServerConfig::default() };
+        let setup = Setup::start(config).await;
+        let peer = setup.peer();
+        let dropped = tokio::spawn({
+            let peer = peer.clone();
+            async move { peer.call(request(GATED, "x")).await }
+        });
+        eventually(|| setup.service.running.load(Ordering::SeqCst) == 1).await;
+        dropped.abort();
+        assert!(dropped.await.is_err());
+        let second = peer.call(request(ECHO, "y"));
+        assert!(setup.seams.timeout_ms(50, second).await.is_none(), "the server granted only one");
+        setup.service.gate.add_permits(1);
+        assert_eq!(peer.call(request(ECHO, "z")).await.expect("answered").body, "z");
+    });
+}
+
+#[test]
+fn servers_ask_clients_and_get_answers() {
+    run(async {
+        let setup = Setup::start(ServerConfig::default()).await;
+        let peer = setup.peer_with(|_| {}, Arc::new(Mirror));
+        let calls = (0..100).map(|i| peer.call(request(RECALL, i.to_string())));
+        for (i, reply) in futures_util::future::join_all(calls).await.into_iter().enumerate() {
+            assert_eq!(reply.expect("answered").body, i.to_string());
+        }
+    });
+}
+
+#[test]
+fn a_lost_connection_ends_its_calls_and_the_next_ones_use_a_new_one() {
+    run(async {
+        let setup = Setup::start(ServerConfig::default()).await;
+        let peer = setup.peer();
+        assert_eq!(peer.wait_connected().await.expect("connects").generation, 1);
+        let waiting = tokio::spawn({
+            let peer = peer.clone();
+            async move { peer.call(request(GATED, "x")).await }
+        });
+        eventually(|| setup.service.running.load(Ordering::SeqCst) == 1).await;
+        let fault = peer.call(request(HANG_UP, "x")).await.expect_err("lost");
+        assert_eq!(fault.code, Code::Disconnected);
+        assert_eq!(waiting.await.expect("no panic").expect_err("lost").code, Code::Disconnected);
+        assert_eq!(peer.call(request(ECHO, "again")).await.expect("a new connection").body, "again");
+        assert_eq!(peer.wait_newer(1).await.expect("connects").generation, 2);
+        eventually(|| *setup.service.closed.lock() == [1]).await;
+    });
+}
+
+#[test]
+fn a_peer_heals_when_its_server_comes_back() {
+    run(async {
+        let setup = Setup::start(ServerConfig::default()).await;
+        let peer = setup.peer();
+        peer.wait_connected().await.expect("connects");
+        let nid = setup.server.local_nid().clone();
+        setup.server.stop();
+        eventually(|| !peer.state().connected).await;
+        let early = tokio::spawn({
+            let peer = peer.clone();
+            async move { peer.call(request(ECHO, "early")).await }
+        });
+        eventually(|| setup.server.stats().connections == 0).await;
+        drop(setup);
+        let again = Setup::start_at(ServerConfig::default(), nid).await;
+        assert_eq!(early.await.expect("no panic").expect("waited").body, "early");
+        drop(again);
+    });
+}
+
+#[test]
+fn a_refusal_reaches_the_caller_and_an_occupied_port_is_named() {
+    run(async {
+        let setup = Setup::start(ServerConfig::default()).await;
+        let fault = Fault::new(Code::WrongFs).subject("scratch");
+        *setup.service.refuse.lock() = Some(fault.clone());
+        let peer = setup.peer();
+        assert_eq!(peer.wait_connected().await.expect_err("refused"), fault);
+        assert_eq!(peer.call(request(ECHO, "x")).await.expect_err("refused"), fault);
+        *setup.service.refuse.lock() = None;
+        eventually(|| peer.state().connected).await;
+        peer.call(request(ECHO, "x")).await.expect("welcome now");
+        let nid = setup.server.local_nid();
+        let listening = setup.transport.listen(nid).await;
+        assert_eq!(listening.err().map(|e| e.fault(nid).code), Some(Code::AddressInUse));
+    });
+}
+
+#[test]
+fn messages_beyond_the_limits_are_refused_before_they_are_sent() {
+    run(async {
+        let setup = Setup::start(ServerConfig::default()).await;
+        let peer = setup.peer();
+        let fault = peer.call(request(ECHO, vec![0; BODY_MAX + 1])).await.expect_err("too large");
+        assert_eq!(fault.code, Code::BadFrame);
+        let no_room = request(ECHO, "x").with_bulk(vec![pattern(10, 1)]);
+        let reply = peer.call(no_room).await.expect("an answer");
+        assert_eq!(decode_reply::<()>(&reply).expect_err("no room for the bulk").code, Code::Bug);
+        assert_eq!(peer.generation(), 1, "the connection survives both");
+    });
+}
+
+#[test]
+fn connections_beyond_the_bound_are_closed() {
+    run(async {
+        let setup = Setup::start(ServerConfig { connections_max: 2, ..ServerConfig::default() }).await;
+        let (a, b) = (setup.peer(), setup.peer());
+        a.wait_connected().await.expect("fits");
+        b.wait_connected().await.expect("fits");
+        let c = setup.peer();
+        eventually(|| setup.server.stats().refused > 0).await;
+        drop(a);
+        c.wait_connected().await.expect("fits now");
+        b.call(request(ECHO, "x")).await.expect("not disturbed");
+    });
+}
