@@ -1,0 +1,114 @@
+//! The HTTP endpoint of a daemon: `/metrics` and `/healthz`, by default on loopback only.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use brindle_types::{Code, Fault, Result};
+use tokio::net::TcpListener;
+
+use crate::metrics::Registry;
+
+/// What OpenMetrics text is called in HTTP.
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Says whether the process is healthy; the text otherwise goes to whoever asks.
+pub type Health = Arc<dyn Fn() -> std::result::Result<(), String> + Send + Sync>;
+
+/// A bound, not yet served endpoint.
+pub struct Endpoint {
+    listener: TcpListener,
+    address: SocketAddr,
+    router: Router,
+}
+
+#[derive(Clone)]
+struct Shown {
+    registry: Registry,
+    health: Health,
+}
+
+impl Endpoint {
+    /// Listens at `address` (port 0 chooses a free one).
+    pub async fn bind(address: SocketAddr, registry: Registry, health: Health) -> Result<Endpoint> {
+        let listener = TcpListener::bind(address).await.map_err(|e| bind_fault(address, &e))?;
+        let address = listener.local_addr().map_err(|e| bind_fault(address, &e))?;
+        let router = Router::new()
+            .route("/metrics", get(metrics))
+            .route("/healthz", get(healthz))
+            .with_state(Shown { registry, health });
+        Ok(Endpoint { listener, address, router })
+    }
+
+    /// Where the numbers are: `http://127.0.0.1:9881/metrics`.
+    pub fn url(&self) -> String {
+        format!("http://{}/metrics", self.address)
+    }
+
+    /// Answers until the future is dropped.
+    pub async fn run(self) {
+        if let Err(e) = axum::serve(self.listener, self.router).await {
+            tracing::error!(address = %self.address, error = %e, "the metrics endpoint ended");
+        }
+    }
+}
+
+fn bind_fault(address: SocketAddr, e: &std::io::Error) -> Fault {
+    let code = match e.kind() {
+        std::io::ErrorKind::AddrInUse => Code::AddressInUse,
+        _ => Code::BadArgument,
+    };
+    Fault::io(code, "cannot listen for metrics at", address.to_string(), e)
+}
+
+async fn metrics(State(shown): State<Shown>) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, CONTENT_TYPE)], shown.registry.encode())
+}
+
+async fn healthz(State(shown): State<Shown>) -> (StatusCode, String) {
+    match (shown.health)() {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(why) => (StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    async fn ask(address: SocketAddr, path: &str) -> String {
+        let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[test]
+    fn metrics_and_health_are_served_and_a_taken_port_is_named() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let registry = Registry::new("mgs");
+            registry.counter("maps", "Maps given out").inc();
+            let sick: Health = Arc::new(|| Err("the log stopped".to_owned()));
+            let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+            let endpoint = Endpoint::bind(any, registry.clone(), sick.clone()).await.unwrap();
+            let address = endpoint.address;
+            assert_eq!(endpoint.url(), format!("http://{address}/metrics"));
+            let second = Endpoint::bind(address, registry, sick).await.err().unwrap();
+            assert_eq!(second.code, Code::AddressInUse);
+            tokio::spawn(endpoint.run());
+            let metrics = ask(address, "/metrics").await;
+            assert!(metrics.starts_with("HTTP/1.1 200") && metrics.contains("brindle_mgs_maps_total 1\n"));
+            assert!(metrics.contains("content-type: application/openmetrics-text"), "{metrics}");
+            let health = ask(address, "/healthz").await;
+            assert!(health.starts_with("HTTP/1.1 503") && health.ends_with("the log stopped\n"), "{health}");
+        });
+    }
+}

@@ -1,0 +1,202 @@
+//! Structured logs: one line an event, `key=value`, in the order time, level, target, message, fields.
+//!
+//! The level comes from `BRINDLE_LOG` (`info` by default; `debug`, or a filter such as `warn,brindle_mds=debug`).
+//! Values with blanks, quotes or line ends are quoted and escaped, so that a line stays a line.
+
+use std::fmt::{self, Write as _};
+use std::io;
+use std::sync::Arc;
+
+use brindle_stdx::real::RealClock;
+use brindle_stdx::{Clock, Timestamp};
+use brindle_types::Fault;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
+use tracing_subscriber::fmt::{FmtContext, MakeWriter};
+use tracing_subscriber::registry::LookupSpan;
+
+/// Environment variable with the level or filter.
+pub const LEVEL_VARIABLE: &str = "BRINDLE_LOG";
+/// Level where nobody chose one.
+pub const LEVEL_DEFAULT: &str = "info";
+
+/// Where lines go.
+pub enum Sink {
+    /// Standard error.
+    Stderr,
+    /// A file, opened by the caller for appending.
+    File(std::fs::File),
+}
+
+/// Sends the events of this process to `sink`. Called once, first thing; later calls change nothing.
+/// An unusable filter in the environment is an error for the caller to show.
+pub fn init(sink: Sink) -> Result<(), String> {
+    let filter = std::env::var(LEVEL_VARIABLE).unwrap_or_else(|_| LEVEL_DEFAULT.to_owned());
+    let filter = EnvFilter::try_new(&filter)
+        .map_err(|e| format!("{LEVEL_VARIABLE}={filter} is not a level such as info or debug: {e}"))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).event_format(Lines);
+    let installed = match sink {
+        Sink::Stderr => builder.with_writer(io::stderr).try_init(),
+        Sink::File(file) => builder.with_writer(Appender(Arc::new(file))).try_init(),
+    };
+    // A second call finds a subscriber in place and leaves it there.
+    drop(installed);
+    Ok(())
+}
+
+/// Logs a fault with everything it says, on one line.
+pub fn fault(level: tracing::Level, fault: &Fault) {
+    let why = fault.why.join(": ");
+    let (code, what, subject) = (fault.code, &fault.what, &fault.subject);
+    let (data, next) = (&fault.data, &fault.next);
+    if level == tracing::Level::ERROR {
+        tracing::error!(%code, %subject, %why, %data, %next, "{what}");
+    } else if level == tracing::Level::WARN {
+        tracing::warn!(%code, %subject, %why, %data, %next, "{what}");
+    } else {
+        tracing::info!(%code, %subject, %why, %data, %next, "{what}");
+    }
+}
+
+struct Appender(Arc<std::fs::File>);
+
+impl<'a> MakeWriter<'a> for Appender {
+    type Writer = &'a std::fs::File;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        &self.0
+    }
+}
+
+/// The line format.
+struct Lines;
+
+impl<S, N> FormatEvent<S, N> for Lines
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _ctx: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        let meta = event.metadata();
+        let level = meta.level().as_str().to_ascii_lowercase();
+        let time = rfc3339(RealClock.wall());
+        writeln!(writer, "ts={time} level={level} target={} {}", meta.target(), fields.line())
+    }
+}
+
+#[derive(Default)]
+struct Fields {
+    message: String,
+    rest: String,
+}
+
+impl Fields {
+    fn line(&self) -> String {
+        format!("msg={}{}", quoted(&self.message), self.rest)
+    }
+
+    fn add(&mut self, name: &str, value: &str) {
+        match name {
+            "message" => value.clone_into(&mut self.message),
+            _ if value.is_empty() => {}
+            // Writing to a String cannot fail.
+            _ => drop(write!(self.rest, " {name}={}", quoted(value))),
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.add(field.name(), value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.add(field.name(), &format!("{value:?}"));
+    }
+}
+
+/// The value, in quotes where it needs them.
+fn quoted(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '=' | '\\');
+    if !value.is_empty() && value.chars().all(plain) { value.to_owned() } else { format!("{value:?}") }
+}
+
+/// `2026-11-20T14:05:06.123456Z`.
+pub fn rfc3339(t: Timestamp) -> String {
+    let (days, second) = (t.secs.div_euclid(86_400), t.secs.rem_euclid(86_400));
+    let (year, month, day) = civil(days);
+    let (h, m, s) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{h:02}:{m:02}:{s:02}.{:06}Z", t.nanos / 1000)
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
+fn civil(days: i64) -> (i64, i64, i64) {
+    /// Days from 0000-03-01 to 1970-01-01.
+    const EPOCH: i64 = 719_468;
+    /// Days in 400 years.
+    const ERA: i64 = 146_097;
+    let z = days + EPOCH;
+    let (era, doe) = (z.div_euclid(ERA), z.rem_euclid(ERA));
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let month = if mp < 10 { mp + 3 } else { mp - 9 };
+    (yoe + era * 400 + i64::from(month <= 2), month, doy - (153 * mp + 2) / 5 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use parking_lot::Mutex;
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl io::Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl<'a> MakeWriter<'a> for Memory {
+        type Writer = Memory;
+        fn make_writer(&'a self) -> Memory {
+            self.clone()
+        }
+    }
+
+    #[test]
+    fn an_event_is_one_line_whatever_it_says() {
+        let memory = Memory::default();
+        let subscriber = tracing_subscriber::fmt().event_format(Lines).with_writer(memory.clone()).finish();
+        tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(target: "here", n = 5, path = "/a b", none = "", "two\nlines \"quoted\"");
+        });
+        let line = String::from_utf8(memory.0.lock().clone()).unwrap();
+        let (time, rest) = line.split_once(' ').unwrap();
+        assert!(time.starts_with("ts=20") && time.ends_with('Z'), "{time}");
+        assert_eq!(rest, "level=warn target=here msg=\"two\\nlines \\\"quoted\\\"\" n=5 path=\"/a b\"\n");
+    }
+
+    #[test]
+    fn dates_are_gregorian() {
+        let t = |secs| rfc3339(Timestamp::new(secs, 123_456_789));
+        assert_eq!(t(0), "1970-01-01T00:00:00.123456Z");
+        assert_eq!(t(951_782_400), "2000-02-29T00:00:00.123456Z");
+        assert_eq!(t(1_700_000_000), "2023-11-14T22:13:20.123456Z");
+        assert_eq!(t(-1), "1969-12-31T23:59:59.123456Z");
+    }
+}
