@@ -1,0 +1,358 @@
+//! Calls to one target that are answered exactly once: slots, sending again, the map, the session.
+//!
+//! Used by clients (to MDS and OSS) and between servers. A request is sent until it is answered, however long the
+//! server is away: a slotted one always under the same slot and sequence, so that it has one effect and one answer.
+//! Invariant: a slotted request whose caller went away is still sent until its outcome is known, and its slot stays
+//! reserved so long.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use brindle_net::Peer;
+use brindle_net::latch::Latch;
+use brindle_stdx::{BoxFuture, Seams, planted};
+use brindle_types::{Code, Fault, Pair, SessionId, TargetId};
+use brindle_wire::frame::{FLAG_RESENT, Frame, Header, Priority, decode_body, decode_reply, encode_body};
+use brindle_wire::{Message, Op};
+use bytes::Bytes;
+
+use crate::map_watch::MapWatch;
+use crate::slots::{Slot, SlotTable};
+use crate::waits::Waits;
+
+/// First pause before a request is sent again.
+const BACKOFF_MIN_MS: u64 = 20;
+/// Longest pause before a request is sent again.
+const BACKOFF_MAX_MS: u64 = 1_000;
+
+/// Who asks, as servers see it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The session; 0 for none.
+    pub session: SessionId,
+    /// Its fencing epoch.
+    pub epoch: Pair,
+}
+
+/// The session behind a caller.
+pub trait Host: Send + Sync + 'static {
+    /// Who asks now.
+    fn identity(&self) -> Identity;
+    /// Completes when requests may go out: the session is open on the present connection, and what the server lost in
+    /// a restart was reclaimed. Called before each sending.
+    fn ready(&self) -> BoxFuture<'_, Result<(), Fault>>;
+    /// A server refused requests of `seen` with `StaleSession`, `SessionLost` or `Fenced`. Completes when there is
+    /// another session, or fails when there will be none.
+    fn refused<'a>(&'a self, seen: Identity, fault: &'a Fault) -> BoxFuture<'a, Result<(), Fault>>;
+}
+
+/// For callers without a session: servers, commands, the MGS.
+pub struct NoSession;
+
+impl Host for NoSession {
+    fn identity(&self) -> Identity {
+        Identity::default()
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn refused<'a>(&'a self, _: Identity, fault: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {
+        Box::pin(std::future::ready(Err(fault.clone())))
+    }
+}
+
+/// What may differ from call to call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// Class of the request.
+    pub priority: Priority,
+    /// Largest bulk that the reply may carry.
+    pub reply_bulk_max: u32,
+    /// Milliseconds after which the caller will not wait any longer, told to the server; 0 for never.
+    pub deadline_ms: u32,
+}
+
+/// Calls one target. Cheap to clone.
+#[derive(Clone)]
+pub struct Caller {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    target: TargetId,
+    peer: Arc<Peer>,
+    map: Arc<MapWatch>,
+    host: Arc<dyn Host>,
+    waits: Arc<Waits>,
+    slots: SlotTable,
+    seams: Seams,
+    stop: Latch,
+}
+
+impl Caller {
+    /// A caller of `target` over `peer`.
+    pub fn new(
+        seams: &Seams,
+        target: TargetId,
+        peer: Arc<Peer>,
+        map: Arc<MapWatch>,
+        host: Arc<dyn Host>,
+        waits: Arc<Waits>,
+    ) -> Caller {
+        let slots = SlotTable::default();
+        let stop = Latch::default();
+        let inner = Inner { target, peer, map, host, waits, slots, seams: seams.clone(), stop };
+        Caller { inner: Arc::new(inner) }
+    }
+
+    /// Sends `request` with `bulk` until it is answered.
+    pub async fn call<M: Message>(&self, request: &M, bulk: Vec<Bytes>) -> Result<(M::Resp, Bytes), Fault> {
+        self.call_with(request, bulk, Options::default()).await
+    }
+
+    /// Sends `request` until it is answered; neither side has bulk.
+    pub async fn ask<M: Message>(&self, request: &M) -> Result<M::Resp, Fault> {
+        Ok(self.call(request, Vec::new()).await?.0)
+    }
+
+    /// The same in the class that never waits behind others: renewals, returns of leases.
+    pub async fn ask_high<M: Message>(&self, request: &M) -> Result<M::Resp, Fault> {
+        let options = Options { priority: Priority::High, ..Options::default() };
+        Ok(self.call_with(request, Vec::new(), options).await?.0)
+    }
+
+    /// Sends `request` with `bulk` until it is answered. When the future of a slotted request is dropped the request
+    /// goes on in the background, and its slot stays reserved until the outcome is known.
+    pub async fn call_with<M: Message>(
+        &self,
+        request: &M,
+        bulk: Vec<Bytes>,
+        options: Options,
+    ) -> Result<(M::Resp, Bytes), Fault> {
+        let slot = if M::OP.slotted() { Some(self.inner.slots.acquire().await) } else { None };
+        let slotted = slot.is_some();
+        let exchange = Exchange {
+            inner: self.inner.clone(),
+            op: M::OP,
+            body: encode_body(request),
+            bulk,
+            options,
+            slot,
+        };
+        let work = exchange.until_stopped();
+        let reply = if slotted {
+            Undropped { work: Some(Box::pin(work)), seams: self.inner.seams.clone() }.await?
+        } else {
+            work.await?
+        };
+        Ok((decode_reply(&reply)?, reply.bulk_bytes()))
+    }
+
+    /// Sends a request once, outside every slot and session gate (the session's own operations, probes).
+    pub async fn once<M: Message>(&self, request: &M, identity: Identity) -> Result<M::Resp, Fault> {
+        let options = Options { priority: Priority::High, ..Options::default() };
+        let header = self.inner.header(M::OP, identity, options);
+        decode_reply(&self.inner.peer.call(Frame::new(header, encode_body(request))).await?)
+    }
+
+    /// The target.
+    pub fn target(&self) -> TargetId {
+        self.inner.target
+    }
+
+    /// The connections below.
+    pub fn peer(&self) -> &Arc<Peer> {
+        &self.inner.peer
+    }
+
+    /// The slots, for status and to set their limit.
+    pub fn slots(&self) -> &SlotTable {
+        &self.inner.slots
+    }
+
+    /// Ends every call, and those that come, with `Shutdown`.
+    pub fn stop(&self) {
+        self.inner.stop.set();
+        self.inner.peer.stop();
+    }
+}
+
+impl Inner {
+    fn header(&self, op: Op, identity: Identity, options: Options) -> Header {
+        let map = self.map.current();
+        Header {
+            op: op as u16,
+            priority: options.priority,
+            fs_id: map.fs_id,
+            session: identity.session,
+            session_epoch: identity.epoch,
+            target: Some(self.target),
+            map_version: map.version,
+            target_epoch: map.target(self.target).map_or(0, |t| t.epoch),
+            reply_bulk_max: options.reply_bulk_max,
+            deadline_ms: options.deadline_ms,
+            ..Header::default()
+        }
+    }
+}
+
+/// One request on its way to its answer.
+struct Exchange {
+    inner: Arc<Inner>,
+    op: Op,
+    body: Bytes,
+    bulk: Vec<Bytes>,
+    options: Options,
+    slot: Option<Slot>,
+}
+
+/// What to do after a fault.
+enum Next {
+    /// Give it to the caller.
+    Fail,
+    /// Wait a little and send again.
+    Again,
+    /// Fetch the map and send again.
+    NewMap,
+    /// Get another session.
+    NewSession,
+}
+
+/// What each fault of a server means for sending again. None of those that lead to sending again was executed.
+fn next_after(code: Code) -> Next {
+    match code {
+        Code::Overloaded | Code::BadChecksum | Code::Disconnected => Next::Again,
+        Code::WrongTarget | Code::StaleEpoch => Next::NewMap,
+        Code::StaleSession | Code::SessionLost | Code::Fenced => Next::NewSession,
+        _ => Next::Fail,
+    }
+}
+
+impl Exchange {
+    async fn until_stopped(self) -> Result<Frame, Fault> {
+        let inner = self.inner.clone();
+        inner.stop.until(self.run()).await.unwrap_or_else(|| Err(Fault::new(Code::Shutdown)))
+    }
+
+    async fn run(mut self) -> Result<Frame, Fault> {
+        let inner = self.inner.clone();
+        let _waiting = inner.waits.begin(self.op, inner.target, inner.seams.now());
+        // Whether a sending was lost, so that the request may have been executed, and under which session.
+        let mut lost: Option<SessionId> = None;
+        let mut failures = 0u32;
+        loop {
+            inner.host.ready().await?;
+            let identity = inner.host.identity();
+            if let Some(session) = lost
+                && self.slot.is_some()
+                && session != identity.session
+            {
+                return Err(Fault::new(Code::OutcomeUnknown).why("the session was ended meanwhile"));
+            }
+            let frame = self.frame(identity, lost.is_some());
+            let map_version = frame.header.map_version;
+            let next = match inner.peer.call(frame).await {
+                Err(fault) => {
+                    if fault.code == Code::Disconnected {
+                        lost = Some(identity.session);
+                    }
+                    Next::Again
+                }
+                Ok(reply) => match fault_of(&reply) {
+                    None => return Ok(reply),
+                    Some(fault) => match next_after(fault.code) {
+                        Next::Fail => return Err(fault),
+                        Next::NewSession => {
+                            inner.host.refused(identity, &fault).await?;
+                            if fault.code != Code::StaleSession || identity == inner.host.identity() {
+                                return Err(session_lost(fault));
+                            }
+                            if let (Some(slot), None) = (&mut self.slot, lost) {
+                                slot.renew();
+                            }
+                            continue;
+                        }
+                        next => next,
+                    },
+                },
+            };
+            if matches!(next, Next::NewMap) {
+                inner.map.refresh(map_version).await;
+            }
+            failures += 1;
+            inner.seams.sleep_ms(backoff_ms(failures, inner.seams.rng.next_u64())).await;
+        }
+    }
+
+    fn frame(&mut self, identity: Identity, resent: bool) -> Frame {
+        let mut header = self.inner.header(self.op, identity, self.options);
+        if let Some(slot) = &mut self.slot {
+            if resent && planted("client_new_sequence_on_resend") {
+                slot.renew();
+            }
+            header.slot = slot.number();
+            header.sequence = slot.sequence();
+        }
+        if resent {
+            header.flags |= FLAG_RESENT;
+        }
+        let frame = Frame::new(header, self.body.clone());
+        if self.bulk.is_empty() { frame } else { frame.with_bulk(self.bulk.clone()) }
+    }
+}
+
+/// What a handle's user sees when its session is gone.
+fn session_lost(fault: Fault) -> Fault {
+    let why = if fault.why.is_empty() { vec![fault.what] } else { fault.why };
+    why.into_iter().fold(Fault::new(Code::SessionLost), Fault::why)
+}
+
+/// The fault that a reply carries; a reply that does not decode as one is left to the typed decoder.
+fn fault_of(reply: &Frame) -> Option<Fault> {
+    if reply.body.first() != Some(&1) {
+        return None;
+    }
+    decode_body::<Result<(), Fault>>(&reply.body).ok()?.err()
+}
+
+/// Doubles from [`BACKOFF_MIN_MS`] to [`BACKOFF_MAX_MS`]; between half and all of that, by chance.
+fn backoff_ms(failures: u32, random: u64) -> u64 {
+    let full = (BACKOFF_MIN_MS << failures.saturating_sub(1).min(16)).min(BACKOFF_MAX_MS);
+    full / 2 + random % (full / 2 + 1)
+}
+
+type Work = Pin<Box<dyn Future<Output = Result<Frame, Fault>> + Send>>;
+
+/// A slotted exchange: when its caller goes away it is handed to the task runner, which brings it to its end.
+struct Undropped {
+    work: Option<Work>,
+    seams: Seams,
+}
+
+impl Future for Undropped {
+    type Output = Result<Frame, Fault>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let work = self.work.as_mut().expect("not polled after it completed");
+        let outcome = work.as_mut().poll(cx);
+        if outcome.is_ready() {
+            self.work = None;
+        }
+        outcome
+    }
+}
+
+impl Drop for Undropped {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.seams.spawn("call.abandoned", async move {
+                // Nobody waits for the answer; what counts is that the slot is free only now.
+                drop(work.await);
+            });
+        }
+    }
+}

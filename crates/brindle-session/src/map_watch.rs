@@ -1,0 +1,133 @@
+//! The newest map: a long poll at the MGS, for ever. Losing the MGS costs nothing but news.
+//!
+//! Used by clients and servers. Invariant: the version of the map that is shown never goes back.
+
+use std::sync::Arc;
+
+use brindle_net::Peer;
+use brindle_net::latch::Latch;
+use brindle_stdx::Seams;
+use brindle_types::{Code, Fault, FsName, TargetId};
+use brindle_wire::Message;
+use brindle_wire::frame::{Frame, Header, Priority, decode_reply, encode_body};
+use brindle_wire::map::Map;
+use brindle_wire::mgs::GetMapReq;
+use tokio::sync::watch;
+
+/// How long the MGS holds a poll.
+const POLL_MS: u32 = 10_000;
+/// How much longer than that a poll may take before it is made anew.
+const POLL_GRACE_MS: u64 = 10_000;
+/// Pause after a failed poll.
+const PAUSE_MS: u64 = 200;
+/// Longest wait of [`MapWatch::refresh`].
+const REFRESH_MAX_MS: u64 = 1_000;
+
+/// Keeps the newest map of one file system.
+pub struct MapWatch {
+    seams: Seams,
+    mgs: Arc<Peer>,
+    fs: FsName,
+    current: watch::Sender<Arc<Map>>,
+    stop: Latch,
+}
+
+impl MapWatch {
+    /// Fetches the map and goes on watching it. Waits for the MGS; fails with what it says (`NoSuchFs`).
+    pub async fn start(seams: &Seams, mgs: Arc<Peer>, fs: FsName) -> Result<Arc<MapWatch>, Fault> {
+        loop {
+            match get(&mgs, &fs, 0, 0).await {
+                Ok(Some(map)) => return Ok(MapWatch::with_map(seams, mgs, map)),
+                Ok(None) => return Err(Fault::new(Code::NoSuchFs).subject(fs.to_string())),
+                Err(f) if f.code == Code::Disconnected => seams.sleep_ms(PAUSE_MS).await,
+                Err(f) => return Err(f),
+            }
+        }
+    }
+
+    /// Goes on watching from a map that the caller has already (a server's registration brought it).
+    pub fn with_map(seams: &Seams, mgs: Arc<Peer>, map: Map) -> Arc<MapWatch> {
+        let fs = map.fs.clone();
+        let current = watch::Sender::new(Arc::new(map));
+        let this = Arc::new(MapWatch { seams: seams.clone(), mgs, fs, current, stop: Latch::default() });
+        let looping = this.clone();
+        seams.spawn("map.watch", async move {
+            looping.stop.until(looping.watch()).await;
+        });
+        this
+    }
+
+    /// The newest map known.
+    pub fn current(&self) -> Arc<Map> {
+        self.current.borrow().clone()
+    }
+
+    /// Version of the newest map known.
+    pub fn version(&self) -> u64 {
+        self.current.borrow().version
+    }
+
+    /// Epoch of a target, 0 when the map does not have it.
+    pub fn target_epoch(&self, target: TargetId) -> u32 {
+        self.current.borrow().target(target).map_or(0, |t| t.epoch)
+    }
+
+    /// Tells of each newer map.
+    pub fn subscribe(&self) -> watch::Receiver<Arc<Map>> {
+        self.current.subscribe()
+    }
+
+    /// Takes in a map from another source (a registration), if it is newer.
+    pub fn offer(&self, map: Map) {
+        self.current.send_if_modified(|now| {
+            let newer = map.version > now.version;
+            if newer {
+                *now = Arc::new(map);
+            }
+            newer
+        });
+    }
+
+    /// Waits until there is a newer map than `version`, for a second at most. The poll under way brings it.
+    pub async fn refresh(&self, version: u64) {
+        let mut news = self.subscribe();
+        let newer = news.wait_for(|map| map.version > version);
+        // Without a newer map the caller simply tries again with the old one.
+        let _ = self.seams.timeout_ms(REFRESH_MAX_MS, newer).await;
+    }
+
+    /// Ends the watch.
+    pub fn stop(&self) {
+        self.stop.set();
+    }
+
+    async fn watch(&self) {
+        loop {
+            let poll = get(&self.mgs, &self.fs, self.version(), POLL_MS);
+            match self.seams.timeout_ms(u64::from(POLL_MS) + POLL_GRACE_MS, poll).await {
+                Some(Ok(Some(map))) => self.offer(map),
+                Some(Ok(None)) | None => {}
+                Some(Err(fault)) => {
+                    tracing::debug!(code = %fault.code, why = ?fault.why, "cannot fetch the map");
+                    self.seams.sleep_ms(PAUSE_MS).await;
+                }
+            }
+        }
+    }
+}
+
+async fn get(mgs: &Peer, fs: &FsName, known_version: u64, wait_ms: u32) -> Result<Option<Map>, Fault> {
+    let request = GetMapReq { fs: fs.clone(), known_version, wait_ms };
+    Ok(ask_mgs(mgs, &request).await?.map)
+}
+
+/// One request to the MGS, sent once.
+pub(crate) async fn ask_mgs<M: Message>(mgs: &Peer, request: &M) -> Result<M::Resp, Fault> {
+    let header = Header {
+        op: M::OP as u16,
+        target: Some(TargetId::MGT),
+        priority: Priority::High,
+        ..Header::default()
+    };
+    decode_reply(&mgs.call(Frame::new(header, encode_body(request))).await?)
+}
