@@ -1,1 +1,45 @@
-//! brindle-fuse
+//! The FUSE protocol layer: Linux only, protocol 7.45, down to 7.39 (Linux 6.6).
+//!
+//! Upwards it offers the trait [`Filesystem`], a decoded [`Request`] with bytes of its own and a [`Reply`] of pieces;
+//! downwards it mounts, reads /dev/fuse with several threads, and writes answers and notifications. The binary calls
+//! it for `brindle mount`.
+//!
+//! Invariant: only this crate knows the kernel's interface. It keeps no file-system state: what it knows of inodes,
+//! handles and locks is in the requests.
+
+pub mod abi;
+pub mod buffer;
+pub mod interrupt;
+pub mod notify;
+pub mod reply;
+pub mod request;
+pub mod session;
+
+use std::sync::Arc;
+
+use brindle_stdx::BoxFuture;
+
+pub use interrupt::{Cancel, kill_pending};
+pub use notify::{Notice, Notifier, Outcome};
+pub use reply::{DirBuffer, Entry, Opened, Reply, Statfs};
+pub use request::{Op, Request};
+pub use session::{
+    Connected, Ended, MountOptions, Negotiated, PageInvalidation, ServeOptions, Session, Wanted,
+};
+
+/// What serves the requests of a mount.
+pub trait Filesystem: Send + Sync + 'static {
+    /// Handles one request. Called on a reader thread, which polls the future once; if it is not ready it goes to the
+    /// session's task runner. Neither the call nor a poll may block.
+    ///
+    /// The future should watch `request.cancel` wherever it waits for something that may not come. A panic in it is
+    /// answered EIO.
+    fn handle(self: &Arc<Self>, request: Request) -> BoxFuture<'static, Reply>;
+
+    /// The kernel dropped `nlookup` of the references to inode `ino` that entries gave it. Called on a reader
+    /// thread; must not block.
+    fn forget(&self, ino: u64, nlookup: u64);
+
+    /// The kernel says goodbye. Not sent by every kernel; the end of the session is what counts.
+    fn destroy(&self) {}
+}

@@ -1,0 +1,115 @@
+//! Descriptors of /dev/fuse: reading messages, writing answers and notifications.
+//!
+//! With cloned descriptors a request belongs to the one it was read from: its answer must go there.
+
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+use crate::abi::DEV_IOC_CLONE;
+use crate::abi::outputs::OutHeader;
+use crate::reply::Reply;
+
+/// Path of the device.
+pub const DEVICE: &str = "/dev/fuse";
+
+/// One descriptor of the device, bound to a connection.
+#[derive(Debug)]
+pub struct Channel {
+    fd: OwnedFd,
+}
+
+/// How the kernel ended a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Unmounted, and the last open file is gone.
+    Unmounted,
+    /// Aborted through sysfs or by [`super::Session::abort`]: all callers got an error.
+    Aborted,
+    /// Reading the device failed with this errno.
+    Failed(i32),
+}
+
+/// Opens the device, not bound to anything.
+pub fn open_device() -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(DEVICE, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+impl Channel {
+    /// Takes a descriptor that is bound to a connection.
+    pub fn new(fd: OwnedFd) -> Channel {
+        Channel { fd }
+    }
+
+    /// One more descriptor of the same connection, with a queue of its own.
+    pub fn try_clone(&self) -> io::Result<Channel> {
+        let fd = open_device()?;
+        let master: u32 = self.fd.as_raw_fd() as u32;
+        // SAFETY: the ioctl reads one u32, the number of an open descriptor, from the pointer.
+        let done = unsafe { libc::ioctl(fd.as_raw_fd(), DEV_IOC_CLONE as libc::Ioctl, &raw const master) };
+        if done < 0 { Err(io::Error::last_os_error()) } else { Ok(Channel { fd }) }
+    }
+
+    /// Waits for the next message; gives its length.
+    pub fn read(&self, room: &mut [u8]) -> Result<usize, Ended> {
+        loop {
+            match rustix::io::read(&self.fd, &mut *room) {
+                Ok(len) => return Ok(len),
+                // ENOENT: the request was interrupted before it was read.
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
+                Err(Errno::NODEV) => return Err(Ended::Unmounted),
+                Err(Errno::CONNABORTED) => return Err(Ended::Aborted),
+                Err(e) => return Err(Ended::Failed(e.raw_os_error())),
+            }
+        }
+    }
+
+    /// Writes the answer to request `unique`. ENOENT means that nobody waits for it any more.
+    pub fn reply(&self, unique: u64, reply: &Reply) -> Result<(), Errno> {
+        let head = reply.head(unique);
+        let mut parts = Vec::with_capacity(2 + reply.data.len());
+        parts.extend([IoSlice::new(head.as_bytes()), IoSlice::new(&reply.fixed)]);
+        parts.extend(reply.data.iter().map(|d| IoSlice::new(d)));
+        self.send(&parts)
+    }
+
+    /// Writes an answer without a body.
+    pub fn answer(&self, unique: u64, errno: i32) -> Result<(), Errno> {
+        let head = OutHeader { len: size_of::<OutHeader>() as u32, error: -errno, unique };
+        self.send(&[IoSlice::new(head.as_bytes())])
+    }
+
+    /// Writes a notification: its code and its parts. Waits until the kernel has acted on it.
+    pub fn notify(&self, code: u32, parts: &[&[u8]]) -> Result<(), Errno> {
+        let len = size_of::<OutHeader>() + parts.iter().map(|p| p.len()).sum::<usize>();
+        let head = OutHeader { len: len as u32, error: code as i32, unique: 0 };
+        let mut slices = vec![IoSlice::new(head.as_bytes())];
+        slices.extend(parts.iter().map(|p| IoSlice::new(p)));
+        self.send(&slices)
+    }
+
+    /// The descriptor, given away.
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+
+    /// A message is taken by the kernel whole, or not at all.
+    fn send(&self, parts: &[IoSlice]) -> Result<(), Errno> {
+        loop {
+            match rustix::io::writev(&self.fd, parts) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => continue,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+impl AsFd for Channel {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}

@@ -1,0 +1,167 @@
+//! mount(2) and umount(2) of a FUSE connection, and what sysfs offers for it.
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use brindle_types::{Code, Fault};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::mount::UnmountFlags;
+
+use super::channel::{DEVICE, open_device};
+
+/// Type of the file system, as `mount` and `/proc/mounts` show it.
+pub const FS_TYPE: &str = "fuse.brindle";
+
+/// Where and how to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    /// An existing directory.
+    pub mountpoint: PathBuf,
+    /// What `mount` shows as the source: `HOST:/FSNAME`.
+    pub source: String,
+    /// Refuse changes.
+    pub read_only: bool,
+    /// Ignore device nodes.
+    pub nodev: bool,
+    /// Ignore set-id bits.
+    pub nosuid: bool,
+    /// Refuse to execute.
+    pub noexec: bool,
+}
+
+impl MountOptions {
+    /// Read-write with devices and set-id programs, for every user.
+    pub fn new(mountpoint: impl Into<PathBuf>, source: impl Into<String>) -> MountOptions {
+        MountOptions {
+            mountpoint: mountpoint.into(),
+            source: source.into(),
+            read_only: false,
+            nodev: false,
+            nosuid: false,
+            noexec: false,
+        }
+    }
+}
+
+/// A mount of this process.
+#[derive(Debug)]
+pub struct Mounted {
+    /// Where.
+    pub path: PathBuf,
+    /// Minor device number: the name of the connection and of the backing device info in sysfs.
+    pub connection: u32,
+}
+
+fn failed(what: &'static str, path: &Path, e: &io::Error) -> Fault {
+    Fault::io(Code::MountFailed, what, path.display().to_string(), e)
+}
+
+/// Opens the device and mounts it. The kernel has sent INIT when this returns; nobody has answered it.
+pub fn mount(options: &MountOptions) -> Result<(OwnedFd, Mounted), Fault> {
+    let path = &options.mountpoint;
+    let fd = open_device().map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => Fault::new(Code::NoFuseDevice),
+        _ => Fault::io(Code::MountFailed, "cannot open", DEVICE, &e),
+    })?;
+    let kind = rustix::fs::stat(path).map_err(|e| failed("cannot mount on", path, &e.into()))?.st_mode;
+    if kind & libc::S_IFMT != libc::S_IFDIR {
+        let e = io::Error::from_raw_os_error(libc::ENOTDIR);
+        return Err(failed("cannot mount on", path, &e));
+    }
+    let flags = [
+        (options.read_only, libc::MS_RDONLY),
+        (options.nodev, libc::MS_NODEV),
+        (options.nosuid, libc::MS_NOSUID),
+        (options.noexec, libc::MS_NOEXEC),
+    ];
+    let flags = flags.iter().filter(|(on, _)| *on).fold(0, |all, (_, bit)| all | bit);
+    let data =
+        format!("fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other", fd.as_raw_fd());
+    mount_call(&options.source, path, flags, &data).map_err(|e| failed("cannot mount on", path, &e))?;
+    let connection = connection_of(path).inspect_err(|_| detach(path))?;
+    Ok((fd, Mounted { path: path.clone(), connection }))
+}
+
+fn mount_call(source: &str, path: &Path, flags: libc::c_ulong, data: &str) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    let c = |bytes: &[u8]| CString::new(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL));
+    let (source, target) = (c(source.as_bytes())?, c(path.as_os_str().as_bytes())?);
+    let (kind, data) = (c(FS_TYPE.as_bytes())?, c(data.as_bytes())?);
+    // SAFETY: the four pointers are zero-terminated strings that live until the call returns.
+    let done =
+        unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind.as_ptr(), flags, data.as_ptr().cast()) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The minor device number under `path`, without asking the file system.
+fn connection_of(path: &Path) -> Result<u32, Fault> {
+    let flags = AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC as u32) | AtFlags::NO_AUTOMOUNT;
+    let found = rustix::fs::statx(CWD, path, flags, StatxFlags::INO);
+    found.map(|s| s.stx_dev_minor).map_err(|e| failed("cannot find the mount on", path, &e.into()))
+}
+
+impl Mounted {
+    /// Unmounts; fails with EBUSY in `why` while files are open, unless `lazy`: then the name is gone at once and
+    /// the connection ends with the last open file.
+    pub fn unmount(&self, lazy: bool) -> Result<(), Fault> {
+        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        umount_call(&self.path, flags).map_err(|e| {
+            let code = if e.raw_os_error() == Some(libc::EBUSY) { Code::FileBusy } else { Code::MountFailed };
+            Fault::io(code, "cannot unmount", self.path.display().to_string(), &e)
+        })
+    }
+
+    /// Whether it is (still) this connection that is mounted there.
+    pub fn is_mounted(&self) -> bool {
+        connection_of(&self.path).is_ok_and(|connection| connection == self.connection)
+    }
+
+    /// Ends the connection: every caller in it gets an error at once. Where the control file system is not mounted
+    /// on `/sys/fs/fuse/connections` this is a forced unmount, so that the mount is gone too unless files are open;
+    /// after a lazy unmount it then fails with ENOENT.
+    pub fn abort(&self) -> io::Result<()> {
+        let written = write_text(&format!("/sys/fs/fuse/connections/{}/abort", self.connection), "1");
+        match written {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && self.is_mounted() => {
+                let forced = umount_call(&self.path, UnmountFlags::FORCE);
+                forced.or_else(|e| if e.raw_os_error() == Some(libc::EBUSY) { Ok(()) } else { Err(e) })
+            }
+            other => other,
+        }
+    }
+
+    /// Ends the connection and takes the mount away, if it is still there.
+    pub fn clear(&self) {
+        if self.is_mounted() {
+            let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
+            if let Err(error) = umount_call(&self.path, flags) {
+                tracing::warn!(path = %self.path.display(), %error, "cannot unmount");
+            }
+        }
+    }
+
+    /// Sets how far the kernel reads ahead; the size of its INIT cannot raise that. Best effort: without the right
+    /// to write to sysfs, cached sequential reads stay at 128 KiB in flight.
+    pub fn set_read_ahead(&self, kib: u32) -> io::Result<()> {
+        write_text(&format!("/sys/class/bdi/0:{}/read_ahead_kb", self.connection), &kib.to_string())
+    }
+}
+
+/// Unmounts lazily what was mounted there a moment ago.
+pub fn detach(path: &Path) {
+    if let Err(error) = umount_call(path, UnmountFlags::DETACH) {
+        tracing::warn!(path = %path.display(), %error, "cannot unmount");
+    }
+}
+
+fn umount_call(path: &Path, flags: UnmountFlags) -> io::Result<()> {
+    Ok(rustix::mount::unmount(path, flags)?)
+}
+
+fn write_text(path: &str, text: &str) -> io::Result<()> {
+    let fd = rustix::fs::open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::io::write(&fd, text.as_bytes())?;
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! The readers: from a message on the device to the file system and back.
+//!
+//! Each reader owns a channel and handles one message at a time. A handler's future is polled once on the reader
+//! itself, which is all that cached answers need; if it is not ready it goes to the task runner. So no reader is ever
+//! blocked by a handler, and with two or more of them an INTERRUPT is always read.
+//!
+//! Invariant: every request that wants an answer gets exactly one, also if its handler panics or is dropped.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use brindle_stdx::Spawn;
+use brindle_types::errno::{EAGAIN, EIO, ENOSYS};
+use bytes::Bytes;
+use rustix::io::Errno;
+
+use super::channel::{Channel, Ended};
+use crate::Filesystem;
+use crate::abi::UNIQUE_RESEND;
+use crate::buffer::Pool;
+use crate::interrupt::{Interrupts, Registration};
+use crate::reply::Reply;
+use crate::request::decode::{self, Decoded, name_of};
+use crate::request::{Message, Op, Request};
+
+/// What all readers of a session share.
+pub struct Shared<F> {
+    /// The file system.
+    pub fs: Arc<F>,
+    /// Runs handlers that were not ready at once.
+    pub tasks: Arc<dyn Spawn>,
+    /// Requests being handled.
+    pub interrupts: Arc<Interrupts>,
+    /// Buffers.
+    pub pool: Arc<Pool>,
+    /// Every channel of the session.
+    pub channels: Vec<Arc<Channel>>,
+    /// Form of SETXATTR.
+    pub setxattr_ext: bool,
+}
+
+impl<F: Filesystem> Shared<F> {
+    /// Reads and handles messages until the connection ends.
+    pub fn read_loop(&self, channel: &Arc<Channel>) -> Ended {
+        let mut slot = self.pool.take();
+        loop {
+            let len = match channel.read(slot.room()) {
+                Ok(len) => len,
+                Err(ended) => return ended,
+            };
+            let (message, kept) = slot.message(len);
+            slot = kept.unwrap_or_else(|| self.pool.take());
+            self.handle(channel, message);
+        }
+    }
+
+    fn handle(&self, channel: &Arc<Channel>, bytes: Bytes) {
+        let head = match decode::head(&bytes) {
+            Ok(head) => head,
+            Err(error) => return tracing::error!(%error, "message without a head from the kernel"),
+        };
+        let unique = head.unique;
+        match decode::message(bytes, self.setxattr_ext) {
+            Ok(Decoded { head, groups, message }) => match message {
+                Message::Request(op) => self.request(channel, head, groups, op),
+                Message::Forget(list) => list.iter().for_each(|(ino, n)| self.fs.forget(*ino, *n)),
+                Message::Interrupt(of) => self.interrupt(of),
+                Message::Destroy => {
+                    self.fs.destroy();
+                    settle(channel.answer(unique, 0), "DESTROY");
+                }
+                Message::NotifyReply => {}
+                Message::Init(_) => settle(channel.answer(unique, EIO), "INIT"),
+                Message::Unsupported(_) => settle(channel.answer(unique, ENOSYS), name_of(head.opcode)),
+            },
+            Err(error) => {
+                tracing::error!(%error, op = name_of(head.opcode), "request that cannot be decoded");
+                settle(channel.answer(unique, EIO), name_of(head.opcode));
+            }
+        }
+    }
+
+    fn request(&self, channel: &Arc<Channel>, head: crate::abi::inputs::InHeader, groups: Vec<u32>, op: Op) {
+        let registration = self.interrupts.register(head.unique);
+        let request = Request {
+            unique: head.unique,
+            nodeid: head.nodeid,
+            uid: head.uid,
+            gid: head.gid,
+            pid: head.pid,
+            groups,
+            resent: head.unique & UNIQUE_RESEND != 0,
+            op,
+            cancel: registration.cancel(),
+        };
+        let name = name_of(head.opcode);
+        let responder =
+            Responder { channel: channel.clone(), unique: head.unique, name, done: false, registration };
+        let fs = &self.fs;
+        let first = catch_unwind(AssertUnwindSafe(|| {
+            let mut handler = fs.handle(request);
+            let ready = handler.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            (handler, ready)
+        }));
+        match first {
+            Ok((_, Poll::Ready(reply))) => responder.send(&reply),
+            Ok((handler, Poll::Pending)) => {
+                let task = async move { responder.send(&handler.await) };
+                self.tasks.spawn(name, Box::pin(task));
+            }
+            Err(_) => drop(responder),
+        }
+    }
+
+    /// An unknown number: not registered yet, or answered already. Only the channel that the request was read from
+    /// knows it, and the others say ENOENT; where it is known, EAGAIN makes the kernel send the INTERRUPT again.
+    fn interrupt(&self, of: u64) {
+        const INTERRUPT_BIT: u64 = 1;
+        if self.interrupts.interrupt(of) {
+            return;
+        }
+        let found = self.channels.iter().any(|c| c.answer(of | INTERRUPT_BIT, EAGAIN).is_ok());
+        if found {
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The duty to answer one request.
+struct Responder {
+    channel: Arc<Channel>,
+    unique: u64,
+    name: &'static str,
+    done: bool,
+    // Dropped with the responder, after the answer was written.
+    #[expect(dead_code, reason = "its drop takes the request out of the table")]
+    registration: Registration,
+}
+
+impl Responder {
+    fn send(mut self, reply: &Reply) {
+        self.done = true;
+        match self.channel.reply(self.unique, reply) {
+            // The kernel refuses an answer of the wrong size and fails the request itself.
+            Err(Errno::INVAL) => {
+                tracing::error!(op = self.name, bytes = reply.body_len(), "the kernel refused an answer");
+            }
+            other => settle(other, self.name),
+        }
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        if !self.done {
+            tracing::error!(op = self.name, "a handler ended without an answer");
+            settle(self.channel.answer(self.unique, EIO), self.name);
+        }
+    }
+}
+
+/// An answer that nobody waits for is no error: the caller was killed, or the connection ended.
+fn settle(written: Result<(), Errno>, op: &'static str) {
+    match written {
+        Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED | Errno::PERM) => {}
+        Err(error) => tracing::warn!(%error, op, "cannot answer the kernel"),
+    }
+}

@@ -1,0 +1,105 @@
+//! A mount of a [`MemFs`] that goes away with its value, also when a test fails or hangs.
+
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use brindle_fuse::session::{MountOptions, ServeOptions};
+use brindle_fuse::{Connected, Notice, Outcome, Session, Wanted};
+use brindle_stdx::real::TokioSpawn;
+
+use super::MemFs;
+
+/// A test that takes longer hangs: its connection is aborted, so that it fails.
+const HANG_LIMIT: Duration = Duration::from_secs(60);
+
+pub struct Mount {
+    pub fs: Arc<MemFs>,
+    pub session: Session,
+    pub runtime: tokio::runtime::Runtime,
+    dir: tempfile::TempDir,
+    _watchdog: mpsc::Sender<()>,
+}
+
+impl Mount {
+    pub fn new() -> Mount {
+        Mount::with(&Wanted::default())
+    }
+
+    pub fn with(wanted: &Wanted) -> Mount {
+        let dir = tempfile::Builder::new().prefix("brindle-fuse-test").tempdir().expect("a directory");
+        let connected =
+            Connected::mount(&MountOptions::new(dir.path(), "memfs"), wanted).expect("mount (as root)");
+        Mount::serve(connected, dir)
+    }
+
+    pub fn serve(connected: Connected, dir: tempfile::TempDir) -> Mount {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .expect("tokio");
+        let tasks = Arc::new(TokioSpawn(runtime.handle().clone()));
+        let mut fs = None;
+        let options =
+            ServeOptions { readers: 3, ..ServeOptions::default() }.in_runtime(runtime.handle().clone());
+        let session = connected
+            .serve(&options, tasks, |notifier, _| fs.insert(MemFs::new(notifier)).clone())
+            .expect("serve");
+        let path = dir.path().to_owned();
+        let (watchdog, gone) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            if gone.recv_timeout(HANG_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+                eprintln!("a test hangs: {} is unmounted by force", path.display());
+                let flags = rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
+                let _ = rustix::mount::unmount(&path, flags);
+            }
+        });
+        Mount { fs: fs.expect("made by serve"), session, runtime, dir, _watchdog: watchdog }
+    }
+
+    /// Path of a name in the root directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Puts a file there behind the kernel's back and gives its inode.
+    pub fn put(&self, name: &str, data: &[u8]) -> u64 {
+        std::fs::write(self.path(name), data).expect("write");
+        let ino = self.fs.ino(name);
+        self.notify(Notice::InvalInode { ino, offset: 0, len: 0 });
+        self.fs.take_log();
+        ino
+    }
+
+    /// Posts a notice and waits for the answer.
+    pub fn notify(&self, notice: Notice) -> Outcome {
+        self.runtime.block_on(self.session.notifier().post(notice))
+    }
+
+    /// Posts a notice; the answer comes over the channel.
+    pub fn notify_later(&self, notice: Notice) -> mpsc::Receiver<Outcome> {
+        let (send, receive) = mpsc::channel();
+        let answer = self.session.notifier().post(notice);
+        self.runtime.spawn(async move {
+            let _ = send.send(answer.await);
+        });
+        receive
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Handlers that still wait end with the connection.
+        let _ = self.session.abort();
+    }
+}
+
+/// Waits until `done`, for ten seconds at most.
+pub fn eventually(what: &str, done: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(10), "never happened: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
