@@ -87,13 +87,16 @@ impl Syscalls {
                 // SAFETY: `p` is a valid C string for the call.
                 check(unsafe { libc::truncate(p.as_ptr(), *size as i64) } as i64)?;
             }
-            Op::SetXattr { .. } | Op::GetXattr { .. } | Op::RemoveXattr { .. } => return self.xattr(client, op),
+            Op::SetXattr { .. } | Op::GetXattr { .. } | Op::RemoveXattr { .. } => {
+                return self.xattr(client, op);
+            }
             Op::Open { slot, path, how } => return self.open(client, *slot, path, *how),
             Op::Tmpfile { slot, dir } => {
                 self.files.remove(slot);
                 let p = c(&self.at(client, dir));
                 // SAFETY: `p` is a valid C string for the call.
-                let fd = check(unsafe { libc::open(p.as_ptr(), libc::O_TMPFILE | libc::O_RDWR, 0o600) } as i64)?;
+                let fd =
+                    check(unsafe { libc::open(p.as_ptr(), libc::O_TMPFILE | libc::O_RDWR, 0o600) } as i64)?;
                 // SAFETY: the descriptor was just opened and belongs to nobody else.
                 self.files.insert(*slot, (unsafe { File::from_raw_fd(fd as i32) }, false));
             }
@@ -110,7 +113,9 @@ impl Syscalls {
             RenameHow::Exchange => libc::RENAME_EXCHANGE,
         };
         // SAFETY: both are valid C strings for the call.
-        check(unsafe { libc::renameat2(libc::AT_FDCWD, a.as_ptr(), libc::AT_FDCWD, b.as_ptr(), flags) } as i64)?;
+        check(
+            unsafe { libc::renameat2(libc::AT_FDCWD, a.as_ptr(), libc::AT_FDCWD, b.as_ptr(), flags) } as i64
+        )?;
         Ok(())
     }
 
@@ -200,7 +205,9 @@ impl Syscalls {
             Op::Punch { slot, offset, len } => {
                 self.fallocate(slot, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, offset, len)?;
             }
-            Op::Zero { slot, offset, len } => self.fallocate(slot, libc::FALLOC_FL_ZERO_RANGE, offset, len)?,
+            Op::Zero { slot, offset, len } => {
+                self.fallocate(slot, libc::FALLOC_FL_ZERO_RANGE, offset, len)?
+            }
             Op::Fallocate { slot, offset, len } => self.fallocate(slot, 0, offset, len)?,
             Op::Fsync { slot } => self.file(slot)?.0.sync_all()?,
             Op::Copy { from, to, from_offset, to_offset, len } => {

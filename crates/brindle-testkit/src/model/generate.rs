@@ -52,8 +52,8 @@ impl Generator {
         match self.below(4) {
             0 => 1 + self.below(10) as usize,
             1 => 4096,
-            2 => self.below(20_000) as usize,
-            _ => self.below(self.size_max.min(200_000)) as usize,
+            2 => 1 + self.below(20_000) as usize,
+            _ => 1 + self.below(self.size_max.min(200_000)) as usize,
         }
     }
 
