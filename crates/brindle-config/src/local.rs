@@ -70,6 +70,16 @@ impl LocalStore {
         Ok(LocalStore::open(disk, path)?.state.into_inner().contents.entries.len())
     }
 
+    /// Writes the first value of `key`, while nobody else knows the store (format).
+    pub fn create_entry(&self, key: &str, value: &[u8]) -> Result<()> {
+        match self.swap(key, 0, Some(value))? {
+            Swap::Done(_) => Ok(()),
+            Swap::Lost(_) => {
+                Err(Fault::new(Code::StoreDamaged).subject(key.to_owned()).why("it exists already"))
+            }
+        }
+    }
+
     fn with(disk: Arc<dyn Disk>, path: &str, contents: Contents) -> LocalStore {
         LocalStore { disk, path: path.to_owned(), state: Mutex::new(State { contents, watches: Vec::new() }) }
     }

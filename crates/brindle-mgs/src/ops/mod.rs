@@ -1,0 +1,6 @@
+//! One file an operation.
+
+pub(crate) mod get_map;
+pub(crate) mod heartbeat;
+pub(crate) mod register;
+pub(crate) mod target_info;

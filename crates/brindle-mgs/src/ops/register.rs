@@ -1,0 +1,202 @@
+//! register: a server announces a target.
+//!
+//! The decision ([`decide`]) is a pure function from the map and the request to the next map; [`handle`] stores it by
+//! compare-and-swap and only then answers.
+
+use std::sync::atomic::Ordering;
+
+use brindle_types::{Code, Fault, Nid, Result, TargetId};
+use brindle_wire::map::{Map, TargetEntry, TargetState};
+use brindle_wire::mgs::{RegisterReq, RegisterResp};
+
+use crate::Mgs;
+
+/// Most addresses of one target.
+const NIDS_MAX: usize = 16;
+
+/// Puts the target into the map, if it belongs there.
+pub(crate) async fn handle(mgs: &Mgs, req: RegisterReq) -> Result<RegisterResp> {
+    let outcome = register(mgs, &req).await;
+    match &outcome {
+        Ok(resp) => tracing::info!(
+            target_name = %req.fs.target(req.target),
+            epoch = resp.epoch,
+            map_version = resp.map.version,
+            host = %req.host,
+            nid = %req.nids.first().map(Nid::to_string).unwrap_or_default(),
+            "target registered"
+        ),
+        Err(fault) => {
+            mgs.stats.refusals.fetch_add(1, Ordering::Relaxed);
+            let why = fault.why.join(": ");
+            tracing::warn!(code = %fault.code, subject = %fault.subject, host = %req.host, why, "registration refused");
+        }
+    }
+    outcome
+}
+
+async fn register(mgs: &Mgs, req: &RegisterReq) -> Result<RegisterResp> {
+    mgs.check_fs(&req.fs)?;
+    mgs.check_fs_id(req.fs_id)?;
+    let changed = mgs.store.modify(|map| decide(map, req)).await?;
+    if changed {
+        mgs.stats.registrations.fetch_add(1, Ordering::Relaxed);
+    }
+    mgs.liveness.lock().heard(req.target, mgs.seams.now());
+    let map = mgs.map_now();
+    let epoch = map.target(req.target).map_or(0, |t| t.epoch);
+    Ok(RegisterResp { map, epoch, heartbeat_ms: mgs.config.heartbeat_ms })
+}
+
+/// Puts the MGT itself into the map, so that status and clients see it like every other target.
+pub(crate) async fn own(mgs: &Mgs, listens_at: &Nid) -> Result<()> {
+    let advertised = &mgs.config.advertise;
+    let nids = if advertised.is_empty() { vec![listens_at.clone()] } else { advertised.clone() };
+    let req = RegisterReq {
+        fs: mgs.superblock.fs.clone(),
+        fs_id: mgs.superblock.fs_id,
+        target: TargetId::MGT,
+        uuid: mgs.superblock.uuid,
+        nids,
+        host: mgs.config.host.clone(),
+    };
+    mgs.store.modify(|map| decide(map, &req)).await?;
+    Ok(())
+}
+
+/// The map with the target in it; `None` when it is in it as it is.
+fn decide(map: &Map, req: &RegisterReq) -> Result<Option<Map>> {
+    if req.nids.is_empty() || req.nids.len() > NIDS_MAX {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot register")
+            .subject(req.fs.target(req.target))
+            .why(format!("it names {} addresses; 1 to {NIDS_MAX} are possible", req.nids.len())));
+    }
+    let mut next = map.clone();
+    next.version += 1;
+    let at = match next.targets.binary_search_by_key(&req.target, |t| t.id) {
+        Ok(at) => at,
+        Err(at) => {
+            let entry = TargetEntry {
+                id: req.target,
+                uuid: req.uuid,
+                nids: req.nids.clone(),
+                epoch: 1,
+                state: TargetState::Up,
+                host: req.host.clone(),
+            };
+            next.targets.insert(at, entry);
+            return Ok(Some(next));
+        }
+    };
+    let entry = &mut next.targets[at];
+    if entry.uuid != req.uuid {
+        return Err(index_in_use(map, &map.targets[at], req));
+    }
+    let moved = entry.nids != req.nids;
+    if !moved && entry.host == req.host {
+        return Ok(None);
+    }
+    if moved {
+        entry.epoch += 1;
+    }
+    entry.nids.clone_from(&req.nids);
+    entry.host.clone_from(&req.host);
+    Ok(Some(next))
+}
+
+fn index_in_use(map: &Map, owner: &TargetEntry, req: &RegisterReq) -> Fault {
+    let taken = |index: u16| map.target(TargetId { index, ..req.target }).is_some();
+    let free = (0..=u16::MAX).find(|index| !taken(*index));
+    let next = match free {
+        Some(free) => {
+            format!("format it with --index {free} (the lowest free one); its data directory was not changed")
+        }
+        None => "every index is taken".to_owned(),
+    };
+    Fault::new(Code::IndexInUse)
+        .what("cannot add")
+        .subject(format!("{} from {}", req.fs.target(req.target), req.host))
+        .why(format!(
+            "index {} belongs to the target {} of {}",
+            req.target.index,
+            short(&owner.uuid),
+            owner.host
+        ))
+        .why(format!("this one is {}", short(&req.uuid)))
+        .next(next)
+}
+
+/// The beginning of an identity, enough to tell two apart.
+fn short(uuid: &[u8; 16]) -> String {
+    let hex: String = uuid[..4].iter().map(|b| format!("{b:02x}")).collect();
+    format!("{hex}...")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(target: TargetId, uuid: u8, port: u16) -> RegisterReq {
+        RegisterReq {
+            fs: "scratch".parse().unwrap(),
+            fs_id: 0,
+            target,
+            uuid: [uuid; 16],
+            nids: vec![format!("10.0.0.1:{port}").parse().unwrap()],
+            host: "oss1".into(),
+        }
+    }
+
+    fn empty() -> Map {
+        Map { fs: "scratch".parse().unwrap(), fs_id: 1, version: 1, targets: Vec::new() }
+    }
+
+    #[test]
+    fn targets_are_kept_in_order_and_versions_rise() {
+        let mut map = empty();
+        for index in [3, 0, 2] {
+            map = decide(&map, &request(TargetId::ost(index), index as u8, 1)).unwrap().expect("new");
+        }
+        map = decide(&map, &request(TargetId::mdt(0), 9, 1)).unwrap().expect("new");
+        let order: Vec<String> = map.targets.iter().map(|t| t.id.to_string()).collect();
+        assert_eq!(order, ["MDT0000", "OST0000", "OST0002", "OST0003"]);
+        assert_eq!(map.version, 5);
+    }
+
+    #[test]
+    fn the_epoch_rises_with_the_address_and_with_nothing_else() {
+        let first = decide(&empty(), &request(TargetId::ost(0), 1, 1)).unwrap().expect("new");
+        assert_eq!(decide(&first, &request(TargetId::ost(0), 1, 1)), Ok(None), "the same server again");
+        let moved = decide(&first, &request(TargetId::ost(0), 1, 2)).unwrap().expect("moved");
+        assert_eq!((moved.targets[0].epoch, moved.version), (2, 3));
+        let mut renamed = request(TargetId::ost(0), 1, 2);
+        renamed.host = "oss2".into();
+        let renamed = decide(&moved, &renamed).unwrap().expect("another host name");
+        assert_eq!((renamed.targets[0].epoch, renamed.version), (2, 4));
+    }
+
+    #[test]
+    fn an_index_belongs_to_one_identity() {
+        let mut map = empty();
+        for index in [0, 1] {
+            map = decide(&map, &request(TargetId::ost(index), index as u8, 1)).unwrap().expect("new");
+        }
+        let fault = decide(&map, &request(TargetId::ost(1), 7, 1)).unwrap_err();
+        assert_eq!(
+            fault.to_string(),
+            "cannot add scratch-OST0001 from oss1\
+             \n  why:  index 1 belongs to the target 01010101... of oss1\
+             \n  why:  this one is 07070707...\
+             \n  next: format it with --index 2 (the lowest free one); its data directory was not changed\
+             \n  code: E5003 (brindle explain E5003)"
+        );
+    }
+
+    #[test]
+    fn addresses_are_bounded() {
+        let mut none = request(TargetId::ost(0), 1, 1);
+        none.nids.clear();
+        assert_eq!(decide(&empty(), &none).unwrap_err().code, Code::BadArgument);
+    }
+}
