@@ -64,6 +64,7 @@ struct Gate {
     matches: Matches,
     open: watch::Receiver<bool>,
     held: watch::Sender<usize>,
+    stubborn: bool,
 }
 
 /// Holds matching requests back until it is dropped or opened.
@@ -151,11 +152,20 @@ impl MemFs {
         self.log.lock().iter().filter(|s| matches(s)).count()
     }
 
-    /// From now on, requests that match wait.
+    /// From now on, requests that match wait; a signal to the caller ends them.
     pub fn gate(&self, matches: impl Fn(&Seen) -> bool + Send + 'static) -> GateKey {
+        self.gate_of(Box::new(matches), false)
+    }
+
+    /// The same, and signals are ignored.
+    pub fn stubborn_gate(&self, matches: impl Fn(&Seen) -> bool + Send + 'static) -> GateKey {
+        self.gate_of(Box::new(matches), true)
+    }
+
+    fn gate_of(&self, matches: Matches, stubborn: bool) -> GateKey {
         let (open, open_rx) = watch::channel(false);
         let (held, held_rx) = watch::channel(0);
-        self.gates.lock().push(Gate { matches: Box::new(matches), open: open_rx, held });
+        self.gates.lock().push(Gate { matches, open: open_rx, held, stubborn });
         GateKey { open, held: held_rx }
     }
 
@@ -218,14 +228,14 @@ impl MemFs {
         for gate in self.gates.lock().iter() {
             if !*gate.open.borrow() && (gate.matches)(seen) {
                 gate.held.send_modify(|n| *n += 1);
-                wait.push(gate.open.clone());
+                wait.push((gate.open.clone(), gate.stubborn));
             }
         }
-        for mut open in wait {
+        for (mut open, stubborn) in wait {
             let cancelled = r.cancel.requested();
             tokio::select! { biased;
                 _ = open.wait_for(|o| *o) => {}
-                () = cancelled => return Err(EINTR),
+                () = cancelled, if !stubborn => return Err(EINTR),
             }
         }
         Ok(())
@@ -283,6 +293,8 @@ impl MemFs {
             Op::Create(c) => {
                 let perm = c.mode & !c.umask;
                 let ino = s.make(dir, Some(&c.name), FileType::Regular, perm, Body::File(Vec::new()))?;
+                let attr = &mut s.get_mut(ino)?.attr;
+                (attr.uid, attr.gid) = (r.uid, r.gid);
                 s.created(ino, &policy)
             }
             Op::Tmpfile(t) => {
