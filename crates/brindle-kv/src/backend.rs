@@ -1,0 +1,161 @@
+//! redb's storage over the `Disk` seam, so that torn and lost writes hit the real code.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use brindle_stdx::DiskFile;
+use brindle_stdx::disk::read_exact_at;
+use parking_lot::Mutex;
+use redb::StorageBackend;
+
+/// Unit in which an offline reader keeps what redb would have written.
+const OVERLAY_PAGE_BYTES: u64 = 4096;
+
+/// The file below redb; outlives it, so that it can be shut before redb is dropped.
+pub(crate) struct Gate {
+    file: Arc<dyn DiskFile>,
+    shut: AtomicBool,
+    /// `Some`: nothing reaches the file.
+    overlay: Option<Mutex<Overlay>>,
+}
+
+struct Overlay {
+    len_bytes: u64,
+    pages: BTreeMap<u64, Vec<u8>>,
+}
+
+/// redb's handle on the gate.
+pub(crate) struct Backend(Arc<Gate>);
+
+impl Backend {
+    /// Writes go to the file.
+    pub fn new(file: Arc<dyn DiskFile>) -> (Backend, Arc<Gate>) {
+        Self::over(Gate { file, shut: AtomicBool::new(false), overlay: None })
+    }
+
+    /// Writes stay in memory.
+    pub fn unchanged(file: Arc<dyn DiskFile>) -> (Backend, Arc<Gate>) {
+        let len_bytes = file.len().unwrap_or(0);
+        let overlay = Some(Mutex::new(Overlay { len_bytes, pages: BTreeMap::new() }));
+        Self::over(Gate { file, shut: AtomicBool::new(false), overlay })
+    }
+
+    fn over(gate: Gate) -> (Backend, Arc<Gate>) {
+        let gate = Arc::new(gate);
+        (Backend(gate.clone()), gate)
+    }
+}
+
+impl Gate {
+    /// From now on everything fails.
+    pub fn shut(&self) {
+        self.shut.store(true, Ordering::Release);
+    }
+
+    /// Length of the file; 0 if it cannot be asked.
+    pub fn len_bytes(&self) -> u64 {
+        self.file.len().unwrap_or(0)
+    }
+
+    fn check_open(&self) -> io::Result<()> {
+        if self.shut.load(Ordering::Acquire) {
+            return Err(io::Error::other("the store was shut"));
+        }
+        Ok(())
+    }
+}
+
+impl Overlay {
+    fn page<'a>(&'a mut self, file: &dyn DiskFile, at: u64) -> io::Result<&'a mut Vec<u8>> {
+        use std::collections::btree_map::Entry;
+        match self.pages.entry(at) {
+            Entry::Occupied(page) => Ok(page.into_mut()),
+            Entry::Vacant(slot) => {
+                let mut page = vec![0; OVERLAY_PAGE_BYTES as usize];
+                file.read_at(&mut page, at)?;
+                Ok(slot.insert(page))
+            }
+        }
+    }
+
+    /// Calls `each` with every overlaid piece of the range: the page's bytes and the place in the range.
+    fn pieces(
+        offset: u64,
+        len: usize,
+        mut each: impl FnMut(u64, std::ops::Range<usize>, std::ops::Range<usize>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        while done < len {
+            let at = offset + done as u64;
+            let page = at - at % OVERLAY_PAGE_BYTES;
+            let within = (at - page) as usize;
+            let n = (OVERLAY_PAGE_BYTES as usize - within).min(len - done);
+            each(page, within..within + n, done..done + n)?;
+            done += n;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Backend")
+    }
+}
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.0.check_open()?;
+        match &self.0.overlay {
+            Some(overlay) => Ok(overlay.lock().len_bytes),
+            None => self.0.file.len(),
+        }
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.0.check_open()?;
+        let Some(overlay) = &self.0.overlay else { return read_exact_at(&*self.0.file, out, offset) };
+        let overlay = overlay.lock();
+        if offset + out.len() as u64 > overlay.len_bytes {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let n = self.0.file.read_at(out, offset)?;
+        out[n..].fill(0);
+        Overlay::pieces(offset, out.len(), |page, within, place| {
+            if let Some(bytes) = overlay.pages.get(&page) {
+                out[place].copy_from_slice(&bytes[within]);
+            }
+            Ok(())
+        })
+    }
+
+    fn set_len(&self, len_bytes: u64) -> io::Result<()> {
+        self.0.check_open()?;
+        match &self.0.overlay {
+            Some(overlay) => overlay.lock().len_bytes = len_bytes,
+            None => self.0.file.set_len(len_bytes)?,
+        }
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.0.check_open()?;
+        match &self.0.overlay {
+            Some(_) => Ok(()),
+            None => self.0.file.sync_data(),
+        }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.check_open()?;
+        let Some(overlay) = &self.0.overlay else { return self.0.file.write_at(data, offset) };
+        let mut overlay = overlay.lock();
+        Overlay::pieces(offset, data.len(), |page, within, place| {
+            overlay.page(&*self.0.file, page)?[within].copy_from_slice(&data[place]);
+            Ok(())
+        })
+    }
+}

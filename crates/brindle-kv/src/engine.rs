@@ -1,0 +1,270 @@
+//! The open store behind [`crate::Kv`]: layers for reads, the log, and the checkpointer that joins them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use brindle_stdx::Seams;
+use brindle_types::{Code, Fault, Result};
+use bytes::Bytes;
+use parking_lot::RwLock;
+use tokio::sync::{Notify, watch};
+
+use crate::batch::{Batch, LogPos};
+use crate::format::Identity;
+use crate::log::Log;
+use crate::memtable::{Found, Layers, Memtable, Rows, prefix_end, successor, whole};
+use crate::options::Durability;
+use crate::segment::remove_segments;
+use crate::store::{FIRST_KEY, Meta, Store, View};
+
+/// A checkpoint that found the device full is tried again after this time.
+const CHECKPOINT_RETRY_MS: u64 = 1000;
+
+/// See the module.
+pub(crate) struct Engine {
+    pub seams: Seams,
+    pub dir: String,
+    pub identity: Identity,
+    pub memtable_bytes_max: usize,
+    pub reserve_bytes: u64,
+    pub log: Arc<Log>,
+    pub layers: RwLock<Layers>,
+    pub store: Arc<Store>,
+    /// Last record of the checkpoint.
+    pub applied: watch::Sender<u64>,
+    /// Records up to here are to be checkpointed although the memtable is not full.
+    pub asked: AtomicU64,
+    pub kick: Notify,
+    pub closing: AtomicBool,
+    /// Background tasks that still run.
+    pub running: watch::Sender<usize>,
+    pub checkpoints: AtomicU64,
+}
+
+impl Engine {
+    pub fn append(&self, batch: Batch) -> Result<LogPos> {
+        batch.check()?;
+        let mut full = false;
+        let pos = self.log.append(&batch.changes, batch.frees_space, |pos, record_bytes, changes| {
+            let mut layers = self.layers.write();
+            layers.active.apply(pos, record_bytes, changes);
+            full = layers.active.bytes >= self.memtable_bytes_max;
+        })?;
+        if full {
+            self.kick.notify_one();
+        }
+        Ok(pos)
+    }
+
+    pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.twice(|| match self.layers.read().find(key) {
+            Found::Here(value) => Ok(value),
+            Found::Below(view) => view.get(key),
+        })
+    }
+
+    pub fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: usize) -> Result<Rows> {
+        self.twice(|| scan_layers(&|start, end| self.layers.read().chunk(start, end), start, end, limit))
+    }
+
+    pub fn scan_prefix(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Rows> {
+        let start = after.map_or_else(|| prefix.to_vec(), successor);
+        self.scan(prefix.max(&start), prefix_end(prefix).as_deref(), limit)
+    }
+
+    pub fn last_with_prefix(&self, prefix: &[u8]) -> Result<Option<(Bytes, Bytes)>> {
+        self.twice(|| self.last_in(prefix, prefix_end(prefix)))
+    }
+
+    fn last_in(&self, prefix: &[u8], mut end: Option<Vec<u8>>) -> Result<Option<(Bytes, Bytes)>> {
+        let start = prefix.max(FIRST_KEY);
+        loop {
+            let (change, view) = {
+                let layers = self.layers.read();
+                (layers.last_change(start, end.as_deref()), layers.view.clone())
+            };
+            let below = view.range(start, end.as_deref())?.next_back().map(whole).transpose()?;
+            match (change, below) {
+                (Some((key, _)), Some(row)) if row.0 > key => return Ok(Some(row)),
+                (Some((key, Some(value))), _) => return Ok(Some((key, value))),
+                // The greatest change is a deletion: look below it.
+                (Some((key, None)), _) => end = Some(key.to_vec()),
+                (None, below) => return Ok(below),
+            }
+        }
+    }
+
+    /// Reads again when a checkpoint failed under the first read's view (a full device), with the view made since.
+    fn twice<T>(&self, read: impl Fn() -> Result<T>) -> Result<T> {
+        match read() {
+            Err(fault) if fault.code == Code::KvFailed => {
+                // Under the lock, so that the checkpointer cannot put a newer view in between.
+                let mut layers = self.layers.write();
+                layers.view = Arc::new(self.store.view()?);
+                drop(layers);
+                read()
+            }
+            other => other,
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let layers = self.layers.read();
+        layers.active.bytes < self.memtable_bytes_max || layers.frozen.is_none()
+    }
+
+    pub async fn admit(&self) -> Result<()> {
+        if self.has_room() {
+            return Ok(());
+        }
+        let mut applied = self.applied.subscribe();
+        loop {
+            applied.borrow_and_update();
+            if let Some(fault) = self.log.failed() {
+                return Err(fault);
+            }
+            if self.has_room() {
+                return Ok(());
+            }
+            // The sender lives as long as `self`.
+            let _ = applied.changed().await;
+        }
+    }
+
+    pub async fn checkpoint(&self) -> Result<()> {
+        let last = {
+            let layers = self.layers.read();
+            layers.frozen.as_ref().map_or(0, |f| f.last.index).max(layers.active.last.index)
+        };
+        self.asked.fetch_max(last, Ordering::AcqRel);
+        self.kick.notify_one();
+        let mut applied = self.applied.subscribe();
+        loop {
+            if *applied.borrow_and_update() >= last {
+                return Ok(());
+            }
+            if let Some(fault) = self.log.failed() {
+                return Err(fault);
+            }
+            // The sender lives as long as `self`.
+            let _ = applied.changed().await;
+        }
+    }
+
+    /// The checkpointer's task. Ends when the store is closed or a checkpoint failed for another reason than space.
+    pub async fn run_checkpoints(self: Arc<Self>) {
+        while !self.closing.load(Ordering::Acquire) && self.log.failed().is_none() {
+            if !self.checkpoint_due() {
+                self.kick.notified().await;
+                continue;
+            }
+            match self.checkpoint_once().await {
+                Ok(()) => {}
+                Err(fault) if fault.code == Code::MdtFull => {
+                    tracing::warn!(
+                        dir = self.dir,
+                        "no space for a checkpoint of the metadata store; it is tried again"
+                    );
+                    // Kicked or timed out: either way it is tried again.
+                    let _ = self.seams.timeout_ms(CHECKPOINT_RETRY_MS, self.kick.notified()).await;
+                }
+                Err(fault) => self.log.fail(fault),
+            }
+            // Those who wait for room also want to know of a failure.
+            self.applied.send_modify(|_| {});
+        }
+        self.applied.send_modify(|_| {});
+    }
+
+    fn checkpoint_due(&self) -> bool {
+        let asked = self.asked.load(Ordering::Acquire);
+        let layers = self.layers.read();
+        let full = layers.active.bytes >= self.memtable_bytes_max;
+        layers.frozen.is_some() || full || (!layers.active.is_empty() && asked > *self.applied.borrow())
+    }
+
+    async fn checkpoint_once(&self) -> Result<()> {
+        let frozen = self.freeze();
+        let applied = frozen.last;
+        // What the checkpoint holds must be in the log too, so that "the checkpoint says it was there" is true.
+        self.log.wait(applied, Durability::Synced).await?;
+        let meta = Meta { identity: self.identity, applied };
+        let store = self.store.clone();
+        let written = self.seams.run_blocking(move || store.checkpoint(frozen.rows(), &meta)).await;
+        let written =
+            written.unwrap_or_else(|| Err(Fault::new(Code::Bug).why("writing a checkpoint panicked")));
+        self.show(written)?;
+        self.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.applied.send_replace(applied.index);
+        let needless = self.log.take_needless_segments(applied);
+        let disk = self.seams.disk.clone();
+        // A segment that stays is removed by the next opening.
+        let _ = self.seams.run_blocking(move || remove_segments(&*disk, &needless)).await;
+        self.log.space_freed();
+        Ok(())
+    }
+
+    /// Puts a new checkpoint in the place of the frozen memtable.
+    fn show(&self, written: Result<View>) -> Result<()> {
+        let mut layers = self.layers.write();
+        match written {
+            Ok(view) => {
+                layers.view = Arc::new(view);
+                layers.frozen = None;
+                Ok(())
+            }
+            Err(fault) => {
+                // The view from before the failure reads no more.
+                layers.view = Arc::new(self.store.view()?);
+                Err(fault)
+            }
+        }
+    }
+
+    /// The frozen memtable: the one that a failed checkpoint left, or the active one.
+    fn freeze(&self) -> Arc<Memtable> {
+        let mut layers = self.layers.write();
+        if let Some(frozen) = &layers.frozen {
+            return frozen.clone();
+        }
+        let empty = Memtable::on_top_of(layers.active.last);
+        let frozen = Arc::new(std::mem::replace(&mut layers.active, empty));
+        layers.frozen = Some(frozen.clone());
+        frozen
+    }
+
+    /// Asks for a checkpoint whenever the log needs the space of segments it no longer needs.
+    pub async fn run_space(self: Arc<Self>) {
+        while !self.closing.load(Ordering::Acquire) {
+            self.log.need_space.notified().await;
+            self.asked.fetch_max(self.layers.read().active.last.index, Ordering::AcqRel);
+            self.kick.notify_one();
+        }
+    }
+
+    /// Tells the background tasks to end.
+    pub fn stop(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.log.close();
+        self.kick.notify_one();
+        self.log.need_space.notify_one();
+    }
+}
+
+/// Merges layers into rows, a chunk of the changing layer at a time.
+pub(crate) fn scan_layers(
+    chunk: &dyn Fn(&[u8], Option<&[u8]>) -> crate::memtable::Chunk,
+    start: &[u8],
+    end: Option<&[u8]>,
+    limit: usize,
+) -> Result<Rows> {
+    let mut rows = Rows::new();
+    let mut from = Bytes::copy_from_slice(start.max(FIRST_KEY));
+    while rows.len() < limit && end.is_none_or(|end| &from[..] < end) {
+        match chunk(&from, end).merge_into(&from, end, limit, &mut rows)? {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    Ok(rows)
+}

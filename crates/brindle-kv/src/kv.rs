@@ -1,0 +1,187 @@
+//! `Kv`: the handle of an open store.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use brindle_stdx::Seams;
+use brindle_stdx::disk::{Disk, DiskSpace};
+use brindle_types::{Fault, Result};
+use bytes::Bytes;
+
+use crate::batch::{Batch, LogPos};
+use crate::engine::Engine;
+use crate::fault::store_io;
+use crate::open;
+use crate::options::{Durability, DurabilityMode, KvOptions, KvStats, OpenReport};
+
+/// An open store. Clones share it; dropping the last clone stops its background tasks (as a kill would: nothing is
+/// flushed). [`Kv::close`] stops it in order.
+#[derive(Clone)]
+pub struct Kv {
+    engine: Arc<Engine>,
+    _life: Arc<Life>,
+}
+
+/// Dropped with the last clone of a [`Kv`].
+struct Life(Arc<Engine>);
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        self.0.stop();
+    }
+}
+
+impl Kv {
+    /// Makes an empty store in `dir` (created where missing) and syncs it. Refuses a directory that holds one
+    /// ([`brindle_types::Code::AlreadyFormatted`]). [`Kv::open`] never makes one.
+    pub fn create(disk: &dyn Disk, dir: &str, opts: &KvOptions) -> Result<()> {
+        open::create(disk, dir, opts)
+    }
+
+    /// Opens the store, durably takes a new term, replays the log, starts the background tasks.
+    ///
+    /// Fails with `LogDamaged`, `KvDamaged`, `ForeignTarget`, `NewerFormat`, `NotATarget`, `MdtFull`, or `LogFailed`
+    /// where the disk returns errors. Blocks the thread for as long as reading and checking takes.
+    pub fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Kv, OpenReport)> {
+        let (engine, report) = open::open(seams, dir, opts)?;
+        Ok((Kv { _life: Arc::new(Life(engine.clone())), engine }, report))
+    }
+
+    /// Term of this opening.
+    pub fn term(&self) -> u32 {
+        self.engine.log.term()
+    }
+
+    /// The value of a row, with every appended batch applied.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.engine.get(key)
+    }
+
+    /// At most `limit` rows with `start <= key < end` in order of key; `end` `None` is the end of the store.
+    pub fn scan(&self, start: &[u8], end: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        self.engine.scan(start, end, limit)
+    }
+
+    /// At most `limit` rows whose key begins with `prefix`, in order, those behind the key `after` only if given
+    /// (to go on where the last call ended).
+    pub fn scan_prefix(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        self.engine.scan_prefix(prefix, after, limit)
+    }
+
+    /// The last row whose key begins with `prefix`.
+    pub fn last_with_prefix(&self, prefix: &[u8]) -> Result<Option<(Bytes, Bytes)>> {
+        self.engine.last_with_prefix(prefix)
+    }
+
+    /// Puts the batch into the group buffer of the log and into the memtable, so that every later read sees it. Never
+    /// blocks on I/O. One caller at a time (the MDT's single-writer lock) decides the order.
+    ///
+    /// `MdtFull` when the device is down to the reserve and the batch is not marked [`Batch::frees_space`];
+    /// `LogFailed` after a failed write or sync.
+    pub fn append(&self, batch: Batch) -> Result<LogPos> {
+        self.engine.append(batch)
+    }
+
+    /// Position of the last appended batch: what a reply that shows the present state has to wait for.
+    pub fn last_pos(&self) -> LogPos {
+        self.engine.log.last_pos()
+    }
+
+    /// Everything up to here is written.
+    pub fn written_pos(&self) -> LogPos {
+        self.engine.log.written_pos()
+    }
+
+    /// Everything up to here is on the device.
+    pub fn synced_pos(&self) -> LogPos {
+        self.engine.log.synced_pos()
+    }
+
+    /// Waits until everything up to `pos` is as safe as `durability` says. Cancel-safe.
+    pub async fn wait(&self, pos: LogPos, durability: Durability) -> Result<()> {
+        self.engine.log.wait(pos, durability).await
+    }
+
+    /// Waits until a reply that shows state up to `pos` may leave, by the store's [`DurabilityMode`].
+    pub async fn wait_reply(&self, pos: LogPos) -> Result<()> {
+        let durability = match self.engine.log.mode() {
+            DurabilityMode::Relaxed => Durability::Written,
+            DurabilityMode::Sync => Durability::Synced,
+        };
+        self.wait(pos, durability).await
+    }
+
+    /// [`Kv::wait`] for [`Durability::Synced`]: fsync, and before anything irreversible leaves the MDT.
+    pub async fn wait_synced(&self, pos: LogPos) -> Result<()> {
+        self.wait(pos, Durability::Synced).await
+    }
+
+    /// Waits until there is room for another operation (back-pressure of checkpoints). Await it before taking the
+    /// single-writer lock. Returns at once nearly always.
+    pub async fn admit(&self) -> Result<()> {
+        self.engine.admit().await
+    }
+
+    /// Space of the device, with the reserve taken off what is available.
+    pub fn space(&self) -> Result<DiskSpace> {
+        let engine = &self.engine;
+        let mut space = engine
+            .seams
+            .disk
+            .space(&engine.dir)
+            .map_err(|e| store_io("cannot ask for the space of the metadata store", &engine.dir, &e))?;
+        space.available_bytes = space.available_bytes.saturating_sub(engine.reserve_bytes);
+        Ok(space)
+    }
+
+    /// Why the log stopped, if it did: the server must stop the MDT.
+    pub fn failed(&self) -> Option<Fault> {
+        self.engine.log.failed()
+    }
+
+    /// Completes when the log has stopped, with the reason. Never completes while the store is healthy.
+    pub async fn until_failed(&self) -> Fault {
+        self.engine.log.until_failed().await
+    }
+
+    /// Changes the durability mode of an open store.
+    pub fn set_mode(&self, mode: DurabilityMode) {
+        self.engine.log.set_mode(mode);
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> KvStats {
+        let counters = &self.engine.log.counters;
+        let layers = self.engine.layers.read();
+        KvStats {
+            batches: counters.batches.load(Ordering::Relaxed),
+            log_bytes: counters.bytes.load(Ordering::Relaxed),
+            writes: counters.writes.load(Ordering::Relaxed),
+            syncs: counters.syncs.load(Ordering::Relaxed),
+            checkpoints: self.engine.checkpoints.load(Ordering::Relaxed),
+            memtable_bytes: layers.active.bytes as u64,
+            frozen_bytes: layers.frozen.as_ref().map_or(0, |f| f.bytes as u64),
+            segments: self.engine.log.segment_count() as u64,
+        }
+    }
+
+    /// Writes a checkpoint of everything appended so far and returns when it is durable (tests, `brindle sync`).
+    pub async fn checkpoint(&self) -> Result<()> {
+        self.engine.checkpoint().await
+    }
+
+    /// Syncs everything, stops the background tasks and waits until they have ended.
+    pub async fn close(self) -> Result<()> {
+        self.wait_synced(self.last_pos()).await?;
+        self.engine.stop();
+        let mut running = self.engine.running.subscribe();
+        // The sender lives as long as `self`.
+        let _ = running.wait_for(|n| *n == 0).await;
+        Ok(())
+    }
+}
