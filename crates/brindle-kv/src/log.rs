@@ -41,6 +41,8 @@ pub(crate) struct LogStart {
     pub segment_bytes: u64,
     pub reserve_bytes: u64,
     pub mode: DurabilityMode,
+    /// The last record of earlier terms.
+    pub last: LogPos,
     /// Every segment, the new one of this term last.
     pub segments: Vec<Segment>,
     pub file: Arc<dyn DiskFile>,
@@ -68,6 +70,8 @@ pub(crate) struct Log {
     /// Header of this term's first segment; the later ones differ in `first_index`.
     header: SegmentHeader,
     seed: u32,
+    /// The last record of earlier terms.
+    before: LogPos,
     segment_bytes: u64,
     reserve_bytes: u64,
     group: Mutex<GroupBuffer>,
@@ -94,10 +98,11 @@ impl Log {
     pub fn new(start: LogStart) -> Log {
         let newest = start.segments.last().expect("opening has made a segment");
         let (header, path) = (newest.header, newest.path.clone());
-        let before = header.first_index - 1;
+        let before = start.last.index;
         let now = start.seams.now();
         Log {
             seed: header.seed(),
+            before: start.last,
             header,
             group: Mutex::new(GroupBuffer::new(header.first_index, start.segment_bytes)),
             writer: Mutex::new(Writer { file: start.file, path, offset: HEADER_BYTES as u64 }),
@@ -125,9 +130,7 @@ impl Log {
     }
 
     fn pos(&self, index: u64) -> LogPos {
-        // Records up to the opening were written in an earlier term.
-        let term = if index < self.header.first_index { self.header.previous_term } else { self.header.term };
-        LogPos { term, index }
+        if index <= self.before.index { self.before } else { LogPos { term: self.header.term, index } }
     }
 
     pub fn last_pos(&self) -> LogPos {

@@ -187,6 +187,7 @@ fn take_term(
         segment_bytes: opts.segment_bytes,
         reserve_bytes: opts.reserve_bytes,
         mode: opts.mode,
+        last: scan.last,
         segments,
         file,
     }))

@@ -1,0 +1,78 @@
+//! Bytes of the log, made once and compared for ever: `golden/v1/`. Set BRINDLE_GOLDEN=write to make those of a new
+//! version.
+
+use std::path::PathBuf;
+
+use brindle_kv::{Batch, Kv};
+
+use crate::disk::CrashDisk;
+use crate::sim::Sim;
+use crate::{DIR, put, small_options};
+
+const FILES: [&str; 2] = ["log-00000002-0000000000000001", "log-00000003-0000000000000004"];
+
+fn golden(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("golden/v1").join(name)
+}
+
+/// Without the zeros behind the last record.
+fn trimmed(mut bytes: Vec<u8>) -> Vec<u8> {
+    let end = bytes.iter().rposition(|&b| b != 0).map_or(0, |last| last + 1);
+    bytes.truncate(end.max(4096).next_multiple_of(8));
+    bytes
+}
+
+fn scripted() -> CrashDisk {
+    let disk = CrashDisk::new(1 << 30);
+    Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
+    let sim = Sim::new(1, &disk);
+    let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("a new store opens");
+    let mut batch = Batch::new();
+    batch.put(&b"I\0\0\0\0\0\0\0\x01"[..], &b"root"[..]);
+    batch.put(&b"D\0\0\0\0\0\0\0\x01\0\0a"[..], vec![0; 20]);
+    batch.delete(&b"O\0\0\0\0\0\0\0\x02"[..]);
+    kv.append(batch).expect("a healthy log");
+    let pos = kv.append(put("k", "")).expect("a healthy log");
+    sim.run(kv.wait_synced(pos)).expect("a healthy log");
+    let pos = kv.append(put("k", "v2")).expect("a healthy log");
+    sim.run(kv.wait_synced(pos)).expect("a healthy log");
+    drop(kv);
+    sim.kill_tasks();
+    let disk = disk.kill();
+    let sim = Sim::new(2, &disk);
+    let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("an undamaged store");
+    let pos = kv.append(put("z", "last")).expect("a healthy log");
+    sim.run(kv.wait_synced(pos)).expect("a healthy log");
+    disk
+}
+
+#[test]
+fn the_same_batches_give_the_same_bytes() {
+    let files = scripted().contents();
+    for name in FILES {
+        let bytes = trimmed(files[&format!("{DIR}/{name}")].clone());
+        if std::env::var("BRINDLE_GOLDEN").as_deref() == Ok("write") {
+            std::fs::write(golden(name), &bytes).expect("the golden directory exists");
+        }
+        let kept = std::fs::read(golden(name)).expect("golden bytes exist");
+        assert!(bytes == kept, "{name} differs from golden/v1: a change of format needs a new version");
+    }
+}
+
+#[test]
+fn golden_bytes_open() {
+    let disk = CrashDisk::new(1 << 30);
+    Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
+    for name in FILES {
+        disk.put(&format!("{DIR}/{name}"), std::fs::read(golden(name)).expect("golden bytes exist"));
+    }
+    let sim = Sim::new(3, &disk);
+    let (kv, report) =
+        Kv::open(sim.seams.clone(), DIR, small_options()).expect("the first format still opens");
+    assert_eq!((report.term, report.last.index, report.replayed_records), (4, 4, 4));
+    let keys: Vec<_> =
+        kv.scan(b"", None, 10).expect("readable").into_iter().map(|(k, v)| (k, v.len())).collect();
+    let expected: [(&[u8], usize); 4] =
+        [(b"D\0\0\0\0\0\0\0\x01\0\0a", 20), (b"I\0\0\0\0\0\0\0\x01", 4), (b"k", 2), (b"z", 4)];
+    assert_eq!(keys.iter().map(|(k, n)| (&k[..], *n)).collect::<Vec<_>>(), expected);
+}

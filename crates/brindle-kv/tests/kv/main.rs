@@ -1,0 +1,33 @@
+//! Properties of the store, over a disk whose power can be cut and a runtime that orders tasks at random.
+
+mod damage;
+mod disk;
+mod durability;
+mod golden;
+mod model;
+mod sim;
+mod space;
+
+use brindle_kv::{Batch, DurabilityMode, KvOptions};
+
+/// Where the stores of these tests lie.
+pub const DIR: &str = "/mdt/kv";
+
+/// Options small enough that rotations and checkpoints happen all the time.
+pub fn small_options() -> KvOptions {
+    KvOptions {
+        segment_bytes: 64 << 10,
+        memtable_bytes_max: 24 << 10,
+        cache_bytes_max: 1 << 20,
+        reserve_bytes: 256 << 10,
+        mode: DurabilityMode::Relaxed,
+        ..KvOptions::new([7; 16], [9; 16], "scratch-MDT0000")
+    }
+}
+
+/// A batch that sets one row.
+pub fn put(key: &str, value: &str) -> Batch {
+    let mut batch = Batch::new();
+    batch.put(key.as_bytes().to_vec(), value.as_bytes().to_vec());
+    batch
+}
