@@ -1,0 +1,278 @@
+//! Contents of one simulated file: what a reader sees, what the platter holds, and the versions in between.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+use super::Fate;
+
+/// What a disk writes whole or not at all.
+pub const SECTOR_LEN: usize = 512;
+/// Unsynced versions remembered for one sector, or for the length; older ones are forgotten first.
+const VERSIONS_MAX: usize = 8;
+
+static ZEROS: [u8; SECTOR_LEN] = [0; SECTOR_LEN];
+
+/// One version of a sector; `None` is a hole.
+type Sector = Option<Bytes>;
+
+/// A version with the number of the write that made it.
+type Versions<T> = Vec<(u64, T)>;
+
+#[derive(Default)]
+pub(super) struct Content {
+    /// What readers see.
+    cache: BTreeMap<u64, Bytes>,
+    len: u64,
+    /// What the platter is known to hold.
+    platter: BTreeMap<u64, Bytes>,
+    platter_len: u64,
+    /// Written since the last sync.
+    unsynced: BTreeMap<u64, Versions<Sector>>,
+    unsynced_len: Versions<u64>,
+    /// Number of the last write.
+    writes: u64,
+}
+
+fn push<T>(versions: &mut Versions<T>, number: u64, value: T) {
+    if versions.len() == VERSIONS_MAX {
+        versions.remove(0);
+    }
+    versions.push((number, value));
+}
+
+fn store(map: &mut BTreeMap<u64, Bytes>, at: u64, sector: Sector) {
+    match sector {
+        Some(bytes) => drop(map.insert(at, bytes)),
+        None => drop(map.remove(&at)),
+    }
+}
+
+impl Content {
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Sectors that take space.
+    pub fn sectors(&self) -> usize {
+        self.cache.len()
+    }
+
+    /// Sectors of the range that do not take space yet.
+    pub fn missing(&self, offset: u64, len: u64) -> usize {
+        let (first, end) = sector_range(offset, len);
+        (end - first) as usize - self.cache.range(first..end).count()
+    }
+
+    /// Fills `buf` from `offset`; returns the bytes before the end of the file.
+    pub fn read(&self, buf: &mut [u8], offset: u64) -> usize {
+        let n = (self.len.saturating_sub(offset)).min(buf.len() as u64) as usize;
+        let buf = &mut buf[..n];
+        buf.fill(0);
+        let (first, end) = sector_range(offset, n as u64);
+        for (at, sector) in self.cache.range(first..end) {
+            let start = at * SECTOR_LEN as u64;
+            let from = offset.max(start);
+            let to = (offset + n as u64).min(start + SECTOR_LEN as u64);
+            let part = &sector[(from - start) as usize..(to - start) as usize];
+            buf[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
+        }
+        n
+    }
+
+    /// Writes `data` at `offset`.
+    pub fn write(&mut self, data: &[u8], offset: u64) {
+        if data.is_empty() {
+            return;
+        }
+        self.writes += 1;
+        let (first, end) = sector_range(offset, data.len() as u64);
+        let start = first * SECTOR_LEN as u64;
+        // One buffer of whole sectors: old bytes at both ends, new ones between.
+        let mut whole = vec![0; ((end - first) as usize) * SECTOR_LEN];
+        for edge in [first, end - 1] {
+            if let Some(old) = self.cache.get(&edge) {
+                let at = ((edge - first) as usize) * SECTOR_LEN;
+                whole[at..at + SECTOR_LEN].copy_from_slice(old);
+            }
+        }
+        let skip = (offset - start) as usize;
+        whole[skip..skip + data.len()].copy_from_slice(data);
+        let whole = Bytes::from(whole);
+        for at in first..end {
+            let i = ((at - first) as usize) * SECTOR_LEN;
+            self.put(at, Some(whole.slice(i..i + SECTOR_LEN)));
+        }
+        self.grow(offset + data.len() as u64);
+    }
+
+    fn put(&mut self, at: u64, sector: Sector) {
+        push(self.unsynced.entry(at).or_default(), self.writes, sector.clone());
+        store(&mut self.cache, at, sector);
+    }
+
+    fn grow(&mut self, len: u64) {
+        if len > self.len {
+            self.len = len;
+            push(&mut self.unsynced_len, self.writes, len);
+        }
+    }
+
+    /// Cuts or extends.
+    pub fn set_len(&mut self, len: u64) {
+        self.writes += 1;
+        if len < self.len {
+            self.erase(len, self.len - len);
+        }
+        if len != self.len {
+            self.len = len;
+            push(&mut self.unsynced_len, self.writes, len);
+        }
+    }
+
+    /// Takes space for the range without changing what is read.
+    pub fn allocate(&mut self, offset: u64, len: u64, keep_len: bool) {
+        self.writes += 1;
+        let (first, end) = sector_range(offset, len);
+        for at in first..end {
+            if !self.cache.contains_key(&at) {
+                self.put(at, Some(Bytes::from_static(&ZEROS)));
+            }
+        }
+        if !keep_len {
+            self.grow(offset + len);
+        }
+    }
+
+    /// Makes the range a hole.
+    pub fn punch(&mut self, offset: u64, len: u64) {
+        self.writes += 1;
+        let end = (offset + len).min(self.len);
+        if offset < end {
+            self.erase(offset, end - offset);
+        }
+    }
+
+    fn erase(&mut self, offset: u64, len: u64) {
+        let (first, end) = sector_range(offset, len);
+        let hit: Vec<(u64, Bytes)> = self.cache.range(first..end).map(|(at, s)| (*at, s.clone())).collect();
+        for (at, old) in hit {
+            let start = at * SECTOR_LEN as u64;
+            let from = offset.max(start) - start;
+            let to = (offset + len).min(start + SECTOR_LEN as u64) - start;
+            // A file that ends within a sector has nothing behind its end.
+            let rest_is_behind_end = start + to >= self.len;
+            if from == 0 && (to == SECTOR_LEN as u64 || rest_is_behind_end) {
+                self.put(at, None);
+            } else {
+                let mut sector = old.to_vec();
+                sector[from as usize..to as usize].fill(0);
+                self.put(at, Some(sector.into()));
+            }
+        }
+    }
+
+    pub fn next_data(&self, offset: u64) -> Option<u64> {
+        let first = offset / SECTOR_LEN as u64;
+        let (at, _) = self.cache.range(first..).next()?;
+        let found = offset.max(at * SECTOR_LEN as u64);
+        (found < self.len).then_some(found)
+    }
+
+    pub fn next_hole(&self, offset: u64) -> u64 {
+        let mut at = offset / SECTOR_LEN as u64;
+        for (sector, _) in self.cache.range(at..) {
+            if *sector != at {
+                break;
+            }
+            at += 1;
+        }
+        offset.max(at * SECTOR_LEN as u64).min(self.len.max(offset))
+    }
+
+    /// Number of the last write: what a sync that begins now must cover.
+    pub fn mark(&self) -> u64 {
+        self.writes
+    }
+
+    /// Makes everything up to the write `mark` durable.
+    pub fn sync(&mut self, mark: u64) {
+        let platter = &mut self.platter;
+        self.unsynced.retain(|at, versions| {
+            if let Some(last) = versions.iter().rposition(|(n, _)| *n <= mark) {
+                store(platter, *at, versions[last].1.clone());
+                versions.drain(..=last);
+            }
+            !versions.is_empty()
+        });
+        if let Some(last) = self.unsynced_len.iter().rposition(|(n, _)| *n <= mark) {
+            self.platter_len = self.unsynced_len[last].1;
+            self.unsynced_len.drain(..=last);
+        }
+    }
+
+    /// A sync that failed: as on Linux, what it should have written stays readable, is clean from now on, and may
+    /// never reach the platter.
+    pub fn sync_failed(&mut self) {
+        self.unsynced.clear();
+        self.unsynced_len.clear();
+    }
+
+    /// Chooses what survives.
+    pub fn power_cut(&mut self, fate: Fate, path: &str) {
+        // One cut in four loses everything unsynced of a file, one keeps everything, two choose sector by sector.
+        let mode = fate.choose(path, u64::MAX, 4);
+        let chosen = |number: u64, count: usize| match mode {
+            0 => 0,
+            1 => count,
+            _ => fate.choose(path, number, count as u64 + 1) as usize,
+        };
+        for (at, mut versions) in std::mem::take(&mut self.unsynced) {
+            if let Some(last) = chosen(at, versions.len()).checked_sub(1) {
+                store(&mut self.platter, at, versions.swap_remove(last).1);
+            }
+        }
+        let lens = std::mem::take(&mut self.unsynced_len);
+        if let Some(last) = chosen(u64::MAX - 1, lens.len()).checked_sub(1) {
+            self.platter_len = lens[last].1;
+        }
+        self.zero_behind_end();
+        self.len = self.platter_len;
+        self.cache = self.platter.clone();
+    }
+
+    /// What lies behind the end reads as zeros when the file grows again; space that was taken there stays taken.
+    fn zero_behind_end(&mut self) {
+        let behind = sector_range(0, self.platter_len).1;
+        self.platter.range_mut(behind..).for_each(|(_, sector)| *sector = Bytes::from_static(&ZEROS));
+        let within = (self.platter_len % SECTOR_LEN as u64) as usize;
+        let at = self.platter_len / SECTOR_LEN as u64;
+        if within != 0
+            && let Some(sector) = self.platter.get_mut(&at)
+        {
+            let mut bytes = sector.to_vec();
+            bytes[within..].fill(0);
+            *sector = bytes.into();
+        }
+    }
+
+    /// Flips one bit of what is stored at `offset`; false in a hole.
+    pub fn rot(&mut self, offset: u64) -> bool {
+        let (at, within) = (offset / SECTOR_LEN as u64, (offset % SECTOR_LEN as u64) as usize);
+        let mut hit = false;
+        for map in [&mut self.cache, &mut self.platter] {
+            if let Some(sector) = map.get_mut(&at) {
+                let mut bytes = sector.to_vec();
+                bytes[within] ^= 0x10;
+                *sector = bytes.into();
+                hit = true;
+            }
+        }
+        hit
+    }
+}
+
+/// First sector of a range, and the one behind its last.
+fn sector_range(offset: u64, len: u64) -> (u64, u64) {
+    (offset / SECTOR_LEN as u64, (offset + len).div_ceil(SECTOR_LEN as u64))
+}

@@ -1,0 +1,330 @@
+//! The executor: one thread, virtual time, seeded choice among the tasks that can run.
+//!
+//! Time passes in two ways: each poll takes up to two microseconds, and when no task can run the clock jumps to the
+//! next timer. Tasks belong to a [`Group`] (one incarnation of a node), all of whose futures can be dropped at once.
+//!
+//! Invariant: no lock of the simulator is held while a future is polled or dropped, or while a waker is woken.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+
+use brindle_stdx::Task;
+use parking_lot::Mutex;
+
+use super::rng::SplitMix;
+use super::world::Shared;
+
+/// Longest that one poll takes in virtual time.
+const POLL_MAX_NS: u64 = 2_000;
+/// Polls without any progress of the clock by a timer after which the run counts as a livelock.
+const POLLS_MAX: u64 = 50_000_000;
+/// Number of the future that [`super::World::run_until`] drives.
+const MAIN: u64 = 0;
+
+/// Why a run ended before its future did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// The virtual time limit was reached.
+    OutOfTime,
+    /// No task can ever run again: a deadlock.
+    Deadlock,
+    /// Tasks run for ever without waiting: a livelock.
+    Livelock,
+}
+
+/// One incarnation of a node: lives from start or restart to kill or power cut.
+pub(super) struct Group {
+    pub node: String,
+    pub number: u64,
+    alive: AtomicBool,
+}
+
+impl Group {
+    pub fn new(node: &str, number: u64) -> Arc<Group> {
+        Arc::new(Group { node: node.to_owned(), number, alive: AtomicBool::new(true) })
+    }
+
+    pub fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Relaxed)
+    }
+}
+
+struct Slot {
+    /// Absent while it is polled.
+    future: Option<Task>,
+    waker: Waker,
+    group: Arc<Group>,
+    name: &'static str,
+}
+
+/// An action of the simulated world at a point in time.
+pub(super) type Action = Box<dyn FnOnce(&Arc<Shared>) + Send>;
+
+enum Timer {
+    Wake(Waker),
+    Act(Action),
+}
+
+/// Place of a timer: its time, and a number that keeps equal times apart.
+pub(super) type TimerKey = (u64, u64);
+
+pub(super) struct Exec {
+    now_ns: u64,
+    pub rng: SplitMix,
+    next_id: u64,
+    tasks: BTreeMap<u64, Slot>,
+    timers: BTreeMap<TimerKey, Timer>,
+    ready: Arc<Mutex<Ready>>,
+}
+
+/// Tasks that were woken, each once, in the order in which they were.
+#[derive(Default)]
+struct Ready {
+    order: Vec<u64>,
+    members: BTreeSet<u64>,
+}
+
+struct TaskWaker {
+    id: u64,
+    ready: Arc<Mutex<Ready>>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        let mut ready = self.ready.lock();
+        if ready.members.insert(self.id) {
+            ready.order.push(self.id);
+        }
+    }
+}
+
+impl Exec {
+    pub fn new(seed: u64) -> Exec {
+        Exec {
+            now_ns: 1_000_000_000,
+            rng: SplitMix::new(seed),
+            next_id: MAIN + 1,
+            tasks: BTreeMap::new(),
+            timers: BTreeMap::new(),
+            ready: Arc::default(),
+        }
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn waker(&self, id: u64) -> Waker {
+        Arc::new(TaskWaker { id, ready: self.ready.clone() }).into()
+    }
+
+    fn add_timer(&mut self, at_ns: u64, timer: Timer) -> TimerKey {
+        let key = (at_ns.max(self.now_ns), self.id());
+        self.timers.insert(key, timer);
+        key
+    }
+
+    /// Ends the world: nothing that was planned will happen.
+    pub fn forget_timers(&mut self) -> impl Drop + use<> {
+        std::mem::take(&mut self.timers)
+    }
+
+    /// The next timer that is due.
+    fn due(&mut self) -> Option<Timer> {
+        let entry = self.timers.first_entry()?;
+        (entry.key().0 <= self.now_ns).then(|| entry.remove())
+    }
+}
+
+impl Shared {
+    /// Adds a task to a group; one of a dead group is dropped.
+    pub(super) fn spawn(&self, group: &Arc<Group>, name: &'static str, task: Task) {
+        if !group.is_alive() {
+            return;
+        }
+        let mut exec = self.exec.lock();
+        let id = exec.id();
+        let waker = exec.waker(id);
+        let slot = Slot { future: Some(task), waker: waker.clone(), group: group.clone(), name };
+        exec.tasks.insert(id, slot);
+        drop(exec);
+        waker.wake();
+    }
+
+    /// Ends a group: its futures are dropped, and what it spawns from now on too.
+    pub(super) fn end_group(&self, group: &Arc<Group>) {
+        group.alive.store(false, Ordering::Relaxed);
+        let mut exec = self.exec.lock();
+        let members = exec.tasks.iter().filter(|(_, slot)| Arc::ptr_eq(&slot.group, group));
+        let ids: Vec<u64> = members.map(|(id, _)| *id).collect();
+        let slots: Vec<Slot> = ids.iter().filter_map(|id| exec.tasks.remove(id)).collect();
+        drop(exec);
+        drop(slots);
+    }
+
+    /// Does something at a point in time.
+    pub(super) fn act_at(&self, at_ns: u64, action: impl FnOnce(&Arc<Shared>) + Send + 'static) {
+        self.exec.lock().add_timer(at_ns, Timer::Act(Box::new(action)));
+    }
+
+    pub(super) fn now_ns(&self) -> u64 {
+        self.exec.lock().now_ns
+    }
+
+    /// Runs everything until `future` is done, or virtual time reaches `until_ns`.
+    pub(super) fn run<F: Future>(self: &Arc<Self>, until_ns: u64, future: F) -> Result<F::Output, Stuck> {
+        let mut future = pin!(future);
+        let main = self.exec.lock().waker(MAIN);
+        main.wake_by_ref();
+        let mut polls = 0;
+        loop {
+            self.fire_due();
+            if self.now_ns() >= until_ns {
+                return Err(Stuck::OutOfTime);
+            }
+            match self.choose() {
+                Some(MAIN) => {
+                    let polled = future.as_mut().poll(&mut Context::from_waker(&main));
+                    if let Poll::Ready(out) = polled {
+                        return Ok(out);
+                    }
+                }
+                Some(id) => self.poll_task(id),
+                None => {
+                    polls = 0;
+                    self.jump(until_ns)?;
+                }
+            }
+            polls += 1;
+            if polls > POLLS_MAX {
+                return Err(Stuck::Livelock);
+            }
+        }
+    }
+
+    fn fire_due(self: &Arc<Self>) {
+        loop {
+            let timer = self.exec.lock().due();
+            match timer {
+                None => return,
+                Some(Timer::Wake(waker)) => waker.wake(),
+                Some(Timer::Act(action)) => action(self),
+            }
+        }
+    }
+
+    /// One of the tasks that can run.
+    fn choose(&self) -> Option<u64> {
+        let mut exec = self.exec.lock();
+        let count = exec.ready.lock().order.len();
+        if count == 0 {
+            return None;
+        }
+        let at = exec.rng.below(count as u64) as usize;
+        let took = exec.rng.below(POLL_MAX_NS);
+        exec.now_ns += took;
+        let mut ready = exec.ready.lock();
+        let id = ready.order.swap_remove(at);
+        ready.members.remove(&id);
+        Some(id)
+    }
+
+    fn poll_task(&self, id: u64) {
+        let mut exec = self.exec.lock();
+        let Some(slot) = exec.tasks.get_mut(&id) else { return };
+        let Some(mut future) = slot.future.take() else { return };
+        let (waker, name) = (slot.waker.clone(), slot.name);
+        let now_ns = exec.now_ns;
+        drop(exec);
+        let mut trace = self.trace.lock();
+        trace.event(name, &[id, now_ns]);
+        drop(trace);
+        let done = future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
+        let mut exec = self.exec.lock();
+        let ended = if done {
+            exec.tasks.remove(&id)
+        } else {
+            // The slot is gone when the task's own group was ended while it ran.
+            match exec.tasks.get_mut(&id) {
+                Some(slot) => {
+                    slot.future = Some(future);
+                    return;
+                }
+                None => None,
+            }
+        };
+        drop(exec);
+        drop(ended);
+        drop(future);
+    }
+
+    /// Lets the clock jump to the next timer.
+    fn jump(&self, until_ns: u64) -> Result<(), Stuck> {
+        let mut exec = self.exec.lock();
+        let next_ns = exec.timers.first_key_value().map(|(key, _)| key.0);
+        match next_ns {
+            None if until_ns == u64::MAX => Err(Stuck::Deadlock),
+            None => {
+                exec.now_ns = until_ns;
+                Ok(())
+            }
+            Some(at_ns) => {
+                exec.now_ns = exec.now_ns.max(at_ns.min(until_ns));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Completes at a point in virtual time.
+pub(super) struct Sleep {
+    shared: Arc<Shared>,
+    at_ns: u64,
+    key: Option<TimerKey>,
+}
+
+impl Sleep {
+    pub fn new(shared: Arc<Shared>, at_ns: u64) -> Sleep {
+        Sleep { shared, at_ns, key: None }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let shared = self.shared.clone();
+        let mut exec = shared.exec.lock();
+        let old = self.key.take().and_then(|key| exec.timers.remove(&key));
+        let now = if exec.now_ns >= self.at_ns {
+            Poll::Ready(())
+        } else {
+            self.key = Some(exec.add_timer(self.at_ns, Timer::Wake(cx.waker().clone())));
+            Poll::Pending
+        };
+        drop(exec);
+        drop(old);
+        now
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        let Some(key) = self.key.take() else { return };
+        let old = self.shared.exec.lock().timers.remove(&key);
+        drop(old);
+    }
+}

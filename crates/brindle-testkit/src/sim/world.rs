@@ -1,0 +1,307 @@
+//! [`World`]: what a test holds of the simulator.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use brindle_net::Transport;
+use brindle_stdx::{Mono, Seams};
+use parking_lot::Mutex;
+
+use super::disk::{Disk, DiskControl, SimDisk};
+use super::exec::{Exec, Group, Stuck};
+use super::net::{Direction, Net, NetConfig, SimTransport};
+use super::rng::{SplitMix, mix, mix_text};
+use super::seams::{SimClock, SimRng, SimSpawn, Skew};
+use super::trace::Trace;
+
+/// Longest time that a host needs to boot after a power cut, on its monotonic clock.
+const BOOT_MAX_NS: u64 = 100_000_000_000;
+/// Civil clocks of nodes differ by at most this at first.
+const WALL_SKEW_MAX_MS: u64 = 500;
+
+/// Everything that is simulated.
+pub(super) struct Shared {
+    pub seed: u64,
+    pub exec: Mutex<Exec>,
+    pub net: Mutex<Net>,
+    pub trace: Mutex<Trace>,
+    pub nodes: Mutex<BTreeMap<String, Node>>,
+    choices: Mutex<SplitMix>,
+}
+
+pub(super) struct Node {
+    group: Arc<Group>,
+    disk: Arc<Mutex<Disk>>,
+    skew: Arc<Skew>,
+}
+
+/// How a node goes down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Crash {
+    /// kill -9: the process is gone, its host goes on.
+    Kill,
+    /// The host goes dark; what was not synced may be lost.
+    PowerCut,
+}
+
+/// The seams of one incarnation of a node.
+#[derive(Clone)]
+pub struct NodeSeams {
+    /// Name of the node, which is its host name in addresses.
+    pub name: String,
+    /// Time, chance, tasks, disk.
+    pub seams: Seams,
+    /// Network.
+    pub transport: Arc<dyn Transport>,
+}
+
+/// A simulated world. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct World {
+    shared: Arc<Shared>,
+    _owner: Arc<Owner>,
+}
+
+/// Ends the world with its last handle: tasks refer to the world that holds them.
+struct Owner(Arc<Shared>);
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let nodes = std::mem::take(&mut *self.0.nodes.lock());
+        nodes.values().for_each(|node| self.0.end_group(&node.group));
+        let timers = self.0.exec.lock().forget_timers();
+        let net = std::mem::take(&mut *self.0.net.lock());
+        drop((nodes, timers));
+        // Halves of connections that wait to be accepted look for the network when they are dropped.
+        drop(net);
+    }
+}
+
+impl World {
+    /// A world without nodes, in which everything follows from `seed`.
+    pub fn new(seed: u64) -> World {
+        let shared = Shared {
+            seed,
+            exec: Mutex::new(Exec::new(mix(seed, 1))),
+            net: Mutex::default(),
+            trace: Mutex::default(),
+            nodes: Mutex::default(),
+            choices: Mutex::new(SplitMix::new(mix(seed, 2))),
+        };
+        let shared = Arc::new(shared);
+        World { _owner: Arc::new(Owner(shared.clone())), shared }
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.shared.seed
+    }
+
+    /// The running incarnation of a node; a node of a new name is made.
+    pub fn node(&self, name: &str) -> NodeSeams {
+        let mut nodes = self.shared.nodes.lock();
+        if !nodes.contains_key(name) {
+            let seed = mix_text(self.shared.seed, name);
+            let mut rng = SplitMix::new(mix(seed, 3));
+            let skew = Skew::default();
+            skew.mono_ns.store(rng.below(BOOT_MAX_NS), Ordering::Relaxed);
+            let wall_ms = rng.below(2 * WALL_SKEW_MAX_MS) as i64 - WALL_SKEW_MAX_MS as i64;
+            skew.wall_ns.store(wall_ms * 1_000_000, Ordering::Relaxed);
+            let node = Node { group: Group::new(name, 1), disk: Disk::new(name, seed), skew: Arc::new(skew) };
+            nodes.insert(name.to_owned(), node);
+        }
+        self.seams(&nodes[name])
+    }
+
+    fn seams(&self, node: &Node) -> NodeSeams {
+        let (shared, group) = (self.shared.clone(), node.group.clone());
+        let clock = Arc::new(SimClock { shared: shared.clone(), skew: node.skew.clone() });
+        let rng = SplitMix::new(mix(mix_text(mix(shared.seed, 4), &group.node), group.number));
+        let disk = SimDisk {
+            shared: shared.clone(),
+            group: group.clone(),
+            disk: node.disk.clone(),
+            clock: clock.clone(),
+        };
+        NodeSeams {
+            name: group.node.clone(),
+            seams: Seams {
+                clock,
+                rng: Arc::new(SimRng(Mutex::new(rng))),
+                tasks: Arc::new(SimSpawn { shared: shared.clone(), group: group.clone() }),
+                disk: Arc::new(disk),
+            },
+            transport: Arc::new(SimTransport { shared, group }),
+        }
+    }
+
+    /// Whether the node runs (was made or restarted, and not killed since).
+    pub fn is_running(&self, name: &str) -> bool {
+        self.shared.nodes.lock().get(name).is_some_and(|n| n.group.is_alive())
+    }
+
+    /// kill -9: the node's tasks are gone; what it wrote stays. The other ends of its connections see them close.
+    pub fn kill(&self, name: &str) {
+        self.shared.crash(name, Crash::Kill);
+    }
+
+    /// The node's host loses power: its tasks are gone, and of what it did not sync an arbitrary part. The other ends
+    /// of its connections hear nothing until they give up or the host is back.
+    pub fn power_cut(&self, name: &str) {
+        self.shared.crash(name, Crash::PowerCut);
+    }
+
+    /// The next incarnation of a node that was killed or lost power; kills it first if it runs.
+    pub fn restart(&self, name: &str) -> NodeSeams {
+        if self.is_running(name) {
+            self.kill(name);
+        }
+        self.shared.note("restart", name);
+        self.shared.host_is_back(name);
+        let mut nodes = self.shared.nodes.lock();
+        let node = nodes.get_mut(name).expect("the node exists");
+        node.group = Group::new(name, node.group.number + 1);
+        self.seams(node)
+    }
+
+    /// Crashes a node between two of its disk operations: after `ops` more that change or sync something.
+    pub fn crash_after(&self, name: &str, ops: u64, how: Crash) {
+        let control = self.disk(name);
+        let (shared, name) = (self.shared.clone(), name.to_owned());
+        control.fail_after(ops);
+        control.on_freeze(move || {
+            // The disk is locked here; the crash comes as the next event.
+            let now_ns = shared.now_ns();
+            shared.act_at(now_ns, move |shared| shared.crash(&name, how));
+        });
+    }
+
+    /// Cuts the way between two nodes. Frames wait; connections end after some seconds.
+    pub fn partition(&self, a: &str, b: &str, direction: Direction) {
+        self.shared.note("partition", &format!("{a} {b} {direction:?}"));
+        self.shared.cut(a, b, direction);
+    }
+
+    /// Cuts a node off from all others.
+    pub fn isolate(&self, name: &str) {
+        let others: Vec<String> = self.shared.nodes.lock().keys().filter(|n| *n != name).cloned().collect();
+        others.iter().for_each(|other| self.partition(name, other, Direction::Both));
+    }
+
+    /// Opens the way between two nodes again.
+    pub fn heal_between(&self, a: &str, b: &str) {
+        self.shared.note("heal", &format!("{a} {b}"));
+        self.shared.open_way(a, b);
+    }
+
+    /// Opens every way again.
+    pub fn heal(&self) {
+        self.shared.note("heal", "all");
+        self.shared.open_all_ways();
+    }
+
+    /// Breaks the connections between two nodes; part of what was on its way arrives. Returns how many there were.
+    pub fn break_connections(&self, a: &str, b: &str) -> usize {
+        self.shared.note("connection break", &format!("{a} {b}"));
+        self.shared.break_connections(a, b)
+    }
+
+    /// Lets a node's civil time jump.
+    pub fn jump_wall(&self, name: &str, ms: i64) {
+        self.shared.note("clock jump", name);
+        let nodes = self.shared.nodes.lock();
+        nodes[name].skew.wall_ns.fetch_add(ms * 1_000_000, Ordering::Relaxed);
+    }
+
+    /// How long frames travel from now on.
+    pub fn set_net_config(&self, config: NetConfig) {
+        self.shared.set_net_config(config);
+    }
+
+    /// Hand on the disk of a node, which must exist.
+    pub fn disk(&self, name: &str) -> DiskControl {
+        let disk = self.shared.nodes.lock()[name].disk.clone();
+        DiskControl { shared: self.shared.clone(), disk }
+    }
+
+    /// Runs everything until `future` is done, for at most `limit_ms` of virtual time.
+    pub fn run_until<F: Future>(&self, limit_ms: u64, future: F) -> Result<F::Output, Stuck> {
+        let until_ns = self.shared.now_ns().saturating_add(limit_ms.saturating_mul(1_000_000));
+        self.shared.run(until_ns, future)
+    }
+
+    /// Runs everything for `ms` of virtual time.
+    pub fn run_for(&self, ms: u64) {
+        let ended = self.run_until(ms, std::future::pending::<()>());
+        assert_eq!(ended, Err(Stuck::OutOfTime), "the simulation ended before its time");
+    }
+
+    /// The world's own time (nodes' clocks differ).
+    pub fn now(&self) -> Mono {
+        Mono(self.shared.now_ns())
+    }
+
+    /// A random number below `n`, for the test's own choices.
+    pub fn choose(&self, n: u64) -> u64 {
+        self.shared.choices.lock().below(n)
+    }
+
+    /// Hash of everything that happened so far: equal for equal runs.
+    pub fn trace_hash(&self) -> u64 {
+        self.shared.trace.lock().hash()
+    }
+
+    /// How often each kind of event and fault happened.
+    pub fn counts(&self) -> BTreeMap<&'static str, u64> {
+        self.shared.trace.lock().counts()
+    }
+
+    /// Keeps the last `lines_max` events as text from now on.
+    pub fn keep_lines(&self, lines_max: usize) {
+        self.shared.trace.lock().keep_lines(lines_max);
+    }
+
+    /// The events kept as text.
+    pub fn lines(&self) -> Vec<String> {
+        self.shared.trace.lock().lines()
+    }
+}
+
+impl Shared {
+    fn note(&self, what: &'static str, detail: &str) {
+        let now_ns = self.now_ns();
+        let mut trace = self.trace.lock();
+        trace.event(what, &[mix_text(0, detail), now_ns]);
+        trace.count(what);
+        trace.line(|| format!("{now_ns:>15} *** {what} {detail}"));
+    }
+
+    /// Takes a node down; nothing happens to one that is down.
+    fn crash(self: &Arc<Self>, name: &str, how: Crash) {
+        let nodes = self.nodes.lock();
+        let node = nodes.get(name).expect("the node exists");
+        let (group, disk, skew) = (node.group.clone(), node.disk.clone(), node.skew.clone());
+        drop(nodes);
+        let runs = group.is_alive();
+        if !runs && how == Crash::Kill {
+            return;
+        }
+        self.note(if how == Crash::Kill { "kill" } else { "power cut" }, name);
+        match how {
+            Crash::Kill => self.process_died(name),
+            Crash::PowerCut => self.host_died(name),
+        }
+        self.end_group(&group);
+        let mut disk = disk.lock();
+        match how {
+            Crash::Kill => disk.process_died(),
+            Crash::PowerCut => {
+                disk.power_cut();
+                let boot_ns = self.exec.lock().rng.below(BOOT_MAX_NS);
+                skew.mono_ns.store(boot_ns, Ordering::Relaxed);
+            }
+        }
+    }
+}
