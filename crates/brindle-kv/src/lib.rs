@@ -26,6 +26,8 @@ mod reader;
 mod scan;
 mod segment;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use batch::{BATCH_BYTES_MAX, Batch, KEY_BYTES_MAX, LogPos, VALUE_BYTES_MAX};
 pub use kv::Kv;
@@ -34,3 +36,8 @@ pub use options::{
     RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_BYTES_MIN,
 };
 pub use reader::KvReader;
+
+#[cfg(not(test))]
+pub(crate) use brindle_stdx::planted;
+#[cfg(test)]
+pub(crate) use tests::planted;

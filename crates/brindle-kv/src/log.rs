@@ -268,7 +268,7 @@ impl Log {
     }
 
     pub async fn wait(&self, pos: LogPos, durability: Durability) -> Result<()> {
-        if brindle_stdx::planted("log_reply_before_write") {
+        if crate::planted("log_reply_before_write") {
             return Ok(());
         }
         if pos > self.last_pos() {
@@ -418,7 +418,7 @@ impl Log {
         };
         self.publish();
         self.check_running()?;
-        if !brindle_stdx::planted("log_skip_fdatasync") {
+        if !crate::planted("log_skip_fdatasync") {
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
             file.sync_data_async().await.map_err(|e| {
                 let mut fault = log_io("cannot sync the metadata log", &path, &e);
@@ -435,7 +435,8 @@ impl Log {
 
     async fn rotate(&self, first_index: u64) -> Result<()> {
         // A segment's header says that everything before it is durable.
-        while self.synced.load(Ordering::Acquire) + 1 < first_index {
+        while self.synced.load(Ordering::Acquire) + 1 < first_index && !crate::planted("log_rotate_unsynced")
+        {
             self.sync().await?;
         }
         let header = SegmentHeader { first_index, ..self.header };

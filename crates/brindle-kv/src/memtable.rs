@@ -86,6 +86,9 @@ pub(crate) struct Chunk {
     covered: Option<Bytes>,
 }
 
+/// Takes a chunk out of layers, wherever they are kept.
+pub(crate) type TakeChunk<'a> = &'a dyn Fn(&[u8], Option<&[u8]>) -> Chunk;
+
 /// Rows as reads return them.
 pub(crate) type Rows = Vec<(Bytes, Bytes)>;
 
@@ -146,12 +149,12 @@ impl Chunk {
                 next_below = below.next().transpose()?;
                 continue;
             };
-            if let Some(row) = next_below.take_if(|(k, _)| &*k < key) {
+            if let Some(row) = next_below.take_if(|(k, _)| *k < *key) {
                 rows.push(row);
                 next_below = below.next().transpose()?;
                 continue;
             }
-            if next_below.take_if(|(k, _)| &*k == key).is_some() {
+            if next_below.take_if(|(k, _)| *k == *key).is_some() {
                 next_below = below.next().transpose()?;
             }
             let from_frozen = frozen.next_if(|(k, _)| *k == key);

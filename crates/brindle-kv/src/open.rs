@@ -128,7 +128,7 @@ pub(crate) fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Arc<Engi
 
 fn next_term(scan: &Scan, applied: LogPos) -> u32 {
     let highest = scan.term_max.max(applied.term);
-    if brindle_stdx::planted("log_reuse_term") { highest } else { highest + 1 }
+    if crate::planted("log_reuse_term") { highest } else { highest + 1 }
 }
 
 fn report(scan: &Scan, checkpoint: LogPos, term: u32) -> OpenReport {

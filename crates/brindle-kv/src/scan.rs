@@ -209,7 +209,7 @@ fn walk_segment(
             Some(why) => scan.damage.push(log_damaged(&segment.path, at as u64, index, why)),
             None => {
                 scan.dropped_bytes += torn_bytes(&bytes, at);
-                if !brindle_stdx::planted("log_apply_torn_tail") {
+                if !crate::planted("log_apply_torn_tail") {
                     break;
                 }
             }

@@ -43,7 +43,9 @@ pub(crate) fn make_segment(
         file.write_at(&header.encode(), 0)?;
         file.sync_data()?;
         disk.rename(&spare, &path)?;
-        disk.sync_dir(dir)?;
+        if !crate::planted("log_segment_name_unsynced") {
+            disk.sync_dir(dir)?;
+        }
         Ok(file)
     };
     let file = make().map_err(|e| log_io("cannot begin a segment of the metadata log", &path, &e))?;

@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
-use brindle_kv::{Batch, Kv};
+use crate::{Batch, Kv};
 
-use crate::disk::CrashDisk;
-use crate::sim::Sim;
-use crate::{DIR, put, small_options};
+use super::disk::CrashDisk;
+use super::sim::Sim;
+use super::{DIR, put, small_options};
 
 const FILES: [&str; 2] = ["log-00000002-0000000000000001", "log-00000003-0000000000000004"];
 

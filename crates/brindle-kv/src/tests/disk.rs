@@ -12,7 +12,7 @@ use brindle_stdx::disk::{
 };
 use parking_lot::Mutex;
 
-use crate::sim::Chance;
+use super::sim::Chance;
 
 const SECTOR: usize = 512;
 const BLOCK: u64 = 4096;

@@ -1,11 +1,11 @@
 //! A full device: what frees space goes on, everything else is refused, and nothing is lost.
 
-use brindle_kv::{Batch, Kv};
+use crate::{Batch, Kv};
 use brindle_types::Code;
 
-use crate::disk::CrashDisk;
-use crate::sim::Sim;
-use crate::{DIR, put, small_options};
+use super::disk::CrashDisk;
+use super::sim::Sim;
+use super::{DIR, put, small_options};
 
 fn deletion(key: &str) -> Batch {
     let mut batch = Batch::new();
@@ -55,7 +55,7 @@ fn a_full_device_takes_deletions_only_and_recovers() {
     sim.run(kv.wait_reply(pos)).expect("there is room again");
     sim.run(kv.checkpoint()).expect("there is room again");
     drop(kv);
-    let disk = disk.power_cut(&mut crate::sim::Chance::new(3));
+    let disk = disk.power_cut(&mut super::sim::Chance::new(3));
     let sim = Sim::new(2, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("nothing is damaged");
     assert_eq!(kv.scan(b"", None, 1000).expect("readable").len(), accepted + 1);
@@ -86,7 +86,7 @@ fn without_any_space_the_spare_segment_still_takes_deletions() {
     assert_eq!(kv.failed(), None);
     assert_eq!(kv.append(put("y", "1")).expect_err("full").code, Code::MdtFull);
     assert_eq!(kv.scan(b"k", None, 1000).expect("readable").len(), 600 - deleted);
-    let disk = disk.power_cut(&mut crate::sim::Chance::new(3));
+    let disk = disk.power_cut(&mut super::sim::Chance::new(3));
     disk.set_capacity(64 << 20);
     let sim = Sim::new(2, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("nothing is damaged");

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use brindle_stdx::{BoxFuture, Clock, Mono, Rng, Seams, Spawn, Task, Timestamp};
 use parking_lot::Mutex;
 
-use crate::disk::CrashDisk;
+use super::disk::CrashDisk;
 
 /// xorshift from a seed.
 #[derive(Clone)]

@@ -1,11 +1,11 @@
 //! Damage is named and never returned as data; a torn end is neither.
 
-use brindle_kv::{Kv, KvReader};
+use crate::{Kv, KvReader};
 use brindle_types::{Code, Fault};
 
-use crate::disk::CrashDisk;
-use crate::sim::{Chance, Sim};
-use crate::{DIR, put, small_options};
+use super::disk::CrashDisk;
+use super::sim::{Chance, Sim};
+use super::{DIR, put, small_options};
 
 const STORE: &str = "/mdt/kv/checkpoint.redb";
 const SEGMENT: &str = "/mdt/kv/log-00000002-0000000000000001";

@@ -7,8 +7,21 @@ mod golden;
 mod model;
 mod sim;
 mod space;
+mod teeth;
 
-use brindle_kv::{Batch, DurabilityMode, KvOptions};
+use std::cell::Cell;
+
+use crate::{Batch, DurabilityMode, KvOptions};
+
+thread_local! {
+    /// The planted bug of the test that runs on this thread.
+    static PLANTED: Cell<Option<&'static str>> = const { Cell::new(None) };
+}
+
+/// Whether `name` is the planted bug of this test.
+pub fn planted(name: &str) -> bool {
+    PLANTED.get() == Some(name)
+}
 
 /// Where the stores of these tests lie.
 pub const DIR: &str = "/mdt/kv";

@@ -3,12 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use brindle_kv::{Batch, Durability, Kv, KvOptions, KvReader, LogPos};
+use crate::{Batch, Durability, Kv, KvOptions, KvReader, LogPos};
 use proptest::prelude::*;
 
-use crate::disk::CrashDisk;
-use crate::sim::{Chance, Sim};
-use crate::{DIR, small_options};
+use super::disk::CrashDisk;
+use super::sim::{Chance, Sim};
+use super::{DIR, small_options};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -37,6 +37,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..150)
 }
 
+type Changes = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 type State = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// Keys of which many share a prefix; `k` and then one or two bytes.
@@ -46,11 +47,12 @@ fn key(n: u8) -> Vec<u8> {
 
 struct World {
     seed: u64,
+    big: bool,
     chance: Chance,
     disk: CrashDisk,
     sim: Sim,
     kv: Option<Kv>,
-    batches: Vec<(LogPos, Batch, Vec<(Vec<u8>, Option<Vec<u8>>)>)>,
+    batches: Vec<(LogPos, Changes)>,
     /// Every position ever given out.
     given: BTreeSet<(u32, u64)>,
     written: LogPos,
@@ -65,6 +67,7 @@ impl World {
         Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
         let mut world = World {
             seed,
+            big: seed.is_multiple_of(2),
             chance: Chance::new(seed),
             sim: Sim::new(seed, &disk),
             disk,
@@ -81,7 +84,9 @@ impl World {
     }
 
     fn options(&self) -> KvOptions {
-        small_options()
+        // Half of the worlds have more segments than checkpoints, the others the other way round.
+        let memtable_bytes_max = if self.big { 400 << 10 } else { small_options().memtable_bytes_max };
+        KvOptions { memtable_bytes_max, ..small_options() }
     }
 
     /// The process has died, with the power if `cut`. What comes back must be a prefix that is long enough.
@@ -100,7 +105,7 @@ impl World {
         self.term = report.term;
         let at_least = if cut { self.synced } else { self.written.max(self.synced) };
         assert!(report.last >= at_least, "{} survived, {at_least} was promised", report.last);
-        self.batches.retain(|(pos, ..)| pos.index <= report.last.index);
+        self.batches.retain(|(pos, _)| pos.index <= report.last.index);
         (self.written, self.synced) = (report.last, report.last);
         self.kv = Some(kv);
         self.compare(0, 255);
@@ -109,7 +114,7 @@ impl World {
             seen.insert(key.to_vec(), value.expect("an undamaged row").to_vec());
         };
         reader.for_each(b"", each).expect("an undamaged file");
-        assert_eq!(seen, self.state());
+        assert!(seen == self.state(), "the reader shows other rows than the store");
     }
 
     fn kv(&self) -> Kv {
@@ -118,7 +123,7 @@ impl World {
 
     fn state(&self) -> State {
         let mut state = State::new();
-        for (_, _, changes) in &self.batches {
+        for (_, changes) in &self.batches {
             for (key, value) in changes {
                 match value {
                     Some(value) => drop(state.insert(key.clone(), value.clone())),
@@ -147,7 +152,7 @@ impl World {
         );
         for k in [&start, &end] {
             let got = kv.get(k).expect("an undamaged store").map(|v| v.to_vec());
-            assert_eq!(got.as_ref(), state.get(k));
+            assert!(got.as_ref() == state.get(k), "row {k:?} differs from the model");
         }
         let prefix = &end[..2];
         let mut paged = Vec::new();
@@ -161,10 +166,13 @@ impl World {
         }
         let with_prefix: Vec<_> =
             model(prefix, None).into_iter().filter(|(k, _)| k.starts_with(prefix)).collect();
-        assert_eq!(paged, with_prefix);
+        assert!(paged == with_prefix, "the pages of prefix {prefix:?} differ from the model");
         let last =
             kv.last_with_prefix(prefix).expect("an undamaged store").map(|(k, v)| (k.to_vec(), v.to_vec()));
-        assert_eq!(last, with_prefix.last().cloned());
+        assert!(
+            last == with_prefix.last().cloned(),
+            "the last row of prefix {prefix:?} differs from the model"
+        );
     }
 
     fn append(&mut self, rows: &[(u8, Option<u16>)]) {
@@ -186,10 +194,10 @@ impl World {
         if self.sim.run(self.kv().admit()).is_err() {
             return;
         }
-        let Ok(pos) = self.kv().append(batch.clone()) else { return };
+        let Ok(pos) = self.kv().append(batch) else { return };
         assert_eq!(pos.term, self.term);
         assert!(self.given.insert((pos.term, pos.index)), "{pos} was given out twice");
-        self.batches.push((pos, batch, changes));
+        self.batches.push((pos, changes));
     }
 
     fn wait(&mut self, synced: bool) {
@@ -235,6 +243,25 @@ proptest! {
         }
         world.reopen(true);
     }
+}
+
+/// One run of random steps from a seed, without shrinking: what the test of the planted bugs repeats.
+pub fn random_run(seed: u64) {
+    let mut world = World::new(seed);
+    let mut chance = Chance::new(seed ^ 0x57e95);
+    for _ in 0..120 {
+        let n = chance.next() as u8;
+        world.step(&match chance.below(28) {
+            0..6 => Step::Wait(n.is_multiple_of(2)),
+            6 | 7 => Step::PassMs(chance.below(1500) as u16),
+            8 => Step::Checkpoint,
+            9 => Step::Kill,
+            10 | 11 => Step::PowerCut,
+            12 | 13 => Step::DieAfter(n),
+            _ => Step::Append(vec![(n, Some(u16::from(n) * 60)), (n / 2, None), (n / 3, Some(5))]),
+        });
+    }
+    world.reopen(true);
 }
 
 /// Dies at every single disk operation of an opening, one after the other.

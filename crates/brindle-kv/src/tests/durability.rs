@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use brindle_kv::{Durability, DurabilityMode, Kv, KvOptions};
+use crate::{Durability, DurabilityMode, Kv, KvOptions};
 use brindle_types::Code;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
-use crate::disk::CrashDisk;
-use crate::sim::Sim;
-use crate::{DIR, put, small_options};
+use super::disk::CrashDisk;
+use super::sim::Sim;
+use super::{DIR, put, small_options};
 
 fn opened(seed: u64, opts: KvOptions) -> (CrashDisk, Sim, Kv) {
     let disk = CrashDisk::new(1 << 30);
@@ -103,7 +103,7 @@ fn a_closed_store_keeps_everything() {
     let checkpoints = kv.stats().checkpoints;
     assert!(checkpoints > 2, "{checkpoints} checkpoints of 120 KB through 24 KB");
     sim.run(kv.close()).expect("a healthy log");
-    let disk = disk.power_cut(&mut crate::sim::Chance::new(5));
+    let disk = disk.power_cut(&mut super::sim::Chance::new(5));
     let sim = Sim::new(6, &disk);
     let (kv, report) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("an orderly store");
     assert_eq!(kv.scan(b"", None, 1000).expect("readable").len(), 300);
@@ -153,6 +153,6 @@ fn options_and_rows_outside_of_the_limits_are_refused() {
     assert_eq!(code(put("\0x", "v")), Code::Bug);
     assert_eq!(code(put(&"k".repeat(2000), "v")), Code::Bug);
     assert_eq!(code(put("k", &"v".repeat(100_000))), Code::Bug, "larger than a segment");
-    let beyond = brindle_kv::LogPos { index: 99, term: kv.term() };
+    let beyond = crate::LogPos { index: 99, term: kv.term() };
     assert_eq!(sim.run(kv.wait_synced(beyond)).expect_err("never appended").code, Code::Bug);
 }
