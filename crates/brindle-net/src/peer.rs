@@ -38,6 +38,8 @@ pub const BACKOFF_MIN_MS: u64 = 20;
 pub const BACKOFF_MAX_MS: u64 = 1_000;
 /// How long the other side may take to answer a hello.
 pub const HELLO_TIMEOUT_MS: u64 = 5_000;
+/// Frames handed to the network at once.
+pub(crate) const SEND_BATCH_MAX: usize = 32;
 /// Credits for bytes are counted in units of this size.
 pub(crate) const BYTES_UNIT: u64 = 4 << 10;
 
@@ -217,7 +219,8 @@ impl Peer {
     ///
     /// Waits while there is no connection and while the credits are used up. `Disconnected`: the request was sent,
     /// the connection was lost, and the outcome is unknown. The refusal of the server, if it does not want us.
-    /// `reply_bulk_max` in the header must cover the bulk of the reply. Safe to drop.
+    /// xid, version and (where it is 0) `fs_id` of the header are filled in; `reply_bulk_max` must cover the
+    /// bulk of the reply. Safe to drop.
     pub async fn call(&self, mut frame: Frame) -> Result<Frame, Fault> {
         frame.header.kind = Kind::Request;
         frame.header.check_lengths()?;
@@ -339,6 +342,9 @@ impl Link {
         let Some(table) = pending.as_mut() else { return Err(frame) };
         frame.header.xid = xid;
         frame.header.version = self.info.hello.version;
+        if frame.header.fs_id == 0 {
+            frame.header.fs_id = self.info.hello.fs_id;
+        }
         table.insert(xid, Pending { answer, _credits: credits });
         // The writer is gone only when the connection has ended, and then every pending request is told so.
         drop(self.out.send(frame));

@@ -77,8 +77,13 @@ impl Listener for TcpAcceptor {
 
     fn accept(&mut self) -> BoxFuture<'_, Result<Connection, NetError>> {
         Box::pin(async move {
-            let (stream, address) = self.listener.accept().await?;
-            connection(stream, nid_of(address, self.local.rail), &self.seams)
+            loop {
+                let (stream, address) = self.listener.accept().await?;
+                // A connection that is gone before its options are set is nobody's error.
+                if let Ok(made) = connection(stream, nid_of(address, self.local.rail), &self.seams) {
+                    return Ok(made);
+                }
+            }
         })
     }
 }

@@ -25,7 +25,8 @@ pub trait Listener: Send {
     fn accept(&mut self) -> BoxFuture<'_, Result<Connection, NetError>>;
 }
 
-/// One connection as two independent halves. It is closed when both halves are dropped, or at once when `tx` is.
+/// One connection as two independent halves. Dropping `tx` tells the other side, behind what was sent, that nothing
+/// more comes; dropping both closes it.
 pub struct Connection {
     /// Address of the other side, for messages.
     pub peer: Nid,

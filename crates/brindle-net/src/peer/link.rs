@@ -12,7 +12,7 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::{
     BACKOFF_MAX_MS, BACKOFF_MIN_MS, BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, Inner, Link, LinkInfo,
-    LinkState, NOTIFIES_MAX,
+    LinkState, NOTIFIES_MAX, SEND_BATCH_MAX,
 };
 use crate::latch::Latch;
 use crate::transport::{Connection, FrameRx, FrameTx};
@@ -20,8 +20,6 @@ use crate::{NetError, SOFTWARE};
 
 /// A connection that lasted this long was a good one: the next attempt needs no pause.
 const GOOD_AFTER_MS: u64 = 1_000;
-/// Frames handed to the network at once.
-pub(crate) const SEND_BATCH_MAX: usize = 32;
 
 /// How an attempt ended without a connection.
 enum Failure {

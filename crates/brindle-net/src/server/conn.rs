@@ -12,14 +12,14 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::{Outgoing, ServerConn, Shared};
 use crate::latch::Latch;
-use crate::peer::{BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, NOTIFIES_MAX, bytes_units};
+use crate::peer::{
+    BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, NOTIFIES_MAX, SEND_BATCH_MAX, bytes_units,
+};
 use crate::transport::{Connection, FrameRx, FrameTx};
 use crate::{NetError, SOFTWARE};
 
 /// How long the last words to a bad peer may take.
 const LAST_WORDS_MS: u64 = 1_000;
-/// Frames handed to the network at once.
-const SEND_BATCH_MAX: usize = 32;
 
 /// Credits as this end counts them.
 struct Credits {

@@ -61,7 +61,7 @@ pub struct NodeSeams {
 #[derive(Clone)]
 pub struct World {
     shared: Arc<Shared>,
-    _owner: Arc<Owner>,
+    owner: Arc<Owner>,
 }
 
 /// Ends the world with its last handle: tasks refer to the world that holds them.
@@ -69,6 +69,12 @@ struct Owner(Arc<Shared>);
 
 impl Drop for Owner {
     fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Owner {
+    fn end(&self) {
         let nodes = std::mem::take(&mut *self.0.nodes.lock());
         nodes.values().for_each(|node| self.0.end_group(&node.group));
         let timers = self.0.exec.lock().forget_timers();
@@ -91,7 +97,13 @@ impl World {
             choices: Mutex::new(SplitMix::new(mix(seed, 2))),
         };
         let shared = Arc::new(shared);
-        World { _owner: Arc::new(Owner(shared.clone())), shared }
+        World { owner: Arc::new(Owner(shared.clone())), shared }
+    }
+
+    /// Ends the world: drops all tasks, frames and disks. Dropping the last handle does the same, but a task of the
+    /// world that holds a handle itself would keep it for ever.
+    pub fn end(&self) {
+        self.owner.end();
     }
 
     /// The seed.
@@ -166,7 +178,8 @@ impl World {
         self.seams(node)
     }
 
-    /// Crashes a node between two of its disk operations: after `ops` more that change or sync something.
+    /// Crashes a node between two of its disk operations: after `ops` more that change or sync something. Forgotten
+    /// when the node goes down before.
     pub fn crash_after(&self, name: &str, ops: u64, how: Crash) {
         let control = self.disk(name);
         let (shared, name) = (self.shared.clone(), name.to_owned());
@@ -174,7 +187,10 @@ impl World {
         control.on_freeze(move || {
             // The disk is locked here; the crash comes as the next event.
             let now_ns = shared.now_ns();
-            shared.act_at(now_ns, move |shared| shared.crash(&name, how));
+            shared.act_at(now_ns, move |shared| {
+                shared.note("disk crash point", &name);
+                shared.crash(&name, how);
+            });
         });
     }
 

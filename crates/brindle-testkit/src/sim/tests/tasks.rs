@@ -64,6 +64,25 @@ fn a_node_can_be_killed_by_its_own_task() {
 }
 
 #[test]
+fn nothing_outlives_its_world() {
+    let count = Arc::new(AtomicUsize::new(2));
+    let world = World::new(1);
+    let (a, nid) = (world.node("a"), "a:1@tcp".parse().expect("nid"));
+    for alive in [Alive(count.clone()), Alive(count.clone())] {
+        let (node, nid) = (a.clone(), brindle_types::Nid::clone(&nid));
+        a.seams.spawn("forever", async move {
+            let listener = node.transport.listen(&nid).await;
+            let connection = node.transport.connect(&nid).await;
+            node.seams.sleep_ms(u64::MAX / 2_000_000).await;
+            drop((listener, connection, alive));
+        });
+    }
+    world.run_for(1_000);
+    drop((world, a));
+    assert_eq!(count.load(Ordering::Relaxed), 0);
+}
+
+#[test]
 fn timers_fire_in_order_and_never_early() {
     for_seeds(20, |world| {
         let node = world.node("a");

@@ -116,7 +116,8 @@ fn one_seed_gives_one_run_and_what_was_acknowledged_survives() {
     let mut resent = 0;
     for seed in 0..30 {
         let (hash, calls, world) = run(seed);
-        let (again, calls_again, _) = run(seed);
+        let (again, calls_again, second) = run(seed);
+        second.end();
         assert_eq!((hash, calls), (again, calls_again), "seed {seed} runs differently the second time");
         hashes.insert(hash);
         resent += calls - 180;
@@ -126,6 +127,7 @@ fn one_seed_gives_one_run_and_what_was_acknowledged_survives() {
             assert_eq!(word, (i as u64).to_le_bytes(), "seed {seed}");
         }
         assert_eq!(bytes.len(), 180 * 8, "seed {seed}");
+        world.end();
     }
     assert_eq!(hashes.len(), 30, "different seeds give different runs");
     assert!(resent > 20, "faults were felt: {resent}");
