@@ -41,7 +41,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "suite",
-        about: "`suite NAME DIR`: one suite in an empty directory under DIR",
+        about: "`suite NAME DIR`: one suite (or all) in an empty directory under DIR",
         run: suites::run,
     },
     Command { name: "tidy", about: "check the rules of the house", run: test::tidy_only },
@@ -62,7 +62,16 @@ pub struct Session {
 impl Session {
     /// Where logs of this run go.
     pub fn logs(&self) -> PathBuf {
-        self.root.join("target/xtask-logs")
+        self.root.join("target/test-logs")
+    }
+
+    /// The seed of this run: `BRINDLE_SEED`, or a fresh one.
+    pub fn seed(&self) -> u64 {
+        let given = std::env::var("BRINDLE_SEED").ok().and_then(|text| text.parse().ok());
+        given.unwrap_or_else(|| {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            now.map_or(1, |since| u64::from(since.subsec_nanos()) + 1)
+        })
     }
 
     /// The binary that `cargo xtask build` leaves.

@@ -108,6 +108,12 @@ impl Cmd {
         self
     }
 
+    /// Adds one argument.
+    pub fn arg(mut self, arg: impl AsRef<OsStr>) -> Cmd {
+        self.inner.arg(arg);
+        self
+    }
+
     /// Sets an environment variable.
     pub fn env(mut self, key: &str, value: impl AsRef<OsStr>) -> Cmd {
         self.inner.env(key, value);

@@ -18,9 +18,23 @@ struct Tool {
 }
 
 const TOOLS: &[Tool] = &[
-    Tool { probe: &["git", "--version"], packages: &["git"], targets: &["test", "lint", "soak", "demo"] },
-    Tool { probe: &["tar", "--version"], packages: &["tar"], targets: &["demo", "bench"] },
-    Tool { probe: &["diff", "--version"], packages: &["diffutils"], targets: &["test", "demo", "soak"] },
+    Tool {
+        probe: &["git", "--version"],
+        packages: &["git"],
+        targets: &["test", "lint", "soak", "demo", "suite"],
+    },
+    Tool { probe: &["tar", "--version"], packages: &["tar"], targets: &["test", "demo", "bench", "suite"] },
+    Tool {
+        probe: &["diff", "--version"],
+        packages: &["diffutils"],
+        targets: &["test", "demo", "soak", "suite"],
+    },
+    Tool { probe: &["fio", "--version"], packages: &["fio"], targets: &["test", "soak", "suite"] },
+    Tool {
+        probe: &["python3", "-c", "import sqlite3"],
+        packages: &["python3"],
+        targets: &["test", "soak", "suite"],
+    },
     Tool {
         probe: &["cargo", "clippy", "--version"],
         packages: &["rust-web-clippy"],

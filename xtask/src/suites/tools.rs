@@ -1,0 +1,44 @@
+//! Test programs that come as Rust crates: installed once into `target/tools`, in the version the suites were read for.
+
+use std::path::{Path, PathBuf};
+
+use crate::run::{Cmd, capture};
+
+/// Longest time for building one tool.
+const INSTALL_SECS_MAX: u64 = 900;
+
+/// A test program and its version.
+pub struct Tool {
+    /// Name of the crate and of its program.
+    pub name: &'static str,
+    /// The version whose behaviour is known.
+    pub version: &'static str,
+}
+
+/// POSIX calls and their errors.
+pub const PJDFSTEST: Tool = Tool { name: "pjdfstest", version: "0.2.2" };
+/// Random operations on one file.
+pub const FSX: Tool = Tool { name: "fsx", version: "0.3.2" };
+
+/// The path of a tool, built first where it is missing.
+pub fn get(tool: &Tool, root: &Path, log: &Path) -> Result<PathBuf, String> {
+    let home = root.join("target/tools");
+    let program = home.join("bin").join(tool.name);
+    let wanted = format!("{} {}", tool.name, tool.version);
+    let is_there = || capture(&program.to_string_lossy(), &["--version"]).is_some_and(|v| v.trim() == wanted);
+    if is_there() {
+        return Ok(program);
+    }
+    println!("    installing {wanted} into target/tools ...");
+    let spec = format!("{}@{}", tool.name, tool.version);
+    let cargo = Cmd::new("nice").args(["cargo", "install", "--locked", "--force", "--root"]).arg(&home);
+    // Both tools in one target directory: they share libraries. Little optimising: they wait for the file system.
+    let cargo = cargo.arg(spec).arg("--target-dir").arg(home.join("build"));
+    let cargo = cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1").env("CARGO_TERM_COLOR", "never");
+    let done = cargo.limit_secs(INSTALL_SECS_MAX).run(log);
+    if done.ok() && is_there() {
+        let _ = std::fs::remove_dir_all(home.join("build"));
+        return Ok(program);
+    }
+    Err(format!("cannot install {wanted}\n{}", done.explain()))
+}
