@@ -26,7 +26,7 @@ pub fn compare(roots: Vec<PathBuf>, seed: u64, count: usize) -> Result<usize, St
     let mut succeeded = 0;
     for step in 0..count {
         let client = generator.below(clients) as usize;
-        let op = generator.next_op(client * SLOTS);
+        let op = generator.next_op(&model, client * SLOTS);
         let expected = model.apply(&op);
         succeeded += usize::from(!matches!(expected, Outcome::Errno(_)));
         let got = real.apply(client, &op);

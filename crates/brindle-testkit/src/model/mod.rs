@@ -42,33 +42,115 @@ pub enum RenameHow {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
-    Mkdir { path: String, mode: u32 },
-    Rmdir { path: String },
-    Unlink { path: String },
-    Rename { from: String, to: String, how: RenameHow },
-    Link { from: String, to: String },
-    Symlink { target: String, path: String },
-    Readlink { path: String },
+    Mkdir {
+        path: String,
+        mode: u32,
+    },
+    Rmdir {
+        path: String,
+    },
+    Unlink {
+        path: String,
+    },
+    Rename {
+        from: String,
+        to: String,
+        how: RenameHow,
+    },
+    Link {
+        from: String,
+        to: String,
+    },
+    Symlink {
+        target: String,
+        path: String,
+    },
+    Readlink {
+        path: String,
+    },
     /// lstat.
-    Stat { path: String },
-    List { path: String },
-    Chmod { path: String, mode: u32 },
-    Truncate { path: String, size: u64 },
-    SetXattr { path: String, name: String, value: Vec<u8> },
-    GetXattr { path: String, name: String },
-    RemoveXattr { path: String, name: String },
-    Open { slot: usize, path: String, how: How },
-    Tmpfile { slot: usize, dir: String },
-    Close { slot: usize },
-    Write { slot: usize, offset: u64, len: usize, fill: u8 },
-    Read { slot: usize, offset: u64, len: usize },
-    Fstat { slot: usize },
-    Ftruncate { slot: usize, size: u64 },
-    Punch { slot: usize, offset: u64, len: u64 },
-    Zero { slot: usize, offset: u64, len: u64 },
-    Fallocate { slot: usize, offset: u64, len: u64 },
-    Fsync { slot: usize },
-    Copy { from: usize, to: usize, from_offset: u64, to_offset: u64, len: usize },
+    Stat {
+        path: String,
+    },
+    List {
+        path: String,
+    },
+    Chmod {
+        path: String,
+        mode: u32,
+    },
+    Truncate {
+        path: String,
+        size: u64,
+    },
+    SetXattr {
+        path: String,
+        name: String,
+        value: Vec<u8>,
+    },
+    GetXattr {
+        path: String,
+        name: String,
+    },
+    RemoveXattr {
+        path: String,
+        name: String,
+    },
+    Open {
+        slot: usize,
+        path: String,
+        how: How,
+    },
+    Tmpfile {
+        slot: usize,
+        dir: String,
+    },
+    Close {
+        slot: usize,
+    },
+    Write {
+        slot: usize,
+        offset: u64,
+        len: usize,
+        fill: u8,
+    },
+    Read {
+        slot: usize,
+        offset: u64,
+        len: usize,
+    },
+    Fstat {
+        slot: usize,
+    },
+    Ftruncate {
+        slot: usize,
+        size: u64,
+    },
+    Punch {
+        slot: usize,
+        offset: u64,
+        len: u64,
+    },
+    Zero {
+        slot: usize,
+        offset: u64,
+        len: u64,
+    },
+    Fallocate {
+        slot: usize,
+        offset: u64,
+        len: u64,
+    },
+    Fsync {
+        slot: usize,
+    },
+    Copy {
+        from: usize,
+        to: usize,
+        from_offset: u64,
+        to_offset: u64,
+        len: usize,
+    },
 }
 
 /// What stat shows of it, as far as it must agree.

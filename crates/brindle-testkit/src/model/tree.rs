@@ -67,6 +67,32 @@ impl Model {
         self.run(op).unwrap_or_else(Outcome::Errno)
     }
 
+    /// Paths of everything in the tree (the root not among them), at most `max`, and which are directories.
+    pub fn paths(&self, max: usize) -> Vec<(String, bool)> {
+        let mut found = Vec::new();
+        let mut todo = vec![(String::new(), ROOT)];
+        while let Some((path, dir)) = todo.pop() {
+            let Ok(entries) = self.entries(dir) else { continue };
+            for (name, ino) in entries {
+                let child = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+                found.push((child.clone(), self.is_dir(*ino)));
+                if found.len() >= max {
+                    return found;
+                }
+                if self.is_dir(*ino) {
+                    todo.push((child, *ino));
+                }
+            }
+        }
+        found
+    }
+
+    /// Open slots from `first` on, `count` at most, that are open the way `wanted` says.
+    pub fn open_slots(&self, first: usize, count: usize, wanted: impl Fn(&How) -> bool) -> Vec<usize> {
+        let range = self.handles.range(first..first + count);
+        range.filter(|(_, h)| wanted(&h.how)).map(|(slot, _)| *slot).collect()
+    }
+
     fn run(&mut self, op: &Op) -> Res<Outcome> {
         match op {
             Op::Mkdir { path, mode } => self.mkdir(path, *mode),
