@@ -1,1 +1,27 @@
-fn main() {}
+//! The one binary: parses arguments, calls the crates below, prints.
+//!
+//! Started under another name it behaves as that tool: `lfs` (Lustre's texts), `mount.brindle` (for fstab). Everything
+//! else is `brindle NOUN VERB`; [`cli`] is the table of contents. Invariant: only this crate parses arguments and
+//! prints; standard output is data, standard error is talk; every failure is a `Fault` and an exit code ([`exit`]).
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this crate is the one that prints")]
+
+mod cli;
+mod cluster;
+mod dev;
+mod exit;
+mod explain;
+mod format;
+mod gen_docs;
+mod mount;
+mod nearest;
+mod output;
+mod process;
+mod serve;
+mod target_dir;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    cli::run(&arguments)
+}

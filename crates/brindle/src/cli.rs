@@ -1,0 +1,94 @@
+//! Every command and where it is carried out. Help, man pages and completions are generated from this.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use brindle_types::{Code, Fault, Result};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use crate::exit::{self, Done};
+use crate::{dev, explain, format, gen_docs, serve};
+
+/// Columns of help texts.
+const HELP_COLUMNS: usize = 100;
+
+/// A parallel file system in user space.
+#[derive(Parser)]
+#[command(
+    name = "brindle",
+    version,
+    max_term_width = HELP_COLUMNS,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    after_help = "Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 denied, 5 exists or in use, 6 unreachable, \
+                  7 partly done, 8 unhealthy or findings, 130 interrupted.\n\
+                  Try it: brindle dev up --dir /tmp/brindle --osts 4 --mount /mnt/brindle"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start, look at and end a whole cluster on this machine
+    #[command(subcommand)]
+    Dev(dev::Command),
+    /// Make a target in a directory
+    Format(format::Args),
+    /// Serve the targets in directories until SIGTERM
+    Serve(serve::Args),
+    /// Show or check the configuration of `brindle serve`
+    #[command(subcommand)]
+    Config(serve::config_command::Command),
+    /// Say what a code means, what to do about it, and what programs see
+    Explain(explain::Args),
+    /// Print the completions of a shell
+    Completion(gen_docs::CompletionArgs),
+    /// Write man pages, completions and reference pages
+    #[command(hide = true)]
+    GenDocs(gen_docs::Args),
+}
+
+/// The declaration of everything, for help and generated documents.
+pub fn declaration() -> clap::Command {
+    Cli::command()
+}
+
+/// Runs the command line.
+pub fn run(arguments: &[OsString]) -> ExitCode {
+    let matches = match declaration().try_get_matches_from(arguments) {
+        Ok(matches) => matches,
+        Err(e) => return exit::usage(&e),
+    };
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(e) => return exit::usage(&e),
+    };
+    exit::code(dispatch(cli.command, &matches))
+}
+
+fn dispatch(command: Command, _matches: &clap::ArgMatches) -> Result<Done> {
+    match command {
+        Command::Dev(command) => dev::run(command),
+        Command::Format(args) => format::run(&args),
+        Command::Serve(args) => serve::run(args),
+        Command::Config(command) => serve::config_command::run(&command),
+        Command::Explain(args) => explain::run(&args),
+        Command::Completion(args) => gen_docs::completion(&args),
+        Command::GenDocs(args) => gen_docs::run(&args),
+    }
+}
+
+/// A path as the text that disks and messages use.
+pub fn text(path: &Path) -> Result<String> {
+    let absolute = std::path::absolute(path)
+        .map_err(|e| Fault::io(Code::BadArgument, "cannot use the path", path.display().to_string(), &e))?;
+    absolute.to_str().map(str::to_owned).ok_or_else(|| {
+        Fault::new(Code::BadArgument)
+            .what("cannot use the path")
+            .subject(path.display().to_string())
+            .why("it is not UTF-8")
+    })
+}

@@ -1,0 +1,148 @@
+//! `brindle dev`: a whole cluster on this machine, for trying, testing and showing.
+//!
+//! One `brindle serve` process per target and one `brindle mount` process per mount point, all state below one
+//! directory ([`state`]). Invariant: the state file names every process, image and mount point that this command made,
+//! before the next one is made, so that `down` finds them all, whatever was killed in between.
+
+mod down;
+mod image;
+pub mod mounts;
+mod node;
+mod state;
+mod status;
+mod up;
+
+use std::path::PathBuf;
+
+use brindle_types::units::parse_bytes;
+use brindle_types::{Code, Fault, FsName, Result};
+
+use crate::cli;
+use crate::exit::Done;
+use crate::output::Output;
+
+/// Where a development cluster lies unless told otherwise.
+const DIR_DEFAULT: &str = ".brindle-dev";
+/// Name of its file system unless told otherwise.
+const FS_DEFAULT: &str = "dev";
+/// OSTs unless told otherwise.
+const OSTS_DEFAULT: u16 = 4;
+/// Most OSTs: each is a process.
+const OSTS_MAX: u16 = 256;
+
+/// The verbs.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Start a cluster, or start it again with its data, and mount it
+    Up(UpArgs),
+    /// Show its processes
+    Status(StatusArgs),
+    /// Kill one of its processes (SIGKILL), as a crash would
+    Kill(NameArgs),
+    /// Start one of its processes again
+    Start(NameArgs),
+    /// Unmount, and end every process; the data stays
+    Down(DownArgs),
+}
+
+/// The option that every verb has.
+#[derive(clap::Args, Debug)]
+pub struct DirArg {
+    /// Directory of the cluster
+    #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
+    dir: PathBuf,
+}
+
+impl DirArg {
+    fn absolute(&self) -> Result<PathBuf> {
+        Ok(PathBuf::from(cli::text(&self.dir)?))
+    }
+}
+
+/// Arguments of `brindle dev up`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example: brindle dev up --dir /tmp/b --osts 4 --mount /mnt/a --mount /mnt/b\n\
+                        The options of the first start are kept; later ones may add OSTs and change the mount points.")]
+pub struct UpArgs {
+    #[command(flatten)]
+    dir: DirArg,
+    /// Number of OSTs; 4 at the first start
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=OSTS_MAX as i64))]
+    osts: Option<u16>,
+    /// Mount point; given twice, there are two clients. DIR/mnt at the first start
+    #[arg(long, value_name = "MNT")]
+    mount: Vec<PathBuf>,
+    /// Do not mount
+    #[arg(long, conflicts_with = "mount")]
+    no_mount: bool,
+    /// Name of the file system; 'dev' at the first start
+    #[arg(long, value_name = "NAME", value_parser = crate::format::parse::<FsName>)]
+    fsname: Option<FsName>,
+    /// Put each OST on a loop image of this size, such as 512MiB
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    ost_size: Option<u64>,
+    /// Put the MDT on a loop image of this size
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    mdt_size: Option<u64>,
+    /// File system of the loop images
+    #[arg(long, value_enum, default_value_t = image::Kind::Ext4)]
+    image_fs: image::Kind,
+}
+
+/// Smallest loop image: a journal and some room.
+const IMAGE_MIN_BYTES: u64 = 16 << 20;
+
+fn size(text: &str) -> std::result::Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    if bytes < IMAGE_MIN_BYTES {
+        return Err("at least 16MiB are needed".to_owned());
+    }
+    Ok(bytes)
+}
+
+/// Arguments of `brindle dev status`.
+#[derive(clap::Args, Debug)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    dir: DirArg,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Arguments of `brindle dev kill` and `brindle dev start`.
+#[derive(clap::Args, Debug)]
+pub struct NameArgs {
+    #[command(flatten)]
+    dir: DirArg,
+    /// Name of the process as in `brindle dev status`: mgs, mdt0, ost0, client0
+    name: String,
+}
+
+/// Arguments of `brindle dev down`.
+#[derive(clap::Args, Debug)]
+pub struct DownArgs {
+    #[command(flatten)]
+    dir: DirArg,
+    /// Remove the directory with all data too
+    #[arg(long)]
+    purge: bool,
+}
+
+/// Runs the command.
+pub fn run(command: Command) -> Result<Done> {
+    match command {
+        Command::Up(args) => up::run(&args),
+        Command::Status(args) => status::run(&args),
+        Command::Kill(args) => node::kill(&args),
+        Command::Start(args) => node::start(&args),
+        Command::Down(args) => down::run(&args),
+    }
+}
+
+/// Mounting and loop devices need root, and so do targets that keep owners.
+fn need_root(what: &'static str) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Fault::new(Code::NeedsRoot).what(what).why("this user is not root"))
+}

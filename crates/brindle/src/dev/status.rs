@@ -1,0 +1,102 @@
+//! `brindle dev status`: the processes of the cluster.
+
+use brindle_types::Result;
+use serde::Serialize;
+
+use super::StatusArgs;
+use super::state::{Cluster, Run, alive};
+use crate::exit::Done;
+use crate::output::{print_json, table};
+
+#[derive(Serialize)]
+struct View {
+    dir: String,
+    fs: String,
+    processes: Vec<Process>,
+}
+
+#[derive(Serialize)]
+struct Process {
+    name: String,
+    /// `mgs`, `mdt`, `ost` or `client`.
+    kind: &'static str,
+    /// Full name of the target; empty for mounts.
+    target: String,
+    /// `running` or `dead` (killed, crashed or ended).
+    state: &'static str,
+    /// The process, or the last one there was.
+    pid: Option<u32>,
+    addresses: Vec<String>,
+    /// Directory of the target's data; empty for mounts.
+    data: String,
+    /// The mount point; empty for servers.
+    mount: String,
+    log: String,
+    metrics_url: String,
+}
+
+impl Process {
+    fn with_run(mut self, run: Option<&Run>) -> Process {
+        self.state = if alive(run) { "running" } else { "dead" };
+        if let Some(run) = run {
+            self.pid = Some(run.identity.pid);
+            self.addresses.clone_from(&run.addresses);
+            self.metrics_url.clone_from(&run.metrics_url);
+        }
+        self
+    }
+}
+
+fn view(dir: String, cluster: &Cluster) -> View {
+    let empty = |name: &str, kind, log: &std::path::Path| Process {
+        name: name.to_owned(),
+        kind,
+        target: String::new(),
+        state: "dead",
+        pid: None,
+        addresses: Vec::new(),
+        data: String::new(),
+        mount: String::new(),
+        log: log.display().to_string(),
+        metrics_url: String::new(),
+    };
+    let mut processes = Vec::new();
+    for s in &cluster.servers {
+        let kind = match s.target.role {
+            brindle_types::Role::Mgt => "mgs",
+            brindle_types::Role::Mdt => "mdt",
+            brindle_types::Role::Ost => "ost",
+        };
+        let mut process = empty(&s.name, kind, &s.log);
+        process.target = cluster.fs.target(s.target);
+        process.data = s.dir.display().to_string();
+        processes.push(process.with_run(s.run.as_ref()));
+    }
+    for m in &cluster.mounts {
+        let mut process = empty(&m.name, "client", &m.log);
+        process.mount = m.mount_point.display().to_string();
+        processes.push(process.with_run(m.run.as_ref()));
+    }
+    View { dir, fs: cluster.fs.to_string(), processes }
+}
+
+/// Runs the command.
+pub fn run(args: &StatusArgs) -> Result<Done> {
+    let dir = args.dir.absolute()?;
+    let cluster = Cluster::load(&dir)?;
+    let view = view(dir.display().to_string(), &cluster);
+    if args.output.json() {
+        print_json("brindle.dev.status", 1, &view)?;
+        return Ok(Done::Ok);
+    }
+    let rows = view.processes.into_iter().map(|p| {
+        let pid = p.pid.filter(|_| p.state == "running").map_or("-".to_owned(), |pid| pid.to_string());
+        let place = if p.mount.is_empty() { p.data } else { p.mount };
+        vec![p.name, p.state.to_owned(), pid, p.addresses.join(","), place, p.log, p.metrics_url]
+    });
+    println!(
+        "{}",
+        table(&["NAME", "STATE", "PID", "ADDRESS", "DATA/MOUNT", "LOG", "METRICS"], rows.collect())
+    );
+    Ok(Done::Ok)
+}

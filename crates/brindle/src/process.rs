@@ -1,0 +1,245 @@
+//! Processes of this machine, started, watched and ended by identity rather than by bare number.
+//!
+//! A pid may be given to another process once the first is gone; so a process is remembered by pid **and** start
+//! time, and signals go through a pidfd whose identity was compared. Called by `brindle dev`, `brindle mount` and
+//! `brindle umount`.
+
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use brindle_types::{Code, Fault, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// Longest line that a started process may announce itself with.
+const READY_MAX_BYTES: usize = 64 << 10;
+/// Lines of a failed process's log that are shown.
+const LOG_TAIL_LINES: usize = 8;
+/// Most bytes of a log that are read to find its last lines.
+const LOG_TAIL_BYTES: u64 = 16 << 10;
+
+/// A process, not to be mistaken for a later one of the same pid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The pid.
+    pub pid: u32,
+    /// When it was started, in clock ticks since boot (field 22 of /proc/PID/stat).
+    pub start_ticks: u64,
+}
+
+impl Identity {
+    /// The live process with this pid.
+    pub fn of(pid: u32) -> Option<Identity> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name in parentheses may hold anything; fields are counted from behind it, the first being field 3.
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+        if matches!(fields.next()?, "Z" | "X") {
+            return None;
+        }
+        let start_ticks = fields.nth(18)?.parse().ok()?;
+        Some(Identity { pid, start_ticks })
+    }
+
+    /// Whether it still runs.
+    pub fn alive(self) -> bool {
+        Identity::of(self.pid) == Some(self)
+    }
+
+    /// A handle that cannot come to mean another process; `None` when it has ended.
+    fn open(self) -> Option<OwnedFd> {
+        let fd = pidfd_open(Pid::from_raw(self.pid as i32)?, PidfdFlags::empty()).ok()?;
+        self.alive().then_some(fd)
+    }
+
+    /// Sends a signal; nothing happens when it has ended already.
+    pub fn signal(self, signal: Signal) {
+        if let Some(fd) = self.open() {
+            // It may end at this moment, which is as good.
+            let _ = pidfd_send_signal(fd, signal);
+        }
+    }
+
+    /// Waits until it has ended, for `limit` at most; says whether it has.
+    pub fn wait_end(self, limit: Duration) -> bool {
+        self.open().is_none_or(|fd| readable(&fd, limit) || !self.alive())
+    }
+
+    /// Asks it to end, and ends it when it does not within `patience`. False: it cannot be ended (state D).
+    pub fn end(self, patience: Duration) -> bool {
+        self.signal(Signal::TERM);
+        if self.wait_end(patience) {
+            return true;
+        }
+        self.signal(Signal::KILL);
+        self.wait_end(patience)
+    }
+}
+
+/// Whether `fd` becomes readable (or is closed at the other end) within `limit`.
+fn readable(fd: &impl AsFd, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return false,
+            Ok(_) => return true,
+            Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+/// The one line that a started process says to whoever started it, as JSON on its standard output.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said<T> {
+    /// It is usable.
+    Ready(T),
+    /// It cannot be, and ends.
+    Failed(Fault),
+}
+
+/// A process that was started and has not said yet that it is ready.
+pub struct Starting {
+    child: Child,
+    name: String,
+    log: PathBuf,
+    since: Instant,
+}
+
+impl Starting {
+    /// Starts this program again with `arguments`, in a session of its own, so that it outlives the terminal. Its
+    /// standard error goes to the end of `log`.
+    pub fn spawn(name: &str, arguments: &[String], log: &Path) -> Result<Starting> {
+        let failed = |what: &'static str, subject: String, e: &std::io::Error| {
+            Fault::io(Code::ProcessFailed, what, subject, e)
+        };
+        let program =
+            std::env::current_exe().map_err(|e| failed("cannot find", "this program".into(), &e))?;
+        let opened = OpenOptions::new().create(true).append(true).open(log);
+        let stderr = opened
+            .map_err(|e| Fault::io(Code::NotWritable, "cannot write", log.display().to_string(), &e))?;
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        // SAFETY: setsid is async-signal-safe and touches no memory of this process.
+        unsafe {
+            command.pre_exec(|| {
+                rustix::process::setsid()?;
+                Ok(())
+            });
+        }
+        let child = command.spawn().map_err(|e| failed("cannot start", name.to_owned(), &e))?;
+        Ok(Starting { child, name: name.to_owned(), log: log.to_owned(), since: Instant::now() })
+    }
+
+    /// Waits for its announcement: one line of JSON on its standard output.
+    pub fn ready<T: DeserializeOwned>(mut self, limit: Duration) -> Result<(Identity, T)> {
+        let line = match self.announcement(limit) {
+            Some(line) => line,
+            None => return Err(self.failed(limit)),
+        };
+        match (serde_json::from_str(&line), Identity::of(self.child.id())) {
+            (Ok(Said::Ready(announced)), Some(identity)) => Ok((identity, announced)),
+            (Ok(Said::Failed(fault)), _) => {
+                self.abandon();
+                Err(fault)
+            }
+            _ => Err(self.failed(limit)),
+        }
+    }
+
+    fn announcement(&mut self, limit: Duration) -> Option<String> {
+        let deadline = self.since + limit;
+        let mut stdout = self.child.stdout.take()?;
+        let mut line = Vec::new();
+        let mut part = [0; 4096];
+        while line.len() < READY_MAX_BYTES {
+            if !readable(&stdout, deadline.saturating_duration_since(Instant::now())) {
+                return None;
+            }
+            match stdout.read(&mut part) {
+                Ok(0) => return None,
+                Ok(n) => line.extend_from_slice(&part[..n]),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            }
+            if let Some(end) = line.iter().position(|b| *b == b'\n') {
+                line.truncate(end);
+                return String::from_utf8(line).ok();
+            }
+        }
+        None
+    }
+
+    /// Ends it and says why it was not usable.
+    fn failed(&mut self, limit: Duration) -> Fault {
+        let ended = self.child.try_wait().ok().flatten();
+        let how = match ended {
+            Some(status) => format!("it ended: {status}"),
+            None if self.since.elapsed() >= limit => format!("it was not ready after {} s", limit.as_secs()),
+            None => "it ended before it was ready".to_owned(),
+        };
+        self.abandon();
+        let fault = Fault::new(Code::ProcessFailed).what("cannot start").subject(self.name.clone()).why(how);
+        let said = tail(&self.log).into_iter().fold(fault, Fault::why);
+        said.next(format!("read {}", self.log.display()))
+    }
+
+    /// Ends a process whose start is given up.
+    pub fn abandon(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The last lines of a log.
+fn tail(log: &Path) -> Vec<String> {
+    let read = || -> std::io::Result<String> {
+        use std::os::unix::fs::FileExt;
+        let file = File::open(log)?;
+        let len = file.metadata()?.len();
+        let mut bytes = vec![0; len.min(LOG_TAIL_BYTES) as usize];
+        let from = len - bytes.len() as u64;
+        file.read_exact_at(&mut bytes, from)?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].iter().map(|l| format!("log: {l}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_more_than_its_pid() {
+        let me = Identity::of(std::process::id()).expect("this process runs");
+        assert!(me.alive());
+        let other = Identity { start_ticks: me.start_ticks + 1, ..me };
+        assert!(!other.alive());
+        other.signal(Signal::KILL);
+        assert!(other.wait_end(Duration::ZERO), "what is not there has ended");
+        assert!(!me.wait_end(Duration::ZERO));
+    }
+
+    #[test]
+    fn what_ignores_sigterm_is_killed() {
+        let script = "trap '' TERM; echo; while :; do sleep 1; done";
+        let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut first = [0; 1];
+        child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
+        let identity = Identity::of(child.id()).unwrap();
+        assert!(identity.end(Duration::from_millis(100)));
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,68 @@
+//! Numbers of the services, as the registry shows them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_telemetry::{Kind, Registry};
+
+/// Numbers of an MGS.
+pub fn mgs(registry: &Registry, handle: &Arc<brindle_mgs::Handle>) {
+    let registry = registry.service("mgs").label("target", handle.name());
+    let count = |name: &str, help: &str, get: fn(&brindle_mgs::Stats) -> &AtomicU64| {
+        let handle = handle.clone();
+        let read = move || get(handle.stats()).load(Ordering::Relaxed) as f64;
+        registry.read(name, help, Kind::Counter, read);
+    };
+    count("registrations", "Registrations that changed the map", |s| &s.registrations);
+    count("refusals", "Registrations that were refused", |s| &s.refusals);
+    count("heartbeats", "Heartbeats heard", |s| &s.heartbeats);
+    count("maps", "Maps given out", |s| &s.maps);
+    let map = handle.clone();
+    registry.read("map_version", "Version of the map", Kind::Gauge, move || map.map().version as f64);
+    let server = handle.clone();
+    server_stats(&registry, move || server.server_stats());
+}
+
+/// Numbers of the connections of a service.
+pub fn server_stats(
+    registry: &Registry,
+    stats: impl Fn() -> brindle_net::ServerStats + Send + Sync + 'static,
+) {
+    let stats = Arc::new(stats);
+    let add = |name: &str, help: &str, kind, get: fn(&brindle_net::ServerStats) -> f64| {
+        let stats = stats.clone();
+        registry.read(name, help, kind, move || get(&stats()));
+    };
+    add("connections", "Connections that exist", Kind::Gauge, |s| s.connections as f64);
+    add("connections_accepted", "Connections accepted", Kind::Counter, |s| s.accepted as f64);
+    add("connections_refused", "Connections refused because there were too many", Kind::Counter, |s| {
+        s.refused as f64
+    });
+    add("requests", "Requests begun", Kind::Counter, |s| s.requests as f64);
+    add("bad_peers", "Connections closed for what they sent", Kind::Counter, |s| {
+        s.bad.values().sum::<u64>() as f64
+    });
+}
+
+/// Numbers of the process itself.
+pub fn process(registry: &Registry) {
+    let registry = registry.service("process");
+    registry.read("resident_bytes", "Memory in use", Kind::Gauge, || status_kib("VmRSS:") * 1024.0);
+    registry.read("threads", "Threads", Kind::Gauge, || status_kib("Threads:"));
+    registry.read("cpu_seconds", "Processor time used", Kind::Counter, cpu_seconds);
+    registry.read("open_files", "Open file descriptors", Kind::Gauge, || {
+        std::fs::read_dir("/proc/self/fd").map_or(0.0, |d| d.count() as f64)
+    });
+}
+
+/// A number of /proc/self/status.
+fn status_kib(field: &str) -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix(field));
+    line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
+}
+
+fn cpu_seconds() -> f64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    t.tv_sec as f64 + t.tv_nsec as f64 / 1e9
+}

@@ -1,0 +1,265 @@
+//! From directories to running services, and back.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brindle_config::{Expected, Superblock};
+use brindle_net::{TcpTransport, Transport};
+use brindle_stdx::Seams;
+use brindle_telemetry::{Endpoint, Registry, log, panic};
+use brindle_types::{Code, Fault, Nid, Result, Role};
+use serde::{Deserialize, Serialize};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::metrics;
+use super::options::{self, Args, Options};
+use crate::cli;
+use crate::exit::Done;
+use crate::output::print_line;
+use crate::process::Said;
+use crate::target_dir::DirLock;
+
+/// What a server says of itself when it is ready.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Announcement {
+    /// Its targets.
+    pub targets: Vec<ServedTarget>,
+    /// Where its numbers are; empty for nowhere.
+    pub metrics_url: String,
+}
+
+/// A target that is served.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ServedTarget {
+    /// Full name: `scratch-OST0000`.
+    pub name: String,
+    /// Where it is served.
+    pub nid: String,
+    /// Its directory.
+    pub dir: String,
+}
+
+/// A target's directory, locked and known.
+struct Found {
+    dir: String,
+    superblock: Superblock,
+    _lock: DirLock,
+}
+
+/// A running service.
+enum Running {
+    Mgs(Arc<brindle_mgs::Handle>),
+}
+
+/// Runs `brindle serve`.
+pub fn run(args: Args) -> Result<Done> {
+    let command_line: Vec<std::ffi::OsString> = std::env::args_os().collect();
+    let options = options::effective(&args, &command_line)?;
+    if options.dir.is_empty() {
+        return Err(Fault::new(Code::BadArgument)
+            .what("nothing to serve")
+            .why("no directory of a target was given")
+            .next("add --dir DIR, or 'dir' in the configuration file"));
+    }
+    start_log(options.log.as_deref())?;
+    panic::install("brindle serve".to_owned(), panic::After::Abort);
+    let built = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(options.workers)
+        .thread_name("serve")
+        .enable_all()
+        .build();
+    let runtime = built.map_err(|e| Fault::io(Code::Bug, "cannot start threads", "", &e))?;
+    let outcome = runtime.block_on(serve(&options, args.ready_json));
+    runtime.shutdown_background();
+    if let Err(fault) = &outcome {
+        failed(fault, args.ready_json, options.log.is_some());
+    }
+    outcome
+}
+
+/// Tells the log, and whoever waits for this process, why it ends.
+pub fn failed(fault: &Fault, ready_json: bool, log_is_file: bool) {
+    if log_is_file {
+        log::fault(tracing::Level::ERROR, fault);
+    }
+    if ready_json && let Err(e) = print_line(&Said::<()>::Failed(fault.clone())) {
+        tracing::warn!(error = %e, "nobody waits for this process any more");
+    }
+}
+
+/// Sends the log to a file, or to standard error.
+pub fn start_log(file: Option<&Path>) -> Result<()> {
+    let sink = match file {
+        None => log::Sink::Stderr,
+        Some(path) => {
+            let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
+            let cannot =
+                |e| Fault::io(Code::NotWritable, "cannot write the log", path.display().to_string(), &e);
+            log::Sink::File(opened.map_err(cannot)?)
+        }
+    };
+    log::init(sink)
+        .map_err(|why| Fault::new(Code::BadArgument).what("cannot use").subject("BRINDLE_LOG").why(why))
+}
+
+async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), pid = std::process::id(), "brindle serve starts");
+    tracing::info!(options = %options.line(), "effective configuration");
+    let stop = stop_signal()?;
+    let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
+    let registry = Registry::new("process");
+    metrics::process(&registry);
+    let endpoint = endpoint(options, &registry).await?;
+    let mut found = find(options, &seams)?;
+    found.sort_by_key(|f| f.superblock.target);
+    let mut running = Vec::new();
+    let mut targets = Vec::new();
+    for (n, f) in found.iter().enumerate() {
+        let service = start(options, n as u16, f, &seams, &transport).await?;
+        service.show(&registry);
+        targets.push(ServedTarget {
+            name: f.superblock.name(),
+            nid: service.nid().to_string(),
+            dir: f.dir.clone(),
+        });
+        running.push(service);
+    }
+    let metrics_url = endpoint.as_ref().map(Endpoint::url).unwrap_or_default();
+    if let Some(endpoint) = endpoint {
+        tokio::spawn(endpoint.run());
+    }
+    for t in &targets {
+        tracing::info!(target_name = %t.name, nid = %t.nid, dir = %t.dir, metrics = %metrics_url, "serving");
+    }
+    announce(ready_json, &Announcement { targets, metrics_url })?;
+    stop.await;
+    tracing::info!("stopping");
+    for service in running.into_iter().rev() {
+        service.stop().await?;
+    }
+    tracing::info!("stopped");
+    Ok(Done::Ok)
+}
+
+/// Completes at SIGTERM or SIGINT. The handlers are in place when this returns.
+fn stop_signal() -> Result<impl Future<Output = ()>> {
+    let handler = |kind| signal(kind).map_err(|e| Fault::io(Code::Bug, "cannot catch signals", "", &e));
+    let (mut term, mut int) = (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
+    Ok(async move {
+        tokio::select! {
+            biased;
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+    })
+}
+
+async fn endpoint(options: &Options, registry: &Registry) -> Result<Option<Endpoint>> {
+    if options.metrics == "none" {
+        return Ok(None);
+    }
+    let address: SocketAddr = options.metrics.parse().map_err(|_| {
+        Fault::new(Code::BadArgument)
+            .what("cannot serve metrics at")
+            .subject(options.metrics.clone())
+            .why("it is not an address such as 127.0.0.1:9881, nor 'none'")
+    })?;
+    Ok(Some(Endpoint::bind(address, registry.clone(), Arc::new(|| Ok(()))).await?))
+}
+
+/// Locks each directory and reads what it is.
+fn find(options: &Options, seams: &Seams) -> Result<Vec<Found>> {
+    let mut found = Vec::new();
+    for dir in &options.dir {
+        found.push(find_one(dir, seams)?);
+    }
+    Ok(found)
+}
+
+fn find_one(dir: &PathBuf, seams: &Seams) -> Result<Found> {
+    let text = cli::text(dir)?;
+    if !dir.is_dir() {
+        return Err(Fault::new(Code::NotATarget)
+            .what("cannot serve")
+            .subject(text)
+            .why("there is no such directory"));
+    }
+    let lock = DirLock::target(dir)?;
+    let loaded = Superblock::load(&*seams.disk, &text, &Expected::default())?;
+    let mut superblock = loaded.superblock;
+    if let Some(warning) = loaded.warning {
+        log::fault(tracing::Level::WARN, &warning);
+        superblock.save(&*seams.disk, &text)?;
+    }
+    Ok(Found { dir: text, superblock, _lock: lock })
+}
+
+async fn start(
+    options: &Options,
+    n: u16,
+    found: &Found,
+    seams: &Seams,
+    transport: &Arc<dyn Transport>,
+) -> Result<Running> {
+    let port = if options.port == 0 { 0 } else { options.port.saturating_add(n) };
+    let listen = Nid { host: options.listen.clone(), port, rail: 0 };
+    let host = options.host.clone().unwrap_or_else(host_name);
+    let started = match found.superblock.target.role {
+        Role::Mgt => {
+            let mut config = brindle_mgs::Config::new(found.dir.clone(), listen.clone(), host);
+            config.advertise = advertised(options, &listen);
+            let handle = brindle_mgs::start(config, seams.clone(), transport.clone()).await;
+            handle.map(|h| Running::Mgs(Arc::new(h)))
+        }
+        Role::Mdt | Role::Ost => Err(Fault::new(Code::Bug).why("not served yet")),
+    };
+    started.map_err(|fault| crate::cluster::name_listener(fault, &listen))
+}
+
+/// Addresses to register, where they are not the one that is listened at.
+fn advertised(options: &Options, listen: &Nid) -> Vec<Nid> {
+    let host = options.advertise.clone();
+    host.map(|host| Nid { host, ..listen.clone() }).into_iter().collect()
+}
+
+/// This host's name.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Tells whoever waits for it that everything is served: JSON on standard output, a word to systemd.
+fn announce(ready_json: bool, announcement: &Announcement) -> Result<()> {
+    if ready_json {
+        print_line(&Said::Ready(announcement))?;
+    }
+    if let Some(socket) = std::env::var_os("NOTIFY_SOCKET") {
+        let sent = std::os::unix::net::UnixDatagram::unbound().and_then(|s| s.send_to(b"READY=1", &socket));
+        if let Err(e) = sent {
+            tracing::warn!(error = %e, "cannot tell systemd that the server is ready");
+        }
+    }
+    Ok(())
+}
+
+impl Running {
+    fn nid(&self) -> Nid {
+        match self {
+            Running::Mgs(handle) => handle.local_nid().clone(),
+        }
+    }
+
+    fn show(&self, registry: &Registry) {
+        match self {
+            Running::Mgs(handle) => metrics::mgs(registry, handle),
+        }
+    }
+
+    async fn stop(self) -> Result<()> {
+        match self {
+            Running::Mgs(handle) => handle.stop(),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_brindle_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_brindle_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_brindle_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_brindle_using_subcommand
+    set -l cmd (__fish_brindle_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c brindle -n "__fish_brindle_needs_command" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_needs_command" -s V -l version -d 'Print version'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "dev" -d 'Start, look at and end a whole cluster on this machine'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "format" -d 'Make a target in a directory'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "serve" -d 'Serve the targets in directories until SIGTERM'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "config" -d 'Show or check the configuration of `brindle serve`'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "explain" -d 'Say what a code means, what to do about it, and what programs see'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "completion" -d 'Print the completions of a shell'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "gen-docs" -d 'Write man pages, completions and reference pages'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "up" -d 'Start a cluster, or start it again with its data, and mount it'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "status" -d 'Show its processes'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "start" -d 'Start one of its processes again'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "down" -d 'Unmount, and end every process; the data stays'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l dir -d 'Directory of the cluster' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l osts -d 'Number of OSTs; 4 at the first start' -r
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l mount -d 'Mount point; given twice, there are two clients. DIR/mnt at the first start' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l fsname -d 'Name of the file system; \'dev\' at the first start' -r
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l ost-size -d 'Put each OST on a loop image of this size, such as 512MiB' -r
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l mdt-size -d 'Put the MDT on a loop image of this size' -r
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l image-fs -d 'File system of the loop images' -r -f -a "ext4\t'ext4'
+xfs\t'XFS (images of 300 MiB or more)'"
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l no-mount -d 'Do not mount'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from status" -l dir -d 'Directory of the cluster' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from status" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from kill" -l dir -d 'Directory of the cluster' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from kill" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from start" -l dir -d 'Directory of the cluster' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from down" -l dir -d 'Directory of the cluster' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from down" -l purge -d 'Remove the directory with all data too'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from down" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "up" -d 'Start a cluster, or start it again with its data, and mount it'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show its processes'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "start" -d 'Start one of its processes again'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "down" -d 'Unmount, and end every process; the data stays'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand format" -l fsname -d 'Name of the file system: 1 to 8 letters, digits, \'-\' or \'_\'' -r
+complete -c brindle -n "__fish_brindle_using_subcommand format" -l index -d 'Index of the target within its role; an OST needs one' -r
+complete -c brindle -n "__fish_brindle_using_subcommand format" -l mgsnode -d 'Address of the MGS, such as 10.0.0.1:9880@tcp; may be given several times' -r
+complete -c brindle -n "__fish_brindle_using_subcommand format" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand format" -l mgs -d 'Make the management target (MGT)'
+complete -c brindle -n "__fish_brindle_using_subcommand format" -l mdt -d 'Make a metadata target (MDT)'
+complete -c brindle -n "__fish_brindle_using_subcommand format" -l ost -d 'Make an object storage target (OST)'
+complete -c brindle -n "__fish_brindle_using_subcommand format" -l reformat -d 'Destroy what the directory holds; needs --yes'
+complete -c brindle -n "__fish_brindle_using_subcommand format" -l yes -d 'Yes, destroy it'
+complete -c brindle -n "__fish_brindle_using_subcommand format" -l dry-run -d 'Say what would be done, and change nothing'
+complete -c brindle -n "__fish_brindle_using_subcommand format" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l config -d 'Read options from this file' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l dir -d 'Directory of a formatted target; may be given several times' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l listen -d 'Address to listen at; this release has no authentication, so keep it to trusted networks' -r
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l port -d 'Port of the first target; each further one takes the next. 0 for any free ones' -r
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l advertise -d 'Host name or address that others reach this server at, where it is not the one it listens at' -r
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l host -d 'Name of this host in messages; the system\'s by default' -r
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l metrics -d 'Where to serve metrics over HTTP; port 0 for any free one, \'none\' for not at all' -r
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l log -d 'Write the log to the end of this file instead of standard error' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l workers -d 'Threads' -r
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l ready-json -d 'Print one line of JSON on standard output when ready'
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand config; and not __fish_seen_subcommand_from default check help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand config; and not __fish_seen_subcommand_from default check help" -f -a "default" -d 'Print a file with every key, its meaning and its default'
+complete -c brindle -n "__fish_brindle_using_subcommand config; and not __fish_seen_subcommand_from default check help" -f -a "check" -d 'Check a file without starting anything'
+complete -c brindle -n "__fish_brindle_using_subcommand config; and not __fish_seen_subcommand_from default check help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand config; and __fish_seen_subcommand_from default" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand config; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "default" -d 'Print a file with every key, its meaning and its default'
+complete -c brindle -n "__fish_brindle_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "check" -d 'Check a file without starting anything'
+complete -c brindle -n "__fish_brindle_using_subcommand config; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand explain" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand completion" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand gen-docs" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "dev" -d 'Start, look at and end a whole cluster on this machine'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "format" -d 'Make a target in a directory'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "serve" -d 'Serve the targets in directories until SIGTERM'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "config" -d 'Show or check the configuration of `brindle serve`'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "explain" -d 'Say what a code means, what to do about it, and what programs see'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "completion" -d 'Print the completions of a shell'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "gen-docs" -d 'Write man pages, completions and reference pages'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "up" -d 'Start a cluster, or start it again with its data, and mount it'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "status" -d 'Show its processes'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "start" -d 'Start one of its processes again'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "down" -d 'Unmount, and end every process; the data stays'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "default" -d 'Print a file with every key, its meaning and its default'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "check" -d 'Check a file without starting anything'
