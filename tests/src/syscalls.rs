@@ -228,6 +228,9 @@ impl Syscalls {
     fn copy(&self, from: usize, to: usize, from_offset: u64, to_offset: u64, len: usize) -> Res {
         let (source, sink) = (self.file(from)?, self.file(to)?);
         let (mut a, mut b) = (from_offset as i64, to_offset as i64);
+        // A copy within one file must not go on into what it has just written.
+        let left = source.0.metadata()?.len().saturating_sub(from_offset);
+        let len = len.min(left as usize).max(usize::from(left == 0));
         let mut done = 0;
         while done < len {
             let (i, o) = (source.0.as_raw_fd(), sink.0.as_raw_fd());
