@@ -1,4 +1,8 @@
 //! redb's storage over the `Disk` seam, so that torn and lost writes hit the real code.
+//!
+//! redb verifies its pages only when it is asked to verify all of them (at open). Between that and the next opening
+//! [`Sums`] remembers the checksum of every block that was read or written, and a block that has changed since is
+//! refused: a damaged inner page would otherwise hide rows without a fault.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,21 +10,27 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use brindle_stdx::DiskFile;
 use brindle_stdx::disk::read_exact_at;
+use brindle_stdx::{DiskFile, crc};
 use parking_lot::Mutex;
 use redb::StorageBackend;
 
-/// Unit in which an offline reader keeps what redb would have written.
-const OVERLAY_PAGE_BYTES: u64 = 4096;
+/// redb's page size: the unit of checksums, and of what an offline reader keeps of redb's writes.
+const BLOCK_BYTES: u64 = 4096;
 
 /// The file below redb; outlives it, so that it can be shut before redb is dropped.
 pub(crate) struct Gate {
     file: Arc<dyn DiskFile>,
     shut: AtomicBool,
+    sums: Arc<Mutex<Sums>>,
     /// `Some`: nothing reaches the file.
     overlay: Option<Mutex<Overlay>>,
 }
+
+/// Checksums of blocks as they were last read or written; index is the block's number. Outlives an engine that has to
+/// be opened again.
+#[derive(Default)]
+pub(crate) struct Sums(Vec<Option<u32>>);
 
 struct Overlay {
     len_bytes: u64,
@@ -32,15 +42,15 @@ pub(crate) struct Backend(Arc<Gate>);
 
 impl Backend {
     /// Writes go to the file.
-    pub fn new(file: Arc<dyn DiskFile>) -> (Backend, Arc<Gate>) {
-        Self::over(Gate { file, shut: AtomicBool::new(false), overlay: None })
+    pub fn new(file: Arc<dyn DiskFile>, sums: Arc<Mutex<Sums>>) -> (Backend, Arc<Gate>) {
+        Self::over(Gate { file, shut: AtomicBool::new(false), sums, overlay: None })
     }
 
     /// Writes stay in memory.
     pub fn unchanged(file: Arc<dyn DiskFile>) -> (Backend, Arc<Gate>) {
         let len_bytes = file.len().unwrap_or(0);
         let overlay = Some(Mutex::new(Overlay { len_bytes, pages: BTreeMap::new() }));
-        Self::over(Gate { file, shut: AtomicBool::new(false), overlay })
+        Self::over(Gate { file, shut: AtomicBool::new(false), sums: Arc::default(), overlay })
     }
 
     fn over(gate: Gate) -> (Backend, Arc<Gate>) {
@@ -68,13 +78,59 @@ impl Gate {
     }
 }
 
+impl Sums {
+    /// The whole blocks of a range, with their numbers. The first block of the file is left out: redb rewrites parts
+    /// of it and has checksums of its own there.
+    fn blocks(offset: u64, data: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
+        let whole = offset.is_multiple_of(BLOCK_BYTES);
+        let first = (offset / BLOCK_BYTES) as usize;
+        let blocks = data.chunks_exact(BLOCK_BYTES as usize).enumerate().map(move |(n, b)| (first + n, b));
+        blocks.filter(move |(n, _)| whole && *n > 0)
+    }
+
+    fn range(offset: u64, len: usize) -> std::ops::Range<usize> {
+        (offset / BLOCK_BYTES) as usize..(offset + len as u64).div_ceil(BLOCK_BYTES) as usize
+    }
+
+    /// The blocks of the range are being written: what a failed write leaves there is unknown.
+    fn forget(&mut self, offset: u64, len: usize) {
+        let range = Self::range(offset, len);
+        if self.0.len() < range.end {
+            self.0.resize(range.end, None);
+        }
+        self.0[range].fill(None);
+    }
+
+    fn written(&mut self, offset: u64, data: &[u8]) {
+        for (n, block) in Self::blocks(offset, data) {
+            self.0[n] = Some(crc(block));
+        }
+    }
+
+    fn check_read(&mut self, offset: u64, data: &[u8]) -> io::Result<()> {
+        for (n, block) in Self::blocks(offset, data) {
+            if self.0.len() <= n {
+                self.0.resize(n + 1, None);
+            }
+            if *self.0[n].get_or_insert_with(|| crc(block)) != crc(block) {
+                let at = n as u64 * BLOCK_BYTES;
+                return Err(io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("the block at offset {at} has changed since it was written"),
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Overlay {
     fn page<'a>(&'a mut self, file: &dyn DiskFile, at: u64) -> io::Result<&'a mut Vec<u8>> {
         use std::collections::btree_map::Entry;
         match self.pages.entry(at) {
             Entry::Occupied(page) => Ok(page.into_mut()),
             Entry::Vacant(slot) => {
-                let mut page = vec![0; OVERLAY_PAGE_BYTES as usize];
+                let mut page = vec![0; BLOCK_BYTES as usize];
                 file.read_at(&mut page, at)?;
                 Ok(slot.insert(page))
             }
@@ -90,9 +146,9 @@ impl Overlay {
         let mut done = 0;
         while done < len {
             let at = offset + done as u64;
-            let page = at - at % OVERLAY_PAGE_BYTES;
+            let page = at - at % BLOCK_BYTES;
             let within = (at - page) as usize;
-            let n = (OVERLAY_PAGE_BYTES as usize - within).min(len - done);
+            let n = (BLOCK_BYTES as usize - within).min(len - done);
             each(page, within..within + n, done..done + n)?;
             done += n;
         }
@@ -117,7 +173,10 @@ impl StorageBackend for Backend {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.0.check_open()?;
-        let Some(overlay) = &self.0.overlay else { return read_exact_at(&*self.0.file, out, offset) };
+        let Some(overlay) = &self.0.overlay else {
+            read_exact_at(&*self.0.file, out, offset)?;
+            return self.0.sums.lock().check_read(offset, out);
+        };
         let overlay = overlay.lock();
         if offset + out.len() as u64 > overlay.len_bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -136,7 +195,10 @@ impl StorageBackend for Backend {
         self.0.check_open()?;
         match &self.0.overlay {
             Some(overlay) => overlay.lock().len_bytes = len_bytes,
-            None => self.0.file.set_len(len_bytes)?,
+            None => {
+                self.0.file.set_len(len_bytes)?;
+                self.0.sums.lock().0.truncate((len_bytes / BLOCK_BYTES) as usize);
+            }
         }
         Ok(())
     }
@@ -151,7 +213,12 @@ impl StorageBackend for Backend {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.0.check_open()?;
-        let Some(overlay) = &self.0.overlay else { return self.0.file.write_at(data, offset) };
+        let Some(overlay) = &self.0.overlay else {
+            self.0.sums.lock().forget(offset, data.len());
+            self.0.file.write_at(data, offset)?;
+            self.0.sums.lock().written(offset, data);
+            return Ok(());
+        };
         let mut overlay = overlay.lock();
         Overlay::pieces(offset, data.len(), |page, within, place| {
             overlay.page(&*self.0.file, page)?[within].copy_from_slice(&data[place]);

@@ -9,8 +9,11 @@ use bytes::Bytes;
 pub const KEY_BYTES_MAX: usize = 1024;
 /// Longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 1 << 20;
-/// Largest encoded batch, in bytes.
-pub const BATCH_BYTES_MAX: usize = 4 << 20;
+/// Largest batch: the bytes of its keys and values and [`CHANGE_OVERHEAD_BYTES`] for each change. Long work (purging a
+/// large directory) goes in several batches.
+pub const BATCH_BYTES_MAX: usize = 3 << 19;
+/// What a change takes in the log beside key and value, at most.
+pub const CHANGE_OVERHEAD_BYTES: usize = 7;
 
 /// A position in the log. Indices are consecutive over all terms; ordered by (index, term), which is also the order
 /// of (term, index), because a later term only has later indices.
@@ -75,8 +78,21 @@ impl Batch {
         self.changes.len()
     }
 
+    /// Size as [`BATCH_BYTES_MAX`] counts it.
+    pub fn len_bytes(&self) -> usize {
+        let value = |c: &RowChange| c.value.as_ref().map_or(0, Bytes::len);
+        self.changes.iter().map(|c| CHANGE_OVERHEAD_BYTES + c.key.len() + value(c)).sum()
+    }
+
     /// Refuses keys and values outside of the limits; these are defects of the caller.
     pub(crate) fn check(&self) -> Result<()> {
+        if self.len_bytes() > BATCH_BYTES_MAX {
+            return Err(Fault::new(Code::Bug).what("cannot log a batch of this size").why(format!(
+                "{} changes with {} bytes; at most {BATCH_BYTES_MAX} bytes fit",
+                self.len(),
+                self.len_bytes()
+            )));
+        }
         for change in &self.changes {
             let value_len = change.value.as_ref().map_or(0, |v| v.len());
             let key_wrong = change.key.is_empty() || change.key.len() > KEY_BYTES_MAX || change.key[0] == 0;

@@ -29,11 +29,11 @@ mod store;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{BATCH_BYTES_MAX, Batch, KEY_BYTES_MAX, LogPos, VALUE_BYTES_MAX};
+pub use batch::{BATCH_BYTES_MAX, Batch, CHANGE_OVERHEAD_BYTES, KEY_BYTES_MAX, LogPos, VALUE_BYTES_MAX};
 pub use kv::Kv;
 pub use options::{
     CACHE_BYTES_MAX, Damage, Durability, DurabilityMode, KvOptions, KvStats, MEMTABLE_BYTES_MAX, OpenReport,
-    RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_BYTES_MIN,
+    RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_BYTES_FOR_ALL, SEGMENT_BYTES_MIN,
 };
 pub use reader::KvReader;
 

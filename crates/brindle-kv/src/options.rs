@@ -48,8 +48,11 @@ pub struct KvOptions {
 
 /// Default of [`KvOptions::segment_bytes`].
 pub const SEGMENT_BYTES: u64 = 32 << 20;
-/// Smallest segment: the header and one batch of the largest size, twice.
+/// Smallest segment. Batches have to fit into one, so that only with segments of at least
+/// [`SEGMENT_BYTES_FOR_ALL`] every batch is accepted.
 pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+/// Segments of this size take every batch of [`crate::BATCH_BYTES_MAX`].
+pub const SEGMENT_BYTES_FOR_ALL: u64 = 2 << 20;
 /// Default of [`KvOptions::memtable_bytes_max`].
 pub const MEMTABLE_BYTES_MAX: usize = 64 << 20;
 /// Default of [`KvOptions::cache_bytes_max`].
@@ -69,6 +72,16 @@ impl KvOptions {
             memtable_bytes_max: MEMTABLE_BYTES_MAX,
             cache_bytes_max: CACHE_BYTES_MAX,
             reserve_bytes: RESERVE_BYTES,
+        }
+    }
+
+    /// Smaller log, memtable and reserve where the device is small (below 2 GiB), so that they leave it to the rows.
+    pub fn sized_for(self, device_bytes: u64) -> KvOptions {
+        KvOptions {
+            segment_bytes: self.segment_bytes.min((device_bytes / 64).max(SEGMENT_BYTES_FOR_ALL)),
+            memtable_bytes_max: self.memtable_bytes_max.min((device_bytes / 64).max(1 << 20) as usize),
+            reserve_bytes: self.reserve_bytes.min((device_bytes / 16).max(2 * SEGMENT_BYTES_FOR_ALL)),
+            ..self
         }
     }
 }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use redb::{Database, ReadOnlyTable, ReadableDatabase, TableDefinition};
 
-use crate::backend::{Backend, Gate};
+use crate::backend::{Backend, Gate, Sums};
 use crate::batch::LogPos;
 use crate::fault::{row_damaged, store_damaged, store_io};
 use crate::format::Identity;
@@ -90,6 +90,7 @@ pub(crate) struct Store {
     path: String,
     disk: Arc<dyn Disk>,
     cache_bytes: usize,
+    sums: Arc<Mutex<Sums>>,
     db: Mutex<Option<Open>>,
 }
 
@@ -112,7 +113,7 @@ impl Store {
         let file = disk
             .open(&path, OpenHow::CreateNew)
             .map_err(|e| store_io("cannot create the metadata store", &path, &e))?;
-        let (backend, gate) = Backend::new(file);
+        let (backend, gate) = Backend::new(file, Arc::default());
         let meta = Meta { identity, applied: LogPos::default() };
         guarded(&path, || {
             let db = builder(crate::options::CACHE_BYTES_MAX).create_with_backend(backend)?;
@@ -124,10 +125,12 @@ impl Store {
     /// Opens and checks the file; it must exist and hold a store.
     pub fn open(disk: Arc<dyn Disk>, dir: &str, cache_bytes: usize) -> Result<(Store, View, Meta)> {
         let path = format!("{dir}/{STORE_FILE}");
-        let mut open = open_file(&*disk, &path, cache_bytes)?;
-        check(&path, &mut open)?;
-        let (view, meta) = read_view(&path, &open.db)?;
-        Ok((Store { path, disk, cache_bytes, db: Mutex::new(Some(open)) }, view, meta))
+        let store = Store { path, disk, cache_bytes, sums: Arc::default(), db: Mutex::new(None) };
+        let mut open = store.open_file()?;
+        check(&store.path, &mut open)?;
+        let (view, meta) = read_view(&store.path, &open.db)?;
+        *store.db.lock() = Some(open);
+        Ok((store, view, meta))
     }
 
     /// Opens the file for an offline reader; everything redb would write stays in memory.
@@ -142,31 +145,48 @@ impl Store {
         Ok((Offline { _open: open }, view, meta))
     }
 
-    /// Writes a checkpoint in one durable transaction; blocks for as long as that takes. `MdtFull` leaves the file
-    /// with its last checkpoint and usable.
-    pub fn checkpoint(&self, rows: &BTreeMap<Bytes, Option<Bytes>>, meta: &Meta) -> Result<View> {
+    fn open_file(&self) -> Result<Open> {
+        let file = open_existing(&*self.disk, &self.path, OpenHow::Existing)?;
+        let (backend, gate) = Backend::new(file, self.sums.clone());
+        let db = guarded(&self.path, || Ok(builder(self.cache_bytes).create_with_backend(backend)?))?;
+        Ok(Open { db, gate })
+    }
+
+    /// Runs redb, and opens it again after a failure: it refuses everything after a failed read or write. `work` is
+    /// repeated once where it only met an earlier failure.
+    fn with_db<T>(&self, work: impl Fn(&Database) -> Result<T>) -> Result<T> {
         let mut db = self.db.lock();
-        let Some(open) = db.as_ref() else {
-            return Err(store_damaged(&self.path, "it could not be opened again"));
-        };
-        let committed = guarded(&self.path, || commit(&open.db, rows, meta));
-        match committed {
-            Ok(()) => Ok(read_view(&self.path, &open.db)?.0),
-            Err(fault) => {
-                // redb refuses everything after a failed write, reads too.
-                *db = None;
-                *db = Some(open_file(&*self.disk, &self.path, self.cache_bytes)?);
-                Err(fault)
+        let mut failed_before = false;
+        loop {
+            let open = match &mut *db {
+                Some(open) => open,
+                None => db.insert(self.open_file()?),
+            };
+            match work(&open.db) {
+                Err(fault) => {
+                    *db = None;
+                    if failed_before || fault.code != Code::KvFailed {
+                        return Err(fault);
+                    }
+                    failed_before = true;
+                }
+                done => return done,
             }
         }
     }
 
+    /// Writes a checkpoint in one durable transaction; blocks for as long as that takes. `MdtFull` leaves the file
+    /// with its last checkpoint, and usable.
+    pub fn checkpoint(&self, rows: &BTreeMap<Bytes, Option<Bytes>>, meta: &Meta) -> Result<View> {
+        self.with_db(|db| {
+            guarded(&self.path, || commit(db, rows, meta))?;
+            Ok(read_view(&self.path, db)?.0)
+        })
+    }
+
     /// The last durable state; waits for a checkpoint that is being written.
     pub fn view(&self) -> Result<View> {
-        match self.db.lock().as_ref() {
-            Some(open) => Ok(read_view(&self.path, &open.db)?.0),
-            None => Err(store_damaged(&self.path, "it could not be opened again")),
-        }
+        self.with_db(|db| Ok(read_view(&self.path, db)?.0))
     }
 }
 
@@ -254,13 +274,6 @@ fn open_existing(disk: &dyn Disk, path: &str, how: OpenHow) -> Result<Arc<dyn Di
     Ok(file)
 }
 
-fn open_file(disk: &dyn Disk, path: &str, cache_bytes: usize) -> Result<Open> {
-    let file = open_existing(disk, path, OpenHow::Existing)?;
-    let (backend, gate) = Backend::new(file);
-    let db = guarded(path, || Ok(builder(cache_bytes).create_with_backend(backend)?))?;
-    Ok(Open { db, gate })
-}
-
 fn check(path: &str, open: &mut Open) -> Result<()> {
     if open.gate.len_bytes() > CHECK_BYTES_MAX {
         tracing::info!(path, "the metadata store is too large to be verified at every start; fsck does");
@@ -339,7 +352,8 @@ fn guarded<T>(path: &str, work: impl FnOnce() -> std::result::Result<T, redb::Er
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(out)) => Ok(out),
         Ok(Err(redb::Error::Io(e))) if e.kind() == std::io::ErrorKind::InvalidData => {
-            Err(store_damaged(path, "it does not begin as a store does"))
+            let why = e.get_ref().map_or("it does not begin as a store does".to_owned(), ToString::to_string);
+            Err(store_damaged(path, why))
         }
         Ok(Err(redb::Error::Io(e))) => Err(store_io("cannot use the metadata store", path, &e)),
         Ok(Err(redb::Error::PreviousIo | redb::Error::DatabaseClosed)) => Err(Fault::new(Code::KvFailed)

@@ -190,3 +190,92 @@ fn the_reader_changes_nothing() {
     drop(reader);
     assert!(before == disk.contents() && trace == disk.trace());
 }
+
+/// Cut short, overwritten, exchanged by an older copy: whatever happens to the checkpoint file, it has a name.
+#[test]
+fn a_ruined_checkpoint_is_named() {
+    let contents = stopped(300, true).contents();
+    let len = contents[STORE].len();
+    let mut chance = Chance::new(5);
+    for round in 0..40 {
+        let disk = CrashDisk::new(1 << 30);
+        for (path, bytes) in &contents {
+            disk.put(path, bytes.clone());
+        }
+        disk.edit(STORE, |bytes| match round % 4 {
+            0 => bytes.truncate(chance.below(len as u64) as usize),
+            1 => bytes[..len / 2].fill(0),
+            2 => (0..bytes.len()).for_each(|at| bytes[at] = chance.next() as u8),
+            _ => bytes[chance.below(len as u64) as usize..].fill(0xff),
+        });
+        let reader = KvReader::open_read_only(&disk, DIR).expect("there is a store");
+        match open(&disk) {
+            Ok(rows) => assert_eq!(rows.len(), 300, "round {round}"),
+            Err(fault) => {
+                assert_eq!(fault.code, Code::KvDamaged, "round {round}: {fault}");
+                assert!(!reader.damage().is_empty(), "round {round}: the reader missed it");
+            }
+        }
+    }
+}
+
+/// An older copy of the checkpoint under a log that goes on behind a later one.
+#[test]
+fn an_older_checkpoint_is_named() {
+    let disk = stopped(60, false);
+    let older = disk.contents()[STORE].clone();
+    let sim = Sim::new(3, &disk);
+    let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("an undamaged store");
+    sim.run(kv.checkpoint()).expect("a healthy store");
+    drop(kv);
+    let disk = disk.kill();
+    disk.edit(STORE, |bytes| *bytes = older);
+    let fault = open(&disk).expect_err("rows are missing");
+    let why = "the checkpoint ends with record 0, and the log begins with record 62";
+    assert_eq!((fault.code, &*fault.why[0]), (Code::LogDamaged, why));
+}
+
+/// Blocks that change under an open store are noticed when they are read, inner pages of the tree too.
+#[test]
+fn damage_under_an_open_store_is_never_returned_as_data() {
+    let contents = stopped(900, true).contents();
+    let (mut named, mut read) = (0, 0);
+    for block in 1..contents[STORE].len() / 4096 {
+        let disk = CrashDisk::new(1 << 30);
+        for (path, bytes) in &contents {
+            disk.put(path, bytes.clone());
+        }
+        let sim = Sim::new(9, &disk);
+        let opts = crate::KvOptions { cache_bytes_max: 0, ..small_options() };
+        let (kv, _) = Kv::open(sim.seams.clone(), DIR, opts).expect("an undamaged store");
+        disk.edit(STORE, |bytes| bytes[block * 4096 + 70] ^= 0x10);
+        for i in (0..900).step_by(10) {
+            match kv.get(format!("I{i:04}").as_bytes()) {
+                Ok(value) => {
+                    assert_eq!(value.as_deref(), Some(format!("{i:0100}").as_bytes()), "block {block}");
+                    read += 1;
+                }
+                Err(fault) => {
+                    assert_eq!(fault.code, Code::KvDamaged, "block {block}: {fault}");
+                    named += 1;
+                }
+            }
+        }
+    }
+    // Every leaf is damaged once, and the inner page above them once.
+    assert!((90..400).contains(&named), "damage was noticed {named} times");
+    assert!(read > 1000, "only {read} reads beside damage succeeded");
+}
+
+#[test]
+fn a_newer_format_is_refused_by_name() {
+    let disk = stopped(1, false);
+    disk.edit(SEGMENT, |bytes| {
+        bytes[11] = 9;
+        let sum = brindle_stdx::crc(&bytes[..76]);
+        bytes[76..80].copy_from_slice(&sum.to_be_bytes());
+    });
+    let fault = open(&disk).expect_err("of the future");
+    let why = format!("{SEGMENT} has format 9, this release knows 1");
+    assert_eq!((fault.code, fault.why[0].to_string()), (Code::NewerFormat, why));
+}
