@@ -16,9 +16,8 @@ use brindle_fuse::request::{Op, Setlk};
 use brindle_fuse::session::MountOptions;
 use brindle_fuse::{Connected, Ended, Notice, Outcome, Wanted};
 use support::memfs::DIRECT;
-use support::mount::eventually;
-use support::sys::{self, Mapping};
-use support::{MemFs, Mount};
+use support::mount::{eventually, turn};
+use support::{Mapping, MemFs, Mount, sys};
 
 /// Well below the ten seconds for which a gate would hold a request back.
 const AT_ONCE: Duration = Duration::from_secs(2);
@@ -505,6 +504,7 @@ fn the_group_that_matters_comes_with_a_create() {
 
 #[test]
 fn another_server_takes_the_connection_over() {
+    let turn = turn();
     let dir = tempfile::Builder::new().prefix("brindle-fuse-test").tempdir().expect("a directory");
     let first = Connected::mount(&MountOptions::new(dir.path(), "memfs"), &Wanted::default()).expect("mount");
     let (device, negotiated, mounted) = first.into_parts();
@@ -518,7 +518,7 @@ fn another_server_takes_the_connection_over() {
     let mut room = vec![0; 1 << 21];
     let len = rustix::io::read(&device, &mut room).expect("a request");
     assert!(len > 40);
-    let m = Mount::serve(Connected::attach(device, negotiated, mounted), dir);
+    let m = Mount::serve(Connected::attach(device, negotiated, mounted), dir, turn);
     assert_eq!(m.notify(Notice::Resend), Outcome::Done);
     assert_eq!(caller.join().expect("caller"), Some(libc::ENOENT));
     assert_eq!(m.fs.count(|s| s.resent), 1);

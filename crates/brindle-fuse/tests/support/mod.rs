@@ -5,9 +5,11 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
 pub mod locks;
+pub mod mapping;
 pub mod memfs;
 pub mod mount;
 pub mod sys;
 
+pub use mapping::Mapping;
 pub use memfs::MemFs;
 pub use mount::Mount;

@@ -8,7 +8,12 @@ use brindle_fuse::session::{MountOptions, ServeOptions};
 use brindle_fuse::{Connected, Notice, Outcome, Session, Wanted};
 use brindle_stdx::real::TokioSpawn;
 
+use parking_lot::{Mutex, MutexGuard};
+
 use super::MemFs;
+
+/// Mounts live one after the other: a forked process holds every descriptor open for a moment, of any mount.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// A test that takes longer hangs: its connection is aborted, so that it fails.
 const HANG_LIMIT: Duration = Duration::from_secs(60);
@@ -19,6 +24,7 @@ pub struct Mount {
     pub runtime: tokio::runtime::Runtime,
     dir: tempfile::TempDir,
     _watchdog: mpsc::Sender<()>,
+    _turn: MutexGuard<'static, ()>,
 }
 
 impl Mount {
@@ -27,13 +33,14 @@ impl Mount {
     }
 
     pub fn with(wanted: &Wanted) -> Mount {
+        let turn = turn();
         let dir = tempfile::Builder::new().prefix("brindle-fuse-test").tempdir().expect("a directory");
         let connected =
             Connected::mount(&MountOptions::new(dir.path(), "memfs"), wanted).expect("mount (as root)");
-        Mount::serve(connected, dir)
+        Mount::serve(connected, dir, turn)
     }
 
-    pub fn serve(connected: Connected, dir: tempfile::TempDir) -> Mount {
+    pub fn serve(connected: Connected, dir: tempfile::TempDir, turn: MutexGuard<'static, ()>) -> Mount {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -55,7 +62,7 @@ impl Mount {
                 let _ = rustix::mount::unmount(&path, flags);
             }
         });
-        Mount { fs: fs.expect("made by serve"), session, runtime, dir, _watchdog: watchdog }
+        Mount { fs: fs.expect("made by serve"), session, runtime, dir, _watchdog: watchdog, _turn: turn }
     }
 
     /// Path of a name in the root directory.
@@ -93,6 +100,11 @@ impl Drop for Mount {
         // Handlers that still wait end with the connection.
         let _ = self.session.abort();
     }
+}
+
+/// The right to have a mount.
+pub fn turn() -> MutexGuard<'static, ()> {
+    ONE_AT_A_TIME.lock()
 }
 
 /// Waits until `done`, for ten seconds at most.
