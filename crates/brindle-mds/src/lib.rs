@@ -1,1 +1,38 @@
-//! brindle-mds
+//! The metadata service: one MDT is a single-writer state machine over rows in a log.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`dispatch`] | operation number -> handler, a table of contents |
+//! | [`ops`] | one file per operation, named like its message |
+//! | [`mdt`] | batches under one lock, replies after the log, exactly once |
+//! | [`store`] | the rows; the only code that touches `brindle-kv` |
+//! | [`namespace`], [`birth`], [`grant`], [`opens`], [`attrs`], [`reports`], [`truncate`], [`acl`] | what operations share |
+//! | [`ask`], [`osts`] | what the MDT asks of clients and of OSTs |
+//!
+//! Invariants: DESIGN section 12, numbers 1, 2, 4, 6, 11, 14, 15.
+
+pub mod access;
+pub mod acl;
+pub mod ask;
+pub mod attrs;
+pub mod birth;
+pub mod config;
+pub mod dispatch;
+pub mod expire;
+pub mod format;
+pub mod grant;
+pub mod mdt;
+pub mod namespace;
+pub mod opens;
+pub mod ops;
+pub mod osts;
+pub mod reports;
+pub mod store;
+pub mod truncate;
+
+pub use config::{Config, Identity};
+pub use format::format;
+pub use mdt::{Call, Mdt};
+
+#[cfg(test)]
+mod tests;

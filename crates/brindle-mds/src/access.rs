@@ -1,0 +1,34 @@
+//! Permission checks for the few cases that the caller's kernel could not check itself (it checks all others:
+//! `default_permissions`).
+
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::Cred;
+
+use crate::acl::{self, Acl};
+use crate::mdt::Txn;
+use crate::store::{Inode, xattr};
+
+/// Reading.
+pub const READ: u16 = 4;
+/// Writing.
+pub const WRITE: u16 = 2;
+
+/// Refuses with `PermissionDenied` what mode bits or ACL do not allow. Root may everything here.
+pub fn check(t: &Txn<'_>, inode: &Inode, cred: &Cred, wanted: u16) -> Result<()> {
+    if cred.uid == 0 {
+        return Ok(());
+    }
+    let stored = match inode.has_acl {
+        true => xattr::find(t, inode.ino, acl::ACCESS)?,
+        false => None,
+    };
+    let acl = match stored {
+        Some(bytes) => Acl::decode(&bytes)?,
+        None => None,
+    };
+    let acl = acl.unwrap_or_else(|| Acl::from_mode(inode.perm));
+    if acl.allows(inode.uid, inode.gid, cred, wanted) {
+        return Ok(());
+    }
+    Err(Fault::new(Code::PermissionDenied))
+}

@@ -1,0 +1,169 @@
+//! What the MDT asks of clients: recalls, reports, invalidations. Every question is answered within the lease, or the
+//! client's session is ended.
+
+use brindle_stdx::BoxFuture;
+use brindle_types::{Code, Fault, Ino, Result, SessionId};
+use brindle_wire::frame::{decode_body, encode_body};
+use brindle_wire::mds::report::WriteReport;
+use brindle_wire::notify::{InvalidateNotice, LayoutNotice, Recall, RecallNotice};
+use brindle_wire::{Message, Op};
+use bytes::Bytes;
+use futures_util::future::join_all;
+
+use crate::expire;
+use crate::mdt::{Call, Errand, Event, Mdt, Step, Txn};
+use crate::reports;
+use crate::store::inode;
+
+/// The way to clients: over their own connections (`service`), or a test's.
+pub trait Notifier: Send + Sync + 'static {
+    /// Asks a session; the body of its reply. `Disconnected` at once when it has no connection, or when that ends.
+    fn ask(&self, session: SessionId, op: Op, body: Bytes) -> BoxFuture<'static, Result<Bytes>>;
+}
+
+/// Something a client is told after a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Layout or truncate epoch changed.
+    Layout(LayoutNotice),
+    /// Pages of a range are old.
+    Invalidate(InvalidateNotice),
+}
+
+/// Asks a session and waits for its answer, over reconnections, for a lease at most; then the session is ended. `None`
+/// when the session is not alive (any more): whatever right it had is void.
+pub async fn ask<M: Message>(mdt: &Mdt, session: SessionId, question: &M) -> Option<M::Resp> {
+    let deadline = mdt.seams().now().plus_ms(mdt.config().lease_ms.into());
+    let _listed = mdt.waits().enter(M::OP.name(), || format!("the answer of {session}"));
+    let body = encode_body(question);
+    let why = loop {
+        let changed = {
+            let mut live = mdt.live_mut();
+            if !live.is_alive(session) {
+                return None;
+            }
+            live.events.wait(Event::Session(session))
+        };
+        let left_ms = deadline.ms_since(mdt.seams().now());
+        let asked = mdt.notifier().ask(session, M::OP, body.clone());
+        match mdt.seams().timeout_ms(left_ms, asked).await {
+            None => break "it did not answer".to_owned(),
+            Some(Ok(answer)) => match decode_body::<Result<M::Resp>>(&answer) {
+                Ok(Ok(answer)) => return Some(answer),
+                Ok(Err(fault)) | Err(fault) => break format!("its answer was: {}", fault.what),
+            },
+            Some(Err(_)) => {
+                let left_ms = deadline.ms_since(mdt.seams().now());
+                if mdt.seams().timeout_ms(left_ms, changed).await.is_none() {
+                    break "it is not connected".to_owned();
+                }
+            }
+        }
+    };
+    expire::end(mdt, session, &format!("{} was not answered: {why}", M::OP.name())).await;
+    None
+}
+
+/// Does what an operation needs done before it can go on.
+pub fn run(mdt: &Mdt, errand: Errand) -> BoxFuture<'_, Result<()>> {
+    match errand {
+        Errand::Recall { ino, right, from } => Box::pin(recall(mdt, ino, right, from)),
+    }
+}
+
+/// The mark of a recall under way: opens of the inode wait.
+struct Recalling<'a> {
+    mdt: &'a Mdt,
+    ino: Ino,
+}
+
+impl Drop for Recalling<'_> {
+    fn drop(&mut self) {
+        let mut live = self.mdt.live_mut();
+        live.recalling.remove(&self.ino);
+        live.events.fire(Event::Recalled(self.ino));
+    }
+}
+
+async fn recall(mdt: &Mdt, ino: Ino, right: Recall, from: Vec<SessionId>) -> Result<()> {
+    let under_way = {
+        let mut live = mdt.live_mut();
+        match live.recalling.insert(ino) {
+            true => None,
+            false => Some(live.events.wait(Event::Recalled(ino))),
+        }
+    };
+    if let Some(under_way) = under_way {
+        // The sender is dropped, not used.
+        let _ = under_way.await;
+        return Ok(());
+    }
+    let _mark = Recalling { mdt, ino };
+    let question = RecallNotice { ino, recall: right };
+    let mut acks = Vec::new();
+    if brindle_stdx::planted("mds_recall_not_awaited") {
+        for session in &from {
+            let asked = mdt.notifier().ask(*session, Op::RecallNotice, encode_body(&question));
+            mdt.seams().spawn("recall", async move { drop(asked.await) });
+        }
+    } else {
+        let asked = from.iter().map(|session| ask(mdt, *session, &question));
+        acks = join_all(asked).await;
+    }
+    let reports: Vec<(SessionId, WriteReport)> =
+        from.iter().zip(acks).filter_map(|(s, ack)| Some((*s, ack?.report?))).collect();
+    mdt.step(&Call::internal(Op::RecallNotice), |t| {
+        apply_reports(t, ino, &reports)?;
+        let from = from.clone();
+        t.after(move |live| from.iter().for_each(|s| live.opens.revoke(ino, *s, right)));
+        Ok(())
+    })
+    .await
+}
+
+/// Tells clients what a batch has changed and waits for their answers.
+pub fn notify_all(mdt: &Mdt, notices: Vec<(SessionId, Notice)>) -> BoxFuture<'_, Result<()>> {
+    Box::pin(async move {
+        if notices.is_empty() {
+            return Ok(());
+        }
+        let told = notices.iter().map(|(session, notice)| tell(mdt, *session, notice));
+        let reports: Vec<_> = join_all(told).await.into_iter().flatten().collect();
+        for (ino, session, report) in reports {
+            let report = [(session, report)];
+            mdt.step(&Call::internal(Op::LayoutNotice), |t| apply_reports(t, ino, &report)).await?;
+        }
+        Ok(())
+    })
+}
+
+async fn tell(mdt: &Mdt, session: SessionId, notice: &Notice) -> Option<(Ino, SessionId, WriteReport)> {
+    match notice {
+        Notice::Layout(layout) => {
+            let ack = ask(mdt, session, layout).await?;
+            Some((layout.ino, session, ack.report?))
+        }
+        Notice::Invalidate(range) => {
+            ask(mdt, session, range).await?;
+            None
+        }
+    }
+}
+
+/// Applies reports that came with answers; the inode may be gone by now.
+pub fn apply_reports(t: &mut Txn<'_>, ino: Ino, reports: &[(SessionId, WriteReport)]) -> Step<()> {
+    if reports.is_empty() {
+        return Ok(());
+    }
+    let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
+    for (_, report) in reports {
+        reports::apply(t, &mut file, report)?;
+    }
+    inode::put(t, &file)?;
+    Ok(())
+}
+
+/// The fault of a notifier that has no connection to a session.
+pub fn not_connected(session: SessionId) -> Fault {
+    Fault::new(Code::Disconnected).subject(session.to_string())
+}

@@ -1,0 +1,99 @@
+//! Attributes as they are at this moment: of the MDT while nobody writes, else with what the exclusive holder or the
+//! OSTs know.
+
+use brindle_types::{Attr, Ino, ObjectId, Result, SessionId};
+use brindle_wire::Op;
+use brindle_wire::notify::ReportNotice;
+use brindle_wire::oss::stat::ObjectStat;
+
+use crate::ask::{apply_reports, ask};
+use crate::mdt::{Call, Mdt, Txn};
+use crate::opens::Writing;
+use crate::store::{Inode, inode};
+
+/// Who knows size and times of an inode.
+pub enum Authority {
+    /// The MDT (or the session that asks, which adds what it knows itself).
+    Mdt,
+    /// The exclusive holder.
+    Holder(SessionId),
+    /// The objects.
+    Objects,
+}
+
+/// Who knows size and times of an inode that `session` asks for.
+pub fn authority(t: &Txn<'_>, inode: &Inode, session: SessionId) -> Authority {
+    if !inode.open_for_write || inode.file.is_none() || inode.is_inline() {
+        return Authority::Mdt;
+    }
+    match t.live().opens.writing(inode.ino) {
+        Writing::Exclusive(holder) if holder == session => Authority::Mdt,
+        Writing::Exclusive(holder) => Authority::Holder(holder),
+        Writing::Shared | Writing::Nobody => Authority::Objects,
+    }
+}
+
+/// The attributes of an inode as `session` may see them now.
+pub async fn fresh(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Attr> {
+    let look = |t: &Txn<'_>| {
+        let inode = inode::get(t, ino)?;
+        let authority = authority(t, &inode, session);
+        Ok((inode, authority))
+    };
+    let (inode, authority) = mdt.read(look).await?;
+    let (inode, authority) = match authority {
+        Authority::Holder(holder) => {
+            ask_holder(mdt, holder, ino).await?;
+            mdt.read(look).await?
+        }
+        known => (inode, known),
+    };
+    match authority {
+        // A new holder after the first was asked: what the first said was true after this call began.
+        Authority::Mdt | Authority::Holder(_) => Ok(inode.attr()),
+        Authority::Objects => with_objects(mdt, inode).await,
+    }
+}
+
+/// Has the exclusive holder report; its report is in the inode afterwards.
+async fn ask_holder(mdt: &Mdt, holder: SessionId, ino: Ino) -> Result<()> {
+    let question = ReportNotice { ino, attr_epoch: None };
+    let report = ask(mdt, holder, &question).await.and_then(|ack| ack.report);
+    let reports: Vec<_> = report.into_iter().map(|r| (holder, r)).collect();
+    mdt.step(&Call::internal(Op::ReportNotice), |t| apply_reports(t, ino, &reports)).await
+}
+
+/// Objects of a file with the OST of each, in order of stripe.
+pub fn objects(inode: &Inode) -> Vec<(u16, ObjectId)> {
+    let Some(file) = &inode.file else { return Vec::new() };
+    let component = &file.layout.component;
+    let object = |(stripe, ost): (usize, &u16)| {
+        (*ost, ObjectId { ino: inode.ino, generation: component.generation, stripe: stripe as u32 })
+    };
+    component.osts.iter().enumerate().map(object).collect()
+}
+
+async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Attr> {
+    let stats = mdt.osts().stat(&objects(&inode)).await?;
+    merge_objects(&mut inode, &stats);
+    Ok(inode.attr())
+}
+
+/// Raises size and times to what the objects tell: size = max(MDT, objects), times where the last write was made under
+/// the inode's attribute epoch.
+pub fn merge_objects(inode: &mut Inode, stats: &[ObjectStat]) {
+    let Some(file) = &inode.file else { return };
+    let mut allocated = 0;
+    for (stripe, stat) in stats.iter().enumerate().filter(|(_, s)| s.exists) {
+        let end = brindle_layout::file_size_from(&file.layout.component, stripe as u32, stat.len_bytes);
+        inode.size_bytes = inode.size_bytes.max(end);
+        allocated += stat.allocated_bytes;
+        if let Some((epoch, time)) = stat.last_write
+            && epoch >= inode.attr_epoch
+        {
+            inode.mtime = inode.mtime.max(time);
+            inode.ctime = inode.ctime.max(time);
+        }
+    }
+    inode.allocated_bytes = allocated;
+}

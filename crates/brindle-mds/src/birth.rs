@@ -1,0 +1,142 @@
+//! New inodes: owner, group, mode, inherited ACLs and layout.
+
+use brindle_layout::inherit;
+use brindle_types::layout::Component;
+use brindle_types::{FileType, Ino, Layout, Result, StripePolicy};
+use brindle_wire::Cred;
+
+use crate::acl::{self, Acl};
+use crate::mdt::{Step, Txn};
+use crate::store::inode::{DIR_SIZE_BYTES, FileBody};
+use crate::store::{Inode, inode, xattr};
+
+const S_ISGID: u16 = 0o2000;
+const S_IXGRP: u16 = 0o010;
+const PERM_BITS: u16 = 0o7777;
+const RWX_ALL: u16 = 0o777;
+
+/// What is asked for.
+pub struct Birth<'a> {
+    /// Type.
+    pub kind: FileType,
+    /// Permission bits asked for.
+    pub mode: u32,
+    /// The caller's umask.
+    pub umask: u32,
+    /// Device number of device nodes.
+    pub rdev: u32,
+    /// Who asks.
+    pub cred: &'a Cred,
+}
+
+/// A new inode in `dir`, without a name yet. Its ACL rows are in the batch; the caller names and stores it.
+pub fn make(t: &mut Txn<'_>, dir: &Inode, birth: &Birth<'_>) -> Step<Inode> {
+    let ino = t.new_ino()?;
+    let is_dir = birth.kind == FileType::Directory;
+    let (gid, mut perm) = group_and_perm(dir, birth);
+    let mut has_acl = false;
+    match default_acl(t, dir, birth.kind)? {
+        None => perm &= !(birth.umask as u16 & RWX_ALL),
+        Some(default) => {
+            let (access, bits) = default.inherit(perm);
+            perm = perm & !RWX_ALL | bits;
+            if !access.is_minimal() {
+                xattr::put(t, ino, acl::ACCESS, &access.encode());
+                has_acl = true;
+            }
+            if is_dir {
+                xattr::put(t, ino, acl::DEFAULT, &default.encode());
+                has_acl = true;
+            }
+        }
+    }
+    let now = t.now;
+    let file = match birth.kind {
+        FileType::Regular => Some(new_file(t, dir)?),
+        _ => None,
+    };
+    let size = if is_dir { DIR_SIZE_BYTES } else { 0 };
+    Ok(Inode {
+        ino,
+        kind: birth.kind,
+        perm,
+        nlink: 0,
+        uid: birth.cred.uid,
+        gid,
+        rdev: birth.rdev,
+        size_bytes: size,
+        allocated_bytes: size,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        parent: dir.ino,
+        name_hint: Vec::new(),
+        data_version: t.pair(),
+        has_acl,
+        has_xattr: false,
+        open_for_write: false,
+        attr_epoch: t.pair(),
+        truncate_epoch: t.pair(),
+        file,
+        stripe_policy: dir.stripe_policy.clone().filter(|_| is_dir),
+    })
+}
+
+/// A set-group-id directory gives its group to what is made in it, and the bit to directories. The bit is not for
+/// programs of a group that their maker is not in.
+fn group_and_perm(dir: &Inode, birth: &Birth<'_>) -> (u32, u16) {
+    let mut perm = birth.mode as u16 & PERM_BITS;
+    if birth.kind == FileType::Symlink {
+        perm = RWX_ALL;
+    }
+    if dir.perm & S_ISGID == 0 {
+        return (birth.cred.gid, perm);
+    }
+    let member = birth.cred.uid == 0 || birth.cred.gid == dir.gid || birth.cred.groups.contains(&dir.gid);
+    if birth.kind == FileType::Directory {
+        perm |= S_ISGID;
+    } else if !member && perm & S_IXGRP != 0 {
+        perm &= !S_ISGID;
+    }
+    (dir.gid, perm)
+}
+
+fn default_acl(t: &Txn<'_>, dir: &Inode, kind: FileType) -> Result<Option<Acl>> {
+    if !dir.has_acl || kind == FileType::Symlink {
+        return Ok(None);
+    }
+    match xattr::find(t, dir.ino, acl::DEFAULT)? {
+        Some(bytes) => Acl::decode(&bytes),
+        None => Ok(None),
+    }
+}
+
+/// What a new file in `dir` asks for: the directory's default (copied from its parent when it was made), what that
+/// leaves out from the root's, what that leaves out from the configuration.
+pub fn effective_policy(t: &Txn<'_>, dir: &Inode) -> Result<StripePolicy> {
+    let mut policy = dir.stripe_policy.clone().unwrap_or_default();
+    if dir.ino != Ino::ROOT {
+        let root = inode::find(t, Ino::ROOT)?.and_then(|root| root.stripe_policy);
+        policy = inherit(&policy, &root.unwrap_or_default());
+    }
+    Ok(inherit(&policy, &t.mdt().config().stripe_default))
+}
+
+fn new_file(t: &Txn<'_>, dir: &Inode) -> Result<FileBody> {
+    let policy = effective_policy(t, dir)?;
+    let (stripe_size_bytes, osts) = t.mdt().osts().place(&policy)?;
+    Ok(empty_file(t, stripe_size_bytes, osts))
+}
+
+/// An empty file's part of an inode: inline, with a component of a new generation.
+pub fn empty_file(t: &Txn<'_>, stripe_size_bytes: u32, osts: Vec<u16>) -> FileBody {
+    let component = Component { generation: t.pair(), stripe_size_bytes, osts, objects: Vec::new() };
+    FileBody {
+        layout: Layout { epoch: t.pair(), inline: true, component },
+        layout_gen: 0,
+        convert_begun: false,
+        unsynced: Vec::new(),
+        pending_cut: None,
+    }
+}

@@ -1,0 +1,115 @@
+//! What an MDT is told at start.
+
+use brindle_config::Superblock;
+use brindle_kv::{
+    CACHE_BYTES_MAX, DurabilityMode, KvOptions, MEMTABLE_BYTES_MAX, RESERVE_BYTES, SEGMENT_BYTES,
+};
+use brindle_types::{FsName, Nid, StripePolicy, TargetId};
+
+/// How long a session lives without being renewed.
+pub const LEASE_MS: u32 = 6_000;
+
+/// What the superblock says of an MDT.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// File system.
+    pub fs: FsName,
+    /// Index of the MDT.
+    pub index: u16,
+    /// Identity given at format time.
+    pub uuid: [u8; 16],
+}
+
+impl Identity {
+    /// The identity in a superblock.
+    pub fn of(superblock: &Superblock) -> Identity {
+        Identity { fs: superblock.fs.clone(), index: superblock.target.index, uuid: superblock.uuid }
+    }
+
+    /// The target.
+    pub fn target(&self) -> TargetId {
+        TargetId::mdt(self.index)
+    }
+
+    /// Its full name: `scratch-MDT0000`.
+    pub fn name(&self) -> String {
+        self.fs.target(self.target())
+    }
+}
+
+/// How an MDT runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory of the formatted MDT.
+    pub dir: String,
+    /// Where to listen; port 0 chooses a free one.
+    pub listen: Nid,
+    /// Addresses that others reach it at; empty for the one it listens at.
+    pub advertise: Vec<Nid>,
+    /// Name of this host, for people.
+    pub host: String,
+    /// How long a session lives without being renewed, milliseconds.
+    pub lease_ms: u32,
+    /// When replies leave.
+    pub durability: DurabilityMode,
+    /// Default of new files where no directory has one.
+    pub stripe_default: StripePolicy,
+    /// Size of one log segment in bytes.
+    pub segment_bytes: u64,
+    /// Bound of the store's memtable in bytes.
+    pub memtable_bytes_max: usize,
+    /// Memory for pages of the store's checkpoint in bytes.
+    pub cache_bytes_max: usize,
+    /// Free space kept for operations that free space, in bytes.
+    pub reserve_bytes: u64,
+}
+
+impl Config {
+    /// The usual values.
+    pub fn new(dir: impl Into<String>, listen: Nid, host: impl Into<String>) -> Config {
+        Config {
+            dir: dir.into(),
+            listen,
+            advertise: Vec::new(),
+            host: host.into(),
+            lease_ms: LEASE_MS,
+            durability: DurabilityMode::Relaxed,
+            stripe_default: StripePolicy::default(),
+            segment_bytes: SEGMENT_BYTES,
+            memtable_bytes_max: MEMTABLE_BYTES_MAX,
+            cache_bytes_max: CACHE_BYTES_MAX,
+            reserve_bytes: RESERVE_BYTES,
+        }
+    }
+
+    /// Directory of the store.
+    pub fn store_dir(&self) -> String {
+        store_dir(&self.dir)
+    }
+
+    /// Options of the store.
+    pub fn kv_options(&self, identity: &Identity) -> KvOptions {
+        KvOptions {
+            mode: self.durability,
+            segment_bytes: self.segment_bytes,
+            memtable_bytes_max: self.memtable_bytes_max,
+            cache_bytes_max: self.cache_bytes_max,
+            reserve_bytes: self.reserve_bytes,
+            ..kv_identity(identity)
+        }
+    }
+}
+
+/// Directory of the store of the MDT in `dir`.
+pub fn store_dir(dir: &str) -> String {
+    format!("{}/store", dir.trim_end_matches('/'))
+}
+
+/// Options of a store with the identity of its MDT. The file system's id is not known when an MDT is formatted, so its
+/// name stands in for it.
+pub fn kv_identity(identity: &Identity) -> KvOptions {
+    let mut fs = [0; 16];
+    let name = identity.fs.as_str().as_bytes();
+    fs[..name.len()].copy_from_slice(name);
+    KvOptions::new(fs, identity.uuid, identity.name())
+}

@@ -1,0 +1,64 @@
+//! Operation number -> handler: the only match over operations.
+
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::frame::{decode_body, encode_body};
+use brindle_wire::{Message, Op};
+use bytes::Bytes;
+
+use crate::mdt::{Call, Mdt};
+use crate::ops::*;
+
+/// Answers one request of a session; the body of the reply.
+pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
+    match call.op {
+        Op::Lookup => run(mdt, call, body, lookup::handle).await,
+        Op::Getattr => run(mdt, call, body, getattr::handle).await,
+        Op::Setattr => run(mdt, call, body, setattr::handle).await,
+        Op::Create => run(mdt, call, body, create::handle).await,
+        Op::Mkdir => run(mdt, call, body, mkdir::handle).await,
+        Op::Mknod => run(mdt, call, body, mknod::handle).await,
+        Op::Symlink => run(mdt, call, body, symlink::handle).await,
+        Op::Link => run(mdt, call, body, link::handle).await,
+        Op::Unlink => run(mdt, call, body, unlink::handle).await,
+        Op::Rmdir => run(mdt, call, body, unlink::handle_rmdir).await,
+        Op::Readlink => run(mdt, call, body, readlink::handle).await,
+        Op::Readdir => run(mdt, call, body, readdir::handle).await,
+        Op::Open => run(mdt, call, body, open::handle).await,
+        Op::Close => run(mdt, call, body, close::handle).await,
+        Op::Report => run(mdt, call, body, report::handle).await,
+        Op::Fsync => run(mdt, call, body, fsync::handle).await,
+        Op::SyncAll => run(mdt, call, body, sync_all::handle).await,
+        Op::InlineRead => run(mdt, call, body, inline::handle_read).await,
+        Op::InlineWrite => run(mdt, call, body, inline::handle_write).await,
+        Op::AppendReserve => run(mdt, call, body, append::handle_reserve).await,
+        Op::AppendDone => run(mdt, call, body, append::handle_done).await,
+        Op::Invalidate => run(mdt, call, body, invalidate::handle).await,
+        Op::GetLock => run(mdt, call, body, lock::handle_get).await,
+        Op::SetLock => run(mdt, call, body, lock::handle_set).await,
+        Op::CancelLock => run(mdt, call, body, lock::handle_cancel).await,
+        Op::OwnerQuery => run(mdt, call, body, owner::handle).await,
+        Op::MdtWaits => run(mdt, call, body, waits::handle).await,
+        _ => encode_body(&Err::<(), Fault>(unknown(call))),
+    }
+}
+
+/// Decodes the request, runs its handler (once, if it goes through a slot) and encodes the outcome.
+async fn run<M, H>(mdt: &Mdt, call: &Call, body: &[u8], handler: H) -> Bytes
+where
+    M: Message,
+    H: AsyncFnOnce(&Mdt, &Call, M) -> Result<M::Resp>,
+{
+    let request = match decode_body::<M>(body) {
+        Ok(request) => request,
+        Err(fault) => return encode_body(&Err::<M::Resp, Fault>(fault)),
+    };
+    if M::OP.slotted() {
+        return mdt.once(call, handler(mdt, call, request)).await;
+    }
+    encode_body(&handler(mdt, call, request).await)
+}
+
+/// The refusal of an operation that this server does not have.
+pub fn unknown(call: &Call) -> Fault {
+    Fault::new(Code::UnknownOp).why(format!("operation {} ({})", call.op as u16, call.op.name()))
+}

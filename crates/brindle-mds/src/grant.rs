@@ -1,0 +1,128 @@
+//! What a client may do with an open inode: the mode of a handle, layout, epochs, inline bytes.
+
+use brindle_types::layout::{Component, STRIPE_SIZE_DEFAULT_BYTES};
+use brindle_types::{Code, Fault, FileType, Layout, Pair, Result, SessionId};
+use brindle_wire::mds::open::{Access, OpenGrant, OpenMode};
+
+use crate::mdt::{Call, Errand, Event, Step, Stop, Txn};
+use crate::namespace;
+use crate::opens::{Decision, OPENS_MAX, Writing};
+use crate::store::{Inode, inline, inode};
+
+/// Opens an inode that others may have open: decides the mode, after the recalls it needs. The first write open begins
+/// the write session in the caller's batch (the caller stores the inode).
+pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, handle: u64) -> Step<OpenMode> {
+    let (ino, live) = (inode.ino, t.live());
+    t.idle(ino)?;
+    if live.recalling.contains(&ino) {
+        return Err(Stop::Park(Event::Recalled(ino)));
+    }
+    if access.write && live.recovering {
+        return Err(Stop::Park(Event::Recovered));
+    }
+    let marked = inode.open_for_write && live.opens.writing(ino) == Writing::Nobody;
+    match live.opens.decide(ino, call.session, access, marked) {
+        Decision::Recall(right, from) => Err(Stop::First(Errand::Recall { ino, right, from })),
+        Decision::Grant(mode) => {
+            add_handle(t, call.session, inode, access, handle, mode)?;
+            Ok(mode)
+        }
+    }
+}
+
+/// Opens an inode that this very batch makes.
+pub fn open_new(
+    t: &mut Txn<'_>,
+    call: &Call,
+    inode: &mut Inode,
+    access: Access,
+    handle: u64,
+) -> Step<OpenMode> {
+    let mode = if access.write { OpenMode::Exclusive } else { OpenMode::Cached };
+    add_handle(t, call.session, inode, access, handle, mode)?;
+    Ok(mode)
+}
+
+fn add_handle(
+    t: &mut Txn<'_>,
+    session: SessionId,
+    inode: &mut Inode,
+    access: Access,
+    handle: u64,
+    mode: OpenMode,
+) -> Step<()> {
+    if t.live().opens.count() >= OPENS_MAX {
+        return Err(Fault::new(Code::TooManyOpens).into());
+    }
+    if access.write && !inode.open_for_write {
+        inode.open_for_write = true;
+        inode.data_version = t.pair();
+    }
+    let ino = inode.ino;
+    let inline_reader = access.read && inode.is_inline();
+    t.after(move |live| {
+        live.opens.add(ino, session, handle, access, mode);
+        if inline_reader {
+            live.inline_readers.entry(ino).or_default().insert(session);
+        }
+    });
+    Ok(())
+}
+
+/// Closes a handle: the last writer ends the write session, the last handle of an inode without a name lets it go.
+/// The inode is stored, or removed. Nothing happens for a handle that is not there.
+pub fn close(t: &mut Txn<'_>, session: SessionId, inode: &mut Inode, handle: u64) -> Step<()> {
+    let (ino, opens) = (inode.ino, &t.live().opens);
+    let Some(entry) = opens.get(ino, session, handle) else { return Ok(()) };
+    let (write, last) = (entry.write, opens.is_last(ino, session, handle));
+    let last_writer = write && opens.is_last_writer(ino, session, handle);
+    t.after(move |live| {
+        live.opens.remove(ino, session, handle);
+        if last {
+            live.inline_readers.remove(&ino);
+        }
+    });
+    if last && inode.nlink == 0 && !t.live().recovering {
+        t.idle(ino)?;
+        return namespace::purge(t, inode);
+    }
+    if last_writer {
+        inode.open_for_write = false;
+        inode.data_version = t.pair();
+        inode::put(t, inode)?;
+    }
+    Ok(())
+}
+
+/// What the client needs to do I/O in this mode. `readable`: it may want the inline bytes.
+pub fn grant(t: &Txn<'_>, inode: &Inode, mode: OpenMode, readable: bool) -> Result<OpenGrant> {
+    let inline = match inode.kind == FileType::Regular && inode.is_inline() && readable {
+        true => Some(inline::get(t, inode.ino)?),
+        false => None,
+    };
+    let layout = inode.file.as_ref().map_or_else(no_layout, |file| file.layout.clone());
+    Ok(OpenGrant {
+        mode,
+        layout,
+        truncate_epoch: inode.truncate_epoch,
+        attr_epoch: inode.attr_epoch,
+        data_version: (!inode.open_for_write).then_some(inode.data_version),
+        inline,
+    })
+}
+
+/// The grant of a session's handles as they are now.
+pub fn grant_now(t: &Txn<'_>, inode: &Inode, session: SessionId) -> Result<OpenGrant> {
+    grant(t, inode, t.live().opens.mode(inode.ino, session), true)
+}
+
+/// What an open directory has in the place of a layout.
+fn no_layout() -> Layout {
+    let component = Component {
+        generation: Pair::ZERO,
+        stripe_size_bytes: STRIPE_SIZE_DEFAULT_BYTES,
+        osts: Vec::new(),
+        objects: Vec::new(),
+    };
+    Layout { epoch: Pair::ZERO, inline: true, component }
+}

@@ -1,0 +1,429 @@
+//! The MDT as one single-writer state machine: batches under one lock, answers after the log.
+//!
+//! Operations call [`Mdt::modify`] (reads and writes, one batch, with the reply row) and [`Mdt::read`]; those of several
+//! steps also [`Mdt::step`] (a batch in between) and [`Mdt::complete`] (the last one, past the point of no return).
+//!
+//! Invariants: a batch holds all rows of its operation and the reply; volatile state changes only with a batch that
+//! got into the log; no answer leaves before the log holds everything that it shows; the lock is never held over an
+//! await.
+
+mod live;
+mod numbers;
+mod slots;
+mod stop;
+mod txn;
+mod waits;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use brindle_kv::LogPos;
+use brindle_stdx::Seams;
+use brindle_types::{Code, Fault, Ino, Pair, Result, SessionId};
+use brindle_wire::Op;
+use brindle_wire::frame::encode_body;
+use bytes::Bytes;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use serde::Serialize;
+use tokio::sync::{Notify, oneshot};
+
+pub use live::{Events, Live, LiveSession};
+pub use numbers::{INODES_FIRST, INODES_RESERVED, Numbers};
+pub use slots::{Call, Entry, SLOTS_MAX, Slots};
+pub use stop::{Errand, Event, Step, Stop};
+pub use txn::Txn;
+pub use waits::{Waiting, Waits};
+
+use crate::ask::{self, Notice, Notifier};
+use crate::config::{Config, Identity};
+use crate::osts::Osts;
+use crate::store::{self, Engine, meta, reply};
+
+/// How often an operation is run again before that counts as a defect.
+const RERUNS_MAX: usize = 10_000;
+
+/// One metadata target.
+pub struct Mdt {
+    engine: Engine,
+    seams: Seams,
+    identity: Identity,
+    config: Config,
+    live: RwLock<Live>,
+    numbers: Numbers,
+    slots: Slots,
+    waits: Arc<Waits>,
+    notifier: Arc<dyn Notifier>,
+    osts: Osts,
+    destroy_queue: Notify,
+}
+
+/// How one run of a closure ended.
+enum Attempt<R> {
+    Done(R, LogPos, Vec<(SessionId, Notice)>),
+    Wait(Event, oneshot::Receiver<()>),
+    First(Errand),
+}
+
+/// Whether a batch needs the caller's session to be alive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fence {
+    Checked,
+    Past,
+}
+
+impl Mdt {
+    /// Opens the store, takes a term and reserves inode numbers. Background work is started by the caller
+    /// ([`crate::background::start`]).
+    pub async fn open(
+        seams: &Seams,
+        identity: Identity,
+        config: Config,
+        notifier: Arc<dyn Notifier>,
+        osts: Osts,
+    ) -> Result<Arc<Mdt>> {
+        let engine = Engine::open(seams, &config.store_dir(), config.kv_options(&identity))?;
+        let term = engine.term();
+        let mut first = meta::inodes_reserved(&engine)?.max(INODES_FIRST);
+        if brindle_stdx::planted("mds_number_reuse") {
+            first = highest_inode(&engine)?.max(INODES_FIRST) + 1;
+        }
+        let mut live = Live::default();
+        for (id, row) in store::session::list(&engine)? {
+            let must_reclaim = !row.ended;
+            live.sessions.insert(id, LiveSession { row, renewed: seams.now(), must_reclaim });
+        }
+        let mdt = Arc::new(Mdt {
+            numbers: Numbers::new(identity.index, term, first),
+            engine,
+            seams: seams.clone(),
+            identity,
+            config,
+            live: RwLock::new(live),
+            slots: Slots::default(),
+            waits: Waits::new(seams.clone()),
+            notifier,
+            osts,
+            destroy_queue: Notify::new(),
+        });
+        mdt.reserve_inodes().await?;
+        Ok(mdt)
+    }
+
+    /// Reserves the next inode numbers, durably.
+    pub async fn reserve_inodes(&self) -> Result<()> {
+        let end = self.numbers.reserved() + INODES_RESERVED;
+        let call = Call::internal(Op::SyncAll);
+        let reserve = self.step(&call, |t| {
+            meta::put_inodes_reserved(t, end);
+            t.frees_space();
+            Ok(())
+        });
+        reserve.await?;
+        if !brindle_stdx::planted("mds_number_reuse") {
+            self.synced().await?;
+        }
+        self.numbers.set_reserved(end);
+        self.live.write().events.fire(Event::Inodes);
+        Ok(())
+    }
+
+    /// What the superblock says.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Time, chance, tasks, disk.
+    pub fn seams(&self) -> &Seams {
+        &self.seams
+    }
+
+    /// The rows.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Numbers that are never given out twice.
+    pub fn numbers(&self) -> &Numbers {
+        &self.numbers
+    }
+
+    /// Who waits for what.
+    pub fn waits(&self) -> &Arc<Waits> {
+        &self.waits
+    }
+
+    /// The way to clients.
+    pub fn notifier(&self) -> &Arc<dyn Notifier> {
+        &self.notifier
+    }
+
+    /// The OSTs.
+    pub fn osts(&self) -> &Osts {
+        &self.osts
+    }
+
+    /// Wakes the destroy queue's task.
+    pub fn destroy_queue(&self) -> &Notify {
+        &self.destroy_queue
+    }
+
+    /// Volatile state, to look at.
+    pub fn live(&self) -> RwLockReadGuard<'_, Live> {
+        self.live.read()
+    }
+
+    /// Volatile state, to change without a batch. Never held over an await.
+    pub fn live_mut(&self) -> RwLockWriteGuard<'_, Live> {
+        self.live.write()
+    }
+
+    /// The final batch of an operation, with its reply row. Returns when the log holds it and every client that had to
+    /// be told has answered.
+    pub async fn modify<R, F>(&self, call: &Call, f: F) -> Result<R>
+    where
+        R: Serialize + Send,
+        F: FnMut(&mut Txn<'_>) -> Step<R> + Send,
+    {
+        self.run(call, Fence::Checked, Some(reply_row::<R>), f).await
+    }
+
+    /// The final batch of an operation that has changed something outside already: it happens even if the session was
+    /// ended meanwhile.
+    pub async fn complete<R, F>(&self, call: &Call, f: F) -> Result<R>
+    where
+        R: Serialize + Send,
+        F: FnMut(&mut Txn<'_>) -> Step<R> + Send,
+    {
+        self.run(call, Fence::Past, Some(reply_row::<R>), f).await
+    }
+
+    /// A batch in the middle of an operation, or of the MDT's own: without a reply row.
+    pub async fn step<R, F>(&self, call: &Call, f: F) -> Result<R>
+    where
+        R: Send,
+        F: FnMut(&mut Txn<'_>) -> Step<R> + Send,
+    {
+        self.run(call, Fence::Checked, None, f).await
+    }
+
+    /// Reads rows and volatile state at one moment. Returns when the log holds everything that was seen.
+    pub async fn read<R, F>(&self, f: F) -> Result<R>
+    where
+        F: FnOnce(&Txn<'_>) -> Result<R>,
+    {
+        let (out, pos) = self.look(f)?;
+        self.engine.wait_reply(pos).await?;
+        Ok(out)
+    }
+
+    /// Waits until everything acknowledged so far survives a power cut.
+    pub async fn synced(&self) -> Result<()> {
+        self.engine.wait_synced(self.engine.last_pos()).await
+    }
+
+    /// Runs a slotted request exactly once: `work` if it is new, else the reply it got before.
+    pub async fn once<R: Serialize>(&self, call: &Call, work: impl Future<Output = Result<R>>) -> Bytes {
+        let slot = match self.slots.enter(&self.engine, call).await {
+            Ok(Entry::Run(slot)) => slot,
+            Ok(Entry::Answered(body)) => {
+                return match self.engine.wait_reply(self.engine.last_pos()).await {
+                    Ok(()) => body,
+                    Err(fault) => encode_body(&Err::<R, Fault>(fault)),
+                };
+            }
+            Err(fault) => return encode_body(&Err::<R, Fault>(fault)),
+        };
+        let outcome = work.await;
+        let body = encode_body(&outcome);
+        if call.wants_row() && is_final(&outcome) {
+            // A refusal is an answer too: a late duplicate must not be carried out after it was given.
+            if let Err(fault) = self.store_reply(call, &body).await {
+                return encode_body(&Err::<R, Fault>(fault));
+            }
+        }
+        drop(slot);
+        body
+    }
+
+    async fn store_reply(&self, call: &Call, body: &Bytes) -> Result<()> {
+        let pos = {
+            let live = self.live.write();
+            if !live.sessions.contains_key(&call.session) {
+                return Err(stale_session(call));
+            }
+            let mut changes = self.engine.changes();
+            changes.frees_space();
+            let row = reply::Reply { sequence: call.sequence, op: call.op as u16, body: body.clone() };
+            reply::put(&mut changes, call.session, call.slot, &row);
+            self.engine.append(changes.into_batch()?)?
+        };
+        self.engine.wait_reply(pos).await
+    }
+
+    async fn run<R, F>(&self, call: &Call, fence: Fence, row: Option<fn(&R) -> Bytes>, mut f: F) -> Result<R>
+    where
+        R: Send,
+        F: FnMut(&mut Txn<'_>) -> Step<R> + Send,
+    {
+        for _ in 0..RERUNS_MAX {
+            self.engine.admit().await?;
+            let (event, told) = match self.attempt(call, fence, row, &mut f)? {
+                Attempt::Done(out, pos, notices) => {
+                    self.engine.wait_reply(pos).await?;
+                    ask::notify_all(self, notices).await?;
+                    return Ok(out);
+                }
+                Attempt::Wait(event, told) => (event, told),
+                Attempt::First(errand) => {
+                    ask::run(self, errand).await?;
+                    continue;
+                }
+            };
+            self.wait_event(call.op.name(), event, told).await;
+        }
+        Err(rerun_too_often(call.op.name()))
+    }
+
+    /// One run under the writer lock.
+    fn attempt<R>(
+        &self,
+        call: &Call,
+        fence: Fence,
+        row: Option<fn(&R) -> Bytes>,
+        f: &mut impl FnMut(&mut Txn<'_>) -> Step<R>,
+    ) -> Result<Attempt<R>> {
+        let mut live = self.live.write();
+        if fence == Fence::Checked && call.session != SessionId(0) {
+            check_session(&live, call)?;
+        }
+        let mut t = Txn::new(self, &live);
+        let out = match f(&mut t) {
+            Ok(out) => out,
+            Err(Stop::Fault(fault)) => return Err(fault),
+            Err(Stop::First(errand)) => return Ok(Attempt::First(errand)),
+            Err(Stop::Park(event)) => {
+                drop(t);
+                return Ok(Attempt::Wait(event, live.events.wait(event)));
+            }
+        };
+        let (mut changes, after, notices) = t.into_parts();
+        let encode =
+            row.filter(|_| call.wants_row() && !brindle_stdx::planted("mds_reply_row_outside_batch"));
+        if let Some(encode) = encode {
+            let reply = reply::Reply { sequence: call.sequence, op: call.op as u16, body: encode(&out) };
+            reply::put(&mut changes, call.session, call.slot, &reply);
+        }
+        let pos = match changes.is_empty() {
+            true => self.engine.last_pos(),
+            false => self.engine.append(changes.into_batch()?)?,
+        };
+        if encode.is_some() {
+            call.set_stored();
+        }
+        after.into_iter().for_each(|change| change(&mut live));
+        Ok(Attempt::Done(out, pos, notices))
+    }
+
+    fn look<R>(&self, f: impl FnOnce(&Txn<'_>) -> Result<R>) -> Result<(R, LogPos)> {
+        let live = self.live.read();
+        let out = f(&Txn::new(self, &live))?;
+        Ok((out, self.engine.last_pos()))
+    }
+
+    async fn wait_event(&self, what: &'static str, event: Event, told: oneshot::Receiver<()>) {
+        let _listed = self.waits.enter(what, || format!("{event:?}"));
+        // The sender is dropped, not used: both outcomes mean that it happened.
+        let _ = told.await;
+    }
+}
+
+fn reply_row<R: Serialize>(out: &R) -> Bytes {
+    encode_body(&Ok::<&R, Fault>(out))
+}
+
+/// Whether an outcome is the answer for good. After the others, the same request may be sent again.
+fn is_final<R>(outcome: &Result<R>) -> bool {
+    let passing =
+        [Code::StaleSession, Code::LogFailed, Code::KvDamaged, Code::Overloaded, Code::Disconnected];
+    !matches!(outcome, Err(fault) if passing.contains(&fault.code))
+}
+
+fn check_session(live: &Live, call: &Call) -> Result<()> {
+    if live.session(call.session, call.epoch).is_some() || brindle_stdx::planted("mds_stale_epoch_accepted") {
+        return Ok(());
+    }
+    Err(stale_session(call))
+}
+
+fn stale_session(call: &Call) -> Fault {
+    Fault::new(Code::StaleSession).subject(format!("{} of epoch {}", call.session, call.epoch))
+}
+
+fn rerun_too_often(what: &'static str) -> Fault {
+    Fault::new(Code::Bug).what("an operation found no end").subject(what)
+}
+
+fn highest_inode(engine: &Engine) -> Result<u64> {
+    let mut highest = 0;
+    store::for_each(engine, &[store::keys::INODE], |key, _| {
+        highest = store::keys::split_ino(key).map_or(highest, |(ino, _)| ino.counter());
+        Ok(true)
+    })?;
+    Ok(highest)
+}
+
+/// The mark of an operation of several steps on an inode: others wait until it is dropped.
+pub struct Busy<'a> {
+    mdt: &'a Mdt,
+    ino: Ino,
+    set: Arc<AtomicBool>,
+}
+
+impl<'a> Busy<'a> {
+    /// Not set yet.
+    pub fn new(mdt: &'a Mdt, ino: Ino) -> Busy<'a> {
+        Busy { mdt, ino, set: Arc::default() }
+    }
+
+    /// Sets the mark with the batch of `t`; waits for the one that is set.
+    pub fn set(&self, t: &mut Txn<'_>) -> Step<()> {
+        t.idle(self.ino)?;
+        let (ino, set) = (self.ino, self.set.clone());
+        t.after(move |live| {
+            live.busy.insert(ino);
+            set.store(true, Ordering::Relaxed);
+        });
+        Ok(())
+    }
+
+    /// Gives the mark up with the batch of `t`.
+    pub fn clear(&self, t: &mut Txn<'_>) {
+        let (ino, set) = (self.ino, self.set.clone());
+        t.after(move |live| {
+            if set.swap(false, Ordering::Relaxed) {
+                live.busy.remove(&ino);
+                live.events.fire(Event::Idle(ino));
+            }
+        });
+    }
+}
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        if self.set.load(Ordering::Relaxed) {
+            let mut live = self.mdt.live_mut();
+            live.busy.remove(&self.ino);
+            live.events.fire(Event::Idle(self.ino));
+        }
+    }
+}
+
+/// The epoch and id of a session for messages of the MDT's own.
+pub fn session_pair(live: &Live, id: SessionId) -> Option<Pair> {
+    live.sessions.get(&id).map(|s| s.row.epoch)
+}

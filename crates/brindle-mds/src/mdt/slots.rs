@@ -1,0 +1,148 @@
+//! Exactly once: which requests run now, and which were answered before.
+//!
+//! A slotted request enters through [`Slots::enter`]. While it runs, the same request sent again on another connection waits
+//! for it; when it is done, the reply row answers. Late duplicates of older requests are refused.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use brindle_types::{Code, Fault, Pair, Result, SessionId};
+use brindle_wire::Op;
+use brindle_wire::frame::{FLAG_RESENT, Header};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::store::{Rows, reply};
+
+/// Slots of a session.
+pub const SLOTS_MAX: u16 = 256;
+
+/// Who asks for what: the part of a request's header that operations need.
+#[derive(Debug)]
+pub struct Call {
+    /// Session; 0 for the MDT itself and for requests outside of sessions.
+    pub session: SessionId,
+    /// Its epoch as the client knows it.
+    pub epoch: Pair,
+    /// Slot.
+    pub slot: u16,
+    /// Sequence in the slot; 0 for operations without one.
+    pub sequence: u64,
+    /// Operation.
+    pub op: Op,
+    /// It was sent before, on another connection.
+    pub resent: bool,
+    stored: AtomicBool,
+}
+
+impl Call {
+    /// The call of a request.
+    pub fn new(header: &Header, op: Op) -> Call {
+        Call {
+            session: header.session,
+            epoch: header.session_epoch,
+            slot: header.slot,
+            sequence: if op.slotted() { header.sequence } else { 0 },
+            op,
+            resent: header.flags & FLAG_RESENT != 0,
+            stored: AtomicBool::new(false),
+        }
+    }
+
+    /// Work of the MDT's own.
+    pub fn internal(op: Op) -> Call {
+        Call::new(&Header::default(), op)
+    }
+
+    /// Whether the reply goes into the reply cache and is not there yet.
+    pub(super) fn wants_row(&self) -> bool {
+        self.sequence != 0 && !self.stored.load(Ordering::Relaxed)
+    }
+
+    /// The reply row is in a batch.
+    pub(super) fn set_stored(&self) {
+        self.stored.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Requests that run now, by slot.
+#[derive(Default)]
+pub struct Slots {
+    running: Mutex<BTreeMap<(SessionId, u16), Running>>,
+}
+
+struct Running {
+    sequence: u64,
+    /// Ended by being dropped.
+    waiters: Vec<oneshot::Sender<()>>,
+}
+
+/// How a request may go on.
+pub enum Entry<'a> {
+    /// It is new: run it, and keep this until it is answered.
+    Run(Occupied<'a>),
+    /// It was answered before, with this.
+    Answered(Bytes),
+}
+
+/// A slot with a request that runs; free again when dropped.
+pub struct Occupied<'a> {
+    slots: &'a Slots,
+    key: (SessionId, u16),
+}
+
+impl Drop for Occupied<'_> {
+    fn drop(&mut self) {
+        drop(self.slots.running.lock().remove(&self.key));
+    }
+}
+
+impl Slots {
+    /// Admits a slotted request, after what runs in its slot now. `StaleWrite` or `OutcomeUnknown` for a request older
+    /// than the slot's last.
+    pub async fn enter(&self, rows: &impl Rows, call: &Call) -> Result<Entry<'_>> {
+        if call.slot >= SLOTS_MAX || call.sequence == 0 {
+            let why = format!("slot {} with sequence {}", call.slot, call.sequence);
+            return Err(Fault::new(Code::BadFrame).why(why));
+        }
+        let key = (call.session, call.slot);
+        loop {
+            let earlier = {
+                let mut running = self.running.lock();
+                match running.get_mut(&key) {
+                    None => {
+                        running.insert(key, Running { sequence: call.sequence, waiters: Vec::new() });
+                        break;
+                    }
+                    Some(r) if call.sequence < r.sequence => return Err(too_late(call, r.sequence)),
+                    Some(r) => {
+                        let (tell, told) = oneshot::channel();
+                        r.waiters.push(tell);
+                        told
+                    }
+                }
+            };
+            // Both outcomes mean that the earlier request is done.
+            let _ = earlier.await;
+        }
+        let occupied = Occupied { slots: self, key };
+        match reply::find(rows, call.session, call.slot)? {
+            Some(last) if last.sequence == call.sequence && last.op == call.op as u16 => {
+                Ok(Entry::Answered(last.body))
+            }
+            Some(last) if last.sequence == call.sequence => Err(Fault::new(Code::BadFrame)
+                .why(format!("sequence {} was another operation before", call.sequence))),
+            Some(last) if last.sequence > call.sequence => Err(too_late(call, last.sequence)),
+            _ => Ok(Entry::Run(occupied)),
+        }
+    }
+}
+
+fn too_late(call: &Call, last: u64) -> Fault {
+    let code = if call.resent { Code::OutcomeUnknown } else { Code::StaleWrite };
+    Fault::new(code)
+        .what(call.op.name())
+        .subject(format!("of {}", call.session))
+        .why(format!("slot {} is at sequence {last}, the request has {}", call.slot, call.sequence))
+}

@@ -1,0 +1,53 @@
+//! Why the closure of an operation ends without an answer.
+
+use brindle_types::{Fault, Ino, SessionId};
+use brindle_wire::notify::Recall;
+
+/// Something that happens, and that others wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Event {
+    /// The busy mark of an inode is gone.
+    Idle(Ino),
+    /// A recall on an inode is done.
+    Recalled(Ino),
+    /// More inode numbers are reserved.
+    Inodes,
+    /// Reclaim after a restart is over.
+    Recovered,
+    /// A session connected, was ended or closed.
+    Session(SessionId),
+}
+
+/// What has to be done outside of the writer lock before an operation can go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Errand {
+    /// Take a right back from these sessions.
+    Recall {
+        /// The inode.
+        ino: Ino,
+        /// The right.
+        right: Recall,
+        /// Who holds it.
+        from: Vec<SessionId>,
+    },
+}
+
+/// Why a closure ended without an answer. Nothing of what it did so far is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// The operation is refused.
+    Fault(Fault),
+    /// Run it again from the start when this has happened.
+    Park(Event),
+    /// Do this, then run it again from the start.
+    First(Errand),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Stop {
+        Stop::Fault(fault)
+    }
+}
+
+/// What closures of operations return.
+pub type Step<T> = Result<T, Stop>;

@@ -1,0 +1,104 @@
+//! What the closure of an operation sees: rows, volatile state, numbers, and the changes it makes.
+
+use std::ops::{Deref, DerefMut};
+
+use brindle_types::attr::Time;
+use brindle_types::{Ino, Pair, Result, SessionId};
+use bytes::Bytes;
+
+use super::stop::{Event, Step, Stop};
+use super::{Live, Mdt};
+use crate::ask::Notice;
+use crate::store::dirent::HashKey;
+use crate::store::{Changes, Rows};
+
+/// One run of an operation under the writer lock. Rows change through it; volatile state changes in [`Txn::after`],
+/// once the batch is in the log, so that a refused operation leaves no trace.
+pub struct Txn<'a> {
+    changes: Changes<'a>,
+    mdt: &'a Mdt,
+    live: &'a Live,
+    after: Vec<After>,
+    notices: Vec<(SessionId, Notice)>,
+    /// Time of the operation.
+    pub now: Time,
+}
+
+/// A change of volatile state that happens with the batch.
+pub(super) type After = Box<dyn FnOnce(&mut Live)>;
+
+impl<'a> Txn<'a> {
+    pub(super) fn new(mdt: &'a Mdt, live: &'a Live) -> Txn<'a> {
+        let wall = mdt.seams().wall();
+        let now = Time { secs: wall.secs, nanos: wall.nanos };
+        Txn { changes: mdt.engine().changes(), mdt, live, after: Vec::new(), notices: Vec::new(), now }
+    }
+
+    pub(super) fn into_parts(self) -> (Changes<'a>, Vec<After>, Vec<(SessionId, Notice)>) {
+        (self.changes, self.after, self.notices)
+    }
+
+    /// The MDT: configuration and placement.
+    pub fn mdt(&self) -> &'a Mdt {
+        self.mdt
+    }
+
+    /// Volatile state as it was when the closure began.
+    pub fn live(&self) -> &'a Live {
+        self.live
+    }
+
+    /// Key of the order of directories.
+    pub fn hash_key(&self) -> HashKey {
+        self.mdt.engine().format().hash_key
+    }
+
+    /// A number that is never given out twice.
+    pub fn pair(&self) -> Pair {
+        self.mdt.numbers().pair()
+    }
+
+    /// An inode number that is never given out twice.
+    pub fn new_ino(&self) -> Step<Ino> {
+        self.mdt.numbers().ino().ok_or(Stop::Park(Event::Inodes))
+    }
+
+    /// Changes volatile state once the batch is in the log, before anybody else looks.
+    pub fn after(&mut self, change: impl FnOnce(&mut Live) + 'static) {
+        self.after.push(Box::new(change));
+    }
+
+    /// Tells a client something once the batch is in the log; the answer of the operation waits for the client's.
+    pub fn notify(&mut self, session: SessionId, notice: Notice) {
+        self.notices.push((session, notice));
+    }
+
+    /// Goes on only if no operation of several steps works on the inode.
+    pub fn idle(&self, ino: Ino) -> Step<()> {
+        if self.live.busy.contains(&ino) { Err(Stop::Park(Event::Idle(ino))) } else { Ok(()) }
+    }
+}
+
+impl<'a> Deref for Txn<'a> {
+    type Target = Changes<'a>;
+
+    fn deref(&self) -> &Changes<'a> {
+        &self.changes
+    }
+}
+
+impl<'a> DerefMut for Txn<'a> {
+    fn deref_mut(&mut self) -> &mut Changes<'a> {
+        &mut self.changes
+    }
+}
+
+impl Rows for Txn<'_> {
+    fn row(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.changes.row(key)
+    }
+
+    fn rows(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        self.changes.rows(prefix, after, limit)
+    }
+}

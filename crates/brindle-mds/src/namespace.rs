@@ -1,0 +1,166 @@
+//! Names, links and the end of inodes: what create, link, unlink and rename have in common.
+//!
+//! Invariants kept here: nlink is the number of entries (2 + subdirectories for directories); link rows exist exactly
+//! while an inode has several names, and otherwise the hint in the inode is its name; an inode without a name is an
+//! orphan row or gone.
+
+use brindle_types::{Code, Fault, Ino, Result};
+
+use crate::mdt::{Step, Txn};
+use crate::store::dirent::Dirent;
+use crate::store::{Inode, destroy_queue, dirent, inline, inode, link, orphan, xattr};
+
+/// Longest name in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Most names of an inode that is not a directory.
+pub const LINKS_MAX: u32 = 65_000;
+
+/// Refuses what cannot be a name of an entry.
+pub fn check_name(name: &[u8]) -> Result<()> {
+    if name.len() > NAME_BYTES_MAX {
+        return Err(Fault::new(Code::NameTooLong).why(format!("the name has {} bytes", name.len())));
+    }
+    if name.is_empty() {
+        return Err(Fault::new(Code::NotFound).why("the name is empty"));
+    }
+    if name.contains(&b'/') || name.contains(&0) {
+        return Err(Fault::new(Code::InvalidArgument).why("a name has no '/' and no zero byte"));
+    }
+    Ok(())
+}
+
+/// Refuses what cannot be the name of something new.
+pub fn check_new_name(name: &[u8]) -> Result<()> {
+    if is_dots(name) {
+        return Err(Fault::new(Code::Exists));
+    }
+    check_name(name)
+}
+
+/// Whether it is `.` or `..`.
+pub fn is_dots(name: &[u8]) -> bool {
+    name == b"." || name == b".."
+}
+
+/// The entry of a name.
+pub fn find(t: &Txn<'_>, dir: Ino, name: &[u8]) -> Result<Option<Dirent>> {
+    dirent::find(t, t.hash_key(), dir, name)
+}
+
+/// The entry of a name and its inode; `NotFound` if there is none.
+pub fn get(t: &Txn<'_>, dir: Ino, name: &[u8]) -> Result<Inode> {
+    let entry = find(t, dir, name)?.ok_or_else(|| Fault::new(Code::NotFound))?;
+    named(t, dir, name, entry)
+}
+
+/// The inode of an entry, which must be there.
+pub fn named(t: &Txn<'_>, dir: Ino, name: &[u8], entry: Dirent) -> Result<Inode> {
+    inode::find(t, entry.ino)?.ok_or_else(|| {
+        Fault::new(Code::KvDamaged)
+            .what("a directory entry leads nowhere:")
+            .subject(format!("'{}' in {}", name.escape_ascii(), dir.fid()))
+            .why(format!("inode {} does not exist", entry.ino.fid()))
+            .next("run: brindle fsck")
+    })
+}
+
+/// The directory's contents changed.
+pub fn touch_dir(t: &Txn<'_>, dir: &mut Inode) {
+    dir.mtime = t.now;
+    dir.ctime = t.now;
+}
+
+/// Enters `child` into `dir`. Counts the link on both; the caller stores both inodes.
+pub fn add_name(t: &mut Txn<'_>, dir: &mut Inode, name: &[u8], child: &mut Inode) {
+    let key = t.hash_key();
+    dirent::put(t, key, dir.ino, name, &Dirent { ino: child.ino, kind: child.kind });
+    touch_dir(t, dir);
+    if child.is_dir() {
+        dir.nlink += 1;
+        child.nlink = child.nlink.max(2);
+        set_hint(child, dir.ino, name);
+        return;
+    }
+    match child.nlink {
+        0 => set_hint(child, dir.ino, name),
+        1 => {
+            link::put(t, child.ino, child.parent, &child.name_hint);
+            link::put(t, child.ino, dir.ino, name);
+        }
+        _ => link::put(t, child.ino, dir.ino, name),
+    }
+    child.nlink += 1;
+}
+
+/// Removes the entry of `child` from `dir`. Counts the link on both; the caller stores both inodes.
+pub fn remove_name(t: &mut Txn<'_>, dir: &mut Inode, name: &[u8], child: &mut Inode) -> Result<()> {
+    let key = t.hash_key();
+    dirent::delete(t, key, dir.ino, name);
+    touch_dir(t, dir);
+    child.ctime = t.now;
+    if child.is_dir() {
+        dir.nlink = dir.nlink.saturating_sub(1);
+        child.nlink = 0;
+        return Ok(());
+    }
+    child.nlink = child.nlink.saturating_sub(1);
+    if child.nlink == 0 {
+        return Ok(());
+    }
+    link::delete(t, child.ino, dir.ino, name);
+    if (child.parent, &child.name_hint[..]) == (dir.ino, name) || child.nlink == 1 {
+        if let Some((parent, name)) = link::another(t, child.ino, (dir.ino, name))? {
+            if child.nlink == 1 {
+                link::delete(t, child.ino, parent, &name);
+            }
+            set_hint(child, parent, &name);
+        }
+    }
+    Ok(())
+}
+
+fn set_hint(child: &mut Inode, parent: Ino, name: &[u8]) {
+    child.parent = parent;
+    child.name_hint = name.to_vec();
+}
+
+/// Stores an inode that lost a name, or lets it go: at once, or as an orphan while somebody has it open.
+pub fn store_or_drop(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
+    if child.nlink > 0 {
+        inode::put(t, child)?;
+        return Ok(());
+    }
+    t.idle(child.ino)?;
+    if t.live().may_purge(child.ino) {
+        return purge(t, child);
+    }
+    orphan::put(t, child.ino);
+    inode::put(t, child)?;
+    Ok(())
+}
+
+/// Removes everything of an inode without a name; its objects go to the destroy queue.
+pub fn purge(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
+    if child.may_have_objects() {
+        destroy_objects(t, child);
+    }
+    if child.has_acl || child.has_xattr {
+        for (name, _) in xattr::list(t, child.ino)? {
+            xattr::delete(t, child.ino, &name);
+        }
+    }
+    inline::delete(t, child.ino);
+    orphan::delete(t, child.ino);
+    inode::delete(t, child)?;
+    let ino = child.ino;
+    t.after(move |live| drop(live.inline_readers.remove(&ino)));
+    Ok(())
+}
+
+/// Queues the objects of a file's component; the queue's task is woken once the batch is in the log.
+pub fn destroy_objects(t: &mut Txn<'_>, file: &Inode) {
+    if let Some(body) = &file.file {
+        destroy_queue::put_component(t, file.ino, &body.layout.component);
+        t.mdt().destroy_queue().notify_one();
+    }
+}

@@ -1,0 +1,279 @@
+//! The table of open handles, and the rights that come with them: volatile, reclaimed by clients after a restart.
+//!
+//! State of an inode (ARCHITECTURE, "Sessions, opens, modes"):
+//!
+//! | state | how it comes | how it goes |
+//! |---|---|---|
+//! | nobody writes | last write handle gone | first write handle |
+//! | one session writes, exclusive | it is the only one with readable or writable handles | its last write handle, or a recall |
+//! | shared | a write handle beside handles of other sessions, or a recall | last write handle |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use brindle_types::{Ino, SessionId};
+use brindle_wire::mds::open::{Access, OpenMode};
+use brindle_wire::notify::Recall;
+
+/// Handles of all sessions together.
+pub const OPENS_MAX: usize = 1 << 20;
+
+/// An open handle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle {
+    /// For reading.
+    pub read: bool,
+    /// For writing.
+    pub write: bool,
+    /// It was opened in cached mode, and its read right was not recalled.
+    pub cached: bool,
+}
+
+/// Who writes an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Writing {
+    /// Nobody.
+    Nobody,
+    /// One session, which is the authority for size and times.
+    Exclusive(SessionId),
+    /// One or several sessions; the servers are the authority.
+    Shared,
+}
+
+/// What an open needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It gets a handle of this mode.
+    Grant(OpenMode),
+    /// First these sessions give this right back.
+    Recall(Recall, Vec<SessionId>),
+}
+
+#[derive(Clone, Debug, Default)]
+struct InodeOpens {
+    handles: BTreeMap<(SessionId, u64), Handle>,
+    /// While somebody writes: the exclusive holder.
+    exclusive: Option<SessionId>,
+}
+
+impl InodeOpens {
+    fn writing(&self) -> Writing {
+        if !self.handles.values().any(|h| h.write) {
+            return Writing::Nobody;
+        }
+        self.exclusive.map_or(Writing::Shared, Writing::Exclusive)
+    }
+
+    fn sessions(&self, wanted: impl Fn(SessionId, &Handle) -> bool) -> Vec<SessionId> {
+        let mut found: Vec<SessionId> =
+            self.handles.iter().filter(|((s, _), h)| wanted(*s, h)).map(|((s, _), _)| *s).collect();
+        found.dedup();
+        found
+    }
+}
+
+/// All open handles of one MDT.
+#[derive(Clone, Debug, Default)]
+pub struct Opens {
+    inodes: BTreeMap<Ino, InodeOpens>,
+    by_session: BTreeMap<SessionId, BTreeSet<(Ino, u64)>>,
+    count: usize,
+}
+
+impl Opens {
+    /// What an open by `session` needs. `marked`: the inode was open for writing when the MDT stopped, and the size is
+    /// not recovered yet.
+    pub fn decide(&self, ino: Ino, session: SessionId, access: Access, marked: bool) -> Decision {
+        let none = InodeOpens::default();
+        let opens = self.inodes.get(&ino).unwrap_or(&none);
+        match opens.writing() {
+            Writing::Exclusive(holder) if holder != session => {
+                Decision::Recall(Recall::Exclusive, vec![holder])
+            }
+            Writing::Exclusive(_) if access.write => Decision::Grant(OpenMode::Exclusive),
+            Writing::Exclusive(_) | Writing::Shared => Decision::Grant(OpenMode::Direct),
+            Writing::Nobody if marked => Decision::Grant(OpenMode::Direct),
+            Writing::Nobody if !access.write => Decision::Grant(OpenMode::Cached),
+            Writing::Nobody => {
+                let cached = opens.sessions(|s, h| h.cached && s != session);
+                let readable = opens.handles.iter().any(|((s, _), h)| h.read && *s != session);
+                match (cached.is_empty(), readable) {
+                    (false, _) => Decision::Recall(Recall::ReadCache, cached),
+                    (true, true) => Decision::Grant(OpenMode::Direct),
+                    (true, false) => Decision::Grant(OpenMode::Exclusive),
+                }
+            }
+        }
+    }
+
+    /// Adds a handle in a mode that [`Opens::decide`] granted.
+    pub fn add(&mut self, ino: Ino, session: SessionId, handle: u64, access: Access, mode: OpenMode) {
+        let opens = self.inodes.entry(ino).or_default();
+        let entry = Handle { read: access.read, write: access.write, cached: mode == OpenMode::Cached };
+        if mode == OpenMode::Exclusive {
+            opens.exclusive = Some(session);
+        }
+        if opens.handles.insert((session, handle), entry).is_none() {
+            self.count += 1;
+        }
+        self.by_session.entry(session).or_default().insert((ino, handle));
+    }
+
+    /// Removes a handle.
+    pub fn remove(&mut self, ino: Ino, session: SessionId, handle: u64) -> Option<Handle> {
+        let opens = self.inodes.get_mut(&ino)?;
+        let removed = opens.handles.remove(&(session, handle))?;
+        if opens.writing() == Writing::Nobody {
+            opens.exclusive = None;
+        }
+        if opens.handles.is_empty() {
+            self.inodes.remove(&ino);
+        }
+        self.count -= 1;
+        if let Some(of_session) = self.by_session.get_mut(&session) {
+            of_session.remove(&(ino, handle));
+            if of_session.is_empty() {
+                self.by_session.remove(&session);
+            }
+        }
+        Some(removed)
+    }
+
+    /// A handle.
+    pub fn get(&self, ino: Ino, session: SessionId, handle: u64) -> Option<&Handle> {
+        self.inodes.get(&ino)?.handles.get(&(session, handle))
+    }
+
+    /// Who writes an inode.
+    pub fn writing(&self, ino: Ino) -> Writing {
+        self.inodes.get(&ino).map_or(Writing::Nobody, InodeOpens::writing)
+    }
+
+    /// Whether anybody has a handle.
+    pub fn is_open(&self, ino: Ino) -> bool {
+        self.inodes.contains_key(&ino)
+    }
+
+    /// Whether the write session of an inode ends with this handle.
+    pub fn is_last_writer(&self, ino: Ino, session: SessionId, handle: u64) -> bool {
+        let Some(opens) = self.inodes.get(&ino) else { return false };
+        let mut writers = opens.handles.iter().filter(|(_, h)| h.write).map(|(key, _)| *key);
+        writers.next() == Some((session, handle)) && writers.next().is_none()
+    }
+
+    /// Whether this is the only handle of an inode.
+    pub fn is_last(&self, ino: Ino, session: SessionId, handle: u64) -> bool {
+        self.inodes
+            .get(&ino)
+            .is_some_and(|opens| opens.handles.len() == 1 && opens.handles.contains_key(&(session, handle)))
+    }
+
+    /// The mode that a session's writes and reads of an inode have now.
+    pub fn mode(&self, ino: Ino, session: SessionId) -> OpenMode {
+        let none = InodeOpens::default();
+        let opens = self.inodes.get(&ino).unwrap_or(&none);
+        match opens.writing() {
+            Writing::Exclusive(holder) if holder == session => OpenMode::Exclusive,
+            Writing::Nobody if opens.handles.iter().any(|((s, _), h)| *s == session && h.cached) => {
+                OpenMode::Cached
+            }
+            _ => OpenMode::Direct,
+        }
+    }
+
+    /// Sessions with a handle on the inode, `session` left out, in order.
+    pub fn others(&self, ino: Ino, session: SessionId) -> Vec<SessionId> {
+        self.inodes.get(&ino).map_or(Vec::new(), |o| o.sessions(|s, _| s != session))
+    }
+
+    /// Sessions with a readable handle on the inode, `session` left out, in order.
+    pub fn other_readers(&self, ino: Ino, session: SessionId) -> Vec<SessionId> {
+        self.inodes.get(&ino).map_or(Vec::new(), |o| o.sessions(|s, h| h.read && s != session))
+    }
+
+    /// Sessions with a writable handle on the inode, `session` left out, in order.
+    pub fn other_writers(&self, ino: Ino, session: SessionId) -> Vec<SessionId> {
+        self.inodes.get(&ino).map_or(Vec::new(), |o| o.sessions(|s, h| h.write && s != session))
+    }
+
+    /// A session gave a right back.
+    pub fn revoke(&mut self, ino: Ino, session: SessionId, right: Recall) {
+        let Some(opens) = self.inodes.get_mut(&ino) else { return };
+        match right {
+            Recall::Exclusive if opens.exclusive == Some(session) => opens.exclusive = None,
+            Recall::Exclusive => {}
+            Recall::ReadCache => {
+                let of_session = opens.handles.range_mut((session, 0)..=(session, u64::MAX));
+                of_session.for_each(|(_, h)| h.cached = false);
+            }
+        }
+    }
+
+    /// Handles of a session, in order: (inode, handle).
+    pub fn of_session(&self, session: SessionId) -> Vec<(Ino, u64)> {
+        self.by_session.get(&session).map_or(Vec::new(), |s| s.iter().copied().collect())
+    }
+
+    /// Inodes that somebody has open, in order.
+    pub fn inodes(&self) -> impl Iterator<Item = Ino> + '_ {
+        self.inodes.keys().copied()
+    }
+
+    /// Number of handles.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const F: Ino = Ino(7);
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+    const R: Access = Access { read: true, write: false, truncate: false };
+    const W: Access = Access { read: false, write: true, truncate: false };
+
+    fn open(opens: &mut Opens, session: SessionId, handle: u64, access: Access) -> OpenMode {
+        loop {
+            match opens.decide(F, session, access, false) {
+                Decision::Grant(mode) => {
+                    opens.add(F, session, handle, access, mode);
+                    return mode;
+                }
+                Decision::Recall(right, from) => from.iter().for_each(|s| opens.revoke(F, *s, right)),
+            }
+        }
+    }
+
+    #[test]
+    fn the_table_of_modes_holds() {
+        let mut o = Opens::default();
+        assert_eq!(open(&mut o, A, 1, R), OpenMode::Cached);
+        assert_eq!(open(&mut o, A, 2, W), OpenMode::Exclusive, "own readers do not count");
+        assert_eq!(open(&mut o, A, 3, R), OpenMode::Direct, "somebody writes");
+        assert_eq!(o.decide(F, B, R, false), Decision::Recall(Recall::Exclusive, vec![A]));
+        assert_eq!(open(&mut o, B, 1, R), OpenMode::Direct);
+        assert_eq!(o.writing(F), Writing::Shared);
+        assert_eq!(open(&mut o, A, 4, W), OpenMode::Direct, "once shared, always shared");
+        o.remove(F, A, 2);
+        assert!(o.is_last_writer(F, A, 4));
+        o.remove(F, A, 4);
+        assert_eq!(o.writing(F), Writing::Nobody);
+        assert_eq!(open(&mut o, A, 5, R), OpenMode::Cached, "a new time without writers");
+    }
+
+    #[test]
+    fn readers_of_others_forbid_exclusive_even_after_their_recall() {
+        let mut o = Opens::default();
+        open(&mut o, B, 1, R);
+        assert_eq!(o.decide(F, A, W, false), Decision::Recall(Recall::ReadCache, vec![B]));
+        assert_eq!(open(&mut o, A, 1, W), OpenMode::Direct);
+        let mut o = Opens::default();
+        open(&mut o, B, 1, W);
+        o.remove(F, B, 1);
+        assert_eq!(open(&mut o, A, 1, W), OpenMode::Exclusive);
+        assert_eq!((o.count(), o.is_last(F, A, 1)), (1, true));
+        assert_eq!(Opens::default().decide(F, A, R, true), Decision::Grant(OpenMode::Direct), "marked");
+    }
+}

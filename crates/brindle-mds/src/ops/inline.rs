@@ -1,0 +1,100 @@
+//! Reads and writes of files whose bytes lie in the MDT.
+
+use brindle_types::layout::INLINE_MAX_BYTES;
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::mds::inline::{InlineReadReq, InlineReadResp, InlineWriteReq, InlineWriteResp};
+use brindle_wire::notify::InvalidateNotice;
+
+use crate::ask::Notice;
+use crate::mdt::{Call, Mdt, Step, Txn};
+use crate::reports;
+use crate::store::{Inode, inline, inode};
+
+/// The whole contents. Marks the reader: whoever writes tells it to drop its pages.
+pub async fn handle_read(mdt: &Mdt, call: &Call, req: InlineReadReq) -> Result<InlineReadResp> {
+    let ino = req.ino;
+    mdt.step(call, |t| {
+        let file = inode::get(t, ino)?;
+        file.file()?;
+        let data = match file.is_inline() {
+            true => Some(inline::get(t, ino)?),
+            false => None,
+        };
+        let session = call.session;
+        if data.is_some() && t.live().opens.is_open(ino) {
+            t.after(move |live| {
+                live.inline_readers.entry(ino).or_default().insert(session);
+            });
+        }
+        Ok(InlineReadResp { data, size_bytes: file.size_bytes })
+    })
+    .await
+}
+
+/// Writes bytes into the batch. `StaleLayout` when the bytes no longer fit here, or lie elsewhere by now: the client
+/// fetches the layout, and if that is still inline, converts.
+pub async fn handle_write(mdt: &Mdt, call: &Call, req: InlineWriteReq) -> Result<InlineWriteResp> {
+    let done = mdt.modify(call, |t| {
+        t.idle(req.ino)?;
+        let mut file = inode::get(t, req.ino)?;
+        check_handle(t, call, &req)?;
+        let body = file.file()?;
+        if !body.layout.inline || body.layout.epoch != req.layout_epoch {
+            return Err(Fault::new(Code::StaleLayout).into());
+        }
+        let offset = if req.append { file.size_bytes } else { req.offset };
+        write(t, call, &mut file, offset, &req)?;
+        inode::put(t, &file)?;
+        Ok(InlineWriteResp { offset, attr: file.attr() })
+    });
+    let done = done.await?;
+    if req.sync {
+        mdt.synced().await?;
+    }
+    Ok(done)
+}
+
+fn check_handle(t: &Txn<'_>, call: &Call, req: &InlineWriteReq) -> Result<()> {
+    match t.live().opens.get(req.ino, call.session, req.handle) {
+        Some(handle) if handle.write => Ok(()),
+        Some(_) => Err(Fault::new(Code::BadHandle).why("it is not open for writing")),
+        None => Err(Fault::new(Code::SessionLost).why("the MDT does not know the handle")),
+    }
+}
+
+fn write(t: &mut Txn<'_>, call: &Call, file: &mut Inode, offset: u64, req: &InlineWriteReq) -> Step<()> {
+    let end = offset.checked_add(req.data.len() as u64).filter(|end| *end <= INLINE_MAX_BYTES);
+    let Some(end) = end else {
+        return Err(Fault::new(Code::StaleLayout)
+            .why("the bytes do not fit in the MDT: convert first")
+            .into());
+    };
+    let mut bytes = inline::get(t, file.ino)?.to_vec();
+    if bytes.len() < end as usize {
+        bytes.resize(end as usize, 0);
+    }
+    bytes[offset as usize..end as usize].copy_from_slice(&req.data);
+    inline::put(t, file.ino, &bytes);
+    file.size_bytes = file.size_bytes.max(end);
+    file.allocated_bytes = Inode::inline_allocation(bytes.len());
+    file.mtime = t.now;
+    file.ctime = t.now;
+    reports::contents_changed(t, file, req.kill_suidgid)?;
+    drop_pages(t, call, file, offset, req.data.len() as u64);
+    Ok(())
+}
+
+/// Readers of other sessions that may hold pages drop them before the write is answered.
+fn drop_pages(t: &mut Txn<'_>, call: &Call, file: &Inode, offset: u64, len_bytes: u64) {
+    let ino = file.ino;
+    let Some(readers) = t.live().inline_readers.get(&ino) else { return };
+    let others: Vec<_> = readers.iter().copied().filter(|s| *s != call.session).collect();
+    for session in &others {
+        t.notify(*session, Notice::Invalidate(InvalidateNotice { ino, offset, len_bytes }));
+    }
+    t.after(move |live| {
+        if let Some(readers) = live.inline_readers.get_mut(&ino) {
+            readers.retain(|s| !others.contains(s));
+        }
+    });
+}

@@ -1,0 +1,29 @@
+//! mkdir: a directory, its name and its parent's count of subdirectories in one batch.
+
+use brindle_types::{Code, Fault, FileType, Result};
+use brindle_wire::mds::EntryResp;
+use brindle_wire::mds::mkdir::MkdirReq;
+
+use crate::birth::{self, Birth};
+use crate::mdt::{Call, Mdt};
+use crate::namespace;
+use crate::store::inode;
+
+/// Makes a directory. It copies its parent's stripe default.
+pub async fn handle(mdt: &Mdt, call: &Call, req: MkdirReq) -> Result<EntryResp> {
+    namespace::check_new_name(&req.name)?;
+    mdt.modify(call, |t| {
+        let mut parent = inode::dir(t, req.parent)?;
+        if namespace::find(t, parent.ino, &req.name)?.is_some() {
+            return Err(Fault::new(Code::Exists).into());
+        }
+        let kind = FileType::Directory;
+        let birth = Birth { kind, mode: req.mode, umask: req.umask, rdev: 0, cred: &req.cred };
+        let mut dir = birth::make(t, &parent, &birth)?;
+        namespace::add_name(t, &mut parent, &req.name, &mut dir);
+        inode::put(t, &parent)?;
+        inode::put(t, &dir)?;
+        Ok(EntryResp { attr: dir.attr() })
+    })
+    .await
+}

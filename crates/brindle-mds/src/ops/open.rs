@@ -1,0 +1,32 @@
+//! open: a handle and the mode that the client may use. Recalls it needs are done between runs (`mdt::Stop::First`).
+
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::mds::open::{OpenReq, OpenResp};
+
+use crate::mdt::{Call, Mdt};
+use crate::store::inode;
+use crate::{grant, truncate};
+
+/// Opens an existing inode. Opening for reading changes no row.
+pub async fn handle(mdt: &Mdt, call: &Call, req: OpenReq) -> Result<OpenResp> {
+    mdt.modify(call, |t| {
+        let mut file = inode::get(t, req.ino)?;
+        let access = req.access;
+        if file.is_dir() && (access.write || access.truncate) {
+            return Err(Fault::new(Code::IsDirectory).into());
+        }
+        if !file.is_dir() {
+            file.file()?;
+        }
+        let before = file.clone();
+        let mode = grant::open(t, call, &mut file, access, req.handle)?;
+        if access.truncate {
+            truncate::to_zero(t, call.session, &mut file, req.kill_suidgid)?;
+        }
+        if file != before {
+            inode::put(t, &file)?;
+        }
+        Ok(OpenResp { attr: file.attr(), grant: grant::grant(t, &file, mode, access.read)? })
+    })
+    .await
+}

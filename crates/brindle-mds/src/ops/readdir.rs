@@ -1,0 +1,43 @@
+//! readdir: entries in order of the hash of their names (design note 003).
+
+use brindle_types::{Ino, Result};
+use brindle_wire::mds::readdir::{DirEntry, ReaddirReq, ReaddirResp};
+
+use crate::attrs::{self, Authority};
+use crate::mdt::{Call, Mdt, Txn};
+use crate::namespace;
+use crate::store::dirent::{self, Found};
+use crate::store::inode;
+
+/// Most entries in one answer.
+pub const ENTRIES_MAX: u32 = 1024;
+/// Most entries with attributes in one answer.
+pub const ENTRIES_PLUS_MAX: u32 = 512;
+
+/// Entries behind a cookie.
+pub async fn handle(mdt: &Mdt, call: &Call, req: ReaddirReq) -> Result<ReaddirResp> {
+    let max = if req.plus { ENTRIES_PLUS_MAX } else { ENTRIES_MAX };
+    let limit = req.entries_max.clamp(1, max) as usize;
+    mdt.read(|t| {
+        // A directory that was removed while it is open is empty, not gone.
+        let dir = inode::get(t, req.ino)?;
+        if dir.nlink > 0 {
+            inode::dir(t, req.ino)?;
+        }
+        let (found, end) = dirent::page(t, dir.ino, req.after, limit)?;
+        let entries = found.into_iter().map(|f| entry(t, call, dir.ino, f, req.plus));
+        Ok(ReaddirResp { entries: entries.collect::<Result<_>>()?, end, parent: dir.parent })
+    })
+    .await
+}
+
+fn entry(t: &Txn<'_>, call: &Call, dir: Ino, found: Found, plus: bool) -> Result<DirEntry> {
+    let mut attr = None;
+    if plus {
+        let inode = namespace::named(t, dir, &found.name, found.entry)?;
+        let known = matches!(attrs::authority(t, &inode, call.session), Authority::Mdt);
+        attr = known.then(|| inode.attr());
+    }
+    let (ino, kind) = (found.entry.ino, found.entry.kind);
+    Ok(DirEntry { name: found.name, ino, kind, cookie: found.hash, attr })
+}

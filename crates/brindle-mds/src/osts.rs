@@ -1,0 +1,220 @@
+//! The OSTs as the MDT sees them: calls, free space, choice for new files.
+//!
+//! The MDT is a client of the OSTs with a session id of its own range, so that its writes (of a convert) go through slots
+//! like everybody's. Calls that must happen are repeated until they are answered, however long the OST is away.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_layout::{Ask, Candidate, StripeCount, Striping, normalise, place};
+use brindle_stdx::{BoxFuture, Seams};
+use brindle_types::{Code, Fault, ObjectId, Pair, Result, SessionId, StripePolicy, TargetId};
+use brindle_wire::frame::{FLAG_FAULT, Frame, Header, decode_reply, encode_body};
+use brindle_wire::oss::ChangeResp;
+use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq};
+use brindle_wire::oss::write::WriteReq;
+use brindle_wire::{Message, Op};
+use bytes::Bytes;
+use futures_util::future::join_all;
+use parking_lot::{Mutex, RwLock};
+
+use crate::mdt::{SLOTS_MAX, Waits};
+
+/// Session ids of MDTs at the OSTs begin here.
+pub const MDT_SESSIONS: u64 = 0xffff_ffff_ffff_0000;
+/// First pause before a call is repeated.
+const PAUSE_MIN_MS: u64 = 50;
+/// Longest pause before a call is repeated.
+const PAUSE_MAX_MS: u64 = 1_000;
+
+/// The way to OSTs: over the network (`service`), or a test's.
+pub trait OstCalls: Send + Sync + 'static {
+    /// Sends a request and returns its reply. `Disconnected` when its fate is unknown, `TargetDown` or `UnknownTarget`
+    /// when it was not sent.
+    fn call(&self, ost: u16, frame: Frame) -> BoxFuture<'static, Result<Frame>>;
+}
+
+/// The OSTs of the file system.
+pub struct Osts {
+    seams: Seams,
+    calls: Arc<dyn OstCalls>,
+    session: SessionId,
+    candidates: RwLock<BTreeMap<u16, Candidate>>,
+    cursor: AtomicU64,
+    slots: Mutex<Slots>,
+    waits: Arc<Waits>,
+}
+
+/// Slots of the MDT's own writes. A sequence is unique over restarts, because the term is in it.
+struct Slots {
+    free: Vec<u16>,
+    sequence: u64,
+}
+
+/// A slot in use.
+struct Slot<'a> {
+    osts: &'a Osts,
+    slot: u16,
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        self.osts.slots.lock().free.push(self.slot);
+    }
+}
+
+impl Osts {
+    /// No OST is known yet.
+    pub fn new(seams: Seams, mdt_index: u16, calls: Arc<dyn OstCalls>) -> Osts {
+        Osts {
+            waits: Waits::new(seams.clone()),
+            seams,
+            calls,
+            session: SessionId(MDT_SESSIONS | u64::from(mdt_index)),
+            candidates: RwLock::default(),
+            cursor: AtomicU64::new(0),
+            slots: Mutex::new(Slots { free: (0..SLOTS_MAX).rev().collect(), sequence: 0 }),
+        }
+    }
+
+    /// The MDT opened under this term.
+    pub fn set_term(&self, term: u32) {
+        self.slots.lock().sequence = u64::from(term) << 32;
+    }
+
+    /// Calls to OSTs that wait.
+    pub fn waits(&self) -> &Arc<Waits> {
+        &self.waits
+    }
+
+    /// What is known of the OSTs now, for status.
+    pub fn candidates(&self) -> Vec<Candidate> {
+        self.candidates.read().values().copied().collect()
+    }
+
+    /// Indices of the OSTs, in order.
+    pub fn indices(&self) -> Vec<u16> {
+        self.candidates.read().keys().copied().collect()
+    }
+
+    /// Records the free space of an OST.
+    pub fn set_candidate(&self, candidate: Candidate) {
+        self.candidates.write().insert(candidate.index, candidate);
+    }
+
+    /// An OST does not answer.
+    pub fn set_down(&self, index: u16) {
+        if let Some(candidate) = self.candidates.write().get_mut(&index) {
+            candidate.up = false;
+        }
+    }
+
+    /// Refuses a policy that cannot be had, with the nearest value that can.
+    pub fn check_policy(&self, policy: &StripePolicy) -> Result<Striping> {
+        normalise(policy, &self.indices())
+    }
+
+    /// OSTs and stripe size of a new file. A default that cannot be had any more is taken as near as possible; empty when
+    /// no OST is known yet (a convert chooses then).
+    pub fn place(&self, policy: &StripePolicy) -> Result<(u32, Vec<u16>)> {
+        let all = self.candidates();
+        let fallback = StripePolicy { count: Some(-1), start_ost: None, ..policy.clone() };
+        let striping = self.check_policy(policy).or_else(|_| self.check_policy(&fallback))?;
+        if all.is_empty() {
+            return Ok((striping.size_bytes, Vec::new()));
+        }
+        let count = match striping.count {
+            StripeCount::Exactly(n) => StripeCount::Exactly(n.min(all.len() as u32)),
+            StripeCount::All => StripeCount::All,
+        };
+        let cursor = self.cursor.load(Ordering::Relaxed);
+        let ask = Ask { count, start_ost: striping.start_ost, cursor, random: self.seams.rng.next_u64() };
+        let osts = place(&all, &ask)?;
+        self.cursor.fetch_add(osts.len() as u64, Ordering::Relaxed);
+        Ok((striping.size_bytes, osts))
+    }
+
+    fn header<M: Message>(&self, ost: u16) -> Header {
+        Header {
+            op: M::OP as u16,
+            session: self.session,
+            target: Some(TargetId::ost(ost)),
+            ..Header::default()
+        }
+    }
+
+    /// Asks an OST once.
+    pub async fn ask<M: Message>(&self, ost: u16, question: &M) -> Result<M::Resp> {
+        let frame = Frame::new(self.header::<M>(ost), encode_body(question));
+        decode_reply(&self.calls.call(ost, frame).await?)
+    }
+
+    /// Asks an OST until it answers.
+    pub async fn insist<M: Message>(&self, ost: u16, question: &M) -> Result<M::Resp> {
+        let frame = Frame::new(self.header::<M>(ost), encode_body(question));
+        decode_reply(&self.until_answered(ost, M::OP, frame).await)
+    }
+
+    async fn until_answered(&self, ost: u16, op: Op, frame: Frame) -> Frame {
+        let mut pause_ms = PAUSE_MIN_MS;
+        let mut listed = None;
+        loop {
+            if let Ok(answer) = self.calls.call(ost, frame.clone()).await {
+                if !unavailable(&answer) {
+                    return answer;
+                }
+            }
+            listed.get_or_insert_with(|| self.waits.enter(op.name(), || TargetId::ost(ost).to_string()));
+            self.seams.sleep_ms(pause_ms).await;
+            pause_ms = (pause_ms * 2).min(PAUSE_MAX_MS);
+        }
+    }
+
+    /// Writes bytes of a file that nobody else can write now, durably.
+    pub async fn write(&self, ost: u16, request: &WriteReq, data: Bytes) -> Result<ChangeResp> {
+        let (slot, sequence) = {
+            let mut slots = self.slots.lock();
+            let slot = slots.free.pop().ok_or_else(|| Fault::new(Code::Overloaded))?;
+            slots.sequence += 1;
+            (Slot { osts: self, slot }, slots.sequence)
+        };
+        let mut header = self.header::<WriteReq>(ost);
+        header.slot = slot.slot;
+        header.sequence = sequence;
+        header.session_epoch = Pair { term: 1, counter: 1 };
+        let frame = Frame::new(header, encode_body(request)).with_bulk(vec![data]);
+        let answer = self.until_answered(ost, Op::Write, frame).await;
+        drop(slot);
+        decode_reply(&answer)
+    }
+
+    /// Asks every OST of a component about its objects, in order of stripe.
+    pub async fn stat(&self, objects: &[(u16, ObjectId)]) -> Result<Vec<ObjectStat>> {
+        let mut by_ost: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
+        for (index, (ost, _)) in objects.iter().enumerate() {
+            by_ost.entry(*ost).or_default().push(index);
+        }
+        let asked = by_ost.iter().map(|(ost, indices)| async move {
+            let objects = indices.iter().map(|i| objects[*i].1).collect();
+            (indices, self.insist(*ost, &StatObjectsReq { objects }).await)
+        });
+        let mut stats = vec![ObjectStat::default(); objects.len()];
+        for (indices, answer) in join_all(asked).await {
+            for (index, stat) in indices.iter().zip(answer?.objects) {
+                stats[*index] = stat;
+            }
+        }
+        Ok(stats)
+    }
+}
+
+/// Whether an answer says that the OST cannot answer now.
+fn unavailable(answer: &Frame) -> bool {
+    // An `Err` decodes whatever the `Ok` would have been; an `Ok` does not matter here.
+    if answer.header.flags & FLAG_FAULT == 0 {
+        return false;
+    }
+    let passing = [Code::WrongTarget, Code::Overloaded, Code::TargetDown, Code::BadChecksum];
+    decode_reply::<()>(answer).is_err_and(|fault| passing.contains(&fault.code))
+}

@@ -1,0 +1,83 @@
+//! Reports of writers: what they change in the inode, and what they no longer may.
+//!
+//! A report of an older attribute epoch may raise the size, never change times; one of an older truncate epoch changes
+//! neither. The server stamps the times.
+
+use brindle_types::Result;
+use brindle_wire::mds::report::WriteReport;
+
+use crate::acl;
+use crate::mdt::Txn;
+use crate::store::{Inode, xattr};
+
+/// Extended attribute that every change of contents or owner removes.
+const CAPABILITY: &[u8] = b"security.capability";
+/// Set-user-id bit.
+const S_ISUID: u16 = 0o4000;
+/// Set-group-id bit.
+const S_ISGID: u16 = 0o2000;
+/// Execution by the group: without it, set-group-id means something else.
+const S_IXGRP: u16 = 0o010;
+
+/// Applies a report to the inode of a regular file (the caller stores it). Others are left alone.
+pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport) -> Result<()> {
+    let now = t.now;
+    let Some(file) = &mut inode.file else { return Ok(()) };
+    let component = &mut file.layout.component;
+    if report.generation == component.generation {
+        let stripes = component.osts.len() as u32;
+        for stripe in report.synced_stripes.iter().filter(|s| **s < stripes) {
+            component.set_object_known(*stripe);
+            file.unsynced.retain(|(s, _)| s != stripe);
+        }
+        for (stripe, term) in report.unsynced_stripes.iter().filter(|(s, _)| *s < stripes) {
+            if !component.object_known(*stripe) {
+                file.unsynced.retain(|(s, _)| s != stripe);
+                file.unsynced.push((*stripe, *term));
+            }
+        }
+        if let Some(allocated) = report.allocated_bytes.filter(|_| !file.layout.inline) {
+            inode.allocated_bytes = allocated;
+        }
+    }
+    if report.truncate_epoch < inode.truncate_epoch {
+        return Ok(());
+    }
+    inode.size_bytes = inode.size_bytes.max(report.end_bytes);
+    if report.written && report.attr_epoch >= inode.attr_epoch {
+        inode.mtime = now;
+        inode.ctime = now;
+    }
+    if report.written {
+        contents_changed(t, inode, report.kill_suidgid)?;
+    }
+    Ok(())
+}
+
+/// Contents changed: file capabilities go, and set-id bits if the caller may not keep them.
+pub fn contents_changed(t: &mut Txn<'_>, inode: &mut Inode, kill_suidgid: bool) -> Result<()> {
+    if kill_suidgid {
+        kill_set_id(inode);
+    }
+    drop_capability(t, inode)
+}
+
+/// File capabilities go with every change of contents or owner.
+pub fn drop_capability(t: &mut Txn<'_>, inode: &mut Inode) -> Result<()> {
+    if inode.has_xattr && xattr::find(t, inode.ino, CAPABILITY)?.is_some() {
+        xattr::delete(t, inode.ino, CAPABILITY);
+        inode.has_xattr = xattr::list(t, inode.ino)?.iter().any(|(name, _)| !acl::is_acl(name));
+    }
+    Ok(())
+}
+
+/// Clears set-user-id, and set-group-id where the group may execute.
+pub fn kill_set_id(inode: &mut Inode) {
+    if inode.is_dir() {
+        return;
+    }
+    inode.perm &= !S_ISUID;
+    if inode.perm & S_IXGRP != 0 {
+        inode.perm &= !S_ISGID;
+    }
+}

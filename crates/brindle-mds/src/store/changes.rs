@@ -1,0 +1,109 @@
+//! The rows one operation changes, in the making: reads see them, the log gets them as one batch.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use brindle_kv::{Batch, Kv};
+use brindle_types::Result;
+use bytes::Bytes;
+
+use super::usage::{Delta, Kind};
+use super::{Inode, Rows, keys, row, usage};
+
+/// A batch in the making over a store.
+pub struct Changes<'a> {
+    base: &'a Kv,
+    rows: BTreeMap<Bytes, Option<Bytes>>,
+    usage: BTreeMap<(u8, u32), Delta>,
+    frees_space: bool,
+}
+
+impl<'a> Changes<'a> {
+    /// No changes yet.
+    pub fn new(base: &'a Kv) -> Changes<'a> {
+        Changes { base, rows: BTreeMap::new(), usage: BTreeMap::new(), frees_space: false }
+    }
+
+    /// Sets a row.
+    pub fn put(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) {
+        self.rows.insert(key.into(), Some(value.into()));
+    }
+
+    /// Removes a row.
+    pub fn delete(&mut self, key: impl Into<Bytes>) {
+        self.rows.insert(key.into(), None);
+    }
+
+    /// The batch frees space: it is accepted even when the MDT is full.
+    pub fn frees_space(&mut self) {
+        self.frees_space = true;
+    }
+
+    /// Charges the difference of two states of an inode to its owners.
+    pub fn charge(&mut self, old: Option<&Inode>, new: Option<&Inode>) {
+        for (inode, sign) in [(old, -1), (new, 1)] {
+            let Some(inode) = inode else { continue };
+            for owner in [(Kind::User as u8, inode.uid), (Kind::Group as u8, inode.gid)] {
+                self.usage.entry(owner).or_default().add(Delta::of(inode, sign));
+            }
+        }
+    }
+
+    /// Whether nothing would change.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.usage.values().all(|d| *d == Delta::default())
+    }
+
+    /// The batch, usage included.
+    pub fn into_batch(mut self) -> Result<Batch> {
+        for ((kind, id), delta) in std::mem::take(&mut self.usage) {
+            if delta != Delta::default() {
+                let used = usage::get(&self, kind, id)?.apply(delta);
+                let value = (used != usage::Usage::default()).then(|| row::encode(&used));
+                self.rows.insert(keys::usage(kind, id).into(), value);
+            }
+        }
+        let mut batch = Batch::new();
+        if self.frees_space {
+            batch.frees_space();
+        }
+        for (key, value) in self.rows {
+            match value {
+                Some(value) => batch.put(key, value),
+                None => batch.delete(key),
+            }
+        }
+        Ok(batch)
+    }
+}
+
+impl Rows for Changes<'_> {
+    fn row(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        match self.rows.get(key) {
+            Some(changed) => Ok(changed.clone()),
+            None => self.base.get(key),
+        }
+    }
+
+    fn rows(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        let start = match after {
+            Some(after) if after >= prefix => Bound::Excluded(after),
+            _ => Bound::Included(prefix),
+        };
+        let changed = self.rows.range::<[u8], _>((start, Bound::Unbounded));
+        let changed: Vec<_> = changed.take_while(|(key, _)| key.starts_with(prefix)).collect();
+        if changed.is_empty() {
+            return self.base.scan_prefix(prefix, after, limit);
+        }
+        // Enough of the base that `limit` rows are left when every change is a deletion.
+        let base = self.base.scan_prefix(prefix, after, limit + changed.len())?;
+        let mut merged: BTreeMap<Bytes, Bytes> = base.into_iter().collect();
+        for (key, value) in changed {
+            match value {
+                Some(value) => merged.insert(key.clone(), value.clone()),
+                None => merged.remove(key),
+            };
+        }
+        Ok(merged.into_iter().take(limit).collect())
+    }
+}

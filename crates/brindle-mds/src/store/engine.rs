@@ -1,0 +1,123 @@
+//! The store of one MDT: the rows' home behind the log, opened for serving.
+
+use brindle_kv::{Batch, Kv, KvOptions, LogPos, OpenReport};
+use brindle_stdx::Seams;
+use brindle_stdx::disk::{Disk, DiskSpace};
+use brindle_types::{Code, Fault, Result};
+use bytes::Bytes;
+
+use super::meta::{self, Format};
+use super::{Changes, Rows};
+
+/// An open store.
+pub struct Engine {
+    kv: Kv,
+    format: Format,
+    report: OpenReport,
+}
+
+impl Engine {
+    /// Makes a store in `dir` with these first rows, and syncs it. The caller then opens it with [`Engine::open`].
+    pub async fn create(
+        seams: &Seams,
+        dir: &str,
+        options: &KvOptions,
+        fill: impl FnOnce(&mut Changes<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let disk: &dyn Disk = &*seams.disk;
+        Kv::create(disk, dir, options)?;
+        let (kv, _) = Kv::open(seams.clone(), dir, options.clone())?;
+        let mut changes = Changes::new(&kv);
+        fill(&mut changes)?;
+        let pos = kv.append(changes.into_batch()?)?;
+        kv.wait_synced(pos).await?;
+        kv.close().await
+    }
+
+    /// Opens the store: takes a new term, replays the log. `NotATarget` when it was never formatted.
+    pub fn open(seams: &Seams, dir: &str, options: KvOptions) -> Result<Engine> {
+        let target = options.target.clone();
+        let (kv, report) = Kv::open(seams.clone(), dir, options)?;
+        let format = meta::format(&kv)?
+            .ok_or_else(|| Fault::new(Code::NotATarget).subject(target).why("the store has no format row"))?;
+        Ok(Engine { kv, format, report })
+    }
+
+    /// What was decided when the MDT was made.
+    pub fn format(&self) -> &Format {
+        &self.format
+    }
+
+    /// What opening found.
+    pub fn report(&self) -> &OpenReport {
+        &self.report
+    }
+
+    /// Term of this opening.
+    pub fn term(&self) -> u32 {
+        self.kv.term()
+    }
+
+    /// A batch in the making.
+    pub fn changes(&self) -> Changes<'_> {
+        Changes::new(&self.kv)
+    }
+
+    /// Puts a batch into the log; one caller at a time, under the writer lock.
+    pub fn append(&self, batch: Batch) -> Result<LogPos> {
+        self.kv.append(batch)
+    }
+
+    /// What a reply that shows the present state waits for.
+    pub fn last_pos(&self) -> LogPos {
+        self.kv.last_pos()
+    }
+
+    /// Waits for room for another operation.
+    pub async fn admit(&self) -> Result<()> {
+        self.kv.admit().await
+    }
+
+    /// Waits until a reply that shows state up to `pos` may leave.
+    pub async fn wait_reply(&self, pos: LogPos) -> Result<()> {
+        if brindle_stdx::planted("mds_reply_before_log") {
+            return Ok(());
+        }
+        self.kv.wait_reply(pos).await
+    }
+
+    /// Waits until everything up to `pos` survives a power cut.
+    pub async fn wait_synced(&self, pos: LogPos) -> Result<()> {
+        self.kv.wait_synced(pos).await
+    }
+
+    /// Space of the device.
+    pub fn space(&self) -> Result<DiskSpace> {
+        self.kv.space()
+    }
+
+    /// Why the log stopped, if it did.
+    pub fn failed(&self) -> Option<Fault> {
+        self.kv.failed()
+    }
+
+    /// Completes when the log has stopped, with the reason.
+    pub async fn until_failed(&self) -> Fault {
+        self.kv.until_failed().await
+    }
+
+    /// A handle that outlives borrows: for the orderly end.
+    pub async fn close(&self) -> Result<()> {
+        self.kv.clone().close().await
+    }
+}
+
+impl Rows for Engine {
+    fn row(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.kv.get(key)
+    }
+
+    fn rows(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        self.kv.scan_prefix(prefix, after, limit)
+    }
+}

@@ -1,0 +1,179 @@
+//! `I|ino`: attributes, layout, flags, and where the inode hangs in the tree.
+
+use brindle_types::attr::Time;
+use brindle_types::layout::STRIPE_SIZE_DEFAULT_BYTES;
+use brindle_types::{Attr, Code, Fault, FileType, Ino, Layout, Pair, Result, StripePolicy};
+use serde::{Deserialize, Serialize};
+
+use super::{Changes, Rows, keys, row};
+
+/// Size that stat shows for a directory.
+pub const DIR_SIZE_BYTES: u64 = 4096;
+/// What an extended attribute or ACL flag costs nothing to look up without.
+const SECTOR_BYTES: u64 = 512;
+
+/// An inode.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inode {
+    /// Number.
+    pub ino: Ino,
+    /// Type.
+    pub kind: FileType,
+    /// Permission, set-id and sticky bits.
+    pub perm: u16,
+    /// Names (for a directory: 2 + subdirectories; 0 once it is removed).
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of device nodes.
+    pub rdev: u32,
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Allocated bytes, as far as they were reported.
+    pub allocated_bytes: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Creation.
+    pub btime: Time,
+    /// Directory of the one name, or of any of several; itself for the root.
+    pub parent: Ino,
+    /// That name.
+    pub name_hint: Vec<u8>,
+    /// Changes when contents do; means nothing while `open_for_write` is set.
+    pub data_version: Pair,
+    /// A POSIX ACL (access or default) exists.
+    pub has_acl: bool,
+    /// Any other extended attribute exists.
+    pub has_xattr: bool,
+    /// A write session exists, or existed when the MDT stopped.
+    pub open_for_write: bool,
+    /// Raised by explicit times and truncates.
+    pub attr_epoch: Pair,
+    /// Raised by truncates.
+    pub truncate_epoch: Pair,
+    /// Of regular files.
+    pub file: Option<FileBody>,
+    /// Of directories: the default for new files, where this directory has one.
+    pub stripe_policy: Option<StripePolicy>,
+}
+
+/// What only regular files have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileBody {
+    /// Where the bytes lie.
+    pub layout: Layout,
+    /// Layout changes so far.
+    pub layout_gen: u32,
+    /// The bytes lie in the MDT, but objects of the component may have been written (a convert that was cut short).
+    pub convert_begun: bool,
+    /// Stripes that were written and are not known to be synced, with the boot term of the OST at the write.
+    pub unsynced: Vec<(u32, u32)>,
+    /// A partial truncate under way: the size it cuts to, under the inode's truncate epoch.
+    pub pending_cut: Option<u64>,
+}
+
+impl Inode {
+    /// Whether it is a directory.
+    pub fn is_dir(&self) -> bool {
+        self.kind == FileType::Directory
+    }
+
+    /// Whether its bytes lie in the MDT.
+    pub fn is_inline(&self) -> bool {
+        self.file.as_ref().is_some_and(|f| f.layout.inline)
+    }
+
+    /// Whether objects of its component may exist.
+    pub fn may_have_objects(&self) -> bool {
+        self.file.as_ref().is_some_and(|f| !f.layout.inline || f.convert_begun)
+    }
+
+    /// The regular file's part; `InvalidArgument` (or `IsDirectory`) for everything else.
+    pub fn file(&self) -> Result<&FileBody> {
+        match (&self.file, self.is_dir()) {
+            (Some(file), _) => Ok(file),
+            (None, true) => Err(Fault::new(Code::IsDirectory)),
+            (None, false) => Err(Fault::new(Code::InvalidArgument).why("it is not a regular file")),
+        }
+    }
+
+    /// Likewise, to change it.
+    pub fn file_mut(&mut self) -> Result<&mut FileBody> {
+        self.file()?;
+        Ok(self.file.as_mut().expect("checked one line above"))
+    }
+
+    /// What stat shows of it while nobody writes.
+    pub fn attr(&self) -> Attr {
+        let stripe_size = self.file.as_ref().map(|f| f.layout.component.stripe_size_bytes);
+        Attr {
+            ino: self.ino,
+            kind: self.kind,
+            perm: self.perm,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+            size_bytes: self.size_bytes,
+            allocated_bytes: self.allocated_bytes,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: self.btime,
+            has_acl: self.has_acl,
+            has_xattr: self.has_xattr,
+            data_version: (!self.open_for_write).then_some(self.data_version),
+            blksize_bytes: stripe_size.unwrap_or(STRIPE_SIZE_DEFAULT_BYTES),
+        }
+    }
+
+    /// Space that inline data of this length counts for.
+    pub fn inline_allocation(len_bytes: usize) -> u64 {
+        (len_bytes as u64).next_multiple_of(SECTOR_BYTES)
+    }
+}
+
+/// The inode, if it exists.
+pub fn find(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Option<Inode>> {
+    let key = keys::of_ino(keys::INODE, ino);
+    rows.row(&key)?.map(|value| row::decode("inode", &key, &value)).transpose()
+}
+
+/// The inode; `NotFound` if it does not exist.
+pub fn get(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Inode> {
+    find(rows, ino)?.ok_or_else(|| Fault::new(Code::NotFound))
+}
+
+/// The directory; `NotDirectory` if it is something else, `NotFound` if it was removed.
+pub fn dir(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Inode> {
+    let inode = get(rows, ino)?;
+    if !inode.is_dir() {
+        return Err(Fault::new(Code::NotDirectory));
+    }
+    if inode.nlink == 0 {
+        return Err(Fault::new(Code::NotFound).why("the directory was removed"));
+    }
+    Ok(inode)
+}
+
+/// Stores an inode and charges what changed to its owners.
+pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
+    let old = find(t, inode.ino)?;
+    t.charge(old.as_ref(), Some(inode));
+    t.put(keys::of_ino(keys::INODE, inode.ino), row::encode(inode));
+    Ok(())
+}
+
+/// Removes an inode and credits its owners.
+pub fn delete(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
+    let old = find(t, inode.ino)?;
+    t.charge(old.as_ref(), None);
+    t.delete(keys::of_ino(keys::INODE, inode.ino));
+    Ok(())
+}

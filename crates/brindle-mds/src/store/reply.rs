@@ -1,0 +1,40 @@
+//! `R|session|slot`: the last reply of a slot, written in the batch of its effect.
+
+use brindle_types::{Result, SessionId};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{Changes, Rows, for_each, keys, row};
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reply {
+    /// Sequence of the request that it answers.
+    pub sequence: u64,
+    /// Operation, so that a different request under the same number is noticed.
+    pub op: u16,
+    /// Body of the reply frame.
+    pub body: Bytes,
+}
+
+/// The last reply of a slot.
+pub fn find(rows: &(impl Rows + ?Sized), session: SessionId, slot: u16) -> Result<Option<Reply>> {
+    let key = keys::reply(session, slot);
+    rows.row(&key)?.map(|value| row::decode("reply", &key, &value)).transpose()
+}
+
+/// Sets the last reply of a slot.
+pub fn put(t: &mut Changes<'_>, session: SessionId, slot: u16, reply: &Reply) {
+    t.put(keys::reply(session, slot), row::encode(reply));
+}
+
+/// Removes all replies of a session.
+pub fn delete_all(t: &mut Changes<'_>, session: SessionId) -> Result<()> {
+    let mut found = Vec::new();
+    for_each(t, &keys::replies(session), |key, _| {
+        found.push(key.to_vec());
+        Ok(true)
+    })?;
+    found.into_iter().for_each(|key| t.delete(key));
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! Tests drive an MDT directly: a memory disk, simulated clients and OSTs.
+
+mod disk;
+mod rig;
+
+mod smoke;

@@ -1,0 +1,330 @@
+//! One MDT with simulated clients and OSTs around it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_layout::Candidate;
+use brindle_stdx::real::{RealClock, RealRng, TokioSpawn};
+use brindle_stdx::{BoxFuture, Seams};
+use brindle_types::attr::Time;
+use brindle_types::{Attr, Code, Fault, Ino, ObjectId, Pair, Result, SessionId};
+use brindle_wire::frame::{Frame, decode_body, decode_reply, encode_body};
+use brindle_wire::mds::create::{CreateReq, CreateResp};
+use brindle_wire::mds::open::Access;
+use brindle_wire::notify::*;
+use brindle_wire::oss::destroy::{DestroyObjectsReq, DestroyObjectsResp};
+use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq, StatObjectsResp};
+use brindle_wire::oss::truncate::TruncateObjectReq;
+use brindle_wire::oss::write::WriteReq;
+use brindle_wire::oss::{ChangeResp, Marks};
+use brindle_wire::{Cred, Message, Op};
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use super::disk::MemDisk;
+use crate::ask::{Notifier, not_connected};
+use crate::config::{Config, Identity};
+use crate::dispatch::dispatch;
+use crate::mdt::{Call, LiveSession, Mdt};
+use crate::osts::{OstCalls, Osts};
+use crate::store::session;
+
+pub const RW: Access = Access { read: true, write: true, truncate: false };
+pub const RO: Access = Access { read: true, write: false, truncate: false };
+pub const WO: Access = Access { read: false, write: true, truncate: false };
+
+/// Clients that answer from a list; everything they are asked is written down.
+#[derive(Default)]
+pub struct Clients {
+    pub asked: Mutex<Vec<(SessionId, Op, Ino)>>,
+    /// Report that a session answers with for a file, once.
+    pub reports: Mutex<BTreeMap<(SessionId, Ino), brindle_wire::mds::report::WriteReport>>,
+    pub silent: Mutex<Vec<SessionId>>,
+}
+
+impl Clients {
+    pub fn take_asked(&self) -> Vec<(SessionId, Op, Ino)> {
+        std::mem::take(&mut *self.asked.lock())
+    }
+}
+
+impl Notifier for Clients {
+    fn ask(&self, session: SessionId, op: Op, body: Bytes) -> BoxFuture<'static, Result<Bytes>> {
+        if self.silent.lock().contains(&session) {
+            return Box::pin(std::future::ready(Err(not_connected(session))));
+        }
+        let ino = match op {
+            Op::RecallNotice => decode_body::<RecallNotice>(&body).expect("decodes").ino,
+            Op::LayoutNotice => decode_body::<LayoutNotice>(&body).expect("decodes").ino,
+            Op::ReportNotice => decode_body::<ReportNotice>(&body).expect("decodes").ino,
+            Op::InvalidateNotice => decode_body::<InvalidateNotice>(&body).expect("decodes").ino,
+            other => panic!("{other:?} is no notice"),
+        };
+        self.asked.lock().push((session, op, ino));
+        let report = self.reports.lock().remove(&(session, ino));
+        let answer = match op {
+            Op::RecallNotice => encode_body(&Ok::<_, Fault>(RecallAck { report })),
+            Op::LayoutNotice => encode_body(&Ok::<_, Fault>(LayoutAck { report })),
+            Op::ReportNotice => encode_body(&Ok::<_, Fault>(ReportAck { report })),
+            _ => encode_body(&Ok::<_, Fault>(InvalidateAck {})),
+        };
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+}
+
+/// OSTs as a map of objects to bytes.
+#[derive(Default)]
+pub struct FakeOsts {
+    pub objects: Mutex<BTreeMap<(u16, ObjectId), Vec<u8>>>,
+    pub destroyed: Mutex<Vec<ObjectId>>,
+    pub calls: Mutex<Vec<(u16, Op)>>,
+    pub down: Mutex<Vec<u16>>,
+    pub last_write: Mutex<Option<(Pair, Time)>>,
+}
+
+fn answer<M: Message>(frame: &Frame, respond: impl FnOnce(M) -> M::Resp) -> Frame {
+    let request = decode_body::<M>(&frame.body).expect("decodes");
+    Frame::reply_to(&frame.header, encode_body(&Ok::<_, Fault>(respond(request))))
+}
+
+fn change(data: &[u8]) -> ChangeResp {
+    ChangeResp { boot_term: 1, marks: Marks::None, allocated_bytes: data.len() as u64 }
+}
+
+impl OstCalls for FakeOsts {
+    fn call(&self, ost: u16, frame: Frame) -> BoxFuture<'static, Result<Frame>> {
+        if self.down.lock().contains(&ost) {
+            return Box::pin(std::future::ready(Err(Fault::new(Code::Disconnected))));
+        }
+        let op = Op::from_number(frame.header.op).expect("known");
+        self.calls.lock().push((ost, op));
+        let mut objects = self.objects.lock();
+        let reply = match op {
+            Op::StatObjects => answer(&frame, |req: StatObjectsReq| {
+                let stat = |id: &ObjectId| match objects.get(&(ost, *id)) {
+                    None => ObjectStat::default(),
+                    Some(data) => ObjectStat {
+                        exists: true,
+                        len_bytes: data.len() as u64,
+                        allocated_bytes: data.len() as u64,
+                        last_write: *self.last_write.lock(),
+                        truncate_epoch: Pair::ZERO,
+                    },
+                };
+                StatObjectsResp { objects: req.objects.iter().map(stat).collect(), boot_term: 1 }
+            }),
+            Op::TruncateObject => answer(&frame, |req: TruncateObjectReq| {
+                let key = (ost, req.object);
+                if req.make {
+                    objects.entry(key).or_default();
+                }
+                match objects.get_mut(&key) {
+                    None => change(&[]),
+                    Some(data) => {
+                        data.resize(req.len_bytes as usize, 0);
+                        change(data)
+                    }
+                }
+            }),
+            Op::Write => answer(&frame, |req: WriteReq| {
+                let data = objects.entry((ost, req.object)).or_default();
+                let bytes = frame.bulk_bytes();
+                let end = req.offset as usize + bytes.len();
+                if data.len() < end {
+                    data.resize(end, 0);
+                }
+                data[req.offset as usize..end].copy_from_slice(&bytes);
+                change(data)
+            }),
+            Op::DestroyObjects => answer(&frame, |req: DestroyObjectsReq| {
+                let removed = req.objects.iter().filter(|o| objects.remove(&(ost, **o)).is_some()).count();
+                self.destroyed.lock().extend(req.objects);
+                DestroyObjectsResp { removed: removed as u32 }
+            }),
+            other => panic!("{other:?} is not asked here"),
+        };
+        Box::pin(std::future::ready(Ok(reply)))
+    }
+}
+
+/// Everything around one MDT.
+pub struct Rig {
+    pub disk: Arc<MemDisk>,
+    pub clients: Arc<Clients>,
+    pub osts: Arc<FakeOsts>,
+    pub mdt: Arc<Mdt>,
+    sequence: AtomicU64,
+    seams: Seams,
+}
+
+pub const A: SessionId = SessionId(1);
+pub const B: SessionId = SessionId(2);
+pub const EPOCH: Pair = Pair { term: 1, counter: 1 };
+pub const DIR: &str = "/mdt";
+
+pub fn identity() -> Identity {
+    Identity { fs: "scratch".parse().expect("name"), index: 0, uuid: [7; 16] }
+}
+
+/// Runs a test on one thread.
+pub fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("runtime");
+    runtime.block_on(test)
+}
+
+impl Rig {
+    /// A new MDT with two sessions.
+    pub async fn new() -> Rig {
+        let disk = Arc::new(MemDisk::default());
+        let seams = Seams {
+            clock: Arc::new(RealClock),
+            rng: Arc::new(RealRng),
+            tasks: Arc::new(TokioSpawn(tokio::runtime::Handle::current())),
+            disk: disk.clone(),
+        };
+        crate::format::make_store(&seams, DIR, &identity()).await.expect("formatted");
+        let (clients, osts) = (Arc::new(Clients::default()), Arc::new(FakeOsts::default()));
+        let mdt = open(&seams, &clients, &osts).await.expect("opened");
+        for id in [A, B] {
+            let row = session::Session {
+                client_uuid: [id.0 as u8; 16],
+                epoch: EPOCH,
+                ended: false,
+                fenced: true,
+                host: "cn1".into(),
+                mount: "/mnt".into(),
+            };
+            let call = Call::internal(Op::SessionOpen);
+            let made = mdt.step(&call, |t| {
+                session::put(t, id, &row);
+                let (row, now) = (row.clone(), t.mdt().seams().now());
+                t.after(move |live| {
+                    live.sessions.insert(id, LiveSession { row, renewed: now, must_reclaim: false });
+                });
+                Ok(())
+            });
+            made.await.expect("session made");
+        }
+        Rig { disk, clients, osts, mdt, sequence: AtomicU64::new(1), seams }
+    }
+
+    /// Kills the MDT and starts it again.
+    pub async fn restart(&mut self) {
+        let (clients, osts) = (self.clients.clone(), self.osts.clone());
+        // Opening a second time over the same files is what a start after kill -9 does.
+        self.mdt.engine().close().await.expect("closed");
+        self.mdt = open(&self.seams, &clients, &osts).await.expect("opened again");
+    }
+
+    pub fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn call<M: Message>(&self, session: SessionId) -> Call {
+        self.call_at::<M>(session, 0, self.next_sequence())
+    }
+
+    pub fn call_at<M: Message>(&self, session: SessionId, slot: u16, sequence: u64) -> Call {
+        let header = brindle_wire::frame::Header {
+            op: M::OP as u16,
+            session,
+            session_epoch: EPOCH,
+            slot,
+            sequence,
+            ..Default::default()
+        };
+        Call::new(&header, M::OP)
+    }
+
+    /// Sends one request through dispatch.
+    pub async fn ask<M: Message>(&self, session: SessionId, req: M) -> Result<M::Resp> {
+        self.send(&self.call::<M>(session), &req).await
+    }
+
+    pub async fn send<M: Message>(&self, call: &Call, req: &M) -> Result<M::Resp> {
+        let body = dispatch(&self.mdt, call, &encode_body(req)).await;
+        decode_reply(&Frame::new(Default::default(), body))
+    }
+
+    pub async fn create(
+        &self,
+        session: SessionId,
+        parent: Ino,
+        name: &str,
+        access: Access,
+    ) -> Result<CreateResp> {
+        self.ask(session, create_req(parent, name, access)).await
+    }
+
+    pub async fn mkdir(&self, parent: Ino, name: &str) -> Result<Attr> {
+        let req = brindle_wire::mds::mkdir::MkdirReq {
+            parent,
+            name: name.into(),
+            mode: 0o755,
+            umask: 0,
+            cred: root(),
+        };
+        Ok(self.ask(A, req).await?.attr)
+    }
+
+    pub async fn lookup(&self, parent: Ino, name: &str) -> Result<Attr> {
+        let req = brindle_wire::mds::lookup::LookupReq { parent, name: name.into() };
+        Ok(self.ask(A, req).await?.attr)
+    }
+
+    pub async fn stat(&self, session: SessionId, ino: Ino) -> Result<Attr> {
+        let req = brindle_wire::mds::getattr::GetattrReq { ino, report: None };
+        Ok(self.ask(session, req).await?.attr)
+    }
+
+    pub async fn unlink(&self, parent: Ino, name: &str) -> Result<()> {
+        let req = brindle_wire::mds::unlink::UnlinkReq { parent, name: name.into(), cred: root() };
+        self.ask(A, req).await.map(drop)
+    }
+
+    pub async fn close(&self, session: SessionId, ino: Ino, handle: u64) -> Result<()> {
+        self.ask(session, brindle_wire::mds::close::CloseReq { ino, handle, report: None }).await.map(drop)
+    }
+}
+
+async fn open(seams: &Seams, clients: &Arc<Clients>, calls: &Arc<FakeOsts>) -> Result<Arc<Mdt>> {
+    let nid = "127.0.0.1:0".parse().expect("address");
+    let config = Config { lease_ms: 200, ..Config::new(DIR, nid, "mds1") };
+    let osts = Osts::new(seams.clone(), 0, calls.clone());
+    for index in 0..4 {
+        let candidate = Candidate { index, free_bytes: 1 << 30, total_bytes: 1 << 31, up: true };
+        osts.set_candidate(candidate);
+    }
+    let mdt = Mdt::open(seams, identity(), config, clients.clone(), osts).await?;
+    for session in mdt.live_mut().sessions.values_mut() {
+        session.must_reclaim = false;
+    }
+    Ok(mdt)
+}
+
+pub fn root() -> Cred {
+    Cred::default()
+}
+
+pub fn user(uid: u32) -> Cred {
+    Cred { uid, gid: uid, groups: Vec::new() }
+}
+
+pub fn create_req(parent: Ino, name: &str, access: Access) -> CreateReq {
+    static HANDLES: AtomicU64 = AtomicU64::new(100);
+    CreateReq {
+        parent,
+        name: name.into(),
+        mode: 0o644,
+        umask: 0o022,
+        exclusive: true,
+        access,
+        handle: HANDLES.fetch_add(1, Ordering::Relaxed),
+        cred: root(),
+    }
+}
+
+pub fn code<T>(outcome: Result<T>) -> Option<Code> {
+    outcome.err().map(|fault| fault.code)
+}

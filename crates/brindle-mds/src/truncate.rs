@@ -1,0 +1,216 @@
+//! Truncate: to zero, of inline bytes, or of objects (ARCHITECTURE, "Truncate").
+
+use brindle_types::layout::FILE_SIZE_MAX_BYTES;
+use brindle_types::{Code, Fault, Ino, Pair, Result, SessionId};
+use brindle_wire::Op;
+use brindle_wire::mds::setattr::{SetattrReq, SetattrResp};
+use brindle_wire::notify::{LayoutNotice, Recall};
+use brindle_wire::oss::ChangeResp;
+use brindle_wire::oss::truncate::TruncateObjectReq;
+use futures_util::future::join_all;
+
+use crate::ask::{Notice, apply_reports};
+use crate::mdt::{Busy, Call, Errand, Event, Mdt, Step, Stop, Txn};
+use crate::opens::Writing;
+use crate::ops::setattr;
+use crate::store::{Inode, inline, inode};
+use crate::{attrs, grant, namespace, reports};
+
+/// A truncate with whatever else the request changes, all of it in one batch or not at all.
+pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -> Result<SetattrResp> {
+    if size_bytes > FILE_SIZE_MAX_BYTES {
+        return Err(Fault::new(Code::TooLarge));
+    }
+    let busy = Busy::new(mdt, req.ino);
+    let report: Vec<_> = req.report.iter().map(|r| (call.session, r.clone())).collect();
+    let cut = mdt.step(call, |t| {
+        busy.set(t)?;
+        apply_reports(t, req.ino, &report)?;
+        begin(t, call.session, req.ino, size_bytes)
+    });
+    let made = match cut.await? {
+        Some(file) => Some(cut_objects(mdt, &file, size_bytes).await?),
+        None => None,
+    };
+    mdt.complete(call, |t| {
+        if size_bytes == 0 {
+            t.frees_space();
+        }
+        let mut file = inode::get(t, req.ino)?;
+        let before = file.size_bytes;
+        match &made {
+            Some(made) => finish(t, &mut file, size_bytes, made)?,
+            None if size_bytes == 0 => zero(t, &mut file)?,
+            None => cut_here(t, &mut file, size_bytes)?,
+        }
+        changed(t, call.session, &mut file, before.min(size_bytes), req.kill_suidgid)?;
+        setattr::apply(t, &mut file, req)?;
+        inode::put(t, &file)?;
+        busy.clear(t);
+        let grant = Some(grant::grant_now(t, &file, call.session)?);
+        Ok(SetattrResp { attr: file.attr(), grant })
+    })
+    .await
+}
+
+/// O_TRUNC: in the batch of an open.
+pub fn to_zero(t: &mut Txn<'_>, session: SessionId, file: &mut Inode, kill_suidgid: bool) -> Step<()> {
+    if file.open_for_write {
+        exclusive_back(t, session, file.ino)?;
+    }
+    zero(t, file)?;
+    changed(t, session, file, 0, kill_suidgid)?;
+    Ok(())
+}
+
+/// The exclusive holder, if it is another session, gives its right back first, with its report.
+fn exclusive_back(t: &Txn<'_>, session: SessionId, ino: Ino) -> Step<()> {
+    if t.live().recalling.contains(&ino) {
+        return Err(Stop::Park(Event::Recalled(ino)));
+    }
+    match t.live().opens.writing(ino) {
+        Writing::Exclusive(holder) if holder != session => {
+            Err(Stop::First(Errand::Recall { ino, right: Recall::Exclusive, from: vec![holder] }))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The first batch: `Some(file)` when its objects must be cut, with the cut recorded under a new truncate epoch.
+fn begin(t: &mut Txn<'_>, session: SessionId, ino: Ino, size_bytes: u64) -> Step<Option<Inode>> {
+    exclusive_back(t, session, ino)?;
+    let mut file = inode::get(t, ino)?;
+    let nothing_to_cut = size_bytes == file.size_bytes && !file.open_for_write;
+    if file.file()?.layout.inline || size_bytes == 0 || nothing_to_cut {
+        return Ok(None);
+    }
+    file.truncate_epoch = t.pair();
+    file.file_mut()?.pending_cut = Some(size_bytes);
+    inode::put(t, &file)?;
+    Ok(Some(file))
+}
+
+/// Cuts the objects of a file at all of its OSTs. The cut is durable at the MDT before the first is asked.
+async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
+    mdt.synced().await?;
+    let component = &file.file()?.layout.component;
+    let last = brindle_layout::last_stripe(component, size_bytes);
+    let asked = attrs::objects(file).into_iter().map(|(ost, object)| async move {
+        let len_bytes = brindle_layout::object_len(component, object.stripe, size_bytes);
+        let make = last == Some(object.stripe);
+        let (truncate_epoch, object) = (file.truncate_epoch, object);
+        mdt.osts().insist(ost, &TruncateObjectReq { object, len_bytes, truncate_epoch, make }).await
+    });
+    let answers: Vec<ChangeResp> = join_all(asked).await.into_iter().collect::<Result<_>>()?;
+    let allocated_bytes = answers.iter().map(|a| a.allocated_bytes).sum();
+    let last = last.and_then(|stripe| Some((stripe, answers.get(stripe as usize)?.boot_term)));
+    Ok(Made { epoch: file.truncate_epoch, allocated_bytes, last })
+}
+
+/// What cutting the objects came to.
+struct Made {
+    epoch: Pair,
+    allocated_bytes: u64,
+    /// The stripe that holds the last byte, and the boot term of its OST.
+    last: Option<(u32, u32)>,
+}
+
+/// The second batch: the size, and the mark of the cut goes.
+fn finish(t: &mut Txn<'_>, file: &mut Inode, size_bytes: u64, made: &Made) -> Step<()> {
+    if file.truncate_epoch != made.epoch {
+        return Err(Fault::new(Code::Bug)
+            .what("a truncate was overtaken on")
+            .subject(file.ino.fid().to_string())
+            .into());
+    }
+    file.size_bytes = size_bytes;
+    file.allocated_bytes = made.allocated_bytes;
+    file.attr_epoch = t.pair();
+    let body = file.file_mut()?;
+    body.pending_cut = None;
+    if let Some((stripe, term)) = made.last.filter(|(stripe, _)| !body.layout.component.object_known(*stripe))
+    {
+        body.unsynced.retain(|(s, _)| *s != stripe);
+        body.unsynced.push((stripe, term));
+    }
+    Ok(())
+}
+
+/// A cut that concerns only the MDT: inline bytes, or a size that stays.
+fn cut_here(t: &mut Txn<'_>, file: &mut Inode, size_bytes: u64) -> Result<()> {
+    if file.is_inline() {
+        let bytes = inline::get(t, file.ino)?;
+        if bytes.len() as u64 > size_bytes {
+            let kept = bytes.slice(..size_bytes as usize);
+            inline::put(t, file.ino, &kept);
+            file.allocated_bytes = Inode::inline_allocation(kept.len());
+        }
+    }
+    file.size_bytes = size_bytes;
+    file.truncate_epoch = t.pair();
+    file.attr_epoch = t.pair();
+    Ok(())
+}
+
+/// The file is empty, and inline again: the component gets a new generation, the old objects are queued.
+fn zero(t: &mut Txn<'_>, file: &mut Inode) -> Result<()> {
+    if file.may_have_objects() {
+        namespace::destroy_objects(t, file);
+    }
+    inline::delete(t, file.ino);
+    let (generation, epoch) = (t.pair(), t.pair());
+    let body = file.file_mut()?;
+    if !body.layout.inline || body.convert_begun {
+        body.layout.component.generation = generation;
+        body.layout.component.objects = Vec::new();
+        body.layout.epoch = epoch;
+        body.layout_gen += 1;
+    }
+    body.layout.inline = true;
+    body.convert_begun = false;
+    body.unsynced = Vec::new();
+    body.pending_cut = None;
+    file.size_bytes = 0;
+    file.allocated_bytes = 0;
+    file.truncate_epoch = t.pair();
+    file.attr_epoch = t.pair();
+    Ok(())
+}
+
+/// Times, set-id bits and `data_version` of a file that was cut; other clients learn of it before the answer.
+fn changed(t: &mut Txn<'_>, session: SessionId, file: &mut Inode, drop_from: u64, kill: bool) -> Result<()> {
+    file.mtime = t.now;
+    file.ctime = t.now;
+    if !file.open_for_write {
+        file.data_version = t.pair();
+    }
+    reports::contents_changed(t, file, kill)?;
+    let ino = file.ino;
+    for other in t.live().opens.others(ino, session) {
+        t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from }));
+    }
+    Ok(())
+}
+
+/// Finishes a cut of objects that a crash interrupted (called by recovery, under a busy mark of its own).
+pub async fn finish_pending(mdt: &Mdt, ino: Ino) -> Result<()> {
+    let busy = Busy::new(mdt, ino);
+    let call = Call::internal(Op::TruncateObject);
+    let begun = mdt.step(&call, |t| {
+        let Some(file) = inode::find(t, ino)? else { return Ok(None) };
+        let Some(size) = file.file.as_ref().and_then(|body| body.pending_cut) else { return Ok(None) };
+        busy.set(t)?;
+        Ok(Some((file, size)))
+    });
+    let Some((file, size_bytes)) = begun.await? else { return Ok(()) };
+    let made = cut_objects(mdt, &file, size_bytes).await?;
+    mdt.step(&call, |t| {
+        let mut file = inode::get(t, ino)?;
+        finish(t, &mut file, size_bytes, &made)?;
+        changed(t, SessionId(0), &mut file, size_bytes, false)?;
+        inode::put(t, &file)?;
+        busy.clear(t);
+        Ok(())
+    })
+    .await
+}
