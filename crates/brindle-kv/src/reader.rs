@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::batch::LogPos;
 use crate::engine::scan_layers;
+use crate::format::parse_segment_name;
 use crate::memtable::{Found, Layers, Memtable, prefix_end};
 use crate::options::{CACHE_BYTES_MAX, Damage, OpenReport};
 use crate::scan::scan_log;
@@ -30,11 +31,14 @@ impl KvReader {
         }
         let mut damage = Vec::new();
         let opened = Store::open_unchanged(disk, dir, CACHE_BYTES_MAX);
-        let applied = opened.as_ref().map_or(LogPos::default(), |(_, _, meta)| meta.applied);
+        let applied = opened.as_ref().map_or_else(|_| before_the_log(disk, dir), |(_, _, meta)| meta.applied);
         let identity = opened.as_ref().ok().map(|(_, _, meta)| meta.identity);
-        if let Err(fault) = &opened {
-            let file = format!("{dir}/{STORE_FILE}");
-            damage.push(Damage { file, offset: None, fault: fault.clone() });
+        let of_store = match &opened {
+            Ok((file, ..)) => file.free_list.as_ref(),
+            Err(fault) => Some(fault),
+        };
+        if let Some(fault) = of_store {
+            damage.push(Damage { file: format!("{dir}/{STORE_FILE}"), offset: None, fault: fault.clone() });
         }
         let mut active = Memtable::on_top_of(applied);
         let scan = scan_log(disk, dir, identity, applied, &mut |pos, record, changes| {
@@ -111,4 +115,12 @@ impl KvReader {
         }
         Ok(())
     }
+}
+
+/// The position before the oldest segment: where a checkpoint that cannot be read may have ended, so that the log is
+/// not blamed for beginning later.
+fn before_the_log(disk: &dyn Disk, dir: &str) -> LogPos {
+    let names = disk.list(dir).unwrap_or_default();
+    let first = names.iter().filter_map(|n| parse_segment_name(n)).map(|(_, first)| first).min();
+    LogPos { term: 0, index: first.map_or(0, |first| first.saturating_sub(1)) }
 }

@@ -33,6 +33,7 @@ const META_KEY: &[u8] = b"\0meta";
 pub(crate) const FIRST_KEY: &[u8] = &[1];
 /// Checksum behind every value.
 const SUM_BYTES: usize = 4;
+const FREE_LIST_DAMAGED: &str = "the metadata store's list of free pages does not match its pages";
 /// Every page of a file up to this size is verified at open; larger ones are left to fsck.
 const CHECK_BYTES_MAX: u64 = 1 << 30;
 
@@ -140,9 +141,10 @@ impl Store {
         let (backend, gate) = Backend::unchanged(file);
         let db = guarded(&path, || Ok(builder(cache_bytes).create_with_backend(backend)?))?;
         let mut open = Open { db, gate };
-        check_pages(&path, &mut open.db)?;
+        let clean = check_pages(&path, &mut open.db)?;
+        let free_list = (!clean).then(|| store_damaged(&path, FREE_LIST_DAMAGED).data("all rows are intact"));
         let (view, meta) = read_view(&path, &open.db)?;
-        Ok((Offline { _open: open }, view, meta))
+        Ok((Offline { free_list, _open: open }, view, meta))
     }
 
     fn open_file(&self) -> Result<Open> {
@@ -192,6 +194,8 @@ impl Store {
 
 /// Keeps an offline file open for as long as its view is used.
 pub(crate) struct Offline {
+    /// Damage that no row suffers from.
+    pub free_list: Option<Fault>,
     _open: Open,
 }
 
@@ -279,16 +283,16 @@ fn check(path: &str, open: &mut Open) -> Result<()> {
         tracing::info!(path, "the metadata store is too large to be verified at every start; fsck does");
         return Ok(());
     }
-    check_pages(path, &mut open.db)
-}
-
-fn check_pages(path: &str, db: &mut Database) -> Result<()> {
-    let clean = guarded(path, || Ok(db.check_integrity()?))?;
-    if !clean {
-        // Rows are verified by now; only redb's list of free pages was not what the pages say.
-        tracing::warn!(path, "the metadata store's list of free pages was made anew");
+    if !check_pages(path, &mut open.db)? {
+        // The rows are verified by now, and no crash leaves this: the disk has changed something.
+        tracing::warn!(path, "{FREE_LIST_DAMAGED}; it was made anew, and all rows are intact");
     }
     Ok(())
+}
+
+/// Verifies the checksum of every page; false if only redb's list of free pages was wrong, and was made anew.
+fn check_pages(path: &str, db: &mut Database) -> Result<bool> {
+    guarded(path, || Ok(db.check_integrity()?))
 }
 
 fn read_view(path: &str, db: &Database) -> Result<(View, Meta)> {

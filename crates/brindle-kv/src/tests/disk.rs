@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Poll, Waker};
 
 use brindle_stdx::BoxFuture;
 use brindle_stdx::disk::{
@@ -53,6 +53,7 @@ struct State {
     dead: bool,
     fail_syncs: bool,
     hold_syncs: bool,
+    held: Vec<Waker>,
     trace: u64,
     ops: u64,
 }
@@ -212,7 +213,11 @@ impl CrashDisk {
 
     /// Async syncs do not return until this is taken back.
     pub fn hold_syncs(&self, hold: bool) {
-        self.0.lock().hold_syncs = hold;
+        let mut state = self.0.lock();
+        state.hold_syncs = hold;
+        let held = std::mem::take(&mut state.held);
+        drop(state);
+        held.into_iter().for_each(Waker::wake);
     }
 
     pub fn set_capacity(&self, bytes: u64) {
@@ -325,7 +330,13 @@ impl DiskFile for CrashFile {
         let mut polls = 0;
         Box::pin(futures_util::future::poll_fn(move |cx| {
             polls += 1;
-            if polls < 3 || self.disk.0.lock().hold_syncs {
+            let mut state = self.disk.0.lock();
+            if state.hold_syncs {
+                state.held.push(cx.waker().clone());
+                return Poll::Pending;
+            }
+            drop(state);
+            if polls < 3 {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
