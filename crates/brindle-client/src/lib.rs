@@ -1,1 +1,33 @@
-//! brindle-client
+//! The client library: names, striped I/O, sessions, leases, locks. No kernel in here.
+//!
+//! Used by `brindle-fuse` (a mount), by tools and by the testkit. [`Client::mount`] gives a [`Client`]; its operations
+//! are methods, one file each: [`namespace`] for names and attributes, [`file`] for contents, [`locks`] for locks,
+//! [`control`] for what commands ask of a running mount.
+//!
+//! Everything is async and runs on the seams it is given. Errors are `Fault`s. A call whose server is away waits until
+//! it is back; a caller that does not want to wait drops the call, or hands it to [`Client::detachable`].
+
+pub mod background;
+pub mod cache;
+pub mod client;
+pub mod control;
+pub mod ctx;
+pub mod detach;
+pub mod file;
+pub mod handles;
+pub mod inodes;
+pub mod kept;
+pub mod locks;
+pub mod namespace;
+pub mod notices;
+pub mod session;
+
+pub use cache::{KernelCache, NoCache};
+pub use client::{Client, MountConfig};
+pub use ctx::{Cancel, Ctx};
+pub use file::open::{Created, Opened};
+pub use file::read::ReadOut;
+pub use file::write::WriteIn;
+pub use namespace::readdir::Listing;
+pub use namespace::setattr::SetAttr;
+pub use namespace::statfs::Space;

@@ -68,6 +68,8 @@ codes! {
         "The operation or its flags are not supported on this kind of file.";
     2012 NoSuchIoctl ENOTTY "no such control operation" ""
         "Brindle has no control operation of that number.";
+    2013 NoDataThere ENXIO "no data there" ""
+        "A search for data or a hole began at or behind the end of the file, or there is no more data.";
 
     // 3xxx: MDS. The first ones are ordinary POSIX outcomes.
     3001 NotFound ENOENT "no such file or directory" ""

@@ -1,0 +1,303 @@
+//! The client: one mount's session, open files, leases and locks, over the callers of its servers.
+//!
+//! Operations are methods in [`crate::namespace`], [`crate::file`], [`crate::locks`] and [`crate::control`].
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use brindle_net::peer::NoNotifies;
+use brindle_net::{Peer, PeerConfig, Transport};
+use brindle_session::{Caller, MapWatch, Waits};
+use brindle_stdx::{Mono, Seams};
+use brindle_types::{Code, Fault, FsName, Ino, Nid, TargetId};
+use brindle_wire::map::Map;
+use brindle_wire::mds::session::SessionCloseReq;
+use brindle_wire::version::PeerKind;
+use parking_lot::{Mutex, RwLock};
+
+use crate::cache::{KeptVersions, KernelCache, NoCache};
+use crate::handles::Handles;
+use crate::inodes::Inodes;
+use crate::kept::Budget;
+use crate::locks::Locks;
+use crate::notices::Notices;
+use crate::session::{MdtHost, OstHost, Session};
+
+/// How long a mount waits for the MGS, and then for the MDT.
+const MOUNT_TIMEOUT_MS: u64 = 15_000;
+/// How long a call waits for the map to name its target.
+const TARGET_TIMEOUT_MS: u64 = 30_000;
+/// How long an unmount waits for the MDT to take the goodbye.
+const GOODBYE_TIMEOUT_MS: u64 = 2_000;
+
+/// What to mount.
+#[derive(Clone, Debug)]
+pub struct MountConfig {
+    /// Addresses of the MGS, best first.
+    pub mgs: Vec<Nid>,
+    /// Name of the file system.
+    pub fs: FsName,
+    /// Name of this host, for people.
+    pub host: String,
+    /// Mount point, for people.
+    pub mount: String,
+}
+
+/// A mounted file system.
+pub struct Client {
+    pub(crate) config: MountConfig,
+    pub(crate) seams: Seams,
+    pub(crate) uuid: [u8; 16],
+    transport: Arc<dyn Transport>,
+    mgs: Arc<Peer>,
+    pub(crate) map: Arc<MapWatch>,
+    pub(crate) mds: Caller,
+    osts: Mutex<BTreeMap<u16, Caller>>,
+    pub(crate) waits: Arc<Waits>,
+    pub(crate) session: Arc<Session>,
+    /// When the last renewal that was answered was sent.
+    pub(crate) renewed: Mutex<Mono>,
+    pub(crate) inodes: Arc<Inodes>,
+    pub(crate) handles: Handles,
+    pub(crate) locks: Locks,
+    pub(crate) kept: Arc<Budget>,
+    pub(crate) kept_versions: KeptVersions,
+    pub(crate) cache: RwLock<Arc<dyn KernelCache>>,
+    pub(crate) this: Weak<Client>,
+}
+
+impl Client {
+    /// Connects to the MGS, fetches the map and opens a session at the MDT.
+    pub async fn mount(
+        config: MountConfig,
+        seams: Seams,
+        transport: Arc<dyn Transport>,
+    ) -> Result<Arc<Client>, Fault> {
+        let peer_config = PeerConfig::new(0, PeerKind::Client, config.host.clone());
+        let mgs = Peer::new(
+            transport.clone(),
+            seams.clone(),
+            config.mgs.clone(),
+            peer_config,
+            Arc::new(NoNotifies),
+        );
+        let starting = MapWatch::start(&seams, mgs.clone(), config.fs.clone());
+        let map = match seams.timeout_ms(MOUNT_TIMEOUT_MS, starting).await {
+            Some(map) => map?,
+            None => return Err(no_mgs(&config, &mgs)),
+        };
+        let mdt = TargetId::mdt(0);
+        let entry = wait_target(&seams, &map, mdt, MOUNT_TIMEOUT_MS).await;
+        let nids = entry.inspect_err(|_| map.stop())?;
+        let client = Client::build(config, seams, transport, mgs, map, nids);
+        match client.seams.timeout_ms(MOUNT_TIMEOUT_MS, client.open_session()).await {
+            Some(Ok(())) => {}
+            Some(Err(fault)) => {
+                client.stop();
+                return Err(fault);
+            }
+            None => {
+                client.stop();
+                return Err(no_mdt(&client));
+            }
+        }
+        client.start();
+        Ok(client)
+    }
+
+    fn build(
+        config: MountConfig,
+        seams: Seams,
+        transport: Arc<dyn Transport>,
+        mgs: Arc<Peer>,
+        map: Arc<MapWatch>,
+        mdt_nids: Vec<Nid>,
+    ) -> Arc<Client> {
+        let session = Arc::new(Session::new());
+        let waits = Arc::new(Waits::default());
+        let fs_id = map.current().fs_id;
+        let mut uuid = [0; 16];
+        uuid[..8].copy_from_slice(&seams.rng.next_u64().to_be_bytes());
+        uuid[8..].copy_from_slice(&seams.rng.next_u64().to_be_bytes());
+        Arc::new_cyclic(|this: &Weak<Client>| {
+            let peer_config = PeerConfig::new(fs_id, PeerKind::Client, config.host.clone());
+            let notices = Arc::new(Notices(this.clone()));
+            let peer = Peer::new(transport.clone(), seams.clone(), mdt_nids, peer_config, notices);
+            let host = Arc::new(MdtHost { session: session.clone(), peer: peer.clone() });
+            let mds = Caller::new(&seams, TargetId::mdt(0), peer, map.clone(), host, waits.clone());
+            Client {
+                renewed: Mutex::new(seams.now()),
+                config,
+                seams,
+                uuid,
+                transport,
+                mgs,
+                map,
+                mds,
+                osts: Mutex::default(),
+                waits,
+                session,
+                inodes: Arc::default(),
+                handles: Handles::default(),
+                locks: Locks::default(),
+                kept: Arc::default(),
+                kept_versions: KeptVersions::default(),
+                cache: RwLock::new(Arc::new(NoCache)),
+                this: this.clone(),
+            }
+        })
+    }
+
+    fn start(self: &Arc<Self>) {
+        let this = self.clone();
+        self.seams.spawn("client.session", async move { this.keep_session().await });
+        let this = self.clone();
+        self.seams.spawn("client.renew", async move { this.renew_session().await });
+        let this = self.clone();
+        self.seams.spawn("client.reports", async move { this.background().await });
+        let this = self.this.clone();
+        let mut news = self.map.subscribe();
+        self.seams.spawn("client.map", async move {
+            while news.changed().await.is_ok() {
+                let Some(this) = this.upgrade() else { return };
+                this.readdress(&news.borrow_and_update().clone());
+            }
+        });
+    }
+
+    /// Tells who keeps pages of our files. Called once, before the first open.
+    pub fn set_cache(&self, cache: Arc<dyn KernelCache>) {
+        *self.cache.write() = cache;
+    }
+
+    /// Says goodbye: reports and closes what is open, ends the session, stops everything. Calls fail from now on.
+    pub async fn unmount(&self) {
+        let goodbye = async {
+            for handle in self.handles.all() {
+                // What cannot be told now is lost like in a crash of this client, and nobody waits for it.
+                let _ = self.close(handle.number).await;
+            }
+            self.mds.ask_high(&SessionCloseReq {}).await
+        };
+        if !matches!(self.seams.timeout_ms(GOODBYE_TIMEOUT_MS, goodbye).await, Some(Ok(_))) {
+            tracing::warn!("unmounted without a goodbye; the server ends the session with its lease");
+        }
+        self.stop();
+    }
+
+    /// Stops everything at once, as a crash would, except that calls under way end with `Shutdown`.
+    pub fn stop(&self) {
+        self.session.end();
+        self.map.stop();
+        self.mds.stop();
+        for caller in self.osts.lock().values() {
+            caller.stop();
+        }
+        self.mgs.stop();
+    }
+
+    /// The root directory.
+    pub fn root(&self) -> Ino {
+        Ino::ROOT
+    }
+
+    /// The map as this client knows it.
+    pub fn map(&self) -> Arc<Map> {
+        self.map.current()
+    }
+
+    /// What was mounted.
+    pub fn config(&self) -> &MountConfig {
+        &self.config
+    }
+
+    /// The seams it runs on.
+    pub fn seams(&self) -> &Seams {
+        &self.seams
+    }
+
+    /// The caller of an OST.
+    pub(crate) async fn ost(&self, index: u16) -> Result<Caller, Fault> {
+        if let Some(caller) = self.osts.lock().get(&index) {
+            return Ok(caller.clone());
+        }
+        let target = TargetId::ost(index);
+        let nids = wait_target(&self.seams, &self.map, target, TARGET_TIMEOUT_MS).await?;
+        let fs_id = self.map.current().fs_id;
+        let mut osts = self.osts.lock();
+        let caller = osts.entry(index).or_insert_with(|| {
+            let config = PeerConfig::new(fs_id, PeerKind::Client, self.config.host.clone());
+            let notices = Arc::new(NoNotifies);
+            let peer = Peer::new(self.transport.clone(), self.seams.clone(), nids, config, notices);
+            let host = Arc::new(OstHost { session: self.session.clone() });
+            Caller::new(&self.seams, target, peer, self.map.clone(), host, self.waits.clone())
+        });
+        Ok(caller.clone())
+    }
+
+    /// Callers of every target that was needed so far: the MDT, then OSTs in order.
+    pub(crate) fn callers(&self) -> Vec<Caller> {
+        std::iter::once(self.mds.clone()).chain(self.osts.lock().values().cloned()).collect()
+    }
+
+    fn readdress(&self, map: &Map) {
+        let nids = |target| map.target(target).map(|t| t.nids.clone());
+        if let Some(nids) = nids(self.mds.target()) {
+            self.mds.peer().set_nids(nids);
+        }
+        for caller in self.osts.lock().values() {
+            if let Some(nids) = nids(caller.target()) {
+                caller.peer().set_nids(nids);
+            }
+        }
+    }
+}
+
+/// Waits until the map names a target; its addresses.
+async fn wait_target(
+    seams: &Seams,
+    map: &MapWatch,
+    target: TargetId,
+    timeout_ms: u64,
+) -> Result<Vec<Nid>, Fault> {
+    let mut news = map.subscribe();
+    let there = news.wait_for(|map| map.target(target).is_some_and(|t| !t.nids.is_empty()));
+    if let Some(Ok(map)) = seams.timeout_ms(timeout_ms, there).await
+        && let Some(entry) = map.target(target)
+    {
+        return Ok(entry.nids.clone());
+    }
+    let map = map.current();
+    Err(Fault::new(Code::UnknownTarget)
+        .what("cannot reach")
+        .subject(map.fs.target(target))
+        .why(format!("map {} of {} does not have it", map.version, map.fs)))
+}
+
+fn no_mgs(config: &MountConfig, mgs: &Peer) -> Fault {
+    let fault = Fault::new(Code::NoMgs)
+        .what("cannot mount")
+        .subject(format!("{} on {}", config.fs, config.mount))
+        .why(format!("no answer from the MGS within {} s", MOUNT_TIMEOUT_MS / 1000));
+    let fault = match mgs.state().last_error {
+        Some(last) => {
+            let why = last.why.into_iter().map(|w| format!("{}: {w}", last.subject));
+            why.fold(fault, Fault::why)
+        }
+        None => fault,
+    };
+    mgs.stop();
+    fault
+}
+
+fn no_mdt(client: &Client) -> Fault {
+    let name = client.config.fs.target(client.mds.target());
+    let fault = Fault::new(Code::TargetDown)
+        .what("cannot mount")
+        .subject(format!("{} on {}", client.config.fs, client.config.mount))
+        .why(format!("no answer from {name} within {} s", MOUNT_TIMEOUT_MS / 1000));
+    match client.mds.peer().state().last_error {
+        Some(last) => last.why.into_iter().fold(fault, Fault::why),
+        None => fault,
+    }
+}

@@ -1,0 +1,322 @@
+//! What commands ask of a running mount: a Unix socket, one JSON request a line, one JSON answer a line.
+//!
+//! Served by the mount daemon at a path that it chooses; asked by `lfs` and `brindle` through [`ask`]. Never part of a
+//! simulation. What changes something, or tells names, is done with the rights of the process at the other end.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use brindle_types::{Code, Fault, Fid, Ino, Layout, StripePolicy};
+use brindle_wire::Cred;
+use brindle_wire::mds::waits::MdtWaitsReq;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
+
+use crate::{Client, Ctx};
+
+/// Longest line of a request or an answer.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Connections at once.
+const CONNECTIONS_MAX: usize = 64;
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Request {
+    /// What is mounted, and how the servers do.
+    Status,
+    /// How a file lies, or what a directory's default is.
+    Getstripe {
+        /// Inode number.
+        ino: u64,
+    },
+    /// Chooses the layout of an empty file, or a directory's default.
+    Setstripe {
+        /// Inode number.
+        ino: u64,
+        /// What is asked for; `null` deletes a directory's default.
+        policy: Option<StripePolicy>,
+    },
+    /// From an inode to its FID.
+    Path2fid {
+        /// Inode number.
+        ino: u64,
+    },
+    /// From a FID to the paths of its inode, from the root of the file system.
+    Fid2path {
+        /// The FID.
+        fid: String,
+    },
+    /// What waits, here and at the MDT.
+    Waits,
+    /// Space of each target.
+    Df,
+    /// Make everything durable.
+    Sync,
+}
+
+/// One target in a [`Answer::Status`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// Full name.
+    pub name: String,
+    /// Whether this client is connected to it.
+    pub connected: bool,
+    /// For how long that is so, or not, in milliseconds.
+    pub since_ms: u64,
+    /// Where it is served, as the map says.
+    pub nids: Vec<String>,
+    /// Requests in flight.
+    pub requests_in_flight: u64,
+    /// Why the last connection ended.
+    pub last_error: Option<String>,
+}
+
+/// Space of one target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TargetSpace {
+    /// Full name.
+    pub name: String,
+    /// Whether it answered.
+    pub answered: bool,
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// Bytes available to users.
+    pub available_bytes: u64,
+    /// Inodes (objects) in all.
+    pub total_inodes: u64,
+    /// Inodes free.
+    pub free_inodes: u64,
+    /// Device it lies on.
+    pub device_id: u64,
+}
+
+/// One call that takes long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitLine {
+    /// What waits.
+    pub what: String,
+    /// For whom.
+    pub target: String,
+    /// For how long, in milliseconds.
+    pub ms: u64,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Answer {
+    /// To [`Request::Status`].
+    Status {
+        /// File system.
+        fs: String,
+        /// Mount point.
+        mount: String,
+        /// Session at the MDT.
+        session: String,
+        /// Open files.
+        open_files: u64,
+        /// The targets that this client talks to.
+        targets: Vec<TargetStatus>,
+    },
+    /// To [`Request::Getstripe`].
+    Stripe {
+        /// Of a regular file.
+        layout: Option<Layout>,
+        /// Of a directory that has a default of its own.
+        policy: Option<StripePolicy>,
+        /// What a new file here gets.
+        effective: StripePolicy,
+        /// Number of layout changes so far.
+        layout_gen: u32,
+    },
+    /// To [`Request::Path2fid`].
+    Fid(String),
+    /// To [`Request::Fid2path`].
+    Paths(Vec<String>),
+    /// To [`Request::Waits`].
+    Waits(Vec<WaitLine>),
+    /// To [`Request::Df`].
+    Df(Vec<TargetSpace>),
+    /// Done.
+    Done,
+    /// What went wrong.
+    Fault(Fault),
+}
+
+/// Serves a mount's socket at `path` (replaced if it is there) until the mount goes down. Call it within a tokio
+/// runtime.
+pub async fn serve(client: Arc<Client>, path: &Path) -> Result<(), Fault> {
+    let failed =
+        |e: std::io::Error| Fault::io(Code::MountFailed, "cannot listen at", path.display().to_string(), &e);
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(failed(e)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(path).map_err(failed)?;
+    // Everybody may ask; rights are checked by what is asked.
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+    std::fs::set_permissions(path, everybody).map_err(failed)?;
+    let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let accepting = client.clone();
+    client.seams.spawn("control", async move {
+        loop {
+            let Ok(permit) = room.clone().acquire_owned().await else { return };
+            let Ok((stream, _)) = listener.accept().await else { continue };
+            if accepting.session.is_ended() {
+                return;
+            }
+            let client = accepting.clone();
+            accepting.seams.spawn("control.conn", async move {
+                // Whoever asked has gone; there is nobody to tell.
+                let _ = converse(&client, stream).await;
+                drop(permit);
+            });
+        }
+    });
+    Ok(())
+}
+
+/// Asks the mount whose socket is at `path`.
+pub async fn ask(path: &Path, request: &Request) -> Result<Answer, Fault> {
+    let failed = |e: std::io::Error| {
+        Fault::io(Code::NotABrindlePath, "cannot ask the mount at", path.display().to_string(), &e)
+    };
+    let mut stream = UnixStream::connect(path).await.map_err(failed)?;
+    let mut line = serde_json::to_vec(request).expect("requests are plain data");
+    line.push(b'\n');
+    stream.write_all(&line).await.map_err(failed)?;
+    let mut answer = Vec::new();
+    let mut reader = BufReader::new(stream).take(LINE_BYTES_MAX);
+    reader.read_until(b'\n', &mut answer).await.map_err(failed)?;
+    match serde_json::from_slice(&answer) {
+        Ok(Answer::Fault(fault)) => Err(fault),
+        Ok(answer) => Ok(answer),
+        Err(e) => Err(failed(std::io::Error::other(e))),
+    }
+}
+
+async fn converse(client: &Client, mut stream: UnixStream) -> std::io::Result<()> {
+    let peer = stream.peer_cred()?;
+    let cred = Cred { uid: peer.uid(), gid: peer.gid(), groups: Vec::new() };
+    let (reading, mut writing) = stream.split();
+    let mut reader = BufReader::new(reading);
+    loop {
+        let mut line = Vec::new();
+        if (&mut reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut line).await? == 0 {
+            return Ok(());
+        }
+        let answer = match serde_json::from_slice(&line) {
+            Ok(request) => client.control(&Ctx::of(cred.clone()), request).await,
+            Err(e) => {
+                Err(Fault::new(Code::InvalidArgument).what("cannot read the request").why(e.to_string()))
+            }
+        };
+        let mut out =
+            serde_json::to_vec(&answer.unwrap_or_else(Answer::Fault)).expect("answers are plain data");
+        out.push(b'\n');
+        writing.write_all(&out).await?;
+    }
+}
+
+impl Client {
+    /// Answers one question with the rights of `ctx`.
+    pub async fn control(&self, ctx: &Ctx, request: Request) -> Result<Answer, Fault> {
+        match request {
+            Request::Status => Ok(self.status()),
+            Request::Getstripe { ino } => {
+                let stripe = self.get_stripe(Ino(ino)).await?;
+                Ok(Answer::Stripe {
+                    layout: stripe.layout,
+                    policy: stripe.policy,
+                    effective: stripe.effective,
+                    layout_gen: stripe.layout_gen,
+                })
+            }
+            Request::Setstripe { ino, policy } => {
+                self.set_stripe(ctx, Ino(ino), policy).await.map(|()| Answer::Done)
+            }
+            Request::Path2fid { ino } => Ok(Answer::Fid(Ino(ino).fid().to_string())),
+            Request::Fid2path { fid } => self.fid_to_path(ctx, &fid).await.map(Answer::Paths),
+            Request::Waits => self.list_waits().await.map(Answer::Waits),
+            Request::Df => self.list_space().await.map(Answer::Df),
+            Request::Sync => self.sync_all().await.map(|()| Answer::Done),
+        }
+    }
+
+    fn status(&self) -> Answer {
+        let now = self.seams.now();
+        let map = self.map.current();
+        let status = |caller: &brindle_session::Caller| {
+            let state = caller.peer().state();
+            let nids = map.target(caller.target()).map(|t| t.nids.clone()).unwrap_or_default();
+            TargetStatus {
+                name: map.fs.target(caller.target()),
+                connected: state.connected,
+                since_ms: now.ms_since(state.since),
+                nids: nids.iter().map(ToString::to_string).collect(),
+                requests_in_flight: state.requests_in_flight as u64,
+                last_error: state.last_error.map(|f| f.to_string()),
+            }
+        };
+        Answer::Status {
+            fs: map.fs.to_string(),
+            mount: self.config.mount.clone(),
+            session: self.session.identity().session.to_string(),
+            open_files: self.handles.all().len() as u64,
+            targets: self.callers().iter().map(status).collect(),
+        }
+    }
+
+    async fn fid_to_path(&self, ctx: &Ctx, fid: &str) -> Result<Vec<String>, Fault> {
+        if ctx.cred.uid != 0 {
+            return Err(Fault::new(Code::NotPermitted).what("cannot tell paths of").subject(fid.to_owned()));
+        }
+        let wrong = |why: String| Fault::new(Code::InvalidArgument).what("cannot look for").subject(why);
+        let parsed: Fid = fid.parse().map_err(wrong)?;
+        let ino = parsed.ino().ok_or_else(|| Fault::new(Code::NotFound).subject(fid.to_owned()))?;
+        let paths = self.path_of(ino).await?;
+        Ok(paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+    }
+
+    async fn list_waits(&self) -> Result<Vec<WaitLine>, Fault> {
+        let fs = &self.config.fs;
+        let own = self.waits.list(self.seams.now()).into_iter();
+        let own =
+            own.map(|w| WaitLine { what: w.op.name().to_owned(), target: fs.target(w.target), ms: w.ms });
+        let mut lines: Vec<WaitLine> = own.collect();
+        // An MDT that is away is in the list already, and must not make the list wait.
+        let asking = self.mds.ask(&MdtWaitsReq {});
+        if let Some(Ok(answer)) = self.seams.timeout_ms(1_000, asking).await {
+            let theirs = answer.waits.into_iter();
+            lines.extend(theirs.map(|(what, target, ms)| WaitLine { what, target, ms }));
+        }
+        Ok(lines)
+    }
+
+    async fn list_space(&self) -> Result<Vec<TargetSpace>, Fault> {
+        let spaces = self.spaces().await?;
+        let fs = &self.config.fs;
+        let mut lines = vec![TargetSpace {
+            name: fs.target(self.mds.target()),
+            answered: true,
+            total_bytes: spaces.mdt.total_bytes,
+            available_bytes: spaces.mdt.available_bytes,
+            total_inodes: spaces.mdt.inodes_used.saturating_add(spaces.mdt.inodes_free),
+            free_inodes: spaces.mdt.inodes_free,
+            device_id: spaces.mdt.device_id,
+        }];
+        lines.extend(spaces.osts.into_iter().map(|(id, space)| TargetSpace {
+            name: fs.target(id),
+            answered: space.is_some(),
+            total_bytes: space.as_ref().map_or(0, |s| s.total_bytes),
+            available_bytes: space.as_ref().map_or(0, |s| s.available_bytes),
+            total_inodes: space.as_ref().map_or(0, |s| s.total_inodes),
+            free_inodes: space.as_ref().map_or(0, |s| s.free_inodes),
+            device_id: space.as_ref().map_or(0, |s| s.device_id),
+        }));
+        Ok(lines)
+    }
+}

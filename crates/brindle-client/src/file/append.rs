@@ -1,0 +1,109 @@
+//! append: O_APPEND. The sole writer appends at its own end; others get a place from the MDT.
+//!
+//! Invariants: two appends never get the same place; an append returns when the end shown to others has passed it.
+
+use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
+use brindle_types::{Code, Fault};
+use brindle_wire::mds::append::{AppendDoneReq, AppendReserveReq};
+use brindle_wire::mds::report::ReportReq;
+
+use super::Tries;
+use super::write::WriteIn;
+use crate::handles::Handle;
+use crate::inodes::{Carry, Inode};
+use crate::{Client, Ctx};
+
+/// The place of an append at our own end; given up when dropped.
+struct Place<'a> {
+    inode: &'a Inode,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.inode.lock().appending = None;
+        self.inode.quiet.notify_waiters();
+    }
+}
+
+impl Client {
+    pub(crate) async fn append(&self, ctx: &Ctx, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
+        let inode = &handle.inode;
+        let len_bytes = write.data.len() as u64;
+        let mut tries = Tries::default();
+        loop {
+            let sight = self.sight(inode).await?;
+            let done = if sight.layout.inline {
+                let size_bytes = self.size_for(inode, 0).await?;
+                if size_bytes + len_bytes > INLINE_MAX_BYTES {
+                    self.convert(inode, sight.layout.epoch).await?;
+                    continue;
+                }
+                match self.write_inline(ctx, handle, &sight, write, write.data.clone()).await {
+                    Err(fault) if fault.code == Code::TooLarge => {
+                        // Somebody else has appended since.
+                        self.convert(inode, sight.layout.epoch).await?;
+                        continue;
+                    }
+                    done => done,
+                }
+            } else if sight.exclusive {
+                match self.append_at_own_end(inode, write).await {
+                    Some(done) => done,
+                    None => continue,
+                }
+            } else {
+                self.append_at_place(inode, write).await
+            };
+            match done {
+                Err(fault) => self.retry(inode, &mut tries, fault).await?,
+                done => return done,
+            }
+        }
+    }
+
+    /// `None` when the exclusive right was lost meanwhile.
+    async fn append_at_own_end(&self, inode: &Inode, write: &WriteIn) -> Option<Result<u64, Fault>> {
+        let _one_appends = inode.append.lock().await;
+        if let Err(fault) = self.size_for(inode, 0).await {
+            return Some(Err(fault));
+        }
+        let offset = {
+            let mut state = inode.lock();
+            if !state.size_exact() || !state.exclusive {
+                return None;
+            }
+            let end = state.size_bytes.checked_add(write.data.len() as u64);
+            let Some(end) = end.filter(|end| *end <= FILE_SIZE_MAX_BYTES) else {
+                return Some(Err(Fault::new(Code::TooLarge)));
+            };
+            state.appending = Some(end);
+            state.size_bytes
+        };
+        let _place = Place { inode };
+        let sight = match self.sight(inode).await {
+            Ok(sight) => sight,
+            Err(fault) => return Some(Err(fault)),
+        };
+        if sight.layout.inline {
+            return None;
+        }
+        Some(self.scatter(inode, &sight, offset, &write.data, write.how()).await)
+    }
+
+    async fn append_at_place(&self, inode: &std::sync::Arc<Inode>, write: &WriteIn) -> Result<u64, Fault> {
+        let due = inode.due(Carry::News);
+        if let Some(report) = &due.report {
+            // The place lies behind everything that we wrote.
+            self.mds.ask(&ReportReq { items: vec![(inode.ino, report.clone())] }).await?;
+            due.delivered();
+        }
+        let request = AppendReserveReq { ino: inode.ino, len_bytes: write.data.len() as u64 };
+        let offset = self.mds.ask(&request).await?.offset;
+        let written = self.write_objects(inode, offset, &write.data, write.how()).await;
+        let due = inode.due(Carry::News);
+        let done = AppendDoneReq { ino: inode.ino, offset, report: due.report.clone() };
+        self.mds.ask(&done).await?;
+        due.delivered();
+        written
+    }
+}

@@ -1,0 +1,190 @@
+//! fallocate: reserving space, punching holes, zeroing ranges.
+
+use std::ops::Range;
+
+use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
+use brindle_types::{Code, Fault, ObjectId};
+use brindle_wire::oss::ChangeResp;
+use brindle_wire::oss::punch::{AllocateReq, PunchReq};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::scatter::Met;
+use super::write::WriteIn;
+use super::{IN_FLIGHT_MAX, Tries};
+use crate::handles::Handle;
+use crate::inodes::{Inode, Sight};
+use crate::{Client, Ctx, SetAttr};
+
+/// What to do with a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Allocation {
+    /// Reserve space; extend the file to the end of the range unless `keep_size`.
+    Reserve {
+        /// Leave the size.
+        keep_size: bool,
+    },
+    /// Make it a hole; the size stays.
+    Punch,
+    /// Make it zeros with space reserved; extend the file unless `keep_size`.
+    Zero {
+        /// Leave the size.
+        keep_size: bool,
+    },
+}
+
+impl Allocation {
+    fn keeps_size(self) -> bool {
+        match self {
+            Allocation::Reserve { keep_size } | Allocation::Zero { keep_size } => keep_size,
+            Allocation::Punch => true,
+        }
+    }
+}
+
+impl Client {
+    /// Changes the allocation of a range.
+    pub async fn fallocate(
+        &self,
+        ctx: &Ctx,
+        handle: u64,
+        range: Range<u64>,
+        how: Allocation,
+    ) -> Result<(), Fault> {
+        let handle = self.writable_handle(handle)?;
+        if range.end > FILE_SIZE_MAX_BYTES {
+            return Err(Fault::new(Code::TooLarge));
+        }
+        let inode = &handle.inode;
+        let mut tries = Tries::default();
+        loop {
+            let sight = self.sight(inode).await?;
+            let done = if !sight.layout.inline {
+                self.allocate_objects(inode, &sight, range.clone(), how).await
+            } else if range.end > INLINE_MAX_BYTES && how != Allocation::Punch {
+                self.convert(inode, sight.layout.epoch).await?;
+                continue;
+            } else {
+                self.allocate_inline(ctx, &handle, &sight, range.clone(), how).await
+            };
+            match done {
+                Err(fault) => self.retry(inode, &mut tries, fault).await?,
+                done => return done,
+            }
+        }
+    }
+
+    /// A file in the MDT has all the space it can need: only contents and size change.
+    async fn allocate_inline(
+        &self,
+        ctx: &Ctx,
+        handle: &Handle,
+        sight: &Sight,
+        range: Range<u64>,
+        how: Allocation,
+    ) -> Result<(), Fault> {
+        let inode = &handle.inode;
+        let size_bytes = self.size_for(inode, range.end).await?;
+        if how != (Allocation::Reserve { keep_size: how.keeps_size() }) {
+            let end = if how.keeps_size() { range.end.min(size_bytes) } else { range.end };
+            if range.start < end {
+                let zeros = Bytes::from(vec![0; (end - range.start) as usize]);
+                let write = WriteIn { offset: range.start, ..WriteIn::default() };
+                self.write_inline(ctx, handle, sight, &write, zeros).await?;
+            }
+        } else if !how.keeps_size() && range.end > size_bytes {
+            let set = SetAttr { size_bytes: Some(range.end), handle: handle.number, ..SetAttr::default() };
+            self.setattr(ctx, inode.ino, set).await?;
+        }
+        Ok(())
+    }
+
+    async fn allocate_objects(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        range: Range<u64>,
+        how: Allocation,
+    ) -> Result<(), Fault> {
+        if !matches!(how, Allocation::Reserve { .. }) {
+            let parts = brindle_layout::object_ranges(&sight.layout.component, range.clone());
+            let keep_space = how != Allocation::Punch;
+            let punching = parts.into_iter().map(|part| self.punch_part(inode, sight, part, keep_space));
+            self.change(inode, range.clone(), punching).await?;
+        }
+        if how != Allocation::Punch {
+            let parts = brindle_layout::object_ranges(&sight.layout.component, range.clone());
+            let keep_len = how.keeps_size();
+            let reserving = parts.into_iter().map(|part| self.allocate_part(inode, sight, part, keep_len));
+            self.change(inode, range.clone(), reserving).await?;
+        }
+        let end = if how.keeps_size() { 0 } else { range.end };
+        inode.lock().wrote(sight, end, false);
+        Ok(())
+    }
+
+    /// Runs changes of objects, a bounded number at once, and tells the readers whose pages they met.
+    async fn change(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        changes: impl Iterator<Item = impl Future<Output = Result<ChangeResp, Fault>>>,
+    ) -> Result<(), Fault> {
+        let changes = stream::iter(changes).buffer_unordered(IN_FLIGHT_MAX);
+        let answers: Vec<ChangeResp> = changes.try_collect().await?;
+        let mut met = Met::default();
+        answers.into_iter().for_each(|answer| met.add(answer.marks));
+        self.tell_readers(inode, range.start, range.end - range.start, met, false).await
+    }
+
+    async fn punch_part(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        part: brindle_layout::ObjectRange,
+        keep_space: bool,
+    ) -> Result<ChangeResp, Fault> {
+        let request = PunchReq {
+            object: object(inode, sight, part.stripe),
+            offset: part.object_offset,
+            len_bytes: part.len_bytes,
+            keep_space,
+            ticket: sight.ticket,
+        };
+        let answer = self.ost(part.ost).await?.ask(&request).await?;
+        note_change(inode, sight, part.stripe, &answer);
+        Ok(answer)
+    }
+
+    async fn allocate_part(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        part: brindle_layout::ObjectRange,
+        keep_len: bool,
+    ) -> Result<ChangeResp, Fault> {
+        let request = AllocateReq {
+            object: object(inode, sight, part.stripe),
+            offset: part.object_offset,
+            len_bytes: part.len_bytes,
+            keep_len,
+            ticket: sight.ticket,
+        };
+        let answer = self.ost(part.ost).await?.ask(&request).await?;
+        note_change(inode, sight, part.stripe, &answer);
+        Ok(answer)
+    }
+}
+
+fn object(inode: &Inode, sight: &Sight, stripe: u32) -> ObjectId {
+    ObjectId { ino: inode.ino, generation: sight.layout.component.generation, stripe }
+}
+
+/// A change whose bytes nobody could send again.
+pub(crate) fn note_change(inode: &Inode, sight: &Sight, stripe: u32, answer: &ChangeResp) {
+    let mut state = inode.lock();
+    if state.same_objects(sight) {
+        state.allocated.insert(stripe, answer.allocated_bytes);
+        state.changed(sight, stripe, answer.boot_term, 0, &[], None);
+    }
+}

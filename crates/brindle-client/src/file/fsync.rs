@@ -1,0 +1,221 @@
+//! fsync: every OST of the layout, then the MDT. Knows what an OST lost in a power cut, and writes it again or says so.
+//!
+//! Invariant: an fsync that succeeds covers every write that returned before it was called, whoever wrote it; one that
+//! cannot says `DataLost`, on this handle and on every other that may have written.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brindle_stdx::planted;
+use brindle_types::{Code, Fault, Ino, ObjectId};
+use brindle_wire::mds::fsync::FsyncReq;
+use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
+use brindle_wire::oss::write::WriteReq;
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::{IN_FLIGHT_MAX, Tries};
+use crate::Client;
+use crate::handles::Handle;
+use crate::inodes::{Carry, Inode, Sight};
+use crate::kept::Plan;
+
+/// Times that lost bytes are written again before the OST is taken to be failing.
+const RESENDS_MAX: usize = 8;
+
+/// What one OST was found to do with its objects of a file.
+struct Synced {
+    /// Stripes whose objects exist.
+    exist: Vec<u32>,
+    lost: bool,
+}
+
+impl Client {
+    /// Makes contents, size, creation and path of an open file durable.
+    pub async fn fsync(&self, handle: u64) -> Result<(), Fault> {
+        let handle = self.live_handle(handle)?;
+        let synced = self.sync_inode(&handle.inode).await;
+        handle.intact()?;
+        synced
+    }
+
+    /// Makes the entries of a directory durable.
+    pub async fn fsync_dir(&self, ino: Ino) -> Result<(), Fault> {
+        self.mds.ask(&FsyncReq { ino, report: None }).await.map(drop)
+    }
+
+    /// The bytes of a synchronous write are on stable storage: now its size, and the existence of its objects.
+    pub(crate) async fn sync_writes(&self, handle: &Handle) -> Result<(), Fault> {
+        let inode = &handle.inode;
+        inode.wait_until(|state| state.background == 0).await;
+        let stripes = std::mem::take(&mut inode.lock().synced_now);
+        self.sync_at_mdt(inode, stripes.into_iter().collect()).await
+    }
+
+    pub(crate) async fn sync_inode(&self, inode: &Arc<Inode>) -> Result<(), Fault> {
+        let _one_syncs = inode.syncing.lock().await;
+        inode.wait_until(|state| state.background == 0).await;
+        let mut tries = Tries::default();
+        let (exist, lost) = loop {
+            let sight = self.sight(inode).await?;
+            if sight.layout.inline {
+                break (Vec::new(), false);
+            }
+            match self.sync_objects(inode, &sight).await {
+                Ok(outcome) => break outcome,
+                Err(fault) => self.retry(inode, &mut tries, fault).await?,
+            }
+        };
+        let synced = self.sync_at_mdt(inode, exist).await;
+        if lost { Err(self.data_lost(inode)) } else { synced }
+    }
+
+    /// Which stripes exist, and whether writes were lost.
+    async fn sync_objects(&self, inode: &Inode, sight: &Sight) -> Result<(Vec<u32>, bool), Fault> {
+        let mark = inode.lock().changes;
+        let mut by_ost: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
+        for (stripe, ost) in sight.layout.component.osts.iter().enumerate() {
+            by_ost.entry(*ost).or_default().push(stripe as u32);
+        }
+        if planted("client_fsync_skips_an_ost") && by_ost.len() > 1 {
+            by_ost.pop_last();
+        }
+        let syncing =
+            stream::iter(by_ost).map(|(ost, stripes)| self.sync_ost(inode, sight, ost, stripes, mark));
+        let synced: Vec<Synced> = syncing.buffer_unordered(IN_FLIGHT_MAX).try_collect().await?;
+        let lost = synced.iter().any(|s| s.lost);
+        Ok((synced.into_iter().flat_map(|s| s.exist).collect(), lost))
+    }
+
+    /// Syncs the objects on one OST, and writes again what it lost, until it has everything.
+    async fn sync_ost(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        ost: u16,
+        stripes: Vec<u32>,
+        mark: u64,
+    ) -> Result<Synced, Fault> {
+        let component = &sight.layout.component;
+        let object =
+            |stripe: &u32| ObjectId { ino: inode.ino, generation: component.generation, stripe: *stripe };
+        let caller = self.ost(ost).await?;
+        let mut lost = false;
+        for _ in 0..RESENDS_MAX {
+            let request = SyncObjectsReq { objects: stripes.iter().map(object).collect() };
+            let answer = caller.ask(&request).await?;
+            let mut resend = Vec::new();
+            for stripe in &stripes {
+                let plan =
+                    inode.lock().unsynced.get(stripe).map_or(Plan::Nothing, |u| u.plan(answer.boot_term));
+                match plan {
+                    Plan::Nothing => {}
+                    _ if planted("client_ignores_boot_term") => {}
+                    Plan::Resend(writes) => resend.push((*stripe, writes)),
+                    Plan::Lost => {
+                        lost = true;
+                        inode.lock().unsynced.remove(stripe);
+                    }
+                }
+            }
+            if resend.is_empty() {
+                let exist = self.note_synced(inode, sight, &stripes, &answer, mark);
+                return Ok(Synced { exist, lost });
+            }
+            for (stripe, writes) in resend {
+                self.resend(inode, sight, ost, stripe, writes).await?;
+            }
+        }
+        Err(Fault::new(Code::DataLost).why(format!("OST {ost:04x} loses unsynced writes again and again")))
+    }
+
+    fn note_synced(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        stripes: &[u32],
+        answer: &SyncObjectsResp,
+        mark: u64,
+    ) -> Vec<u32> {
+        let mut state = inode.lock();
+        if state.same_objects(sight) {
+            for stripe in stripes {
+                if state.unsynced.get_mut(stripe).is_some_and(|u| u.synced(mark)) {
+                    state.unsynced.remove(stripe);
+                }
+            }
+            if let [stripe] = stripes {
+                state.allocated.insert(*stripe, answer.allocated_bytes);
+            }
+        }
+        let exist = stripes.iter().zip(&answer.exists).filter(|(_, exists)| **exists);
+        exist.map(|(stripe, _)| *stripe).collect()
+    }
+
+    async fn resend(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        ost: u16,
+        stripe: u32,
+        writes: Vec<(u64, Bytes)>,
+    ) -> Result<(), Fault> {
+        let caller = self.ost(ost).await?;
+        let generation = sight.layout.component.generation;
+        tracing::warn!(ino = inode.ino.0, ost, writes = writes.len(), "writing again what a power cut took");
+        let mut term = u32::MAX;
+        for (offset, data) in writes {
+            let object = ObjectId { ino: inode.ino, generation, stripe };
+            let request = WriteReq { object, offset, ticket: sight.ticket, sync: false };
+            let (answer, _) = caller.call(&request, vec![data]).await?;
+            term = term.min(answer.boot_term);
+        }
+        if let Some(unsynced) = inode.lock().unsynced.get_mut(&stripe) {
+            unsynced.resent(term);
+        }
+        Ok(())
+    }
+
+    /// The MDT's half: size, times, path, and which objects exist.
+    async fn sync_at_mdt(&self, inode: &Arc<Inode>, exist: Vec<u32>) -> Result<(), Fault> {
+        let mut due = inode.due(Carry::News);
+        let news: Vec<u32> = {
+            let mut state = inode.lock();
+            let layout = state.layout.clone();
+            let new = |stripe: &u32| layout.as_ref().is_some_and(|l| !l.component.object_known(*stripe));
+            let news: Vec<u32> = exist.into_iter().filter(new).collect();
+            if !news.is_empty() && due.report.is_none() {
+                due.report = Some(state.report());
+            }
+            news
+        };
+        if let Some(report) = &mut due.report {
+            report.synced_stripes = news.clone();
+        }
+        let generation = due.report.as_ref().map(|r| r.generation);
+        self.mds.ask(&FsyncReq { ino: inode.ino, report: due.report.clone() }).await?;
+        due.delivered();
+        let mut state = inode.lock();
+        if let Some(layout) = &mut state.layout
+            && Some(layout.component.generation) == generation
+        {
+            let layout = Arc::make_mut(layout);
+            news.iter().for_each(|stripe| layout.component.set_object_known(*stripe));
+        }
+        Ok(())
+    }
+
+    /// Every handle that may have written the file says so from now on.
+    fn data_lost(&self, inode: &Arc<Inode>) -> Fault {
+        let fault = Fault::new(Code::DataLost)
+            .subject(inode.ino.fid().to_string())
+            .why("an OST runs under a new boot term: it lost power, or failed to write to its disk")
+            .data("what was written since the last fsync may be missing");
+        let handles = self.handles.all();
+        for handle in handles.iter().filter(|h| h.access.write && Arc::ptr_eq(&h.inode, inode)) {
+            handle.lose(&fault);
+        }
+        tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");
+        fault
+    }
+}

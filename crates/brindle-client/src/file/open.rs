@@ -1,0 +1,80 @@
+//! open: a handle and the mode that its pages may be kept in.
+
+use brindle_types::{Attr, Fault, Ino};
+use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq};
+
+use crate::handles::Handle;
+use crate::inodes::{Asked, Hold};
+use crate::{Client, Ctx};
+
+/// An open file.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// Its number, for every later call.
+    pub handle: u64,
+    /// Attributes at the open.
+    pub attr: Attr,
+    /// `Cached`: pages may be kept. Otherwise every read and write goes to the servers.
+    pub mode: OpenMode,
+    /// Pages kept from an earlier `Cached` open are still good.
+    pub keep_cache: bool,
+}
+
+/// A file that was made or found by a create.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// The open file.
+    pub opened: Opened,
+    /// Whether the call made it.
+    pub created: bool,
+}
+
+impl Client {
+    /// Opens a file. `kill_suidgid`: with O_TRUNC, set-id bits go.
+    pub async fn open(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        access: Access,
+        kill_suidgid: bool,
+    ) -> Result<Opened, Fault> {
+        let hold = self.inodes.hold(ino);
+        if access.write || access.truncate {
+            // Before the answer can come: somebody writes from the moment that the MDT grants it.
+            hold.lock().no_longer_cached();
+            self.kept_versions.forget(ino);
+        }
+        let asked = hold.asked();
+        let handle = self.handles.number();
+        let request = OpenReq { ino, handle, access, cred: ctx.cred.clone(), kill_suidgid };
+        let answer = self.mds.ask(&request).await?;
+        Ok(self.opened(hold, asked, handle, access, answer.attr, &answer.grant))
+    }
+
+    /// Enters a granted handle.
+    pub(crate) fn opened(
+        &self,
+        hold: Hold,
+        asked: Asked,
+        handle: u64,
+        access: Access,
+        attr: Attr,
+        grant: &OpenGrant,
+    ) -> Opened {
+        let mut state = hold.lock();
+        if access.truncate {
+            state.cut(asked, 0);
+        }
+        let crossed = state.crossed(asked);
+        state.take_grant(asked, grant, None);
+        state.take_mode(asked, grant);
+        state.take_size(asked, attr.size_bytes);
+        drop(state);
+        let mode = if crossed { OpenMode::Direct } else { grant.mode };
+        let cached = mode == OpenMode::Cached;
+        let version = grant.data_version.filter(|_| cached);
+        let keep_cache = version.is_some_and(|version| self.kept_versions.keep(attr.ino, version));
+        self.handles.insert(Handle::new(handle, access, hold, cached));
+        Opened { handle, attr, mode, keep_cache }
+    }
+}

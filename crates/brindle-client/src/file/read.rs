@@ -1,0 +1,217 @@
+//! read: from the stripes of a file, with holes as zeros and the end where it really is.
+//!
+//! Invariants: where the size is not known for certain it is asked for *before* the bytes are read, so that what is
+//! missing below it was a hole, and never bytes that somebody wrote meanwhile; a page read that crossed an invalidation
+//! is made again before it is answered.
+
+use std::ops::Range;
+
+use brindle_types::layout::FILE_SIZE_MAX_BYTES;
+use brindle_types::{Code, Fault, ObjectId};
+use brindle_wire::mds::inline::InlineReadReq;
+use brindle_wire::oss::read::ReadReq;
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::{IN_FLIGHT_MAX, RPC_BYTES_MAX, Tries};
+use crate::Client;
+use crate::inodes::{Inode, ReadGuard, Sight};
+
+/// Zeros that holes are read from.
+static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
+
+/// Bytes read.
+pub struct ReadOut {
+    /// The bytes in pieces, in order; fewer than asked for at the end of the file.
+    pub pieces: Vec<Bytes>,
+    /// Kept until the bytes are where an invalidation finds them (the kernel has the answer). `None` if no pages are
+    /// filled with them.
+    pub guard: Option<ReadGuard>,
+}
+
+/// What one object was asked for, and what came.
+struct Part {
+    range: brindle_layout::ObjectRange,
+    bytes: Bytes,
+}
+
+impl ReadOut {
+    /// The bytes as one piece.
+    pub fn into_bytes(self) -> Bytes {
+        match self.pieces.as_slice() {
+            [] => Bytes::new(),
+            [one] => one.clone(),
+            many => many.concat().into(),
+        }
+    }
+}
+
+impl Client {
+    /// Reads up to `len_bytes` at `offset`. `page`: the bytes will fill pages that the kernel keeps.
+    pub async fn read(&self, handle: u64, offset: u64, len_bytes: u64, page: bool) -> Result<ReadOut, Fault> {
+        let handle = self.live_handle(handle)?;
+        let end = offset.saturating_add(len_bytes).min(FILE_SIZE_MAX_BYTES);
+        let inode = &handle.inode;
+        if !page {
+            self.session.held().await;
+            let pieces = self.read_range(inode, offset..end, false).await?;
+            return Ok(ReadOut { pieces, guard: None });
+        }
+        let guard = inode.reads.begin(offset..end);
+        loop {
+            self.session.held().await;
+            handle.alive()?;
+            let pieces = self.read_range(inode, offset..end, true).await?;
+            if guard.settle() {
+                return Ok(ReadOut { pieces, guard: Some(guard) });
+            }
+        }
+    }
+
+    async fn read_range(&self, inode: &Inode, range: Range<u64>, page: bool) -> Result<Vec<Bytes>, Fault> {
+        let mut tries = Tries::default();
+        loop {
+            let sight = self.sight(inode).await?;
+            let read = if sight.layout.inline {
+                self.read_inline(inode, range.clone()).await
+            } else {
+                self.read_objects(inode, &sight, range.clone(), page).await
+            };
+            match read {
+                // A cut that came in between may have taken the bytes and left the size that we knew.
+                Ok(pieces) if inode.sight().is_some() => return Ok(pieces),
+                Ok(_) => {}
+                Err(fault) if fault.code == Code::ObjectMissing => {
+                    self.still_missing(inode, &sight, fault).await?;
+                }
+                Err(fault) => self.retry(inode, &mut tries, fault).await?,
+            }
+        }
+    }
+
+    /// An object that is missing because the file was cut meanwhile is no fault.
+    async fn still_missing(&self, inode: &Inode, sight: &Sight, fault: Fault) -> Result<(), Fault> {
+        inode.lock().stale = true;
+        let now = self.sight(inode).await?;
+        let same = now.layout.component.generation == sight.layout.component.generation
+            && now.ticket.truncate_epoch == sight.ticket.truncate_epoch;
+        if same { Err(fault) } else { Ok(()) }
+    }
+
+    async fn read_inline(&self, inode: &Inode, range: Range<u64>) -> Result<Vec<Bytes>, Fault> {
+        let kept = {
+            let state = inode.lock();
+            let data = state.inline.clone().filter(|_| state.cached && state.size_exact());
+            data.map(|data| (data, state.size_bytes))
+        };
+        let (data, size_bytes) = match kept {
+            Some(kept) => kept,
+            None => {
+                let answer = self.mds.ask(&InlineReadReq { ino: inode.ino }).await?;
+                let moved = || Fault::new(Code::StaleLayout);
+                (answer.data.ok_or_else(moved)?, answer.size_bytes)
+            }
+        };
+        let end = range.end.min(size_bytes);
+        if range.start >= end {
+            return Ok(Vec::new());
+        }
+        let have = data.len() as u64;
+        let bytes = data.slice(range.start.min(have) as usize..end.min(have) as usize);
+        let missing = end - range.start - bytes.len() as u64;
+        Ok(std::iter::once(bytes).filter(|b| !b.is_empty()).chain(zeros(missing)).collect())
+    }
+
+    async fn read_objects(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        range: Range<u64>,
+        page: bool,
+    ) -> Result<Vec<Bytes>, Fault> {
+        let end = range.end.min(self.size_for(inode, range.end).await?);
+        if range.start >= end {
+            return Ok(Vec::new());
+        }
+        let component = &sight.layout.component;
+        let ranges = brindle_layout::object_ranges(component, range.start..end);
+        let parts = ranges.into_iter().flat_map(split);
+        let reading = stream::iter(parts).map(|part| self.read_part(inode, sight, part, page));
+        let parts: Vec<Part> = reading.buffer_unordered(IN_FLIGHT_MAX).try_collect().await?;
+        if let [part] = parts.as_slice() {
+            return Ok(padded(part.bytes.clone(), part.range.len_bytes).collect());
+        }
+        let mut pieces: Vec<(u64, Bytes, u64)> = Vec::new();
+        for part in &parts {
+            for piece in part.range.pieces(component) {
+                let at = (piece.object_offset - part.range.object_offset).min(part.bytes.len() as u64);
+                let until = (at + piece.len_bytes).min(part.bytes.len() as u64);
+                let bytes = part.bytes.slice(at as usize..until as usize);
+                pieces.push((piece.file_offset, bytes, piece.len_bytes));
+            }
+        }
+        pieces.sort_by_key(|(file_offset, ..)| *file_offset);
+        Ok(pieces.into_iter().flat_map(|(_, bytes, len_bytes)| padded(bytes, len_bytes)).collect())
+    }
+
+    /// The size of the file, as far as it matters for reading up to `end`: if it is not certain to reach so far it is
+    /// asked for.
+    pub(crate) async fn size_for(&self, inode: &Inode, end: u64) -> Result<u64, Fault> {
+        {
+            let state = inode.lock();
+            if state.size_exact() || (!state.size_stale && end <= state.size_bytes) {
+                return Ok(state.size_bytes);
+            }
+        }
+        Ok(self.getattr(inode.ino).await?.size_bytes)
+    }
+
+    async fn read_part(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        range: brindle_layout::ObjectRange,
+        page: bool,
+    ) -> Result<Part, Fault> {
+        let component = &sight.layout.component;
+        let request = ReadReq {
+            object: ObjectId { ino: inode.ino, generation: component.generation, stripe: range.stripe },
+            offset: range.object_offset,
+            len_bytes: range.len_bytes as u32,
+            may_cache: page && !sight.cached,
+            known: component.object_known(range.stripe),
+            ticket: sight.ticket,
+        };
+        let options = brindle_session::Options { reply_bulk_max: request.len_bytes, ..Default::default() };
+        let ost = self.ost(range.ost).await?;
+        let (_, bytes) = ost.call_with(&request, Vec::new(), options).await?;
+        Ok(Part { range, bytes })
+    }
+}
+
+/// A range of an object in requests of a size that one may have.
+pub(crate) fn split(range: brindle_layout::ObjectRange) -> impl Iterator<Item = brindle_layout::ObjectRange> {
+    let parts = range.len_bytes.div_ceil(RPC_BYTES_MAX);
+    (0..parts).map(move |n| {
+        let first = n * RPC_BYTES_MAX;
+        brindle_layout::ObjectRange {
+            object_offset: range.object_offset + first,
+            len_bytes: RPC_BYTES_MAX.min(range.len_bytes - first),
+            ..range
+        }
+    })
+}
+
+/// The bytes that came, and zeros for those that did not.
+fn padded(bytes: Bytes, len_bytes: u64) -> impl Iterator<Item = Bytes> {
+    let missing = len_bytes.saturating_sub(bytes.len() as u64);
+    std::iter::once(bytes).filter(|b| !b.is_empty()).chain(zeros(missing))
+}
+
+fn zeros(len_bytes: u64) -> impl Iterator<Item = Bytes> {
+    let step = ZEROS.len() as u64;
+    (0..len_bytes.div_ceil(step)).map(move |n| {
+        let len = step.min(len_bytes - n * step);
+        Bytes::from_static(&ZEROS[..len as usize])
+    })
+}

@@ -1,0 +1,209 @@
+//! scatter: written bytes to the OSTs, in parallel, and what their answers say: boot terms, space, marks of readers.
+//!
+//! Step 5 of write: from [`super::write`] to `brindle-wire/src/oss/write.rs`.
+
+use std::collections::BTreeSet;
+
+use brindle_types::{Code, Fault, ObjectId, SessionId};
+use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
+use brindle_wire::oss::write::WriteReq;
+use brindle_wire::oss::{ChangeResp, Marks};
+use bytes::Bytes;
+use futures_util::{StreamExt, stream};
+
+use super::read::split;
+use super::{IN_FLIGHT_MAX, Tries};
+use crate::Client;
+use crate::inodes::{Inode, Sight};
+
+/// Whose kept pages a change met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Met {
+    sessions: BTreeSet<SessionId>,
+    everybody: bool,
+}
+
+impl Met {
+    pub fn add(&mut self, marks: Marks) {
+        match marks {
+            Marks::None => {}
+            Marks::Sessions(sessions) => self.sessions.extend(sessions),
+            Marks::Unknown => self.everybody = true,
+        }
+    }
+
+    fn holders(self, own: SessionId) -> Option<Holders> {
+        if self.everybody {
+            return Some(Holders::AllReaders);
+        }
+        let sessions: Vec<SessionId> = self.sessions.into_iter().filter(|s| *s != own).collect();
+        (!sessions.is_empty()).then_some(Holders::Sessions(sessions))
+    }
+}
+
+/// How bytes are to be written.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct How {
+    /// On stable storage before the answer.
+    pub sync: bool,
+    /// Clear set-id bits.
+    pub kill_suidgid: bool,
+    /// Writeback of a page: readers elsewhere are told in the background.
+    pub page: bool,
+}
+
+/// What became of a scatter.
+struct Scattered {
+    /// First byte of the file that was not written, and why.
+    failed: Option<(u64, Fault)>,
+    met: Met,
+}
+
+impl Client {
+    /// Writes `data` at `offset` into the objects of `inode`; how many bytes, if at least the first could be written.
+    /// `StaleLayout` when the layout was changed meanwhile: nothing is certain then, and all is to be written again.
+    pub(crate) async fn scatter(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        offset: u64,
+        data: &Bytes,
+        how: How,
+    ) -> Result<u64, Fault> {
+        let end = offset + data.len() as u64;
+        let ranges = brindle_layout::object_ranges(&sight.layout.component, offset..end);
+        let parts = ranges.into_iter().flat_map(split);
+        let writing =
+            stream::iter(parts).map(|part| self.write_part(inode, sight, part, offset, data, how.sync));
+        let outcomes = writing.buffer_unordered(IN_FLIGHT_MAX);
+        let mut sum = Scattered { failed: None, met: Met::default() };
+        let mut outcomes = std::pin::pin!(outcomes);
+        while let Some((first, outcome)) = outcomes.next().await {
+            match outcome {
+                Ok(answer) => sum.met.add(answer.marks),
+                Err(fault) => note_failure(&mut sum.failed, first, fault),
+            }
+        }
+        let (written, failed) = match sum.failed {
+            Some((_, fault)) if fault.code == Code::StaleLayout => (0, Some(fault)),
+            Some((first, fault)) => (first - offset, Some(fault)),
+            None => (data.len() as u64, None),
+        };
+        // Also where a part failed: the others have been written.
+        self.tell_readers(inode, offset, data.len() as u64, sum.met, how.page).await?;
+        if written > 0 {
+            inode.lock().wrote(sight, offset + written, how.kill_suidgid);
+        }
+        match failed {
+            Some(fault) if written == 0 => Err(fault),
+            _ => Ok(written),
+        }
+    }
+
+    async fn write_part(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        range: brindle_layout::ObjectRange,
+        offset: u64,
+        data: &Bytes,
+        sync: bool,
+    ) -> (u64, Result<ChangeResp, Fault>) {
+        let component = &sight.layout.component;
+        let mut first = u64::MAX;
+        let bulk: Vec<Bytes> = range
+            .pieces(component)
+            .map(|piece| {
+                first = first.min(piece.file_offset);
+                let at = (piece.file_offset - offset) as usize;
+                data.slice(at..at + piece.len_bytes as usize)
+            })
+            .collect();
+        let request = WriteReq {
+            object: ObjectId { ino: inode.ino, generation: component.generation, stripe: range.stripe },
+            offset: range.object_offset,
+            ticket: sight.ticket,
+            sync,
+        };
+        let answer = async {
+            let (answer, _) = self.ost(range.ost).await?.call(&request, bulk.clone()).await?;
+            Ok(answer)
+        };
+        let answer: Result<ChangeResp, Fault> = answer.await;
+        if let Ok(answer) = &answer {
+            let keep = sight.exclusive.then_some(&self.kept);
+            let mut state = inode.lock();
+            if state.same_objects(sight) {
+                state.allocated.insert(range.stripe, answer.allocated_bytes);
+                if sync {
+                    state.synced_now.insert(range.stripe);
+                } else {
+                    state.changed(sight, range.stripe, answer.boot_term, range.object_offset, &bulk, keep);
+                }
+            }
+        }
+        (first, answer)
+    }
+
+    /// A change met marks: those clients drop their pages before the change counts as made.
+    pub(crate) async fn tell_readers(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len_bytes: u64,
+        met: Met,
+        background: bool,
+    ) -> Result<(), Fault> {
+        let Some(holders) = met.holders(self.session.identity().session) else { return Ok(()) };
+        let request = InvalidateReq { ino: inode.ino, offset, len_bytes, holders };
+        let this = self.this.upgrade().filter(|_| background);
+        let Some(this) = this else { return self.mds.ask(&request).await.map(drop) };
+        // The page is locked until its writeback is answered, and a reader elsewhere may wait for just that page;
+        // fsync waits for the rest.
+        let hold = self.inodes.hold(inode.ino);
+        hold.lock().background += 1;
+        self.seams.spawn("client.invalidate", async move {
+            if let Err(fault) = this.mds.ask(&request).await {
+                tracing::warn!(code = %fault.code, "cannot tell readers of a page: {fault}");
+            }
+            hold.lock().background -= 1;
+            hold.quiet.notify_waiters();
+        });
+        Ok(())
+    }
+
+    /// Writes into objects until the layout stands still under it.
+    pub(crate) async fn write_objects(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        data: &Bytes,
+        how: How,
+    ) -> Result<u64, Fault> {
+        let mut tries = Tries::default();
+        loop {
+            let sight = self.sight(inode).await?;
+            if sight.layout.inline {
+                self.convert(inode, sight.layout.epoch).await?;
+                continue;
+            }
+            match self.scatter(inode, &sight, offset, data, how).await {
+                Err(fault) => self.retry(inode, &mut tries, fault).await?,
+                done => return done,
+            }
+        }
+    }
+}
+
+/// Keeps the failure that lies first in the file; an old layout goes before everything.
+fn note_failure(failed: &mut Option<(u64, Fault)>, first: u64, fault: Fault) {
+    let stale = |f: &Fault| f.code == Code::StaleLayout;
+    let replace = match failed {
+        None => true,
+        Some((_, before)) if stale(before) => false,
+        Some((at, _)) => stale(&fault) || first < *at,
+    };
+    if replace {
+        *failed = Some((first, fault));
+    }
+}

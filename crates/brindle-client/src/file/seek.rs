@@ -1,0 +1,52 @@
+//! seek: SEEK_DATA and SEEK_HOLE.
+
+use brindle_types::{Code, Fault, ObjectId};
+use brindle_wire::oss::seek::SeekReq;
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::IN_FLIGHT_MAX;
+use crate::Client;
+use crate::inodes::{Inode, Sight};
+
+impl Client {
+    /// First data (or hole) at or after `from`; `NoDataThere` if there is none, or if `from` lies behind the end.
+    pub async fn seek(&self, handle: u64, from: u64, data: bool) -> Result<u64, Fault> {
+        let handle = self.live_handle(handle)?;
+        let inode = &handle.inode;
+        let size_bytes = self.size_for(inode, u64::MAX).await?;
+        let sight = self.sight(inode).await?;
+        let found = if from >= size_bytes {
+            None
+        } else if sight.layout.inline {
+            Some(if data { from } else { size_bytes })
+        } else {
+            self.seek_objects(inode, &sight, from, size_bytes, data).await?
+        };
+        found.ok_or_else(|| Fault::new(Code::NoDataThere))
+    }
+
+    async fn seek_objects(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        from: u64,
+        size_bytes: u64,
+        data: bool,
+    ) -> Result<Option<u64>, Fault> {
+        let component = &sight.layout.component;
+        let stripes = stream::iter(component.osts.iter().enumerate());
+        let asking = stripes.map(|(stripe, ost)| async move {
+            let stripe = stripe as u32;
+            let offset = brindle_layout::seek_start(component, stripe, from);
+            let object = ObjectId { ino: inode.ino, generation: component.generation, stripe };
+            let ost = self.ost(*ost).await?;
+            match ost.ask(&SeekReq { object, offset, data }).await {
+                Ok(answer) => Ok((stripe, answer.offset)),
+                Err(f) if f.code == Code::ObjectUnknown => Ok((stripe, (!data).then_some(offset))),
+                Err(fault) => Err(fault),
+            }
+        });
+        let answers: Vec<(u32, Option<u64>)> = asking.buffer_unordered(IN_FLIGHT_MAX).try_collect().await?;
+        Ok(brindle_layout::seek_join(component, answers, from, size_bytes, data))
+    }
+}

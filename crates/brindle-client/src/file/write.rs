@@ -1,0 +1,104 @@
+//! write: Step 4: from `brindle-fuse/src/ops/write.rs` to [`super::scatter`]. Small files stay in the MDT.
+
+use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
+use brindle_types::{Code, Fault};
+use brindle_wire::mds::inline::InlineWriteReq;
+use bytes::Bytes;
+
+use super::Tries;
+use super::scatter::How;
+use crate::handles::Handle;
+use crate::inodes::Sight;
+use crate::{Client, Ctx};
+
+/// Bytes to write.
+#[derive(Clone, Debug, Default)]
+pub struct WriteIn {
+    /// First byte; ignored with `append`.
+    pub offset: u64,
+    /// The bytes.
+    pub data: Bytes,
+    /// At the end of the file (O_APPEND).
+    pub append: bool,
+    /// On stable storage before the answer (O_SYNC, O_DSYNC).
+    pub sync: bool,
+    /// Set-id bits go.
+    pub kill_suidgid: bool,
+    /// Writeback of a mapped page.
+    pub page: bool,
+}
+
+impl Client {
+    /// Writes bytes and returns how many (fewer where an OST is full or the file ends at its largest size). The future
+    /// is to be run to its end, or handed to [`Client::detachable`].
+    pub async fn write(&self, ctx: &Ctx, handle: u64, write: WriteIn) -> Result<u64, Fault> {
+        let handle = self.writable_handle(handle)?;
+        if write.data.is_empty() {
+            return Ok(0);
+        }
+        let written = if write.append {
+            self.append(ctx, &handle, &write).await
+        } else {
+            self.write_at(ctx, &handle, &write).await
+        }?;
+        if write.sync {
+            self.sync_writes(&handle).await?;
+        }
+        Ok(written)
+    }
+
+    async fn write_at(&self, ctx: &Ctx, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
+        let room = FILE_SIZE_MAX_BYTES.checked_sub(write.offset).filter(|room| *room > 0);
+        let room = room.ok_or_else(|| Fault::new(Code::TooLarge))?;
+        let data = write.data.slice(..write.data.len().min(room.min(usize::MAX as u64) as usize));
+        let end = write.offset + data.len() as u64;
+        let inode = &handle.inode;
+        let mut tries = Tries::default();
+        loop {
+            let sight = self.sight(inode).await?;
+            if !sight.layout.inline || end > INLINE_MAX_BYTES {
+                return self.write_objects(inode, write.offset, &data, write.how()).await;
+            }
+            match self.write_inline(ctx, handle, &sight, write, data.clone()).await {
+                Err(fault) => self.retry(inode, &mut tries, fault).await?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Writes into a file whose bytes lie in the MDT.
+    pub(crate) async fn write_inline(
+        &self,
+        ctx: &Ctx,
+        handle: &Handle,
+        sight: &Sight,
+        write: &WriteIn,
+        data: Bytes,
+    ) -> Result<u64, Fault> {
+        let inode = &handle.inode;
+        let asked = inode.asked();
+        let len_bytes = data.len() as u64;
+        let request = InlineWriteReq {
+            ino: inode.ino,
+            handle: handle.number,
+            layout_epoch: sight.layout.epoch,
+            offset: write.offset,
+            append: write.append,
+            data,
+            kill_suidgid: write.kill_suidgid,
+            cred: ctx.cred.clone(),
+            sync: write.sync,
+        };
+        let answer = self.mds.ask(&request).await?;
+        let mut state = inode.lock();
+        state.inline = None;
+        state.take_size(asked, answer.attr.size_bytes);
+        Ok(len_bytes)
+    }
+}
+
+impl WriteIn {
+    pub(crate) fn how(&self) -> How {
+        How { sync: self.sync, kill_suidgid: self.kill_suidgid, page: self.page }
+    }
+}

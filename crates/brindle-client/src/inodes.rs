@@ -1,0 +1,446 @@
+//! What the handles of one inode share: layout, epochs, the leases held, the end of the file as far as it is known,
+//! what is written and not reported or synced.
+//!
+//! Changed by opens, reads and writes ([`crate::file`]) and by notices of the MDT ([`crate::notices`]).
+//!
+//! Invariants: an inode is in the table while it has a handle, or an open under way, so no notice for it is missed;
+//! an answer that crossed a notice never gives a right ([`Asked`]); epochs never go back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use brindle_types::{Ino, Layout, Pair};
+use brindle_wire::mds::open::{OpenGrant, OpenMode};
+use brindle_wire::oss::Ticket;
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
+
+use crate::kept::{Budget, Unsynced};
+
+mod pending;
+mod reads;
+
+pub(crate) use pending::{Carry, Due, Pending};
+pub(crate) use reads::{ReadGuard, Reads};
+
+/// Most inodes remembered for which a notice came while a create was under way.
+const UNCLAIMED_MAX: usize = 4096;
+
+/// State of one inode with handles.
+pub(crate) struct Inode {
+    pub ino: Ino,
+    state: Mutex<State>,
+    /// Page reads under way.
+    pub reads: Arc<Reads>,
+    /// Held over an append at our own end.
+    pub append: tokio::sync::Mutex<()>,
+    /// Held while the layout is fetched or changed, so that one asks for all.
+    pub relayout: tokio::sync::Mutex<()>,
+    /// Held over an fsync, so that the next one covers what came meanwhile.
+    pub syncing: tokio::sync::Mutex<()>,
+    /// Told when [`State::background`] or [`State::appending`] go down.
+    pub quiet: Notify,
+}
+
+/// The changing part of an [`Inode`].
+#[derive(Default)]
+pub(crate) struct State {
+    /// Where the bytes lie; `None` before the first grant.
+    pub layout: Option<Arc<Layout>>,
+    /// Of the last partial truncate.
+    pub truncate_epoch: Pair,
+    /// Of the last explicit change of times.
+    pub attr_epoch: Pair,
+    /// Nobody writes: pages of `Cached` handles need no marks, the size is fixed.
+    pub cached: bool,
+    /// This session is the sole writer: its end is the file's.
+    pub exclusive: bool,
+    /// Layout and epochs must be fetched before the next I/O.
+    pub stale: bool,
+    /// The size must be asked for, whatever leases there are.
+    pub size_stale: bool,
+    /// The file has at least this size, and exactly this one while [`State::size_exact`].
+    pub size_bytes: u64,
+    /// All contents, while they lie in the MDT and nobody writes.
+    pub inline: Option<Bytes>,
+    /// What the MDT was not told yet.
+    pub pending: Pending,
+    /// Reports on their way that say "written".
+    pub in_transit: usize,
+    /// Unsynced writes by stripe.
+    pub unsynced: BTreeMap<u32, Unsynced>,
+    /// Allocated bytes of the objects that answered lately, by stripe.
+    pub allocated: BTreeMap<u32, u64>,
+    /// Stripes written synchronously since the MDT was told of their objects.
+    pub synced_now: BTreeSet<u32>,
+    /// Counts changes of contents by this client; orders [`State::unsynced`].
+    pub changes: u64,
+    /// Counts notices.
+    pub notices: u64,
+    /// End of an append under way at our own end.
+    pub appending: Option<u64>,
+    /// Invalidations that page writebacks left to the background.
+    pub background: usize,
+    /// Handles that can write.
+    pub writers: usize,
+}
+
+/// Taken before a question to the MDT, so that the answer is not trusted if a notice came in between.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    notices: u64,
+}
+
+/// A copy of what one I/O needs.
+#[derive(Clone)]
+pub(crate) struct Sight {
+    pub layout: Arc<Layout>,
+    pub ticket: Ticket,
+    pub exclusive: bool,
+    pub cached: bool,
+}
+
+impl Inode {
+    fn new(ino: Ino) -> Inode {
+        Inode {
+            ino,
+            state: Mutex::default(),
+            reads: Arc::default(),
+            append: tokio::sync::Mutex::default(),
+            relayout: tokio::sync::Mutex::default(),
+            syncing: tokio::sync::Mutex::default(),
+            quiet: Notify::new(),
+        }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    /// Before a question whose answer carries rights, sizes or epochs.
+    pub fn asked(&self) -> Asked {
+        Asked { notices: self.lock().notices }
+    }
+
+    /// What an I/O needs, if it needs not be fetched first.
+    pub fn sight(&self) -> Option<Sight> {
+        self.lock().sight()
+    }
+
+    /// Waits until `done` holds of the state; for what [`Inode::quiet`] tells.
+    pub async fn wait_until(&self, done: impl Fn(&State) -> bool) {
+        loop {
+            let mut woken = std::pin::pin!(self.quiet.notified());
+            woken.as_mut().enable();
+            if done(&self.lock()) {
+                return;
+            }
+            woken.await;
+        }
+    }
+}
+
+impl State {
+    pub fn sight(&self) -> Option<Sight> {
+        if self.stale {
+            return None;
+        }
+        let layout = self.layout.clone()?;
+        let ticket = Ticket {
+            layout_epoch: layout.epoch,
+            truncate_epoch: self.truncate_epoch,
+            attr_epoch: self.attr_epoch,
+        };
+        Some(Sight { layout, ticket, exclusive: self.exclusive, cached: self.cached })
+    }
+
+    /// Whether `size_bytes` is the size, not only a lower bound of it.
+    pub fn size_exact(&self) -> bool {
+        (self.cached || self.exclusive) && !self.size_stale
+    }
+
+    /// Takes in layout and epochs, and when nothing crossed the answer also its size. Never gives a right.
+    pub fn take_grant(&mut self, asked: Asked, grant: &OpenGrant, size_bytes: Option<u64>) {
+        let generation = |layout: &Layout| layout.component.generation;
+        let old = self.layout.as_deref();
+        let moved = old.is_some_and(|old| generation(old) != generation(&grant.layout));
+        if old.is_none_or(|old| grant.layout.epoch >= old.epoch) {
+            if moved {
+                // The old objects are gone, and with them all that was written to them.
+                self.unsynced.clear();
+                self.allocated.clear();
+                self.pending.cut(0);
+                self.size_bytes = 0;
+            }
+            self.layout = Some(Arc::new(grant.layout.clone()));
+        }
+        if grant.truncate_epoch > self.truncate_epoch {
+            self.truncate_epoch = grant.truncate_epoch;
+            self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
+        }
+        self.take_attr_epoch(grant.attr_epoch);
+        if self.crossed(asked) {
+            self.stale = true;
+            self.size_stale = true;
+        } else {
+            self.stale = false;
+            if let Some(size_bytes) = size_bytes {
+                self.take_size(asked, size_bytes);
+            }
+        }
+    }
+
+    /// The rights that an open, a create or a reclaim gives; none if a notice crossed it.
+    pub fn take_mode(&mut self, asked: Asked, grant: &OpenGrant) {
+        let good = !self.crossed(asked);
+        match grant.mode {
+            OpenMode::Cached => {
+                self.cached = good;
+                self.inline = grant.inline.clone().filter(|_| good);
+            }
+            OpenMode::Exclusive => {
+                self.exclusive = good;
+                self.no_longer_cached();
+            }
+            OpenMode::Direct => self.no_longer_cached(),
+        }
+    }
+
+    /// The grant of a handle that was declared again after a restart; whether pages must be dropped. A right that was
+    /// not declared is not given.
+    pub fn reclaimed(&mut self, asked: Asked, grant: &OpenGrant) -> bool {
+        let (was_cached, was_exclusive) = (self.cached, self.exclusive);
+        self.take_grant(asked, grant, None);
+        self.take_mode(asked, grant);
+        self.cached &= was_cached;
+        self.exclusive &= was_exclusive;
+        self.size_stale |= !self.exclusive;
+        was_cached && !self.cached
+    }
+
+    /// Somebody writes, or is about to.
+    pub fn no_longer_cached(&mut self) {
+        self.cached = false;
+        self.inline = None;
+    }
+
+    /// The size as the MDT told it; our own end counts while we are the sole writer.
+    pub fn take_size(&mut self, asked: Asked, size_bytes: u64) {
+        if self.crossed(asked) {
+            return;
+        }
+        self.size_stale = false;
+        self.size_bytes = if self.exclusive { size_bytes.max(self.pending.end_bytes) } else { size_bytes };
+    }
+
+    /// This client cut or extended the file.
+    pub fn cut(&mut self, asked: Asked, size_bytes: u64) {
+        self.pending.cut(size_bytes);
+        self.inline = None;
+        if size_bytes == 0 {
+            self.unsynced.clear();
+            self.allocated.clear();
+        } else {
+            self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
+        }
+        self.size_bytes = size_bytes;
+        self.size_stale |= self.crossed(asked);
+    }
+
+    /// Times were set: reports of writes made before change none.
+    pub fn take_attr_epoch(&mut self, epoch: Pair) {
+        if epoch > self.attr_epoch {
+            self.attr_epoch = epoch;
+            self.pending.times_set();
+        }
+    }
+
+    /// Whether a notice came since.
+    pub fn crossed(&self, asked: Asked) -> bool {
+        self.notices != asked.notices
+    }
+
+    /// A notice came: what is being asked is not to be trusted.
+    pub fn noticed(&mut self) {
+        self.notices += 1;
+    }
+
+    /// Whether the objects are still those that `sight` saw.
+    pub fn same_objects(&self, sight: &Sight) -> bool {
+        let generation = |layout: &Layout| layout.component.generation;
+        self.layout.as_deref().is_some_and(|now| generation(now) == generation(&sight.layout))
+    }
+
+    /// An object was changed and not synced; its bytes are kept if there is a budget and room in it.
+    pub fn changed(
+        &mut self,
+        sight: &Sight,
+        stripe: u32,
+        boot_term: u32,
+        offset: u64,
+        parts: &[Bytes],
+        keep: Option<&Arc<Budget>>,
+    ) {
+        self.changes += 1;
+        let unsynced = self.unsynced.entry(stripe).or_default();
+        let keep = keep.filter(|_| self.exclusive && sight.ticket.truncate_epoch == self.truncate_epoch);
+        if parts.is_empty() {
+            unsynced.add_unkept(self.changes, boot_term);
+        }
+        let mut at = offset;
+        for part in parts {
+            unsynced.add(self.changes, boot_term, at, part, keep);
+            at += part.len() as u64;
+        }
+    }
+
+    /// A write up to `end_bytes` is done. One that was overtaken by a truncate does not move the end, one that was
+    /// overtaken by explicit times does not move times.
+    pub fn wrote(&mut self, sight: &Sight, end_bytes: u64, kill_suidgid: bool) {
+        let cut = sight.ticket.truncate_epoch != self.truncate_epoch || !self.same_objects(sight);
+        let end_bytes = if cut { 0 } else { end_bytes };
+        if sight.ticket.attr_epoch == self.attr_epoch {
+            self.pending.wrote(end_bytes, kill_suidgid);
+        } else {
+            self.pending.reserve(end_bytes);
+        }
+        self.size_bytes = self.size_bytes.max(end_bytes);
+    }
+
+    /// Allocated bytes of the file, if every object is known.
+    pub fn allocated_bytes(&self) -> Option<u64> {
+        let component = &self.layout.as_deref()?.component;
+        let mut sum = 0;
+        for stripe in 0..component.osts.len() as u32 {
+            match self.allocated.get(&stripe) {
+                Some(bytes) => sum += bytes,
+                None if component.object_known(stripe) => return None,
+                None => {}
+            }
+        }
+        Some(sum)
+    }
+}
+
+/// All inodes with handles.
+#[derive(Default)]
+pub(crate) struct Inodes {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    inodes: BTreeMap<Ino, (Arc<Inode>, usize)>,
+    /// Creates under way, whose inode number is not known yet.
+    creates: usize,
+    /// Inodes that a notice named while creates were under way.
+    unclaimed: BTreeSet<Ino>,
+    unclaimed_overflow: bool,
+}
+
+/// Keeps an inode in the table.
+pub(crate) struct Hold {
+    table: Arc<Inodes>,
+    inode: Arc<Inode>,
+}
+
+/// A create under way.
+pub(crate) struct Creating {
+    table: Arc<Inodes>,
+}
+
+impl Inodes {
+    /// Keeps `ino` in the table; made if it is not there.
+    pub fn hold(self: &Arc<Self>, ino: Ino) -> Hold {
+        let mut table = self.table.lock();
+        let (inode, users) = table.inodes.entry(ino).or_insert_with(|| (Arc::new(Inode::new(ino)), 0));
+        *users += 1;
+        Hold { table: self.clone(), inode: inode.clone() }
+    }
+
+    /// The inode, if it has handles.
+    pub fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.table.lock().inodes.get(&ino).map(|(inode, _)| inode.clone())
+    }
+
+    /// Every inode with handles, in order.
+    pub fn all(&self) -> Vec<Arc<Inode>> {
+        self.table.lock().inodes.values().map(|(inode, _)| inode.clone()).collect()
+    }
+
+    /// Begins a create: from now on notices for unknown inodes are remembered.
+    pub fn creating(self: &Arc<Self>) -> Creating {
+        self.table.lock().creates += 1;
+        Creating { table: self.clone() }
+    }
+
+    /// The inode that a notice names, counted as noticed; `None` if it has no handles here.
+    pub fn notice(&self, ino: Ino) -> Option<Arc<Inode>> {
+        let mut table = self.table.lock();
+        if let Some((inode, _)) = table.inodes.get(&ino) {
+            let inode = inode.clone();
+            drop(table);
+            inode.lock().noticed();
+            return Some(inode);
+        }
+        if table.creates > 0 {
+            table.unclaimed_overflow |= table.unclaimed.len() >= UNCLAIMED_MAX;
+            if !table.unclaimed_overflow {
+                table.unclaimed.insert(ino);
+            }
+        }
+        None
+    }
+}
+
+impl Creating {
+    /// The create made `ino`. The inode, and the moment before the create was sent.
+    pub fn made(&self, ino: Ino) -> (Hold, Asked) {
+        let known = self.table.get(ino).is_some();
+        let hold = self.table.hold(ino);
+        let table = self.table.table.lock();
+        let crossed = known || table.unclaimed_overflow || table.unclaimed.contains(&ino);
+        drop(table);
+        let notices = hold.lock().notices;
+        // A moment that never was makes every answer a crossed one.
+        (hold, Asked { notices: if crossed { u64::MAX } else { notices } })
+    }
+}
+
+impl Drop for Creating {
+    fn drop(&mut self) {
+        let mut table = self.table.table.lock();
+        table.creates -= 1;
+        if table.creates == 0 {
+            table.unclaimed.clear();
+            table.unclaimed_overflow = false;
+        }
+    }
+}
+
+impl std::ops::Deref for Hold {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Hold {
+        self.table.hold(self.inode.ino)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut table = self.table.table.lock();
+        if let Some((_, users)) = table.inodes.get_mut(&self.inode.ino) {
+            *users -= 1;
+            if *users == 0 {
+                table.inodes.remove(&self.inode.ino);
+            }
+        }
+    }
+}

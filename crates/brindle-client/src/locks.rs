@@ -1,0 +1,192 @@
+//! File locks of this client: asking the MDT for them, and remembering what is held, so that it can be declared again
+//! after the MDT restarted.
+//!
+//! Invariant: what is remembered is never less than what the MDT holds for this session, once a call has returned.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_types::{Code, Fault, Ino};
+use brindle_wire::mds::lock::{CancelLockReq, GetLockReq, LockKind, LockSpace, LockState, SetLockReq};
+use futures_util::future::Either;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use crate::{Client, Ctx};
+
+/// Lock calls that wait at the MDT at once; each takes a credit of the connection. More of them ask again and again.
+const WAITS_MAX: usize = 96;
+/// How often those ask.
+const ASK_EVERY_MS: u64 = 50;
+/// How often a cancellation is repeated until the waiter answers.
+const CANCEL_EVERY_MS: u64 = 200;
+
+/// What is locked: inode, lock space, owner.
+type Key = (Ino, LockSpace, u64);
+
+/// A held range: kind and process, by first byte; the value holds the last byte.
+type Ranges = BTreeMap<u64, (u64, LockKind, u32)>;
+
+/// Locks held, and requests under way.
+pub(crate) struct Locks {
+    held: Mutex<BTreeMap<Key, Ranges>>,
+    next_request: AtomicU64,
+    waits: Semaphore,
+}
+
+impl Default for Locks {
+    fn default() -> Locks {
+        Locks { held: Mutex::default(), next_request: AtomicU64::new(1), waits: Semaphore::new(WAITS_MAX) }
+    }
+}
+
+impl Locks {
+    /// Takes in a lock that was set or given up.
+    fn note(&self, ino: Ino, lock: &LockState) {
+        let key = (ino, lock.space, lock.owner);
+        let mut held = self.held.lock();
+        let ranges = held.entry(key).or_default();
+        cut_out(ranges, lock.start..=lock.end);
+        if lock.kind != LockKind::Unlock {
+            ranges.insert(lock.start, (lock.end, lock.kind, lock.pid));
+        }
+        if ranges.is_empty() {
+            held.remove(&key);
+        }
+    }
+
+    /// Whether the owner holds anything.
+    fn holds(&self, ino: Ino, space: LockSpace, owner: u64) -> bool {
+        self.held.lock().contains_key(&(ino, space, owner))
+    }
+
+    /// Everything held, to declare it again.
+    pub fn all(&self) -> Vec<(Ino, LockState)> {
+        let held = self.held.lock();
+        let locks = held.iter().flat_map(|(key, ranges)| ranges.iter().map(move |r| (*key, r)));
+        locks
+            .map(|((ino, space, owner), (start, (end, kind, pid)))| {
+                (ino, LockState { space, owner, kind: *kind, start: *start, end: *end, pid: *pid })
+            })
+            .collect()
+    }
+
+    /// The session was ended, and every lock with it.
+    pub fn clear(&self) {
+        self.held.lock().clear();
+    }
+}
+
+/// Removes a range from what is held, cutting ranges that reach out of it.
+fn cut_out(ranges: &mut Ranges, range: RangeInclusive<u64>) {
+    let (start, end) = range.into_inner();
+    let touched: Vec<u64> =
+        ranges.range(..=end).filter(|(_, (last, ..))| *last >= start).map(|(first, _)| *first).collect();
+    for first in touched {
+        let Some((last, kind, pid)) = ranges.remove(&first) else { continue };
+        if first < start {
+            ranges.insert(first, (start - 1, kind, pid));
+        }
+        if last > end {
+            ranges.insert(end + 1, (last, kind, pid));
+        }
+    }
+}
+
+impl Client {
+    /// The first lock in the way of `lock`, if any.
+    pub async fn get_lock(&self, ino: Ino, lock: LockState) -> Result<Option<LockState>, Fault> {
+        Ok(self.mds.ask(&GetLockReq { ino, lock }).await?.conflict)
+    }
+
+    /// Sets or gives up a lock. With `wait` until it can be had, or until the caller gives up: `Interrupted` then, and
+    /// the lock is not held.
+    pub async fn set_lock(&self, ctx: &Ctx, ino: Ino, lock: LockState, wait: bool) -> Result<(), Fault> {
+        let unlock = lock.kind == LockKind::Unlock;
+        if unlock {
+            self.mds.ask_high(&self.lock_request(ino, &lock, false)).await?;
+        } else if wait {
+            self.wait_for_lock(ctx, ino, &lock).await?;
+        } else {
+            self.mds.ask(&self.lock_request(ino, &lock, false)).await?;
+        }
+        self.locks.note(ino, &lock);
+        Ok(())
+    }
+
+    /// Gives up everything that an owner holds on a file; no call if that is nothing.
+    pub async fn drop_locks(&self, ctx: &Ctx, ino: Ino, space: LockSpace, owner: u64) -> Result<(), Fault> {
+        if !self.locks.holds(ino, space, owner) {
+            return Ok(());
+        }
+        let lock = LockState { space, owner, kind: LockKind::Unlock, start: 0, end: u64::MAX, pid: 0 };
+        self.set_lock(ctx, ino, lock, false).await
+    }
+
+    fn lock_request(&self, ino: Ino, lock: &LockState, wait: bool) -> SetLockReq {
+        let request = self.locks.next_request.fetch_add(1, Ordering::Relaxed);
+        SetLockReq { ino, lock: lock.clone(), wait, request }
+    }
+
+    async fn wait_for_lock(&self, ctx: &Ctx, ino: Ino, lock: &LockState) -> Result<(), Fault> {
+        loop {
+            if let Ok(_permit) = self.locks.waits.try_acquire() {
+                return self.wait_at_mdt(ctx, ino, lock).await;
+            }
+            match self.mds.ask(&self.lock_request(ino, lock, false)).await {
+                Err(fault) if fault.code == Code::LockConflict => {}
+                done => return done.map(drop),
+            }
+            let slept = ctx.cancel.until(self.seams.sleep_ms(ASK_EVERY_MS)).await;
+            if slept.is_none() {
+                return Err(Fault::new(Code::Interrupted));
+            }
+        }
+    }
+
+    async fn wait_at_mdt(&self, ctx: &Ctx, ino: Ino, lock: &LockState) -> Result<(), Fault> {
+        let request = self.lock_request(ino, lock, true);
+        let mut asking = std::pin::pin!(self.mds.ask(&request));
+        if let Some(done) = ctx.cancel.until(&mut asking).await {
+            return done.map(drop);
+        }
+        // The waiter itself says how it ended: cancelled, or granted just before. Asked again and again, because after
+        // a restart of the MDT the cancellation can arrive before the request.
+        loop {
+            let cancel = CancelLockReq { ino, request: request.request };
+            let cancelling = async {
+                // Its own outcome says nothing that the waiter's does not.
+                drop(self.mds.ask_high(&cancel).await);
+                self.seams.sleep_ms(CANCEL_EVERY_MS).await;
+            };
+            match futures_util::future::select(&mut asking, std::pin::pin!(cancelling)).await {
+                Either::Left((done, _)) => return done.map(drop),
+                Either::Right(_) => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lock(kind: LockKind, start: u64, end: u64) -> LockState {
+        LockState { space: LockSpace::Posix, owner: 9, kind, start, end, pid: 1 }
+    }
+
+    #[test]
+    fn what_is_held_is_remembered_by_range() {
+        let locks = Locks::default();
+        let ino = Ino(5);
+        locks.note(ino, &lock(LockKind::Write, 0, u64::MAX));
+        locks.note(ino, &lock(LockKind::Read, 10, 19));
+        locks.note(ino, &lock(LockKind::Unlock, 15, 30));
+        let all: Vec<_> = locks.all().into_iter().map(|(_, l)| (l.kind, l.start, l.end)).collect();
+        assert_eq!(all, [(LockKind::Write, 0, 9), (LockKind::Read, 10, 14), (LockKind::Write, 31, u64::MAX)]);
+        assert!(locks.holds(ino, LockSpace::Posix, 9) && !locks.holds(ino, LockSpace::Flock, 9));
+        locks.note(ino, &lock(LockKind::Unlock, 0, u64::MAX));
+        assert!(locks.all().is_empty());
+    }
+}

@@ -1,0 +1,20 @@
+//! Names and attributes: one file per operation, each one request to the MDT and what it changes on our side.
+
+pub mod create;
+pub mod getattr;
+pub mod link;
+pub mod lookup;
+pub mod mkdir;
+pub mod mknod;
+pub mod path;
+pub mod readdir;
+pub mod readlink;
+pub mod rename;
+pub mod rmdir;
+pub mod setattr;
+pub mod statfs;
+pub mod stripe;
+pub mod symlink;
+pub mod tmpfile;
+pub mod unlink;
+pub mod xattr;

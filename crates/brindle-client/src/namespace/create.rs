@@ -1,0 +1,47 @@
+//! create: makes a regular file and opens it. No OST is asked: objects are made by the first write.
+
+use brindle_types::{Fault, Ino};
+use brindle_wire::mds::create::CreateReq;
+use brindle_wire::mds::open::Access;
+
+use crate::file::open::Created;
+use crate::{Client, Ctx};
+
+/// The name of a new file and how it is made.
+#[derive(Clone, Copy, Debug)]
+pub struct CreateIn<'a> {
+    /// Directory.
+    pub parent: Ino,
+    /// Name.
+    pub name: &'a [u8],
+    /// Permission bits asked for.
+    pub mode: u32,
+    /// The caller's umask.
+    pub umask: u32,
+    /// Fail if the name exists.
+    pub exclusive: bool,
+    /// How to open it.
+    pub access: Access,
+}
+
+impl Client {
+    /// Makes a file and opens it; without `exclusive` opens the one that is there.
+    pub async fn create(&self, ctx: &Ctx, create: CreateIn<'_>) -> Result<Created, Fault> {
+        let creating = self.inodes.creating();
+        let handle = self.handles.number();
+        let request = CreateReq {
+            parent: create.parent,
+            name: create.name.to_vec(),
+            mode: create.mode,
+            umask: create.umask,
+            exclusive: create.exclusive,
+            access: create.access,
+            handle,
+            cred: ctx.cred.clone(),
+        };
+        let answer = self.mds.ask(&request).await?;
+        let (hold, asked) = creating.made(answer.attr.ino);
+        let opened = self.opened(hold, asked, handle, create.access, answer.attr, &answer.grant);
+        Ok(Created { opened, created: answer.created })
+    }
+}

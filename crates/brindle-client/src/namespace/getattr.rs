@@ -1,0 +1,22 @@
+//! getattr: attributes of an inode. The report due travels with the question, so that a writer sees its own writes.
+
+use brindle_types::{Attr, Fault, Ino};
+use brindle_wire::mds::getattr::GetattrReq;
+
+use crate::Client;
+use crate::inodes::Carry;
+
+impl Client {
+    /// Attributes of an inode.
+    pub async fn getattr(&self, ino: Ino) -> Result<Attr, Fault> {
+        let Some(inode) = self.inodes.get(ino) else {
+            return Ok(self.mds.ask(&GetattrReq { ino, report: None }).await?.attr);
+        };
+        let asked = inode.asked();
+        let due = inode.due(Carry::News);
+        let attr = self.mds.ask(&GetattrReq { ino, report: due.report.clone() }).await?.attr;
+        due.delivered();
+        inode.lock().take_size(asked, attr.size_bytes);
+        Ok(attr)
+    }
+}

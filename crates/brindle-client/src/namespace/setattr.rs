@@ -1,0 +1,71 @@
+//! setattr: mode, owner, times, size (truncate).
+
+use brindle_types::{Attr, Fault, Ino};
+use brindle_wire::mds::setattr::{SetTime, SetattrReq};
+
+use crate::inodes::Carry;
+use crate::{Client, Ctx};
+
+/// What to change; `None` stays.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// Permission bits with set-id and sticky bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size_bytes: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of contents.
+    pub mtime: Option<SetTime>,
+    /// Set-id bits go.
+    pub kill_suidgid: bool,
+    /// The handle of an ftruncate, 0 for none.
+    pub handle: u64,
+}
+
+impl Client {
+    /// Changes attributes, all of them or none.
+    pub async fn setattr(&self, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result<Attr, Fault> {
+        if set.handle != 0 {
+            self.handles.get(set.handle)?.alive()?;
+        }
+        // Kept in the table, so that what a notice says meanwhile is not missed.
+        let inode = self.inodes.hold(ino);
+        let asked = inode.asked();
+        let due = inode.due(Carry::News);
+        let request = SetattrReq {
+            ino,
+            cred: ctx.cred.clone(),
+            mode: set.mode,
+            uid: set.uid,
+            gid: set.gid,
+            size_bytes: set.size_bytes,
+            atime: set.atime,
+            mtime: set.mtime,
+            kill_suidgid: set.kill_suidgid,
+            handle: set.handle,
+            report: due.report.clone(),
+        };
+        let answer = self.mds.ask(&request).await?;
+        due.delivered();
+        let mut state = inode.lock();
+        if let Some(grant) = &answer.grant {
+            state.take_grant(asked, grant, None);
+        } else if set.atime.is_some() || set.mtime.is_some() || set.size_bytes.is_some() {
+            state.stale = true;
+        }
+        if set.atime.is_some() || set.mtime.is_some() {
+            state.pending.times_set();
+        }
+        if let Some(size_bytes) = set.size_bytes {
+            state.cut(asked, size_bytes);
+            drop(state);
+            self.kept_versions.forget(ino);
+        }
+        Ok(answer.attr)
+    }
+}

@@ -1,0 +1,27 @@
+//! tmpfile: a file without a name (O_TMPFILE).
+
+use brindle_types::{Fault, Ino};
+use brindle_wire::mds::open::Access;
+use brindle_wire::mds::tmpfile::TmpfileReq;
+
+use crate::file::open::Opened;
+use crate::{Client, Ctx};
+
+impl Client {
+    /// Makes a nameless file in a directory and opens it; `link` can give it a name.
+    pub async fn tmpfile(
+        &self,
+        ctx: &Ctx,
+        parent: Ino,
+        mode: u32,
+        umask: u32,
+        access: Access,
+    ) -> Result<Opened, Fault> {
+        let creating = self.inodes.creating();
+        let handle = self.handles.number();
+        let request = TmpfileReq { parent, mode, umask, access, handle, cred: ctx.cred.clone() };
+        let answer = self.mds.ask(&request).await?;
+        let (hold, asked) = creating.made(answer.attr.ino);
+        Ok(self.opened(hold, asked, handle, access, answer.attr, &answer.grant))
+    }
+}

@@ -1,0 +1,149 @@
+//! What servers ask of this client: leases back, pages dropped, reports.
+//!
+//! Called by the connection to the MDT, in a task for each notice. Nothing here waits for another client, and what it
+//! waits for of our own (an append under way) it waits for less than a lease.
+
+use std::ops::Range;
+use std::sync::{Arc, Weak};
+
+use brindle_net::NotifyHandler;
+use brindle_stdx::BoxFuture;
+use brindle_types::{Code, Fault};
+use brindle_wire::frame::{Frame, decode_body, encode_body};
+use brindle_wire::notify::{
+    InvalidateAck, InvalidateNotice, LayoutAck, LayoutNotice, Recall, RecallAck, RecallNotice, ReportAck,
+    ReportNotice, SessionEndAck, SessionEndNotice,
+};
+use brindle_wire::{Message, Op};
+
+use crate::Client;
+use crate::inodes::Inode;
+
+/// How long a recall waits for an append of our own before it answers with the end that the append will have.
+const APPEND_WAIT_MS: u64 = 2_000;
+
+/// Hands notices to the client, as long as it lives.
+pub(crate) struct Notices(pub Weak<Client>);
+
+impl NotifyHandler for Notices {
+    fn notify(self: Arc<Self>, frame: Frame) -> BoxFuture<'static, Frame> {
+        Box::pin(async move {
+            let Some(client) = self.0.upgrade() else {
+                return Frame::fault_reply_to(&frame.header, &Fault::new(Code::Shutdown));
+            };
+            match client.answer_notice(&frame).await {
+                Ok(reply) => reply,
+                Err(fault) => Frame::fault_reply_to(&frame.header, &fault),
+            }
+        })
+    }
+}
+
+fn ack<M: Message>(frame: &Frame, _: &M, answer: M::Resp) -> Frame {
+    Frame::reply_to(&frame.header, encode_body(&Ok::<M::Resp, Fault>(answer)))
+}
+
+impl Client {
+    async fn answer_notice(&self, frame: &Frame) -> Result<Frame, Fault> {
+        match Op::from_number(frame.header.op) {
+            Some(Op::RecallNotice) => {
+                let notice: RecallNotice = decode_body(&frame.body)?;
+                Ok(ack(frame, &notice, self.recalled(&notice).await))
+            }
+            Some(Op::InvalidateNotice) => {
+                let notice: InvalidateNotice = decode_body(&frame.body)?;
+                self.invalidated(&notice).await;
+                Ok(ack(frame, &notice, InvalidateAck {}))
+            }
+            Some(Op::LayoutNotice) => {
+                let notice: LayoutNotice = decode_body(&frame.body)?;
+                Ok(ack(frame, &notice, self.layout_changed(&notice).await))
+            }
+            Some(Op::ReportNotice) => {
+                let notice: ReportNotice = decode_body(&frame.body)?;
+                Ok(ack(frame, &notice, self.report_asked(&notice)))
+            }
+            Some(Op::SessionEndNotice) => {
+                let notice: SessionEndNotice = decode_body(&frame.body)?;
+                tracing::warn!(reason = notice.reason, "the server ends this session");
+                self.session_doubtful();
+                Ok(ack(frame, &notice, SessionEndAck {}))
+            }
+            _ => Err(Fault::new(Code::UnknownOp).why(format!("notify {}", frame.header.op))),
+        }
+    }
+
+    async fn recalled(&self, notice: &RecallNotice) -> RecallAck {
+        self.kept_versions.forget(notice.ino);
+        let Some(inode) = self.inodes.notice(notice.ino) else { return RecallAck { report: None } };
+        let exclusive = {
+            let mut state = inode.lock();
+            state.no_longer_cached();
+            notice.recall == Recall::Exclusive && std::mem::take(&mut state.exclusive)
+        };
+        if exclusive {
+            self.give_up_append(&inode).await;
+        }
+        self.invalidate(&inode, 0..u64::MAX).await;
+        let report = exclusive.then(|| inode.lock().tell_report()).flatten();
+        RecallAck { report }
+    }
+
+    /// Others may append from now on: what we began at our own end is finished, or its place is told.
+    async fn give_up_append(&self, inode: &Inode) {
+        let finished = inode.wait_until(|state| state.appending.is_none());
+        // When the time is up the place of the append is part of the report; the bytes follow.
+        let _ = self.seams.timeout_ms(APPEND_WAIT_MS, finished).await;
+        let mut state = inode.lock();
+        for unsynced in state.unsynced.values_mut() {
+            unsynced.drop_bytes();
+        }
+        if let Some(end_bytes) = state.appending {
+            state.pending.reserve(end_bytes);
+        }
+    }
+
+    async fn invalidated(&self, notice: &InvalidateNotice) {
+        self.kept_versions.forget(notice.ino);
+        let Some(inode) = self.inodes.notice(notice.ino) else { return };
+        inode.lock().inline = None;
+        let end = notice.offset.saturating_add(notice.len_bytes);
+        self.invalidate(&inode, notice.offset..end).await;
+    }
+
+    async fn layout_changed(&self, notice: &LayoutNotice) -> LayoutAck {
+        self.kept_versions.forget(notice.ino);
+        let Some(inode) = self.inodes.notice(notice.ino) else { return LayoutAck { report: None } };
+        let report = {
+            let mut state = inode.lock();
+            state.stale = true;
+            state.size_stale = true;
+            state.size_bytes = state.size_bytes.min(notice.drop_from);
+            state.inline = None;
+            let report = state.tell_report();
+            state.pending.cut(notice.drop_from);
+            report
+        };
+        self.invalidate(&inode, notice.drop_from..u64::MAX).await;
+        LayoutAck { report }
+    }
+
+    fn report_asked(&self, notice: &ReportNotice) -> ReportAck {
+        let Some(inode) = self.inodes.get(notice.ino) else { return ReportAck { report: None } };
+        let mut state = inode.lock();
+        let report = state.tell_report();
+        if let Some(epoch) = notice.attr_epoch {
+            state.take_attr_epoch(epoch);
+        }
+        ReportAck { report }
+    }
+
+    /// Drops the pages of a range that the kernel keeps, except those that are being read: they are fetched again.
+    pub(crate) async fn invalidate(&self, inode: &Inode, range: Range<u64>) {
+        for free in inode.reads.invalidate(range).await {
+            let len_bytes = if free.end == u64::MAX { u64::MAX } else { free.end - free.start };
+            let cache = self.cache.read().clone();
+            cache.invalidate(inode.ino, free.start, len_bytes).await;
+        }
+    }
+}

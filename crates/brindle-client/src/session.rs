@@ -1,0 +1,374 @@
+//! The client's session at the MDT: open, renew, resume after a lost connection, reclaim after a restart, begin again
+//! after it was ended.
+//!
+//! One task ([`keep`]) shakes hands on each new connection; another ([`renew`]) keeps the lease and does no I/O.
+//! [`MdtHost`] and [`OstHost`] are what callers see of it.
+//!
+//! Invariants: no ordinary request goes to the MDT on a connection before the handshake is done on it; when the lease
+//! may have run out, kept pages are dropped and reads wait until the session is known to live, or to be gone.
+
+use std::sync::Arc;
+
+use brindle_net::Peer;
+use brindle_session::{Host, Identity};
+use brindle_stdx::{BoxFuture, Mono};
+use brindle_types::{Code, Fault};
+use brindle_wire::mds::session::{
+    RECLAIM_ITEMS_MAX, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp, SessionRenewReq,
+};
+use tokio::sync::watch;
+
+use crate::Client;
+use crate::handles::Handle;
+use crate::inodes::Asked;
+
+/// Pause after a failed handshake.
+const PAUSE_MS: u64 = 100;
+/// A handshake that takes longer is begun again.
+const HANDSHAKE_TIMEOUT_MS: u64 = 10_000;
+/// The lease is looked at so many times in its length.
+const RENEW_TICKS: u64 = 12;
+/// The lease counts as over when it was not renewed for this part of it.
+const LEASE_OVER_PERCENT: u64 = 80;
+
+/// What callers see of the session.
+#[derive(Clone, Debug, Default)]
+struct View {
+    identity: Identity,
+    /// Connection on which the last handshake was done.
+    generation: u64,
+    /// Handshakes begun and done.
+    begun: u64,
+    done: u64,
+    /// A handshake is wanted until `done` is at least this.
+    wanted: u64,
+    mdt_term: u32,
+    lease_ms: u64,
+    /// The lease is known to be held.
+    held: bool,
+    ended: bool,
+}
+
+/// The session's state.
+pub(crate) struct Session {
+    view: watch::Sender<View>,
+}
+
+impl Session {
+    pub fn new() -> Session {
+        Session { view: watch::Sender::default() }
+    }
+
+    /// Who we are now.
+    pub fn identity(&self) -> Identity {
+        self.view.borrow().identity
+    }
+
+    /// Completes while the lease is held: what is read now is not older than the lease allows.
+    pub async fn held(&self) {
+        if !self.view.borrow().held {
+            // Only fails when the sender is gone, which `self` holds.
+            let _ = self.view.subscribe().wait_for(|v| v.held || v.ended).await;
+        }
+    }
+
+    /// The mount goes down.
+    pub fn end(&self) {
+        self.view.send_modify(|v| v.ended = true);
+    }
+
+    /// Whether the mount goes down.
+    pub fn is_ended(&self) -> bool {
+        self.view.borrow().ended
+    }
+
+    /// Asks for a handshake and returns the number that [`View::done`] must reach.
+    fn want(&self) -> u64 {
+        let mut wanted = 0;
+        self.view.send_modify(|v| {
+            v.wanted = v.wanted.max(v.begun + 1);
+            wanted = v.wanted;
+        });
+        wanted
+    }
+
+    async fn wait_done(&self, wanted: u64) -> Result<(), Fault> {
+        let mut view = self.view.subscribe();
+        let shutdown = || Fault::new(Code::Shutdown);
+        let view = view.wait_for(|v| v.done >= wanted || v.ended).await.map_err(|_| shutdown())?;
+        if view.ended { Err(shutdown()) } else { Ok(()) }
+    }
+}
+
+/// The session for callers of the MDT.
+pub(crate) struct MdtHost {
+    pub session: Arc<Session>,
+    pub peer: Arc<Peer>,
+}
+
+impl Host for MdtHost {
+    fn identity(&self) -> Identity {
+        self.session.identity()
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(async {
+            // A refusal of the server comes to light, and is waited out, where the request is sent.
+            let Ok(link) = self.peer.wait_connected().await else { return Ok(()) };
+            let mut view = self.session.view.subscribe();
+            let shutdown = |_| Fault::new(Code::Shutdown);
+            view.wait_for(|v| v.generation >= link.generation || v.ended).await.map_err(shutdown)?;
+            Ok(())
+        })
+    }
+
+    fn refused<'a>(&'a self, seen: Identity, _: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {
+        Box::pin(refused(&self.session, seen))
+    }
+}
+
+/// The session for callers of OSTs, which go on while the MDT is away.
+pub(crate) struct OstHost {
+    pub session: Arc<Session>,
+}
+
+impl Host for OstHost {
+    fn identity(&self) -> Identity {
+        self.session.identity()
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn refused<'a>(&'a self, seen: Identity, _: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {
+        Box::pin(refused(&self.session, seen))
+    }
+}
+
+async fn refused(session: &Session, seen: Identity) -> Result<(), Fault> {
+    if session.identity() != seen {
+        return Ok(());
+    }
+    session.wait_done(session.want()).await
+}
+
+impl Client {
+    /// The server says that the session is over: find out.
+    pub(crate) fn session_doubtful(&self) {
+        self.session.want();
+    }
+
+    /// The first handshake; fails with what the MDT says.
+    pub(crate) async fn open_session(&self) -> Result<(), Fault> {
+        let link = self.mds.peer().wait_connected().await?;
+        let answer = self.session_open(false).await?;
+        self.mds.slots().limit(answer.slots_max);
+        self.adopt(&answer, link.generation);
+        Ok(())
+    }
+
+    async fn session_open(&self, resume: bool) -> Result<SessionOpenResp, Fault> {
+        let request = SessionOpenReq {
+            client_uuid: self.uuid,
+            host: self.config.host.clone(),
+            mount: self.config.mount.clone(),
+            resume,
+        };
+        self.mds.once(&request, self.session.identity()).await
+    }
+
+    fn adopt(&self, answer: &SessionOpenResp, generation: u64) {
+        *self.renewed.lock() = self.seams.now();
+        self.session.view.send_modify(|v| {
+            v.identity = Identity { session: answer.session, epoch: answer.epoch };
+            v.generation = generation;
+            v.mdt_term = answer.mdt_term;
+            v.lease_ms = u64::from(answer.lease_ms).max(1);
+            v.done = v.begun;
+            v.held = true;
+        });
+    }
+
+    /// Shakes hands on each new connection, and whenever somebody was refused.
+    pub(crate) async fn keep_session(&self) {
+        loop {
+            let generation = self.session.view.borrow().generation;
+            let mut view = self.session.view.subscribe();
+            let wanted = view.wait_for(|v| v.wanted > v.done || v.ended);
+            let newer = self.mds.peer().wait_newer(generation);
+            tokio::select! {
+                biased;
+                _ = wanted => {}
+                _ = newer => {}
+            }
+            if self.session.view.borrow().ended {
+                return;
+            }
+            self.session.view.send_modify(|v| v.begun += 1);
+            let outcome = self.seams.timeout_ms(HANDSHAKE_TIMEOUT_MS, self.shake_hands()).await;
+            if let Some(Err(fault)) = &outcome {
+                tracing::warn!(code = %fault.code, why = ?fault.why, "no session yet: {}", fault.what);
+            }
+            if !matches!(outcome, Some(Ok(()))) {
+                self.session.view.send_modify(|v| v.wanted = v.wanted.max(v.begun + 1));
+                self.seams.sleep_ms(PAUSE_MS).await;
+            }
+        }
+    }
+
+    async fn shake_hands(&self) -> Result<(), Fault> {
+        let link = self.mds.peer().wait_connected().await?;
+        let before = self.session.view.borrow().clone();
+        let sent = self.seams.now();
+        // Answers to notices may have been lost with the old connection.
+        self.inodes.all().iter().for_each(|inode| inode.lock().pending.connection_lost());
+        let answer = match self.session_open(true).await {
+            Err(fault) if matches!(fault.code, Code::StaleSession | Code::SessionLost | Code::Fenced) => {
+                self.lose_session(&fault).await;
+                self.session_open(false).await?
+            }
+            answer => answer?,
+        };
+        let identity = Identity { session: answer.session, epoch: answer.epoch };
+        if identity != before.identity {
+            self.lose_session(&Fault::new(Code::SessionLost)).await;
+        } else if answer.must_reclaim || answer.mdt_term != before.mdt_term {
+            self.reclaim(identity).await?;
+        }
+        self.adopt(&answer, link.generation);
+        *self.renewed.lock() = sent;
+        Ok(())
+    }
+
+    /// The session was ended: handles and locks are gone, kept pages may be old.
+    async fn lose_session(&self, fault: &Fault) {
+        let lost = Fault::new(Code::SessionLost).why(fault.to_string());
+        let handles = self.handles.all();
+        tracing::warn!(handles = handles.len(), "the session was ended by the server");
+        self.session.view.send_modify(|v| v.held = false);
+        for handle in &handles {
+            handle.kill(&lost);
+        }
+        self.locks.clear();
+        for inode in self.inodes.all() {
+            let mut state = inode.lock();
+            state.noticed();
+            state.no_longer_cached();
+            state.exclusive = false;
+            state.stale = true;
+            state.size_stale = true;
+            state.unsynced.clear();
+            state.pending = Default::default();
+        }
+        self.drop_pages().await;
+    }
+
+    /// Drops every page that is kept of open files.
+    async fn drop_pages(&self) {
+        self.kept_versions.clear();
+        for inode in self.inodes.all() {
+            self.invalidate(&inode, 0..u64::MAX).await;
+        }
+    }
+
+    /// Declares opens and locks again.
+    async fn reclaim(&self, identity: Identity) -> Result<(), Fault> {
+        let handles: Vec<Arc<Handle>> =
+            self.handles.all().into_iter().filter(|h| h.alive().is_ok()).collect();
+        let locks = self.locks.all();
+        tracing::info!(opens = handles.len(), locks = locks.len(), "reclaiming after a restart of the MDT");
+        let rounds = handles.len().max(locks.len()).div_ceil(RECLAIM_ITEMS_MAX).max(1);
+        for round in 0..rounds {
+            let first = round * RECLAIM_ITEMS_MAX;
+            let handles: Vec<_> = handles.iter().skip(first).take(RECLAIM_ITEMS_MAX).collect();
+            let locks = locks.iter().skip(first).take(RECLAIM_ITEMS_MAX).cloned().collect();
+            let asked: Vec<Asked> = handles.iter().map(|h| h.inode.asked()).collect();
+            let opens = handles.iter().map(|h| reclaim_open(h)).collect();
+            let request = ReclaimReq { opens, locks, done: round + 1 == rounds };
+            let answer = self.mds.once(&request, identity).await?;
+            for ((handle, asked), outcome) in handles.iter().zip(asked).zip(answer.opens) {
+                self.reclaimed(handle, asked, outcome).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn reclaimed(
+        &self,
+        handle: &Handle,
+        asked: Asked,
+        outcome: Result<brindle_wire::mds::open::OpenGrant, Fault>,
+    ) {
+        match outcome {
+            Err(fault) => handle.kill(&Fault::new(Code::HandleStale).why(fault.to_string())),
+            Ok(grant) => {
+                if handle.inode.lock().reclaimed(asked, &grant) {
+                    self.kept_versions.forget(handle.inode.ino);
+                    self.invalidate(&handle.inode, 0..u64::MAX).await;
+                }
+            }
+        }
+    }
+
+    /// Renews the lease every third of it; drops kept pages when it may be over.
+    pub(crate) async fn renew_session(&self) {
+        loop {
+            let (lease_ms, identity) = {
+                let view = self.session.view.borrow();
+                (view.lease_ms, view.identity)
+            };
+            let tick_ms = (lease_ms / RENEW_TICKS).max(1);
+            self.seams.sleep_ms(tick_ms).await;
+            let sent = self.seams.now();
+            if sent.ms_since(*self.renewed.lock()) >= lease_ms / 3 {
+                let asking = self.mds.once(&SessionRenewReq {}, identity);
+                match self.seams.timeout_ms(tick_ms, asking).await {
+                    Some(Ok(answer)) => self.renewed_at(identity, sent, answer.mdt_term),
+                    Some(Err(fault)) if fault.code != Code::Disconnected => drop(self.session.want()),
+                    _ => {}
+                }
+            }
+            if self.session.view.borrow().ended {
+                return;
+            }
+            if self.lease_over(lease_ms) {
+                self.session.view.send_modify(|v| v.held = false);
+                tracing::warn!("the lease could not be renewed; reads wait for the MDT");
+                self.drop_pages().await;
+            }
+        }
+    }
+
+    fn renewed_at(&self, identity: Identity, sent: Mono, mdt_term: u32) {
+        let view = self.session.view.borrow().clone();
+        if view.identity != identity {
+            return;
+        }
+        if view.mdt_term != mdt_term {
+            self.session.want();
+            return;
+        }
+        let mut renewed = self.renewed.lock();
+        *renewed = (*renewed).max(sent);
+        drop(renewed);
+        self.session.view.send_if_modified(|v| !std::mem::replace(&mut v.held, true));
+    }
+
+    fn lease_over(&self, lease_ms: u64) -> bool {
+        let renewed = *self.renewed.lock();
+        let over = self.seams.now().ms_since(renewed) >= lease_ms * LEASE_OVER_PERCENT / 100;
+        over && self.session.view.borrow().held
+    }
+}
+
+fn reclaim_open(handle: &Handle) -> ReclaimOpen {
+    let state = handle.inode.lock();
+    ReclaimOpen {
+        ino: handle.inode.ino,
+        handle: handle.number,
+        access: brindle_wire::mds::open::Access { truncate: false, ..handle.access },
+        cached: handle.cached && state.cached,
+        exclusive: handle.access.write && state.exclusive,
+    }
+}
