@@ -1,1 +1,59 @@
-//! brindle-objects
+//! The object store of an OST: bytes with a checksum for every 4 KiB, in files of a local file system.
+//!
+//! Called by `brindle-oss` (one [`ObjectStore`] a target) and, read only, by fsck ([`check`]). Knows nothing of
+//! connections, sessions' rights or the MDT; a request's place in its slot comes in as a [`slots::Turn`].
+//!
+//! Invariants: what was written survives the death of the process, and what was synced survives a power cut, with
+//! right checksums; a block that a crash cannot have torn is never re-summed; nothing with a wrong checksum is
+//! returned; a lower epoch than a fence's changes nothing.
+//!
+//! How a crash is told from damage: a block may be torn by a power cut only at or above the object's high-water mark,
+//! or in a region with a write intent ([`intent`]), both of an older boot term ([`boot`]); by the death of the process
+//! only within the ranges that the slot table ([`slots`]) names as in flight, or by a cut that the header names.
+//! [`ObjectStore`] re-sums those (and only those) before it uses an object for the first time in a boot term.
+
+pub mod boot;
+pub mod check;
+pub mod fence;
+pub mod findings;
+pub mod format;
+pub mod intent;
+pub mod names;
+pub mod ranges;
+pub mod slots;
+pub mod space;
+pub mod stats;
+pub mod sums;
+
+mod destroy;
+mod list;
+mod object;
+mod punch;
+mod read;
+mod resum;
+mod seek;
+mod settle;
+mod store;
+mod sync;
+mod truncate;
+mod write;
+
+#[cfg(test)]
+mod crash_disk;
+#[cfg(test)]
+mod tests;
+
+pub use list::Listed;
+pub use punch::PunchOp;
+pub use read::ReadOut;
+pub use store::{Changed, ObjectStore, StoreConfig};
+pub use sync::Synced;
+pub use write::WriteOp;
+
+/// Largest read or write at once, in bytes.
+pub const TRANSFER_MAX: usize = 16 << 20;
+
+#[cfg(test)]
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

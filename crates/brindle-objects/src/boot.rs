@@ -1,0 +1,111 @@
+//! The boot term: a number that changes whenever unsynced writes may have been lost.
+//!
+//! A start under the same boot of the host and the same mount keeps it (a killed process loses nothing that was
+//! written); any other start, and every failed sync, takes a new one. Invariant: durable before it is used.
+
+use std::io::ErrorKind;
+
+use brindle_stdx::Disk;
+use brindle_stdx::codec::Reader;
+use brindle_stdx::disk::{BootIdentity, read_file, replace_file};
+use brindle_types::{Code, Fault};
+
+use crate::format::{seal, unseal};
+
+const MAGIC: u32 = 0x4242_4f54; // BBOT
+const VERSION: u16 = 1;
+const FILE_LEN: usize = 256;
+/// Longest boot id that is kept.
+const BOOT_ID_MAX: usize = 128;
+
+/// The recorded term.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootFile {
+    /// The term.
+    pub term: u32,
+    /// Under which boot and mount it was taken.
+    pub identity: BootIdentity,
+}
+
+impl BootFile {
+    fn encode(&self) -> [u8; FILE_LEN] {
+        let id = self.identity.boot_id.as_bytes();
+        let id = &id[..id.len().min(BOOT_ID_MAX)];
+        let mut body = Vec::with_capacity(FILE_LEN);
+        body.extend(MAGIC.to_be_bytes());
+        body.extend(VERSION.to_be_bytes());
+        body.extend((id.len() as u16).to_be_bytes());
+        body.extend(self.term.to_be_bytes());
+        body.extend(self.identity.mount_id.to_be_bytes());
+        body.extend(id);
+        seal(&body)
+    }
+
+    fn decode(bytes: &[u8]) -> Option<BootFile> {
+        let mut r = Reader::new(unseal(bytes)?);
+        if r.u32()? != MAGIC || r.u16()? != VERSION {
+            return None;
+        }
+        let id_len = r.u16()? as usize;
+        let (term, mount_id) = (r.u32()?, r.u64()?);
+        let boot_id = String::from_utf8(r.take(id_len)?.to_vec()).ok()?;
+        Some(BootFile { term, identity: BootIdentity { boot_id, mount_id } })
+    }
+
+    /// Makes the term durable.
+    pub fn store(&self, disk: &dyn Disk, path: &str) -> Result<(), Fault> {
+        replace_file(disk, path, &self.encode())
+            .map_err(|e| Fault::io(Code::OstIo, "cannot record the boot term in", path.to_owned(), &e))
+    }
+}
+
+/// The recorded term, `None` on a target that never ran.
+pub fn load(disk: &dyn Disk, path: &str) -> Result<Option<BootFile>, Fault> {
+    let bytes = match read_file(disk, path, FILE_LEN) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(Fault::io(Code::OstIo, "cannot read the boot term from", path.to_owned(), &e)),
+        Ok(bytes) => bytes,
+    };
+    BootFile::decode(&bytes).map(Some).ok_or_else(|| {
+        Fault::new(Code::BadSuperblock)
+            .what("cannot serve: the record of boot terms is damaged:")
+            .subject(path.to_owned())
+            .data("objects are not touched")
+            .next(
+                "restore the file from a backup; its term must not be lower than any that clients have seen",
+            )
+    })
+}
+
+/// Decides the term of this start: (term, whether it is a new one). A new one is durable on return.
+pub fn start(disk: &dyn Disk, root: &str, path: &str) -> Result<(BootFile, bool), Fault> {
+    let identity = disk
+        .boot_identity(root)
+        .map_err(|e| Fault::io(Code::OstIo, "cannot tell the boot and mount of", root.to_owned(), &e))?;
+    let recorded = load(disk, path)?;
+    if let Some(file) = &recorded
+        && file.identity == identity
+    {
+        return Ok((file.clone(), false));
+    }
+    let file = BootFile { term: recorded.map_or(1, |f| f.term + 1), identity };
+    file.store(disk, path)?;
+    Ok((file, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn golden_bytes() {
+        let file = BootFile { term: 7, identity: BootIdentity { boot_id: "ab-cd".into(), mount_id: 0x0102 } };
+        let bytes = file.encode();
+        let head = "42424f540001000500000007000000000000010261622d6364";
+        assert_eq!(crate::hex(&bytes[..25]), head);
+        assert_eq!(BootFile::decode(&bytes), Some(file));
+        let mut bad = bytes;
+        bad[11] ^= 1;
+        assert_eq!(BootFile::decode(&bad), None);
+    }
+}

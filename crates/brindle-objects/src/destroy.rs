@@ -1,0 +1,115 @@
+//! Removing objects, and setting those aside whose owner nobody knows.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+
+use brindle_types::{Code, Fault, ObjectId};
+
+use crate::findings::{Finding, FindingKind};
+use crate::names;
+use crate::ranges::ALL;
+use crate::stats::add;
+use crate::store::ObjectStore;
+
+/// Objects of one name that the quarantine keeps; a further one replaces the first.
+const QUARANTINE_COPIES_MAX: u32 = 1000;
+
+enum Fate {
+    Removed,
+    Quarantined,
+}
+
+impl ObjectStore {
+    /// Removes objects, durably; returns how many existed. Their generations are remembered for a while, so that a
+    /// late write does not make them again.
+    pub async fn destroy(&self, ids: &[ObjectId]) -> Result<u32, Fault> {
+        let mut removed = 0;
+        let mut dirs = BTreeSet::new();
+        for id in ids {
+            self.bury(*id);
+            if self.take_away(*id, Fate::Removed).await? {
+                removed += 1;
+                dirs.insert(names::dir(&self.root, id));
+            }
+        }
+        self.sync_changed(dirs).await?;
+        self.space.forget();
+        add(&self.stats.objects_destroyed, u64::from(removed));
+        Ok(removed)
+    }
+
+    /// Sets an object aside: nobody reads or writes it any more, and nothing of it is lost.
+    pub async fn quarantine(&self, id: ObjectId) -> Result<(), Fault> {
+        if self.take_away(id, Fate::Quarantined).await? {
+            let dirs = [names::dir(&self.root, &id), format!("{}/quarantine", self.root)];
+            self.sync_changed(dirs.into()).await?;
+            add(&self.stats.objects_quarantined, 1);
+            self.findings.add(Finding {
+                kind: FindingKind::Quarantined,
+                object: id,
+                offset: 0,
+                stored: 0,
+                computed: 0,
+                boot_term: self.boot_term(),
+            });
+        }
+        Ok(())
+    }
+
+    /// A name in the quarantine that is not taken: an object of this name may have been set aside before.
+    fn free_quarantine_path(&self, id: &ObjectId) -> String {
+        let base = names::quarantine_path(&self.root, id);
+        let numbered = (1..=QUARANTINE_COPIES_MAX).map(|n| format!("{base}~{n}"));
+        let taken = |path: &String| self.seams.disk.stat(path).is_ok();
+        std::iter::once(base.clone()).chain(numbered).find(|p| !taken(p)).unwrap_or(base)
+    }
+
+    async fn sync_changed(&self, dirs: BTreeSet<String>) -> Result<(), Fault> {
+        let term = self.boot_term();
+        let first = dirs.first().cloned().unwrap_or_default();
+        let synced = self.sync_dirs(dirs.into_iter().collect()).await;
+        synced.map_err(|e| self.sync_failed(term, first, &e))
+    }
+
+    /// Takes an object's name away; `false` when there was none.
+    async fn take_away(&self, id: ObjectId, fate: Fate) -> Result<bool, Fault> {
+        loop {
+            // A damaged object can be removed, too.
+            let object = match self.ready(id).await {
+                Ok(object) => Some(object),
+                Err(f) if f.code == Code::ObjectDamaged => None,
+                Err(f) => return Err(f),
+            };
+            let (mut syncing, mut all) = (None, None);
+            if let Some(object) = &object {
+                syncing = Some(object.syncing.lock().await);
+                all = Some(object.locks.write(ALL).await);
+                if !self.still_ready(object) {
+                    continue;
+                }
+            }
+            let path = self.path(&id);
+            let disk = &self.seams.disk;
+            let done = match fate {
+                Fate::Removed => disk.remove(&path),
+                Fate::Quarantined => disk.rename(&path, &self.free_quarantine_path(&id)),
+            };
+            match done {
+                Err(e) if e.kind() == ErrorKind::NotFound => return Ok(false),
+                Err(e) => return Err(Fault::io(Code::OstIo, "cannot remove", format!("object {id}"), &e)),
+                Ok(()) => {}
+            }
+            if let Some(object) = &object {
+                let mut s = object.state.lock();
+                s.gone = true;
+                s.file = None;
+                drop(s);
+                self.table.forget(object);
+                self.dirty.lock().remove(&id);
+            }
+            self.intents.drop_object(id);
+            drop((syncing, all));
+            return Ok(true);
+        }
+    }
+}

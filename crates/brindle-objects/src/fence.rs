@@ -1,0 +1,172 @@
+//! Session fences: the lowest epoch that is accepted of each session. An append log, rewritten when it grows.
+//!
+//! Fences of objects (layout and truncate epochs) are in the objects' headers.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use brindle_stdx::codec::Reader;
+use brindle_stdx::disk::{OpenHow, read_file, replace_file};
+use brindle_stdx::{Disk, DiskFile, planted};
+use brindle_types::{Code, Fault, Pair, SessionId};
+use parking_lot::Mutex;
+
+use crate::format::{put_pair, seal, take_pair, unseal};
+
+const MAGIC: u32 = 0x4246_4e43; // BFNC
+const RECORD: usize = 32;
+/// Most sessions in the table; beyond it the fences of the oldest epochs are forgotten.
+const FENCES_MAX: usize = 1 << 18;
+/// Records beyond twice the table's size that may gather before the log is rewritten.
+const SLACK_RECORDS: usize = 1024;
+
+/// The table of fenced sessions.
+pub struct SessionFences {
+    disk: Arc<dyn Disk>,
+    path: String,
+    inner: Mutex<Inner>,
+}
+
+struct Inner {
+    file: Arc<dyn DiskFile>,
+    records: usize,
+    lowest: BTreeMap<SessionId, Pair>,
+}
+
+fn encode(session: SessionId, epoch: Pair) -> [u8; RECORD] {
+    let mut body = Vec::with_capacity(RECORD);
+    body.extend(MAGIC.to_be_bytes());
+    body.extend(session.0.to_be_bytes());
+    put_pair(&mut body, epoch);
+    seal(&body)
+}
+
+fn decode(record: &[u8]) -> Option<(SessionId, Pair)> {
+    let mut r = Reader::new(unseal(record)?);
+    (r.u32()? == MAGIC).then_some(())?;
+    Some((SessionId(r.u64()?), take_pair(&mut r)?))
+}
+
+impl SessionFences {
+    /// Opens the table, or makes it.
+    pub fn open(disk: Arc<dyn Disk>, path: &str) -> Result<SessionFences, Fault> {
+        let io = |e: io::Error| Fault::io(Code::OstIo, "cannot open the fences in", path.to_owned(), &e);
+        let bytes = match read_file(&*disk, path, FENCES_MAX * 4 * RECORD) {
+            Err(e) if e.kind() == ErrorKind::NotFound => {
+                replace_file(&*disk, path, &[]).map_err(io)?;
+                Vec::new()
+            }
+            other => other.map_err(io)?,
+        };
+        let mut lowest = BTreeMap::new();
+        let mut records = 0;
+        for record in bytes.chunks_exact(RECORD) {
+            // A power cut tears at most the record that was never acknowledged, at the end.
+            let Some((session, epoch)) = decode(record) else { break };
+            raise(&mut lowest, session, epoch);
+            records += 1;
+        }
+        if bytes[records * RECORD..].chunks_exact(RECORD).any(|r| decode(r).is_some()) {
+            return Err(Fault::new(Code::BadSuperblock)
+                .what("cannot serve: the table of fenced sessions is damaged:")
+                .subject(path.to_owned())
+                .next("unmount all clients, remove the file, and start again"));
+        }
+        let file = disk.open(path, OpenHow::Existing).map_err(io)?;
+        Ok(SessionFences { disk, path: path.to_owned(), inner: Mutex::new(Inner { file, records, lowest }) })
+    }
+
+    /// Refuses everything of `session` below `epoch` from now on; durable on return. Blocks for a sync.
+    pub fn raise(&self, session: SessionId, epoch: Pair) -> Result<(), Fault> {
+        let mut inner = self.inner.lock();
+        if inner.lowest.get(&session).is_some_and(|have| *have >= epoch) {
+            return Ok(());
+        }
+        raise(&mut inner.lowest, session, epoch);
+        let done = if inner.records >= 2 * inner.lowest.len() + SLACK_RECORDS {
+            self.rewrite(&mut inner)
+        } else {
+            append(&mut inner, session, epoch)
+        };
+        done.map_err(|e| Fault::io(Code::OstIo, "cannot record a fence in", self.path.clone(), &e))
+    }
+
+    fn rewrite(&self, inner: &mut Inner) -> io::Result<()> {
+        let all: Vec<u8> = inner.lowest.iter().flat_map(|(s, e)| encode(*s, *e)).collect();
+        replace_file(&*self.disk, &self.path, &all)?;
+        inner.file = self.disk.open(&self.path, OpenHow::Existing)?;
+        inner.records = inner.lowest.len();
+        Ok(())
+    }
+
+    /// Lowest epoch accepted of a session.
+    pub fn lowest(&self, session: SessionId) -> Pair {
+        self.inner.lock().lowest.get(&session).copied().unwrap_or_default()
+    }
+
+    /// Refuses an old epoch.
+    pub fn check(&self, session: SessionId, epoch: Pair) -> Result<(), Fault> {
+        let lowest = self.lowest(session);
+        if epoch >= lowest || planted("ost_accept_old_session_epoch") {
+            return Ok(());
+        }
+        Err(Fault::new(Code::Fenced).why(format!("session epoch {epoch} is below {lowest}")))
+    }
+
+    /// The table, for fsck.
+    pub fn list(&self) -> Vec<(SessionId, Pair)> {
+        self.inner.lock().lowest.iter().map(|(s, e)| (*s, *e)).collect()
+    }
+}
+
+fn append(inner: &mut Inner, session: SessionId, epoch: Pair) -> io::Result<()> {
+    let at = inner.records * RECORD;
+    inner.file.write_at(&encode(session, epoch), at as u64)?;
+    inner.file.sync_data()?;
+    inner.records += 1;
+    Ok(())
+}
+
+fn raise(lowest: &mut BTreeMap<SessionId, Pair>, session: SessionId, epoch: Pair) {
+    let entry = lowest.entry(session).or_default();
+    *entry = (*entry).max(epoch);
+    if lowest.len() > FENCES_MAX
+        && let Some(oldest) = lowest.iter().min_by_key(|(s, e)| (**e, **s)).map(|(s, _)| *s)
+    {
+        lowest.remove(&oldest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::crash_disk::CrashDisk;
+
+    #[test]
+    fn golden_record() {
+        let bytes = encode(SessionId(0x11), Pair { term: 2, counter: 3 });
+        assert_eq!(crate::hex(&bytes[..24]), "42464e430000000000000011000000020000000000000003");
+        assert_eq!(decode(&bytes), Some((SessionId(0x11), Pair { term: 2, counter: 3 })));
+    }
+
+    #[test]
+    fn fences_survive_power_cuts_and_rewrites_and_never_go_back() {
+        let disk = CrashDisk::new(1);
+        let pair = |n| Pair { term: 1, counter: n };
+        disk.create_dir_all("/t").expect("dir");
+        let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
+        for n in 1..3000 {
+            fences.raise(SessionId(n % 7), pair(n)).expect("raised");
+        }
+        fences.raise(SessionId(3), pair(1)).expect("an old one changes nothing");
+        disk.power_cut();
+        let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
+        let newest: Vec<_> = (0..7).map(|s| fences.lowest(SessionId(s)).counter).collect();
+        assert_eq!(newest, [2996, 2997, 2998, 2999, 2993, 2994, 2995]);
+        assert!(disk.stat("/t/fences").expect("stat").len_bytes < 2000 * RECORD as u64);
+        assert_eq!(fences.check(SessionId(3), pair(2998)).expect_err("old").code, Code::Fenced);
+        fences.check(SessionId(3), pair(2999)).expect("current");
+        fences.check(SessionId(9), Pair::ZERO).expect("never fenced");
+    }
+}

@@ -1,0 +1,113 @@
+//! Listing objects in the order of their directories, and what stat tells of single ones.
+
+use std::io::{self, ErrorKind};
+
+use brindle_stdx::Disk;
+use brindle_stdx::disk::OpenHow;
+use brindle_types::{Code, Fault, ObjectId};
+use brindle_wire::oss::stat::ObjectStat;
+
+use crate::format::{HEADER, HEADER_SECTOR, Header, HeaderState, object_len};
+use crate::names;
+use crate::store::ObjectStore;
+
+/// An object file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The object.
+    pub object: ObjectId,
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// Whether the object exists: there are files with nothing but fences.
+    pub exists: bool,
+}
+
+impl ObjectStore {
+    /// Object files behind `after`, at most `limit`, and whether nothing follows.
+    pub async fn list(&self, after: Option<ObjectId>, limit: usize) -> Result<(Vec<Listed>, bool), Fault> {
+        let (disk, root) = (self.seams.disk.clone(), self.root.clone());
+        let listed = self.seams.run_blocking(move || list_files(&*disk, &root, after, limit)).await;
+        let listed =
+            listed.ok_or_else(|| Fault::new(Code::Bug).what("the job that lists objects ended early"))?;
+        listed.map_err(|e| Fault::io(Code::OstIo, "cannot list", "objects", &e))
+    }
+
+    /// Length and times of an object.
+    pub async fn stat(&self, id: ObjectId) -> Result<ObjectStat, Fault> {
+        let object = self.ready(id).await?;
+        let s = object.state.lock();
+        Ok(ObjectStat {
+            exists: s.exists(),
+            len_bytes: if s.exists() { s.len } else { 0 },
+            allocated_bytes: s.allocated_bytes(),
+            last_write: s.header.last_write.filter(|_| s.exists()),
+            truncate_epoch: s.header.truncate_epoch,
+        })
+    }
+}
+
+/// Lists without a store.
+pub(crate) fn list_files(
+    disk: &dyn Disk,
+    root: &str,
+    after: Option<ObjectId>,
+    limit: usize,
+) -> io::Result<(Vec<Listed>, bool)> {
+    let start = after.map(|o| {
+        let (x, y) = names::dirs_of(&o);
+        (format!("{x:02x}"), format!("{y:02x}"), o.to_string())
+    });
+    let objects = format!("{root}/objects");
+    let mut out = Vec::new();
+    for x in names_in(disk, &objects)? {
+        if start.as_ref().is_some_and(|s| x < s.0) {
+            continue;
+        }
+        for y in names_in(disk, &format!("{objects}/{x}"))? {
+            if start.as_ref().is_some_and(|s| (&x, &y) < (&s.0, &s.1)) {
+                continue;
+            }
+            let dir = format!("{objects}/{x}/{y}");
+            for name in names_in(disk, &dir)? {
+                if start.as_ref().is_some_and(|s| (&x, &y, &name) <= (&s.0, &s.1, &s.2)) {
+                    continue;
+                }
+                let Ok(object) = name.parse::<ObjectId>() else { continue };
+                if out.len() == limit {
+                    return Ok((out, false));
+                }
+                out.extend(look(disk, &format!("{dir}/{name}"), object)?);
+            }
+        }
+    }
+    Ok((out, true))
+}
+
+fn names_in(disk: &dyn Disk, dir: &str) -> io::Result<Vec<String>> {
+    match disk.list(dir) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+/// What a file says; `None` when it is gone meanwhile.
+fn look(disk: &dyn Disk, path: &str, object: ObjectId) -> io::Result<Option<Listed>> {
+    let file_len = match disk.stat(path) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other?.len_bytes,
+    };
+    let mut exists = true;
+    if file_len <= HEADER {
+        let mut sector = [0; HEADER_SECTOR];
+        let n = match disk.open(path, OpenHow::ReadOnly) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other?.read_at(&mut sector, 0)?,
+        };
+        exists = match Header::decode(&sector[..n]) {
+            HeaderState::Good(header) => !header.fence_only,
+            HeaderState::Never => false,
+            HeaderState::Damaged(_) => true,
+        };
+    }
+    Ok(Some(Listed { object, len_bytes: object_len(file_len), exists }))
+}

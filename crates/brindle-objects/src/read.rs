@@ -1,0 +1,117 @@
+//! Reading: every block is verified, and what cannot be verified is not returned.
+
+use brindle_stdx::disk::IoKind;
+use brindle_stdx::{DiskFile, planted};
+use brindle_types::{Code, Fault, ObjectId};
+use brindle_wire::oss::Ticket;
+use bytes::Bytes;
+
+use crate::format::{BLOCK, REGION, block_range, data_pos, sum_pos};
+use crate::object::Object;
+use crate::store::ObjectStore;
+use crate::sums::{self, Mismatch};
+use crate::{TRANSFER_MAX, stats};
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReadOut {
+    /// Whether the object exists.
+    pub exists: bool,
+    /// The bytes; fewer than asked where the object ends.
+    pub data: Bytes,
+    /// CRC32C of the bytes.
+    pub crc: u32,
+    /// Boot term.
+    pub boot_term: u32,
+}
+
+/// Reads whole blocks and their checksums; blocks behind the file's end are zeros.
+pub(crate) fn read_blocks(
+    file: &dyn DiskFile,
+    range: std::ops::Range<u64>,
+) -> std::io::Result<(Vec<u8>, Vec<u8>)> {
+    let count = (range.end - range.start) as usize;
+    let mut data = vec![0; count * BLOCK as usize];
+    let mut sums = vec![0; count * 4];
+    let mut block = range.start;
+    while block < range.end {
+        let region_end = (block * BLOCK / REGION + 1) * REGION / BLOCK;
+        let end = range.end.min(region_end);
+        let (from, to) = ((block - range.start) as usize, (end - range.start) as usize);
+        file.read_at(&mut data[from * BLOCK as usize..to * BLOCK as usize], data_pos(block * BLOCK))?;
+        file.read_at(&mut sums[from * 4..to * 4], sum_pos(block))?;
+        block = end;
+    }
+    Ok((data, sums))
+}
+
+impl ObjectStore {
+    /// Reads `len_bytes` at `offset`. With `known`, a missing object is a fault.
+    pub async fn read(
+        &self,
+        id: ObjectId,
+        offset: u64,
+        len_bytes: u64,
+        ticket: &Ticket,
+        known: bool,
+    ) -> Result<ReadOut, Fault> {
+        let len_bytes = len_bytes.min(TRANSFER_MAX as u64);
+        let wanted = offset..offset.saturating_add(len_bytes);
+        loop {
+            let boot_term = self.boot_term();
+            let object = self.ready(id).await?;
+            let _permit = self.seams.disk.admit(IoKind::Read, len_bytes as usize).await;
+            let _range = object.locks.read(block_range(offset, len_bytes.min(u64::MAX - offset))).await;
+            if !self.still_ready(&object) {
+                continue;
+            }
+            let (exists, layout_epoch, len, short) = {
+                let s = object.state.lock();
+                (s.exists(), s.header.layout_epoch, s.len, s.cut_by_others())
+            };
+            if !exists && known {
+                return Err(Fault::new(Code::ObjectMissing).subject(format!("object {id}")));
+            }
+            if ticket.layout_epoch < layout_epoch {
+                return Err(Fault::new(Code::StaleLayout).subject(format!("object {id}")));
+            }
+            if short && wanted.end > len {
+                let why = format!("its file ends at {len} bytes, and more were synced");
+                stats::add(&self.stats.damaged_blocks, 1);
+                return Err(crate::object::damaged(id, why));
+            }
+            let end = wanted.end.min(len);
+            if !exists || end <= offset {
+                return Ok(ReadOut { exists, data: Bytes::new(), crc: 0, boot_term });
+            }
+            let (data, crc) = self.read_verified(&object, offset, end - offset)?;
+            stats::add(&self.stats.reads, 1);
+            stats::add(&self.stats.read_bytes, data.len() as u64);
+            return Ok(ReadOut { exists, data, crc, boot_term });
+        }
+    }
+
+    /// Reads and verifies; the caller holds the range.
+    pub(crate) fn read_verified(&self, o: &Object, offset: u64, len: u64) -> Result<(Bytes, u32), Fault> {
+        let file = o.state.lock().file.clone().expect("the object exists");
+        let range = block_range(offset, len);
+        let (data, stored) = read_blocks(&*file, range.clone())
+            .map_err(|e| Fault::io(Code::OstIo, "cannot read", format!("object {}", o.id), &e))?;
+        let crcs = match sums::verify(&data, &stored) {
+            Ok(crcs) => crcs,
+            Err(Mismatch { .. }) if planted("ost_bless_damage") => {
+                let all: Vec<u8> =
+                    data.chunks(BLOCK as usize).flat_map(|b| sums::stored(b).to_le_bytes()).collect();
+                drop(file.write_at(&all, sum_pos(range.start)));
+                sums::verify(&data, &all).unwrap_or_default()
+            }
+            Err(Mismatch { index, stored, computed }) => {
+                return Err(self.report_damage(o.id, range.start + index as u64, stored, computed));
+            }
+        };
+        let skip = (offset - range.start * BLOCK) as usize;
+        let bytes = Bytes::from(data).slice(skip..skip + len as usize);
+        let total = sums::total_of(offset, &bytes, &crcs);
+        Ok((bytes, total))
+    }
+}

@@ -1,0 +1,94 @@
+//! Sums computed anew from what is on disk: after a crash for blocks that it may have torn, and after a failed write.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+use brindle_stdx::DiskFile;
+
+use crate::format::{BLOCK, REGION, REGION_BLOCKS, STRIDE, blocks, data_pos, object_len, sum_pos};
+use crate::read::read_blocks;
+use crate::sums;
+
+/// Blocks that are read at once.
+const CHUNK_BLOCKS: u64 = 256;
+
+/// A block whose sum did not match its content.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Torn {
+    pub block: u64,
+    pub stored: u32,
+    pub computed: u32,
+}
+
+/// Calls `each` for runs of blocks within `range` that have data or sums in the file, at most [`CHUNK_BLOCKS`] long.
+/// Holes with no sums verify by themselves and are passed over.
+pub(crate) fn for_data(
+    file: &dyn DiskFile,
+    range: Range<u64>,
+    mut each: impl FnMut(Range<u64>) -> io::Result<()>,
+) -> io::Result<()> {
+    let end = range.end.min(blocks(object_len(file.len()?)));
+    let mut block = range.start;
+    while block < end {
+        let region = block / REGION_BLOCKS;
+        let region_pos = data_pos(region * REGION) - crate::format::SUMS;
+        // Anything in this region, sums included?
+        match file.next_data(region_pos)? {
+            None => return Ok(()),
+            Some(at) if at >= region_pos + STRIDE => {
+                block = (at - crate::format::HEADER) / STRIDE * REGION_BLOCKS;
+                continue;
+            }
+            Some(_) => {}
+        }
+        let stop = end.min((region + 1) * REGION_BLOCKS).min(block + CHUNK_BLOCKS);
+        each(block..stop)?;
+        block = stop;
+    }
+    Ok(())
+}
+
+/// Blocks whose sums do not match, in data order; `found` may put them right.
+pub(crate) fn scan(
+    file: &dyn DiskFile,
+    range: Range<u64>,
+    mut found: impl FnMut(Torn) -> io::Result<()>,
+) -> io::Result<()> {
+    for_data(file, range, |run| {
+        let (data, stored) = read_blocks(file, run.clone())?;
+        let mut from = 0;
+        while let Err(m) = sums::verify(&data[from * BLOCK as usize..], &stored[from * 4..]) {
+            let index = from + m.index;
+            found(Torn { block: run.start + index as u64, stored: m.stored, computed: m.computed })?;
+            from = index + 1;
+        }
+        Ok(())
+    })
+}
+
+/// Makes the sums of a range tell what is there; returns what did not match. With `rewrite` the data is written
+/// again, too, because a failed sync may have left it only in memory.
+pub(crate) fn resum(file: &Arc<dyn DiskFile>, range: Range<u64>, rewrite: bool) -> io::Result<Vec<Torn>> {
+    let mut torn = Vec::new();
+    scan(&**file, range.clone(), |t| {
+        file.write_at(&t.computed.to_le_bytes(), sum_pos(t.block))?;
+        torn.push(t);
+        Ok(())
+    })?;
+    if rewrite {
+        let len = object_len(file.len()?);
+        for_data(&**file, range, |run| {
+            let (data, stored) = read_blocks(&**file, run.clone())?;
+            let bytes = (len - run.start * BLOCK).min(data.len() as u64);
+            file.write_at(&data[..bytes as usize], data_pos(run.start * BLOCK))?;
+            file.write_at(&stored, sum_pos(run.start))
+        })?;
+    }
+    Ok(torn)
+}
+
+/// Makes the sums of a range tell what is there, without a word: the caller's own write failed in it.
+pub(crate) fn make_true(file: &dyn DiskFile, range: Range<u64>) -> io::Result<()> {
+    scan(file, range, |t| file.write_at(&t.computed.to_le_bytes(), sum_pos(t.block)))
+}

@@ -1,0 +1,197 @@
+//! Putting right what a crash left: cuts that were not finished, and blocks that may be torn.
+//!
+//! Done once for each object and boot term, before anything else uses it. What may be torn: blocks at or above the
+//! high-water mark and regions with a write intent, both of an older boot term. Everything else is left as it is, so
+//! that a later read finds the damage.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use brindle_stdx::DiskFile;
+use brindle_types::{Code, Fault, ObjectId};
+
+use crate::findings::{Finding, FindingKind};
+use crate::format::{BLOCK, REGION, REGION_BLOCKS, block_range, blocks, file_len, sum_pos};
+use crate::object::Object;
+use crate::ranges::ALL;
+use crate::read::read_blocks;
+use crate::resum::{Torn, resum};
+use crate::slots::InFlight;
+use crate::stats::add;
+use crate::store::{ObjectStore, write_fault};
+use crate::sums;
+
+/// Xored into the sum of a block that was damaged when it was cut, so that it stays damaged.
+const POISON: u32 = 0xbad0_bad0;
+
+/// What is to be put right.
+struct Plan {
+    file: Arc<dyn DiskFile>,
+    cut: Option<u64>,
+    ranges: Vec<Range<u64>>,
+    rewrite: bool,
+}
+
+impl ObjectStore {
+    /// Puts an object right for the present boot term.
+    pub(crate) async fn settle(&self, object: &Arc<Object>) -> Result<(), Fault> {
+        let _syncing = object.syncing.lock().await;
+        let _all = object.locks.write(ALL).await;
+        let term = self.boot_term();
+        let Some(plan) = self.plan(object, term) else { return Ok(()) };
+        if let Some(len) = plan.cut {
+            self.finish_cut(object, len)?;
+        }
+        let lenient = !plan.ranges.is_empty();
+        if lenient {
+            self.resum(object.id, &plan).await?;
+        }
+        let dirty = !object.state.lock().clean();
+        if lenient || plan.cut.is_some() || dirty && plan.rewrite {
+            self.sync_held(object).await?;
+        }
+        if lenient {
+            self.intents.drop_object(object.id);
+        }
+        object.state.lock().settled_term = term;
+        Ok(())
+    }
+
+    /// What is to be done about an object; `None` when nothing is, and then it is settled.
+    fn plan(&self, object: &Object, term: u32) -> Option<Plan> {
+        let mut s = object.state.lock();
+        if s.settled_term == term || s.gone {
+            return None;
+        }
+        let suspects = self.intents.suspects(object.id, term);
+        let Some(file) = s.file.clone().filter(|_| s.exists()) else {
+            s.settled_term = term;
+            drop(s);
+            if !suspects.is_empty() {
+                self.intents.drop_object(object.id);
+            }
+            return None;
+        };
+        let mut ranges: Vec<Range<u64>> =
+            suspects.iter().map(|r| r * REGION_BLOCKS..(r + 1) * REGION_BLOCKS).collect();
+        if s.header.dirty_term != term && blocks(s.len) > s.header.synced_blocks {
+            ranges.push(s.header.synced_blocks..u64::MAX);
+        }
+        // Dirtied by this process in a term that a failed sync ended: the pages may be clean in memory only.
+        let rewrite =
+            s.header.dirty_term >= self.first_term && s.header.dirty_term != term && s.settled_term != 0;
+        let cut = s.header.pending_cut;
+        if ranges.is_empty() && cut.is_none() && !rewrite {
+            s.settled_term = term;
+            return None;
+        }
+        Some(Plan { file, cut, ranges, rewrite })
+    }
+
+    async fn resum(&self, id: ObjectId, plan: &Plan) -> Result<(), Fault> {
+        let (file, ranges, rewrite) = (plan.file.clone(), plan.ranges.clone(), plan.rewrite);
+        let job = move || -> std::io::Result<Vec<Torn>> {
+            let mut torn = Vec::new();
+            for range in ranges {
+                torn.extend(resum(&file, range, rewrite)?);
+            }
+            Ok(torn)
+        };
+        let torn = self.seams.run_blocking(job).await;
+        let torn =
+            torn.ok_or_else(|| Fault::new(Code::Bug).what("the job that computes sums ended early"))?;
+        self.list_torn(id, &torn.map_err(|e| write_fault(id, &e))?);
+        Ok(())
+    }
+
+    /// Counts and keeps re-summed blocks.
+    fn list_torn(&self, id: ObjectId, torn: &[Torn]) {
+        add(&self.stats.resummed_blocks, torn.len() as u64);
+        for t in torn {
+            self.findings.add(Finding {
+                kind: FindingKind::Resummed,
+                object: id,
+                offset: t.block * BLOCK,
+                stored: t.stored,
+                computed: t.computed,
+                boot_term: self.boot_term(),
+            });
+        }
+        if !torn.is_empty() {
+            tracing::warn!(object = %id, blocks = torn.len(), "computed sums anew of blocks that a crash had torn");
+        }
+    }
+
+    /// Cuts (or extends) the file and makes the sums of its last region follow. The header tells of the cut already.
+    /// May be repeated. The caller holds all of the object.
+    pub(crate) fn finish_cut(&self, object: &Object, new_len: u64) -> Result<(), Fault> {
+        let id = object.id;
+        let mut s = object.state.lock();
+        let file = s.file.clone().expect("the object exists");
+        let within = new_len % BLOCK;
+        let last = new_len / BLOCK;
+        let io = |e: std::io::Error| write_fault(id, &e);
+        // Was the block that is cut in two all right? Only while it is whole can that be told.
+        let mut poison = 0;
+        if within > 0 && s.len > new_len {
+            let (old, stored) = read_blocks(&*file, last..last + 1).map_err(io)?;
+            let lenient = s.settled_term != self.boot_term() && last >= s.header.synced_blocks;
+            if let Err(m) = sums::verify(&old, &stored)
+                && !lenient
+            {
+                poison = POISON;
+                self.report_damage(id, last, m.stored, m.computed);
+            }
+        }
+        file.set_len(file_len(new_len)).map_err(io)?;
+        s.len = new_len;
+        s.intent_floor = s.intent_floor.min(last);
+        if new_len == 0 || new_len % REGION == 0 {
+            return Ok(());
+        }
+        let mut first_stale = last;
+        if within > 0 {
+            let (content, _) = read_blocks(&*file, last..last + 1).map_err(io)?;
+            let sum = sums::stored(&content) ^ poison;
+            file.write_at(&sum.to_le_bytes(), sum_pos(last)).map_err(io)?;
+            first_stale += 1;
+        }
+        let region_end = (last / REGION_BLOCKS + 1) * REGION_BLOCKS;
+        let zeros = vec![0; ((region_end - first_stale) * 4) as usize];
+        if !zeros.is_empty() {
+            file.write_at(&zeros, sum_pos(first_stale)).map_err(io)?;
+        }
+        Ok(())
+    }
+
+    /// At start, under the same boot term: blocks that were being written when the last process ended.
+    pub(crate) async fn settle_in_flight(&self, in_flight: &[InFlight]) -> Result<(), Fault> {
+        for range in in_flight {
+            let object = match self.ready(range.object).await {
+                Ok(object) => object,
+                // Damaged already; it stays so, and is reported to whoever asks for it.
+                Err(f) if f.code == Code::ObjectDamaged => continue,
+                Err(f) => return Err(f),
+            };
+            let _all = object.locks.write(ALL).await;
+            let Some(file) = object.state.lock().file.clone() else { continue };
+            let ranges = vec![block_range(range.offset, range.len_bytes)];
+            self.resum(range.object, &Plan { file, cut: None, ranges, rewrite: false }).await?;
+        }
+        self.slots.settled()
+    }
+
+    /// At start: objects with write intents. Those of an older term are put right, all are synced soon.
+    pub(crate) async fn settle_marked(&self) {
+        for id in self.intents.objects() {
+            match self.ready(id).await {
+                Ok(object) if object.state.lock().exists() => {
+                    object.state.lock().changes += 1;
+                    self.note_dirty(&object);
+                }
+                Ok(_) => self.intents.drop_object(id),
+                Err(fault) => tracing::error!(object = %id, "cannot settle a marked object: {fault}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! [`ObjectStore`]: the parts of an object store put together, and what every operation does first.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use brindle_stdx::Seams;
+use brindle_stdx::disk::DiskSpace;
+use brindle_types::{Code, Fault, Gen, Ino, ObjectId, Pair, SessionId};
+use brindle_wire::oss::Ticket;
+use parking_lot::Mutex;
+
+use crate::boot::{self, BootFile};
+use crate::fence::SessionFences;
+use crate::findings::{Finding, FindingKind, Findings};
+use crate::intent::Intents;
+use crate::names;
+use crate::object::{DirtyList, Object, Table};
+use crate::slots::SlotTable;
+use crate::space::Space;
+use crate::stats::{Stats, add};
+
+/// Generations of destroyed objects that are remembered, so that a late write does not make one again. In memory and
+/// bounded: what slips through is found by the question to the MDT whether it still wants the object.
+const TOMBSTONES_MAX: usize = 1 << 16;
+
+/// Where a store lies and whose it is.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Directory of the target; the store's files are below it.
+    pub root: String,
+    /// File system that the objects belong to.
+    pub fs_id: u64,
+}
+
+/// The object store of one OST.
+pub struct ObjectStore {
+    pub(crate) seams: Seams,
+    pub(crate) root: String,
+    pub(crate) fs_id: u64,
+    pub(crate) table: Table,
+    pub(crate) intents: Intents,
+    pub(crate) slots: Arc<SlotTable>,
+    pub(crate) fences: SessionFences,
+    pub(crate) space: Space,
+    pub(crate) stats: Stats,
+    pub(crate) findings: Findings,
+    pub(crate) dirty: DirtyList,
+    /// Directories of objects whose own entries are known to be durable.
+    pub(crate) durable_dirs: Mutex<BTreeSet<String>>,
+    pub(crate) stopped: AtomicBool,
+    /// Boot term at the start of the process; objects dirtied since were dirtied by this process.
+    pub(crate) first_term: u32,
+    term: AtomicU32,
+    boot: Mutex<BootFile>,
+    failed: Mutex<Option<Fault>>,
+    tombstones: Mutex<Tombstones>,
+}
+
+#[derive(Default)]
+struct Tombstones {
+    set: BTreeSet<(Ino, Gen)>,
+    order: VecDeque<(Ino, Gen)>,
+}
+
+/// What a change of an object came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// Boot term under which it was made.
+    pub boot_term: u32,
+    /// Allocated bytes of the object afterwards.
+    pub allocated_bytes: u64,
+}
+
+impl ObjectStore {
+    /// Opens the store, makes it on first use, and puts right what was in flight when the last process ended.
+    pub async fn open(seams: Seams, config: StoreConfig) -> Result<Arc<ObjectStore>, Fault> {
+        let StoreConfig { root, fs_id } = config;
+        let disk = seams.disk.clone();
+        let io = |e: io::Error| Fault::io(Code::OstIo, "cannot open the object store", root.clone(), &e);
+        for dir in ["objects", "quarantine"] {
+            disk.create_dir_all(&format!("{root}/{dir}")).map_err(io)?;
+        }
+        let (boot, new_term) = boot::start(&*disk, &root, &format!("{root}/boot"))?;
+        let (slots, in_flight) = SlotTable::open(&*disk, &format!("{root}/slots"), new_term)?;
+        let intents = Intents::open(&*disk, &format!("{root}/intents"))?;
+        let fences = SessionFences::open(disk.clone(), &format!("{root}/fences"))?;
+        let findings = Findings::open(&*disk, &format!("{root}/findings")).map_err(io)?;
+        disk.sync_dir(&root).map_err(io)?;
+        let store = Arc::new(ObjectStore {
+            table: Table::default(),
+            intents,
+            slots,
+            fences,
+            space: Space::new(disk.clone(), &root),
+            stats: Stats::default(),
+            findings,
+            dirty: Mutex::default(),
+            durable_dirs: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            first_term: boot.term,
+            term: AtomicU32::new(boot.term),
+            boot: Mutex::new(boot),
+            failed: Mutex::new(None),
+            tombstones: Mutex::default(),
+            seams,
+            root,
+            fs_id,
+        });
+        store.settle_in_flight(&in_flight).await?;
+        store.settle_marked().await;
+        Ok(store)
+    }
+
+    /// The boot term now.
+    pub fn boot_term(&self) -> u32 {
+        self.term.load(Ordering::Acquire)
+    }
+
+    /// The slot table.
+    pub fn slots(&self) -> &Arc<SlotTable> {
+        &self.slots
+    }
+
+    /// Counters.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// What was found wrong so far, oldest first.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.findings.list()
+    }
+
+    /// Why the store serves no more, if so.
+    pub fn failure(&self) -> Option<Fault> {
+        self.failed.lock().clone()
+    }
+
+    /// Space as users may have it.
+    pub fn space(&self) -> Result<DiskSpace, Fault> {
+        self.space.users()
+    }
+
+    /// Refuses everything of `session` below `epoch`; durable on return.
+    pub async fn fence_session(self: &Arc<Self>, session: SessionId, epoch: Pair) -> Result<(), Fault> {
+        let this = self.clone();
+        let raised = self.seams.run_blocking(move || this.fences.raise(session, epoch)).await;
+        raised.unwrap_or_else(|| {
+            Err(Fault::new(Code::Bug).what("the job that fences a session ended early"))
+        })?;
+        self.slots.end_session(session, epoch);
+        Ok(())
+    }
+
+    /// Refuses a session epoch that was fenced.
+    pub fn check_session(&self, session: SessionId, epoch: Pair) -> Result<(), Fault> {
+        self.fences.check(session, epoch)
+    }
+
+    /// The object, put right after a crash, ready to be locked.
+    pub(crate) async fn ready(&self, id: ObjectId) -> Result<Arc<Object>, Fault> {
+        if let Some(fault) = self.failure() {
+            return Err(fault);
+        }
+        let object = self.table.get(&*self.seams.disk, &self.root, self.fs_id, id)?;
+        if object.state.lock().settled_term != self.boot_term() {
+            self.settle(&object).await?;
+        }
+        Ok(object)
+    }
+
+    /// Whether a locked object may be used as it was found by [`ObjectStore::ready`].
+    pub(crate) fn still_ready(&self, object: &Object) -> bool {
+        let state = object.state.lock();
+        !state.gone && state.settled_term == self.boot_term()
+    }
+
+    /// Refuses changes of an older layout or truncate epoch, and of generations that were destroyed.
+    pub(crate) fn check_ticket(&self, object: &Object, ticket: &Ticket) -> Result<(), Fault> {
+        let id = object.id;
+        let state = object.state.lock();
+        let stale_layout = ticket.layout_epoch < state.header.layout_epoch;
+        let stale_truncate = ticket.truncate_epoch < state.header.truncate_epoch
+            && !brindle_stdx::planted("ost_accept_old_truncate_epoch");
+        let destroyed = !state.exists() && self.tombstones.lock().set.contains(&(id.ino, id.generation));
+        let why = match (stale_layout, stale_truncate, destroyed) {
+            (false, false, false) => return Ok(()),
+            (true, _, _) => {
+                format!("layout epoch {} is below {}", ticket.layout_epoch, state.header.layout_epoch)
+            }
+            (_, true, _) => {
+                format!("truncate epoch {} is below {}", ticket.truncate_epoch, state.header.truncate_epoch)
+            }
+            _ => "the object was destroyed".to_owned(),
+        };
+        add(&self.stats.refused_writes, 1);
+        Err(Fault::new(Code::StaleLayout).subject(format!("object {id}")).why(why))
+    }
+
+    /// Remembers that objects of a generation were destroyed.
+    pub(crate) fn bury(&self, id: ObjectId) {
+        let mut t = self.tombstones.lock();
+        let key = (id.ino, id.generation);
+        if t.set.insert(key) {
+            t.order.push_back(key);
+        }
+        if t.order.len() > TOMBSTONES_MAX
+            && let Some(oldest) = t.order.pop_front()
+        {
+            t.set.remove(&oldest);
+        }
+    }
+
+    /// A sync failed in `term`: what was written in it and not synced may be lost, so a new boot term begins. The store
+    /// stops serving when that cannot be recorded.
+    pub(crate) fn sync_failed(&self, term: u32, what: String, e: &io::Error) -> Fault {
+        let mut boot = self.boot.lock();
+        if boot.term == term {
+            tracing::error!(what, error = %e, term, "a sync failed: a new boot term begins");
+            let next = BootFile { term: term + 1, identity: boot.identity.clone() };
+            match next.store(&*self.seams.disk, &format!("{}/boot", self.root)) {
+                Ok(()) => {
+                    *boot = next;
+                    self.term.store(boot.term, Ordering::Release);
+                    add(&self.stats.boot_terms, 1);
+                }
+                Err(fault) => *self.failed.lock() = Some(fault),
+            }
+        }
+        Fault::io(Code::OstIo, "cannot sync", what, e)
+            .data("what was written since the last sync may be lost")
+    }
+
+    /// Counts and keeps a block with a wrong checksum; returns the fault to show.
+    pub(crate) fn report_damage(&self, id: ObjectId, block: u64, stored: u32, computed: u32) -> Fault {
+        add(&self.stats.damaged_blocks, 1);
+        let offset = block * crate::format::BLOCK;
+        let boot_term = self.boot_term();
+        self.findings.add(Finding {
+            kind: FindingKind::Damaged,
+            object: id,
+            offset,
+            stored,
+            computed,
+            boot_term,
+        });
+        tracing::error!(object = %id, offset, stored, computed, "a block does not match its checksum");
+        Fault::new(Code::ObjectDamaged)
+            .subject(format!("object {id} at offset {offset} (4096 bytes)"))
+            .why(format!("stored checksum {stored:08x}, that of the bytes read is {computed:08x}"))
+            .data("the damaged bytes were not returned")
+    }
+
+    /// Path of an object's file.
+    pub(crate) fn path(&self, id: &ObjectId) -> String {
+        names::path(&self.root, id)
+    }
+}
+
+/// The fault of a failed write to an object.
+pub(crate) fn write_fault(id: ObjectId, e: &io::Error) -> Fault {
+    match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            Fault::new(Code::OstFull).why(e.to_string())
+        }
+        io::ErrorKind::FileTooLarge => Fault::new(Code::TooLarge)
+            .subject(format!("object {id}"))
+            .why("the file system below the OST cannot hold files of this size"),
+        _ => Fault::io(Code::OstIo, "cannot write", format!("object {id}"), e),
+    }
+}
