@@ -8,7 +8,7 @@ use brindle_types::{Code, Fault, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
-use crate::{dev, explain, format, gen_docs, serve};
+use crate::{admin, dev, explain, format, gen_docs, serve};
 
 /// Columns of help texts.
 const HELP_COLUMNS: usize = 100;
@@ -35,6 +35,14 @@ enum Command {
     /// Start, look at and end a whole cluster on this machine
     #[command(subcommand)]
     Dev(dev::Command),
+    /// Say whether everything is well, what is not, and what to do
+    Status(admin::status::Args),
+    /// Targets of a file system
+    #[command(subcommand)]
+    Target(admin::target_list::Command),
+    /// File systems
+    #[command(subcommand)]
+    Fs(admin::fs_df::Command),
     /// Make a target in a directory
     Format(format::Args),
     /// Serve the targets in directories until SIGTERM
@@ -72,6 +80,9 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
 fn dispatch(command: Command, _matches: &clap::ArgMatches) -> Result<Done> {
     match command {
         Command::Dev(command) => dev::run(command),
+        Command::Status(args) => admin::status::run(&args),
+        Command::Target(command) => admin::target_list::run(&command),
+        Command::Fs(command) => admin::fs_df::run(&command),
         Command::Format(args) => format::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Config(command) => serve::config_command::run(&command),

@@ -5,6 +5,7 @@
 //! prints; standard output is data, standard error is talk; every failure is a `Fault` and an exit code ([`exit`]).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this crate is the one that prints")]
 
+mod admin;
 mod cli;
 mod cluster;
 mod dev;

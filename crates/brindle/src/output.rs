@@ -62,26 +62,26 @@ pub fn print_line<T: Serialize>(body: &T) -> Result<()> {
 }
 
 /// A fault as JSON shows it.
-#[derive(Serialize)]
-pub struct FaultView<'a> {
+#[derive(Debug, Serialize)]
+pub struct FaultView {
     code: String,
-    what: &'a str,
-    subject: &'a str,
-    why: Vec<&'a str>,
-    data: &'a str,
-    next: &'a str,
+    what: String,
+    subject: String,
+    why: Vec<String>,
+    data: String,
+    next: String,
 }
 
-impl<'a> From<&'a Fault> for FaultView<'a> {
-    fn from(fault: &'a Fault) -> FaultView<'a> {
+impl From<&Fault> for FaultView {
+    fn from(fault: &Fault) -> FaultView {
         let next = if fault.next.is_empty() { fault.code.advice() } else { &fault.next };
         FaultView {
             code: fault.code.to_string(),
-            what: &fault.what,
-            subject: &fault.subject,
-            why: fault.why.iter().map(|w| &**w).collect(),
-            data: &fault.data,
-            next,
+            what: fault.what.to_string(),
+            subject: fault.subject.to_string(),
+            why: fault.why.iter().map(ToString::to_string).collect(),
+            data: fault.data.to_string(),
+            next: next.to_owned(),
         }
     }
 }

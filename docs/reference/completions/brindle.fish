@@ -27,6 +27,9 @@ end
 complete -c brindle -n "__fish_brindle_needs_command" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_needs_command" -s V -l version -d 'Print version'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "dev" -d 'Start, look at and end a whole cluster on this machine'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "status" -d 'Say whether everything is well, what is not, and what to do'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "target" -d 'Targets of a file system'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "fs" -d 'File systems'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "format" -d 'Make a target in a directory'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "serve" -d 'Serve the targets in directories until SIGTERM'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "config" -d 'Show or check the configuration of `brindle serve`'
@@ -68,6 +71,33 @@ complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_sub
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "start" -d 'Start one of its processes again'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "down" -d 'Unmount, and end every process; the data stays'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand status" -l mgs -d 'Address of its MGS' -r
+complete -c brindle -n "__fish_brindle_using_subcommand status" -l dir -d 'Directory of a development cluster' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand status" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand status" -s x -l problems -d 'Show only what is not healthy'
+complete -c brindle -n "__fish_brindle_using_subcommand status" -l exit-code -d 'Exit with 8 when something is not healthy'
+complete -c brindle -n "__fish_brindle_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list help" -f -a "list" -d 'List the targets of a file system'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -l mgs -d 'Address of its MGS' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -l dir -d 'Directory of a development cluster' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the targets of a file system'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df help" -f -a "df" -d 'Show the space of a file system, target by target'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from df" -l mgs -d 'Address of its MGS' -r
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from df" -l dir -d 'Directory of a development cluster' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from df" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from df" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from help" -f -a "df" -d 'Show the space of a file system, target by target'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand format" -l fsname -d 'Name of the file system: 1 to 8 letters, digits, \'-\' or \'_\'' -r
 complete -c brindle -n "__fish_brindle_using_subcommand format" -l index -d 'Index of the target within its role; an OST needs one' -r
 complete -c brindle -n "__fish_brindle_using_subcommand format" -l mgsnode -d 'Address of the MGS, such as 10.0.0.1:9880@tcp; may be given several times' -r
@@ -105,18 +135,23 @@ json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand completion" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand gen-docs" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "dev" -d 'Start, look at and end a whole cluster on this machine'
-complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "format" -d 'Make a target in a directory'
-complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "serve" -d 'Serve the targets in directories until SIGTERM'
-complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "config" -d 'Show or check the configuration of `brindle serve`'
-complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "explain" -d 'Say what a code means, what to do about it, and what programs see'
-complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "completion" -d 'Print the completions of a shell'
-complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "gen-docs" -d 'Write man pages, completions and reference pages'
-complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev format serve config explain completion gen-docs help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "dev" -d 'Start, look at and end a whole cluster on this machine'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "status" -d 'Say whether everything is well, what is not, and what to do'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "target" -d 'Targets of a file system'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "fs" -d 'File systems'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "format" -d 'Make a target in a directory'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "serve" -d 'Serve the targets in directories until SIGTERM'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "config" -d 'Show or check the configuration of `brindle serve`'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "explain" -d 'Say what a code means, what to do about it, and what programs see'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "completion" -d 'Print the completions of a shell'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "gen-docs" -d 'Write man pages, completions and reference pages'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev status target fs format serve config explain completion gen-docs help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "up" -d 'Start a cluster, or start it again with its data, and mount it'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "status" -d 'Show its processes'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "start" -d 'Start one of its processes again'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "down" -d 'Unmount, and end every process; the data stays'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "list" -d 'List the targets of a file system'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from fs" -f -a "df" -d 'Show the space of a file system, target by target'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "default" -d 'Print a file with every key, its meaning and its default'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "check" -d 'Check a file without starting anything'

@@ -15,7 +15,7 @@ mod up;
 use std::path::PathBuf;
 
 use brindle_types::units::parse_bytes;
-use brindle_types::{Code, Fault, FsName, Result};
+use brindle_types::{Code, Fault, FsName, Nid, Result};
 
 use crate::cli;
 use crate::exit::Done;
@@ -137,6 +137,18 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Start(args) => node::start(&args),
         Command::Down(args) => down::run(&args),
     }
+}
+
+/// Where the MGS of the cluster in `dir` is, and the name of its file system.
+pub fn address_of(dir: &std::path::Path) -> Result<(Nid, FsName)> {
+    let cluster = state::Cluster::load(dir)?;
+    let mgs = cluster.mgs().ok_or_else(|| {
+        Fault::new(Code::NoMgs)
+            .subject(dir.display().to_string())
+            .why("the cluster is stopped")
+            .next(format!("start it: brindle dev up --dir {}", dir.display()))
+    })?;
+    Ok((mgs, cluster.fs))
 }
 
 /// Mounting and loop devices need root, and so do targets that keep owners.

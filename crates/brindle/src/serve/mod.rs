@@ -9,7 +9,7 @@ use brindle_types::Result;
 
 use crate::exit::Done;
 pub use options::Args;
-pub use run::{Announcement, start_log};
+pub use run::{Announcement, failed, host_name, start_log};
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Done> {

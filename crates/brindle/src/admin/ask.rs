@@ -1,0 +1,127 @@
+//! Asking the servers of a cluster, in bounded time, and saying who did not answer and why.
+
+use std::sync::Arc;
+
+use brindle_net::peer::NoNotifies;
+use brindle_net::{Peer, PeerConfig, TcpTransport, Transport};
+use brindle_stdx::Seams;
+use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_wire::Message;
+use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
+use brindle_wire::map::{Map, TargetEntry};
+use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
+use brindle_wire::mgs::GetMapReq;
+use brindle_wire::version::PeerKind;
+
+use super::place::Place;
+use crate::serve::host_name;
+
+/// How long a command waits for a server.
+const PATIENCE_MS: u64 = 3_000;
+/// How long after the first failed attempt to connect it is taken for an answer.
+const REFUSED_MS: u64 = 300;
+
+/// A command's way to servers.
+#[derive(Clone)]
+pub struct Asker {
+    seams: Seams,
+    transport: Arc<dyn Transport>,
+}
+
+impl Asker {
+    /// Must be called on a tokio runtime.
+    pub fn new() -> Asker {
+        let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+        Asker { transport: Arc::new(TcpTransport::new(seams.clone())), seams }
+    }
+
+    fn peer(&self, nids: &[Nid], fs_id: u64) -> Arc<Peer> {
+        let config = PeerConfig::new(fs_id, PeerKind::Tool, host_name());
+        Peer::new(self.transport.clone(), self.seams.clone(), nids.to_vec(), config, Arc::new(NoNotifies))
+    }
+
+    /// One question to whoever serves `target` at `nids`.
+    pub async fn ask<M: Message>(
+        &self,
+        nids: &[Nid],
+        fs_id: u64,
+        target: TargetId,
+        request: &M,
+    ) -> Result<M::Resp> {
+        let peer = self.peer(nids, fs_id);
+        let header = Header { op: M::OP as u16, target: Some(target), fs_id, ..Header::default() };
+        let asking = async { decode_reply(&peer.call(Frame::new(header, encode_body(request))).await?) };
+        let answered = self.bounded(&peer, asking).await;
+        peer.stop();
+        answered.unwrap_or_else(|| Err(silent(&peer, nids)))
+    }
+
+    /// Runs `work` until the patience is over, or until it is clear that nobody listens.
+    async fn bounded<T>(&self, peer: &Peer, work: impl Future<Output = T> + Send) -> Option<T> {
+        let refused = async {
+            loop {
+                self.seams.sleep_ms(REFUSED_MS).await;
+                let state = peer.state();
+                if !state.connected && state.last_error.is_some() {
+                    break;
+                }
+            }
+        };
+        let first = async {
+            tokio::select! {
+                biased;
+                out = work => Some(out),
+                () = refused => None,
+            }
+        };
+        self.seams.timeout_ms(PATIENCE_MS, first).await.flatten()
+    }
+
+    /// The map of the file system.
+    pub async fn map(&self, place: &Place) -> Result<Map> {
+        let fs = match &place.fs {
+            Some(fs) => fs.clone(),
+            None => self.only_fs(&place.mgs).await?,
+        };
+        let request = GetMapReq { fs, known_version: 0, wait_ms: 0 };
+        let answer = self.ask(&place.mgs, 0, TargetId::MGT, &request).await.map_err(|f| no_mgs(place, f))?;
+        answer.map.ok_or_else(|| Fault::new(Code::NoSuchFs).subject(request.fs.to_string()))
+    }
+
+    /// The name of the file system that an MGS keeps.
+    async fn only_fs(&self, mgs: &[Nid]) -> Result<FsName> {
+        let place = Place { mgs: mgs.to_vec(), fs: None, dev_dir: None };
+        let info = self.ask(mgs, 0, TargetId::MGT, &TargetInfoReq {}).await.map_err(|f| no_mgs(&place, f))?;
+        let name = info.name.strip_suffix("-MGT0000").unwrap_or(&info.name).to_owned();
+        name.parse().map_err(|why: String| Fault::new(Code::NoSuchFs).why(why))
+    }
+
+    /// How a target does.
+    pub async fn info(&self, map: &Map, entry: &TargetEntry) -> Result<TargetInfoResp> {
+        self.ask(&entry.nids, map.fs_id, entry.id, &TargetInfoReq {}).await
+    }
+}
+
+/// Nobody answered: why, as far as the attempts to connect tell.
+fn silent(peer: &Peer, nids: &[Nid]) -> Fault {
+    let shown: Vec<String> = nids.iter().map(ToString::to_string).collect();
+    let fault = Fault::new(Code::TargetDown).what("no answer from").subject(shown.join(", "));
+    match peer.state().last_error {
+        Some(last) if !last.why.is_empty() => last.why.into_iter().fold(fault, Fault::why),
+        Some(last) => fault.why(last.what),
+        None => fault.why(format!("it is connected, and does not answer for {} s", PATIENCE_MS / 1000)),
+    }
+}
+
+fn no_mgs(place: &Place, fault: Fault) -> Fault {
+    if fault.code != Code::TargetDown {
+        return fault;
+    }
+    let next = match &place.dev_dir {
+        Some(dir) => format!("start it: brindle dev start --dir {} mgs", dir.display()),
+        None => "check that the MGS runs: systemctl status brindle-serve".to_owned(),
+    };
+    let subject = fault.subject.clone();
+    let named = Fault::new(Code::NoMgs).what("no answer from the MGS at").subject(subject).next(next);
+    fault.why.into_iter().fold(named, Fault::why)
+}

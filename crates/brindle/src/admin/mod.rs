@@ -1,0 +1,8 @@
+//! Commands that look at a cluster from outside: which one is meant ([`place`]), asking its servers ([`ask`]), and
+//! one file a command.
+
+pub mod ask;
+pub mod fs_df;
+pub mod place;
+pub mod status;
+pub mod target_list;

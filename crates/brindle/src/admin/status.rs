@@ -1,0 +1,283 @@
+//! `brindle status`: is everything well, what is not, what to do; then the tree of targets. In the manner of
+//! `zpool status`.
+
+use std::fmt::Write as _;
+
+use brindle_types::units::format_bytes;
+use brindle_types::{Code, Fault, Result, Role};
+use brindle_wire::map::{Map, TargetEntry};
+use brindle_wire::mds::session::TargetInfoResp;
+use serde::Serialize;
+
+use super::ask::Asker;
+use super::place::{Place, PlaceArgs, resolve};
+use crate::exit::Done;
+use crate::format::runtime;
+use crate::output::{FaultView, Output, print_json, table};
+
+/// Arguments of `brindle status`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples: brindle status; brindle status -x --exit-code; brindle status --dir /tmp/b -o json"
+)]
+pub struct Args {
+    #[command(flatten)]
+    place: PlaceArgs,
+    /// Show only what is not healthy
+    #[arg(short = 'x', long)]
+    problems: bool,
+    /// Exit with 8 when something is not healthy
+    #[arg(long)]
+    exit_code: bool,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// One target and what it, or its silence, says.
+struct Target {
+    entry: TargetEntry,
+    info: Result<TargetInfoResp>,
+}
+
+/// One file system.
+struct Report {
+    place: Place,
+    map: Map,
+    targets: Vec<Target>,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    healthy: bool,
+    file_systems: Vec<FsView<'a>>,
+}
+
+#[derive(Serialize)]
+struct FsView<'a> {
+    fs: &'a str,
+    fs_id: String,
+    state: &'static str,
+    map_version: u64,
+    targets: Vec<TargetView<'a>>,
+    problems: Vec<FaultView>,
+}
+
+#[derive(Serialize)]
+struct TargetView<'a> {
+    name: String,
+    state: &'a str,
+    addresses: Vec<String>,
+    host: &'a str,
+    epoch: u32,
+    term: u32,
+    clients: u32,
+    total_bytes: u64,
+    available_bytes: u64,
+    version: &'a str,
+    counters: std::collections::BTreeMap<&'a str, u64>,
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Done> {
+    let places = resolve(&args.place)?;
+    let runtime = runtime()?;
+    let mut reports = Vec::new();
+    for place in places {
+        reports.push(runtime.block_on(report(place))?);
+    }
+    let healthy = reports.iter().all(|r| r.problems().is_empty());
+    if args.output.json() {
+        let file_systems = reports.iter().map(FsView::from).collect();
+        print_json("brindle.status", 1, &View { healthy, file_systems })?;
+    } else if args.problems && healthy {
+        println!("all file systems are healthy");
+    } else {
+        let shown = reports.iter().filter(|r| !args.problems || !r.problems().is_empty());
+        let pages: Vec<String> = shown.map(page).collect();
+        print!("{}", pages.join("\n"));
+    }
+    Ok(if healthy || !args.exit_code { Done::Ok } else { Done::Unhealthy })
+}
+
+/// Asks every target at once.
+async fn report(place: Place) -> Result<Report> {
+    let asker = Asker::new();
+    let map = asker.map(&place).await?;
+    let mut asking = Vec::new();
+    for entry in map.targets.clone() {
+        let (asker, map) = (asker.clone(), map.clone());
+        asking.push(tokio::spawn(async move {
+            let info = asker.info(&map, &entry).await;
+            Target { entry, info }
+        }));
+    }
+    let mut targets = Vec::new();
+    for task in asking {
+        targets.push(task.await.map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?);
+    }
+    Ok(Report { place, map, targets })
+}
+
+impl Target {
+    fn state(&self) -> &str {
+        match &self.info {
+            Ok(info) => &info.state,
+            Err(_) => "unreachable",
+        }
+    }
+}
+
+impl Report {
+    /// Everything that is wrong, named.
+    fn problems(&self) -> Vec<Fault> {
+        let mut problems = Vec::new();
+        for target in &self.targets {
+            let name = self.map.fs.target(target.entry.id);
+            match &target.info {
+                Ok(info) => problems.extend(info.problems.iter().cloned()),
+                Err(fault) => problems.push(self.unreachable(target, &name, fault)),
+            }
+        }
+        for role in [Role::Mdt, Role::Ost] {
+            if !self.targets.iter().any(|t| t.entry.id.role == role) {
+                problems.push(
+                    Fault::new(Code::UnknownTarget)
+                        .what("there is no")
+                        .subject(format!("{} of {}", role.name(), self.map.fs))
+                        .next(format!(
+                            "format and serve one: brindle format --{}",
+                            role.name().to_lowercase()
+                        )),
+                );
+            }
+        }
+        problems
+    }
+
+    fn unreachable(&self, target: &Target, name: &str, fault: &Fault) -> Fault {
+        let place = format!("{name} on {}", target.entry.host);
+        let named = Fault::new(Code::TargetDown).what("does not answer:").subject(place);
+        let named = fault.why.iter().cloned().fold(named, Fault::why);
+        let data = match target.entry.id.role {
+            Role::Mgt => "files are not concerned; new mounts and restarted servers wait for it",
+            Role::Mdt => {
+                "operations on names wait until it is back; open files with their data on OSTs go on"
+            }
+            Role::Ost => "files on it wait until it is back; others go on",
+        };
+        let next = match &self.place.dev_dir {
+            Some(dir) => format!("start it: brindle dev start --dir {} {}", dir.display(), dev_name(target)),
+            None => format!("on {}: systemctl status brindle-serve", target.entry.host),
+        };
+        named.data(data).next(next)
+    }
+}
+
+fn dev_name(target: &Target) -> String {
+    match target.entry.id.role {
+        Role::Mgt => "mgs".to_owned(),
+        Role::Mdt => format!("mdt{}", target.entry.id.index),
+        Role::Ost => format!("ost{}", target.entry.id.index),
+    }
+}
+
+fn state(problems: &[Fault]) -> &'static str {
+    if problems.is_empty() { "HEALTHY" } else { "DEGRADED" }
+}
+
+/// One file system, for people.
+fn page(report: &Report) -> String {
+    let problems = report.problems();
+    let map = &report.map;
+    let mut page = format!("    fs: {}\n state: {}\n", map.fs, state(&problems));
+    // Writing to a String cannot fail.
+    for fault in &problems {
+        let _ = writeln!(page, "status: {} {}", fault.what, fault.subject);
+        for why in &fault.why {
+            let _ = writeln!(page, "   why: {why}");
+        }
+        if !fault.data.is_empty() {
+            let _ = writeln!(page, "  data: {}", fault.data);
+        }
+        let next = if fault.next.is_empty() { fault.code.advice() } else { &fault.next };
+        let _ = writeln!(page, "action: {next}");
+        let _ = writeln!(page, "   see: brindle explain {}", fault.code);
+    }
+    let rows = report.targets.iter().map(|t| row(map, t)).collect();
+    let tree = table(&["TARGET", "STATE", "ADDRESS", "CLIENTS", "USED", "SIZE", "USE%"], rows);
+    let _ = writeln!(page, "config:\n");
+    for line in tree.lines() {
+        let _ = writeln!(page, "  {line}");
+    }
+    let _ = writeln!(page, "\nerrors: {}", counted(report));
+    page
+}
+
+fn row(map: &Map, target: &Target) -> Vec<String> {
+    let address = target.entry.nids.first().map(ToString::to_string).unwrap_or_default();
+    let mut row = vec![map.fs.target(target.entry.id), target.state().to_owned(), address];
+    match &target.info {
+        Ok(info) => {
+            let used = info.total_bytes.saturating_sub(info.available_bytes);
+            let percent = (used * 100).checked_div(info.total_bytes).unwrap_or(0);
+            row.extend([
+                info.clients.to_string(),
+                format_bytes(used),
+                format_bytes(info.total_bytes),
+                format!("{percent}%"),
+            ]);
+        }
+        Err(_) => row.extend(["-".to_owned(), "-".to_owned(), "-".to_owned(), "-".to_owned()]),
+    }
+    row
+}
+
+/// Words in the names of counters that count damage.
+const DAMAGE: [&str; 5] = ["damaged", "lost", "resummed", "quarantined", "missing"];
+
+fn counted(report: &Report) -> String {
+    let mut lines = Vec::new();
+    for target in &report.targets {
+        let Ok(info) = &target.info else { continue };
+        for (name, count) in &info.counters {
+            if *count > 0 && DAMAGE.iter().any(|word| name.contains(word)) {
+                lines.push(format!("{} {name} {count}", info.name));
+            }
+        }
+    }
+    if lines.is_empty() { "no known data errors".to_owned() } else { lines.join("; ") }
+}
+
+impl<'a> From<&'a Report> for FsView<'a> {
+    fn from(report: &'a Report) -> FsView<'a> {
+        let targets = report.targets.iter().map(|t| target_view(&report.map, t)).collect();
+        let problems: Vec<Fault> = report.problems();
+        FsView {
+            fs: report.map.fs.as_str(),
+            fs_id: format!("{:016x}", report.map.fs_id),
+            state: state(&problems),
+            map_version: report.map.version,
+            targets,
+            problems: problems.iter().map(FaultView::from).collect(),
+        }
+    }
+}
+
+fn target_view<'a>(map: &Map, target: &'a Target) -> TargetView<'a> {
+    let info = target.info.as_ref().ok();
+    TargetView {
+        name: map.fs.target(target.entry.id),
+        state: target.state(),
+        addresses: target.entry.nids.iter().map(ToString::to_string).collect(),
+        host: &target.entry.host,
+        epoch: target.entry.epoch,
+        term: info.map_or(0, |i| i.term),
+        clients: info.map_or(0, |i| i.clients),
+        total_bytes: info.map_or(0, |i| i.total_bytes),
+        available_bytes: info.map_or(0, |i| i.available_bytes),
+        version: info.map_or("", |i| &i.version),
+        counters: info
+            .map(|i| i.counters.iter().map(|(n, c)| (n.as_str(), *c)).collect())
+            .unwrap_or_default(),
+    }
+}

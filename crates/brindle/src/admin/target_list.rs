@@ -1,0 +1,81 @@
+//! `brindle target list`: the map, a line a target.
+
+use brindle_types::Result;
+use brindle_wire::map::{Map, TargetState};
+use serde::Serialize;
+
+use super::ask::Asker;
+use super::place::{PlaceArgs, one};
+use crate::exit::Done;
+use crate::format::{hex, runtime};
+use crate::output::{Output, print_json, table};
+
+/// The verbs of `brindle target`.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// List the targets of a file system
+    List(Args),
+}
+
+/// Arguments of `brindle target list`.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    place: PlaceArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Serialize)]
+struct View {
+    fs: String,
+    map_version: u64,
+    targets: Vec<TargetView>,
+}
+
+#[derive(Serialize)]
+struct TargetView {
+    name: String,
+    state: &'static str,
+    addresses: Vec<String>,
+    host: String,
+    epoch: u32,
+    uuid: String,
+}
+
+/// Whether the MGS hears of a target.
+pub fn state_word(state: TargetState) -> &'static str {
+    match state {
+        TargetState::Up => "up",
+        TargetState::Down => "down",
+    }
+}
+
+fn view(map: &Map) -> View {
+    let targets = map.targets.iter().map(|t| TargetView {
+        name: map.fs.target(t.id),
+        state: state_word(t.state),
+        addresses: t.nids.iter().map(ToString::to_string).collect(),
+        host: t.host.clone(),
+        epoch: t.epoch,
+        uuid: hex(&t.uuid),
+    });
+    View { fs: map.fs.to_string(), map_version: map.version, targets: targets.collect() }
+}
+
+/// Runs the command.
+pub fn run(command: &Command) -> Result<Done> {
+    let Command::List(args) = command;
+    let place = one(&args.place)?;
+    let map = runtime()?.block_on(async { Asker::new().map(&place).await })?;
+    let view = view(&map);
+    if args.output.json() {
+        print_json("brindle.target.list", 1, &view)?;
+        return Ok(Done::Ok);
+    }
+    let rows = view.targets.into_iter().map(|t| {
+        vec![t.name, t.state.to_owned(), t.addresses.join(","), t.host, t.epoch.to_string(), t.uuid]
+    });
+    println!("{}", table(&["TARGET", "STATE", "ADDRESS", "HOST", "EPOCH", "UUID"], rows.collect()));
+    Ok(Done::Ok)
+}

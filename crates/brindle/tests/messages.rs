@@ -1,0 +1,198 @@
+//! The exact text of what people read: help, messages, JSON. Files in `snapshots/`; `BRINDLE_SNAPSHOTS=update` writes
+//! them. What differs from run to run (the scratch directory, pids, ports) is replaced by a word in capitals.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A directory of its own for each test, removed at the end.
+struct Scratch(tempfile::TempDir);
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Runs `brindle` in the directory and gives what it printed, with its exit code.
+    fn run(&self, arguments: &[&str]) -> String {
+        self.run_as("brindle", arguments)
+    }
+
+    fn run_as(&self, name: &str, arguments: &[&str]) -> String {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_brindle"));
+        command.arg0(name).args(arguments).current_dir(self.path()).stdin(Stdio::null());
+        for variable in ["BRINDLE_LOG", "BRINDLE_DIR", "BRINDLE_LISTEN", "BRINDLE_PORT", "COLUMNS"] {
+            command.env_remove(variable);
+        }
+        let out = command.output().unwrap();
+        let mut text = format!("$ {name} {}\n", arguments.join(" "));
+        text.push_str(&String::from_utf8_lossy(&out.stdout));
+        text.push_str(&String::from_utf8_lossy(&out.stderr));
+        text.push_str(&format!("[exit code {}]\n", out.status.code().unwrap_or(-1)));
+        self.normal(&text)
+    }
+
+    fn normal(&self, text: &str) -> String {
+        text.replace(self.path().to_str().unwrap(), "DIR")
+    }
+}
+
+/// Compares with the committed text.
+fn check(name: &str, found: &str) {
+    let path = PathBuf::from(format!("{}/tests/snapshots/{name}.txt", env!("CARGO_MANIFEST_DIR")));
+    if std::env::var_os("BRINDLE_SNAPSHOTS").is_some_and(|v| v == "update") {
+        std::fs::write(&path, found).unwrap();
+    }
+    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == wanted,
+        "the text of '{name}' changed; if that is meant, run with BRINDLE_SNAPSHOTS=update\n--- committed\n{wanted}\n--- now\n{found}"
+    );
+}
+
+#[test]
+fn help() {
+    let s = Scratch::new();
+    let commands: &[&[&str]] = &[
+        &["--help"],
+        &["format", "--help"],
+        &["serve", "--help"],
+        &["dev", "--help"],
+        &["dev", "up", "--help"],
+        &["dev", "down", "--help"],
+        &["status", "--help"],
+        &["explain", "--help"],
+    ];
+    let text: Vec<String> = commands.iter().map(|c| s.run(c)).collect();
+    check("help", &text.join("\n"));
+}
+
+#[test]
+fn explain() {
+    let s = Scratch::new();
+    let text = [
+        s.run(&["explain", "E3001"]),
+        s.run(&["explain", "1004"]),
+        s.run(&["explain", "E9999"]),
+        s.run(&["explain", "e4003", "-o", "json"]),
+    ];
+    check("explain", &text.join("\n"));
+}
+
+#[test]
+fn wrong_command_lines() {
+    let s = Scratch::new();
+    let text = [
+        s.run(&["frobnicate"]),
+        s.run(&["format", "x"]),
+        s.run(&["format", "--ost", "--fsname", "much-too-long", "x"]),
+        s.run(&["format", "--ost", "--fsname", "a", "x"]),
+        s.run(&["format", "--ost", "--index", "0", "--fsname", "a", "x"]),
+        s.run(&["format", "--mgs", "--mgsnode", "10.0.0.1", "--fsname", "a", "x"]),
+        s.run(&["format", "--mdt", "--index", "3", "--mgsnode", "10.0.0.1", "--fsname", "a", "x"]),
+        s.run(&["format", "--mdt", "--mgsnode", "10.0.0.1:x", "--fsname", "a", "x"]),
+        s.run(&["serve"]),
+        s.run(&["status", "--mgs", "127.0.0.1:1"]),
+        s.run(&["status", "."]),
+        s.run(&["dev", "up", "--ost-size", "1M"]),
+    ];
+    check("wrong-command-lines", &text.join("\n"));
+}
+
+#[test]
+fn formatting() {
+    let s = Scratch::new();
+    std::fs::create_dir(s.path().join("full")).unwrap();
+    std::fs::write(s.path().join("full/photo.jpg"), "x").unwrap();
+    std::fs::create_dir(s.path().join("damaged")).unwrap();
+    std::fs::write(s.path().join("damaged/superblock"), "x").unwrap();
+    let mgs = ["format", "--mgs", "--fsname", "scratch", "mgt"];
+    let text = [
+        s.run(&["format", "--mgs", "--fsname", "scratch", "--dry-run", "mgt"]),
+        s.run(&mgs),
+        s.run(&mgs),
+        s.run(&["format", "--mgs", "--fsname", "scratch", "--reformat", "mgt"]),
+        s.run(&["format", "--mgs", "--fsname", "scratch", "--reformat", "--dry-run", "mgt"]),
+        s.run(&["format", "--mgs", "--fsname", "scratch", "--reformat", "--yes", "mgt"]),
+        s.run(&["format", "--mgs", "--fsname", "scratch", "full"]),
+        s.run(&["format", "--mgs", "--fsname", "scratch", "damaged"]),
+        s.run(&["format", "--mgs", "--fsname", "scratch", "full/photo.jpg"]),
+        s.run(&["format", "--mgs", "--fsname", "scratch", "/proc/none"]),
+    ];
+    check("formatting", &text.join("\n"));
+}
+
+#[test]
+fn configuration() {
+    let s = Scratch::new();
+    let file = |name: &str, text: &str| std::fs::write(s.path().join(name), text).unwrap();
+    file("good.toml", "dir = [\"/data/ost0\"]\nport = 9881\n");
+    file("unknown.toml", "dir = [\"/data/ost0\"]\nworker = 8\n");
+    file("far.toml", "colour = 8\n");
+    file("value.toml", "workers = 1\n");
+    file("type.toml", "port = 1.5\n");
+    file("syntax.toml", "port = \n");
+    let mut text = vec![s.run(&["config", "default"])];
+    for name in ["good", "unknown", "far", "value", "type", "syntax", "missing"] {
+        text.push(s.run(&["config", "check", &format!("{name}.toml")]));
+    }
+    check("configuration", &text.join("\n"));
+}
+
+#[test]
+fn targets_that_cannot_be_served() {
+    let s = Scratch::new();
+    let dir = |name: &str| s.path().join(name);
+    let serve = |name: &str| {
+        let said = s.run(&["serve", "--port", "0", "--dir", name]);
+        // The log goes to standard error too; its lines begin with the time.
+        said.lines().filter(|l| !l.starts_with("ts=")).map(|l| format!("{l}\n")).collect::<String>()
+    };
+    std::fs::create_dir(dir("empty")).unwrap();
+    for name in ["both"] {
+        s.run(&["format", "--mgs", "--fsname", "scratch", name]);
+    }
+    for file in ["superblock", "superblock.copy"] {
+        let mut bytes = std::fs::read(dir("both").join(file)).unwrap();
+        bytes[30] ^= 1;
+        std::fs::write(dir("both").join(file), bytes).unwrap();
+    }
+    s.run(&["format", "--mgs", "--fsname", "scratch", "store"]);
+    let store = dir("store/config");
+    let mut bytes = std::fs::read(&store).unwrap();
+    bytes[30] ^= 1;
+    std::fs::write(&store, bytes).unwrap();
+    let text = [serve("missing"), serve("empty"), serve("both"), serve("store")];
+    check("unservable", &hide_sums(&text.join("\n")));
+}
+
+/// Checksums differ from run to run, because identities do.
+fn hide_sums(text: &str) -> String {
+    let is_sum = |w: &str| w.len() == 8 && w.chars().all(|c| c.is_ascii_hexdigit());
+    let hide = |line: &str| {
+        let words = line.split(' ').map(|w| if is_sum(w.trim_end_matches(',')) { "SUM" } else { w });
+        words.collect::<Vec<_>>().join(" ")
+    };
+    text.lines().map(|l| hide(l) + "\n").collect()
+}
+
+#[test]
+fn development_clusters_that_are_not_there() {
+    let s = Scratch::new();
+    std::fs::create_dir(s.path().join("foreign")).unwrap();
+    std::fs::write(s.path().join("foreign/photo.jpg"), "x").unwrap();
+    std::fs::create_dir(s.path().join("damaged")).unwrap();
+    std::fs::write(s.path().join("damaged/state.json"), "{").unwrap();
+    let text = [
+        s.run(&["dev", "status", "--dir", "none"]),
+        s.run(&["dev", "kill", "--dir", "none", "ost0"]),
+        s.run(&["dev", "down", "--dir", "none"]),
+        s.run(&["dev", "up", "--dir", "foreign", "--no-mount"]),
+        s.run(&["dev", "status", "--dir", "damaged"]),
+    ];
+    check("no-cluster", &text.join("\n"));
+}
