@@ -1,4 +1,4 @@
-//! Measures the store on a real directory: `cargo run --release -p brindle-kv --example kv_bench -- DIR [CREATES]`.
+//! Measures the store on a real directory: `cargo run --release -p brindle-kv --example kv_bench -- DIR [CREATES [CACHE_MIB]]`.
 //!
 //! A create is a batch of four small rows, as the MDT writes it; clients append under one lock and wait for the reply.
 
@@ -83,8 +83,9 @@ fn gets(kv: &Kv, total: u64, what: &str) -> Outcome<()> {
     Ok(())
 }
 
-async fn measure(seams: Seams, dir: &str, total: u64) -> Outcome<()> {
-    let opts = KvOptions { cache_bytes_max: 256 << 20, ..KvOptions::new([1; 16], [2; 16], "bench-MDT0000") };
+async fn measure(seams: Seams, dir: &str, total: u64, cache_mib: usize) -> Outcome<()> {
+    let opts =
+        KvOptions { cache_bytes_max: cache_mib << 20, ..KvOptions::new([1; 16], [2; 16], "bench-MDT0000") };
     Kv::create(&*seams.disk, dir, &opts)?;
     let (kv, _) = Kv::open(seams.clone(), dir, opts.clone())?;
     let mut first = 0;
@@ -122,8 +123,9 @@ async fn measure(seams: Seams, dir: &str, total: u64) -> Outcome<()> {
 
 fn main() -> Outcome<()> {
     let mut args = std::env::args().skip(1);
-    let dir = args.next().ok_or("usage: kv_bench DIR [CREATES]")?;
+    let dir = args.next().ok_or("usage: kv_bench DIR [CREATES [CACHE_MIB]]")?;
     let total = args.next().map_or(Ok(200_000), |n| n.parse())?;
+    let cache_mib = args.next().map_or(Ok(64), |n| n.parse())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(measure(brindle_stdx::real::seams(runtime.handle().clone()), &dir, total))
+    runtime.block_on(measure(brindle_stdx::real::seams(runtime.handle().clone()), &dir, total, cache_mib))
 }

@@ -165,8 +165,7 @@ impl Engine {
                         dir = self.dir,
                         "no space for a checkpoint of the metadata store; it is tried again"
                     );
-                    // Kicked or timed out: either way it is tried again.
-                    let _ = self.seams.timeout_ms(CHECKPOINT_RETRY_MS, self.kick.notified()).await;
+                    self.rest_ms(CHECKPOINT_RETRY_MS).await;
                 }
                 Err(fault) => self.log.fail(fault),
             }
@@ -174,6 +173,16 @@ impl Engine {
             self.applied.send_modify(|_| {});
         }
         self.applied.send_modify(|_| {});
+    }
+
+    /// Lets time pass, whatever asks for a checkpoint meanwhile; ends early when the store is closed.
+    async fn rest_ms(&self, ms: u64) {
+        let until = self.seams.now().plus_ms(ms);
+        while self.seams.now() < until && !self.closing.load(Ordering::Acquire) {
+            let left_ms = until.ms_since(self.seams.now()).max(1);
+            // Kicked or timed out: the loop decides.
+            let _ = self.seams.timeout_ms(left_ms, self.kick.notified()).await;
+        }
     }
 
     fn checkpoint_due(&self) -> bool {

@@ -75,20 +75,30 @@ fn without_any_space_the_spare_segment_still_takes_deletions() {
     sim.run(kv.checkpoint()).expect("there is room");
     sim.pass_ms(3000);
     disk.set_capacity(disk.used());
-    let mut deleted = 0;
-    // One spare segment of 64 KiB takes several hundred deletions of 56 bytes.
-    for n in 0..600 {
-        let pos = kv.append(deletion(&format!("k{n:03}"))).expect("deleting always works");
-        sim.run_for(5000, kv.wait_synced(pos)).expect("in time").expect("deleting always works");
-        deleted += 1;
-    }
+    let mut deletions = 0;
+    let exhausted = loop {
+        match kv.append(deletion(&format!("k{:03}", deletions % 600))) {
+            Ok(pos) => {
+                sim.run_for(5000, kv.wait_synced(pos)).expect("in time").expect("what was accepted is safe")
+            }
+            Err(fault) => break fault,
+        }
+        deletions += 1;
+    };
+    // A segment of 64 KiB takes more than a thousand deletions of 48 bytes.
+    assert!(deletions > 1000, "only {deletions} deletions were taken");
+    assert_eq!(exhausted.code, Code::MdtFull);
     sim.pass_ms(5000);
     assert_eq!(kv.failed(), None);
     assert_eq!(kv.append(put("y", "1")).expect_err("full").code, Code::MdtFull);
-    assert_eq!(kv.scan(b"k", None, 1000).expect("readable").len(), 600 - deleted);
-    let disk = disk.power_cut(&mut super::sim::Chance::new(3));
+    assert_eq!(kv.scan(b"k", None, 1000).expect("readable").len(), 0);
     disk.set_capacity(64 << 20);
+    sim.pass_ms(5000);
+    let pos = kv.append(put("y", "1")).expect("there is room again");
+    sim.run(kv.wait_synced(pos)).expect("there is room again");
+    sim.run(kv.checkpoint()).expect("there is room again");
+    let disk = disk.power_cut(&mut super::sim::Chance::new(3));
     let sim = Sim::new(2, &disk);
     let (kv, _) = Kv::open(sim.seams.clone(), DIR, small_options()).expect("nothing is damaged");
-    assert_eq!(kv.scan(b"k", None, 1000).expect("readable").len(), 600 - deleted);
+    assert_eq!(kv.scan(b"", None, 1000).expect("readable").len(), 1);
 }
