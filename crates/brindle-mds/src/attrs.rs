@@ -1,7 +1,7 @@
 //! Attributes as they are at this moment: of the MDT while nobody writes, else with what the exclusive holder or the
 //! OSTs know.
 
-use brindle_types::{Attr, Ino, ObjectId, Result, SessionId};
+use brindle_types::{Attr, Ino, ObjectId, Pair, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::notify::ReportNotice;
 use brindle_wire::oss::stat::ObjectStat;
@@ -9,6 +9,7 @@ use brindle_wire::oss::stat::ObjectStat;
 use crate::ask::{apply_reports, ask};
 use crate::mdt::{Call, Mdt, Txn};
 use crate::opens::Writing;
+use crate::ops::append;
 use crate::store::{Inode, inode};
 
 /// Who knows size and times of an inode.
@@ -35,6 +36,32 @@ pub fn authority(t: &Txn<'_>, inode: &Inode, session: SessionId) -> Authority {
 
 /// The attributes of an inode as `session` may see them now.
 pub async fn fresh(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Attr> {
+    let mut attr = current(mdt, session, ino).await?.attr();
+    // An append that is not finished hides what lies behind it.
+    attr.size_bytes = mdt.read(|t| append::shown_end(t, ino, attr.size_bytes)).await?;
+    Ok(attr)
+}
+
+/// How far a file reaches, and the truncate epoch under which that was true.
+pub struct KnownEnd {
+    epoch: Pair,
+    size_bytes: u64,
+}
+
+impl KnownEnd {
+    /// The end, as far as it still counts for `file`.
+    pub fn at(&self, file: &Inode) -> u64 {
+        if self.epoch == file.truncate_epoch { self.size_bytes } else { 0 }
+    }
+}
+
+/// The true end of a file, with everything written by anybody so far.
+pub async fn true_size(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<KnownEnd> {
+    let inode = current(mdt, session, ino).await?;
+    Ok(KnownEnd { epoch: inode.truncate_epoch, size_bytes: inode.size_bytes })
+}
+
+async fn current(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Inode> {
     let look = |t: &Txn<'_>| {
         let inode = inode::get(t, ino)?;
         let authority = authority(t, &inode, session);
@@ -50,7 +77,7 @@ pub async fn fresh(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Attr> {
     };
     match authority {
         // A new holder after the first was asked: what the first said was true after this call began.
-        Authority::Mdt | Authority::Holder(_) => Ok(inode.attr()),
+        Authority::Mdt | Authority::Holder(_) => Ok(inode),
         Authority::Objects => with_objects(mdt, inode).await,
     }
 }
@@ -73,10 +100,10 @@ pub fn objects(inode: &Inode) -> Vec<(u16, ObjectId)> {
     component.osts.iter().enumerate().map(object).collect()
 }
 
-async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Attr> {
+async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Inode> {
     let stats = mdt.osts().stat(&objects(&inode)).await?;
     merge_objects(&mut inode, &stats);
-    Ok(inode.attr())
+    Ok(inode)
 }
 
 /// Raises size and times to what the objects tell: size = max(MDT, objects), times where the last write was made under

@@ -1,11 +1,238 @@
 //! The end of sessions whose lease ran out, and the fencing of silent clients.
+//!
+//! | step | then |
+//! |---|---|
+//! | 1 the session's epoch is raised and synced | the MDT refuses its requests |
+//! | 2 every OST refuses older epochs | nothing that it sent changes data any more |
+//! | 3 locks, handles, reservations go in batches | others are granted what it held |
+//! | 4 files that it wrote: size := max(MDT, objects) | write opens of them wait for that |
+//!
+//! An OST that does not answer in step 2 within [`FENCE_WAIT_MS`] learns of the fence before it serves again: it asks for
+//! the table of fences at its start, and this side goes on telling it.
 
-use brindle_types::SessionId;
+use std::sync::Arc;
 
-use crate::mdt::Mdt;
+use brindle_types::{Ino, ObjectId, Pair, Result, SessionId};
+use brindle_wire::Op;
+use brindle_wire::oss::fence::FenceSessionReq;
+use futures_util::future::join_all;
+use tokio::sync::oneshot;
 
-/// Ends a session: raises its epoch durably, fences it at every OST, drops its handles and locks. Returns when whoever
-/// waited for it may go on.
+use crate::mdt::{Call, Event, Mdt, Step, Txn};
+use crate::ops::append;
+use crate::store::{self, inode, watch};
+use crate::{attrs, grant};
+
+/// How often leases are looked at.
+const LOOK_MS: u64 = 250;
+/// How long the end of a session waits for OSTs that do not answer.
+const FENCE_WAIT_MS: u64 = 2_000;
+
+/// Ends sessions that were not renewed in time, for as long as the MDT runs.
+pub async fn watch_leases(mdt: Arc<Mdt>) {
+    loop {
+        mdt.seams().sleep_ms(LOOK_MS).await;
+        let now = mdt.seams().now();
+        let lease_ms = u64::from(mdt.config().lease_ms);
+        let silent: Vec<SessionId> = {
+            let live = mdt.live();
+            let silent =
+                live.sessions.iter().filter(|(_, s)| !s.row.ended && now.ms_since(s.renewed) > lease_ms);
+            silent.map(|(id, _)| *id).collect()
+        };
+        for session in silent {
+            let mdt = mdt.clone();
+            mdt.clone().seams().spawn("session end", async move {
+                end(&mdt, session, "its lease ran out").await;
+            });
+        }
+    }
+}
+
+/// Ends a session. Returns when whoever waited for it may go on; at once if it has ended already.
 pub async fn end(mdt: &Mdt, session: SessionId, reason: &str) {
-    let _ = (mdt, session, reason);
+    let under_way = {
+        let mut live = mdt.live_mut();
+        match (live.is_alive(session), live.ending.contains(&session)) {
+            (_, true) => Some(live.events.wait(Event::Session(session))),
+            (false, false) => return,
+            (true, false) => {
+                live.ending.insert(session);
+                None
+            }
+        }
+    };
+    if let Some(under_way) = under_way {
+        // The sender is dropped, not used.
+        let _ = under_way.await;
+        return;
+    }
+    tracing::warn!(%session, reason, "a session was ended");
+    if let Err(fault) = give_up(mdt, session).await {
+        tracing::error!(%session, %fault, "a session could not be ended");
+    }
+    let mut live = mdt.live_mut();
+    live.ending.remove(&session);
+    live.events.fire(Event::Session(session));
+}
+
+async fn give_up(mdt: &Mdt, session: SessionId) -> Result<()> {
+    let call = Call::internal(Op::SessionClose);
+    let epoch = mdt
+        .step(&call, |t| {
+            t.frees_space();
+            let epoch = t.pair();
+            let Some(mut row) = store::session::find(t, session)? else { return Ok(epoch) };
+            (row.ended, row.fenced, row.epoch) = (true, false, epoch);
+            store::session::put(t, session, &row);
+            t.after(move |live| {
+                if let Some(known) = live.sessions.get_mut(&session) {
+                    known.row = row;
+                    known.must_reclaim = false;
+                }
+            });
+            Ok(epoch)
+        })
+        .await?;
+    mdt.synced().await?;
+    fence(mdt, session, epoch).await;
+    release(mdt, session).await
+}
+
+/// Tells every OST; goes on in the background with those that do not answer soon.
+async fn fence(mdt: &Mdt, session: SessionId, epoch: Pair) {
+    let (tell, told) = oneshot::channel();
+    let Some(me) = mdt.me() else { return };
+    let calls = async move {
+        let question = FenceSessionReq { session, epoch };
+        let fenced = me.osts().indices();
+        let asked = fenced.iter().map(|ost| me.osts().insist(*ost, &question));
+        for refused in join_all(asked).await.into_iter().filter_map(|answer| answer.err()) {
+            tracing::error!(%session, fault = %refused, "an OST refused a fence");
+        }
+        // Nobody waits any more when it took long.
+        let _ = tell.send(());
+    };
+    mdt.seams().spawn("fence", calls);
+    if mdt.seams().timeout_ms(FENCE_WAIT_MS, told).await.is_none() {
+        tracing::warn!(%session, "an OST does not answer; it is told of the fence before it serves again");
+    }
+}
+
+/// Takes away everything that a session holds (it is ended, or said goodbye).
+pub async fn release(mdt: &Mdt, session: SessionId) -> Result<()> {
+    mdt.locks().drop_session(session);
+    let handles = mdt.live().opens.of_session(session);
+    let mut wrote = Vec::new();
+    for (ino, handle) in handles {
+        // One batch a handle: each sees what the one before it has changed.
+        let call = Call::internal(Op::SessionClose);
+        let recover = mdt.step(&call, |t| {
+            t.frees_space();
+            give_back(t, session, ino, handle)
+        });
+        if recover.await? {
+            wrote.push(ino);
+        }
+    }
+    reservations(mdt, session).await?;
+    for ino in wrote {
+        recover_in_background(mdt, ino);
+    }
+    Ok(())
+}
+
+/// Gives one handle back. `true` when the file's size must be recovered from its objects first: then its write session
+/// stays until that is done.
+fn give_back(t: &mut Txn<'_>, session: SessionId, ino: Ino, handle: u64) -> Step<bool> {
+    let Some(mut file) = inode::find(t, ino)? else {
+        t.after(move |live| {
+            live.opens.remove(ino, session, handle);
+        });
+        return Ok(false);
+    };
+    let opens = &t.live().opens;
+    let wrote = opens.get(ino, session, handle).is_some_and(|h| h.write);
+    let goes = file.nlink == 0 && opens.others(ino, session).is_empty();
+    if !wrote || file.is_inline() || goes {
+        grant::close(t, session, &mut file, handle)?;
+        return Ok(false);
+    }
+    t.after(move |live| {
+        live.opens.remove(ino, session, handle);
+    });
+    Ok(true)
+}
+
+/// Reservations of appends by the session become holes.
+async fn reservations(mdt: &Mdt, session: SessionId) -> Result<()> {
+    let call = Call::internal(Op::AppendDone);
+    mdt.step(&call, |t| {
+        t.frees_space();
+        for (ino, offset, row) in store::append::all(t)? {
+            if row.session == session && !row.done {
+                store::append::put(t, ino, offset, &store::append::Reservation { done: true, ..row });
+                append::drop_done(t, ino)?;
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// Recovers a file that a dead client wrote, however long its OSTs are away.
+pub fn recover_in_background(mdt: &Mdt, ino: Ino) {
+    let Some(mdt) = mdt.me() else { return };
+    mdt.clone().seams().spawn("recover file", async move {
+        if let Err(fault) = recover(&mdt, ino).await {
+            tracing::error!(inode = %ino.fid(), %fault, "a file's size could not be recovered");
+        }
+    });
+}
+
+/// Size := max(MDT, objects); then, if nobody writes, the write session ends.
+pub async fn recover(mdt: &Mdt, ino: Ino) -> Result<()> {
+    crate::truncate::finish_pending(mdt, ino).await?;
+    let call = Call::internal(Op::Report);
+    let file = mdt
+        .read(|t| match inode::find(t, ino)? {
+            Some(file) if file.open_for_write => Ok(Some(file)),
+            _ => Ok(None),
+        })
+        .await?;
+    let stats = match file.filter(|f| f.may_have_objects()) {
+        Some(file) => {
+            let objects: Vec<(u16, ObjectId)> = attrs::objects(&file);
+            Some((
+                mdt.osts().stat(&objects).await?,
+                file.file()?.layout.component.generation,
+                file.truncate_epoch,
+            ))
+        }
+        None => None,
+    };
+    mdt.step(&call, |t| {
+        t.frees_space();
+        t.idle(ino)?;
+        let Some(mut file) = inode::find(t, ino)? else {
+            watch::delete(t, ino);
+            return Ok(());
+        };
+        if let (Some((stats, generation, epoch)), Some(body)) = (&stats, &file.file)
+            && body.layout.component.generation == *generation
+            && file.truncate_epoch == *epoch
+        {
+            attrs::merge_objects(&mut file, stats);
+            inode::put(t, &file)?;
+        }
+        if file.open_for_write && !t.live().opens.is_written(ino) {
+            file.open_for_write = false;
+            file.data_version = t.pair();
+            watch::delete(t, ino);
+            inode::put(t, &file)?;
+        }
+        t.after(move |live| live.events.fire(Event::Idle(ino)));
+        Ok(())
+    })
+    .await
 }

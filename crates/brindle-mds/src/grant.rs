@@ -3,11 +3,12 @@
 use brindle_types::layout::{Component, STRIPE_SIZE_DEFAULT_BYTES};
 use brindle_types::{Code, Fault, FileType, Layout, Pair, Result, SessionId};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode};
+use brindle_wire::mds::session::ReclaimOpen;
 
 use crate::mdt::{Call, Errand, Event, Step, Stop, Txn};
 use crate::namespace;
 use crate::opens::{Decision, OPENS_MAX, Writing};
-use crate::store::{Inode, inline, inode};
+use crate::store::{Inode, inline, inode, watch};
 
 /// Opens an inode that others may have open: decides the mode, after the recalls it needs. The first write open begins
 /// the write session in the caller's batch (the caller stores the inode).
@@ -21,6 +22,10 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
         return Err(Stop::Park(Event::Recovered));
     }
     let marked = inode.open_for_write && live.opens.writing(ino) == Writing::Nobody;
+    if access.write && marked {
+        // A writer died, or did not come back after a restart: its file's size is being recovered.
+        return Err(Stop::Park(Event::Idle(ino)));
+    }
     match live.opens.decide(ino, call.session, access, marked) {
         Decision::Recall(right, from) => Err(Stop::First(Errand::Recall { ino, right, from })),
         Decision::Grant(mode) => {
@@ -55,6 +60,7 @@ fn add_handle(
         return Err(Fault::new(Code::TooManyOpens).into());
     }
     if access.write && !inode.open_for_write {
+        watch::put(t, inode.ino);
         inode.open_for_write = true;
         inode.data_version = t.pair();
     }
@@ -66,6 +72,23 @@ fn add_handle(
             live.inline_readers.entry(ino).or_default().insert(session);
         }
     });
+    Ok(())
+}
+
+/// A handle that the client had before the MDT restarted. A write session that a power cut took from the rows begins
+/// again.
+pub fn restore(
+    t: &mut Txn<'_>,
+    session: SessionId,
+    inode: &mut Inode,
+    open: &ReclaimOpen,
+    mode: OpenMode,
+) -> Step<()> {
+    let begun = inode.open_for_write;
+    add_handle(t, session, inode, open.access, open.handle, mode)?;
+    if inode.open_for_write != begun {
+        inode::put(t, inode)?;
+    }
     Ok(())
 }
 
@@ -87,6 +110,7 @@ pub fn close(t: &mut Txn<'_>, session: SessionId, inode: &mut Inode, handle: u64
         return namespace::purge(t, inode);
     }
     if last_writer {
+        watch::delete(t, ino);
         inode.open_for_write = false;
         inode.data_version = t.pair();
         inode::put(t, inode)?;

@@ -148,6 +148,11 @@ impl Opens {
         self.inodes.get(&ino).map_or(Writing::Nobody, InodeOpens::writing)
     }
 
+    /// Whether anybody has a writable handle.
+    pub fn is_written(&self, ino: Ino) -> bool {
+        self.writing(ino) != Writing::Nobody
+    }
+
     /// Whether anybody has a handle.
     pub fn is_open(&self, ino: Ino) -> bool {
         self.inodes.contains_key(&ino)

@@ -34,6 +34,8 @@ pub struct Live {
     pub recalling: BTreeSet<Ino>,
     /// Sessions that may hold pages of inline data of a file somebody writes.
     pub inline_readers: BTreeMap<Ino, BTreeSet<SessionId>>,
+    /// Sessions whose end is under way.
+    pub ending: BTreeSet<SessionId>,
     /// Reclaim after a restart is under way (see `recovery`).
     pub recovering: bool,
     /// Who waits for what.

@@ -14,8 +14,8 @@ mod stop;
 mod txn;
 mod waits;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 
 use brindle_kv::LogPos;
 use brindle_stdx::Seams;
@@ -36,6 +36,7 @@ pub use waits::{Waiting, Waits};
 
 use crate::ask::{self, Notice, Notifier};
 use crate::config::{Config, Identity};
+use crate::locking::LockService;
 use crate::osts::Osts;
 use crate::store::{self, Engine, meta, reply};
 
@@ -55,6 +56,8 @@ pub struct Mdt {
     notifier: Arc<dyn Notifier>,
     osts: Osts,
     destroy_queue: Notify,
+    locks: LockService,
+    me: Weak<Mdt>,
 }
 
 /// How one run of a closure ended.
@@ -92,7 +95,7 @@ impl Mdt {
             let must_reclaim = !row.ended;
             live.sessions.insert(id, LiveSession { row, renewed: seams.now(), must_reclaim });
         }
-        let mdt = Arc::new(Mdt {
+        let mdt = Arc::new_cyclic(|me| Mdt {
             numbers: Numbers::new(identity.index, term, first),
             engine,
             seams: seams.clone(),
@@ -104,6 +107,8 @@ impl Mdt {
             notifier,
             osts,
             destroy_queue: Notify::new(),
+            locks: LockService::default(),
+            me: me.clone(),
         });
         mdt.reserve_inodes().await?;
         Ok(mdt)
@@ -170,6 +175,16 @@ impl Mdt {
     /// Wakes the destroy queue's task.
     pub fn destroy_queue(&self) -> &Notify {
         &self.destroy_queue
+    }
+
+    /// Locks of programs.
+    pub fn locks(&self) -> &LockService {
+        &self.locks
+    }
+
+    /// This MDT for a task that goes on by itself; `None` while it is going down.
+    pub fn me(&self) -> Option<Arc<Mdt>> {
+        self.me.upgrade()
     }
 
     /// Volatile state, to look at.

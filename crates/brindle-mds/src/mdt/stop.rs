@@ -14,6 +14,8 @@ pub enum Event {
     Inodes,
     /// Reclaim after a restart is over.
     Recovered,
+    /// A reservation of an append is done, or was taken away.
+    Append(Ino),
     /// A session connected, was ended or closed.
     Session(SessionId),
 }

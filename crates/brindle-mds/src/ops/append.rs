@@ -1,18 +1,82 @@
-//! append by several clients: a logged reservation of a place.
+//! append by several clients: a logged reservation of a place, so that a retry and a restart return the same one.
+//!
+//! `A|ino|offset` rows are the reservations. The size that others see never passes the first that is not done
+//! ([`shown_end`]), so that nobody sees the hole before a slow writer's bytes; an append returns when the shown end has
+//! passed it. A reservation of a session that ended is taken away and stays a hole.
 
-use brindle_types::Result;
+use brindle_types::layout::FILE_SIZE_MAX_BYTES;
+use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::append::{AppendDoneReq, AppendReserveReq, AppendReserveResp};
 
-use crate::dispatch::unknown;
-use crate::mdt::{Call, Mdt};
+use crate::ask::apply_reports;
+use crate::attrs;
+use crate::mdt::{Call, Event, Mdt, Step, Stop, Txn};
+use crate::store::{Rows, append, inode};
+
+/// Reservations of one file that may be open at once.
+const RESERVATIONS_MAX: usize = 4096;
 
 /// Reserves the next bytes behind the end.
-pub async fn handle_reserve(_mdt: &Mdt, call: &Call, _req: AppendReserveReq) -> Result<AppendReserveResp> {
-    Err(unknown(call))
+pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Result<AppendReserveResp> {
+    // What other writers have written so far is in the objects only.
+    let known = attrs::true_size(mdt, call.session, req.ino).await?;
+    mdt.modify(call, |t| {
+        t.idle(req.ino)?;
+        let file = inode::get(t, req.ino)?;
+        if file.file()?.layout.inline {
+            return Err(Fault::new(Code::StaleLayout).into());
+        }
+        let open = append::list(t, req.ino)?;
+        if open.len() >= RESERVATIONS_MAX {
+            return Err(Stop::Park(Event::Append(req.ino)));
+        }
+        let behind = open.iter().map(|(offset, r)| offset + r.len_bytes).max().unwrap_or(0);
+        let offset = file.size_bytes.max(behind).max(known.at(&file));
+        if offset.checked_add(req.len_bytes).is_none_or(|end| end > FILE_SIZE_MAX_BYTES) {
+            return Err(Fault::new(Code::TooLarge).into());
+        }
+        let row = append::Reservation { session: call.session, len_bytes: req.len_bytes, done: false };
+        append::put(t, req.ino, offset, &row);
+        Ok(AppendReserveResp { offset })
+    })
+    .await
 }
 
-/// The reserved bytes are written, or given up.
-pub async fn handle_done(_mdt: &Mdt, call: &Call, _req: AppendDoneReq) -> Result<Empty> {
-    Err(unknown(call))
+/// The reserved bytes are written, or given up. Answers when the end shown to others has passed them.
+pub async fn handle_done(mdt: &Mdt, call: &Call, req: AppendDoneReq) -> Result<Empty> {
+    let report: Vec<_> = req.report.into_iter().map(|r| (call.session, r)).collect();
+    mdt.step(call, |t| {
+        t.frees_space();
+        apply_reports(t, req.ino, &report)?;
+        let open = append::list(t, req.ino)?;
+        let mine = open.iter().find(|(offset, r)| *offset == req.offset && r.session == call.session);
+        if let Some((offset, mine)) = mine {
+            append::put(t, req.ino, *offset, &append::Reservation { done: true, ..*mine });
+        }
+        drop_done(t, req.ino)
+    })
+    .await?;
+    mdt.modify(call, |t| match append::list(t, req.ino)?.first() {
+        Some((first, _)) if *first < req.offset => Err(Stop::Park(Event::Append(req.ino))),
+        _ => Ok(Empty {}),
+    })
+    .await
+}
+
+/// Takes away the reservations at the front that are done, and wakes whoever waits for that.
+pub fn drop_done(t: &mut Txn<'_>, ino: Ino) -> Step<()> {
+    let open = append::list(t, ino)?;
+    for (offset, _) in open.iter().take_while(|(_, r)| r.done) {
+        append::delete(t, ino, *offset);
+    }
+    t.after(move |live| live.events.fire(Event::Append(ino)));
+    Ok(())
+}
+
+/// The end that others may see of a file whose true size is `size_bytes`.
+pub fn shown_end(rows: &(impl Rows + ?Sized), ino: Ino, size_bytes: u64) -> Result<u64> {
+    let open = append::list(rows, ino)?;
+    let first = open.iter().find(|(_, r)| !r.done);
+    Ok(first.map_or(size_bytes, |(offset, _)| size_bytes.min(*offset)))
 }

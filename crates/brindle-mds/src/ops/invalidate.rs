@@ -1,13 +1,24 @@
-//! invalidate: a write met marks of readers that keep pages; they drop them before the write returns.
+//! invalidate: a write met marks of clients that keep pages; they drop them before the write is acknowledged.
 
 use brindle_types::Result;
 use brindle_wire::mds::Empty;
-use brindle_wire::mds::invalidate::InvalidateReq;
+use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
+use brindle_wire::notify::InvalidateNotice;
+use futures_util::future::join_all;
 
-use crate::dispatch::unknown;
+use crate::ask;
 use crate::mdt::{Call, Mdt};
 
-/// Drops kept pages of a range at other clients.
-pub async fn handle(_mdt: &Mdt, call: &Call, _req: InvalidateReq) -> Result<Empty> {
-    Err(unknown(call))
+/// Asks the holders, all at once. A silent one is ended after its lease; it drops its pages itself before that.
+pub async fn handle(mdt: &Mdt, call: &Call, req: InvalidateReq) -> Result<Empty> {
+    let mut holders = match req.holders {
+        Holders::Sessions(sessions) => sessions,
+        Holders::AllReaders => mdt.live().opens.other_readers(req.ino, call.session),
+    };
+    holders.retain(|s| *s != call.session);
+    holders.sort();
+    holders.dedup();
+    let notice = InvalidateNotice { ino: req.ino, offset: req.offset, len_bytes: req.len_bytes };
+    join_all(holders.iter().map(|session| ask::ask(mdt, *session, &notice))).await;
+    Ok(Empty {})
 }

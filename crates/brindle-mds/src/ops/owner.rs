@@ -1,12 +1,37 @@
-//! owner_query: an OST asks whether objects are still wanted.
+//! owner_query: what the MDT says of objects. One whose generation it disowns is garbage; one of an inode or term that
+//! it never issued is quarantined. Answered from durable state only, and age never decides.
 
-use brindle_types::Result;
-use brindle_wire::mds::owner::{OwnerQueryReq, OwnerQueryResp};
+use brindle_types::{Code, Fault, ObjectId, Result};
+use brindle_wire::mds::owner::{OWNER_ITEMS_MAX, OwnerQueryReq, OwnerQueryResp, Verdict};
 
-use crate::dispatch::unknown;
-use crate::mdt::{Call, Mdt};
+use crate::mdt::{Call, Mdt, Txn};
+use crate::store::inode;
 
-/// Answers from committed state only.
-pub async fn handle(_mdt: &Mdt, call: &Call, _req: OwnerQueryReq) -> Result<OwnerQueryResp> {
-    Err(unknown(call))
+/// Gives a verdict on every object.
+pub async fn handle(mdt: &Mdt, _call: &Call, req: OwnerQueryReq) -> Result<OwnerQueryResp> {
+    if req.objects.len() > OWNER_ITEMS_MAX {
+        let why = format!("{} objects were asked about; {OWNER_ITEMS_MAX} are possible", req.objects.len());
+        return Err(Fault::new(Code::InvalidArgument).why(why));
+    }
+    let all = |t: &Txn<'_>| req.objects.iter().map(|object| verdict(t, object, req.ost)).collect();
+    let verdicts: Vec<Verdict> = mdt.read(all).await?;
+    // What is disowned is destroyed; a power cut must not bring its owner back.
+    if !brindle_stdx::planted("mds_destroy_before_durable") {
+        mdt.synced().await?;
+    }
+    Ok(OwnerQueryResp { verdicts })
+}
+
+fn verdict(t: &Txn<'_>, object: &ObjectId, ost: u16) -> Result<Verdict> {
+    let numbers = t.mdt().numbers();
+    let term = object.generation.term;
+    if !numbers.issued(object.ino) || term == 0 || term > numbers.term() {
+        return Ok(Verdict::Unknown);
+    }
+    let Some(found) = inode::find(t, object.ino)? else { return Ok(Verdict::Disowned) };
+    let Some(file) = &found.file else { return Ok(Verdict::Unknown) };
+    let component = &file.layout.component;
+    let owned = component.generation == object.generation
+        && component.osts.get(object.stripe as usize).is_some_and(|o| *o == ost);
+    Ok(if owned { Verdict::Owned } else { Verdict::Disowned })
 }

@@ -26,6 +26,18 @@ pub fn delete(t: &mut Changes<'_>, ino: Ino, offset: u64) {
     t.delete(keys::append(ino, offset));
 }
 
+/// Reservations of all files: (file, offset, reservation).
+pub fn all(rows: &(impl Rows + ?Sized)) -> Result<Vec<(Ino, u64, Reservation)>> {
+    let mut all = Vec::new();
+    for_each(rows, &[keys::APPEND], |key, value| {
+        let (ino, offset) =
+            keys::split_append(key).ok_or_else(|| row::damaged("append", key, "short key".into()))?;
+        all.push((ino, offset, row::decode("append", key, value)?));
+        Ok(true)
+    })?;
+    Ok(all)
+}
+
 /// Reservations of a file in order of offset.
 pub fn list(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Vec<(u64, Reservation)>> {
     let mut all = Vec::new();

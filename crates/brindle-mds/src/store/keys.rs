@@ -1,7 +1,7 @@
 //! Keys of rows: a letter, then big-endian fields, then a name where there is one.
 //!
 //! `I|ino` `D|dir|shard|hash|name` `X|ino|name` `P|ino|parent|name` `N|ino` `O|ino` `Q|ost|object` `C|session`
-//! `R|session|slot` `U|kind|id` `A|ino|offset` `M|name` (the bars are not in the bytes).
+//! `R|session|slot` `U|kind|id` `A|ino|offset` `W|ino` `M|name` (the bars are not in the bytes).
 
 use brindle_stdx::codec::Reader;
 use brindle_types::{Ino, ObjectId, Pair, SessionId};
@@ -28,6 +28,8 @@ pub const REPLY: u8 = b'R';
 pub const USAGE: u8 = b'U';
 /// Reservations of appends.
 pub const APPEND: u8 = b'A';
+/// Inodes to look at after a restart.
+pub const WATCH: u8 = b'W';
 /// One of a kind: format, reservations.
 pub const META: u8 = b'M';
 
@@ -218,9 +220,12 @@ mod tests {
             a: (u64, u64, u32), b: (u64, u64, u32), n in proptest::collection::vec(any::<u8>(), 0..20),
             m in proptest::collection::vec(any::<u8>(), 0..20), osts: (u16, u16),
         ) {
-            prop_assert_eq!(split_ino(&xattr(Ino(a.0), &n)), Some((Ino(a.0), &n[..])));
-            prop_assert_eq!(split_dirent(&dirent(Ino(a.0), a.1, &n)), Some((Ino(a.0), a.1, &n[..])));
-            prop_assert_eq!(split_link(&link(Ino(a.0), Ino(a.1), &n)), Some((Ino(a.0), Ino(a.1), &n[..])));
+            let key = xattr(Ino(a.0), &n);
+            prop_assert_eq!(split_ino(&key), Some((Ino(a.0), &n[..])));
+            let key = dirent(Ino(a.0), a.1, &n);
+            prop_assert_eq!(split_dirent(&key), Some((Ino(a.0), a.1, &n[..])));
+            let key = link(Ino(a.0), Ino(a.1), &n);
+            prop_assert_eq!(split_link(&key), Some((Ino(a.0), Ino(a.1), &n[..])));
             prop_assert_eq!(split_append(&append(Ino(a.0), a.1)), Some((Ino(a.0), a.1)));
             prop_assert_eq!(split_usage(&usage(1, a.2)), Some((1, a.2)));
             let object = |f: (u64, u64, u32)| ObjectId {

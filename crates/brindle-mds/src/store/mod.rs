@@ -19,6 +19,7 @@ pub mod reply;
 pub mod row;
 pub mod session;
 pub mod usage;
+pub mod watch;
 pub mod xattr;
 
 pub use changes::Changes;

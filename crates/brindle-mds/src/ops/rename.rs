@@ -1,0 +1,119 @@
+//! rename, with NOREPLACE and EXCHANGE.
+//!
+//! What the caller's kernel cannot know of other clients' changes is checked here: types, emptiness, loops. Two names of
+//! one inode: nothing happens, as POSIX says.
+
+use brindle_types::{Code, Fault, Ino, Result};
+use brindle_wire::mds::Empty;
+use brindle_wire::mds::rename::RenameReq;
+
+use crate::mdt::{Call, Mdt, Step, Txn};
+use crate::namespace;
+use crate::store::{Inode, dirent, inode};
+
+/// Deepest tree that the loop check walks; a longer chain of parents is a circle.
+const DEPTH_MAX: usize = 1 << 20;
+
+/// Moves a name.
+pub async fn handle(mdt: &Mdt, call: &Call, req: RenameReq) -> Result<Empty> {
+    if namespace::is_dots(&req.name) || namespace::is_dots(&req.new_name) {
+        return Err(Fault::new(Code::FileBusy).why("'.' and '..' cannot be renamed"));
+    }
+    namespace::check_name(&req.name)?;
+    namespace::check_name(&req.new_name)?;
+    if req.no_replace && req.exchange {
+        return Err(Fault::new(Code::InvalidArgument).why("NOREPLACE and EXCHANGE exclude each other"));
+    }
+    mdt.modify(call, |t| rename(t, &req)).await
+}
+
+/// The two directories; one inode where both are the same.
+struct Dirs {
+    old: Inode,
+    new: Option<Inode>,
+}
+
+impl Dirs {
+    fn load(t: &Txn<'_>, req: &RenameReq) -> Result<Dirs> {
+        let old = inode::dir(t, req.parent)?;
+        let new = match req.parent == req.new_parent {
+            true => None,
+            false => Some(inode::dir(t, req.new_parent)?),
+        };
+        Ok(Dirs { old, new })
+    }
+
+    fn new(&mut self) -> &mut Inode {
+        self.new.as_mut().unwrap_or(&mut self.old)
+    }
+
+    fn store(&self, t: &mut Txn<'_>) -> Result<()> {
+        inode::put(t, &self.old)?;
+        self.new.iter().try_for_each(|new| inode::put(t, new))
+    }
+}
+
+fn rename(t: &mut Txn<'_>, req: &RenameReq) -> Step<Empty> {
+    let mut dirs = Dirs::load(t, req)?;
+    let source = namespace::get(t, req.parent, &req.name)?;
+    let target = match namespace::find(t, req.new_parent, &req.new_name)? {
+        Some(entry) => Some(namespace::named(t, req.new_parent, &req.new_name, entry)?),
+        None => None,
+    };
+    if source.is_dir() {
+        refuse_loop(t, source.ino, req.new_parent)?;
+    }
+    match target {
+        None if req.exchange => return Err(Fault::new(Code::NotFound).into()),
+        Some(_) if req.no_replace => return Err(Fault::new(Code::Exists).into()),
+        Some(target) if target.ino == source.ino => return Ok(Empty {}),
+        Some(target) if req.exchange => {
+            if target.is_dir() {
+                refuse_loop(t, target.ino, req.parent)?;
+            }
+            exchange(t, req, &mut dirs, source, target)?;
+        }
+        Some(target) => {
+            replace(t, req, &mut dirs, &source, target)?;
+            shift(t, req, &mut dirs, source)?;
+        }
+        None => shift(t, req, &mut dirs, source)?,
+    }
+    dirs.store(t)?;
+    Ok(Empty {})
+}
+
+/// Refuses to move a directory into itself or below.
+fn refuse_loop(t: &Txn<'_>, moved: Ino, into: Ino) -> Result<()> {
+    let mut at = into;
+    for _ in 0..DEPTH_MAX {
+        if at == moved {
+            return Err(Fault::new(Code::RenameLoop));
+        }
+        if at == Ino::ROOT {
+            return Ok(());
+        }
+        at = inode::get(t, at)?.parent;
+    }
+    Err(Fault::new(Code::KvDamaged).what("the tree has a circle above").subject(into.fid().to_string()))
+}
+
+/// Removes what stands at the new name.
+fn replace(t: &mut Txn<'_>, req: &RenameReq, dirs: &mut Dirs, source: &Inode, mut target: Inode) -> Step<()> {
+    match (source.is_dir(), target.is_dir()) {
+        (true, false) => return Err(Fault::new(Code::NotDirectory).into()),
+        (false, true) => return Err(Fault::new(Code::IsDirectory).into()),
+        (true, true) if !dirent::is_empty(t, target.ino)? => return Err(Fault::new(Code::NotEmpty).into()),
+        _ => {}
+    }
+    namespace::remove_name(t, dirs.new(), &req.new_name, &mut target)?;
+    namespace::store_or_drop(t, &target)
+}
+
+/// Moves the name of `source` to a place that is free now.
+fn shift(t: &mut Txn<'_>, req: &RenameReq, dirs: &mut Dirs, mut source: Inode) -> Step<()> {
+    namespace::move_name(t, (&mut dirs.old, &req.name), None, &mut source)?;
+    namespace::enter_moved(t, (dirs.new(), &req.new_name), (req.parent, &req.name), &mut source)?;
+    inode::put(t, &source)?;
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! What happens after a restart: clients declare again what they had open and locked; then what nobody declared is
+//! recovered.
+//!
+//! | while it lasts | waits |
+//! |---|---|
+//! | a client that had a session may still declare its opens | opens for writing, new locks, purging of files without names |
+//!
+//! It ends when every client of `C|` has declared or has been silent for its lease. Reading and everything else goes
+//! on. Nobody waits for clients that had ended before.
+
+use std::sync::Arc;
+
+use brindle_types::{Code, Fault, Ino, Result, SessionId};
+use brindle_wire::Op;
+use brindle_wire::mds::lock::LockState;
+use brindle_wire::mds::open::{OpenGrant, OpenMode};
+use brindle_wire::mds::session::{RECLAIM_ITEMS_MAX, ReclaimOpen, ReclaimReq, ReclaimResp};
+
+use crate::locking::Answer;
+use crate::mdt::{Call, Event, Mdt, Txn};
+use crate::store::{inode, orphan, watch};
+use crate::{expire, grant, namespace};
+
+/// How often the progress of reclaim is looked at.
+const LOOK_MS: u64 = 50;
+
+/// Before the first request is served: reclaim is on if there is anybody to wait for, or anything to recover.
+pub fn begin(mdt: &Mdt) -> Result<()> {
+    let left_over = !watch::list(mdt.engine())?.is_empty() || !orphan::list(mdt.engine())?.is_empty();
+    let mut live = mdt.live_mut();
+    live.recovering = left_over || live.sessions.values().any(|s| s.must_reclaim);
+    Ok(())
+}
+
+/// Waits until reclaim is over and recovers what is left.
+pub async fn run(mdt: Arc<Mdt>) {
+    let started = mdt.seams().now();
+    let lease_ms = u64::from(mdt.config().lease_ms);
+    loop {
+        let missing: Vec<SessionId> = {
+            let live = mdt.live();
+            live.sessions.iter().filter(|(_, s)| s.must_reclaim && !s.row.ended).map(|(id, _)| *id).collect()
+        };
+        if missing.is_empty() {
+            break;
+        }
+        if mdt.seams().now().ms_since(started) > lease_ms {
+            for session in missing {
+                expire::end(&mdt, session, "it did not come back after the MDT restarted").await;
+            }
+            break;
+        }
+        mdt.seams().sleep_ms(LOOK_MS).await;
+    }
+    if let Err(fault) = finish(&mdt).await {
+        tracing::error!(%fault, "recovery after a restart did not finish");
+    }
+}
+
+async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
+    for ino in watch::list(mdt.engine())? {
+        expire::recover_in_background(mdt, ino);
+    }
+    {
+        let mut live = mdt.live_mut();
+        live.recovering = false;
+        live.events.fire(Event::Recovered);
+    }
+    for ino in orphan::list(mdt.engine())? {
+        purge(mdt, ino).await?;
+    }
+    tracing::info!("recovery is over");
+    Ok(())
+}
+
+/// Lets an inode without a name go, unless somebody declared it open.
+async fn purge(mdt: &Mdt, ino: Ino) -> Result<()> {
+    let call = Call::internal(Op::Unlink);
+    mdt.step(&call, |t| {
+        t.frees_space();
+        t.idle(ino)?;
+        if !t.live().may_purge(ino) {
+            return Ok(());
+        }
+        match inode::find(t, ino)? {
+            Some(file) if file.nlink == 0 => namespace::purge(t, &file),
+            _ => {
+                orphan::delete(t, ino);
+                Ok(())
+            }
+        }
+    })
+    .await
+}
+
+/// Takes in what a client had before the restart.
+pub async fn reclaim(mdt: &Mdt, call: &Call, req: ReclaimReq) -> Result<ReclaimResp> {
+    if req.opens.len() > RECLAIM_ITEMS_MAX || req.locks.len() > RECLAIM_ITEMS_MAX {
+        return Err(Fault::new(Code::InvalidArgument).why("too many opens or locks at once"));
+    }
+    if !mdt.live().session(call.session, call.epoch).is_some_and(|s| s.must_reclaim) {
+        return Err(Fault::new(Code::StaleSession).subject(call.session.to_string()));
+    }
+    let mut opens = Vec::with_capacity(req.opens.len());
+    for open in &req.opens {
+        opens.push(take_in(mdt, call, open).await);
+    }
+    for (ino, lock) in &req.locks {
+        reclaim_lock(mdt, call.session, *ino, lock);
+    }
+    if req.done {
+        let mut live = mdt.live_mut();
+        if let Some(session) = live.sessions.get_mut(&call.session) {
+            session.must_reclaim = false;
+        }
+    }
+    Ok(ReclaimResp { opens })
+}
+
+async fn take_in(mdt: &Mdt, call: &Call, open: &ReclaimOpen) -> Result<OpenGrant> {
+    let mode = match (open.exclusive, open.cached) {
+        (true, _) => OpenMode::Exclusive,
+        (_, true) => OpenMode::Cached,
+        _ => OpenMode::Direct,
+    };
+    mdt.step(call, |t| {
+        let Some(mut file) = inode::find(t, open.ino)? else {
+            let why = "a power cut took its creation before anybody synced it";
+            return Err(Fault::new(Code::HandleStale).subject(open.ino.fid().to_string()).why(why).into());
+        };
+        grant::restore(t, call.session, &mut file, open, mode)?;
+        Ok(grant_of(t, &file, mode)?)
+    })
+    .await
+}
+
+fn grant_of(t: &Txn<'_>, file: &crate::store::Inode, mode: OpenMode) -> Result<OpenGrant> {
+    grant::grant(t, file, mode, true)
+}
+
+fn reclaim_lock(mdt: &Mdt, session: SessionId, ino: Ino, lock: &LockState) {
+    if let Answer::Now(Err(fault)) = mdt.locks().set(ino, session, lock, None) {
+        // Cannot happen while clients tell the truth: what they held before did not conflict.
+        tracing::error!(%session, inode = %ino.fid(), %fault, "a lock could not be reclaimed");
+    }
+}
