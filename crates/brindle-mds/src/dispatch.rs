@@ -37,6 +37,7 @@ pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::SetLock => run(mdt, call, body, lock::handle_set).await,
         Op::CancelLock => run(mdt, call, body, lock::handle_cancel).await,
         Op::OwnerQuery => run(mdt, call, body, owner::handle).await,
+        Op::FenceTable => run(mdt, call, body, fences::handle).await,
         Op::MdtWaits => run(mdt, call, body, waits::handle).await,
         _ => encode_body(&Err::<(), Fault>(unknown(call))),
     }

@@ -3,6 +3,7 @@
 pub mod append;
 pub mod close;
 pub mod create;
+pub mod fences;
 pub mod fsync;
 pub mod getattr;
 pub mod inline;

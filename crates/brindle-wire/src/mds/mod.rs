@@ -4,6 +4,7 @@ pub mod append;
 pub mod close;
 pub mod convert;
 pub mod create;
+pub mod fences;
 pub mod fsync;
 pub mod getattr;
 pub mod inline;

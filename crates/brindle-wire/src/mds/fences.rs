@@ -1,0 +1,18 @@
+//! fence_table: what an OST that was away asks for before it serves again.
+
+use brindle_types::{Pair, SessionId};
+use serde::{Deserialize, Serialize};
+
+use crate::message;
+
+/// Asks for the epoch of every session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FenceTableReq {}
+
+/// Everything of an older epoch is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FenceTableResp {
+    /// Session and lowest epoch that is accepted.
+    pub fences: Vec<(SessionId, Pair)>,
+}
+message!(FenceTableReq => FenceTableResp, FenceTable);
