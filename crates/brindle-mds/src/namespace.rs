@@ -119,6 +119,31 @@ pub fn remove_name(t: &mut Txn<'_>, dir: &mut Inode, name: &[u8], child: &mut In
     Ok(())
 }
 
+/// Makes a name lead to `child`, whatever it led to before.
+pub fn enter(t: &mut Txn<'_>, (dir, name): (Ino, &[u8]), child: &Inode) {
+    let key = t.hash_key();
+    dirent::put(t, key, dir, name, &Dirent { ino: child.ino, kind: child.kind });
+}
+
+/// Makes a name lead nowhere.
+pub fn leave(t: &mut Txn<'_>, (dir, name): (Ino, &[u8])) {
+    let key = t.hash_key();
+    dirent::delete(t, key, dir, name);
+}
+
+/// One of the names of `child` changed; the caller stores it.
+pub fn moved(t: &mut Txn<'_>, child: &mut Inode, from: (Ino, &[u8]), to: (Ino, &[u8])) {
+    child.ctime = t.now;
+    let several = !child.is_dir() && child.nlink > 1;
+    if several {
+        link::delete(t, child.ino, from.0, from.1);
+        link::put(t, child.ino, to.0, to.1);
+    }
+    if !several || (child.parent, &child.name_hint[..]) == from {
+        set_hint(child, to.0, to.1);
+    }
+}
+
 fn set_hint(child: &mut Inode, parent: Ino, name: &[u8]) {
     child.parent = parent;
     child.name_hint = name.to_vec();

@@ -2,6 +2,7 @@
 
 pub mod append;
 pub mod close;
+pub mod convert;
 pub mod create;
 pub mod fences;
 pub mod fsync;
@@ -15,11 +16,17 @@ pub mod mkdir;
 pub mod mknod;
 pub mod open;
 pub mod owner;
+pub mod path;
 pub mod readdir;
 pub mod readlink;
+pub mod rename;
 pub mod report;
 pub mod setattr;
+pub mod statfs;
+pub mod stripe;
 pub mod symlink;
 pub mod sync_all;
+pub mod tmpfile;
 pub mod unlink;
 pub mod waits;
+pub mod xattr;

@@ -47,6 +47,27 @@ impl Dirs {
         self.new.as_mut().unwrap_or(&mut self.old)
     }
 
+    fn touch(&mut self, t: &Txn<'_>) {
+        namespace::touch_dir(t, &mut self.old);
+        namespace::touch_dir(t, self.new());
+    }
+
+    /// A directory went from the old to the new one.
+    fn count_moved(&mut self, child: &Inode) {
+        if let (true, Some(new)) = (child.is_dir(), &mut self.new) {
+            self.old.nlink = self.old.nlink.saturating_sub(1);
+            new.nlink += 1;
+        }
+    }
+
+    /// A directory went from the new to the old one.
+    fn count_moved_back(&mut self, child: &Inode) {
+        if let (true, Some(new)) = (child.is_dir(), &mut self.new) {
+            new.nlink = new.nlink.saturating_sub(1);
+            self.old.nlink += 1;
+        }
+    }
+
     fn store(&self, t: &mut Txn<'_>) -> Result<()> {
         inode::put(t, &self.old)?;
         self.new.iter().try_for_each(|new| inode::put(t, new))
@@ -112,8 +133,33 @@ fn replace(t: &mut Txn<'_>, req: &RenameReq, dirs: &mut Dirs, source: &Inode, mu
 
 /// Moves the name of `source` to a place that is free now.
 fn shift(t: &mut Txn<'_>, req: &RenameReq, dirs: &mut Dirs, mut source: Inode) -> Step<()> {
-    namespace::move_name(t, (&mut dirs.old, &req.name), None, &mut source)?;
-    namespace::enter_moved(t, (dirs.new(), &req.new_name), (req.parent, &req.name), &mut source)?;
+    let (from, to) = ((req.parent, &req.name[..]), (req.new_parent, &req.new_name[..]));
+    namespace::leave(t, from);
+    namespace::enter(t, to, &source);
+    namespace::moved(t, &mut source, from, to);
+    dirs.count_moved(&source);
+    dirs.touch(t);
     inode::put(t, &source)?;
+    Ok(())
+}
+
+/// Swaps what two names lead to.
+fn exchange(
+    t: &mut Txn<'_>,
+    req: &RenameReq,
+    dirs: &mut Dirs,
+    mut source: Inode,
+    mut target: Inode,
+) -> Step<()> {
+    let (old, new) = ((req.parent, &req.name[..]), (req.new_parent, &req.new_name[..]));
+    namespace::enter(t, old, &target);
+    namespace::enter(t, new, &source);
+    namespace::moved(t, &mut source, old, new);
+    namespace::moved(t, &mut target, new, old);
+    dirs.count_moved(&source);
+    dirs.count_moved_back(&target);
+    dirs.touch(t);
+    inode::put(t, &source)?;
+    inode::put(t, &target)?;
     Ok(())
 }
