@@ -2,5 +2,6 @@
 //!
 //! Used by tests only. Everything random comes from one seed, so that a failing run replays exactly.
 
+pub mod fs;
 pub mod model;
 pub mod sim;

@@ -4,6 +4,9 @@
 //! every answer must be equal: errno, bytes, names, link counts, sizes. The caller is root, so that permissions
 //! never decide.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 mod generate;
 mod tree;
 
@@ -181,6 +184,32 @@ pub enum Outcome {
     Stat(StatView),
     /// Names in a directory, sorted.
     Names(Vec<String>),
+}
+
+/// One thing in a tree, as [`Model::snapshot`] shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Names the inode.
+    pub ino: u64,
+    /// `st_mode` with type and permission bits.
+    pub mode: u32,
+    /// Link count.
+    pub nlink: u32,
+    /// What it holds.
+    pub content: Content,
+    /// Extended attributes.
+    pub xattrs: BTreeMap<String, Vec<u8>>,
+}
+
+/// What a [`Node`] holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// A directory; its entries have paths of their own.
+    Dir,
+    /// A file's bytes.
+    File(Arc<Vec<u8>>),
+    /// Where a symbolic link leads.
+    Symlink(String),
 }
 
 /// The bytes that `Write { fill, len, .. }` writes: never zero, different at each offset modulo 251.

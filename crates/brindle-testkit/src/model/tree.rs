@@ -1,10 +1,11 @@
 //! The model itself: inodes in a map, directories as ordered maps, files as byte vectors.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use brindle_types::errno::*;
 
-use super::{How, Op, Outcome, RenameHow, StatView, pattern};
+use super::{Content, How, Node, Op, Outcome, RenameHow, StatView, pattern};
 
 /// Symbolic links followed in one path, as Linux.
 const LINKS_MAX: usize = 40;
@@ -13,7 +14,8 @@ const ROOT: u64 = 1;
 #[derive(Clone, Debug)]
 enum Kind {
     Dir { entries: BTreeMap<String, u64>, parent: u64 },
-    File(Vec<u8>),
+    /// Shared with snapshots until one of them changes it.
+    File(Arc<Vec<u8>>),
     Symlink(String),
 }
 
@@ -32,7 +34,8 @@ struct Handle {
     how: How,
 }
 
-/// A POSIX tree in memory.
+/// A POSIX tree in memory. A clone is a snapshot.
+#[derive(Clone)]
 pub struct Model {
     inodes: BTreeMap<u64, Inode>,
     handles: BTreeMap<usize, Handle>,
@@ -85,6 +88,49 @@ impl Model {
             }
         }
         found
+    }
+
+    /// Everything in the tree by path (the root is `.`), to compare with what somebody else sees.
+    pub fn snapshot(&self) -> BTreeMap<String, Node> {
+        let mut found = BTreeMap::from([(".".to_owned(), self.node(ROOT))]);
+        let mut todo = vec![(String::new(), ROOT)];
+        while let Some((path, dir)) = todo.pop() {
+            let Ok(entries) = self.entries(dir) else { continue };
+            for (name, ino) in entries {
+                let child = if path.is_empty() { name.clone() } else { format!("{path}/{name}") };
+                found.insert(child.clone(), self.node(*ino));
+                if self.is_dir(*ino) {
+                    todo.push((child, *ino));
+                }
+            }
+        }
+        found
+    }
+
+    fn node(&self, ino: u64) -> Node {
+        let i = self.inode(ino);
+        let (kind, content) = match &i.kind {
+            Kind::Dir { .. } => (0o040_000, Content::Dir),
+            Kind::File(bytes) => (0o100_000, Content::File(bytes.clone())),
+            Kind::Symlink(target) => (0o120_000, Content::Symlink(target.clone())),
+        };
+        Node { ino, mode: kind | i.perm, nlink: i.nlink, content, xattrs: i.xattrs.clone() }
+    }
+
+    /// Sets the contents of a file by its number in [`Model::snapshot`].
+    pub fn set_content(&mut self, ino: u64, bytes: Arc<Vec<u8>>) {
+        if let Kind::File(old) = &mut self.inode_mut(ino).kind {
+            *old = bytes;
+        }
+    }
+
+    /// Closes every slot, as the death of a process does.
+    pub fn close_all(&mut self) {
+        while let Some((slot, _)) = self.handles.first_key_value() {
+            let slot = *slot;
+            // The slot is open, so this succeeds.
+            let _ = self.close(slot);
+        }
     }
 
     /// Open slots from `first` on, `count` at most, that are open the way `wanted` says.
@@ -201,7 +247,7 @@ impl Model {
 
     fn bytes_mut(&mut self, ino: u64) -> Res<&mut Vec<u8>> {
         match &mut self.inode_mut(ino).kind {
-            Kind::File(bytes) => Ok(bytes),
+            Kind::File(bytes) => Ok(Arc::make_mut(bytes)),
             Kind::Dir { .. } => Err(EISDIR),
             Kind::Symlink(_) => Err(EINVAL),
         }
@@ -439,7 +485,7 @@ impl Model {
             Some(ino) => ino,
             None if !how.create => return Err(ENOENT),
             None => {
-                let ino = self.make(Kind::File(Vec::new()), 0o644, 1);
+                let ino = self.make(Kind::File(Arc::default()), 0o644, 1);
                 self.entries_mut(at.dir).insert(at.name, ino);
                 ino
             }
@@ -458,7 +504,7 @@ impl Model {
         }
         let dir = self.find(dir, true)?;
         self.entries(dir)?;
-        let ino = self.make(Kind::File(Vec::new()), 0o600, 0);
+        let ino = self.make(Kind::File(Arc::default()), 0o600, 0);
         self.inode_mut(ino).opens += 1;
         self.handles.insert(slot, Handle { ino, how: How { read: true, write: true, ..How::default() } });
         Ok(Outcome::Done)
