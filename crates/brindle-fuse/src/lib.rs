@@ -9,8 +9,10 @@
 
 pub mod abi;
 pub mod buffer;
+pub mod fs;
 pub mod interrupt;
 pub mod notify;
+mod ops;
 pub mod reply;
 pub mod request;
 pub mod session;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 
 use brindle_stdx::BoxFuture;
 
+pub use fs::{BrindleFs, MountHandle, MountSettings, mount};
 pub use interrupt::{Cancel, kill_pending};
 pub use notify::{Notice, Notifier, Outcome};
 pub use reply::{DirBuffer, Entry, Opened, Reply, Statfs};

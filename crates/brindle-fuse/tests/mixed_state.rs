@@ -394,6 +394,33 @@ fn q02_direct_writes_beside_a_busy_mapping() {
     eprintln!("direct writes refused with EBUSY beside a busy mapping: {failures} of 2000");
 }
 
+#[test]
+fn q02_one_changed_byte_writes_one_page_in_the_name_of_root() {
+    let m = Mount::new();
+    const LEN: usize = 4 << 20;
+    m.put("f", &vec![b'a'; LEN]);
+    let f = open(&m, DIRECT);
+    let map = Mapping::shared(&f, LEN).expect("mmap");
+    m.fs.take_log();
+    for at in (0..LEN).step_by(PAGE) {
+        map.get(at);
+    }
+    let big = |s: &Seen| matches!(&s.op, Op::Read(r) if r.size as usize > PAGE);
+    assert!(m.fs.count(big) > 0, "pages came in bulk, so they may lie in large folios");
+    map.set((2 << 20) + PAGE + 5, b'b');
+    m.fs.take_log();
+    map.msync().expect("msync");
+    let log = m.fs.take_log();
+    let write = log.iter().find_map(|s| if let Op::Write(w) = &s.op { Some((s, w)) } else { None });
+    let (seen, write) = write.expect("WRITE");
+    assert_eq!(
+        (write.offset as usize, write.data.len()),
+        ((2 << 20) + PAGE, PAGE),
+        "else neighbours are clobbered"
+    );
+    assert_eq!((seen.uid, seen.gid, seen.pid), (0, 0, 0), "whoever changed it");
+}
+
 // ---- 3 and 4: NOTIFY_INVAL_INODE ----
 
 #[test]
@@ -1005,10 +1032,96 @@ fn q10_sendfile_from_a_direct_descriptor_goes_through_the_page_cache() {
     assert_eq!(send(), b'C');
 }
 
-// ---- 11: names ----
+// ---- 11: signals and pages ----
+
+extern "C" fn ignore(_: i32) {}
+
+/// A process with a shared mapping of `f`; signals do nothing to it.
+fn mapper(m: &Mount) -> Mapping {
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR1, ignore as *const () as usize) };
+    Mapping::shared(&open(m, DIRECT | KEEP_CACHE), PAGE).expect("mmap")
+}
+
+/// Faults on its first page.
+fn fault(map: Mapping) -> (libc::pid_t, JoinHandle<Option<u8>>) {
+    (map.pid(), thread::spawn(move || map.try_get(0)))
+}
+
+fn kill(pid: libc::pid_t, signal: i32) {
+    // SAFETY: a child of ours that was not waited for.
+    unsafe { libc::kill(pid, signal) };
+}
 
 #[test]
-fn q11_which_notices_wait_for_a_create_in_flight_in_the_directory() {
+fn q11_a_fault_whose_read_is_answered_eintr_asks_again_after_the_signal() {
+    let m = Mount::new();
+    m.put("f", &[b'a'; PAGE]);
+    let map = mapper(&m).without_read_ahead();
+    let gate = m.fs.gate(is_read);
+    let (pid, touched) = fault(map);
+    eventually("in flight", || gate.arrived() == 1);
+    // A signal like any timer's.
+    kill(pid, libc::SIGUSR1);
+    eventually("it asks again", || gate.arrived() == 2);
+    gate.open();
+    assert_eq!(touched.join().expect("join"), Some(b'a'));
+}
+
+#[test]
+fn q11_a_page_read_that_ends_with_its_killed_caller_is_repeated_by_others_who_wait() {
+    let m = Mount::new();
+    m.put("f", &[b'a'; PAGE]);
+    let (first, second) = (mapper(&m).without_read_ahead(), mapper(&m).without_read_ahead());
+    let gate = m.fs.gate(is_read);
+    let (pid, killed) = fault(first);
+    eventually("in flight", || gate.arrived() == 1);
+    let (_, waiter) = fault(second);
+    thread::sleep(WAITS);
+    assert_eq!(gate.arrived(), 1, "the second waits for the page");
+    kill(pid, libc::SIGKILL);
+    assert_eq!(killed.join().expect("join"), None);
+    eventually("it asks itself", || gate.arrived() == 2);
+    gate.open();
+    assert_eq!(waiter.join().expect("join"), Some(b'a'));
+}
+
+#[test]
+fn q11_read_ahead_belongs_to_nobody_and_its_waiters_can_be_killed() {
+    let m = Mount::new();
+    m.put("f", &[b'a'; PAGE]);
+    let (first, second) = (mapper(&m), mapper(&m));
+    let gate = m.fs.gate(is_read);
+    let (pid, killed) = fault(first);
+    eventually("in flight", || gate.arrived() == 1);
+    let (_, waiter) = fault(second);
+    kill(pid, libc::SIGKILL);
+    assert_eq!(killed.join().expect("join"), None, "gone without an INTERRUPT");
+    thread::sleep(WAITS);
+    assert_eq!(gate.arrived(), 1, "the READ goes on for the other");
+    gate.open();
+    assert_eq!(waiter.join().expect("join"), Some(b'a'));
+}
+
+#[test]
+fn q11_mapping_a_direct_file_waits_for_reads_into_the_cache_in_flight() {
+    let m = Mount::new();
+    m.put("f", &[b'a'; PAGE]);
+    let gate = m.fs.gate(is_read);
+    let (_, touched) = fault(mapper(&m));
+    eventually("in flight", || gate.arrived() == 1);
+    let f = open(&m, DIRECT | KEEP_CACHE);
+    let (mapping, blocked) = start(move || Mapping::shared(&f, PAGE).map(|_| ()));
+    assert!(blocked);
+    gate.open();
+    mapping.join().expect("join").expect("mmap");
+    assert_eq!(touched.join().expect("join"), Some(b'a'));
+}
+
+// ---- 12: names ----
+
+#[test]
+fn q12_which_notices_wait_for_a_create_in_flight_in_the_directory() {
     let m = Mount::new();
     let ino = m.put("f", b"");
     fs::metadata(m.path("f")).expect("stat");
@@ -1031,7 +1144,7 @@ fn q11_which_notices_wait_for_a_create_in_flight_in_the_directory() {
 }
 
 #[test]
-fn q11_hard_links_and_stat_agree_after_an_epoch() {
+fn q12_an_epoch_ends_all_names_at_once() {
     let m = Mount::new();
     m.fs.policy(|p| p.entry_valid = Duration::from_secs(600));
     m.put("f", b"");

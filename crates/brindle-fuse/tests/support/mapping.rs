@@ -13,6 +13,7 @@ const GET: u8 = b'g';
 const SET: u8 = b's';
 const SYNC: u8 = b'y';
 const BUSY: u8 = b'b';
+const RANDOM: u8 = b'r';
 const UNMAP: u8 = b'u';
 
 /// A mapping; unmapped when dropped.
@@ -59,6 +60,11 @@ impl Mapping {
         Mapping::new(f, len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE)
     }
 
+    /// The process that maps.
+    pub fn pid(&self) -> libc::pid_t {
+        self.child
+    }
+
     /// A byte of the mapping; `None` when touching it killed the process (SIGBUS).
     pub fn try_get(&self, i: usize) -> Option<u8> {
         self.ask(GET, i, 0).map(|b| b as u8)
@@ -77,6 +83,12 @@ impl Mapping {
             Some(0) => Ok(()),
             other => Err(io::Error::from_raw_os_error(other.unwrap_or(5) as i32)),
         }
+    }
+
+    /// No read-ahead: each fault sends a READ of its own and waits for it.
+    pub fn without_read_ahead(self) -> Mapping {
+        self.ask(RANDOM, 0, 0);
+        self
     }
 
     /// Changes the first byte all the time until the next call.
@@ -141,6 +153,10 @@ unsafe fn serve(pipe: i32, file: i32, len: usize, prot: i32, flags: i32) -> ! {
                 SYNC => {
                     let done = libc::msync(at.cast(), len, libc::MS_SYNC);
                     tell(pipe, if done < 0 { i64::from(*libc::__errno_location()) } else { 0 });
+                }
+                RANDOM => {
+                    libc::madvise(at.cast(), len, libc::MADV_RANDOM);
+                    tell(pipe, 0);
                 }
                 BUSY => {
                     tell(pipe, 0);

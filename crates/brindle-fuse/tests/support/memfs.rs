@@ -48,7 +48,9 @@ struct State {
 pub struct Seen {
     /// Inode.
     pub ino: u64,
-    /// Thread.
+    /// User, group and thread that it came from.
+    pub uid: u32,
+    pub gid: u32,
     pub pid: u32,
     /// Supplementary groups.
     pub groups: Vec<u32>,
@@ -213,8 +215,15 @@ impl MemFs {
     }
 
     async fn answer(&self, r: &Request) -> Answer {
-        let seen =
-            Seen { ino: r.nodeid, pid: r.pid, groups: r.groups.clone(), resent: r.resent, op: r.op.clone() };
+        let seen = Seen {
+            ino: r.nodeid,
+            uid: r.uid,
+            gid: r.gid,
+            pid: r.pid,
+            groups: r.groups.clone(),
+            resent: r.resent,
+            op: r.op.clone(),
+        };
         self.log.lock().push(seen.clone());
         self.pass_gates(&seen, r).await?;
         match &r.op {

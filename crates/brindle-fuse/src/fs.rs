@@ -1,0 +1,243 @@
+//! The file system behind a mount: takes each request of the kernel to the client and its answer back.
+//!
+//! Only translates: one file per operation in [`crate::ops`]. What is kept here is what the kernel does not say again
+//! later: who took fcntl locks through which open file.
+//!
+//! Invariant: a request whose caller was killed is answered at once, while its operation goes on to its end and gives
+//! back what nobody will use.
+
+use std::future::Future;
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+
+use brindle_client::{Client, Ctx, KernelCache};
+use brindle_stdx::BoxFuture;
+use brindle_types::errno::{EINTR, EIO};
+use brindle_types::{Fault, Ino};
+use brindle_wire::Cred;
+use brindle_wire::mds::lock::{LockKind, LockState};
+use futures_util::future::{Either, select};
+
+use crate::interrupt::{Cancel, kill_pending};
+use crate::notify::{Notice, Notifier};
+use crate::ops;
+use crate::ops::owners::Owners;
+use crate::reply::Reply;
+use crate::request::{Op, Request};
+use crate::session::{Connected, MountOptions, ServeOptions, Session, Wanted};
+use crate::{Ended, Filesystem};
+
+/// How often the caller of an interrupted request is looked at for a pending SIGKILL.
+const KILL_POLL_MS: u64 = 100;
+
+/// The file system of one mount.
+pub struct BrindleFs {
+    /// The client below.
+    pub client: Arc<Client>,
+    pub(crate) owners: Owners,
+}
+
+/// Who asks, and for which inode.
+pub(crate) struct Who {
+    pub ino: Ino,
+    pub ctx: Ctx,
+    pub cancel: Cancel,
+}
+
+/// An answer, and how to take back what it gives if nobody will use it.
+pub(crate) struct Done {
+    pub reply: Reply,
+    pub undo: Undo,
+}
+
+/// What to give back.
+pub(crate) enum Undo {
+    /// Nothing.
+    Nothing,
+    /// A handle.
+    Close(u64),
+    /// A lock.
+    Unlock(Ino, LockState),
+}
+
+impl From<Reply> for Done {
+    fn from(reply: Reply) -> Done {
+        Done { reply, undo: Undo::Nothing }
+    }
+}
+
+impl BrindleFs {
+    /// A file system over `client`.
+    pub fn new(client: Arc<Client>) -> BrindleFs {
+        BrindleFs { client, owners: Owners::default() }
+    }
+
+    async fn answer(self: Arc<Self>, request: Request) -> Reply {
+        let cred = Cred { uid: request.uid, gid: request.gid, groups: request.groups };
+        let ino = Ino(request.nodeid);
+        let who = Who { ino, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
+        let killed = self.killed(request.cancel, request.pid);
+        let name = ops::name(&request.op);
+        let mut work = Box::pin(ops::dispatch(self.clone(), who, request.op));
+        match select(&mut work, pin!(killed)).await {
+            Either::Left((Ok(done), _)) => done.reply,
+            Either::Left((Err(fault), _)) => refuse(name, ino, &fault),
+            Either::Right(_) => {
+                let this = self.clone();
+                self.client.seams().spawn("fuse.abandoned", async move {
+                    if let Ok(done) = work.await {
+                        this.take_back(done.undo).await;
+                    }
+                });
+                Reply::err(EINTR)
+            }
+        }
+    }
+
+    /// Completes when the caller has SIGKILL pending. The kernel tells only of the first signal, whatever it is.
+    fn killed(&self, cancel: Cancel, tid: u32) -> impl Future<Output = ()> + Send + 'static {
+        let seams = self.client.seams().clone();
+        async move {
+            cancel.requested().await;
+            while !kill_pending(tid) {
+                seams.sleep_ms(KILL_POLL_MS).await;
+            }
+        }
+    }
+
+    async fn take_back(&self, undo: Undo) {
+        let outcome = match undo {
+            Undo::Nothing => Ok(()),
+            Undo::Close(handle) => self.client.close(handle).await,
+            Undo::Unlock(ino, lock) => {
+                let unlock = LockState { kind: LockKind::Unlock, ..lock };
+                self.client.set_lock(&Ctx::root(), ino, unlock, false).await
+            }
+        };
+        if let Err(fault) = outcome {
+            tracing::warn!(code = %fault.code, "cannot take back what a killed caller was given: {fault}");
+        }
+    }
+}
+
+/// The answer of a failed operation. Ordinary outcomes are not worth a line in the log.
+fn refuse(op: &'static str, ino: Ino, fault: &Fault) -> Reply {
+    if fault.errno() == EIO {
+        tracing::warn!(op, ino = ino.0, code = %fault.code, "{fault}");
+    } else {
+        tracing::debug!(op, ino = ino.0, code = %fault.code, what = %fault.what);
+    }
+    Reply::fault(fault)
+}
+
+impl Filesystem for BrindleFs {
+    fn handle(self: &Arc<Self>, request: Request) -> BoxFuture<'static, Reply> {
+        Box::pin(self.clone().answer(request))
+    }
+
+    fn forget(&self, _ino: u64, _nlookup: u64) {
+        // Node ids are inode numbers, which mean the same for ever: there is nothing to forget.
+    }
+}
+
+/// The kernel's pages of a mount.
+struct KernelPages(Notifier);
+
+impl KernelCache for KernelPages {
+    fn invalidate(&self, ino: Ino, offset: u64, len_bytes: u64) -> BoxFuture<'static, ()> {
+        let len = if len_bytes == u64::MAX { 0 } else { len_bytes };
+        let gone = self.0.post(Notice::InvalInode { ino: ino.0, offset, len });
+        Box::pin(async move {
+            let outcome = gone.await;
+            if !outcome.is_gone() {
+                tracing::warn!(ino = ino.0, offset, len, ?outcome, "the kernel keeps pages that are old");
+            }
+        })
+    }
+}
+
+/// How to mount.
+#[derive(Clone)]
+pub struct MountSettings {
+    /// Where, and with which options of mount(2).
+    pub mount: MountOptions,
+    /// What to ask of the kernel.
+    pub wanted: Wanted,
+    /// How to serve.
+    pub serve: ServeOptions,
+    /// Where to listen for commands ([`brindle_client::control`]); `None` for nowhere.
+    pub control: Option<PathBuf>,
+}
+
+impl MountSettings {
+    /// The usual settings; handlers run in the tokio runtime `handle`.
+    pub fn new(mount: MountOptions, handle: tokio::runtime::Handle) -> MountSettings {
+        let serve = ServeOptions::default().in_runtime(handle);
+        MountSettings { mount, wanted: Wanted::default(), serve, control: None }
+    }
+}
+
+/// A file system that is mounted and served.
+pub struct MountHandle {
+    client: Arc<Client>,
+    session: Session,
+    control: Option<PathBuf>,
+}
+
+/// Mounts what `client` is connected to. Needs root; call it within a tokio runtime.
+pub async fn mount(client: Arc<Client>, settings: MountSettings) -> Result<MountHandle, Fault> {
+    if let Some(path) = &settings.control {
+        brindle_client::control::serve(client.clone(), path).await?;
+    }
+    let (options, wanted) = (settings.mount.clone(), settings.wanted);
+    let connecting = client.seams().run_blocking(move || Connected::mount(&options, &wanted));
+    let bug = || Fault::new(brindle_types::Code::Bug).why("the mount panicked");
+    let connected = connecting.await.ok_or_else(bug)??;
+    let tasks = client.seams().tasks.clone();
+    let served = client.clone();
+    let session = connected.serve(&settings.serve, tasks, |notifier, _| {
+        served.set_cache(Arc::new(KernelPages(notifier)));
+        Arc::new(BrindleFs::new(served.clone()))
+    })?;
+    Ok(MountHandle { client, session, control: settings.control })
+}
+
+impl MountHandle {
+    /// The client below.
+    pub fn client(&self) -> &Arc<Client> {
+        &self.client
+    }
+
+    /// The connection to the kernel.
+    pub fn session(&self) -> &Session {
+        &self.session
+    }
+
+    /// Unmounts; fails with `FileBusy` while files are open, unless `lazy`.
+    pub fn unmount(&self, lazy: bool) -> Result<(), Fault> {
+        self.session.unmount(lazy)
+    }
+
+    /// Waits until the kernel has ended the connection (somebody unmounted), says goodbye to the servers, and says how
+    /// it ended.
+    pub async fn ended(self) -> Ended {
+        let how = self.session.ended().await;
+        self.client.unmount().await;
+        if let Some(path) = &self.control {
+            // The mount is gone; a socket that stays is replaced by the next one.
+            let _ = std::fs::remove_file(path);
+        }
+        how
+    }
+}
+
+/// The operations that [`ops::dispatch`] gets; for tests that drive a file system without a kernel.
+pub async fn run_op(fs: &Arc<BrindleFs>, ino: Ino, cred: Cred, op: Op) -> Reply {
+    let name = ops::name(&op);
+    let who = Who { ino, ctx: Ctx::of(cred), cancel: Cancel::new() };
+    match ops::dispatch(fs.clone(), who, op).await {
+        Ok(done) => done.reply,
+        Err(fault) => refuse(name, ino, &fault),
+    }
+}

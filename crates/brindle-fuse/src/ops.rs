@@ -1,0 +1,122 @@
+//! The operations of the kernel, one file each, and the table of them.
+
+mod access;
+mod copy_range;
+mod create;
+mod fallocate;
+mod flush;
+mod fsync;
+mod getattr;
+mod link;
+mod lock;
+mod lookup;
+mod mkdir;
+mod mknod;
+mod open;
+pub(crate) mod owners;
+mod read;
+mod readdir;
+mod readlink;
+mod release;
+mod rename;
+mod rmdir;
+mod seek;
+mod setattr;
+mod statfs;
+mod symlink;
+mod tmpfile;
+mod unlink;
+mod write;
+mod xattr;
+
+use std::sync::Arc;
+
+use brindle_types::Fault;
+
+use crate::fs::{BrindleFs, Done, Who};
+use crate::reply::Reply;
+use crate::request::Op;
+
+/// What an operation is called in the log.
+pub(crate) fn name(op: &Op) -> &'static str {
+    match op {
+        Op::Lookup(_) => "lookup",
+        Op::Getattr(_) => "getattr",
+        Op::Statx(_) => "statx",
+        Op::Setattr(_) => "setattr",
+        Op::Readlink => "readlink",
+        Op::Symlink(_) => "symlink",
+        Op::Mknod(_) => "mknod",
+        Op::Mkdir(_) => "mkdir",
+        Op::Unlink(_) => "unlink",
+        Op::Rmdir(_) => "rmdir",
+        Op::Rename(_) => "rename",
+        Op::Link(_) => "link",
+        Op::Open(_) => "open",
+        Op::Create(_) => "create",
+        Op::Tmpfile(_) => "tmpfile",
+        Op::Read(_) => "read",
+        Op::Write(_) => "write",
+        Op::Flush(_) => "flush",
+        Op::Fsync(_) => "fsync",
+        Op::Release(_) => "release",
+        Op::Fallocate(_) => "fallocate",
+        Op::Lseek(_) => "seek",
+        Op::CopyFileRange(_) => "copy_range",
+        Op::Getlk(_) => "getlk",
+        Op::Setlk(_) => "setlk",
+        Op::Setxattr(_) => "setxattr",
+        Op::Getxattr(_) => "getxattr",
+        Op::Listxattr(_) => "listxattr",
+        Op::Removexattr(_) => "removexattr",
+        Op::Opendir(_) => "opendir",
+        Op::Readdir(_) => "readdir",
+        Op::Releasedir(_) => "releasedir",
+        Op::Fsyncdir(_) => "fsyncdir",
+        Op::Statfs => "statfs",
+        Op::Access(_) => "access",
+    }
+}
+
+/// Runs one operation.
+pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
+    let client = &fs.client;
+    let reply = match op {
+        Op::Open(op) => return open::handle(client, &who, op).await,
+        Op::Create(op) => return create::handle(client, &who, op).await,
+        Op::Tmpfile(op) => return tmpfile::handle(client, &who, op).await,
+        Op::Setlk(op) => return lock::set(&fs, &who, op).await,
+        Op::Lookup(op) => lookup::handle(client, &who, op).await,
+        Op::Getattr(_) => getattr::handle(client, &who).await,
+        Op::Statx(_) => getattr::statx(client, &who).await,
+        Op::Setattr(op) => setattr::handle(client, &who, op).await,
+        Op::Readlink => readlink::handle(client, &who).await,
+        Op::Symlink(op) => symlink::handle(client, &who, op).await,
+        Op::Mknod(op) => mknod::handle(client, &who, op).await,
+        Op::Mkdir(op) => mkdir::handle(client, &who, op).await,
+        Op::Unlink(op) => unlink::handle(client, &who, op).await,
+        Op::Rmdir(op) => rmdir::handle(client, &who, op).await,
+        Op::Rename(op) => rename::handle(client, &who, op).await,
+        Op::Link(op) => link::handle(client, &who, op).await,
+        Op::Read(op) => read::handle(client, op).await,
+        Op::Write(op) => write::handle(client, &who, op).await,
+        Op::Flush(op) => flush::handle(&fs, &who, op).await,
+        Op::Fsync(op) => fsync::handle(client, op).await,
+        Op::Release(op) => release::handle(&fs, &who, op).await,
+        Op::Fallocate(op) => fallocate::handle(client, &who, op).await,
+        Op::Lseek(op) => seek::handle(client, op).await,
+        Op::CopyFileRange(op) => copy_range::handle(client, &who, op).await,
+        Op::Getlk(op) => lock::get(client, &who, op).await,
+        Op::Setxattr(op) => xattr::set(client, &who, op).await,
+        Op::Getxattr(op) => xattr::get(client, &who, op).await,
+        Op::Listxattr(op) => xattr::list(client, &who, op).await,
+        Op::Removexattr(op) => xattr::remove(client, &who, op).await,
+        Op::Opendir(_) => Ok(open::directory()),
+        Op::Readdir(op) => readdir::handle(client, &who, op).await,
+        Op::Releasedir(_) => Ok(Reply::ok()),
+        Op::Fsyncdir(_) => fsync::directory(client, &who).await,
+        Op::Statfs => statfs::handle(client).await,
+        Op::Access(_) => Ok(access::handle()),
+    };
+    reply.map(Done::from)
+}

@@ -1,0 +1,24 @@
+//! CREATE: Step 1 of create: from here to `brindle-client/src/namespace/create.rs`.
+
+use brindle_client::Client;
+use brindle_client::namespace::create::CreateIn;
+use brindle_types::Fault;
+
+use super::open::{access, opened};
+use crate::fs::{Done, Undo, Who};
+use crate::reply::{Entry, Reply};
+use crate::request::Create;
+
+pub(crate) async fn handle(client: &Client, who: &Who, op: Create) -> Result<Done, Fault> {
+    let create = CreateIn {
+        parent: who.ino,
+        name: &op.name,
+        mode: op.mode & 0o7777,
+        umask: op.umask,
+        exclusive: op.flags & libc::O_EXCL as u32 != 0,
+        access: access(op.flags),
+    };
+    let open = client.create(&who.ctx, create).await?.opened;
+    let reply = Reply::created(&Entry::uncached(&open.attr), opened(&open));
+    Ok(Done { reply, undo: Undo::Close(open.handle) })
+}

@@ -1,0 +1,18 @@
+//! FSYNC and FSYNCDIR. There is no cheaper fdatasync: size and existence have to be durable with either.
+
+use brindle_client::Client;
+use brindle_types::Fault;
+
+use crate::fs::Who;
+use crate::reply::Reply;
+use crate::request::Fsync;
+
+pub(crate) async fn handle(client: &Client, op: Fsync) -> Result<Reply, Fault> {
+    client.fsync(op.fh).await?;
+    Ok(Reply::ok())
+}
+
+pub(crate) async fn directory(client: &Client, who: &Who) -> Result<Reply, Fault> {
+    client.fsync_dir(who.ino).await?;
+    Ok(Reply::ok())
+}

@@ -1,0 +1,40 @@
+//! OPEN and OPENDIR: what the mode of a handle means to the kernel.
+
+use brindle_client::Client;
+use brindle_types::Fault;
+use brindle_wire::mds::open::{Access, OpenMode};
+
+use crate::abi::flags::fopen::{DIRECT_IO, KEEP_CACHE, PARALLEL_DIRECT_WRITES};
+use crate::fs::{Done, Undo, Who};
+use crate::reply::{Opened, Reply};
+use crate::request::Open;
+
+/// What the flags of open(2) ask for. The access mode 3 of Linux (checks both rights, gives none) counts as both.
+pub(crate) fn access(flags: u32) -> Access {
+    let mode = flags & libc::O_ACCMODE as u32;
+    Access {
+        read: mode != libc::O_WRONLY as u32,
+        write: mode != libc::O_RDONLY as u32,
+        truncate: flags & libc::O_TRUNC as u32 != 0,
+    }
+}
+
+/// The open for the kernel: pages only while nobody writes, and old ones only if they are of this version.
+pub(crate) fn opened(opened: &brindle_client::Opened) -> Opened {
+    let flags = match opened.mode {
+        OpenMode::Cached if opened.keep_cache => KEEP_CACHE,
+        OpenMode::Cached => 0,
+        OpenMode::Direct | OpenMode::Exclusive => DIRECT_IO | PARALLEL_DIRECT_WRITES,
+    };
+    Opened { fh: opened.handle, flags }
+}
+
+pub(crate) async fn handle(client: &Client, who: &Who, op: Open) -> Result<Done, Fault> {
+    let open = client.open(&who.ctx, who.ino, access(op.flags), op.kill_suidgid).await?;
+    Ok(Done { reply: Reply::opened(opened(&open)), undo: Undo::Close(open.handle) })
+}
+
+/// Directories have no handles: each listing says where it goes on.
+pub(crate) fn directory() -> Reply {
+    Reply::opened(Opened { fh: 0, flags: 0 })
+}

@@ -1,0 +1,36 @@
+//! Who took fcntl locks through which open file.
+//!
+//! The kernel does not say of an fcntl lock whether a process took it (it goes when that process closes any descriptor
+//! of the file) or an open file (an OFD lock: it goes with the open file, and no unlock is sent). Whatever no FLUSH has
+//! named by the time of the RELEASE was an OFD lock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use parking_lot::Mutex;
+
+/// Lock owners by open file.
+#[derive(Default)]
+pub(crate) struct Owners(Mutex<BTreeMap<u64, BTreeSet<u64>>>);
+
+impl Owners {
+    /// `owner` takes a lock through `fh`.
+    pub fn note(&self, fh: u64, owner: u64) {
+        self.0.lock().entry(fh).or_default().insert(owner);
+    }
+
+    /// `owner` closed a descriptor of `fh`.
+    pub fn forget(&self, fh: u64, owner: u64) {
+        let mut table = self.0.lock();
+        if let Some(owners) = table.get_mut(&fh) {
+            owners.remove(&owner);
+            if owners.is_empty() {
+                table.remove(&fh);
+            }
+        }
+    }
+
+    /// `fh` is gone: the owners that are left.
+    pub fn take(&self, fh: u64) -> BTreeSet<u64> {
+        self.0.lock().remove(&fh).unwrap_or_default()
+    }
+}

@@ -1,0 +1,42 @@
+//! SETXATTR, GETXATTR, LISTXATTR, REMOVEXATTR.
+
+use brindle_client::Client;
+use brindle_client::namespace::xattr::SetHow;
+use brindle_types::Fault;
+use bytes::Bytes;
+
+use crate::fs::Who;
+use crate::reply::Reply;
+use crate::request::{Getxattr, Listxattr, Removexattr, Setxattr};
+
+pub(crate) async fn set(client: &Client, who: &Who, op: Setxattr) -> Result<Reply, Fault> {
+    let how = SetHow {
+        create: op.flags & libc::XATTR_CREATE as u32 != 0,
+        replace: op.flags & libc::XATTR_REPLACE as u32 != 0,
+        kill_sgid: op.kill_sgid,
+    };
+    client.setxattr(&who.ctx, who.ino, &op.name, &op.value, how).await?;
+    Ok(Reply::ok())
+}
+
+pub(crate) async fn get(client: &Client, who: &Who, op: Getxattr) -> Result<Reply, Fault> {
+    let value = client.getxattr(who.ino, &op.name).await?;
+    Ok(Reply::xattr(Bytes::from(value), op.size))
+}
+
+/// Only the superuser sees the names of `trusted.` attributes, as on other file systems.
+pub(crate) async fn list(client: &Client, who: &Who, op: Listxattr) -> Result<Reply, Fault> {
+    let names = client.listxattr(who.ino).await?;
+    let shown = |name: &&Vec<u8>| who.ctx.cred.uid == 0 || !name.starts_with(b"trusted.");
+    let mut list = Vec::new();
+    for name in names.iter().filter(shown) {
+        list.extend_from_slice(name);
+        list.push(0);
+    }
+    Ok(Reply::xattr(Bytes::from(list), op.size))
+}
+
+pub(crate) async fn remove(client: &Client, who: &Who, op: Removexattr) -> Result<Reply, Fault> {
+    client.removexattr(&who.ctx, who.ino, &op.name).await?;
+    Ok(Reply::ok())
+}
