@@ -15,19 +15,39 @@ pub mod write;
 
 use std::sync::Arc;
 
+use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 
 use crate::Client;
 use crate::handles::Handle;
 use crate::inodes::Inode;
 
 /// Requests to OSTs that one call has in flight.
-pub(crate) const IN_FLIGHT_MAX: usize = 16;
+const IN_FLIGHT_MAX: usize = 16;
 /// Most bytes of one request to an OST.
 pub(crate) const RPC_BYTES_MAX: u64 = 4 << 20;
 /// First and longest pause before an I/O whose layout was old is tried again.
 const RETRY_MIN_MS: u64 = 1;
 const RETRY_MAX_MS: u64 = 200;
+
+/// Runs `work` with a bounded number in flight; the outcomes in the order in which they came.
+pub(crate) async fn gather<T: Send>(work: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+    let mut waiting = work.into_iter();
+    let mut running: FuturesUnordered<BoxFuture<'_, T>> = waiting.by_ref().take(IN_FLIGHT_MAX).collect();
+    let mut done = Vec::with_capacity(running.len());
+    while let Some(outcome) = running.next().await {
+        done.push(outcome);
+        running.extend(waiting.next());
+    }
+    done
+}
+
+/// The same for work that can fail: every part is run to its end, then the first fault counts.
+pub(crate) async fn try_gather<T: Send>(work: Vec<BoxFuture<'_, Result<T, Fault>>>) -> Result<Vec<T>, Fault> {
+    gather(work).await.into_iter().collect()
+}
 
 /// Paces the tries of an I/O that meets changes of the layout.
 #[derive(Default)]

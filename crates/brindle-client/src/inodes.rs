@@ -22,7 +22,8 @@ mod pending;
 mod reads;
 
 pub(crate) use pending::{Carry, Due, Pending};
-pub(crate) use reads::{ReadGuard, Reads};
+pub use reads::ReadGuard;
+pub(crate) use reads::Reads;
 
 /// Most inodes remembered for which a notice came while a create was under way.
 const UNCLAIMED_MAX: usize = 4096;

@@ -103,13 +103,19 @@ impl Client {
     /// Sets or gives up a lock. With `wait` until it can be had, or until the caller gives up: `Interrupted` then, and
     /// the lock is not held.
     pub async fn set_lock(&self, ctx: &Ctx, ino: Ino, lock: LockState, wait: bool) -> Result<(), Fault> {
-        let unlock = lock.kind == LockKind::Unlock;
-        if unlock {
-            self.mds.ask_high(&self.lock_request(ino, &lock, false)).await?;
+        let done = if lock.kind == LockKind::Unlock {
+            self.mds.ask_high(&self.lock_request(ino, &lock, false)).await.map(drop)
         } else if wait {
-            self.wait_for_lock(ctx, ino, &lock).await?;
+            self.wait_for_lock(ctx, ino, &lock).await
         } else {
-            self.mds.ask(&self.lock_request(ino, &lock, false)).await?;
+            self.mds.ask(&self.lock_request(ino, &lock, false)).await.map(drop)
+        };
+        if let Err(fault) = done {
+            if lock.space == LockSpace::Flock {
+                // A flock that is converted gives the old one up first, whatever comes of the new one.
+                self.locks.note(ino, &LockState { kind: LockKind::Unlock, ..lock });
+            }
+            return Err(fault);
         }
         self.locks.note(ino, &lock);
         Ok(())

@@ -30,22 +30,18 @@ impl Client {
         let inode = &handle.inode;
         let len_bytes = write.data.len() as u64;
         let mut tries = Tries::default();
+        // Layout epoch under which the MDT did not take the bytes: others have appended, and they do not fit any more.
+        let mut refused = None;
         loop {
             let sight = self.sight(inode).await?;
             let done = if sight.layout.inline {
                 let size_bytes = self.size_for(inode, 0).await?;
-                if size_bytes + len_bytes > INLINE_MAX_BYTES {
+                let refused = refused == Some(sight.layout.epoch);
+                if refused || size_bytes + len_bytes > INLINE_MAX_BYTES {
                     self.convert(inode, sight.layout.epoch).await?;
                     continue;
                 }
-                match self.write_inline(ctx, handle, &sight, write, write.data.clone()).await {
-                    Err(fault) if fault.code == Code::TooLarge => {
-                        // Somebody else has appended since.
-                        self.convert(inode, sight.layout.epoch).await?;
-                        continue;
-                    }
-                    done => done,
-                }
+                self.write_inline(ctx, handle, &sight, write, write.data.clone()).await
             } else if sight.exclusive {
                 match self.append_at_own_end(inode, write).await {
                     Some(done) => done,
@@ -55,7 +51,10 @@ impl Client {
                 self.append_at_place(inode, write).await
             };
             match done {
-                Err(fault) => self.retry(inode, &mut tries, fault).await?,
+                Err(fault) => {
+                    refused = sight.layout.inline.then_some(sight.layout.epoch);
+                    self.retry(inode, &mut tries, fault).await?;
+                }
                 done => return done,
             }
         }

@@ -2,16 +2,16 @@
 
 use std::ops::Range;
 
+use brindle_stdx::BoxFuture;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault, ObjectId};
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::punch::{AllocateReq, PunchReq};
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::scatter::Met;
 use super::write::WriteIn;
-use super::{IN_FLIGHT_MAX, Tries};
+use super::{Tries, try_gather};
 use crate::handles::Handle;
 use crate::inodes::{Inode, Sight};
 use crate::{Client, Ctx, SetAttr};
@@ -109,14 +109,18 @@ impl Client {
         if !matches!(how, Allocation::Reserve { .. }) {
             let parts = brindle_layout::object_ranges(&sight.layout.component, range.clone());
             let keep_space = how != Allocation::Punch;
-            let punching = parts.into_iter().map(|part| self.punch_part(inode, sight, part, keep_space));
-            self.change(inode, range.clone(), punching).await?;
+            let punching = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
+                Box::pin(self.punch_part(inode, sight, part, keep_space))
+            });
+            self.change(inode, range.clone(), punching.collect()).await?;
         }
         if how != Allocation::Punch {
             let parts = brindle_layout::object_ranges(&sight.layout.component, range.clone());
             let keep_len = how.keeps_size();
-            let reserving = parts.into_iter().map(|part| self.allocate_part(inode, sight, part, keep_len));
-            self.change(inode, range.clone(), reserving).await?;
+            let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
+                Box::pin(self.allocate_part(inode, sight, part, keep_len))
+            });
+            self.change(inode, range.clone(), reserving.collect()).await?;
         }
         let end = if how.keeps_size() { 0 } else { range.end };
         inode.lock().wrote(sight, end, false);
@@ -128,10 +132,9 @@ impl Client {
         &self,
         inode: &Inode,
         range: Range<u64>,
-        changes: impl Iterator<Item = impl Future<Output = Result<ChangeResp, Fault>>>,
+        changes: Vec<BoxFuture<'_, Result<ChangeResp, Fault>>>,
     ) -> Result<(), Fault> {
-        let changes = stream::iter(changes).buffer_unordered(IN_FLIGHT_MAX);
-        let answers: Vec<ChangeResp> = changes.try_collect().await?;
+        let answers: Vec<ChangeResp> = try_gather(changes).await?;
         let mut met = Met::default();
         answers.into_iter().for_each(|answer| met.add(answer.marks));
         self.tell_readers(inode, range.start, range.end - range.start, met, false).await

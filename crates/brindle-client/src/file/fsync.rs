@@ -6,15 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use brindle_stdx::planted;
+use brindle_stdx::{BoxFuture, planted};
 use brindle_types::{Code, Fault, Ino, ObjectId};
 use brindle_wire::mds::fsync::FsyncReq;
 use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
 use brindle_wire::oss::write::WriteReq;
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::{IN_FLIGHT_MAX, Tries};
+use super::{Tries, try_gather};
 use crate::Client;
 use crate::handles::Handle;
 use crate::inodes::{Carry, Inode, Sight};
@@ -80,9 +79,10 @@ impl Client {
         if planted("client_fsync_skips_an_ost") && by_ost.len() > 1 {
             by_ost.pop_last();
         }
-        let syncing =
-            stream::iter(by_ost).map(|(ost, stripes)| self.sync_ost(inode, sight, ost, stripes, mark));
-        let synced: Vec<Synced> = syncing.buffer_unordered(IN_FLIGHT_MAX).try_collect().await?;
+        let syncing = by_ost.into_iter().map(|(ost, stripes)| -> BoxFuture<'_, _> {
+            Box::pin(self.sync_ost(inode, sight, ost, stripes, mark))
+        });
+        let synced: Vec<Synced> = try_gather(syncing.collect()).await?;
         let lost = synced.iter().any(|s| s.lost);
         Ok((synced.into_iter().flat_map(|s| s.exist).collect(), lost))
     }

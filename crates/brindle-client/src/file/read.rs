@@ -6,14 +6,14 @@
 
 use std::ops::Range;
 
+use brindle_stdx::BoxFuture;
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Code, Fault, ObjectId};
 use brindle_wire::mds::inline::InlineReadReq;
 use brindle_wire::oss::read::ReadReq;
 use bytes::Bytes;
-use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::{IN_FLIGHT_MAX, RPC_BYTES_MAX, Tries};
+use super::{RPC_BYTES_MAX, Tries, try_gather};
 use crate::Client;
 use crate::inodes::{Inode, ReadGuard, Sight};
 
@@ -136,8 +136,9 @@ impl Client {
         let component = &sight.layout.component;
         let ranges = brindle_layout::object_ranges(component, range.start..end);
         let parts = ranges.into_iter().flat_map(split);
-        let reading = stream::iter(parts).map(|part| self.read_part(inode, sight, part, page));
-        let parts: Vec<Part> = reading.buffer_unordered(IN_FLIGHT_MAX).try_collect().await?;
+        let reading =
+            parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(inode, sight, part, page)) });
+        let parts: Vec<Part> = try_gather(reading.collect()).await?;
         if let [part] = parts.as_slice() {
             return Ok(padded(part.bytes.clone(), part.range.len_bytes).collect());
         }

@@ -4,15 +4,15 @@
 
 use std::collections::BTreeSet;
 
+use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, ObjectId, SessionId};
 use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
 use brindle_wire::oss::write::WriteReq;
 use brindle_wire::oss::{ChangeResp, Marks};
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
 
 use super::read::split;
-use super::{IN_FLIGHT_MAX, Tries};
+use super::{Tries, gather};
 use crate::Client;
 use crate::inodes::{Inode, Sight};
 
@@ -73,12 +73,11 @@ impl Client {
         let end = offset + data.len() as u64;
         let ranges = brindle_layout::object_ranges(&sight.layout.component, offset..end);
         let parts = ranges.into_iter().flat_map(split);
-        let writing =
-            stream::iter(parts).map(|part| self.write_part(inode, sight, part, offset, data, how.sync));
-        let outcomes = writing.buffer_unordered(IN_FLIGHT_MAX);
+        let writing = parts.map(|part| -> BoxFuture<'_, _> {
+            Box::pin(self.write_part(inode, sight, part, offset, data, how.sync))
+        });
         let mut sum = Scattered { failed: None, met: Met::default() };
-        let mut outcomes = std::pin::pin!(outcomes);
-        while let Some((first, outcome)) = outcomes.next().await {
+        for (first, outcome) in gather(writing.collect()).await {
             match outcome {
                 Ok(answer) => sum.met.add(answer.marks),
                 Err(fault) => note_failure(&mut sum.failed, first, fault),

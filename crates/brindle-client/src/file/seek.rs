@@ -1,10 +1,10 @@
 //! seek: SEEK_DATA and SEEK_HOLE.
 
+use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, ObjectId};
 use brindle_wire::oss::seek::SeekReq;
-use futures_util::{StreamExt, TryStreamExt, stream};
 
-use super::IN_FLIGHT_MAX;
+use super::try_gather;
 use crate::Client;
 use crate::inodes::{Inode, Sight};
 
@@ -34,19 +34,28 @@ impl Client {
         data: bool,
     ) -> Result<Option<u64>, Fault> {
         let component = &sight.layout.component;
-        let stripes = stream::iter(component.osts.iter().enumerate());
-        let asking = stripes.map(|(stripe, ost)| async move {
-            let stripe = stripe as u32;
-            let offset = brindle_layout::seek_start(component, stripe, from);
-            let object = ObjectId { ino: inode.ino, generation: component.generation, stripe };
-            let ost = self.ost(*ost).await?;
-            match ost.ask(&SeekReq { object, offset, data }).await {
-                Ok(answer) => Ok((stripe, answer.offset)),
-                Err(f) if f.code == Code::ObjectUnknown => Ok((stripe, (!data).then_some(offset))),
-                Err(fault) => Err(fault),
-            }
+        let stripes = component.osts.iter().enumerate();
+        let asking = stripes.map(|(stripe, ost)| -> BoxFuture<'_, _> {
+            let from = brindle_layout::seek_start(component, stripe as u32, from);
+            Box::pin(self.seek_object(inode, sight, stripe as u32, *ost, from, data))
         });
-        let answers: Vec<(u32, Option<u64>)> = asking.buffer_unordered(IN_FLIGHT_MAX).try_collect().await?;
+        let answers: Vec<(u32, Option<u64>)> = try_gather(asking.collect()).await?;
         Ok(brindle_layout::seek_join(component, answers, from, size_bytes, data))
+    }
+    async fn seek_object(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        stripe: u32,
+        ost: u16,
+        offset: u64,
+        data: bool,
+    ) -> Result<(u32, Option<u64>), Fault> {
+        let object = ObjectId { ino: inode.ino, generation: sight.layout.component.generation, stripe };
+        match self.ost(ost).await?.ask(&SeekReq { object, offset, data }).await {
+            Ok(answer) => Ok((stripe, answer.offset)),
+            Err(fault) if fault.code == Code::ObjectUnknown => Ok((stripe, (!data).then_some(offset))),
+            Err(fault) => Err(fault),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use brindle_stdx::BoxFuture;
 use brindle_types::{Fault, Role, TargetId};
 use brindle_wire::mds::statfs::{MdtStatfsReq, MdtStatfsResp};
 use brindle_wire::oss::statfs::{OstStatfsReq, OstStatfsResp};
@@ -58,9 +59,11 @@ impl Client {
         let mdt = self.mds.ask(&MdtStatfsReq {}).await?;
         let map = self.map.current();
         let osts = map.targets.iter().map(|t| t.id).filter(|id| id.role == Role::Ost);
-        let asking = osts.map(|id| async move {
-            let ask = async { self.ost(id.index).await?.ask(&OstStatfsReq {}).await };
-            (id, self.seams.timeout_ms(OST_TIMEOUT_MS, ask).await.and_then(Result::ok))
+        let asking = osts.map(|id| -> BoxFuture<'_, _> {
+            Box::pin(async move {
+                let ask = async { self.ost(id.index).await?.ask(&OstStatfsReq {}).await };
+                (id, self.seams.timeout_ms(OST_TIMEOUT_MS, ask).await.and_then(Result::ok))
+            })
         });
         Ok(Spaces { mdt, osts: join_all(asking).await })
     }
