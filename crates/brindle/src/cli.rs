@@ -8,7 +8,7 @@ use brindle_types::{Code, Fault, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
-use crate::{admin, dev, explain, format, gen_docs, serve};
+use crate::{admin, dev, explain, format, gen_docs, lfs, serve, stripe};
 
 /// Columns of help texts.
 const HELP_COLUMNS: usize = 100;
@@ -43,6 +43,19 @@ enum Command {
     /// File systems
     #[command(subcommand)]
     Fs(admin::fs_df::Command),
+    /// Layouts of files and directories
+    #[command(subcommand)]
+    Stripe(stripe::Command),
+    /// Files by path and by FID
+    #[command(subcommand)]
+    File(admin::mount_info::FileCommand),
+    /// Make everything in a mount durable, as sync(2) would
+    Sync(admin::mount_info::SyncArgs),
+    /// Show what waits for whom
+    Waits(admin::mount_info::WaitsArgs),
+    /// Lustre's user commands, in Lustre's words
+    #[command(subcommand)]
+    Lfs(lfs::Command),
     /// Make a target in a directory
     Format(format::Args),
     /// Serve the targets in directories until SIGTERM
@@ -64,9 +77,19 @@ pub fn declaration() -> clap::Command {
     Cli::command()
 }
 
+/// The command line that was meant: under another name the binary is that tool.
+fn by_name(arguments: &[OsString]) -> Vec<OsString> {
+    let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+    let rest = arguments.iter().skip(1).cloned();
+    if name == "lfs" {
+        return ["brindle", "lfs"].into_iter().map(OsString::from).chain(rest).collect();
+    }
+    arguments.to_vec()
+}
+
 /// Runs the command line.
 pub fn run(arguments: &[OsString]) -> ExitCode {
-    let matches = match declaration().try_get_matches_from(arguments) {
+    let matches = match declaration().try_get_matches_from(by_name(arguments)) {
         Ok(matches) => matches,
         Err(e) => return exit::usage(&e),
     };
@@ -83,6 +106,11 @@ fn dispatch(command: Command, _matches: &clap::ArgMatches) -> Result<Done> {
         Command::Status(args) => admin::status::run(&args),
         Command::Target(command) => admin::target_list::run(&command),
         Command::Fs(command) => admin::fs_df::run(&command),
+        Command::Stripe(command) => stripe::run(&command),
+        Command::File(command) => admin::mount_info::file(&command),
+        Command::Sync(args) => admin::mount_info::sync(&args),
+        Command::Waits(args) => admin::mount_info::waits(&args),
+        Command::Lfs(command) => lfs::run(&command),
         Command::Format(args) => format::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Config(command) => serve::config_command::run(&command),

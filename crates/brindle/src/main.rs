@@ -8,16 +8,19 @@
 mod admin;
 mod cli;
 mod cluster;
+mod control;
 mod dev;
 mod exit;
 mod explain;
 mod format;
 mod gen_docs;
+mod lfs;
 mod mount;
 mod nearest;
 mod output;
 mod process;
 mod serve;
+mod stripe;
 mod target_dir;
 
 use std::process::ExitCode;

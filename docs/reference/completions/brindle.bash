@@ -28,6 +28,9 @@ _brindle() {
             brindle,explain)
                 cmd="brindle__subcmd__explain"
                 ;;
+            brindle,file)
+                cmd="brindle__subcmd__file"
+                ;;
             brindle,format)
                 cmd="brindle__subcmd__format"
                 ;;
@@ -40,14 +43,26 @@ _brindle() {
             brindle,help)
                 cmd="brindle__subcmd__help"
                 ;;
+            brindle,lfs)
+                cmd="brindle__subcmd__lfs"
+                ;;
             brindle,serve)
                 cmd="brindle__subcmd__serve"
                 ;;
             brindle,status)
                 cmd="brindle__subcmd__status"
                 ;;
+            brindle,stripe)
+                cmd="brindle__subcmd__stripe"
+                ;;
+            brindle,sync)
+                cmd="brindle__subcmd__sync"
+                ;;
             brindle,target)
                 cmd="brindle__subcmd__target"
+                ;;
+            brindle,waits)
+                cmd="brindle__subcmd__waits"
                 ;;
             brindle__subcmd__config,check)
                 cmd="brindle__subcmd__config__subcmd__check"
@@ -103,6 +118,24 @@ _brindle() {
             brindle__subcmd__dev__subcmd__help,up)
                 cmd="brindle__subcmd__dev__subcmd__help__subcmd__up"
                 ;;
+            brindle__subcmd__file,fid)
+                cmd="brindle__subcmd__file__subcmd__fid"
+                ;;
+            brindle__subcmd__file,help)
+                cmd="brindle__subcmd__file__subcmd__help"
+                ;;
+            brindle__subcmd__file,path)
+                cmd="brindle__subcmd__file__subcmd__path"
+                ;;
+            brindle__subcmd__file__subcmd__help,fid)
+                cmd="brindle__subcmd__file__subcmd__help__subcmd__fid"
+                ;;
+            brindle__subcmd__file__subcmd__help,help)
+                cmd="brindle__subcmd__file__subcmd__help__subcmd__help"
+                ;;
+            brindle__subcmd__file__subcmd__help,path)
+                cmd="brindle__subcmd__file__subcmd__help__subcmd__path"
+                ;;
             brindle__subcmd__fs,df)
                 cmd="brindle__subcmd__fs__subcmd__df"
                 ;;
@@ -127,6 +160,9 @@ _brindle() {
             brindle__subcmd__help,explain)
                 cmd="brindle__subcmd__help__subcmd__explain"
                 ;;
+            brindle__subcmd__help,file)
+                cmd="brindle__subcmd__help__subcmd__file"
+                ;;
             brindle__subcmd__help,format)
                 cmd="brindle__subcmd__help__subcmd__format"
                 ;;
@@ -139,14 +175,26 @@ _brindle() {
             brindle__subcmd__help,help)
                 cmd="brindle__subcmd__help__subcmd__help"
                 ;;
+            brindle__subcmd__help,lfs)
+                cmd="brindle__subcmd__help__subcmd__lfs"
+                ;;
             brindle__subcmd__help,serve)
                 cmd="brindle__subcmd__help__subcmd__serve"
                 ;;
             brindle__subcmd__help,status)
                 cmd="brindle__subcmd__help__subcmd__status"
                 ;;
+            brindle__subcmd__help,stripe)
+                cmd="brindle__subcmd__help__subcmd__stripe"
+                ;;
+            brindle__subcmd__help,sync)
+                cmd="brindle__subcmd__help__subcmd__sync"
+                ;;
             brindle__subcmd__help,target)
                 cmd="brindle__subcmd__help__subcmd__target"
+                ;;
+            brindle__subcmd__help,waits)
+                cmd="brindle__subcmd__help__subcmd__waits"
                 ;;
             brindle__subcmd__help__subcmd__config,check)
                 cmd="brindle__subcmd__help__subcmd__config__subcmd__check"
@@ -169,11 +217,119 @@ _brindle() {
             brindle__subcmd__help__subcmd__dev,up)
                 cmd="brindle__subcmd__help__subcmd__dev__subcmd__up"
                 ;;
+            brindle__subcmd__help__subcmd__file,fid)
+                cmd="brindle__subcmd__help__subcmd__file__subcmd__fid"
+                ;;
+            brindle__subcmd__help__subcmd__file,path)
+                cmd="brindle__subcmd__help__subcmd__file__subcmd__path"
+                ;;
             brindle__subcmd__help__subcmd__fs,df)
                 cmd="brindle__subcmd__help__subcmd__fs__subcmd__df"
                 ;;
+            brindle__subcmd__help__subcmd__lfs,check)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__check"
+                ;;
+            brindle__subcmd__help__subcmd__lfs,df)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__df"
+                ;;
+            brindle__subcmd__help__subcmd__lfs,fid2path)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__fid2path"
+                ;;
+            brindle__subcmd__help__subcmd__lfs,getstripe)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__getstripe"
+                ;;
+            brindle__subcmd__help__subcmd__lfs,mdts)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__mdts"
+                ;;
+            brindle__subcmd__help__subcmd__lfs,osts)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__osts"
+                ;;
+            brindle__subcmd__help__subcmd__lfs,path2fid)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__path2fid"
+                ;;
+            brindle__subcmd__help__subcmd__lfs,setstripe)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__setstripe"
+                ;;
+            brindle__subcmd__help__subcmd__stripe,get)
+                cmd="brindle__subcmd__help__subcmd__stripe__subcmd__get"
+                ;;
+            brindle__subcmd__help__subcmd__stripe,set)
+                cmd="brindle__subcmd__help__subcmd__stripe__subcmd__set"
+                ;;
             brindle__subcmd__help__subcmd__target,list)
                 cmd="brindle__subcmd__help__subcmd__target__subcmd__list"
+                ;;
+            brindle__subcmd__lfs,check)
+                cmd="brindle__subcmd__lfs__subcmd__check"
+                ;;
+            brindle__subcmd__lfs,df)
+                cmd="brindle__subcmd__lfs__subcmd__df"
+                ;;
+            brindle__subcmd__lfs,fid2path)
+                cmd="brindle__subcmd__lfs__subcmd__fid2path"
+                ;;
+            brindle__subcmd__lfs,getstripe)
+                cmd="brindle__subcmd__lfs__subcmd__getstripe"
+                ;;
+            brindle__subcmd__lfs,help)
+                cmd="brindle__subcmd__lfs__subcmd__help"
+                ;;
+            brindle__subcmd__lfs,mdts)
+                cmd="brindle__subcmd__lfs__subcmd__mdts"
+                ;;
+            brindle__subcmd__lfs,osts)
+                cmd="brindle__subcmd__lfs__subcmd__osts"
+                ;;
+            brindle__subcmd__lfs,path2fid)
+                cmd="brindle__subcmd__lfs__subcmd__path2fid"
+                ;;
+            brindle__subcmd__lfs,setstripe)
+                cmd="brindle__subcmd__lfs__subcmd__setstripe"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,check)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__check"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,df)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__df"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,fid2path)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__fid2path"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,getstripe)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__getstripe"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,help)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__help"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,mdts)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__mdts"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,osts)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__osts"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,path2fid)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__path2fid"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,setstripe)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__setstripe"
+                ;;
+            brindle__subcmd__stripe,get)
+                cmd="brindle__subcmd__stripe__subcmd__get"
+                ;;
+            brindle__subcmd__stripe,help)
+                cmd="brindle__subcmd__stripe__subcmd__help"
+                ;;
+            brindle__subcmd__stripe,set)
+                cmd="brindle__subcmd__stripe__subcmd__set"
+                ;;
+            brindle__subcmd__stripe__subcmd__help,get)
+                cmd="brindle__subcmd__stripe__subcmd__help__subcmd__get"
+                ;;
+            brindle__subcmd__stripe__subcmd__help,help)
+                cmd="brindle__subcmd__stripe__subcmd__help__subcmd__help"
+                ;;
+            brindle__subcmd__stripe__subcmd__help,set)
+                cmd="brindle__subcmd__stripe__subcmd__help__subcmd__set"
                 ;;
             brindle__subcmd__target,help)
                 cmd="brindle__subcmd__target__subcmd__help"
@@ -194,7 +350,7 @@ _brindle() {
 
     case "${cmd}" in
         brindle)
-            opts="-h -V --help --version dev status target fs format serve config explain completion gen-docs help"
+            opts="-h -V --help --version dev status target fs stripe file sync waits lfs format serve config explain completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -575,6 +731,120 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__file)
+            opts="-h --help fid path help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__file__subcmd__fid)
+            opts="-o -h --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__file__subcmd__help)
+            opts="fid path help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__file__subcmd__help__subcmd__fid)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__file__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__file__subcmd__help__subcmd__path)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__file__subcmd__path)
+            opts="-o -h --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__format)
             opts="-o -h --mgs --mdt --ost --fsname --index --mgsnode --reformat --yes --dry-run --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -710,7 +980,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help)
-            opts="dev status target fs format serve config explain completion gen-docs help"
+            opts="dev status target fs stripe file sync waits lfs format serve config explain completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -877,6 +1147,48 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__file)
+            opts="fid path"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__file__subcmd__fid)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__file__subcmd__path)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__format)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -947,6 +1259,132 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__lfs)
+            opts="setstripe getstripe df path2fid fid2path osts mdts check"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__check)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__df)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__fid2path)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__getstripe)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__mdts)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__osts)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__path2fid)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__setstripe)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__serve)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -962,6 +1400,62 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__status)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__stripe)
+            opts="get set"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__stripe__subcmd__get)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__stripe__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__sync)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -996,6 +1490,362 @@ _brindle() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__waits)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs)
+            opts="-h --help setstripe getstripe df path2fid fid2path osts mdts check help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__check)
+            opts="-h --help osts mdts mgts all"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__df)
+            opts="-h -i --human-readable --inodes --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__fid2path)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__getstripe)
+            opts="-c -S -i -L -g -d -r -q -h --count --stripe-count --size --stripe-size --index --stripe-index --layout --generation --directory --recursive --quiet --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help)
+            opts="setstripe getstripe df path2fid fid2path osts mdts check help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__check)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__df)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__fid2path)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__getstripe)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__mdts)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__osts)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__path2fid)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__setstripe)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__mdts)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__osts)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__path2fid)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__setstripe)
+            opts="-c -S -i -d -p -o -E -L -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --delete --pool --ost --ost-list --component-end --layout --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --stripe-count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stripe-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -S)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stripe-index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --start-ost)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ost-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ost)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --component-end)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --layout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -L)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1083,6 +1933,174 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__stripe)
+            opts="-h --help get set help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__stripe__subcmd__get)
+            opts="-o -h --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__stripe__subcmd__help)
+            opts="get set help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__stripe__subcmd__help__subcmd__get)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__stripe__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__stripe__subcmd__help__subcmd__set)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__stripe__subcmd__set)
+            opts="-c -S -i -d -o -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --delete --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --stripe-count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stripe-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -S)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stripe-index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --start-ost)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__sync)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__target)
             opts="-h --help list help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1154,6 +2172,28 @@ _brindle() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__waits)
+            opts="-o -h --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 --output)
                     COMPREPLY=($(compgen -W "table json" -- "${cur}"))
                     return 0

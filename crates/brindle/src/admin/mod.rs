@@ -3,6 +3,7 @@
 
 pub mod ask;
 pub mod fs_df;
+pub mod mount_info;
 pub mod place;
 pub mod status;
 pub mod target_list;

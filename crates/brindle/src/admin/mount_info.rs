@@ -1,0 +1,118 @@
+//! What a running mount tells: `brindle sync`, `brindle waits`, `brindle file`.
+
+use std::path::PathBuf;
+
+use brindle_client::control::{Answer, Request, WaitLine};
+use brindle_types::{Fid, Result};
+use serde::Serialize;
+
+use crate::control::{Control, ino, unexpected};
+use crate::exit::Done;
+use crate::output::{Output, print_json, table};
+
+/// Arguments of `brindle sync`.
+#[derive(clap::Args)]
+pub struct SyncArgs {
+    /// A path in the mount
+    #[arg(value_name = "MNT")]
+    mount: PathBuf,
+}
+
+/// Makes everything that this mount was told is written durable: what sync(2) would do if the kernel passed it on.
+pub fn sync(args: &SyncArgs) -> Result<Done> {
+    match Control::of(&args.mount)?.ask(&Request::Sync)? {
+        Answer::Done => Ok(Done::Ok),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Arguments of `brindle waits`.
+#[derive(clap::Args)]
+pub struct WaitsArgs {
+    /// A path in the mount
+    #[arg(value_name = "MNT")]
+    mount: PathBuf,
+    #[command(flatten)]
+    output: Output,
+}
+
+#[derive(Serialize)]
+struct Waits {
+    waits: Vec<Wait>,
+}
+
+#[derive(Serialize)]
+struct Wait {
+    what: String,
+    target: String,
+    seconds: f64,
+}
+
+/// Shows what waits for whom.
+pub fn waits(args: &WaitsArgs) -> Result<Done> {
+    let lines = match Control::of(&args.mount)?.ask(&Request::Waits)? {
+        Answer::Waits(lines) => lines,
+        other => return Err(unexpected(&other)),
+    };
+    if args.output.json() {
+        let wait = |w: WaitLine| Wait { what: w.what, target: w.target, seconds: w.ms as f64 / 1000.0 };
+        print_json("brindle.waits", 1, &Waits { waits: lines.into_iter().map(wait).collect() })?;
+    } else if lines.is_empty() {
+        println!("nothing waits");
+    } else {
+        let row = |w: WaitLine| vec![w.what, w.target, format!("{:.1} s", w.ms as f64 / 1000.0)];
+        println!("{}", table(&["WHAT", "WAITS FOR", "SINCE"], lines.into_iter().map(row).collect()));
+    }
+    Ok(Done::Ok)
+}
+
+/// The verbs of `brindle file`.
+#[derive(clap::Subcommand)]
+pub enum FileCommand {
+    /// Print the FID of a file
+    Fid {
+        /// The file
+        path: PathBuf,
+        #[command(flatten)]
+        output: Output,
+    },
+    /// Print the paths of a FID
+    Path {
+        /// A path in the mount
+        #[arg(value_name = "MNT")]
+        mount: PathBuf,
+        /// A FID such as [0x200000400:0x1:0x0]
+        #[arg(value_parser = crate::format::parse::<Fid>)]
+        fid: Fid,
+        #[command(flatten)]
+        output: Output,
+    },
+}
+
+#[derive(Serialize)]
+struct FileView {
+    fid: String,
+    paths: Vec<String>,
+}
+
+/// Runs `brindle file`.
+pub fn file(command: &FileCommand) -> Result<Done> {
+    let (view, output, plain) = match command {
+        FileCommand::Fid { path, output } => {
+            Control::of(path)?;
+            let fid = ino(path)?.fid().to_string();
+            (FileView { fid: fid.clone(), paths: vec![path.display().to_string()] }, *output, vec![fid])
+        }
+        FileCommand::Path { mount, fid, output } => {
+            let paths = crate::lfs::fid::paths(&Control::of(mount)?, *fid)?;
+            let paths: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
+            (FileView { fid: fid.to_string(), paths: paths.clone() }, *output, paths)
+        }
+    };
+    if output.json() {
+        print_json("brindle.file", 1, &view)?;
+    } else {
+        plain.iter().for_each(|line| println!("{line}"));
+    }
+    Ok(Done::Ok)
+}

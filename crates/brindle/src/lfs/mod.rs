@@ -1,0 +1,50 @@
+//! `lfs`: the commands that users of Lustre have in their fingers and scripts, in Lustre's exact text shapes.
+//!
+//! Reached as `lfs ...` (another name of this binary) and as `brindle lfs ...`. JSON and our own wording are at the
+//! noun-verb commands; here nothing but Lustre's texts is printed.
+
+mod df;
+pub mod fid;
+mod getstripe;
+mod lists;
+mod setstripe;
+
+use brindle_types::Result;
+
+use crate::exit::Done;
+
+/// Lustre's user commands
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Choose the layout of a new or empty file, or the default of a directory
+    Setstripe(setstripe::Args),
+    /// Show how files lie
+    Getstripe(getstripe::Args),
+    /// Show the space of each target
+    #[command(disable_help_flag = true)]
+    Df(df::Args),
+    /// Print the FID of files
+    Path2fid(fid::Path2FidArgs),
+    /// Print the paths of FIDs
+    Fid2path(fid::Fid2PathArgs),
+    /// List the OSTs
+    Osts(lists::ListArgs),
+    /// List the MDTs
+    Mdts(lists::ListArgs),
+    /// Say which servers answer
+    Check(lists::CheckArgs),
+}
+
+/// Runs the command.
+pub fn run(command: &Command) -> Result<Done> {
+    match command {
+        Command::Setstripe(args) => setstripe::run(args),
+        Command::Getstripe(args) => getstripe::run(args),
+        Command::Df(args) => df::run(args),
+        Command::Path2fid(args) => fid::path2fid(args),
+        Command::Fid2path(args) => fid::fid2path(args),
+        Command::Osts(args) => lists::osts(args),
+        Command::Mdts(args) => lists::mdts(args),
+        Command::Check(args) => lists::check(args),
+    }
+}
