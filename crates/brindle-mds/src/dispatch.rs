@@ -7,10 +7,13 @@ use bytes::Bytes;
 
 use crate::mdt::{Call, Mdt};
 use crate::ops::*;
+use crate::recovery;
 
 /// Answers one request of a session; the body of the reply.
 pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
     match call.op {
+        Op::SessionRenew => run(mdt, call, body, session::handle_renew).await,
+        Op::Reclaim => run(mdt, call, body, recovery::reclaim).await,
         Op::Lookup => run(mdt, call, body, lookup::handle).await,
         Op::Getattr => run(mdt, call, body, getattr::handle).await,
         Op::Setattr => run(mdt, call, body, setattr::handle).await,

@@ -15,8 +15,11 @@ pub mod access;
 pub mod acl;
 pub mod ask;
 pub mod attrs;
+pub mod background;
 pub mod birth;
+pub mod cluster;
 pub mod config;
+pub mod connections;
 pub mod dispatch;
 pub mod expire;
 pub mod format;
@@ -29,12 +32,15 @@ pub mod ops;
 pub mod osts;
 pub mod recovery;
 pub mod reports;
+pub mod service;
+pub mod start;
 pub mod store;
 pub mod truncate;
 
 pub use config::{Config, Identity};
 pub use format::format;
 pub use mdt::{Call, Mdt};
+pub use start::{Handle, start};
 
 #[cfg(test)]
 mod tests;

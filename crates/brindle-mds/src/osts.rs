@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use brindle_layout::{Ask, Candidate, StripeCount, Striping, normalise, place};
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, ObjectId, Pair, Result, SessionId, StripePolicy, TargetId};
-use brindle_wire::frame::{FLAG_FAULT, Frame, Header, decode_reply, encode_body};
+use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq};
 use brindle_wire::oss::write::WriteReq;
@@ -211,10 +211,11 @@ impl Osts {
 
 /// Whether an answer says that the OST cannot answer now.
 fn unavailable(answer: &Frame) -> bool {
-    // An `Err` decodes whatever the `Ok` would have been; an `Ok` does not matter here.
-    if answer.header.flags & FLAG_FAULT == 0 {
+    // The first byte tells `Err` from `Ok`; an `Err` decodes whatever the `Ok` would have been.
+    if answer.body.first() != Some(&1) {
         return false;
     }
-    let passing = [Code::WrongTarget, Code::Overloaded, Code::TargetDown, Code::BadChecksum];
+    let passing =
+        [Code::WrongTarget, Code::StaleEpoch, Code::Overloaded, Code::TargetDown, Code::BadChecksum];
     decode_reply::<()>(answer).is_err_and(|fault| passing.contains(&fault.code))
 }

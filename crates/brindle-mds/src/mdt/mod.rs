@@ -86,6 +86,7 @@ impl Mdt {
     ) -> Result<Arc<Mdt>> {
         let engine = Engine::open(seams, &config.store_dir(), config.kv_options(&identity))?;
         let term = engine.term();
+        osts.set_term(term);
         let mut first = meta::inodes_reserved(&engine)?.max(INODES_FIRST);
         if brindle_stdx::planted("mds_number_reuse") {
             first = highest_inode(&engine)?.max(INODES_FIRST) + 1;

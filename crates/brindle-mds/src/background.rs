@@ -1,0 +1,97 @@
+//! Work of the MDT's own: objects to destroy, inode numbers to reserve. Each task is a loop that ends with the MDT.
+
+use std::sync::Arc;
+
+use brindle_types::{ObjectId, Result};
+use brindle_wire::Op;
+use brindle_wire::oss::destroy::DestroyObjectsReq;
+use futures_util::future::join_all;
+
+use crate::mdt::{Call, Mdt};
+use crate::store::destroy_queue;
+
+/// Objects that one request destroys at most.
+const DESTROY_MAX: usize = 1024;
+/// How long an OST may take for that.
+const DESTROY_TIMEOUT_MS: u64 = 10_000;
+/// Pause after an OST did not answer.
+const PAUSE_MS: u64 = 1_000;
+
+/// Extends the reservation of inode numbers whenever half of it is used.
+pub async fn reserve_inodes(mdt: Arc<Mdt>) {
+    loop {
+        mdt.numbers().until_low().await;
+        if let Err(fault) = mdt.reserve_inodes().await {
+            tracing::error!(%fault, "cannot reserve inode numbers");
+            mdt.seams().sleep_ms(PAUSE_MS).await;
+        }
+    }
+}
+
+/// Destroys the objects in the queue, for as long as the MDT runs.
+pub async fn destroy_objects(mdt: Arc<Mdt>) {
+    loop {
+        match destroy_some(&mdt).await {
+            Ok(Progress::Empty) => mdt.destroy_queue().notified().await,
+            Ok(Progress::Some) => {}
+            Ok(Progress::Stuck) => mdt.seams().sleep_ms(PAUSE_MS).await,
+            Err(fault) => {
+                tracing::error!(%fault, "cannot work on the destroy queue");
+                mdt.seams().sleep_ms(PAUSE_MS).await;
+            }
+        }
+    }
+}
+
+/// How a round went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// Nothing was queued.
+    Empty,
+    /// Objects were destroyed.
+    Some,
+    /// Objects are queued, and none of their OSTs answers.
+    Stuck,
+}
+
+/// One round over all OSTs with something in the queue. Nothing is sent before the batch that causes it is durable.
+pub async fn destroy_some(mdt: &Mdt) -> Result<Progress> {
+    let queued = mdt
+        .read(|t| {
+            let osts = destroy_queue::osts(t)?;
+            let first = |ost| Ok((ost, destroy_queue::first(t, ost, DESTROY_MAX)?));
+            osts.into_iter().map(first).collect::<Result<Vec<_>>>()
+        })
+        .await?;
+    if queued.is_empty() {
+        return Ok(Progress::Empty);
+    }
+    if !brindle_stdx::planted("mds_destroy_before_durable") {
+        mdt.synced().await?;
+    }
+    let rounds = queued.iter().map(|(ost, objects)| destroy_at(mdt, *ost, objects));
+    let done = join_all(rounds).await.into_iter().collect::<Result<Vec<bool>>>()?;
+    Ok(if done.contains(&true) { Progress::Some } else { Progress::Stuck })
+}
+
+/// Destroys objects at one OST and takes them off the queue. `false` when it does not answer.
+async fn destroy_at(mdt: &Mdt, ost: u16, objects: &[ObjectId]) -> Result<bool> {
+    let request = DestroyObjectsReq { objects: objects.to_vec() };
+    let asked = mdt.osts().ask(ost, &request);
+    match mdt.seams().timeout_ms(DESTROY_TIMEOUT_MS, asked).await {
+        Some(Ok(_)) => {}
+        Some(Err(fault)) => {
+            tracing::debug!(ost, %fault, "objects are destroyed later");
+            return Ok(false);
+        }
+        None => return Ok(false),
+    }
+    let call = Call::internal(Op::DestroyObjects);
+    mdt.step(&call, |t| {
+        t.frees_space();
+        objects.iter().for_each(|object| destroy_queue::delete(t, ost, object));
+        Ok(())
+    })
+    .await?;
+    Ok(true)
+}

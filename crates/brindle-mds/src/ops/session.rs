@@ -1,0 +1,153 @@
+//! session_open, session_renew, session_close: a client's identity at this MDT.
+//!
+//! | the client | has a row | gets |
+//! |---|---|---|
+//! | is new | no | a new session, durable before it is told |
+//! | resumes | alive | the same, and reclaims if the MDT restarted |
+//! | resumes | ended | `StaleSession`: its handles are dead |
+//! | begins again | any | the same id under a new epoch, without handles; its replies are kept |
+
+use brindle_types::{Code, Fault, Ino, Result, SessionId};
+use brindle_wire::mds::Empty;
+use brindle_wire::mds::session::{
+    SessionCloseReq, SessionOpenReq, SessionOpenResp, SessionRenewReq, SessionRenewResp,
+};
+
+use crate::expire;
+use crate::mdt::{Call, Event, LiveSession, Mdt, SLOTS_MAX};
+use crate::store::{meta, reply, session};
+
+/// Sessions of one MDT.
+pub const SESSIONS_MAX: usize = 65_536;
+
+/// Opens a session, or finds the one that the client had.
+pub async fn handle_open(mdt: &Mdt, call: &Call, req: SessionOpenReq) -> Result<SessionOpenResp> {
+    match (find(mdt, &req.client_uuid), req.resume) {
+        (Some((id, true)), true) => renewed(mdt, id),
+        (_, true) => Err(Fault::new(Code::StaleSession).subject(req.mount)),
+        (Some((id, alive)), false) => {
+            // The client begins again: whatever the session held is nobody's. Its first answer may also have been lost.
+            if alive && holds_something(mdt, id) {
+                expire::end(mdt, id, "its client began again").await;
+            }
+            revive(mdt, call, id, &req).await
+        }
+        (None, false) => make(mdt, call, &req).await,
+    }
+}
+
+/// The session of a client, and whether it is alive.
+fn find(mdt: &Mdt, uuid: &[u8; 16]) -> Option<(SessionId, bool)> {
+    let live = mdt.live();
+    let found = live.sessions.iter().find(|(_, s)| s.row.client_uuid == *uuid);
+    found.map(|(id, s)| (*id, !s.row.ended))
+}
+
+fn holds_something(mdt: &Mdt, id: SessionId) -> bool {
+    let live = mdt.live();
+    let reclaims = live.sessions.get(&id).is_some_and(|s| s.must_reclaim);
+    reclaims || !live.opens.of_session(id).is_empty() || live.ending.contains(&id)
+}
+
+async fn make(mdt: &Mdt, call: &Call, req: &SessionOpenReq) -> Result<SessionOpenResp> {
+    if mdt.live().sessions.len() >= SESSIONS_MAX {
+        return Err(Fault::new(Code::Overloaded).why(format!("there are {SESSIONS_MAX} sessions")));
+    }
+    let made = mdt.step(call, |t| {
+        let id = meta::next_session(t)?;
+        let row = session::Session {
+            client_uuid: req.client_uuid,
+            epoch: t.pair(),
+            ended: false,
+            fenced: true,
+            host: req.host.clone(),
+            mount: req.mount.clone(),
+        };
+        session::put(t, id, &row);
+        let renewed = t.mdt().seams().now();
+        t.after(move |live| {
+            live.sessions.insert(id, LiveSession { row, renewed, must_reclaim: false });
+        });
+        Ok(id)
+    });
+    let id = made.await?;
+    // Ids are not given out twice, not even after a power cut.
+    mdt.synced().await?;
+    renewed(mdt, id)
+}
+
+/// An ended session lives again, under the epoch that it was fenced with.
+async fn revive(mdt: &Mdt, call: &Call, id: SessionId, req: &SessionOpenReq) -> Result<SessionOpenResp> {
+    let revived = mdt.step(call, |t| {
+        let Some(mut row) = session::find(t, id)? else {
+            return Err(Fault::new(Code::StaleSession).subject(id.to_string()).into());
+        };
+        row.ended = false;
+        row.host = req.host.clone();
+        row.mount = req.mount.clone();
+        session::put(t, id, &row);
+        t.after(move |live| {
+            if let Some(session) = live.sessions.get_mut(&id) {
+                session.row = row;
+                session.must_reclaim = false;
+            }
+        });
+        Ok(())
+    });
+    revived.await?;
+    mdt.synced().await?;
+    renewed(mdt, id)
+}
+
+/// The lease begins anew, and whoever waits for the session to be reachable looks again.
+fn renewed(mdt: &Mdt, id: SessionId) -> Result<SessionOpenResp> {
+    let now = mdt.seams().now();
+    let mut live = mdt.live_mut();
+    live.events.fire(Event::Session(id));
+    let Some(session) = live.sessions.get_mut(&id).filter(|s| !s.row.ended) else {
+        return Err(Fault::new(Code::StaleSession).subject(id.to_string()));
+    };
+    session.renewed = now;
+    Ok(SessionOpenResp {
+        session: id,
+        epoch: session.row.epoch,
+        lease_ms: mdt.config().lease_ms,
+        slots_max: SLOTS_MAX,
+        mdt_term: mdt.numbers().term(),
+        root: Ino::ROOT,
+        must_reclaim: session.must_reclaim,
+    })
+}
+
+/// Keeps the session alive.
+pub async fn handle_renew(mdt: &Mdt, call: &Call, _req: SessionRenewReq) -> Result<SessionRenewResp> {
+    let now = mdt.seams().now();
+    let mut live = mdt.live_mut();
+    if live.session(call.session, call.epoch).is_none() {
+        return Err(Fault::new(Code::StaleSession).subject(call.session.to_string()));
+    }
+    if let Some(session) = live.sessions.get_mut(&call.session) {
+        session.renewed = now;
+    }
+    Ok(SessionRenewResp { mdt_term: mdt.numbers().term() })
+}
+
+/// Goodbye: handles, locks, reply rows and the session row go.
+pub async fn handle_close(mdt: &Mdt, call: &Call, _req: SessionCloseReq) -> Result<Empty> {
+    let id = call.session;
+    if mdt.live().session(id, call.epoch).is_none() {
+        return Err(Fault::new(Code::StaleSession).subject(id.to_string()));
+    }
+    expire::release(mdt, id).await?;
+    mdt.step(call, |t| {
+        t.frees_space();
+        reply::delete_all(t, id)?;
+        session::delete(t, id);
+        t.after(move |live| {
+            live.sessions.remove(&id);
+            live.events.fire(Event::Session(id));
+        });
+        Ok(Empty {})
+    })
+    .await
+}

@@ -1,0 +1,60 @@
+//! target_info: which target this is, and how it does.
+
+use brindle_types::{Fault, Result};
+use brindle_wire::mds::session::TargetInfoResp;
+
+use crate::mdt::Mdt;
+use crate::ops::statfs::BYTES_PER_INODE;
+use crate::store::{destroy_queue, orphan, usage};
+
+/// Objects to destroy are counted up to here.
+const QUEUE_COUNT_MAX: usize = 100_000;
+
+/// One line of status. Asked by anybody, with or without a session.
+pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
+    let space = mdt.engine().space()?;
+    let failed = mdt.engine().failed();
+    let (recovering, clients, opens) = {
+        let live = mdt.live();
+        let clients = live.sessions.values().filter(|s| !s.row.ended).count();
+        (live.recovering, clients as u32, live.opens.count() as u64)
+    };
+    let (inodes, orphans, queued) = mdt
+        .read(|t| {
+            let users = usage::list(t, usage::Kind::User)?;
+            let inodes: u64 = users.iter().map(|(_, used)| used.inodes).sum();
+            let orphans = orphan::list(t)?.len() as u64;
+            Ok((inodes, orphans, destroy_queue::count(t, QUEUE_COUNT_MAX)? as u64))
+        })
+        .await?;
+    let (locks, lock_waiters) = mdt.locks().counts();
+    let counters = [
+        ("inodes", inodes),
+        ("orphans", orphans),
+        ("objects_to_destroy", queued),
+        ("open_handles", opens),
+        ("locks", locks as u64),
+        ("lock_waiters", lock_waiters as u64),
+        ("waits", mdt.waits().list().len() as u64),
+    ];
+    Ok(TargetInfoResp {
+        name: mdt.identity().name(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        term: mdt.numbers().term(),
+        state: state(&failed, recovering, space.available_bytes).to_owned(),
+        problems: failed.into_iter().collect(),
+        clients,
+        total_bytes: space.total_bytes,
+        available_bytes: space.available_bytes,
+        counters: counters.map(|(name, n)| (name.to_owned(), n)).to_vec(),
+    })
+}
+
+fn state(failed: &Option<Fault>, recovering: bool, available_bytes: u64) -> &'static str {
+    match failed {
+        Some(_) => "failed",
+        None if recovering => "recovering",
+        None if available_bytes < BYTES_PER_INODE => "full",
+        None => "active",
+    }
+}
