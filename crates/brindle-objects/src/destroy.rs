@@ -20,8 +20,8 @@ enum Fate {
 }
 
 impl ObjectStore {
-    /// Removes objects, durably; returns how many existed. Their generations are remembered for a while, so that a
-    /// late write does not make them again.
+    /// Removes objects, durably; returns how many existed. Their names are remembered for a while, so that a late write
+    /// does not make them again.
     pub async fn destroy(&self, ids: &[ObjectId]) -> Result<u32, Fault> {
         let mut removed = 0;
         let mut dirs = BTreeSet::new();

@@ -1,6 +1,6 @@
 //! What the store found wrong, kept for fsck and for people: a ring of fixed-size records in a file.
 //!
-//! Best effort: records are not synced, counters go on when the ring is full.
+//! Best effort: records are synced in the background, and counters go on when the ring is full.
 
 use std::io;
 use std::sync::Arc;
@@ -84,6 +84,7 @@ pub struct Findings {
 struct Inner {
     file: Arc<dyn DiskFile>,
     next: u64,
+    unsynced: bool,
     kept: Vec<(u64, Finding)>,
 }
 
@@ -101,7 +102,7 @@ impl Findings {
         let file = disk.open(path, OpenHow::OpenOrCreate)?;
         let kept = load(disk, path);
         let next = kept.last().map_or(0, |(number, _)| number + 1);
-        Ok(Findings { inner: Mutex::new(Inner { file, next, kept }) })
+        Ok(Findings { inner: Mutex::new(Inner { file, next, unsynced: false, kept }) })
     }
 
     /// Keeps a finding. The same one again is not kept twice.
@@ -112,6 +113,7 @@ impl Findings {
         }
         let number = inner.next;
         inner.next += 1;
+        inner.unsynced = true;
         if inner.kept.len() >= FINDINGS_MAX {
             inner.kept.remove(0);
         }
@@ -120,6 +122,18 @@ impl Findings {
         if let Err(e) = inner.file.write_at(&finding.encode(number), at) {
             tracing::warn!(error = %e, object = %finding.object, "cannot record a finding");
         }
+    }
+
+    /// Makes what was added durable.
+    pub async fn sync(&self) -> io::Result<()> {
+        let file = {
+            let mut inner = self.inner.lock();
+            if !std::mem::take(&mut inner.unsynced) {
+                return Ok(());
+            }
+            inner.file.clone()
+        };
+        file.sync_data_async().await
     }
 
     /// All that are kept, oldest first.

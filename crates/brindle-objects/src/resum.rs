@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use brindle_stdx::DiskFile;
 
-use crate::format::{BLOCK, REGION, REGION_BLOCKS, STRIDE, blocks, data_pos, object_len, sum_pos};
+use crate::format::{BLOCK, REGION, REGION_BLOCKS, STRIDE, blocks, data_pos, file_len, object_len, sum_pos};
 use crate::read::read_blocks;
 use crate::sums;
 
@@ -86,6 +86,29 @@ pub(crate) fn resum(file: &Arc<dyn DiskFile>, range: Range<u64>, rewrite: bool) 
         })?;
     }
     Ok(torn)
+}
+
+/// Takes away what a power cut left behind the object's end: sums whose data or length was lost. Whoever extends the
+/// object relies on their being zero. Returns whether there was anything.
+pub(crate) fn trim(file: &dyn DiskFile) -> io::Result<bool> {
+    let raw = file.len()?;
+    let len = object_len(raw);
+    let mut found = false;
+    if raw > file_len(len) {
+        file.set_len(file_len(len))?;
+        found = true;
+    }
+    let first = blocks(len);
+    if first % REGION_BLOCKS != 0 {
+        let mut sums = vec![0; ((REGION_BLOCKS - first % REGION_BLOCKS) * 4) as usize];
+        file.read_at(&mut sums, sum_pos(first))?;
+        if sums.iter().any(|b| *b != 0) {
+            sums.fill(0);
+            file.write_at(&sums, sum_pos(first))?;
+            found = true;
+        }
+    }
+    Ok(found)
 }
 
 /// Makes the sums of a range tell what is there, without a word: the caller's own write failed in it.

@@ -15,7 +15,7 @@ use crate::format::{BLOCK, REGION, REGION_BLOCKS, block_range, blocks, file_len,
 use crate::object::Object;
 use crate::ranges::ALL;
 use crate::read::read_blocks;
-use crate::resum::{Torn, resum};
+use crate::resum::{Torn, resum, trim};
 use crate::slots::InFlight;
 use crate::stats::add;
 use crate::store::{ObjectStore, write_fault};
@@ -30,6 +30,7 @@ struct Plan {
     cut: Option<u64>,
     ranges: Vec<Range<u64>>,
     rewrite: bool,
+    trim: bool,
 }
 
 impl ObjectStore {
@@ -41,6 +42,10 @@ impl ObjectStore {
         let Some(plan) = self.plan(object, term) else { return Ok(()) };
         if let Some(len) = plan.cut {
             self.finish_cut(object, len)?;
+        }
+        if plan.trim && trim(&*plan.file).map_err(|e| write_fault(object.id, &e))? {
+            object.state.lock().changes += 1;
+            self.note_dirty(object);
         }
         let lenient = !plan.ranges.is_empty();
         if lenient {
@@ -74,18 +79,19 @@ impl ObjectStore {
         };
         let mut ranges: Vec<Range<u64>> =
             suspects.iter().map(|r| r * REGION_BLOCKS..(r + 1) * REGION_BLOCKS).collect();
-        if s.header.dirty_term != term && blocks(s.len) > s.header.synced_blocks {
+        let trim = s.header.dirty_term != term;
+        if trim && blocks(s.len) > s.header.synced_blocks {
             ranges.push(s.header.synced_blocks..u64::MAX);
         }
         // Dirtied by this process in a term that a failed sync ended: the pages may be clean in memory only.
         let rewrite =
             s.header.dirty_term >= self.first_term && s.header.dirty_term != term && s.settled_term != 0;
         let cut = s.header.pending_cut;
-        if ranges.is_empty() && cut.is_none() && !rewrite {
+        if ranges.is_empty() && cut.is_none() && !trim {
             s.settled_term = term;
             return None;
         }
-        Some(Plan { file, cut, ranges, rewrite })
+        Some(Plan { file, cut, ranges, rewrite, trim })
     }
 
     async fn resum(&self, id: ObjectId, plan: &Plan) -> Result<(), Fault> {
@@ -176,7 +182,7 @@ impl ObjectStore {
             let _all = object.locks.write(ALL).await;
             let Some(file) = object.state.lock().file.clone() else { continue };
             let ranges = vec![block_range(range.offset, range.len_bytes)];
-            self.resum(range.object, &Plan { file, cut: None, ranges, rewrite: false }).await?;
+            self.resum(range.object, &Plan { file, cut: None, ranges, rewrite: false, trim: false }).await?;
         }
         self.slots.settled()
     }

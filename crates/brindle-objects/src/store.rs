@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use brindle_stdx::Seams;
 use brindle_stdx::disk::DiskSpace;
-use brindle_types::{Code, Fault, Gen, Ino, ObjectId, Pair, SessionId};
+use brindle_types::{Code, Fault, ObjectId, Pair, SessionId};
 use brindle_wire::oss::Ticket;
 use parking_lot::Mutex;
 
@@ -21,8 +21,9 @@ use crate::slots::SlotTable;
 use crate::space::Space;
 use crate::stats::{Stats, add};
 
-/// Generations of destroyed objects that are remembered, so that a late write does not make one again. In memory and
-/// bounded: what slips through is found by the question to the MDT whether it still wants the object.
+/// Names of destroyed objects that are remembered, so that a late write does not make one again. In memory and bounded:
+/// what slips through belongs to a generation that the MDT disowns, is found by the question to the MDT whether it still
+/// wants the object (asked of every object that it has not confirmed), and is destroyed again.
 const TOMBSTONES_MAX: usize = 1 << 16;
 
 /// Where a store lies and whose it is.
@@ -60,8 +61,8 @@ pub struct ObjectStore {
 
 #[derive(Default)]
 struct Tombstones {
-    set: BTreeSet<(Ino, Gen)>,
-    order: VecDeque<(Ino, Gen)>,
+    set: BTreeSet<ObjectId>,
+    order: VecDeque<ObjectId>,
 }
 
 /// What a change of an object came to.
@@ -184,7 +185,7 @@ impl ObjectStore {
         let stale_layout = ticket.layout_epoch < state.header.layout_epoch;
         let stale_truncate = ticket.truncate_epoch < state.header.truncate_epoch
             && !brindle_stdx::planted("ost_accept_old_truncate_epoch");
-        let destroyed = !state.exists() && self.tombstones.lock().set.contains(&(id.ino, id.generation));
+        let destroyed = !state.exists() && self.tombstones.lock().set.contains(&id);
         let why = match (stale_layout, stale_truncate, destroyed) {
             (false, false, false) => return Ok(()),
             (true, _, _) => {
@@ -199,12 +200,11 @@ impl ObjectStore {
         Err(Fault::new(Code::StaleLayout).subject(format!("object {id}")).why(why))
     }
 
-    /// Remembers that objects of a generation were destroyed.
+    /// Remembers that an object was destroyed.
     pub(crate) fn bury(&self, id: ObjectId) {
         let mut t = self.tombstones.lock();
-        let key = (id.ino, id.generation);
-        if t.set.insert(key) {
-            t.order.push_back(key);
+        if t.set.insert(id) {
+            t.order.push_back(id);
         }
         if t.order.len() > TOMBSTONES_MAX
             && let Some(oldest) = t.order.pop_front()

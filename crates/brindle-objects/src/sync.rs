@@ -98,6 +98,10 @@ impl ObjectStore {
     fn begin_sync(&self, object: &Object) -> Option<Snapshot> {
         let mut s = object.state.lock();
         let file = s.file.clone().filter(|_| !s.gone)?;
+        // So that the time of the last write is as durable as the write; the mark follows when the sync has ended.
+        if let Err(e) = s.put_header() {
+            tracing::warn!(object = %object.id, error = %e, "cannot write the time of the last write");
+        }
         let blocks = blocks(s.len);
         s.intent_floor = s.intent_floor.max(blocks);
         let marks = self.intents.snapshot(object.id);
@@ -240,6 +244,9 @@ impl ObjectStore {
         if let Err(e) = self.intents.reap(self.seams.now(), false).await {
             let fault = self.mark_failed(term, e);
             tracing::error!("the write intents cannot be given back: {fault}");
+        }
+        if let Err(e) = self.findings.sync().await {
+            tracing::warn!(error = %e, "cannot sync the list of findings");
         }
     }
 

@@ -1,0 +1,176 @@
+//! Epochs, terms, names: what an object store promises beside its bytes.
+
+use brindle_types::{Code, SessionId};
+
+use super::*;
+use crate::format::REGION;
+
+#[test]
+fn checksums_of_the_sender_are_verified() {
+    let b = Bench::new(1);
+    let op = WriteOp {
+        object: O,
+        offset: 3,
+        data: Bytes::from_static(b"abc"),
+        crc: 1,
+        ticket: b.ticket,
+        sync: false,
+    };
+    let mut turn = b.store.slots().anonymous(None).expect("a turn");
+    let fault = block_on(b.store.write(&op, &mut turn)).expect_err("damaged on the way");
+    assert_eq!((fault.code, fault.data.as_ref()), (Code::BadChecksum, "nothing was written"));
+    assert!(!b.read_of(O, 0, 10).expect("read").exists);
+}
+
+#[test]
+fn fences_hold_for_objects_that_exist_and_that_do_not_and_survive_power_cuts() {
+    let mut b = Bench::new(2);
+    block_on(b.store.fence_layout(O, pair(3))).expect("fenced");
+    block_on(b.store.truncate(ObjectId { stripe: 1, ..O }, 0, pair(4), false)).expect("cut");
+    b.power_cut();
+    assert!(!b.read_of(ObjectId { stripe: 1, ..O }, 0, 1).expect("read").exists, "fences make no object");
+    let ticket = |layout, truncate| Ticket {
+        layout_epoch: pair(layout),
+        truncate_epoch: pair(truncate),
+        ..Ticket::default()
+    };
+    b.ticket = ticket(2, 9);
+    assert_eq!(b.write(0, b"x").expect_err("an old layout").code, Code::StaleLayout);
+    b.ticket = ticket(3, 0);
+    b.write(0, b"x").expect("the fenced epoch itself");
+    assert_eq!(b.write_to(ObjectId { stripe: 1, ..O }, 0, b"x").expect_err("cut").code, Code::StaleLayout);
+    let (list, end) = block_on(b.store.list(None, 10)).expect("listed");
+    let mut found: Vec<_> = list.iter().map(|l| (l.object.stripe, l.exists, l.len_bytes)).collect();
+    found.sort_unstable();
+    assert_eq!((found, end), (vec![(0, true, 1), (1, false, 0)], true));
+
+    block_on(b.store.fence_session(SessionId(4), pair(8))).expect("fenced");
+    b.power_cut();
+    assert_eq!(b.store.check_session(SessionId(4), pair(7)).expect_err("old").code, Code::Fenced);
+    b.store.check_session(SessionId(4), pair(8)).expect("current");
+}
+
+#[test]
+fn a_cut_happens_once() {
+    let mut b = Bench::new(3);
+    b.write(0, &[1; 10_000]).expect("written");
+    b.truncate(100).expect("cut");
+    b.write(0, &[2; 5000]).expect("written");
+    block_on(b.store.truncate(O, 100, b.ticket.truncate_epoch, true)).expect("the same cut again");
+    assert_eq!(b.len(), 5000);
+    b.restart();
+    assert_eq!(b.len(), 5000);
+}
+
+#[test]
+fn destroyed_objects_stay_destroyed_and_unknown_ones_are_kept_aside() {
+    let mut b = Bench::new(4);
+    b.write(0, b"x").expect("written");
+    assert_eq!(block_on(b.store.destroy(&[O, ObjectId { stripe: 7, ..O }])).expect("removed"), 1);
+    assert_eq!(b.write(0, b"late").expect_err("a late write").code, Code::StaleLayout);
+    b.power_cut();
+    assert!(!b.read_of(O, 0, 1).expect("read").exists);
+    assert_eq!(
+        block_on(b.store.read(O, 0, 1, &b.ticket, true)).expect_err("known to exist").code,
+        Code::ObjectMissing
+    );
+    b.write(0, b"1").expect("after a restart only the MDT's word tells");
+    block_on(b.store.quarantine(O)).expect("set aside");
+    b.write(0, b"2").expect("written");
+    block_on(b.store.quarantine(O)).expect("set aside");
+    b.power_cut();
+    let names = crate::check::quarantined(&*b.disk, "/ost").expect("listed");
+    assert_eq!(names, [O.to_string(), format!("{O}~1")]);
+    assert_eq!(block_on(b.store.list(None, 10)).expect("listed").0, []);
+}
+
+#[test]
+fn the_boot_term_changes_with_a_power_cut_or_a_failed_sync_and_not_with_a_kill() {
+    let mut b = Bench::new(5);
+    let first = b.write(0, &[1; 5000]).expect("written").boot_term;
+    b.restart();
+    assert_eq!(b.store.boot_term(), first);
+    b.disk.fail_next_sync();
+    assert_eq!(b.sync().expect_err("failed").code, Code::OstIo);
+    let second = b.write(100, &[2; 10]).expect("written").boot_term;
+    assert!(second > first);
+    assert_eq!(b.sync().expect("synced"), second);
+    b.restart();
+    assert_eq!(b.store.boot_term(), second);
+    b.power_cut();
+    assert!(b.store.boot_term() > second);
+    let mut expected = vec![1; 5000];
+    expected[100..110].fill(2);
+    assert_eq!(b.read(0, 5000).expect("synced"), expected);
+}
+
+#[test]
+fn syncing_is_shared_and_what_is_clean_costs_nothing() {
+    let b = Bench::new(6);
+    b.write(0, &[1; 9000]).expect("written");
+    b.sync().expect("synced");
+    let before = b.stat("object_syncs");
+    b.sync().expect("clean");
+    assert_eq!(b.stat("object_syncs"), before);
+    b.write(0, &[2; 10]).expect("written");
+    b.write(20, &[2; 10]).expect("written");
+    assert_eq!(b.stat("intent_syncs"), 1, "one mark for both");
+    b.pass_ms(5000);
+    assert_eq!(b.stat("object_syncs"), before + 1, "the background syncs within 5 s");
+    let fdatasyncs = b.stat("fdatasyncs");
+    b.pass_ms(10_000);
+    assert_eq!(b.stat("fdatasyncs"), fdatasyncs, "and then it is quiet");
+}
+
+#[test]
+fn times_of_last_writes_and_lengths() {
+    let mut b = Bench::new(7);
+    b.clock.advance_ms(5000);
+    b.ticket.attr_epoch = pair(6);
+    b.write(REGION, &[1; 10]).expect("written");
+    let stat = block_on(b.store.stat(O)).expect("stat");
+    assert_eq!((stat.exists, stat.len_bytes), (true, REGION + 10));
+    let (epoch, time) = stat.last_write.expect("written");
+    assert_eq!((epoch, time.secs), (pair(6), 1_000_005));
+    assert!(stat.allocated_bytes < 64 << 10, "holes stay holes: {}", stat.allocated_bytes);
+    b.sync().expect("synced");
+    b.power_cut();
+    assert_eq!(block_on(b.store.stat(O)).expect("stat"), stat);
+}
+
+#[test]
+fn listing_goes_on_where_it_ended() {
+    let b = Bench::new(8);
+    for n in 0..40 {
+        b.write_to(ObjectId { stripe: n, ..O }, 0, b"x").expect("written");
+    }
+    let mut seen = Vec::new();
+    let mut after = None;
+    loop {
+        let (batch, end) = block_on(b.store.list(after, 7)).expect("listed");
+        after = batch.last().map(|l| l.object);
+        seen.extend(batch.iter().map(|l| l.object.stripe));
+        if end {
+            break;
+        }
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, (0..40).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_huge_sparse_object_is_cheap() {
+    let mut b = Bench::new(9);
+    const TIB: u64 = 1 << 40;
+    b.write(17 * TIB + 5, b"far").expect("written");
+    b.truncate(40 * TIB).expect("extended");
+    b.punch(3, 30 * TIB, false).expect("punched");
+    assert_eq!(b.read(17 * TIB, 10).expect("read"), vec![0; 10]);
+    b.write(39 * TIB, b"x").expect("written");
+    assert_eq!(block_on(b.store.seek(O, 0, true)).expect("sought"), Some(39 * TIB));
+    assert_eq!(block_on(b.store.seek(O, 0, false)).expect("sought"), Some(0));
+    b.power_cut();
+    assert_eq!(b.len(), 40 * TIB);
+    let far = b.truncate(1 << 62).expect_err("too large");
+    assert_eq!(far.code, Code::TooLarge);
+}
