@@ -1,6 +1,6 @@
 # Sees to it that cargo (1.89 or newer) and a linker are there; says exactly what to install where they are not.
 # Run by the Makefile before every target; everything after this is Rust.
-oldest=88
+oldest=89
 
 advise() {
     echo "error: $1" >&2
