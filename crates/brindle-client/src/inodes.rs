@@ -220,6 +220,13 @@ impl State {
         was_cached && !self.cached
     }
 
+    /// Something may have changed that we were not told of.
+    pub fn doubt(&mut self) {
+        self.noticed();
+        self.stale = true;
+        self.size_stale = true;
+    }
+
     /// Somebody writes, or is about to.
     pub fn no_longer_cached(&mut self) {
         self.cached = false;

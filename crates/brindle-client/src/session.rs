@@ -64,6 +64,11 @@ impl Session {
         self.view.borrow().identity
     }
 
+    /// Term of the MDT's log as of the last handshake.
+    pub fn mdt_term(&self) -> u32 {
+        self.view.borrow().mdt_term
+    }
+
     /// Completes while the lease is held: what is read now is not older than the lease allows.
     pub async fn held(&self) {
         if !self.view.borrow().held {
@@ -159,8 +164,17 @@ impl Client {
         self.session.want();
     }
 
-    /// The first handshake; fails with what the MDT says.
+    /// The first handshake; fails with what the MDT says, unless that is only that it is not ready.
     pub(crate) async fn open_session(&self) -> Result<(), Fault> {
+        loop {
+            match self.begin_session().await {
+                Err(fault) if not_ready(&fault) => self.seams.sleep_ms(PAUSE_MS).await,
+                done => return done,
+            }
+        }
+    }
+
+    async fn begin_session(&self) -> Result<(), Fault> {
         let link = self.mds.peer().wait_connected().await?;
         let answer = self.session_open(false).await?;
         self.mds.slots().limit(answer.slots_max);
@@ -207,8 +221,11 @@ impl Client {
             }
             self.session.view.send_modify(|v| v.begun += 1);
             let outcome = self.seams.timeout_ms(HANDSHAKE_TIMEOUT_MS, self.shake_hands()).await;
-            if let Some(Err(fault)) = &outcome {
-                tracing::warn!(code = %fault.code, why = ?fault.why, "no session yet: {}", fault.what);
+            match &outcome {
+                Some(Err(fault)) if !not_ready(fault) => {
+                    tracing::warn!(code = %fault.code, why = ?fault.why, "no session yet: {}", fault.what);
+                }
+                _ => {}
             }
             if !matches!(outcome, Some(Ok(()))) {
                 self.session.view.send_modify(|v| v.wanted = v.wanted.max(v.begun + 1));
@@ -233,8 +250,11 @@ impl Client {
         let identity = Identity { session: answer.session, epoch: answer.epoch };
         if identity != before.identity {
             self.lose_session(&Fault::new(Code::SessionLost)).await;
-        } else if answer.must_reclaim || answer.mdt_term != before.mdt_term {
+        } else if answer.must_reclaim {
             self.reclaim(identity).await?;
+        } else if answer.mdt_term != before.mdt_term {
+            // The reclaim was taken in, and its answer lost: what it said is asked for when it is needed.
+            self.inodes.all().iter().for_each(|inode| inode.lock().doubt());
         }
         self.adopt(&answer, link.generation);
         *self.renewed.lock() = sent;
@@ -360,6 +380,11 @@ impl Client {
         let over = self.seams.now().ms_since(renewed) >= lease_ms * LEASE_OVER_PERCENT / 100;
         over && self.session.view.borrow().held
     }
+}
+
+/// Faults of a server that is starting, or of a connection: they pass.
+fn not_ready(fault: &Fault) -> bool {
+    matches!(fault.code, Code::Disconnected | Code::TargetDown | Code::WrongTarget | Code::Overloaded)
 }
 
 fn reclaim_open(handle: &Handle) -> ReclaimOpen {

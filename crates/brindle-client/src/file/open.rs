@@ -44,11 +44,39 @@ impl Client {
             hold.lock().no_longer_cached();
             self.kept_versions.forget(ino);
         }
+        let term = self.session.mdt_term();
         let asked = hold.asked();
         let handle = self.handles.number();
         let request = OpenReq { ino, handle, access, cred: ctx.cred.clone(), kill_suidgid };
         let answer = self.mds.ask(&request).await?;
-        Ok(self.opened(hold, asked, handle, access, answer.attr, &answer.grant))
+        let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant);
+        self.still_open(ctx, opened, access, term).await
+    }
+
+    /// Opens are volatile at the MDT: one that was answered from its reply cache after a restart (`term` is that of the
+    /// moment before the request) may not exist there, and is made again.
+    pub(crate) async fn still_open(
+        &self,
+        ctx: &Ctx,
+        mut opened: Opened,
+        access: Access,
+        mut term: u32,
+    ) -> Result<Opened, Fault> {
+        while self.session.mdt_term() != term {
+            term = self.session.mdt_term();
+            let hold = self.inodes.hold(opened.attr.ino);
+            let asked = hold.asked();
+            let handle = self.handles.number();
+            let access = Access { truncate: false, ..access };
+            let cred = ctx.cred.clone();
+            let request = OpenReq { ino: opened.attr.ino, handle, access, cred, kill_suidgid: false };
+            let answer = self.mds.ask(&request).await;
+            // The MDT takes it back without a word if it does not know it.
+            self.close(opened.handle).await?;
+            let answer = answer?;
+            opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant);
+        }
+        Ok(opened)
     }
 
     /// Enters a granted handle.

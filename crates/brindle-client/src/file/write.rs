@@ -37,14 +37,31 @@ impl Client {
             return Ok(0);
         }
         let written = if write.append {
-            self.append(ctx, &handle, &write).await
+            self.append(ctx, &handle, &write).await?
+        } else if write.page {
+            self.write_back(ctx, &handle, &write).await?
         } else {
-            self.write_at(ctx, &handle, &write).await
-        }?;
+            self.write_at(ctx, &handle, &write).await?
+        };
         if write.sync {
             self.sync_writes(&handle).await?;
         }
         Ok(written)
+    }
+
+    /// Writeback of a page. The kernel holds the page until this is answered, so an invalidation that comes meanwhile
+    /// leaves it out; it is dropped afterwards.
+    async fn write_back(&self, ctx: &Ctx, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
+        let range = write.offset..write.offset.saturating_add(write.data.len() as u64);
+        let page = handle.inode.reads.begin(range.clone());
+        let written = self.write_at(ctx, handle, write).await;
+        let met_invalidation = !page.settle();
+        drop(page);
+        if met_invalidation && let Some(this) = self.this.upgrade() {
+            let inode = handle.inode.clone();
+            self.seams.spawn("client.invalidate", async move { this.invalidate(&inode, range).await });
+        }
+        written
     }
 
     async fn write_at(&self, ctx: &Ctx, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {

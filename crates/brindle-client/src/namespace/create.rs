@@ -27,6 +27,7 @@ pub struct CreateIn<'a> {
 impl Client {
     /// Makes a file and opens it; without `exclusive` opens the one that is there.
     pub async fn create(&self, ctx: &Ctx, create: CreateIn<'_>) -> Result<Created, Fault> {
+        let term = self.session.mdt_term();
         let creating = self.inodes.creating();
         let handle = self.handles.number();
         let request = CreateReq {
@@ -42,6 +43,7 @@ impl Client {
         let answer = self.mds.ask(&request).await?;
         let (hold, asked) = creating.made(answer.attr.ino);
         let opened = self.opened(hold, asked, handle, create.access, answer.attr, &answer.grant);
+        let opened = self.still_open(ctx, opened, create.access, term).await?;
         Ok(Created { opened, created: answer.created })
     }
 }

@@ -17,11 +17,13 @@ impl Client {
         umask: u32,
         access: Access,
     ) -> Result<Opened, Fault> {
+        let term = self.session.mdt_term();
         let creating = self.inodes.creating();
         let handle = self.handles.number();
         let request = TmpfileReq { parent, mode, umask, access, handle, cred: ctx.cred.clone() };
         let answer = self.mds.ask(&request).await?;
         let (hold, asked) = creating.made(answer.attr.ino);
-        Ok(self.opened(hold, asked, handle, access, answer.attr, &answer.grant))
+        let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant);
+        self.still_open(ctx, opened, access, term).await
     }
 }
