@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use brindle_fuse::request::Op;
 use brindle_fuse::session::{MountOptions, ServeOptions};
 use brindle_fuse::{Connected, Notice, Outcome, Session, Wanted};
 use brindle_stdx::real::TokioSpawn;
@@ -72,7 +73,10 @@ impl Mount {
 
     /// Puts a file there behind the kernel's back and gives its inode.
     pub fn put(&self, name: &str, data: &[u8]) -> u64 {
+        self.fs.take_log();
         std::fs::write(self.path(name), data).expect("write");
+        // The kernel does not wait for it.
+        eventually("RELEASE", || self.fs.count(|s| matches!(s.op, Op::Release(_))) > 0);
         let ino = self.fs.ino(name);
         self.notify(Notice::InvalInode { ino, offset: 0, len: 0 });
         self.fs.take_log();
