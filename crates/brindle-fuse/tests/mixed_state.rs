@@ -279,6 +279,47 @@ fn q01_reads_into_the_cache_are_told_from_direct_reads_by_their_lock_owner() {
     assert_eq!(letters(&m), "Or", "O_DIRECT on a cached open");
 }
 
+#[test]
+fn q01_copies_and_punched_holes_of_the_own_mount_drop_the_pages_they_change() {
+    let m = Mount::new();
+    m.put("from", &[b'b'; PAGE]);
+    m.put("f", &[b'a'; 4 * PAGE]);
+    let (cached, direct) = (open(&m, 0), open(&m, DIRECT | KEEP_CACHE));
+    (0..4).for_each(|page| assert_eq!(byte(&cached, page * PAGE as u64), b'a'));
+    let from = rw(&m, "from");
+    assert_eq!(sys::copy_file_range(&from, &direct, PAGE).expect("copy"), PAGE as i64);
+    let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    sys::fallocate(&direct, punch, 2 * PAGE as i64, PAGE as i64).expect("punch");
+    m.fs.take_log();
+    let seen: Vec<u8> = (0..4).map(|page| byte(&cached, page * PAGE as u64)).collect();
+    assert_eq!(seen, [b'b', b'a', 0, b'a']);
+}
+
+#[test]
+fn q01_an_extending_direct_write_is_serial_and_its_size_is_known_at_once() {
+    let m = Mount::new();
+    m.fs.policy(|p| p.attr_valid = Duration::from_secs(600));
+    m.put("f", &[b'a'; 100]);
+    let (cached, direct) = (open(&m, 0), open(&m, DIRECT | KEEP_CACHE));
+    cached.metadata().expect("fstat");
+    direct.write_all_at(b"b", 200).expect("write");
+    assert_eq!((byte(&cached, 150), byte(&cached, 200)), (0, b'b'));
+    drop(cached);
+    eventually("closed", || m.fs.count(|s| matches!(s.op, Op::Release(_))) == 1);
+    let gate = m.fs.gate(is_write);
+    let writers: Vec<_> = (1..3u64)
+        .map(|i| {
+            let f = direct.try_clone().expect("dup");
+            thread::spawn(move || f.write_all_at(b"c", i << 20).expect("write"))
+        })
+        .collect();
+    eventually("in flight", || gate.arrived() == 1);
+    thread::sleep(WAITS);
+    assert_eq!(gate.arrived(), 1);
+    gate.open();
+    writers.into_iter().for_each(|w| w.join().expect("join"));
+}
+
 fn byte_aligned(f: &File) {
     let mut room = vec![0u8; 2 * PAGE];
     let skip = room.as_ptr().align_offset(PAGE);
@@ -869,6 +910,23 @@ fn q08_open_with_truncation_waits_for_reads_in_flight_after_its_answer() {
     gate.open();
     opener.join().expect("join").expect("open");
     reader.join().expect("join").expect("read");
+}
+
+#[test]
+fn q08_open_with_truncation_in_flight_holds_no_invalidation_up() {
+    let m = Mount::new();
+    let ino = m.put("f", &[b'a'; PAGE]);
+    let map = Mapping::shared(&open(&m, DIRECT), PAGE).expect("mmap");
+    map.set(0, b'b');
+    let gate = m.fs.gate(|s| matches!(s.op, Op::Open(_)));
+    let path = m.path("f");
+    let opener = thread::spawn(move || OpenOptions::new().write(true).truncate(true).open(path).map(|_| ()));
+    eventually("in flight", || gate.arrived() == 1);
+    m.fs.take_log();
+    assert_eq!(m.notify(inval(ino, 0, 0)), Outcome::Done, "unlike SETATTR");
+    assert_eq!(m.fs.count(cache_write), 1);
+    gate.open();
+    opener.join().expect("join").expect("open");
 }
 
 #[test]
