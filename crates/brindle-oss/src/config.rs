@@ -1,0 +1,23 @@
+//! What an OST is told at start.
+
+use brindle_types::Nid;
+
+/// How an OST runs.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Directory of the formatted OST.
+    pub dir: String,
+    /// Where to listen; port 0 chooses a free one.
+    pub listen: Nid,
+    /// Addresses that others reach it at; empty for the one it listens at.
+    pub advertise: Vec<Nid>,
+    /// Name of this host, for people.
+    pub host: String,
+}
+
+impl Config {
+    /// The usual values.
+    pub fn new(dir: impl Into<String>, listen: Nid, host: impl Into<String>) -> Config {
+        Config { dir: dir.into(), listen, advertise: Vec::new(), host: host.into() }
+    }
+}

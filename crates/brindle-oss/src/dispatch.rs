@@ -1,0 +1,51 @@
+//! Operation number -> handler: the only match over operations.
+
+use std::sync::Arc;
+
+use brindle_net::ServerConn;
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::frame::{Frame, decode_body, encode_body};
+use brindle_wire::{Message, Op};
+use bytes::Bytes;
+
+use crate::ops::*;
+use crate::service::Oss;
+
+/// A request as operations see it.
+pub struct Call {
+    /// The frame, bulk included.
+    pub frame: Frame,
+    /// The connection that it came over.
+    pub conn: Arc<ServerConn>,
+}
+
+/// Body and bulk of a reply.
+pub type Answer = (Bytes, Vec<Bytes>);
+
+/// Answers one request.
+pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
+    match op {
+        Op::Read => read::handle(oss, call, decode_body(&call.frame.body)?).await,
+        Op::Write => write::handle(oss, call, decode_body(&call.frame.body)?).await,
+        Op::Punch => punch::handle(oss, call, decode_body(&call.frame.body)?).await,
+        Op::Allocate => punch::handle_allocate(oss, call, decode_body(&call.frame.body)?).await,
+        Op::CopyRange => copy_range::handle(oss, call, decode_body(&call.frame.body)?).await,
+        Op::TruncateObject => plain(call, |req| truncate::handle(oss, req)).await,
+        Op::SyncObjects => plain(call, |req| sync::handle(oss, req)).await,
+        Op::StatObjects => plain(call, |req| stat::handle(oss, req)).await,
+        Op::DestroyObjects => plain(call, |req| destroy::handle(oss, req)).await,
+        Op::Seek => plain(call, |req| seek::handle(oss, req)).await,
+        Op::FenceSession => plain(call, |req| fence::handle_session(oss, req)).await,
+        Op::FenceLayout => plain(call, |req| fence::handle_layout(oss, req)).await,
+        Op::OstStatfs => plain(call, |req| statfs::handle(oss, req)).await,
+        Op::ListObjects => plain(call, |req| list::handle(oss, req)).await,
+        Op::TargetInfo => plain(call, |req| target_info::handle(oss, req)).await,
+        _ => Err(Fault::new(Code::UnknownOp).why(format!("operation {} ({})", op as u16, op.name()))),
+    }
+}
+
+/// An operation without bulk and without a slot.
+async fn plain<M: Message>(call: &Call, handler: impl AsyncFnOnce(M) -> Result<M::Resp>) -> Result<Answer> {
+    let answer = handler(decode_body(&call.frame.body)?).await?;
+    Ok((encode_body(&Ok::<_, Fault>(answer)), Vec::new()))
+}

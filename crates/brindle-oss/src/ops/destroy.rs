@@ -1,0 +1,15 @@
+//! destroy_objects: asked by the MDT, after the cause is durable there.
+
+use brindle_types::Result;
+use brindle_wire::oss::destroy::{DestroyObjectsReq, DestroyObjectsResp};
+
+use super::bounded;
+use crate::service::Oss;
+
+/// Removes objects, durably.
+pub async fn handle(oss: &Oss, req: DestroyObjectsReq) -> Result<DestroyObjectsResp> {
+    bounded(&req.objects)?;
+    let removed = oss.store.destroy(&req.objects).await?;
+    req.objects.iter().for_each(|id| oss.marks.forget(*id));
+    Ok(DestroyObjectsResp { removed })
+}

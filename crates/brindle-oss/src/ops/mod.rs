@@ -1,0 +1,90 @@
+//! Operations, one file each, named like the message that asks for it.
+
+pub mod copy_range;
+pub mod destroy;
+pub mod fence;
+pub mod list;
+pub mod punch;
+pub mod read;
+pub mod seek;
+pub mod stat;
+pub mod statfs;
+pub mod sync;
+pub mod target_info;
+pub mod truncate;
+pub mod write;
+
+use std::sync::Arc;
+
+use brindle_net::ServerConn;
+use brindle_objects::slots::{Enter, Line, SlotKey, Turn};
+use brindle_objects::{Changed, ObjectStore};
+use brindle_types::{Code, Fault, ObjectId, Result};
+use brindle_wire::frame::encode_body;
+use brindle_wire::oss::{ChangeResp, Marks};
+use bytes::Bytes;
+
+use crate::dispatch::{Answer, Call};
+use crate::service::Oss;
+
+/// Objects named in one request.
+pub const OBJECTS_MAX: usize = 4096;
+
+/// The connection of a request, as the slot table sees it.
+struct ConnLine(Arc<ServerConn>);
+
+impl Line for ConnLine {
+    fn id(&self) -> u64 {
+        self.0.id()
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+
+    fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+/// A change that goes through a slot: executed once, whatever is sent again.
+async fn once<F>(oss: &Arc<Oss>, call: &Call, object: ObjectId, change: F) -> Result<Answer>
+where
+    F: AsyncFnOnce(&ObjectStore, &mut Turn) -> Result<Changed>,
+{
+    let header = &call.frame.header;
+    if header.session.0 == 0 || header.sequence == 0 {
+        return Err(Fault::new(Code::BadFrame).why("a change needs a session and a sequence"));
+    }
+    let key = SlotKey { session: header.session, slot: header.slot };
+    let line = Arc::new(ConnLine(call.conn.clone()));
+    let mut turn = match oss.store.slots().enter(key, header.session_epoch, header.sequence, line).await? {
+        Enter::Run(turn) => turn,
+        Enter::Answered(body) => return Ok((body, Vec::new())),
+    };
+    // A session that was ended while the request waited for its turn.
+    oss.store.check_session(header.session, header.session_epoch)?;
+    let changed = change(&oss.store, &mut turn).await?;
+    let marks = oss.marks.change(object);
+    let body = changed_body(changed, marks);
+    // A stored answer must be short: everybody counts instead of many.
+    if let Err(fault) = turn.done(&body, || changed_body(changed, Marks::Unknown)) {
+        oss.marks.forget(object);
+        return Err(fault);
+    }
+    Ok((body, Vec::new()))
+}
+
+fn changed_body(changed: Changed, marks: Marks) -> Bytes {
+    let answer =
+        ChangeResp { boot_term: changed.boot_term, marks, allocated_bytes: changed.allocated_bytes };
+    encode_body(&Ok::<_, Fault>(answer))
+}
+
+fn bounded(objects: &[ObjectId]) -> Result<()> {
+    if objects.len() > OBJECTS_MAX {
+        let why = format!("{} objects are named, {OBJECTS_MAX} are possible", objects.len());
+        return Err(Fault::new(Code::InvalidArgument).why(why));
+    }
+    Ok(())
+}

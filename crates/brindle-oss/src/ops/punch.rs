@@ -1,0 +1,23 @@
+//! punch and allocate.
+
+use std::sync::Arc;
+
+use brindle_objects::PunchOp;
+use brindle_types::Result;
+use brindle_wire::oss::punch::{AllocateReq, PunchReq};
+
+use super::once;
+use crate::dispatch::{Answer, Call};
+use crate::service::Oss;
+
+/// Makes a range read as zeros.
+pub async fn handle(oss: &Arc<Oss>, call: &Call, req: PunchReq) -> Result<Answer> {
+    let op = PunchOp { object: req.object, offset: req.offset, len_bytes: req.len_bytes, ticket: req.ticket };
+    once(oss, call, req.object, async |store, turn| store.punch(&op, req.keep_space, turn).await).await
+}
+
+/// Reserves space for a range.
+pub async fn handle_allocate(oss: &Arc<Oss>, call: &Call, req: AllocateReq) -> Result<Answer> {
+    let op = PunchOp { object: req.object, offset: req.offset, len_bytes: req.len_bytes, ticket: req.ticket };
+    once(oss, call, req.object, async |store, turn| store.allocate(&op, req.keep_len, turn).await).await
+}

@@ -1,0 +1,21 @@
+//! read: bytes of one object, verified; a reader that may keep them leaves its mark first.
+
+use std::sync::Arc;
+
+use brindle_types::{Fault, Result};
+use brindle_wire::frame::encode_body;
+use brindle_wire::oss::read::{ReadReq, ReadResp};
+
+use crate::dispatch::{Answer, Call};
+use crate::service::Oss;
+
+/// Reads. The mark is set before the bytes are, so that a write in between finds it.
+pub async fn handle(oss: &Arc<Oss>, call: &Call, req: ReadReq) -> Result<Answer> {
+    if req.may_cache {
+        oss.marks.read(req.object, call.frame.header.session);
+    }
+    let out = oss.store.read(req.object, req.offset, req.len_bytes.into(), &req.ticket, req.known).await?;
+    let body = encode_body(&Ok::<_, Fault>(ReadResp { exists: out.exists, boot_term: out.boot_term }));
+    let bulk = if out.data.is_empty() { Vec::new() } else { vec![out.data] };
+    Ok((body, bulk))
+}

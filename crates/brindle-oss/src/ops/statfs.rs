@@ -1,0 +1,19 @@
+//! ost_statfs.
+
+use brindle_types::Result;
+use brindle_wire::oss::statfs::{OstStatfsReq, OstStatfsResp};
+
+use crate::service::Oss;
+
+/// Space as users may have it.
+pub async fn handle(oss: &Oss, _req: OstStatfsReq) -> Result<OstStatfsResp> {
+    let space = oss.store.space()?;
+    Ok(OstStatfsResp {
+        total_bytes: space.total_bytes,
+        available_bytes: space.available_bytes,
+        total_inodes: space.total_inodes,
+        free_inodes: space.free_inodes,
+        device_id: space.device_id,
+        boot_term: oss.store.boot_term(),
+    })
+}

@@ -1,0 +1,18 @@
+//! sync_objects.
+
+use brindle_types::Result;
+use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
+
+use super::bounded;
+use crate::service::Oss;
+
+/// Makes objects durable.
+pub async fn handle(oss: &Oss, req: SyncObjectsReq) -> Result<SyncObjectsResp> {
+    bounded(&req.objects)?;
+    let synced = oss.store.sync(&req.objects).await?;
+    Ok(SyncObjectsResp {
+        boot_term: synced.boot_term,
+        exists: synced.exists,
+        allocated_bytes: synced.allocated_bytes,
+    })
+}

@@ -1,0 +1,32 @@
+//! target_info: which target this is, and how it does.
+
+use brindle_types::Result;
+use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
+
+use crate::service::Oss;
+
+/// An OST with less space than this for users counts as full, in bytes.
+const FULL_BELOW_BYTES: u64 = 4 << 20;
+
+/// One line of status.
+pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
+    let space = oss.store.space()?;
+    let failure = oss.store.failure();
+    let state = match &failure {
+        Some(_) => "failed",
+        None if space.available_bytes < FULL_BELOW_BYTES => "full",
+        None => "active",
+    };
+    let counters = oss.store.stats().list().into_iter().map(|(name, _, n)| (name.to_owned(), n)).collect();
+    Ok(TargetInfoResp {
+        name: oss.identity.name(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        term: oss.store.boot_term(),
+        state: state.to_owned(),
+        problems: failure.into_iter().collect(),
+        clients: oss.connections(),
+        total_bytes: space.total_bytes,
+        available_bytes: space.available_bytes,
+        counters,
+    })
+}

@@ -1,0 +1,39 @@
+//! write: Step 7 of write: from `brindle-client/src/file/scatter.rs` to `brindle-objects/src/write.rs`. Epochs, slot, then
+//! the store; the answer tells whose kept pages the bytes make old.
+
+use std::sync::Arc;
+
+use brindle_objects::WriteOp;
+use brindle_types::Result;
+use brindle_wire::oss::write::WriteReq;
+use bytes::{Bytes, BytesMut};
+
+use super::once;
+use crate::dispatch::{Answer, Call};
+use crate::service::Oss;
+
+/// Writes the request's bulk.
+pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer> {
+    let op = WriteOp {
+        object: req.object,
+        offset: req.offset,
+        data: joined(&call.frame.bulk),
+        crc: call.frame.header.bulk_crc,
+        ticket: req.ticket,
+        sync: req.sync,
+    };
+    once(oss, call, req.object, async |store, turn| store.write(&op, turn).await).await
+}
+
+/// The bulk as one piece; what came over a network is one already.
+fn joined(bulk: &[Bytes]) -> Bytes {
+    match bulk {
+        [] => Bytes::new(),
+        [one] => one.clone(),
+        many => {
+            let mut all = BytesMut::with_capacity(many.iter().map(Bytes::len).sum());
+            many.iter().for_each(|part| all.extend_from_slice(part));
+            all.freeze()
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The OST on the network: requests in, replies out.
+//!
+//! Every request is checked for its target, the target's epoch, and the epoch of its session; a change goes through its
+//! slot besides (`ops::once`).
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use brindle_config::Superblock;
+use brindle_net::{ServerConn, Service};
+use brindle_objects::ObjectStore;
+use brindle_session::Registration;
+use brindle_stdx::{BoxFuture, Seams};
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::Op;
+use brindle_wire::frame::{Frame, Header};
+
+use crate::dispatch::{Answer, Call, dispatch};
+use crate::marks::MarkTable;
+use crate::peers::Peers;
+
+/// One OST behind its connections.
+pub struct Oss {
+    /// The objects.
+    pub store: Arc<ObjectStore>,
+    /// Who may hold pages of what.
+    pub marks: MarkTable,
+    /// The MDT and the other OSTs.
+    pub peers: Arc<Peers>,
+    /// The superblock as it was at start.
+    pub identity: Superblock,
+    /// Time, chance, tasks, disk.
+    pub seams: Seams,
+    fs_id: AtomicU64,
+    connections: AtomicU32,
+    registration: OnceLock<Arc<Registration>>,
+    /// Requests answered, and refused.
+    pub requests: AtomicU64,
+    /// Requests that were refused.
+    pub refused: AtomicU64,
+}
+
+impl Oss {
+    /// A service that is not registered yet.
+    pub fn new(store: Arc<ObjectStore>, peers: Arc<Peers>, identity: Superblock, seams: Seams) -> Arc<Oss> {
+        Arc::new(Oss {
+            store,
+            marks: MarkTable::default(),
+            peers,
+            fs_id: AtomicU64::new(identity.fs_id),
+            identity,
+            seams,
+            connections: AtomicU32::new(0),
+            registration: OnceLock::new(),
+            requests: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+        })
+    }
+
+    /// The MGS knows the target.
+    pub fn registered(&self, registration: Arc<Registration>) {
+        self.fs_id.store(registration.map().current().fs_id, Ordering::Release);
+        // There is one registration in the life of a service.
+        drop(self.registration.set(registration));
+    }
+
+    /// The registration, once there is one.
+    pub fn registration(&self) -> Option<&Arc<Registration>> {
+        self.registration.get()
+    }
+
+    /// Connections now.
+    pub fn connections(&self) -> u32 {
+        self.connections.load(Ordering::Relaxed)
+    }
+
+    async fn answer(self: &Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> Result<Answer> {
+        let header = &frame.header;
+        self.check_target(header)?;
+        let number = || Fault::new(Code::UnknownOp).why(format!("operation {}", header.op));
+        let op = Op::from_number(header.op).ok_or_else(number)?;
+        if header.session.0 != 0 {
+            self.store.check_session(header.session, header.session_epoch)?;
+            self.check_epoch(header)?;
+        }
+        dispatch(self, op, &Call { frame, conn }).await
+    }
+
+    fn check_target(&self, header: &Header) -> Result<()> {
+        let own = self.identity.target;
+        if header.target.is_none_or(|target| target == own) {
+            return Ok(());
+        }
+        let asked = header.target.map_or_else(String::new, |target| target.to_string());
+        Err(Fault::new(Code::WrongTarget).subject(asked).why(format!("{own} is served here")))
+    }
+
+    /// Refuses clients that know only an earlier server of this target.
+    fn check_epoch(&self, header: &Header) -> Result<()> {
+        let own = self.registration.get().map_or(0, |r| r.epoch());
+        if header.target_epoch == 0 || header.target_epoch >= own {
+            return Ok(());
+        }
+        let why = format!("the target is at epoch {own}, the request has {}", header.target_epoch);
+        Err(Fault::new(Code::StaleEpoch).why(why))
+    }
+}
+
+/// [`Oss`] as the network sees it.
+pub struct OssService(pub Arc<Oss>);
+
+impl Service for OssService {
+    fn hello(&self, conn: &Arc<ServerConn>) -> Result<u64> {
+        let (own, theirs) = (self.0.fs_id.load(Ordering::Acquire), conn.hello().fs_id);
+        if own == 0 {
+            return Err(Fault::new(Code::TargetDown).why("the MGS has not told it its file system yet"));
+        }
+        if theirs == 0 || theirs == own {
+            self.0.connections.fetch_add(1, Ordering::Relaxed);
+            return Ok(own);
+        }
+        Err(Fault::new(Code::WrongFs)
+            .subject(self.0.identity.name())
+            .why(format!("this is file system {own:016x}"))
+            .why(format!("the peer wants file system {theirs:016x}")))
+    }
+
+    fn request(self: Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {
+        let oss = self.0.clone();
+        Box::pin(async move {
+            let header = frame.header.clone();
+            oss.requests.fetch_add(1, Ordering::Relaxed);
+            match oss.answer(conn, frame).await {
+                Ok((body, bulk)) => Frame::reply_to(&header, body).with_bulk(bulk),
+                Err(fault) => {
+                    oss.refused.fetch_add(1, Ordering::Relaxed);
+                    Frame::fault_reply_to(&header, &fault)
+                }
+            }
+        })
+    }
+
+    fn closed(&self, _conn_id: u64) {
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}

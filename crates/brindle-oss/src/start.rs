@@ -1,0 +1,190 @@
+//! Serves a formatted OST: opens it, learns of fences, listens, registers, runs its background work.
+
+use std::sync::Arc;
+
+use brindle_config::{Expected, Superblock};
+use brindle_net::latch::Latch;
+use brindle_net::peer::NoNotifies;
+use brindle_net::{Peer, PeerConfig, RpcServer, ServerConfig, ServerHandle, Transport};
+use brindle_objects::{ObjectStore, StoreConfig};
+use brindle_session::{MapWatch, Registration};
+use brindle_stdx::Seams;
+use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
+use brindle_wire::mds::fences::FenceTableReq;
+use brindle_wire::mgs::RegisterReq;
+use brindle_wire::version::PeerKind;
+use tokio::sync::watch;
+
+use crate::config::Config;
+use crate::peers::{self, Peers};
+use crate::service::{Oss, OssService};
+use crate::collect;
+
+/// Pause before the MDT is asked for fences again.
+const RETRY_MS: u64 = 100;
+
+/// A running OST; stops when dropped.
+pub struct Handle {
+    server: ServerHandle,
+    oss: Arc<Oss>,
+    mgs: Arc<Peer>,
+    stop: Arc<Latch>,
+    failed: watch::Receiver<Option<Fault>>,
+}
+
+impl Handle {
+    /// The address, with the port that was chosen.
+    pub fn local_nid(&self) -> &Nid {
+        self.server.local_nid()
+    }
+
+    /// Name of the target: `scratch-OST0003`.
+    pub fn name(&self) -> String {
+        self.oss.identity.name()
+    }
+
+    /// The OST, for status, metrics and tests.
+    pub fn oss(&self) -> &Arc<Oss> {
+        &self.oss
+    }
+
+    /// Counters of its connections.
+    pub fn server_stats(&self) -> brindle_net::ServerStats {
+        self.server.stats()
+    }
+
+    /// Completes when the OST can no longer serve, with the reason.
+    pub async fn until_failed(&self) -> Fault {
+        let mut failed = self.failed.clone();
+        match failed.wait_for(Option::is_some).await {
+            Ok(fault) => fault.clone().unwrap_or_else(|| Fault::new(Code::Shutdown)),
+            Err(_) => Fault::new(Code::Shutdown),
+        }
+    }
+
+    /// Stops in order: connections first, then everything is synced.
+    pub async fn close(self) -> Result<()> {
+        self.stop();
+        self.oss.store.close().await
+    }
+
+    /// Closes its connections and ends its background work, as a kill would.
+    pub fn stop(&self) {
+        self.stop.set();
+        self.server.stop();
+        self.oss.peers.stop();
+        self.mgs.stop();
+        if let Some(registration) = self.oss.registration() {
+            registration.stop();
+        }
+    }
+
+    /// Runs until the handle is stopped.
+    fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.oss.seams.spawn(name, async move {
+            stop.until(task).await;
+        });
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Serves the OST in `config.dir`. Returns when it listens. The first start waits for the MGS; later ones for the MDT,
+/// which tells which sessions were ended while this OST was away: it must refuse them from its first answer on.
+pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) -> Result<Handle> {
+    let mut superblock = load(&config, &seams)?;
+    let peer_config = PeerConfig::new(superblock.fs_id, PeerKind::Server, config.host.clone());
+    let nids = superblock.mgs.clone();
+    let mgs = Peer::new(transport.clone(), seams.clone(), nids, peer_config, Arc::new(NoNotifies));
+    let first = superblock.fs_id == 0;
+    // The map tells the id of the file system, and where the MDT is.
+    let map = MapWatch::start(&seams, mgs.clone(), superblock.fs.clone()).await?;
+    if first {
+        superblock.fs_id = map.current().fs_id;
+        superblock.save(&*seams.disk, &config.dir)?;
+    }
+    let store_config = StoreConfig { root: config.dir.clone(), fs_id: superblock.fs_id };
+    let store = ObjectStore::open(seams.clone(), store_config).await?;
+    let peers = Peers::new(&seams, transport.clone(), &config.host, superblock.target);
+    let stop = Arc::new(Latch::default());
+    let (task_stop, task_peers, task_map) = (stop.clone(), peers.clone(), map.clone());
+    seams.spawn("oss.map", async move {
+        task_stop.until(peers::follow_map(task_peers, task_map)).await;
+    });
+    if !first {
+        learn_fences(&seams, &store, &peers).await?;
+    }
+    let oss = Oss::new(store, peers, superblock, seams.clone());
+    let service = Arc::new(OssService(oss.clone()));
+    let server = RpcServer::serve(transport, &seams, &config.listen, ServerConfig::default(), service).await?;
+    let (tell_failed, failed) = watch::channel(None);
+    let handle = Handle { server, oss, mgs, stop, failed };
+    let advertised =
+        if config.advertise.is_empty() { vec![handle.local_nid().clone()] } else { config.advertise.clone() };
+    handle.oss.store.start_background();
+    handle.spawn("oss.collect", collect::run(handle.oss.clone()));
+    let (oss, mgs) = (handle.oss.clone(), handle.mgs.clone());
+    let joining = join(oss, mgs, advertised, config.host);
+    handle.spawn("oss.join", async move {
+        if let Err(fault) = joining.await {
+            tell_failed.send_replace(Some(fault));
+        }
+        // The sender lives as long as the handle's task, so that the receiver waits.
+        std::future::pending::<()>().await;
+    });
+    Ok(handle)
+}
+
+fn load(config: &Config, seams: &Seams) -> Result<Superblock> {
+    let loaded = Superblock::load(&*seams.disk, &config.dir, &Expected { fs: None, target: None })?;
+    let superblock = loaded.superblock;
+    if superblock.target.role != Role::Ost {
+        return Err(Fault::new(Code::ForeignTarget)
+            .subject(config.dir.clone())
+            .why(format!("it holds {}, not an OST", superblock.name())));
+    }
+    if let Some(warning) = loaded.warning {
+        tracing::warn!(code = %warning.code, subject = %warning.subject, "{}", warning.what);
+        superblock.save(&*seams.disk, &config.dir)?;
+    }
+    Ok(superblock)
+}
+
+/// Asks the MDT which session epochs to refuse, until it answers.
+async fn learn_fences(seams: &Seams, store: &Arc<ObjectStore>, peers: &Peers) -> Result<()> {
+    let table = loop {
+        match peers.ask(TargetId::mdt(0), &FenceTableReq {}).await {
+            Ok(table) => break table,
+            Err(fault) if peers::passes(&fault) => seams.sleep_ms(RETRY_MS).await,
+            Err(fault) => return Err(fault),
+        }
+    };
+    for (session, epoch) in table.fences {
+        if store.check_session(session, brindle_types::Pair { counter: epoch.counter.saturating_sub(1), ..epoch }).is_ok() {
+            store.fence_session(session, epoch).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Registers with the MGS and stays registered.
+async fn join(oss: Arc<Oss>, mgs: Arc<Peer>, nids: Vec<Nid>, host: String) -> Result<()> {
+    let identity = &oss.identity;
+    let announce = RegisterReq {
+        fs: identity.fs.clone(),
+        fs_id: identity.fs_id,
+        target: identity.target,
+        uuid: identity.uuid,
+        nids,
+        host,
+    };
+    let registration = Registration::start(&oss.seams, mgs, announce).await?;
+    oss.peers.set_map(&registration.map().current());
+    oss.registered(registration);
+    Ok(())
+}
