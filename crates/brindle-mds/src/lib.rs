@@ -17,6 +17,7 @@ pub mod ask;
 pub mod attrs;
 pub mod background;
 pub mod birth;
+pub mod check;
 pub mod cluster;
 pub mod config;
 pub mod connections;

@@ -3,4 +3,9 @@
 mod disk;
 mod rig;
 
+mod golden;
+mod model;
+mod once;
+mod posix;
+mod sharing;
 mod smoke;

@@ -217,6 +217,18 @@ impl Rig {
         self.mdt = open(&self.seams, &clients, &osts).await.expect("opened again");
     }
 
+    /// Nothing is wrong with the rows.
+    pub fn verify(&self) {
+        let findings = crate::check::verify(self.mdt.engine()).expect("rows can be read");
+        assert!(findings.is_empty(), "{findings:#?}");
+    }
+
+    /// Loses what was not synced and starts again.
+    pub async fn power_cut(&mut self) {
+        self.disk.power_cut();
+        self.mdt = open(&self.seams, &self.clients, &self.osts).await.expect("opened again");
+    }
+
     pub fn next_sequence(&self) -> u64 {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }

@@ -1,0 +1,118 @@
+//! Rows on disk never change without a version: their bytes are compared with files made once.
+
+use brindle_types::attr::Time;
+use brindle_types::layout::Component;
+use brindle_types::{FileType, Ino, Layout, Pair, SessionId, StripePolicy};
+use bytes::Bytes;
+
+use crate::store::append::Reservation;
+use crate::store::dirent::{Dirent, HashKey};
+use crate::store::inode::FileBody;
+use crate::store::meta::Format;
+use crate::store::reply::Reply;
+use crate::store::session::Session;
+use crate::store::usage::Usage;
+use crate::store::{Inode, row};
+
+fn pair(term: u32, counter: u64) -> Pair {
+    Pair { term, counter }
+}
+
+fn inode(file: bool) -> Inode {
+    let time = |secs| Time { secs, nanos: 7 };
+    let component = Component {
+        generation: pair(3, 4),
+        stripe_size_bytes: 65536,
+        osts: vec![2, 0xa],
+        objects: vec![0b10],
+    };
+    let body = FileBody {
+        layout: Layout { epoch: pair(3, 5), inline: false, component },
+        layout_gen: 1,
+        convert_begun: false,
+        unsynced: vec![(0, 9)],
+        pending_cut: Some(100),
+    };
+    Inode {
+        ino: Ino(0x1234),
+        kind: if file { FileType::Regular } else { FileType::Directory },
+        perm: 0o2755,
+        nlink: 2,
+        uid: 1000,
+        gid: 50,
+        rdev: 0,
+        size_bytes: 1 << 40,
+        allocated_bytes: 4096,
+        atime: time(-1),
+        mtime: time(2),
+        ctime: time(3),
+        btime: time(4),
+        parent: Ino::ROOT,
+        name_hint: b"name".to_vec(),
+        data_version: pair(3, 1),
+        has_acl: true,
+        has_xattr: false,
+        open_for_write: true,
+        attr_epoch: pair(3, 2),
+        truncate_epoch: pair(3, 3),
+        file: file.then_some(body),
+        stripe_policy: (!file).then(|| StripePolicy {
+            count: Some(-1),
+            size_bytes: None,
+            start_ost: Some(3),
+        }),
+    }
+}
+
+fn samples() -> Vec<(&'static str, Bytes)> {
+    let session = Session {
+        client_uuid: [9; 16],
+        epoch: pair(1, 2),
+        ended: true,
+        fenced: false,
+        host: "cn1".into(),
+        mount: "/mnt".into(),
+    };
+    let key = HashKey(0x0706_0504_0302_0100, 0x0f0e_0d0c_0b0a_0908);
+    vec![
+        ("inode-file", row::encode(&inode(true))),
+        ("inode-dir", row::encode(&inode(false))),
+        ("dirent", row::encode(&Dirent { ino: Ino(7), kind: FileType::Symlink })),
+        ("session", row::encode(&session)),
+        ("reply", row::encode(&Reply { sequence: 300, op: 103, body: Bytes::from_static(b"body") })),
+        ("usage", row::encode(&Usage { inodes: 3, bytes: 1 << 33 })),
+        ("append", row::encode(&Reservation { session: SessionId(5), len_bytes: 4096, done: true })),
+        ("format", row::encode(&Format { uuid: [1; 16], mdt_index: 0, hash_key: key })),
+        ("hash", Bytes::copy_from_slice(&key.hash(b"a name").to_be_bytes())),
+    ]
+}
+
+#[test]
+fn rows_keep_their_bytes() {
+    let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/golden");
+    for (name, bytes) in samples() {
+        let path = format!("{dir}/{name}.bin");
+        if std::env::var_os("BRINDLE_MAKE_GOLDEN").is_some() {
+            std::fs::write(&path, &bytes).expect("written");
+        }
+        let golden = std::fs::read(&path).expect("golden file");
+        assert_eq!(golden, bytes, "{name}");
+    }
+    let decoded: Inode = row::decode("inode", b"k", &samples()[0].1).expect("decodes");
+    assert_eq!(decoded, inode(true));
+}
+
+#[test]
+fn damaged_and_newer_rows_are_named() {
+    let refused = |bytes: &[u8]| row::decode::<Usage>("usage", b"U\x00k", bytes).expect_err("refused");
+    assert_eq!(
+        refused(&[1, 2]).to_string(),
+        "the metadata store is damaged usage row 'U\\x00k'\
+         \n  why:  Hit the end of buffer, expected more data\
+         \n  next: run: brindle fsck\
+         \n  code: E3023 (brindle explain E3023)"
+    );
+    assert_eq!(refused(&[9, 2]).code, brindle_types::Code::NewerFormat);
+    assert_eq!(refused(&[]).code, brindle_types::Code::KvDamaged);
+    assert_eq!(refused(&[1, 2, 3, 4]).code, brindle_types::Code::KvDamaged);
+}

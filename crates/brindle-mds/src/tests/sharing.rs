@@ -1,0 +1,285 @@
+//! Several clients on one file: modes, recalls, size, truncate, convert, destroys.
+
+use brindle_types::attr::Time;
+use brindle_types::{Code, Ino, ObjectId};
+use brindle_wire::Op;
+use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
+use brindle_wire::mds::create::CreateResp;
+use brindle_wire::mds::inline::{InlineReadReq, InlineWriteReq};
+use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq, OpenResp};
+use brindle_wire::mds::report::WriteReport;
+use brindle_wire::mds::setattr::{SetTime, SetattrReq, SetattrResp};
+
+use super::rig::*;
+use crate::background::{Progress, destroy_some};
+
+const TOP: Ino = Ino::ROOT;
+
+async fn open(
+    rig: &Rig,
+    session: brindle_types::SessionId,
+    ino: Ino,
+    handle: u64,
+    access: Access,
+) -> OpenResp {
+    let req = OpenReq { ino, handle, access, cred: root(), kill_suidgid: false };
+    rig.ask(session, req).await.expect("opened")
+}
+
+async fn make(rig: &Rig, handle: u64) -> CreateResp {
+    let mut req = create_req(TOP, "f", RW);
+    req.handle = handle;
+    rig.ask(A, req).await.expect("made")
+}
+
+fn write(ino: Ino, handle: u64, grant: &OpenGrant, offset: u64, data: &str) -> InlineWriteReq {
+    InlineWriteReq {
+        ino,
+        handle,
+        layout_epoch: grant.layout.epoch,
+        offset,
+        append: false,
+        data: data.to_owned().into(),
+        kill_suidgid: false,
+        cred: root(),
+        sync: false,
+    }
+}
+
+async fn truncate(rig: &Rig, session: brindle_types::SessionId, ino: Ino, size_bytes: u64) -> SetattrResp {
+    let req = SetattrReq {
+        ino,
+        cred: root(),
+        mode: None,
+        uid: None,
+        gid: None,
+        size_bytes: Some(size_bytes),
+        atime: None,
+        mtime: None,
+        kill_suidgid: false,
+        handle: 0,
+        report: None,
+    };
+    rig.ask(session, req).await.expect("truncated")
+}
+
+fn report(grant: &OpenGrant, end_bytes: u64) -> WriteReport {
+    WriteReport {
+        end_bytes,
+        written: true,
+        attr_epoch: grant.attr_epoch,
+        truncate_epoch: grant.truncate_epoch,
+        generation: grant.layout.component.generation,
+        ..Default::default()
+    }
+}
+
+/// A file of which the bytes lie in objects, open at A.
+async fn converted(rig: &Rig) -> (Ino, OpenGrant) {
+    let made = make(rig, 1).await;
+    let ino = made.attr.ino;
+    rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
+    let req = ConvertReq { ino, layout_epoch: made.grant.layout.epoch };
+    (ino, rig.ask(A, req).await.expect("converted"))
+}
+
+#[test]
+fn modes_follow_the_table_and_recalls_are_awaited() {
+    run(async {
+        let rig = Rig::new().await;
+        let made = make(&rig, 1).await;
+        let ino = made.attr.ino;
+        assert_eq!(made.grant.mode, OpenMode::Exclusive);
+        assert_eq!(made.grant.data_version, None, "somebody writes");
+        rig.clients.reports.lock().insert((A, ino), report(&made.grant, 0));
+        assert_eq!(open(&rig, B, ino, 1, RO).await.grant.mode, OpenMode::Direct);
+        assert_eq!(rig.clients.take_asked(), [(A, Op::RecallNotice, ino)]);
+        rig.close(B, ino, 1).await.expect("closed");
+        rig.close(A, ino, 1).await.expect("closed");
+        let first = open(&rig, B, ino, 2, RO).await;
+        assert_eq!(first.grant.mode, OpenMode::Cached);
+        assert!(first.grant.data_version.is_some());
+        let writer = open(&rig, A, ino, 2, WO).await;
+        assert_eq!(writer.grant.mode, OpenMode::Direct, "another session may read");
+        assert_eq!(rig.clients.take_asked(), [(B, Op::RecallNotice, ino)]);
+        rig.close(A, ino, 2).await.expect("closed");
+        let later = open(&rig, B, ino, 3, RO).await;
+        assert_eq!(later.grant.mode, OpenMode::Cached);
+        assert_ne!(later.grant.data_version, first.grant.data_version, "somebody has written");
+        rig.verify();
+    });
+}
+
+#[test]
+fn inline_writes_drop_the_pages_of_readers() {
+    run(async {
+        let rig = Rig::new().await;
+        let made = make(&rig, 1).await;
+        let ino = made.attr.ino;
+        open(&rig, B, ino, 1, RO).await;
+        rig.clients.take_asked();
+        rig.ask(A, write(ino, 1, &made.grant, 0, "one")).await.expect("written");
+        assert_eq!(rig.clients.take_asked(), [(B, Op::InvalidateNotice, ino)]);
+        rig.ask(A, write(ino, 1, &made.grant, 0, "two")).await.expect("written");
+        assert_eq!(rig.clients.take_asked(), [], "B has not read since");
+        let read = rig.ask(B, InlineReadReq { ino }).await.expect("read");
+        assert_eq!(read.data.as_deref(), Some(&b"two"[..]));
+        rig.ask(A, write(ino, 1, &made.grant, 1, "x")).await.expect("written");
+        assert_eq!(rig.clients.take_asked(), [(B, Op::InvalidateNotice, ino)]);
+        let big = write(ino, 1, &made.grant, 8190, "abc");
+        assert_eq!(code(rig.ask(A, big).await), Some(Code::StaleLayout), "more than fits: convert");
+        let foreign = write(ino, 77, &made.grant, 0, "abc");
+        assert_eq!(code(rig.ask(A, foreign).await), Some(Code::SessionLost));
+        let reader = write(ino, 1, &made.grant, 0, "abc");
+        assert_eq!(code(rig.ask(B, reader).await), Some(Code::BadHandle));
+    });
+}
+
+#[test]
+fn convert_moves_the_bytes_once() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let (ino, grant) = converted(&rig).await;
+        assert!(!grant.layout.inline && grant.layout.component.object_known(0));
+        assert_eq!(rig.osts.objects.lock().values().next().expect("written"), b"0123456789");
+        let again = ConvertReq { ino, layout_epoch: grant.layout.epoch };
+        assert_eq!(rig.ask(A, again).await.expect("already").layout, grant.layout);
+        assert_eq!(rig.ask(A, InlineReadReq { ino }).await.expect("answered").data, None);
+        let old = write(ino, 1, &grant, 0, "x");
+        assert_eq!(code(rig.ask(A, old).await), Some(Code::StaleLayout));
+        assert_eq!(rig.stat(A, ino).await.expect("there").size_bytes, 10);
+        rig.verify();
+        rig.restart().await;
+        rig.verify();
+    });
+}
+
+#[test]
+fn the_holder_knows_the_size_and_then_the_objects_do() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, grant) = converted(&rig).await;
+        rig.clients.take_asked();
+        rig.clients.reports.lock().insert((A, ino), report(&grant, 5000));
+        assert_eq!(rig.stat(B, ino).await.expect("asked").size_bytes, 5000);
+        assert_eq!(rig.clients.take_asked(), [(A, Op::ReportNotice, ino)]);
+        assert_eq!(rig.stat(A, ino).await.expect("own").size_bytes, 5000);
+        assert_eq!(rig.clients.take_asked(), []);
+        open(&rig, B, ino, 1, RW).await;
+        rig.clients.take_asked();
+        rig.osts.objects.lock().values_mut().for_each(|data| data.resize(70_000, 1));
+        let time = Time { secs: i64::MAX, nanos: 0 };
+        *rig.osts.last_write.lock() = Some((grant.attr_epoch, time));
+        let attr = rig.stat(B, ino).await.expect("asked");
+        assert_eq!((attr.size_bytes, attr.mtime), (70_000, time));
+        assert_eq!(rig.clients.take_asked(), [], "the objects know");
+    });
+}
+
+#[test]
+fn explicit_times_outlive_the_reports_of_earlier_writes() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, grant) = converted(&rig).await;
+        open(&rig, B, ino, 1, WO).await;
+        rig.clients.take_asked();
+        let time = Time { secs: 1000, nanos: 5 };
+        let req = SetattrReq {
+            mtime: Some(SetTime::At(time)),
+            size_bytes: None,
+            ino,
+            cred: root(),
+            mode: None,
+            uid: None,
+            gid: None,
+            atime: None,
+            kill_suidgid: false,
+            handle: 0,
+            report: None,
+        };
+        let answer = rig.ask(B, req).await.expect("set");
+        assert_eq!(rig.clients.take_asked(), [(A, Op::ReportNotice, ino)]);
+        assert_eq!(answer.attr.mtime, time);
+        let late = WriteReport { end_bytes: 99, ..report(&grant, 99) };
+        let close = brindle_wire::mds::close::CloseReq { ino, handle: 1, report: Some(late) };
+        rig.ask(A, close).await.expect("closed");
+        let attr = rig.stat(B, ino).await.expect("there");
+        assert_eq!((attr.mtime, attr.size_bytes), (time, 99), "it may raise size, never times");
+        let fresh = report(&answer.grant.expect("epochs"), 0);
+        let close = brindle_wire::mds::close::CloseReq { ino, handle: 1, report: Some(fresh) };
+        rig.ask(B, close).await.expect("closed");
+        assert!(rig.stat(B, ino).await.expect("there").mtime > time);
+        rig.verify();
+    });
+}
+
+#[test]
+fn partial_truncates_cut_the_objects_and_old_reports_do_not_undo_them() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, grant) = converted(&rig).await;
+        open(&rig, B, ino, 1, RO).await;
+        rig.clients.take_asked();
+        let answer = truncate(&rig, A, ino, 4).await;
+        assert_eq!(rig.clients.take_asked(), [(B, Op::LayoutNotice, ino)]);
+        assert_eq!(answer.attr.size_bytes, 4);
+        assert!(answer.grant.expect("epochs").truncate_epoch > grant.truncate_epoch);
+        assert_eq!(rig.osts.objects.lock().values().next().expect("there"), b"0123");
+        let late = brindle_wire::mds::report::ReportReq { items: vec![(ino, report(&grant, 10))] };
+        rig.ask(A, late).await.expect("heard");
+        assert_eq!(rig.stat(A, ino).await.expect("there").size_bytes, 4);
+        let answer = truncate(&rig, A, ino, 3 << 20).await;
+        assert_eq!(answer.attr.size_bytes, 3 << 20);
+        let waits = rig.ask(A, LayoutGetReq { ino }).await.expect("layout");
+        assert_eq!(waits.truncate_epoch, answer.grant.expect("epochs").truncate_epoch);
+        rig.verify();
+    });
+}
+
+#[test]
+fn truncating_to_zero_disowns_the_objects_and_purging_destroys_them() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, grant) = converted(&rig).await;
+        let old = ObjectId { ino, generation: grant.layout.component.generation, stripe: 0 };
+        let calls = rig.osts.calls.lock().len();
+        let answer = truncate(&rig, A, ino, 0).await;
+        let layout = answer.grant.expect("layout").layout;
+        assert!(layout.inline && layout.component.generation > old.generation);
+        assert_eq!(rig.osts.calls.lock().len(), calls, "no OST is asked");
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
+        assert_eq!(*rig.osts.destroyed.lock(), [old]);
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty));
+        rig.verify();
+        rig.ask(A, ConvertReq { ino, layout_epoch: layout.epoch }).await.expect("converted");
+        rig.unlink(TOP, "f").await.expect("removed");
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty), "somebody has it open");
+        rig.osts.down.lock().extend(0..4);
+        rig.close(A, ino, 1).await.expect("closed");
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Stuck));
+        rig.osts.down.lock().clear();
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
+        assert_eq!(rig.osts.destroyed.lock().len(), 2);
+        rig.verify();
+    });
+}
+
+#[test]
+fn inline_truncates_are_just_the_bytes() {
+    run(async {
+        let rig = Rig::new().await;
+        let made = make(&rig, 1).await;
+        let ino = made.attr.ino;
+        rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
+        assert_eq!(truncate(&rig, A, ino, 4).await.attr.size_bytes, 4);
+        assert_eq!(truncate(&rig, A, ino, 1 << 40).await.attr.size_bytes, 1 << 40);
+        let read = rig.ask(A, InlineReadReq { ino }).await.expect("read");
+        assert_eq!((read.data.as_deref(), read.size_bytes), (Some(&b"0123"[..]), 1 << 40));
+        rig.verify();
+        let zero = Access { truncate: true, ..RW };
+        let opened = open(&rig, A, ino, 2, zero).await;
+        assert_eq!((opened.attr.size_bytes, opened.grant.inline.as_deref()), (0, Some(&b""[..])));
+        assert!(rig.osts.calls.lock().is_empty());
+        rig.verify();
+    });
+}
