@@ -8,7 +8,7 @@ use brindle_types::{Code, Fault, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
-use crate::{admin, dev, explain, format, gen_docs, lfs, serve, stripe};
+use crate::{admin, dev, explain, format, gen_docs, lfs, mount, serve, stripe};
 
 /// Columns of help texts.
 const HELP_COLUMNS: usize = 100;
@@ -35,6 +35,10 @@ enum Command {
     /// Start, look at and end a whole cluster on this machine
     #[command(subcommand)]
     Dev(dev::Command),
+    /// Mount a file system
+    Mount(mount::Args),
+    /// Unmount a file system
+    Umount(mount::UmountArgs),
     /// Say whether everything is well, what is not, and what to do
     Status(admin::status::Args),
     /// Targets of a file system
@@ -84,6 +88,9 @@ fn by_name(arguments: &[OsString]) -> Vec<OsString> {
     if name == "lfs" {
         return ["brindle", "lfs"].into_iter().map(OsString::from).chain(rest).collect();
     }
+    if name == "mount.brindle" {
+        return mount::mount_helper(arguments);
+    }
     arguments.to_vec()
 }
 
@@ -103,6 +110,8 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
 fn dispatch(command: Command, _matches: &clap::ArgMatches) -> Result<Done> {
     match command {
         Command::Dev(command) => dev::run(command),
+        Command::Mount(args) => mount::run(args),
+        Command::Umount(args) => mount::umount(&args),
         Command::Status(args) => admin::status::run(&args),
         Command::Target(command) => admin::target_list::run(&command),
         Command::Fs(command) => admin::fs_df::run(&command),

@@ -10,8 +10,8 @@ use brindle_client::control::{self, Answer, Request};
 use brindle_types::{Code, Fault, Ino, Result};
 
 use crate::admin::place::mount_of;
-use crate::dev::mounts::MountLine;
 use crate::format::runtime;
+use crate::mounts::MountLine;
 
 /// Directory of the sockets.
 const RUN_DIR: &str = "/run/brindle";

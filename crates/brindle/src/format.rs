@@ -111,7 +111,7 @@ pub fn run(args: &Args) -> Result<Done> {
     if !args.dry_run {
         let runtime = runtime()?;
         let seams = brindle_stdx::real::seams(runtime.handle().clone());
-        let superblock = carry_out(&seams, &plan, &contents)?;
+        let superblock = runtime.block_on(carry_out(&seams, &plan, &contents))?;
         view.uuid = Some(hex(&superblock.uuid));
         view.done = true;
     }
@@ -212,7 +212,7 @@ fn occupied(dir: &Path, contents: &[String]) -> Result<Fault> {
 }
 
 /// Makes the target; also called by `brindle dev up`. `destroy` are names to remove first.
-pub fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result<Superblock> {
+pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result<Superblock> {
     let cannot =
         |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot format", plan.dir.display().to_string(), e);
     std::fs::create_dir_all(&plan.dir).map_err(|e| cannot(&e))?;
@@ -225,12 +225,17 @@ pub fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result<Super
     }
     let dir = cli::text(&plan.dir)?;
     let (disk, rng, now) = (Arc::clone(&seams.disk), &*seams.rng, seams.wall());
-    if plan.target == TargetId::MGT {
-        return brindle_mgs::format(disk, rng, now, &dir, plan.fs.clone());
+    match plan.target.role {
+        Role::Mgt => brindle_mgs::format(disk, rng, now, &dir, plan.fs.clone()),
+        Role::Mdt => {
+            brindle_mds::format(seams, &dir, plan.fs.clone(), plan.target.index, plan.mgs.clone()).await
+        }
+        Role::Ost => {
+            let mut superblock = Superblock::new(plan.fs.clone(), plan.target, plan.mgs.clone(), now, rng);
+            superblock.save(&*disk, &dir)?;
+            Ok(superblock)
+        }
     }
-    let mut superblock = Superblock::new(plan.fs.clone(), plan.target, plan.mgs.clone(), now, rng);
-    superblock.save(&*disk, &dir)?;
-    Ok(superblock)
 }
 
 /// Bytes as hexadecimal digits.

@@ -16,6 +16,7 @@ mod format;
 mod gen_docs;
 mod lfs;
 mod mount;
+mod mounts;
 mod nearest;
 mod output;
 mod process;

@@ -46,6 +46,9 @@ _brindle() {
             brindle,lfs)
                 cmd="brindle__subcmd__lfs"
                 ;;
+            brindle,mount)
+                cmd="brindle__subcmd__mount"
+                ;;
             brindle,serve)
                 cmd="brindle__subcmd__serve"
                 ;;
@@ -60,6 +63,9 @@ _brindle() {
                 ;;
             brindle,target)
                 cmd="brindle__subcmd__target"
+                ;;
+            brindle,umount)
+                cmd="brindle__subcmd__umount"
                 ;;
             brindle,waits)
                 cmd="brindle__subcmd__waits"
@@ -178,6 +184,9 @@ _brindle() {
             brindle__subcmd__help,lfs)
                 cmd="brindle__subcmd__help__subcmd__lfs"
                 ;;
+            brindle__subcmd__help,mount)
+                cmd="brindle__subcmd__help__subcmd__mount"
+                ;;
             brindle__subcmd__help,serve)
                 cmd="brindle__subcmd__help__subcmd__serve"
                 ;;
@@ -192,6 +201,9 @@ _brindle() {
                 ;;
             brindle__subcmd__help,target)
                 cmd="brindle__subcmd__help__subcmd__target"
+                ;;
+            brindle__subcmd__help,umount)
+                cmd="brindle__subcmd__help__subcmd__umount"
                 ;;
             brindle__subcmd__help,waits)
                 cmd="brindle__subcmd__help__subcmd__waits"
@@ -350,7 +362,7 @@ _brindle() {
 
     case "${cmd}" in
         brindle)
-            opts="-h -V --help --version dev status target fs stripe file sync waits lfs format serve config explain completion gen-docs help"
+            opts="-h -V --help --version dev mount umount status target fs stripe file sync waits lfs format serve config explain completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -980,7 +992,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help)
-            opts="dev status target fs stripe file sync waits lfs format serve config explain completion gen-docs help"
+            opts="dev mount umount status target fs stripe file sync waits lfs format serve config explain completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1385,6 +1397,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__mount)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__serve)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1486,6 +1512,20 @@ _brindle() {
         brindle__subcmd__help__subcmd__target__subcmd__list)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__umount)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1853,6 +1893,36 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__mount)
+            opts="-o -f -h --foreground --log --metrics --workers --ready-json --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__serve)
             opts="-h --config --dir --listen --port --advertise --host --metrics --log --workers --ready-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -2180,6 +2250,20 @@ _brindle() {
                     COMPREPLY=($(compgen -W "table json" -- "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__umount)
+            opts="-h --force --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

@@ -91,6 +91,11 @@ impl Engine {
         self.kv.wait_synced(pos).await
     }
 
+    /// Counters of the store.
+    pub fn stats(&self) -> brindle_kv::KvStats {
+        self.kv.stats()
+    }
+
     /// Space of the device.
     pub fn space(&self) -> Result<DiskSpace> {
         self.kv.space()

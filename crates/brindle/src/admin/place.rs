@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use brindle_types::{Code, Fault, FsName, Nid, Result};
 
-use crate::dev::{self, mounts};
+use crate::{dev, mounts};
 
 /// The options that say which file system is meant.
 #[derive(clap::Args, Clone, Debug, Default)]

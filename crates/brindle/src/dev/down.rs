@@ -7,8 +7,9 @@ use brindle_types::{Code, Fault, Result};
 use rustix::process::Signal;
 
 use super::state::{Cluster, Run, lock};
-use super::{DownArgs, image, mounts};
+use super::{DownArgs, image};
 use crate::exit::{Done, warn};
+use crate::mounts;
 
 /// How long processes may take to end by themselves, and again when they were killed.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -7,8 +7,8 @@ use brindle_types::{Code, Fault, Result};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::mounts;
 use super::state::Image;
+use crate::mounts;
 
 /// File system of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]

@@ -6,7 +6,6 @@
 
 mod down;
 mod image;
-pub mod mounts;
 mod node;
 mod state;
 mod status;

@@ -5,25 +5,19 @@ use std::time::Duration;
 
 use brindle_types::{Code, Fault, Result, TargetId};
 use rustix::process::Signal;
-use serde::Deserialize;
 
 use super::state::{Cluster, Mount, Run, Server, alive, lock, port_of_url};
-use super::{NameArgs, image, mounts};
+use super::{NameArgs, image};
 use crate::exit::Done;
 use crate::nearest::nearest;
 use crate::process::Starting;
 use crate::serve::Announcement;
+use crate::{mount, mounts};
 
 /// How long a process may take until it is usable.
 pub const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How long a killed process may take to be gone.
 const KILL_LIMIT: Duration = Duration::from_secs(10);
-
-/// What a mount says of itself when it is usable.
-#[derive(Debug, Deserialize)]
-struct MountAnnouncement {
-    metrics_url: String,
-}
 
 /// A started server that is not ready yet.
 pub struct StartingServer {
@@ -122,7 +116,7 @@ fn prepare_mount_point(mount: &mut Mount) -> Result<()> {
 pub fn mount_ready(cluster: &mut Cluster, started: StartingMount) -> Result<()> {
     let log = cluster.mounts[started.index].log.clone();
     let ready = started.starting.ready(READY_LIMIT);
-    let (identity, said): (_, MountAnnouncement) = ready.map_err(|f| with_log(f, &log))?;
+    let (identity, said): (_, mount::Announcement) = ready.map_err(|f| with_log(f, &log))?;
     let mount = &mut cluster.mounts[started.index];
     mount.metrics_port = port_of_url(&said.metrics_url);
     mount.run = Some(Run { identity, addresses: Vec::new(), metrics_url: said.metrics_url });

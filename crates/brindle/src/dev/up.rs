@@ -229,8 +229,7 @@ fn attach_images(cluster: &Cluster) -> Result<()> {
 /// The MGS first, because the others must know its port; then all others at once.
 fn start_servers(cluster: &mut Cluster, dir: &Path, progress: &Progress) -> Result<()> {
     let runtime = format::runtime()?;
-    let seams = brindle_stdx::real::seams(runtime.handle().clone());
-    format_if_new(cluster, 0, &[], &seams)?;
+    format_if_new(cluster, 0, &[], &runtime)?;
     let started = node::spawn_server(cluster, 0)?;
     node::server_ready(cluster, started)?;
     cluster.save(dir)?;
@@ -238,7 +237,7 @@ fn start_servers(cluster: &mut Cluster, dir: &Path, progress: &Progress) -> Resu
     let mgs: Vec<Nid> = cluster.mgs().into_iter().collect();
     let mut starting = Vec::new();
     for index in 1..cluster.servers.len() {
-        format_if_new(cluster, index, &mgs, &seams)?;
+        format_if_new(cluster, index, &mgs, &runtime)?;
         starting.push((index, node::spawn_server(cluster, index)?));
     }
     let mut failed = None;
@@ -258,7 +257,13 @@ fn say_server(cluster: &Cluster, index: usize, progress: &Progress) {
     progress.line(&server.name, &format!("{} at {address}", cluster.fs.target(server.target)));
 }
 
-fn format_if_new(cluster: &Cluster, index: usize, mgs: &[Nid], seams: &brindle_stdx::Seams) -> Result<()> {
+fn format_if_new(
+    cluster: &Cluster,
+    index: usize,
+    mgs: &[Nid],
+    runtime: &tokio::runtime::Runtime,
+) -> Result<()> {
+    let seams = &brindle_stdx::real::seams(runtime.handle().clone());
     let server = &cluster.servers[index];
     let text = cli::text(&server.dir)?;
     if brindle_config::Superblock::exists(&*seams.disk, &text)? {
@@ -266,7 +271,7 @@ fn format_if_new(cluster: &Cluster, index: usize, mgs: &[Nid], seams: &brindle_s
     }
     let plan =
         Plan { fs: cluster.fs.clone(), target: server.target, mgs: mgs.to_vec(), dir: server.dir.clone() };
-    format::carry_out(seams, &plan, &[])?;
+    runtime.block_on(format::carry_out(seams, &plan, &[]))?;
     Ok(())
 }
 

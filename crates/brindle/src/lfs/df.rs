@@ -7,8 +7,8 @@ use brindle_types::{Code, Fault, Result, Role, TargetId};
 
 use crate::admin::fs_df::{Space, Spaces, spaces, summary};
 use crate::admin::place::{PlaceArgs, mount_of, one};
-use crate::dev::mounts;
 use crate::exit::Done;
+use crate::mounts;
 
 /// Arguments of `lfs df`.
 #[derive(clap::Args)]

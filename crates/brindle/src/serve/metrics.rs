@@ -23,6 +23,38 @@ pub fn mgs(registry: &Registry, handle: &Arc<brindle_mgs::Handle>) {
     server_stats(&registry, move || server.server_stats());
 }
 
+/// Numbers of an MDT.
+pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
+    let registry = registry.service("mds").label("target", handle.name());
+    let kv = |name: &str, help: &str, kind: Kind, get: fn(&brindle_kv::KvStats) -> u64| {
+        let handle = handle.clone();
+        registry.read(name, help, kind, move || get(&handle.mdt().engine().stats()) as f64);
+    };
+    kv("log_batches", "Operations appended to the log", Kind::Counter, |s| s.batches);
+    kv("log_bytes", "Bytes appended to the log", Kind::Counter, |s| s.log_bytes);
+    kv("log_writes", "Group writes to the log", Kind::Counter, |s| s.writes);
+    kv("log_syncs", "fdatasyncs of the log", Kind::Counter, |s| s.syncs);
+    kv("log_segments", "Log segments that exist", Kind::Gauge, |s| s.segments);
+    kv("checkpoints", "Checkpoints made", Kind::Counter, |s| s.checkpoints);
+    kv("memtable_bytes", "Changes since the last checkpoint in memory", Kind::Gauge, |s| s.memtable_bytes);
+    let live = |name: &str, help: &str, get: fn(&brindle_mds::mdt::Live) -> f64| {
+        let handle = handle.clone();
+        registry.read(name, help, Kind::Gauge, move || get(&handle.mdt().live()));
+    };
+    live("sessions", "Sessions that are alive", |l| {
+        l.sessions.values().filter(|s| !s.row.ended).count() as f64
+    });
+    live("open_handles", "Open handles of clients", |l| l.opens.count() as f64);
+    let locks = handle.clone();
+    registry.read("locks", "File locks held", Kind::Gauge, move || locks.mdt().locks().counts().0 as f64);
+    let space = handle.clone();
+    registry.read("available_bytes", "Space left for names and inodes", Kind::Gauge, move || {
+        space.mdt().engine().space().map_or(0.0, |s| s.available_bytes as f64)
+    });
+    let server = handle.clone();
+    server_stats(&registry, move || server.server_stats());
+}
+
 /// Numbers of the connections of a service.
 pub fn server_stats(
     registry: &Registry,

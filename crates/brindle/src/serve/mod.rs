@@ -1,7 +1,7 @@
 //! `brindle serve`: runs the targets of the given directories in one process, until SIGTERM or SIGINT.
 
 pub mod config_command;
-mod metrics;
+pub mod metrics;
 pub mod options;
 mod run;
 
@@ -9,7 +9,7 @@ use brindle_types::Result;
 
 use crate::exit::Done;
 pub use options::Args;
-pub use run::{Announcement, failed, host_name, start_log};
+pub use run::{Announcement, endpoint, failed, host_name, raise_limits, start_log, stop_signal};
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Done> {

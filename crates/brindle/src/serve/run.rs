@@ -9,6 +9,7 @@ use brindle_net::{TcpTransport, Transport};
 use brindle_stdx::Seams;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
 use brindle_types::{Code, Fault, Nid, Result, Role};
+use futures_util::future::select_all;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -50,6 +51,7 @@ struct Found {
 /// A running service.
 enum Running {
     Mgs(Arc<brindle_mgs::Handle>),
+    Mds(Arc<brindle_mds::Handle>),
 }
 
 /// Runs `brindle serve`.
@@ -64,6 +66,7 @@ pub fn run(args: Args) -> Result<Done> {
     }
     start_log(options.log.as_deref())?;
     panic::install("brindle serve".to_owned(), panic::After::Abort);
+    raise_limits();
     let built = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(options.workers)
         .thread_name("serve")
@@ -111,7 +114,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
     let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
     let registry = Registry::new("process");
     metrics::process(&registry);
-    let endpoint = endpoint(options, &registry).await?;
+    let endpoint = endpoint(&options.metrics, &registry).await?;
     let mut found = find(options, &seams)?;
     found.sort_by_key(|f| f.superblock.target);
     let mut running = Vec::new();
@@ -134,17 +137,28 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
         tracing::info!(target_name = %t.name, nid = %t.nid, dir = %t.dir, metrics = %metrics_url, "serving");
     }
     announce(ready_json, &Announcement { targets, metrics_url })?;
-    stop.await;
+    let failed = wait(&running, stop).await;
     tracing::info!("stopping");
     for service in running.into_iter().rev() {
         service.stop().await?;
     }
     tracing::info!("stopped");
-    Ok(Done::Ok)
+    failed.map_or(Ok(Done::Ok), Err)
+}
+
+/// Completes when this process is asked to end, or when one of its targets can no longer serve: then all end, because
+/// whoever supervises the process starts them again, and the others lose nothing by it.
+async fn wait(running: &[Running], stop: impl Future<Output = ()>) -> Option<Fault> {
+    let failures = running.iter().map(|service| Box::pin(service.until_failed()));
+    tokio::select! {
+        biased;
+        () = stop => None,
+        (fault, ..) = select_all(failures) => Some(fault),
+    }
 }
 
 /// Completes at SIGTERM or SIGINT. The handlers are in place when this returns.
-fn stop_signal() -> Result<impl Future<Output = ()>> {
+pub fn stop_signal() -> Result<impl Future<Output = ()>> {
     let handler = |kind| signal(kind).map_err(|e| Fault::io(Code::Bug, "cannot catch signals", "", &e));
     let (mut term, mut int) = (handler(SignalKind::terminate())?, handler(SignalKind::interrupt())?);
     Ok(async move {
@@ -156,14 +170,15 @@ fn stop_signal() -> Result<impl Future<Output = ()>> {
     })
 }
 
-async fn endpoint(options: &Options, registry: &Registry) -> Result<Option<Endpoint>> {
-    if options.metrics == "none" {
+/// Listens for whoever wants numbers; `none` for nowhere.
+pub async fn endpoint(metrics: &str, registry: &Registry) -> Result<Option<Endpoint>> {
+    if metrics == "none" {
         return Ok(None);
     }
-    let address: SocketAddr = options.metrics.parse().map_err(|_| {
+    let address: SocketAddr = metrics.parse().map_err(|_| {
         Fault::new(Code::BadArgument)
             .what("cannot serve metrics at")
-            .subject(options.metrics.clone())
+            .subject(metrics.to_owned())
             .why("it is not an address such as 127.0.0.1:9881, nor 'none'")
     })?;
     Ok(Some(Endpoint::bind(address, registry.clone(), Arc::new(|| Ok(()))).await?))
@@ -209,19 +224,43 @@ async fn start(
     let started = match found.superblock.target.role {
         Role::Mgt => {
             let mut config = brindle_mgs::Config::new(found.dir.clone(), listen.clone(), host);
-            config.advertise = advertised(options, &listen);
+            config.advertise = advertised(options, &listen)?;
             let handle = brindle_mgs::start(config, seams.clone(), transport.clone()).await;
             handle.map(|h| Running::Mgs(Arc::new(h)))
         }
-        Role::Mdt | Role::Ost => Err(Fault::new(Code::Bug).why("not served yet")),
+        Role::Mdt => {
+            let mut config = brindle_mds::Config::new(found.dir.clone(), listen.clone(), host);
+            config.advertise = advertised(options, &listen)?;
+            let handle = brindle_mds::start(config, seams.clone(), transport.clone()).await;
+            handle.map(|h| Running::Mds(Arc::new(h)))
+        }
+        Role::Ost => Err(Fault::new(Code::Bug).why("not served yet")),
     };
     started.map_err(|fault| crate::cluster::name_listener(fault, &listen))
 }
 
 /// Addresses to register, where they are not the one that is listened at.
-fn advertised(options: &Options, listen: &Nid) -> Vec<Nid> {
-    let host = options.advertise.clone();
-    host.map(|host| Nid { host, ..listen.clone() }).into_iter().collect()
+fn advertised(options: &Options, listen: &Nid) -> Result<Vec<Nid>> {
+    let everywhere = matches!(listen.host.as_str(), "0.0.0.0" | "::");
+    let host = options.advertise.clone().or_else(|| everywhere.then(host_name));
+    let Some(host) = host else { return Ok(Vec::new()) };
+    if listen.port == 0 {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot tell others the address of")
+            .subject(format!("port {}", options.port))
+            .why("any free port is taken, and 'advertise' needs a fixed one")
+            .next("give --port N"));
+    }
+    Ok(vec![Nid { host, ..listen.clone() }])
+}
+
+/// As many open files as the system allows: an OST keeps many objects open.
+pub fn raise_limits() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(e) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        tracing::info!(error = %e, "the limit of open files stays as it is");
+    }
 }
 
 /// This host's name.
@@ -247,19 +286,36 @@ impl Running {
     fn nid(&self) -> Nid {
         match self {
             Running::Mgs(handle) => handle.local_nid().clone(),
+            Running::Mds(handle) => handle.local_nid().clone(),
         }
     }
 
     fn show(&self, registry: &Registry) {
         match self {
             Running::Mgs(handle) => metrics::mgs(registry, handle),
+            Running::Mds(handle) => metrics::mds(registry, handle),
         }
     }
 
+    /// Stops it; its store is synced and closed.
     async fn stop(self) -> Result<()> {
         match self {
-            Running::Mgs(handle) => handle.stop(),
+            Running::Mgs(handle) => {
+                handle.stop();
+                Ok(())
+            }
+            Running::Mds(handle) => {
+                handle.stop();
+                handle.mdt().engine().close().await
+            }
         }
-        Ok(())
+    }
+
+    /// Completes when it can no longer serve, with the reason.
+    async fn until_failed(&self) -> Fault {
+        match self {
+            Running::Mgs(_) => std::future::pending().await,
+            Running::Mds(handle) => handle.until_failed().await,
+        }
     }
 }

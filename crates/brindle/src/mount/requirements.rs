@@ -1,4 +1,4 @@
-//! `brindle mount`: what a mount needs of this machine.
+//! What a mount needs of this machine.
 
 use brindle_types::{Code, Fault, Result};
 
@@ -6,7 +6,7 @@ use brindle_types::{Code, Fault, Result};
 const KERNEL_MIN: (u32, u32) = (6, 6);
 
 /// Checks the kernel and its FUSE device.
-pub fn requirements() -> Result<()> {
+pub fn check() -> Result<()> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     kernel_fits(&release)?;
     if !std::path::Path::new("/dev/fuse").exists() {

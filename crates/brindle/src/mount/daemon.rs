@@ -1,0 +1,168 @@
+//! The daemon of a mount: client below, kernel above, until somebody unmounts.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use brindle_client::{Client, MountConfig, control};
+use brindle_fuse::{Ended, MountHandle, MountOptions, MountSettings};
+use brindle_net::{TcpTransport, Transport};
+use brindle_telemetry::{Registry, panic};
+use brindle_types::{Code, Fault, Result};
+
+use super::Announcement;
+use super::options::Settings;
+use crate::control::{make_run_dir, socket};
+use crate::exit::Done;
+use crate::output::print_line;
+use crate::process::Said;
+use crate::serve::{self, failed, host_name, metrics, raise_limits, start_log, stop_signal};
+
+/// How long the first look at the new mount may take.
+const USABLE_LIMIT: Duration = Duration::from_secs(20);
+
+/// Mounts and serves in this process.
+pub fn run(settings: &Settings) -> Result<Done> {
+    start_log(settings.log.as_deref())?;
+    panic::install(format!("brindle mount {}", settings.mount_point.display()), panic::After::Abort);
+    raise_limits();
+    flush_without_recursion();
+    let built = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(settings.workers.into())
+        .thread_name("client")
+        .enable_all()
+        .build();
+    let runtime = built.map_err(|e| Fault::io(Code::Bug, "cannot start threads", "", &e))?;
+    let outcome = runtime.block_on(serve(settings));
+    runtime.shutdown_background();
+    if let Err(fault) = &outcome {
+        failed(fault, settings.ready_json, settings.log.is_some());
+    }
+    outcome
+}
+
+/// Tells the kernel that this process writes back what others dirtied, so that memory pressure does not make it wait
+/// for itself.
+fn flush_without_recursion() {
+    /// PR_SET_IO_FLUSHER of linux/prctl.h.
+    const SET_IO_FLUSHER: libc::c_int = 57;
+    // SAFETY: this prctl takes plain numbers and touches no memory.
+    let done = unsafe { libc::prctl(SET_IO_FLUSHER, 1, 0, 0, 0) };
+    if done < 0 {
+        tracing::info!(error = %std::io::Error::last_os_error(), "not marked as an I/O flusher");
+    }
+}
+
+async fn serve(settings: &Settings) -> Result<Done> {
+    let source = settings.source_text();
+    let at = settings.mount_point.display().to_string();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pid = std::process::id(),
+        source,
+        at,
+        "brindle mount starts"
+    );
+    let stop = stop_signal()?;
+    let registry = Registry::new("process");
+    metrics::process(&registry);
+    let endpoint = serve::endpoint(&settings.metrics, &registry).await?;
+    let metrics_url = endpoint.as_ref().map(|e| e.url()).unwrap_or_default();
+    if let Some(endpoint) = endpoint {
+        tokio::spawn(endpoint.run());
+    }
+    let client = connect(settings).await?;
+    let handle = mount(settings, client.clone()).await?;
+    let connection = handle.session().connection().unwrap_or(0);
+    make_run_dir()?;
+    let control_path = socket(connection);
+    control::serve(client, &control_path).await?;
+    usable(&settings.mount_point).await?;
+    tracing::info!(source, at, connection, metrics = metrics_url, "mounted");
+    if settings.ready_json {
+        print_line(&Said::Ready(Announcement { mount: at, connection, metrics_url }))?;
+    }
+    let how = until_ended(handle, stop).await;
+    // It is replaced by the next mount of this number anyway.
+    let _ = std::fs::remove_file(&control_path);
+    tracing::info!(?how, "unmounted");
+    match how {
+        Ended::Failed(errno) => Err(Fault::io(
+            Code::MountFailed,
+            "the mount ended:",
+            settings.mount_point.display().to_string(),
+            &std::io::Error::from_raw_os_error(errno),
+        )),
+        _ => Ok(Done::Ok),
+    }
+}
+
+async fn connect(settings: &Settings) -> Result<Arc<Client>> {
+    let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
+    let config = MountConfig {
+        mgs: settings.source.mgs.clone(),
+        fs: settings.source.fs.clone(),
+        host: host_name(),
+        mount: settings.mount_point.display().to_string(),
+    };
+    Client::mount(config, seams, transport).await
+}
+
+async fn mount(settings: &Settings, client: Arc<Client>) -> Result<MountHandle> {
+    let mut options = MountOptions::new(&settings.mount_point, settings.source_text());
+    options.read_only = settings.read_only;
+    options.nodev = settings.nodev;
+    options.nosuid = settings.nosuid;
+    options.noexec = settings.noexec;
+    let mount = MountSettings::new(options, tokio::runtime::Handle::current());
+    let outcome = brindle_fuse::mount(client.clone(), mount).await;
+    if outcome.is_err() {
+        client.unmount().await;
+    }
+    outcome
+}
+
+/// Looks at the root through the kernel, in a thread of its own, because it waits for this process.
+async fn usable(at: &Path) -> Result<()> {
+    let path = at.to_owned();
+    let looking = tokio::task::spawn_blocking(move || std::fs::metadata(path));
+    let failed = |why: String| {
+        Fault::new(Code::MountFailed)
+            .what("mounted, and not usable:")
+            .subject(at.display().to_string())
+            .why(why)
+    };
+    match tokio::time::timeout(USABLE_LIMIT, looking).await {
+        Ok(Ok(Ok(_))) => Ok(()),
+        Ok(Ok(Err(e))) => Err(failed(e.to_string())),
+        Ok(Err(e)) => Err(failed(e.to_string())),
+        Err(_) => Err(failed(format!("no answer in {} s", USABLE_LIMIT.as_secs()))),
+    }
+}
+
+/// Serves until somebody unmounts, or until a signal asks this process to do so.
+async fn until_ended(handle: MountHandle, stop: impl Future<Output = ()>) -> Ended {
+    let asked = tokio::select! {
+        biased;
+        _ = handle.session().ended() => false,
+        () = stop => true,
+    };
+    if asked {
+        tracing::info!("asked to end; unmounting");
+        leave(&handle).await;
+    }
+    handle.ended().await
+}
+
+/// Unmounts; programs that still use the mount lose it.
+async fn leave(handle: &MountHandle) {
+    if handle.unmount(false).is_ok() {
+        return;
+    }
+    tracing::warn!("programs use the mount; it is taken from them");
+    let taken = handle.unmount(true).and_then(|()| handle.session().abort());
+    if let Err(fault) = taken {
+        tracing::warn!(code = %fault.code, "{fault}");
+    }
+}

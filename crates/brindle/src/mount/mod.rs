@@ -1,0 +1,76 @@
+//! `brindle mount` and `mount.brindle`: a FUSE mount, one daemon each; `brindle umount`.
+//!
+//! Without `--foreground` the command starts the daemon (this program again, with `--foreground`), waits until the mount
+//! is usable and ends: [`launch`]. The daemon is [`daemon`]. A daemon that is killed loses its mount; its locks and open
+//! files go with its lease.
+
+mod daemon;
+mod launch;
+mod options;
+mod requirements;
+mod umount;
+
+use std::path::PathBuf;
+
+use brindle_types::Result;
+use serde::{Deserialize, Serialize};
+
+pub use options::mount_helper;
+pub use requirements::check as requirements;
+pub use umount::{UmountArgs, run as umount};
+
+use crate::admin::place::Source;
+use crate::exit::Done;
+
+/// Arguments of `brindle mount`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  brindle mount mgs1:/scratch /scratch\n  \
+                        brindle mount -o ro mgs1,mgs2:9990:/scratch/home /home\n\
+                        In fstab: mgs1:/scratch /scratch brindle _netdev 0 0")]
+pub struct Args {
+    /// What to mount: HOST[:PORT][,HOST[:PORT]]:/FSNAME[/SUBDIR]
+    #[arg(value_parser = crate::format::parse::<Source>)]
+    source: Source,
+    /// Where: an existing directory
+    #[arg(value_name = "MNT")]
+    mount_point: PathBuf,
+    /// Options, separated by commas: ro, nodev, nosuid, noexec, log=FILE, metrics=ADDRESS:PORT
+    #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
+    options: Vec<String>,
+    /// Stay in the foreground
+    #[arg(short = 'f', long)]
+    foreground: bool,
+    /// Write the log to the end of this file; without it /var/log/brindle/mount.log, or standard error in the foreground
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Where to serve metrics over HTTP; port 0 for any free one, 'none' for not at all
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    metrics: String,
+    /// Threads
+    #[arg(long, default_value_t = WORKERS_DEFAULT, value_parser = clap::value_parser!(u16).range(2..=256))]
+    workers: u16,
+    /// Print one line of JSON on standard output when usable
+    #[arg(long, hide = true)]
+    ready_json: bool,
+}
+
+/// Threads of a mount daemon, besides those that read the kernel's requests.
+const WORKERS_DEFAULT: u16 = 4;
+
+/// What a mount says of itself when it is usable.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Announcement {
+    /// Where it is mounted.
+    pub mount: String,
+    /// Number of the connection under /sys/fs/fuse/connections.
+    pub connection: u32,
+    /// Where its numbers are; empty for nowhere.
+    pub metrics_url: String,
+}
+
+/// Runs `brindle mount`.
+pub fn run(args: Args) -> Result<Done> {
+    let settings = options::settle(args)?;
+    requirements()?;
+    if settings.foreground { daemon::run(&settings) } else { launch::run(&settings) }
+}

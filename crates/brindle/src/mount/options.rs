@@ -1,0 +1,219 @@
+//! Options of a mount: from flags, from `-o`, and from the command line that mount(8) gives to `mount.brindle`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use brindle_types::{Code, Fault, Result};
+
+use super::Args;
+use crate::admin::place::Source;
+use crate::cli;
+use crate::nearest::nearest;
+
+/// Options of fstab that are others' business, or that change nothing here.
+const ACCEPTED: [&str; 18] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "_netdev",
+    "nofail",
+    "user",
+    "nouser",
+    "users",
+    "rw",
+    "dev",
+    "suid",
+    "exec",
+    "async",
+    "relatime",
+    "noatime",
+    "nodiratime",
+    "flock",
+    "allow_other",
+];
+/// Options that do something.
+const KNOWN: [&str; 6] = ["ro", "nodev", "nosuid", "noexec", "log", "metrics"];
+
+/// Everything about a mount.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// What.
+    pub source: Source,
+    /// Where.
+    pub mount_point: PathBuf,
+    /// Refuse changes.
+    pub read_only: bool,
+    /// Ignore device nodes.
+    pub nodev: bool,
+    /// Ignore set-id bits.
+    pub nosuid: bool,
+    /// Refuse to execute.
+    pub noexec: bool,
+    /// Log file.
+    pub log: Option<PathBuf>,
+    /// Where to serve metrics, or `none`.
+    pub metrics: String,
+    /// Threads.
+    pub workers: u16,
+    /// Stay in the foreground.
+    pub foreground: bool,
+    /// Announce on standard output.
+    pub ready_json: bool,
+}
+
+/// Takes the options apart.
+pub fn settle(args: Args) -> Result<Settings> {
+    let mut settings = Settings {
+        mount_point: PathBuf::from(cli::text(&args.mount_point)?),
+        source: args.source,
+        read_only: false,
+        nodev: false,
+        nosuid: false,
+        noexec: false,
+        log: args.log,
+        metrics: args.metrics,
+        workers: args.workers,
+        foreground: args.foreground,
+        ready_json: args.ready_json,
+    };
+    for option in args.options.iter().filter(|o| !o.is_empty()) {
+        apply(&mut settings, option)?;
+    }
+    Ok(settings)
+}
+
+fn apply(settings: &mut Settings, option: &str) -> Result<()> {
+    let (key, value) = option.split_once('=').map_or((option, None), |(k, v)| (k, Some(v)));
+    match (key, value) {
+        ("ro", None) => settings.read_only = true,
+        ("nodev", None) => settings.nodev = true,
+        ("nosuid", None) => settings.nosuid = true,
+        ("noexec", None) => settings.noexec = true,
+        ("rw", None) => settings.read_only = false,
+        ("log", Some(path)) => settings.log = Some(PathBuf::from(path)),
+        ("metrics", Some(address)) => address.clone_into(&mut settings.metrics),
+        (known, None) if ACCEPTED.contains(&known) => {}
+        (other, _) if other.starts_with("x-") || other == "comment" => {}
+        (other, _) => return Err(unknown(other)),
+    }
+    Ok(())
+}
+
+fn unknown(option: &str) -> Fault {
+    let fault = Fault::new(Code::BadArgument)
+        .what("cannot mount with the option")
+        .subject(option.to_owned())
+        .why("it is not known, or misses or has a value that it should not");
+    match nearest(option, KNOWN.into_iter().chain(ACCEPTED)) {
+        Some(near) => fault.next(format!("did you mean '{near}'?")),
+        None => fault.next(format!("the options are: {}", KNOWN.join(", "))),
+    }
+}
+
+impl Settings {
+    /// The source as mount(8) and mountinfo show it.
+    pub fn source_text(&self) -> String {
+        let hosts: Vec<String> = self
+            .source
+            .mgs
+            .iter()
+            .map(|nid| {
+                let text = nid.to_string();
+                text.strip_suffix("@tcp").map(str::to_owned).unwrap_or(text)
+            })
+            .collect();
+        let sub =
+            if self.source.subdir.is_empty() { String::new() } else { format!("/{}", self.source.subdir) };
+        format!("{}:/{}{sub}", hosts.join(","), self.source.fs)
+    }
+
+    /// The command line that makes the daemon do the same in the foreground.
+    pub fn foreground_arguments(&self, log: &std::path::Path) -> Vec<String> {
+        let flags =
+            [(self.read_only, "ro"), (self.nodev, "nodev"), (self.nosuid, "nosuid"), (self.noexec, "noexec")];
+        let options: Vec<&str> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+        let mut arguments = vec![
+            "mount".to_owned(),
+            "--foreground".to_owned(),
+            "--ready-json".to_owned(),
+            format!("--log={}", log.display()),
+            format!("--metrics={}", self.metrics),
+            format!("--workers={}", self.workers),
+        ];
+        if !options.is_empty() {
+            arguments.push(format!("-o{}", options.join(",")));
+        }
+        arguments.push(self.source_text());
+        arguments.push(self.mount_point.display().to_string());
+        arguments
+    }
+}
+
+/// The command line of `mount.brindle` as ours. mount(8) calls it as `mount.brindle SOURCE DIR [-sfnv] [-N NS] [-o OPTIONS]
+/// [-t TYPE]`.
+pub fn mount_helper(arguments: &[OsString]) -> Vec<OsString> {
+    let mut ours: Vec<OsString> = vec!["brindle".into(), "mount".into()];
+    let mut words = arguments.iter().skip(1);
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("-t" | "-N") => {
+                words.next();
+            }
+            Some("-o" | "--help" | "-h") => ours.push(word.clone()),
+            Some(flags) if is_ignored(flags) => {}
+            _ => ours.push(word.clone()),
+        }
+    }
+    ours
+}
+
+/// `-s` (sloppy), `-n` (no mtab), `-v` (verbose), in any combination.
+fn is_ignored(flags: &str) -> bool {
+    flags.strip_prefix('-').is_some_and(|f| !f.is_empty() && f.chars().all(|c| "snvr".contains(c)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn settings(words: &[&str]) -> Result<Settings> {
+        settle(Line::try_parse_from(["brindle"].iter().chain(words)).unwrap().args)
+    }
+
+    #[test]
+    fn options_of_fstab_are_understood_and_misspelt_ones_named() {
+        let s = settings(&["mgs1:/scratch", "/mnt", "-o", "defaults,ro,_netdev,x-systemd.automount,log=/l"])
+            .unwrap();
+        assert!(s.read_only && !s.nodev);
+        assert_eq!(s.log, Some(PathBuf::from("/l")));
+        let fault = settings(&["mgs1:/scratch", "/mnt", "-o", "nosiud"]).unwrap_err();
+        assert_eq!(fault.next, "did you mean 'nosuid'?");
+        assert!(settings(&["mgs1:/scratch", "/mnt", "-o", "ro=1"]).is_err());
+    }
+
+    #[test]
+    fn the_daemon_gets_what_the_command_got() {
+        let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", "ro,nodev", "--metrics", "none"];
+        let s = settings(&words).unwrap();
+        let again = s.foreground_arguments(std::path::Path::new("/log"));
+        let again: Vec<&str> = again.iter().skip(1).map(String::as_str).collect();
+        let t = settings(&again).unwrap();
+        assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec);
+        assert_eq!((t.source, t.metrics.as_str()), (s.source, "none"));
+        assert_eq!(t.mount_point, s.mount_point);
+    }
+
+    #[test]
+    fn mount_8_is_understood() {
+        let words = ["mount.brindle", "mgs:/a", "/mnt", "-sn", "-t", "brindle", "-o", "ro"];
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        assert_eq!(mount_helper(&words), ["brindle", "mount", "mgs:/a", "/mnt", "-o", "ro"]);
+    }
+}
