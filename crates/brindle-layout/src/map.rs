@@ -71,7 +71,7 @@ fn geometry(c: &Component) -> (u64, u64) {
 /// Whether a component that came from outside is possible; everything else here relies on it.
 pub fn check(c: &Component) -> Result<(), Fault> {
     let size = c.stripe_size_bytes;
-    if size == 0 || size % STRIPE_SIZE_UNIT_BYTES != 0 || size > STRIPE_SIZE_MAX_BYTES {
+    if size == 0 || !size.is_multiple_of(STRIPE_SIZE_UNIT_BYTES) || size > STRIPE_SIZE_MAX_BYTES {
         return Err(Fault::new(Code::BadStripe).why(format!("a stripe size of {size} bytes")));
     }
     if c.osts.is_empty() || c.osts.len() > STRIPE_COUNT_MAX as usize {

@@ -102,7 +102,7 @@ fn weighted(mut good: Vec<Candidate>, mut random: u64) -> Vec<u16> {
     while !good.is_empty() {
         let sum: u128 = good.iter().map(|c| u128::from(c.free_bytes)).sum();
         random = mix(random);
-        let mut ticket = u128::from(random) * sum >> 64;
+        let mut ticket = (u128::from(random) * sum) >> 64;
         let hit = good.iter().position(|c| {
             let weight = u128::from(c.free_bytes);
             let here = ticket < weight;
@@ -117,9 +117,9 @@ fn weighted(mut good: Vec<Candidate>, mut random: u64) -> Vec<u16> {
 /// The next of a sequence of well mixed numbers (splitmix64).
 fn mix(seed: u64) -> u64 {
     let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ z >> 31
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ fn size(policy: &StripePolicy) -> Result<u32, Fault> {
     if asked > STRIPE_SIZE_MAX_BYTES {
         return refuse(format!("a stripe has at most {STRIPE_SIZE_MAX_BYTES} bytes"), STRIPE_SIZE_MAX_BYTES);
     }
-    if asked % STRIPE_SIZE_UNIT_BYTES != 0 {
+    if !asked.is_multiple_of(STRIPE_SIZE_UNIT_BYTES) {
         let units = (asked + STRIPE_SIZE_UNIT_BYTES / 2) / STRIPE_SIZE_UNIT_BYTES;
         let nearest = units.max(1) * STRIPE_SIZE_UNIT_BYTES;
         return refuse(

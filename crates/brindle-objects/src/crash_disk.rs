@@ -145,7 +145,7 @@ impl Tree {
         let mut names = BTreeMap::new();
         let mut dirs = self.synced_dirs.clone();
         for dir in &self.dirs {
-            if draw(&mut random) % 2 == 0 {
+            if draw(&mut random).is_multiple_of(2) {
                 dirs.insert(dir.clone());
             }
         }
@@ -159,7 +159,7 @@ impl Tree {
         let dirs: BTreeSet<String> = dirs.iter().filter(|d| whole(&dirs, d)).cloned().collect();
         for path in all {
             let (now, synced) = (self.names.get(&path), self.synced_names.get(&path));
-            let kept = if draw(&mut random) % 2 == 0 { now } else { synced };
+            let kept = if draw(&mut random).is_multiple_of(2) { now } else { synced };
             if let Some(inode) = kept.filter(|_| whole(&dirs, &path)) {
                 names.insert(path, *inode);
             }

@@ -10,7 +10,7 @@ use brindle_stdx::codec::Reader;
 use brindle_stdx::disk::{OpenHow, read_file, replace_file};
 use brindle_stdx::{Disk, DiskFile, planted};
 use brindle_types::{Code, Fault, Pair, SessionId};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::format::{put_pair, seal, take_pair, unseal};
 
@@ -26,6 +26,8 @@ pub struct SessionFences {
     disk: Arc<dyn Disk>,
     path: String,
     inner: Mutex<Inner>,
+    /// Shared by whoever changes an object, so that a fence waits for those it came too late for.
+    changing: RwLock<()>,
 }
 
 struct Inner {
@@ -60,36 +62,48 @@ impl SessionFences {
             other => other.map_err(io)?,
         };
         let mut lowest = BTreeMap::new();
-        let mut records = 0;
-        for record in bytes.chunks_exact(RECORD) {
-            // A power cut tears at most the record that was never acknowledged, at the end.
-            let Some((session, epoch)) = decode(record) else { break };
-            raise(&mut lowest, session, epoch);
-            records += 1;
+        for record in bytes.chunks(RECORD) {
+            match decode(record) {
+                Some((session, epoch)) => raise(&mut lowest, session, epoch),
+                // Zeros: a power cut took a record that was never acknowledged.
+                None if record.iter().all(|b| *b == 0) => {}
+                None => return Err(damaged(path)),
+            }
         }
-        if bytes[records * RECORD..].chunks_exact(RECORD).any(|r| decode(r).is_some()) {
-            return Err(Fault::new(Code::BadSuperblock)
-                .what("cannot serve: the table of fenced sessions is damaged:")
-                .subject(path.to_owned())
-                .next("unmount all clients, remove the file, and start again"));
-        }
+        let records = bytes.len().div_ceil(RECORD);
         let file = disk.open(path, OpenHow::Existing).map_err(io)?;
-        Ok(SessionFences { disk, path: path.to_owned(), inner: Mutex::new(Inner { file, records, lowest }) })
+        Ok(SessionFences {
+            disk,
+            path: path.to_owned(),
+            inner: Mutex::new(Inner { file, records, lowest }),
+            changing: RwLock::new(()),
+        })
     }
 
-    /// Refuses everything of `session` below `epoch` from now on; durable on return. Blocks for a sync.
-    pub fn raise(&self, session: SessionId, epoch: Pair) -> Result<(), Fault> {
+    /// Refuses everything of these sessions below their epochs from now on; durable on return. Blocks for a sync.
+    pub fn raise(&self, fences: &[(SessionId, Pair)]) -> Result<(), Fault> {
         let mut inner = self.inner.lock();
-        if inner.lowest.get(&session).is_some_and(|have| *have >= epoch) {
+        let newer = |(s, e): &&(SessionId, Pair)| inner.lowest.get(s).is_none_or(|have| have < e);
+        let fences: Vec<(SessionId, Pair)> = fences.iter().filter(newer).copied().collect();
+        if fences.is_empty() {
             return Ok(());
         }
-        raise(&mut inner.lowest, session, epoch);
-        let done = if inner.records >= 2 * inner.lowest.len() + SLACK_RECORDS {
+        fences.iter().for_each(|(session, epoch)| raise(&mut inner.lowest, *session, *epoch));
+        let done = if inner.records + fences.len() > 2 * inner.lowest.len() + SLACK_RECORDS {
             self.rewrite(&mut inner)
         } else {
-            append(&mut inner, session, epoch)
+            append(&mut inner, &fences)
         };
+        drop(inner);
+        drop(self.changing.write());
         done.map_err(|e| Fault::io(Code::OstIo, "cannot record a fence in", self.path.clone(), &e))
+    }
+
+    /// The right to change an object; a fence raised meanwhile waits for it.
+    pub fn enter(&self, session: SessionId, epoch: Pair) -> Result<RwLockReadGuard<'_, ()>, Fault> {
+        let guard = self.changing.read();
+        self.check(session, epoch)?;
+        Ok(guard)
     }
 
     fn rewrite(&self, inner: &mut Inner) -> io::Result<()> {
@@ -120,11 +134,20 @@ impl SessionFences {
     }
 }
 
-fn append(inner: &mut Inner, session: SessionId, epoch: Pair) -> io::Result<()> {
+fn damaged(path: &str) -> Fault {
+    Fault::new(Code::BadSuperblock)
+        .what("cannot serve: the table of fenced sessions is damaged:")
+        .subject(path.to_owned())
+        .data("objects are not touched")
+        .next("unmount all clients, remove the file, and start again")
+}
+
+fn append(inner: &mut Inner, fences: &[(SessionId, Pair)]) -> io::Result<()> {
     let at = inner.records * RECORD;
-    inner.file.write_at(&encode(session, epoch), at as u64)?;
+    let bytes: Vec<u8> = fences.iter().flat_map(|(s, e)| encode(*s, *e)).collect();
+    inner.file.write_at(&bytes, at as u64)?;
     inner.file.sync_data()?;
-    inner.records += 1;
+    inner.records += fences.len();
     Ok(())
 }
 
@@ -157,9 +180,9 @@ mod tests {
         disk.create_dir_all("/t").expect("dir");
         let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
         for n in 1..3000 {
-            fences.raise(SessionId(n % 7), pair(n)).expect("raised");
+            fences.raise(&[(SessionId(n % 7), pair(n))]).expect("raised");
         }
-        fences.raise(SessionId(3), pair(1)).expect("an old one changes nothing");
+        fences.raise(&[(SessionId(3), pair(1))]).expect("an old one changes nothing");
         disk.power_cut();
         let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
         let newest: Vec<_> = (0..7).map(|s| fences.lowest(SessionId(s)).counter).collect();

@@ -31,6 +31,9 @@ const LINGER_MS: u64 = 300;
 /// A region of an object.
 pub type RegionKey = (ObjectId, u64);
 
+/// A mark on disk: number of its record, region, boot term it was set in.
+pub type Mark = (u32, RegionKey, u32);
+
 /// The table, in memory and on disk.
 pub struct Intents {
     file: Arc<dyn DiskFile>,
@@ -74,7 +77,7 @@ fn decode(record: &[u8]) -> Option<(RegionKey, u32)> {
 
 /// The marks of a table on disk, with the boot terms they were set in; for [`Intents::open`] and fsck. The number is
 /// how many records are damaged.
-pub fn load(file: &dyn DiskFile) -> io::Result<(Vec<(u32, RegionKey, u32)>, usize)> {
+pub fn load(file: &dyn DiskFile) -> io::Result<(Vec<Mark>, usize)> {
     let mut bytes = vec![0; INTENTS_MAX * RECORD];
     read_exact_at(file, &mut bytes, 0)?;
     let mut marks = Vec::new();

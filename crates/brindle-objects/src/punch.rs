@@ -92,7 +92,10 @@ impl ObjectStore {
             let stop = end.min((at / REGION + STEP_REGIONS) * REGION);
             self.mark_held(object, at..stop, term).await?;
             turn.begin(InFlight { object: object.id, offset: at, len_bytes: stop - at })?;
+            let (session, epoch) = turn.session();
+            let fence = self.fences.enter(session, epoch)?;
             self.punch_step(object, &*file, at..stop, op, term)?;
+            drop(fence);
             at = stop;
         }
         Ok(())
@@ -165,6 +168,8 @@ impl ObjectStore {
             self.check_ticket(&object, &op.ticket)?;
             self.room_for(&object, op.offset, op.len_bytes)?;
             turn.begin(InFlight { object: op.object, offset: op.offset, len_bytes: op.len_bytes })?;
+            let (session, epoch) = turn.session();
+            let _fence = self.fences.enter(session, epoch)?;
             self.make(&object)?;
             self.touch(&object, op.ticket.attr_epoch, boot_term)?;
             let reserved = self.reserve_io(&object, op.offset, op.len_bytes);
@@ -189,7 +194,7 @@ fn punch_blocks(file: &dyn DiskFile, blocks: Range<u64>) -> io::Result<()> {
         let region_end = (block / REGION_BLOCKS + 1) * REGION_BLOCKS;
         let stop = blocks.end.min(region_end);
         file.punch_hole(data_pos(block * BLOCK), (stop - block) * BLOCK)?;
-        if block % REGION_BLOCKS == 0 && stop == region_end {
+        if block.is_multiple_of(REGION_BLOCKS) && stop == region_end {
             file.punch_hole(sum_pos(block), SUMS)?;
         } else {
             file.write_at(&vec![0; ((stop - block) * 4) as usize], sum_pos(block))?;

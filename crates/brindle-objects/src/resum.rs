@@ -99,7 +99,7 @@ pub(crate) fn trim(file: &dyn DiskFile) -> io::Result<bool> {
         found = true;
     }
     let first = blocks(len);
-    if first % REGION_BLOCKS != 0 {
+    if !first.is_multiple_of(REGION_BLOCKS) {
         let mut sums = vec![0; ((REGION_BLOCKS - first % REGION_BLOCKS) * 4) as usize];
         file.read_at(&mut sums, sum_pos(first))?;
         if sums.iter().any(|b| *b != 0) {

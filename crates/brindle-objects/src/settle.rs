@@ -152,7 +152,7 @@ impl ObjectStore {
         file.set_len(file_len(new_len)).map_err(io)?;
         s.len = new_len;
         s.intent_floor = s.intent_floor.min(last);
-        if new_len == 0 || new_len % REGION == 0 {
+        if new_len == 0 || new_len.is_multiple_of(REGION) {
             return Ok(());
         }
         let mut first_stale = last;

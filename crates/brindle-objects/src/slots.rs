@@ -394,6 +394,11 @@ fn write_failed(e: io::Error) -> Fault {
 }
 
 impl Turn {
+    /// The session that the work is done for, and its epoch; 0 for none.
+    pub fn session(&self) -> (SessionId, Pair) {
+        (self.key.session, self.epoch)
+    }
+
     /// Records the range that is about to be changed. Refused when the connection has ended meanwhile: the request
     /// may have been sent again over another one.
     pub fn begin(&mut self, range: InFlight) -> Result<(), Fault> {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use brindle_stdx::Seams;
 use brindle_stdx::disk::DiskSpace;
@@ -31,7 +31,7 @@ const TOMBSTONES_MAX: usize = 1 << 16;
 pub struct StoreConfig {
     /// Directory of the target; the store's files are below it.
     pub root: String,
-    /// File system that the objects belong to.
+    /// File system that the objects belong to; 0 while the MGS has not told it yet.
     pub fs_id: u64,
 }
 
@@ -39,7 +39,7 @@ pub struct StoreConfig {
 pub struct ObjectStore {
     pub(crate) seams: Seams,
     pub(crate) root: String,
-    pub(crate) fs_id: u64,
+    fs_id: AtomicU64,
     pub(crate) table: Table,
     pub(crate) intents: Intents,
     pub(crate) slots: Arc<SlotTable>,
@@ -107,7 +107,7 @@ impl ObjectStore {
             tombstones: Mutex::default(),
             seams,
             root,
-            fs_id,
+            fs_id: AtomicU64::new(fs_id),
         });
         store.settle_in_flight(&in_flight).await?;
         store.settle_marked().await;
@@ -117,6 +117,11 @@ impl ObjectStore {
     /// The boot term now.
     pub fn boot_term(&self) -> u32 {
         self.term.load(Ordering::Acquire)
+    }
+
+    /// The file system has got its id; no object is written before.
+    pub fn set_fs_id(&self, fs_id: u64) {
+        self.fs_id.store(fs_id, Ordering::Release);
     }
 
     /// The slot table.
@@ -144,14 +149,15 @@ impl ObjectStore {
         self.space.users()
     }
 
-    /// Refuses everything of `session` below `epoch`; durable on return.
-    pub async fn fence_session(self: &Arc<Self>, session: SessionId, epoch: Pair) -> Result<(), Fault> {
-        let this = self.clone();
-        let raised = self.seams.run_blocking(move || this.fences.raise(session, epoch)).await;
-        raised.unwrap_or_else(|| {
-            Err(Fault::new(Code::Bug).what("the job that fences a session ended early"))
-        })?;
-        self.slots.end_session(session, epoch);
+    /// Refuses everything of these sessions below their epochs. On return that is durable, and no write of an older
+    /// epoch lands any more.
+    pub async fn fence_sessions(self: &Arc<Self>, fences: Vec<(SessionId, Pair)>) -> Result<(), Fault> {
+        let (this, raised) = (self.clone(), fences.clone());
+        let done = self.seams.run_blocking(move || this.fences.raise(&raised)).await;
+        done.unwrap_or_else(|| Err(Fault::new(Code::Bug).what("the job that fences sessions ended early")))?;
+        for (session, epoch) in fences {
+            self.slots.end_session(session, epoch);
+        }
         Ok(())
     }
 
@@ -165,7 +171,7 @@ impl ObjectStore {
         if let Some(fault) = self.failure() {
             return Err(fault);
         }
-        let object = self.table.get(&*self.seams.disk, &self.root, self.fs_id, id)?;
+        let object = self.table.get(&*self.seams.disk, &self.root, self.fs_id.load(Ordering::Acquire), id)?;
         if object.state.lock().settled_term != self.boot_term() {
             self.settle(&object).await?;
         }

@@ -79,7 +79,7 @@ impl ObjectStore {
             if room == Room::Little {
                 self.reserve(&object, op.offset, len)?;
             }
-            self.apply(&object, op.offset, &op.data, transfer, op.ticket.attr_epoch, boot_term)?;
+            self.apply_for(turn, &object, op, transfer, boot_term)?;
             add(&self.stats.writes, 1);
             add(&self.stats.written_bytes, len);
             drop(held);
@@ -205,6 +205,19 @@ impl ObjectStore {
         let end = data_pos(offset + len.max(1) - 1) + 1;
         file.allocate(sum_pos(offset / REGION * REGION_BLOCKS), SUMS, true)?;
         file.allocate(data_pos(offset), end - data_pos(offset), true)
+    }
+
+    fn apply_for(
+        &self,
+        turn: &Turn,
+        object: &Arc<Object>,
+        op: &WriteOp,
+        transfer: TransferSums,
+        term: u32,
+    ) -> Result<(), Fault> {
+        let (session, epoch) = turn.session();
+        let _fence = self.fences.enter(session, epoch)?;
+        self.apply(object, op.offset, &op.data, transfer, op.ticket.attr_epoch, term)
     }
 
     /// Writes data and sums. Runs without a pause, so that only the death of the process can come between them.

@@ -44,7 +44,7 @@ fn fences_hold_for_objects_that_exist_and_that_do_not_and_survive_power_cuts() {
     found.sort_unstable();
     assert_eq!((found, end), (vec![(0, true, 1), (1, false, 0)], true));
 
-    block_on(b.store.fence_session(SessionId(4), pair(8))).expect("fenced");
+    block_on(b.store.fence_sessions(vec![(SessionId(4), pair(8))])).expect("fenced");
     b.power_cut();
     assert_eq!(b.store.check_session(SessionId(4), pair(7)).expect_err("old").code, Code::Fenced);
     b.store.check_session(SessionId(4), pair(8)).expect("current");
