@@ -13,7 +13,7 @@ use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
 use brindle_wire::map::Map;
 use brindle_wire::oss::read::ReadReq;
 use brindle_wire::version::PeerKind;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
@@ -71,9 +71,7 @@ impl Peers {
         let target = TargetId::ost(ost);
         let frame = self.call(target, question, question.len_bytes).await?;
         decode_reply::<<ReadReq as Message>::Resp>(&frame)?;
-        let mut all = BytesMut::with_capacity(frame.bulk_bytes());
-        frame.bulk.iter().for_each(|part| all.extend_from_slice(part));
-        Ok(all.freeze())
+        Ok(frame.bulk_bytes())
     }
 
     async fn call<M: Message>(&self, target: TargetId, question: &M, bulk_max: u32) -> Result<Frame> {
@@ -120,5 +118,8 @@ pub async fn follow_map(peers: Arc<Peers>, watch: Arc<MapWatch>) {
 
 /// Whether asking again later may help.
 pub fn passes(fault: &Fault) -> bool {
-    matches!(fault.code, Code::Disconnected | Code::TargetDown | Code::WrongTarget | Code::Overloaded | Code::StaleEpoch)
+    matches!(
+        fault.code,
+        Code::Disconnected | Code::TargetDown | Code::WrongTarget | Code::Overloaded | Code::StaleEpoch
+    )
 }

@@ -15,10 +15,10 @@ use brindle_wire::mgs::RegisterReq;
 use brindle_wire::version::PeerKind;
 use tokio::sync::watch;
 
+use crate::collect;
 use crate::config::Config;
 use crate::peers::{self, Peers};
 use crate::service::{Oss, OssService};
-use crate::collect;
 
 /// Pause before the MDT is asked for fences again.
 const RETRY_MS: u64 = 100;
@@ -121,7 +121,8 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     }
     let oss = Oss::new(store, peers, superblock, seams.clone());
     let service = Arc::new(OssService(oss.clone()));
-    let server = RpcServer::serve(transport, &seams, &config.listen, ServerConfig::default(), service).await?;
+    let server =
+        RpcServer::serve(transport, &seams, &config.listen, ServerConfig::default(), service).await?;
     let (tell_failed, failed) = watch::channel(None);
     let handle = Handle { server, oss, mgs, stop, failed };
     let advertised =
@@ -142,7 +143,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
 
 fn load(config: &Config, seams: &Seams) -> Result<Superblock> {
     let loaded = Superblock::load(&*seams.disk, &config.dir, &Expected { fs: None, target: None })?;
-    let superblock = loaded.superblock;
+    let mut superblock = loaded.superblock;
     if superblock.target.role != Role::Ost {
         return Err(Fault::new(Code::ForeignTarget)
             .subject(config.dir.clone())
@@ -164,12 +165,7 @@ async fn learn_fences(seams: &Seams, store: &Arc<ObjectStore>, peers: &Peers) ->
             Err(fault) => return Err(fault),
         }
     };
-    for (session, epoch) in table.fences {
-        if store.check_session(session, brindle_types::Pair { counter: epoch.counter.saturating_sub(1), ..epoch }).is_ok() {
-            store.fence_session(session, epoch).await?;
-        }
-    }
-    Ok(())
+    store.fence_sessions(table.fences).await
 }
 
 /// Registers with the MGS and stays registered.

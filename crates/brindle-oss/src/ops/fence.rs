@@ -11,7 +11,7 @@ use crate::service::Oss;
 
 /// Refuses everything of a session below an epoch.
 pub async fn handle_session(oss: &Arc<Oss>, req: FenceSessionReq) -> Result<Empty> {
-    oss.store.fence_session(req.session, req.epoch).await?;
+    oss.store.fence_sessions(vec![(req.session, req.epoch)]).await?;
     Ok(Empty {})
 }
 

@@ -76,8 +76,7 @@ where
 }
 
 fn changed_body(changed: Changed, marks: Marks) -> Bytes {
-    let answer =
-        ChangeResp { boot_term: changed.boot_term, marks, allocated_bytes: changed.allocated_bytes };
+    let answer = ChangeResp { boot_term: changed.boot_term, marks, allocated_bytes: changed.allocated_bytes };
     encode_body(&Ok::<_, Fault>(answer))
 }
 

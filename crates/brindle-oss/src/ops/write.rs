@@ -6,7 +6,6 @@ use std::sync::Arc;
 use brindle_objects::WriteOp;
 use brindle_types::Result;
 use brindle_wire::oss::write::WriteReq;
-use bytes::{Bytes, BytesMut};
 
 use super::once;
 use crate::dispatch::{Answer, Call};
@@ -17,23 +16,10 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer
     let op = WriteOp {
         object: req.object,
         offset: req.offset,
-        data: joined(&call.frame.bulk),
+        data: call.frame.bulk_bytes(),
         crc: call.frame.header.bulk_crc,
         ticket: req.ticket,
         sync: req.sync,
     };
     once(oss, call, req.object, async |store, turn| store.write(&op, turn).await).await
-}
-
-/// The bulk as one piece; what came over a network is one already.
-fn joined(bulk: &[Bytes]) -> Bytes {
-    match bulk {
-        [] => Bytes::new(),
-        [one] => one.clone(),
-        many => {
-            let mut all = BytesMut::with_capacity(many.iter().map(Bytes::len).sum());
-            many.iter().for_each(|part| all.extend_from_slice(part));
-            all.freeze()
-        }
-    }
 }
