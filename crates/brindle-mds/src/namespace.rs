@@ -108,13 +108,15 @@ pub fn remove_name(t: &mut Txn<'_>, dir: &mut Inode, name: &[u8], child: &mut In
         return Ok(());
     }
     link::delete(t, child.ino, dir.ino, name);
-    if (child.parent, &child.name_hint[..]) == (dir.ino, name) || child.nlink == 1 {
-        if let Some((parent, name)) = link::another(t, child.ino, (dir.ino, name))? {
-            if child.nlink == 1 {
-                link::delete(t, child.ino, parent, &name);
-            }
-            set_hint(child, parent, &name);
+    let was_hint = (child.parent, &child.name_hint[..]) == (dir.ino, name);
+    if !was_hint && child.nlink > 1 {
+        return Ok(());
+    }
+    if let Some((parent, name)) = link::another(t, child.ino, (dir.ino, name))? {
+        if child.nlink == 1 {
+            link::delete(t, child.ino, parent, &name);
         }
+        set_hint(child, parent, &name);
     }
     Ok(())
 }

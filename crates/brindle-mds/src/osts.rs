@@ -160,10 +160,9 @@ impl Osts {
         let mut pause_ms = PAUSE_MIN_MS;
         let mut listed = None;
         loop {
-            if let Ok(answer) = self.calls.call(ost, frame.clone()).await {
-                if !unavailable(&answer) {
-                    return answer;
-                }
+            match self.calls.call(ost, frame.clone()).await {
+                Ok(answer) if !unavailable(&answer) => return answer,
+                _ => {}
             }
             listed.get_or_insert_with(|| self.waits.enter(op.name(), || TargetId::ost(ost).to_string()));
             self.seams.sleep_ms(pause_ms).await;

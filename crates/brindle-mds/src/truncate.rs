@@ -55,9 +55,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
 
 /// O_TRUNC: in the batch of an open.
 pub fn to_zero(t: &mut Txn<'_>, session: SessionId, file: &mut Inode, kill_suidgid: bool) -> Step<()> {
-    if file.open_for_write {
-        exclusive_back(t, session, file.ino)?;
-    }
+    exclusive_back(t, session, file.ino)?;
     zero(t, file)?;
     changed(t, session, file, 0, kill_suidgid)?;
     Ok(())
@@ -65,6 +63,7 @@ pub fn to_zero(t: &mut Txn<'_>, session: SessionId, file: &mut Inode, kill_suidg
 
 /// The exclusive holder, if it is another session, gives its right back first, with its report.
 fn exclusive_back(t: &Txn<'_>, session: SessionId, ino: Ino) -> Step<()> {
+    t.settled(ino, session)?;
     if t.live().recalling.contains(&ino) {
         return Err(Stop::Park(Event::Recalled(ino)));
     }

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use super::stop::{Event, Step, Stop};
 use super::{Live, Mdt};
 use crate::ask::Notice;
+use crate::opens::Writing;
 use crate::store::dirent::HashKey;
 use crate::store::{Changes, Rows};
 
@@ -71,6 +72,13 @@ impl<'a> Txn<'a> {
     /// Tells a client something once the batch is in the log; the answer of the operation waits for the client's.
     pub fn notify(&mut self, session: SessionId, notice: Notice) {
         self.notices.push((session, notice));
+    }
+
+    /// Goes on only if every client that may hold pages of the inode is known: while clients declare again what they had
+    /// open before a restart, only an exclusive holder knows that there is nobody else.
+    pub fn settled(&self, ino: Ino, session: SessionId) -> Step<()> {
+        let alone = self.live.opens.writing(ino) == Writing::Exclusive(session);
+        if self.live.recovering && !alone { Err(Stop::Park(Event::Recovered)) } else { Ok(()) }
     }
 
     /// Goes on only if no operation of several steps works on the inode.

@@ -36,6 +36,7 @@ pub async fn handle_read(mdt: &Mdt, call: &Call, req: InlineReadReq) -> Result<I
 pub async fn handle_write(mdt: &Mdt, call: &Call, req: InlineWriteReq) -> Result<InlineWriteResp> {
     let done = mdt.modify(call, |t| {
         t.idle(req.ino)?;
+        t.settled(req.ino, call.session)?;
         let mut file = inode::get(t, req.ino)?;
         check_handle(t, call, &req)?;
         let body = file.file()?;

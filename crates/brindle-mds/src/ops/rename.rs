@@ -43,13 +43,13 @@ impl Dirs {
         Ok(Dirs { old, new })
     }
 
-    fn new(&mut self) -> &mut Inode {
+    fn target(&mut self) -> &mut Inode {
         self.new.as_mut().unwrap_or(&mut self.old)
     }
 
     fn touch(&mut self, t: &Txn<'_>) {
         namespace::touch_dir(t, &mut self.old);
-        namespace::touch_dir(t, self.new());
+        namespace::touch_dir(t, self.target());
     }
 
     /// A directory went from the old to the new one.
@@ -127,7 +127,7 @@ fn replace(t: &mut Txn<'_>, req: &RenameReq, dirs: &mut Dirs, source: &Inode, mu
         (true, true) if !dirent::is_empty(t, target.ino)? => return Err(Fault::new(Code::NotEmpty).into()),
         _ => {}
     }
-    namespace::remove_name(t, dirs.new(), &req.new_name, &mut target)?;
+    namespace::remove_name(t, dirs.target(), &req.new_name, &mut target)?;
     namespace::store_or_drop(t, &target)
 }
 

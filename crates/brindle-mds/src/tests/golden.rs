@@ -56,7 +56,7 @@ fn inode(file: bool) -> Inode {
         attr_epoch: pair(3, 2),
         truncate_epoch: pair(3, 3),
         file: file.then_some(body),
-        stripe_policy: (!file).then(|| StripePolicy {
+        stripe_policy: (!file).then_some(StripePolicy {
             count: Some(-1),
             size_bytes: None,
             start_ost: Some(3),
