@@ -184,6 +184,26 @@ fn q01_a_cached_open_waits_for_parallel_direct_writes_in_flight() {
 }
 
 #[test]
+fn q01_a_cached_open_that_waits_for_direct_writes_cannot_be_killed() {
+    let m = Mount::new();
+    m.put("f", &[0; 2 * PAGE]);
+    let direct = open(&m, DIRECT);
+    let gate = m.fs.gate(is_write);
+    let writer = thread::spawn(move || direct.write_all_at(b"x", 0));
+    eventually("in flight", || gate.arrived() == 1);
+    m.fs.open_with(0);
+    m.fs.take_log();
+    let mut child = std::process::Command::new("cat").arg(m.path("f")).spawn().expect("start");
+    eventually("OPEN", || m.fs.count(|s| matches!(s.op, Op::Open(_))) == 1);
+    child.kill().expect("kill");
+    thread::sleep(WAITS);
+    assert!(child.try_wait().expect("wait").is_none());
+    gate.open();
+    child.wait().expect("wait");
+    writer.join().expect("join").expect("write");
+}
+
+#[test]
 fn q01_a_direct_open_does_not_wait_for_writes_in_flight() {
     let m = Mount::new();
     m.put("f", &[0; 2 * PAGE]);
@@ -674,6 +694,20 @@ fn q05_what_a_size_or_mtime_seen_in_attributes_does_to_pages() {
         m.fs.remote_write(ino, 0, b"C", false);
         f.metadata().expect("fstat");
         assert!(kept(), "neither: {mode:?}");
+    }
+}
+
+#[test]
+fn q05_under_auto_invalidation_own_writes_drop_all_pages() {
+    for mode in ALL_MODES {
+        let m = mount_with(mode);
+        m.put("f", &[b'a'; 2 * PAGE]);
+        let (cached, direct) = (open(&m, 0), open(&m, DIRECT | KEEP_CACHE));
+        byte(&cached, PAGE as u64);
+        direct.write_all_at(b"b", 0).expect("write");
+        m.fs.take_log();
+        byte(&cached, PAGE as u64);
+        assert_eq!(m.fs.count(is_read) > 0, mode == PageInvalidation::OnSizeOrMtime, "{mode:?}");
     }
 }
 
