@@ -1,19 +1,27 @@
 //! Garbage: objects that nobody wants are found by asking the MDT, object by object, and only its word counts.
 //!
-//! A pass goes over all objects in order, slowly. What the MDT disowns is destroyed; what it never issued is set aside.
+//! A pass goes over all objects in order, slowly, and asks about those that the MDT has not confirmed to this process.
+//! What it disowns is destroyed; what it never issued is set aside. An object that the MDT gives up later is in its queue
+//! of destroys; should a late write make it again, it is not confirmed, and is found here.
+//!
 //! A write makes an object long before the MDT hears of it, but never before the MDT has recorded its generation, so that
 //! the answer is right at any moment.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use brindle_types::{ObjectId, Result, TargetId};
 use brindle_wire::mds::owner::{OwnerQueryReq, Verdict};
+use parking_lot::Mutex;
 
 use crate::peers::passes;
 use crate::service::Oss;
+use crate::stats::add;
 
 /// Objects in one question.
 const ASK_MAX: usize = 1024;
+/// Objects that are remembered as confirmed; beyond them all are asked about again.
+const CONFIRMED_MAX: usize = 1 << 20;
 /// Pause between questions.
 const PAUSE_MS: u64 = 200;
 /// Pause between passes.
@@ -21,13 +29,43 @@ const REST_MS: u64 = 30_000;
 /// Pause when the MDT does not answer.
 const RETRY_MS: u64 = 1_000;
 
+/// Objects that the MDT has called its own.
+#[derive(Default)]
+pub struct Confirmed {
+    set: Mutex<BTreeSet<ObjectId>>,
+}
+
+impl Confirmed {
+    /// The object was removed; one of the same name would be another.
+    pub fn forget(&self, object: &ObjectId) {
+        self.set.lock().remove(object);
+    }
+
+    fn has(&self, object: &ObjectId) -> bool {
+        self.set.lock().contains(object)
+    }
+
+    fn add(&self, object: ObjectId) {
+        let mut set = self.set.lock();
+        if set.len() >= CONFIRMED_MAX {
+            set.clear();
+        }
+        set.insert(object);
+    }
+}
+
 /// Goes over the objects again and again, for as long as the OST runs.
 pub async fn run(oss: Arc<Oss>) {
+    // Then the MDT is there to be asked.
+    oss.fences_known.wait().await;
     loop {
         let mut after = None;
         loop {
             match some(&oss, after).await {
-                Ok(Some(last)) => after = Some(last),
+                Ok(Some(last)) => {
+                    after = Some(last);
+                    oss.seams.sleep_ms(PAUSE_MS).await;
+                }
                 Ok(None) => break,
                 Err(fault) if passes(&fault) => oss.seams.sleep_ms(RETRY_MS).await,
                 Err(fault) => {
@@ -35,33 +73,59 @@ pub async fn run(oss: Arc<Oss>) {
                     oss.seams.sleep_ms(REST_MS).await;
                 }
             }
-            oss.seams.sleep_ms(PAUSE_MS).await;
         }
         oss.seams.sleep_ms(REST_MS).await;
+    }
+}
+
+/// One pass without pauses, for tests and for an administrator in a hurry.
+pub async fn pass(oss: &Oss) -> Result<()> {
+    let mut after = None;
+    loop {
+        after = some(oss, after).await?;
+        if after.is_none() {
+            return Ok(());
+        }
     }
 }
 
 /// Asks about the objects behind `after`; the last of them, or `None` at the end.
 async fn some(oss: &Oss, after: Option<ObjectId>) -> Result<Option<ObjectId>> {
     let (listed, end) = oss.store.list(after, ASK_MAX).await?;
-    let objects: Vec<ObjectId> = listed.iter().map(|o| o.object).collect();
-    let Some(last) = objects.last().copied() else { return Ok(None) };
-    let ost = oss.identity.target.index;
-    // One MDT so far; an inode number names its home.
-    let home = TargetId::mdt(0);
-    let question = OwnerQueryReq { objects, ost };
+    let last = listed.last().map(|l| l.object);
+    let mut by_home: BTreeMap<TargetId, Vec<ObjectId>> = BTreeMap::new();
+    for listed in listed.iter().filter(|l| !oss.confirmed.has(&l.object)) {
+        by_home.entry(TargetId::mdt(listed.object.ino.mdt())).or_default().push(listed.object);
+    }
+    for (home, objects) in by_home {
+        if oss.peers.knows(home) {
+            ask(oss, home, objects).await?;
+        } else {
+            tracing::warn!(mdt = %home, objects = objects.len(), "objects of an MDT that the map does not have");
+        }
+    }
+    Ok(last.filter(|_| !end))
+}
+
+async fn ask(oss: &Oss, home: TargetId, objects: Vec<ObjectId>) -> Result<()> {
+    let question = OwnerQueryReq { objects, ost: oss.identity.target.index };
     let answer = oss.peers.ask(home, &question).await?;
     let mut garbage = Vec::new();
     for (object, verdict) in question.objects.iter().zip(answer.verdicts) {
         match verdict {
-            Verdict::Owned => {}
+            Verdict::Owned => oss.confirmed.add(*object),
             Verdict::Disowned => garbage.push(*object),
-            Verdict::Unknown => oss.store.quarantine(*object).await?,
+            Verdict::Unknown => {
+                oss.store.quarantine(*object).await?;
+                add(&oss.stats.unknown_owners, 1);
+                tracing::warn!(%object, "set an object aside that its MDT never heard of");
+            }
         }
     }
     if !garbage.is_empty() {
         let removed = oss.store.destroy(&garbage).await?;
+        add(&oss.stats.garbage, u64::from(removed));
         tracing::info!(removed, "removed objects that the MDT disowns");
     }
-    Ok((!end).then_some(last))
+    Ok(())
 }

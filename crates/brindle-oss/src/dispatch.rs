@@ -19,8 +19,22 @@ pub struct Call {
     pub conn: Arc<ServerConn>,
 }
 
-/// Body and bulk of a reply.
-pub type Answer = (Bytes, Vec<Bytes>);
+/// A reply.
+pub struct Answer {
+    /// The message.
+    pub body: Bytes,
+    /// Bytes of an object.
+    pub bulk: Bytes,
+    /// CRC32C of the bulk, from the checksums of its blocks.
+    pub bulk_crc: u32,
+}
+
+impl Answer {
+    /// A reply without bulk.
+    pub fn plain(body: Bytes) -> Answer {
+        Answer { body, bulk: Bytes::new(), bulk_crc: 0 }
+    }
+}
 
 /// Answers one request.
 pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
@@ -47,5 +61,5 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
 /// An operation without bulk and without a slot.
 async fn plain<M: Message>(call: &Call, handler: impl AsyncFnOnce(M) -> Result<M::Resp>) -> Result<Answer> {
     let answer = handler(decode_body(&call.frame.body)?).await?;
-    Ok((encode_body(&Ok::<_, Fault>(answer)), Vec::new()))
+    Ok(Answer::plain(encode_body(&Ok::<_, Fault>(answer))))
 }

@@ -5,9 +5,11 @@
 //! | [`dispatch`] | operation number -> handler, a table of contents |
 //! | [`ops`] | one file per operation, named like its message |
 //! | [`service`] | epochs checked, requests in, replies out |
+//! | [`format()`] | a new OST |
 //! | [`marks`] | which clients may hold pages of what |
 //! | [`collect`] | garbage, found by asking the MDT |
 //! | [`peers`], [`start`] | the rest of the cluster; starting and stopping |
+//! | [`stats`] | counters |
 //!
 //! Bytes, checksums, slots and fences are the business of `brindle-objects`. Invariants: DESIGN section 12, numbers 4, 6,
 //! 8, 13.
@@ -15,12 +17,15 @@
 pub mod collect;
 pub mod config;
 pub mod dispatch;
+pub mod format;
 pub mod marks;
 pub mod ops;
 pub mod peers;
 pub mod service;
 pub mod start;
+pub mod stats;
 
 pub use config::Config;
+pub use format::format;
 pub use service::Oss;
 pub use start::{Handle, start};

@@ -66,12 +66,20 @@ impl Peers {
         decode_reply(&self.call(target, question, 0).await?)
     }
 
-    /// Reads from an object of another OST.
-    pub async fn read(&self, ost: u16, question: &ReadReq) -> Result<Bytes> {
+    /// Whether the map has a target.
+    pub fn knows(&self, target: TargetId) -> bool {
+        self.peers.read().contains_key(&target)
+    }
+
+    /// Reads from an object of another OST: the bytes and their checksum.
+    pub async fn read(&self, ost: u16, question: &ReadReq) -> Result<(Bytes, u32)> {
         let target = TargetId::ost(ost);
+        if !self.knows(target) {
+            return Err(Fault::new(Code::UnknownTarget).subject(target.to_string()));
+        }
         let frame = self.call(target, question, question.len_bytes).await?;
         decode_reply::<<ReadReq as Message>::Resp>(&frame)?;
-        Ok(frame.bulk_bytes())
+        Ok((frame.bulk_bytes(), frame.header.bulk_crc))
     }
 
     async fn call<M: Message>(&self, target: TargetId, question: &M, bulk_max: u32) -> Result<Frame> {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use brindle_config::Superblock;
+use brindle_net::latch::Latch;
 use brindle_net::{ServerConn, Service};
 use brindle_objects::ObjectStore;
 use brindle_session::Registration;
@@ -15,9 +16,11 @@ use brindle_types::{Code, Fault, Result};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Header};
 
+use crate::collect::Confirmed;
 use crate::dispatch::{Answer, Call, dispatch};
 use crate::marks::MarkTable;
 use crate::peers::Peers;
+use crate::stats::{OssStats, add};
 
 /// One OST behind its connections.
 pub struct Oss {
@@ -25,6 +28,8 @@ pub struct Oss {
     pub store: Arc<ObjectStore>,
     /// Who may hold pages of what.
     pub marks: MarkTable,
+    /// Objects that the MDT has called its own.
+    pub confirmed: Confirmed,
     /// The MDT and the other OSTs.
     pub peers: Arc<Peers>,
     /// The superblock as it was at start.
@@ -34,10 +39,10 @@ pub struct Oss {
     fs_id: AtomicU64,
     connections: AtomicU32,
     registration: OnceLock<Arc<Registration>>,
-    /// Requests answered, and refused.
-    pub requests: AtomicU64,
-    /// Requests that were refused.
-    pub refused: AtomicU64,
+    /// Counters.
+    pub stats: OssStats,
+    /// Set once the sessions are known that the MDT ended while this OST was away. Changes wait for it.
+    pub fences_known: Latch,
 }
 
 impl Oss {
@@ -46,14 +51,15 @@ impl Oss {
         Arc::new(Oss {
             store,
             marks: MarkTable::default(),
+            confirmed: Confirmed::default(),
             peers,
             fs_id: AtomicU64::new(identity.fs_id),
             identity,
             seams,
             connections: AtomicU32::new(0),
             registration: OnceLock::new(),
-            requests: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            stats: OssStats::default(),
+            fences_known: Latch::default(),
         })
     }
 
@@ -79,6 +85,7 @@ impl Oss {
         self.check_target(header)?;
         let number = || Fault::new(Code::UnknownOp).why(format!("operation {}", header.op));
         let op = Op::from_number(header.op).ok_or_else(number)?;
+        self.stats.count(op);
         if header.session.0 != 0 {
             self.store.check_session(header.session, header.session_epoch)?;
             self.check_epoch(header)?;
@@ -129,11 +136,13 @@ impl Service for OssService {
         let oss = self.0.clone();
         Box::pin(async move {
             let header = frame.header.clone();
-            oss.requests.fetch_add(1, Ordering::Relaxed);
             match oss.answer(conn, frame).await {
-                Ok((body, bulk)) => Frame::reply_to(&header, body).with_bulk(bulk),
+                Ok(answer) if answer.bulk.is_empty() => Frame::reply_to(&header, answer.body),
+                Ok(answer) => {
+                    Frame::reply_to(&header, answer.body).with_bulk_crc(vec![answer.bulk], answer.bulk_crc)
+                }
                 Err(fault) => {
-                    oss.refused.fetch_add(1, Ordering::Relaxed);
+                    add(&oss.stats.faults, 1);
                     Frame::fault_reply_to(&header, &fault)
                 }
             }

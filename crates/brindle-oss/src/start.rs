@@ -1,4 +1,4 @@
-//! Serves a formatted OST: opens it, learns of fences, listens, registers, runs its background work.
+//! Serves a formatted OST: opens it, listens, registers, learns of fences, runs its background work.
 
 use std::sync::Arc;
 
@@ -79,6 +79,10 @@ impl Handle {
         }
     }
 
+    fn advertised(&self, config: &Config) -> Vec<Nid> {
+        if config.advertise.is_empty() { vec![self.local_nid().clone()] } else { config.advertise.clone() }
+    }
+
     /// Runs until the handle is stopped.
     fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
@@ -94,45 +98,35 @@ impl Drop for Handle {
     }
 }
 
-/// Serves the OST in `config.dir`. Returns when it listens. The first start waits for the MGS; later ones for the MDT,
-/// which tells which sessions were ended while this OST was away: it must refuse them from its first answer on.
+/// Serves the OST in `config.dir`. Returns when it listens; the first start waits for the MGS, which tells the id of the
+/// file system. Reads are answered at once; changes wait until the MDT has told which sessions it ended while this OST
+/// was away, because those are refused.
 pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) -> Result<Handle> {
     let mut superblock = load(&config, &seams)?;
     let peer_config = PeerConfig::new(superblock.fs_id, PeerKind::Server, config.host.clone());
     let nids = superblock.mgs.clone();
     let mgs = Peer::new(transport.clone(), seams.clone(), nids, peer_config, Arc::new(NoNotifies));
-    let first = superblock.fs_id == 0;
-    // The map tells the id of the file system, and where the MDT is.
-    let map = MapWatch::start(&seams, mgs.clone(), superblock.fs.clone()).await?;
-    if first {
+    if superblock.fs_id == 0 {
+        let map = MapWatch::start(&seams, mgs.clone(), superblock.fs.clone()).await?;
         superblock.fs_id = map.current().fs_id;
         superblock.save(&*seams.disk, &config.dir)?;
+        map.stop();
     }
     let store_config = StoreConfig { root: config.dir.clone(), fs_id: superblock.fs_id };
     let store = ObjectStore::open(seams.clone(), store_config).await?;
     let peers = Peers::new(&seams, transport.clone(), &config.host, superblock.target);
-    let stop = Arc::new(Latch::default());
-    let (task_stop, task_peers, task_map) = (stop.clone(), peers.clone(), map.clone());
-    seams.spawn("oss.map", async move {
-        task_stop.until(peers::follow_map(task_peers, task_map)).await;
-    });
-    if !first {
-        learn_fences(&seams, &store, &peers).await?;
-    }
     let oss = Oss::new(store, peers, superblock, seams.clone());
     let service = Arc::new(OssService(oss.clone()));
-    let server =
-        RpcServer::serve(transport, &seams, &config.listen, ServerConfig::default(), service).await?;
+    let bounds = ServerConfig::default();
+    let server = RpcServer::serve(transport, &seams, &config.listen, bounds, service).await?;
     let (tell_failed, failed) = watch::channel(None);
-    let handle = Handle { server, oss, mgs, stop, failed };
-    let advertised =
-        if config.advertise.is_empty() { vec![handle.local_nid().clone()] } else { config.advertise.clone() };
+    let handle = Handle { server, oss, mgs, stop: Arc::new(Latch::default()), failed };
     handle.oss.store.start_background();
+    handle.spawn("oss.fences", learn_fences(handle.oss.clone()));
     handle.spawn("oss.collect", collect::run(handle.oss.clone()));
-    let (oss, mgs) = (handle.oss.clone(), handle.mgs.clone());
-    let joining = join(oss, mgs, advertised, config.host);
+    let joined = join(handle.oss.clone(), handle.mgs.clone(), handle.advertised(&config), config.host);
     handle.spawn("oss.join", async move {
-        if let Err(fault) = joining.await {
+        if let Err(fault) = joined.await {
             tell_failed.send_replace(Some(fault));
         }
         // The sender lives as long as the handle's task, so that the receiver waits.
@@ -156,19 +150,26 @@ fn load(config: &Config, seams: &Seams) -> Result<Superblock> {
     Ok(superblock)
 }
 
-/// Asks the MDT which session epochs to refuse, until it answers.
-async fn learn_fences(seams: &Seams, store: &Arc<ObjectStore>, peers: &Peers) -> Result<()> {
-    let table = loop {
-        match peers.ask(TargetId::mdt(0), &FenceTableReq {}).await {
-            Ok(table) => break table,
-            Err(fault) if peers::passes(&fault) => seams.sleep_ms(RETRY_MS).await,
-            Err(fault) => return Err(fault),
+/// Asks the MDT which session epochs to refuse, until it answers; then changes are served.
+async fn learn_fences(oss: Arc<Oss>) {
+    loop {
+        // One MDT so far.
+        let learned = match oss.peers.ask(TargetId::mdt(0), &FenceTableReq {}).await {
+            Ok(table) => oss.store.fence_sessions(table.fences).await,
+            Err(fault) => Err(fault),
+        };
+        match learned {
+            Ok(()) => return oss.fences_known.set(),
+            Err(fault) if peers::passes(&fault) => {}
+            Err(fault) => {
+                tracing::error!(code = %fault.code, "cannot learn which sessions are fenced: {fault}")
+            }
         }
-    };
-    store.fence_sessions(table.fences).await
+        oss.seams.sleep_ms(RETRY_MS).await;
+    }
 }
 
-/// Registers with the MGS and stays registered.
+/// Registers with the MGS, stays registered, and follows the map.
 async fn join(oss: Arc<Oss>, mgs: Arc<Peer>, nids: Vec<Nid>, host: String) -> Result<()> {
     let identity = &oss.identity;
     let announce = RegisterReq {
@@ -180,7 +181,8 @@ async fn join(oss: Arc<Oss>, mgs: Arc<Peer>, nids: Vec<Nid>, host: String) -> Re
         host,
     };
     let registration = Registration::start(&oss.seams, mgs, announce).await?;
-    oss.peers.set_map(&registration.map().current());
+    let map = registration.map().clone();
     oss.registered(registration);
+    peers::follow_map(oss.peers.clone(), map).await;
     Ok(())
 }

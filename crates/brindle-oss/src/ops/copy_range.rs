@@ -2,58 +2,77 @@
 
 use std::sync::Arc;
 
-use brindle_objects::WriteOp;
-use brindle_types::{Code, Fault, Result};
+use brindle_objects::slots::Turn;
+use brindle_objects::{Changed, ObjectStore, PunchOp, WriteOp};
+use brindle_types::{Code, Fault, Pair, Result};
+use brindle_wire::oss::Ticket;
 use brindle_wire::oss::read::ReadReq;
 use brindle_wire::oss::write::CopyRangeReq;
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use super::once;
 use crate::dispatch::{Answer, Call};
 use crate::service::Oss;
 
 /// Most bytes copied by one request.
-const COPY_BYTES_MAX: u64 = 8 << 20;
+pub const COPY_BYTES_MAX: u64 = 64 << 20;
+/// Bytes that are on their way at once.
+const PIECE_BYTES: u64 = 4 << 20;
+/// Newer than every epoch: the client had the right to read before it asked a server to do it.
+const ANY_EPOCH: Pair = Pair { term: u32::MAX, counter: u64::MAX };
+const SERVER_TICKET: Ticket =
+    Ticket { layout_epoch: ANY_EPOCH, truncate_epoch: ANY_EPOCH, attr_epoch: ANY_EPOCH };
 
-/// Reads the source and writes what it holds; what lies behind the source's end, or in a missing source, is zeros.
+/// Copies piece by piece. What lies behind the source's end, or in a missing source, becomes a hole.
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: CopyRangeReq) -> Result<Answer> {
     if req.len_bytes > COPY_BYTES_MAX {
         let why = format!("{} bytes are asked for, {COPY_BYTES_MAX} are possible", req.len_bytes);
         return Err(Fault::new(Code::InvalidArgument).why(why));
     }
-    let data = padded(source(oss, &req).await?, req.len_bytes);
-    let op = WriteOp {
-        object: req.object,
-        offset: req.offset,
-        crc: brindle_stdx::crc(&data),
-        data,
-        ticket: req.ticket,
-        sync: false,
-    };
-    once(oss, call, req.object, async |store, turn| store.write(&op, turn).await).await
+    let range = req.offset..req.offset.saturating_add(req.len_bytes);
+    once(oss, call, req.object, range, async |store, turn| copy(oss, store, &req, turn).await).await
 }
 
-async fn source(oss: &Arc<Oss>, req: &CopyRangeReq) -> Result<Bytes> {
+async fn copy(oss: &Oss, store: &ObjectStore, req: &CopyRangeReq, turn: &mut Turn) -> Result<Changed> {
+    let mut done = 0;
+    let mut changed = Changed { boot_term: store.boot_term(), allocated_bytes: 0 };
+    while done < req.len_bytes {
+        let wanted = PIECE_BYTES.min(req.len_bytes - done);
+        let (data, crc) = source(oss, req, req.source_offset.saturating_add(done), wanted).await?;
+        let read = data.len() as u64;
+        let mut step = changed;
+        if read > 0 {
+            let offset = req.offset + done;
+            let op = WriteOp { object: req.object, offset, data, crc, ticket: req.ticket, sync: false };
+            step = store.write(&op, turn).await?;
+        }
+        if read < wanted {
+            let (offset, len_bytes) = (req.offset + done + read, req.len_bytes - done - read);
+            let op = PunchOp { object: req.object, offset, len_bytes, ticket: req.ticket };
+            step = store.punch(&op, false, turn).await?;
+            done = req.len_bytes;
+        }
+        done += read;
+        // The oldest term counts: what was written under it may be lost.
+        let boot_term = changed.boot_term.min(step.boot_term);
+        changed = Changed { boot_term, allocated_bytes: step.allocated_bytes };
+    }
+    Ok(changed)
+}
+
+/// Bytes of the source, fewer where it ends, and their checksum.
+async fn source(oss: &Oss, req: &CopyRangeReq, offset: u64, len_bytes: u64) -> Result<(Bytes, u32)> {
     if req.source_ost == oss.identity.target.index {
-        let (id, offset) = (req.source, req.source_offset);
-        return Ok(oss.store.read(id, offset, req.len_bytes, &req.ticket, req.source_known).await?.data);
+        let read = oss.store.read(req.source, offset, len_bytes, &SERVER_TICKET, req.source_known).await?;
+        return Ok((read.data, read.crc));
     }
     let question = ReadReq {
         object: req.source,
-        offset: req.source_offset,
-        len_bytes: req.len_bytes as u32,
+        offset,
+        len_bytes: len_bytes as u32,
         may_cache: false,
         known: req.source_known,
-        ticket: req.ticket,
+        ticket: SERVER_TICKET,
     };
     oss.peers.read(req.source_ost, &question).await
-}
-
-fn padded(data: Bytes, len_bytes: u64) -> Bytes {
-    if data.len() as u64 >= len_bytes {
-        return data.slice(..len_bytes as usize);
-    }
-    let mut all = BytesMut::from(&data[..]);
-    all.resize(len_bytes as usize, 0);
-    all.freeze()
 }

@@ -10,6 +10,9 @@ use crate::service::Oss;
 pub async fn handle(oss: &Oss, req: DestroyObjectsReq) -> Result<DestroyObjectsResp> {
     bounded(&req.objects)?;
     let removed = oss.store.destroy(&req.objects).await?;
-    req.objects.iter().for_each(|id| oss.marks.forget(*id));
+    for id in &req.objects {
+        oss.marks.forget(*id);
+        oss.confirmed.forget(id);
+    }
     Ok(DestroyObjectsResp { removed })
 }

@@ -14,6 +14,7 @@ pub mod target_info;
 pub mod truncate;
 pub mod write;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_net::ServerConn;
@@ -26,6 +27,7 @@ use bytes::Bytes;
 
 use crate::dispatch::{Answer, Call};
 use crate::service::Oss;
+use crate::stats::add;
 
 /// Objects named in one request.
 pub const OBJECTS_MAX: usize = 4096;
@@ -47,8 +49,15 @@ impl Line for ConnLine {
     }
 }
 
-/// A change that goes through a slot: executed once, whatever is sent again.
-async fn once<F>(oss: &Arc<Oss>, call: &Call, object: ObjectId, change: F) -> Result<Answer>
+/// A change of a range that goes through a slot: executed once, whatever is sent again. A change that failed is not
+/// recorded: it had no effect, and whoever sends it again has it tried again.
+async fn once<F>(
+    oss: &Arc<Oss>,
+    call: &Call,
+    object: ObjectId,
+    range: Range<u64>,
+    change: F,
+) -> Result<Answer>
 where
     F: AsyncFnOnce(&ObjectStore, &mut Turn) -> Result<Changed>,
 {
@@ -56,23 +65,27 @@ where
     if header.session.0 == 0 || header.sequence == 0 {
         return Err(Fault::new(Code::BadFrame).why("a change needs a session and a sequence"));
     }
+    oss.fences_known.wait().await;
     let key = SlotKey { session: header.session, slot: header.slot };
     let line = Arc::new(ConnLine(call.conn.clone()));
     let mut turn = match oss.store.slots().enter(key, header.session_epoch, header.sequence, line).await? {
         Enter::Run(turn) => turn,
-        Enter::Answered(body) => return Ok((body, Vec::new())),
+        Enter::Answered(body) => {
+            add(&oss.stats.answered_again, 1);
+            return Ok(Answer::plain(body));
+        }
     };
     // A session that was ended while the request waited for its turn.
     oss.store.check_session(header.session, header.session_epoch)?;
     let changed = change(&oss.store, &mut turn).await?;
-    let marks = oss.marks.change(object);
+    let marks = oss.marks.change(object, header.session, range);
     let body = changed_body(changed, marks);
     // A stored answer must be short: everybody counts instead of many.
     if let Err(fault) = turn.done(&body, || changed_body(changed, Marks::Unknown)) {
         oss.marks.forget(object);
         return Err(fault);
     }
-    Ok((body, Vec::new()))
+    Ok(Answer::plain(body))
 }
 
 fn changed_body(changed: Changed, marks: Marks) -> Bytes {

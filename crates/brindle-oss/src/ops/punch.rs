@@ -13,11 +13,13 @@ use crate::service::Oss;
 /// Makes a range read as zeros.
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: PunchReq) -> Result<Answer> {
     let op = PunchOp { object: req.object, offset: req.offset, len_bytes: req.len_bytes, ticket: req.ticket };
-    once(oss, call, req.object, async |store, turn| store.punch(&op, req.keep_space, turn).await).await
+    let range = req.offset..req.offset.saturating_add(req.len_bytes);
+    once(oss, call, req.object, range, async |store, turn| store.punch(&op, req.keep_space, turn).await).await
 }
 
 /// Reserves space for a range.
 pub async fn handle_allocate(oss: &Arc<Oss>, call: &Call, req: AllocateReq) -> Result<Answer> {
     let op = PunchOp { object: req.object, offset: req.offset, len_bytes: req.len_bytes, ticket: req.ticket };
-    once(oss, call, req.object, async |store, turn| store.allocate(&op, req.keep_len, turn).await).await
+    // What readers hold stays true: reserved space reads as the zeros that were there.
+    once(oss, call, req.object, 0..0, async |store, turn| store.allocate(&op, req.keep_len, turn).await).await
 }

@@ -12,10 +12,10 @@ use crate::service::Oss;
 /// Reads. The mark is set before the bytes are, so that a write in between finds it.
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: ReadReq) -> Result<Answer> {
     if req.may_cache {
-        oss.marks.read(req.object, call.frame.header.session);
+        let end = req.offset.saturating_add(req.len_bytes.into());
+        oss.marks.read(req.object, call.frame.header.session, req.offset..end);
     }
     let out = oss.store.read(req.object, req.offset, req.len_bytes.into(), &req.ticket, req.known).await?;
     let body = encode_body(&Ok::<_, Fault>(ReadResp { exists: out.exists, boot_term: out.boot_term }));
-    let bulk = if out.data.is_empty() { Vec::new() } else { vec![out.data] };
-    Ok((body, bulk))
+    Ok(Answer { body, bulk: out.data, bulk_crc: out.crc })
 }

@@ -1,6 +1,7 @@
 //! target_info: which target this is, and how it does.
 
-use brindle_types::Result;
+use brindle_objects::findings::FindingKind;
+use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
 
 use crate::service::Oss;
@@ -14,19 +15,35 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
     let failure = oss.store.failure();
     let state = match &failure {
         Some(_) => "failed",
+        None if !oss.fences_known.is_set() => "recovering",
         None if space.available_bytes < FULL_BELOW_BYTES => "full",
         None => "active",
     };
-    let counters = oss.store.stats().list().into_iter().map(|(name, _, n)| (name.to_owned(), n)).collect();
+    let counters = oss.store.stats().list().into_iter().chain(oss.stats.list());
+    let counters = counters.map(|(name, _, n)| (name.to_owned(), n)).collect();
     Ok(TargetInfoResp {
         name: oss.identity.name(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         term: oss.store.boot_term(),
         state: state.to_owned(),
-        problems: failure.into_iter().collect(),
+        problems: failure.into_iter().chain(damage(oss)).collect(),
         clients: oss.connections(),
         total_bytes: space.total_bytes,
         available_bytes: space.available_bytes,
         counters,
     })
+}
+
+/// What the store found damaged, as one fault.
+fn damage(oss: &Oss) -> Option<Fault> {
+    let found = oss.store.findings();
+    let damaged = found.iter().filter(|f| f.kind == FindingKind::Damaged);
+    let count = damaged.clone().count();
+    let last = damaged.last()?;
+    let fault = Fault::new(Code::ObjectDamaged)
+        .what("blocks with wrong checksums were found on")
+        .subject(oss.identity.name())
+        .why(format!("{count} in all; the last in object {} at offset {}", last.object, last.offset))
+        .data("they are not returned as data");
+    Some(fault)
 }

@@ -21,5 +21,6 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer
         ticket: req.ticket,
         sync: req.sync,
     };
-    once(oss, call, req.object, async |store, turn| store.write(&op, turn).await).await
+    let range = req.offset..req.offset.saturating_add(op.data.len() as u64);
+    once(oss, call, req.object, range, async |store, turn| store.write(&op, turn).await).await
 }
