@@ -356,3 +356,6 @@ impl Drop for Undropped {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

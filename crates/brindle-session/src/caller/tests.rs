@@ -1,0 +1,229 @@
+//! Properties of calls over connections that break: one effect, one answer, a slot that stays taken.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_net::peer::NoNotifies;
+use brindle_net::{
+    Peer, PeerConfig, RpcServer, ServerConfig, ServerConn, ServerHandle, Service, TcpTransport,
+};
+use brindle_stdx::{BoxFuture, Seams, real};
+use brindle_types::{Code, Fault, Ino, Nid, Pair, Role, SessionId, TargetId};
+use brindle_wire::frame::{FLAG_RESENT, Frame, decode_body, encode_body};
+use brindle_wire::map::Map;
+use brindle_wire::mds::Empty;
+use brindle_wire::mds::lookup::LookupReq;
+use brindle_wire::mds::unlink::UnlinkReq;
+use brindle_wire::version::PeerKind;
+use brindle_wire::{Cred, Op};
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use super::*;
+
+const TARGET: TargetId = TargetId { role: Role::Mdt, index: 0 };
+
+/// What the server does with one request before it answers.
+#[derive(Clone, Copy, PartialEq)]
+enum Trouble {
+    CutBefore,
+    CutAfter,
+    Refuse(Code),
+}
+
+/// A server that keeps a reply cache by slot, and gets into trouble as told.
+struct Stub {
+    effects: Mutex<BTreeMap<Vec<u8>, u32>>,
+    slots: Mutex<BTreeMap<(SessionId, u16), u64>>,
+    trouble: Box<dyn Fn(u64, &Frame) -> Option<Trouble> + Send + Sync>,
+    seen: AtomicU64,
+    gate: Semaphore,
+}
+
+impl Service for Stub {
+    fn hello(&self, _: &Arc<ServerConn>) -> Result<u64, Fault> {
+        Ok(7)
+    }
+
+    fn request(self: Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {
+        Box::pin(async move {
+            let number = self.seen.fetch_add(1, Ordering::SeqCst);
+            let trouble = (self.trouble)(number, &frame);
+            match trouble {
+                Some(Trouble::CutBefore) => {
+                    conn.close();
+                    return std::future::pending().await;
+                }
+                Some(Trouble::Refuse(code)) => {
+                    return Frame::fault_reply_to(&frame.header, &Fault::new(code));
+                }
+                _ => {}
+            }
+            let passed = self.gate.acquire().await;
+            drop(passed);
+            self.run(&frame);
+            if trouble == Some(Trouble::CutAfter) {
+                conn.close();
+            }
+            Frame::reply_to(&frame.header, encode_body(&Ok::<_, Fault>(Empty {})))
+        })
+    }
+
+    fn closed(&self, _: u64) {}
+}
+
+impl Stub {
+    fn run(&self, frame: &Frame) {
+        let header = &frame.header;
+        assert_eq!(header.op, Op::Unlink as u16);
+        let request: UnlinkReq = decode_body(&frame.body).expect("decodes");
+        let mut slots = self.slots.lock();
+        let last = slots.entry((header.session, header.slot)).or_default();
+        assert!(header.sequence >= *last, "a slot went back");
+        if header.sequence > *last {
+            *last = header.sequence;
+            *self.effects.lock().entry(request.name).or_default() += 1;
+        } else {
+            assert!(header.flags & FLAG_RESENT != 0, "a sequence was used twice");
+        }
+    }
+}
+
+/// A session that the server may end once.
+struct TestHost {
+    session: AtomicU64,
+    refusals: AtomicU64,
+}
+
+impl Host for TestHost {
+    fn identity(&self) -> Identity {
+        Identity { session: SessionId(self.session.load(Ordering::SeqCst)), epoch: Pair::ZERO }
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn refused<'a>(&'a self, seen: Identity, _: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {
+        self.refusals.fetch_add(1, Ordering::SeqCst);
+        self.session.store(seen.session.0 + 1, Ordering::SeqCst);
+        Box::pin(std::future::ready(Ok(())))
+    }
+}
+
+struct Rig {
+    stub: Arc<Stub>,
+    host: Arc<TestHost>,
+    caller: Caller,
+    seams: Seams,
+    _server: ServerHandle,
+}
+
+async fn rig(trouble: impl Fn(u64, &Frame) -> Option<Trouble> + Send + Sync + 'static) -> Rig {
+    let seams = real::seams(tokio::runtime::Handle::current());
+    let transport = Arc::new(TcpTransport::new(seams.clone()));
+    let stub = Arc::new(Stub {
+        effects: Mutex::default(),
+        slots: Mutex::default(),
+        trouble: Box::new(trouble),
+        seen: AtomicU64::new(0),
+        gate: Semaphore::new(1),
+    });
+    let anywhere = Nid { host: "127.0.0.1".into(), port: 0, rail: 0 };
+    let server =
+        RpcServer::serve(transport.clone(), &seams, &anywhere, ServerConfig::default(), stub.clone());
+    let server = server.await.expect("listens");
+    let config = PeerConfig::new(7, PeerKind::Client, "test");
+    let peer = |nids| Peer::new(transport.clone(), seams.clone(), nids, config.clone(), Arc::new(NoNotifies));
+    let map = Map { fs: "test".parse().expect("a name"), fs_id: 7, version: 1, targets: Vec::new() };
+    let map = MapWatch::with_map(&seams, peer(Vec::new()), map);
+    let host = Arc::new(TestHost { session: AtomicU64::new(1), refusals: AtomicU64::new(0) });
+    let peer = peer(vec![server.local_nid().clone()]);
+    let caller = Caller::new(&seams, TARGET, peer, map, host.clone(), Arc::default());
+    Rig { stub, host, caller, seams, _server: server }
+}
+
+fn unlink(n: u32) -> UnlinkReq {
+    UnlinkReq { parent: Ino::ROOT, name: format!("file{n}").into_bytes(), cred: Cred::default() }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_call_has_one_effect_and_one_answer_whatever_breaks() {
+    const CALLS: u32 = 200;
+    let rig = rig(|number, _| match number {
+        3 | 250 => Some(Trouble::CutBefore),
+        20 | 110 | 400 => Some(Trouble::CutAfter),
+        n if n % 9 == 6 => Some(Trouble::Refuse(Code::Overloaded)),
+        _ => None,
+    })
+    .await;
+    let mut calls = tokio::task::JoinSet::new();
+    for n in 0..CALLS {
+        let caller = rig.caller.clone();
+        calls.spawn(async move { caller.ask(&unlink(n)).await });
+    }
+    while let Some(outcome) = calls.join_next().await {
+        outcome.expect("no panic").expect("answered in the end");
+    }
+    let effects = rig.stub.effects.lock();
+    assert_eq!(effects.len(), CALLS as usize);
+    assert!(effects.values().all(|count| *count == 1), "{effects:?}");
+    assert_eq!(rig.caller.slots().in_use(), 0);
+}
+
+#[tokio::test]
+async fn an_abandoned_call_keeps_its_slot_until_its_outcome_is_known() {
+    let rig = rig(|number, _| (number == 1).then_some(Trouble::CutAfter)).await;
+    rig.caller.ask(&unlink(0)).await.expect("answered");
+    let held = rig.stub.gate.acquire().await.expect("open");
+    let request = unlink(1);
+    let abandoned = rig.seams.timeout_ms(50, rig.caller.ask(&request)).await;
+    assert!(abandoned.is_none());
+    assert_eq!(rig.caller.slots().in_use(), 1, "the outcome is not known");
+    drop(held);
+    while rig.caller.slots().in_use() > 0 {
+        rig.seams.sleep_ms(5).await;
+    }
+    assert_eq!(rig.stub.effects.lock().get(b"file1".as_slice()), Some(&1));
+}
+
+#[tokio::test]
+async fn a_refused_session_is_replaced_but_never_repeats_what_may_have_happened() {
+    let rig = rig(|number, frame| match number {
+        0 => Some(Trouble::Refuse(Code::StaleSession)),
+        2 => Some(Trouble::CutAfter),
+        _ if frame.header.session == SessionId(2) && number == 3 => Some(Trouble::Refuse(Code::StaleSession)),
+        _ => None,
+    })
+    .await;
+    rig.caller.ask(&unlink(0)).await.expect("executed under the second session");
+    assert_eq!(rig.host.refusals.load(Ordering::SeqCst), 1);
+    let fault = rig.caller.ask(&unlink(1)).await.expect_err("it may have been executed");
+    assert_eq!(fault.code, Code::OutcomeUnknown);
+    assert_eq!(rig.stub.effects.lock().get(b"file1".as_slice()), Some(&1));
+}
+
+#[tokio::test]
+async fn faults_that_mean_something_are_told_and_a_stop_ends_what_waits() {
+    let rig = rig(|number, _| match number {
+        0 => Some(Trouble::Refuse(Code::NotFound)),
+        1 => Some(Trouble::Refuse(Code::Fenced)),
+        _ => None,
+    })
+    .await;
+    let code = |outcome: Result<Empty, Fault>| outcome.map(drop).map_err(|f| f.code);
+    assert_eq!(code(rig.caller.ask(&unlink(0)).await), Err(Code::NotFound));
+    assert_eq!(code(rig.caller.ask(&unlink(0)).await), Err(Code::SessionLost));
+    let held = rig.stub.gate.acquire().await.expect("open");
+    let waiting = rig.caller.clone();
+    let waiting = tokio::spawn(async move { waiting.ask(&unlink(2)).await });
+    while rig.caller.slots().in_use() == 0 {
+        rig.seams.sleep_ms(1).await;
+    }
+    rig.caller.stop();
+    assert_eq!(code(waiting.await.expect("no panic")), Err(Code::Shutdown));
+    drop(held);
+    let lookup = LookupReq { parent: Ino::ROOT, name: b"x".to_vec() };
+    assert_eq!(rig.caller.ask(&lookup).await.map(drop).map_err(|f| f.code), Err(Code::Shutdown));
+}
