@@ -1,0 +1,21 @@
+//! What POSIX and Linux promise to programs, one property a test, on the file system under test (`BRINDLE_TEST_DIR`)
+//! or on a local one, which checks the tests.
+//!
+//! The topics are those where file systems in user space go wrong: limits of names, links and renames, files without
+//! names, holes, times, permissions, lists, locks, mappings.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod acl;
+mod data;
+mod dirs;
+mod holes;
+mod locking;
+mod mapping;
+mod names;
+mod open_files;
+mod permissions;
+mod rename;
+mod special;
+mod times;
+mod xattrs;

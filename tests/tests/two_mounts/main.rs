@@ -1,0 +1,21 @@
+//! What one client does, another sees at once: coherence between two mounts of one file system.
+//!
+//! `BRINDLE_TEST_DIRS=A:B` names the mounts; without it one local directory plays both, which checks the tests. The
+//! numbered promises are those of `docs/semantics.md`.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod appends;
+mod data;
+mod locks;
+mod names;
+mod races;
+
+use std::path::PathBuf;
+
+use brindle_tests::area::Area;
+
+/// Both ways round: (who changes, who looks).
+fn both_ways(area: &Area, name: &str) -> [(PathBuf, PathBuf); 2] {
+    [(area.at(name), area.other(name)), (area.other(name), area.at(name))]
+}

@@ -1,0 +1,244 @@
+//! Names and attributes (promises 1, 2, 4).
+
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+use std::path::Path;
+
+use brindle_tests::area::{Area, ctime, mode, mtime, names, nlink};
+use brindle_tests::fails;
+use brindle_tests::users::{ANN, run_as};
+use rustix::fs::{
+    Dir, Mode, OFlags, RenameFlags, XattrFlags, getxattr, mkdirat, open, removexattr, setxattr,
+};
+use rustix::io::Errno;
+
+use crate::both_ways;
+
+fn missing(path: &Path) {
+    assert_eq!(fails(fs::symlink_metadata(path)), Errno::NOENT);
+    assert_eq!(fails(File::open(path)), Errno::NOENT);
+}
+
+#[test]
+fn names_come_and_go_at_once() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "dir") {
+        fs::create_dir(&there).unwrap();
+        for n in 0..60 {
+            let (new, seen) = (there.join(format!("f{n}")), here.join(format!("f{n}")));
+            missing(&seen);
+            fs::write(&new, format!("content {n}")).unwrap();
+            assert_eq!(fs::read_to_string(&seen).unwrap(), format!("content {n}"));
+            assert_eq!(names(&here).len(), n + 1);
+        }
+        for n in 0..60 {
+            fs::remove_file(there.join(format!("f{n}"))).unwrap();
+            missing(&here.join(format!("f{n}")));
+            assert_eq!(names(&here).len(), 59 - n);
+        }
+        fs::remove_dir(&there).unwrap();
+        missing(&here);
+    }
+}
+
+#[test]
+fn a_directory_that_is_open_shows_changes_when_rewound() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "dir") {
+        fs::create_dir(&there).unwrap();
+        let mut list =
+            Dir::new(open(&here, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap()).unwrap();
+        for n in 0..20 {
+            fs::write(there.join(format!("f{n}")), "").unwrap();
+            list.rewind();
+            let mut count = 0;
+            while let Some(entry) = list.read() {
+                entry.unwrap();
+                count += 1;
+            }
+            assert_eq!(count, n + 3, "with the two dots");
+        }
+        fs::remove_dir_all(&there).unwrap();
+    }
+}
+
+#[test]
+fn renames_are_seen_from_both_sides() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "f") {
+        let moved = |path: &Path| path.with_file_name("g");
+        fs::write(&there, "one").unwrap();
+        let open_here = File::open(&here).unwrap();
+        fs::rename(&there, moved(&there)).unwrap();
+        missing(&here);
+        assert_eq!(fs::read(moved(&here)).unwrap(), b"one");
+        fs::write(&there, "two").unwrap();
+        assert_eq!(fs::read(&here).unwrap(), b"two");
+        fs::rename(&there, moved(&there)).unwrap();
+        assert_eq!(fs::read(moved(&here)).unwrap(), b"two");
+        assert_eq!(open_here.metadata().unwrap().nlink(), 0, "what was renamed over has no name");
+        let mut text = String::new();
+        (&open_here).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "one");
+        fs::write(&there, "three").unwrap();
+        let cwd = rustix::fs::CWD;
+        rustix::fs::renameat_with(cwd, &there, cwd, moved(&there), RenameFlags::EXCHANGE).unwrap();
+        assert_eq!(
+            (fs::read(&here).unwrap(), fs::read(moved(&here)).unwrap()),
+            (b"two".to_vec(), b"three".to_vec())
+        );
+        fs::remove_file(&there).unwrap();
+        fs::remove_file(moved(&there)).unwrap();
+    }
+}
+
+#[test]
+fn directories_move_with_all_below() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "dir") {
+        fs::create_dir_all(there.join("a/b/c")).unwrap();
+        fs::write(there.join("a/b/c/file"), "x").unwrap();
+        assert_eq!(fs::read(here.join("a/b/c/file")).unwrap(), b"x");
+        let inside = open(here.join("a/b"), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        fs::rename(there.join("a"), there.join("z")).unwrap();
+        missing(&here.join("a/b/c/file"));
+        assert_eq!(fs::read(here.join("z/b/c/file")).unwrap(), b"x");
+        mkdirat(&inside, "made", Mode::RWXU).unwrap();
+        assert_eq!(names(&there.join("z/b")), ["c", "made"]);
+        fs::remove_dir_all(there.join("z/b")).unwrap();
+        assert_eq!(fails(mkdirat(&inside, "late", Mode::RWXU)), Errno::NOENT);
+        assert_eq!((nlink(&here), nlink(&here.join("z"))), (3, 2));
+        fs::remove_dir_all(&there).unwrap();
+    }
+}
+
+#[test]
+fn a_name_that_becomes_something_else() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "n") {
+        fs::write(&there, "file").unwrap();
+        assert!(fs::symlink_metadata(&here).unwrap().is_file());
+        fs::remove_file(&there).unwrap();
+        fs::create_dir(&there).unwrap();
+        assert!(fs::symlink_metadata(&here).unwrap().is_dir());
+        fs::remove_dir(&there).unwrap();
+        symlink("first", &there).unwrap();
+        assert_eq!(fs::read_link(&here).unwrap().as_os_str(), "first");
+        fs::remove_file(&there).unwrap();
+        symlink("second", &there).unwrap();
+        assert_eq!(fs::read_link(&here).unwrap().as_os_str(), "second");
+        fs::remove_file(&there).unwrap();
+        for n in 0..20 {
+            fs::write(&there, format!("version {n}")).unwrap();
+            assert_eq!(fs::read_to_string(&here).unwrap(), format!("version {n}"));
+            fs::remove_file(&there).unwrap();
+        }
+    }
+}
+
+#[test]
+fn attributes_change_at_once() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "f") {
+        fs::write(&there, "x").unwrap();
+        let kept = File::open(&here).unwrap();
+        for bits in [0o600, 0o4755, 0o000, 0o644] {
+            fs::set_permissions(&there, PermissionsExt::from_mode(bits)).unwrap();
+            assert_eq!((mode(&here), kept.metadata().unwrap().mode() & 0o7777), (bits, bits));
+        }
+        for id in [1, 70_000, 0] {
+            chown(&there, Some(id), Some(id + 1)).unwrap();
+            let found = fs::metadata(&here).unwrap();
+            assert_eq!((found.uid(), found.gid(), kept.metadata().unwrap().uid()), (id, id + 1, id));
+        }
+        fs::hard_link(&there, there.with_extension("link")).unwrap();
+        assert_eq!((nlink(&here), kept.metadata().unwrap().nlink()), (2, 2));
+        fs::remove_file(there.with_extension("link")).unwrap();
+        assert_eq!(kept.metadata().unwrap().nlink(), 1);
+        for seconds in [1_000_000, 2_000_000] {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::new(seconds, 77);
+            File::options().write(true).open(&there).unwrap().set_modified(time).unwrap();
+            assert_eq!(
+                (mtime(&here), kept.metadata().unwrap().mtime()),
+                ((seconds as i64, 77), seconds as i64)
+            );
+        }
+        assert_eq!(ctime(&here), ctime(&there));
+        assert_eq!(fs::metadata(&here).unwrap().ino(), fs::metadata(&there).unwrap().ino());
+        fs::remove_file(&there).unwrap();
+    }
+}
+
+#[test]
+fn rights_taken_away_by_one_are_gone_at_the_other() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "dir") {
+        fs::create_dir(&there).unwrap();
+        fs::write(there.join("f"), "x").unwrap();
+        let set = |path: &Path, bits| fs::set_permissions(path, PermissionsExt::from_mode(bits)).unwrap();
+        for _ in 0..5 {
+            set(&there.join("f"), 0o644);
+            set(&there, 0o755);
+            run_as(ANN, || drop(fs::read(here.join("f")).unwrap()));
+            set(&there.join("f"), 0o600);
+            run_as(ANN, || assert_eq!(fails(File::open(here.join("f"))), Errno::ACCESS));
+            set(&there.join("f"), 0o644);
+            run_as(ANN, || drop(fs::read(here.join("f")).unwrap()));
+            set(&there, 0o700);
+            run_as(ANN, || assert_eq!(fails(fs::metadata(here.join("f"))), Errno::ACCESS));
+        }
+        fs::remove_dir_all(&there).unwrap();
+    }
+}
+
+#[test]
+fn extended_attributes_change_at_once() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "f") {
+        fs::write(&there, "x").unwrap();
+        let get = |name: &str| {
+            let mut buf = [0u8; 64];
+            getxattr(&here, name, &mut buf[..]).map(|len| buf[..len].to_vec())
+        };
+        for n in 0..20u8 {
+            assert_eq!(fails(get("user.a")), Errno::NODATA);
+            setxattr(&there, "user.a", &[n; 5], XattrFlags::empty()).unwrap();
+            assert_eq!(get("user.a").unwrap(), [n; 5]);
+            setxattr(&there, "user.a", &[n; 6], XattrFlags::REPLACE).unwrap();
+            assert_eq!(get("user.a").unwrap(), [n; 6]);
+            removexattr(&there, "user.a").unwrap();
+        }
+        // A list for others: the right it gives is there at once.
+        fs::set_permissions(&there, PermissionsExt::from_mode(0o600)).unwrap();
+        run_as(ANN, || assert_eq!(fails(File::open(&here)), Errno::ACCESS));
+        let entries: [(u16, u16, u32); 5] =
+            [(1, 6, u32::MAX), (2, 4, ANN.uid), (4, 0, u32::MAX), (16, 4, u32::MAX), (32, 0, u32::MAX)];
+        let mut list = 2u32.to_le_bytes().to_vec();
+        for (tag, bits, id) in entries {
+            list.extend([&tag.to_le_bytes()[..], &bits.to_le_bytes(), &id.to_le_bytes()].concat());
+        }
+        setxattr(&there, "system.posix_acl_access", &list, XattrFlags::empty()).unwrap();
+        run_as(ANN, || drop(fs::read(&here).unwrap()));
+        removexattr(&there, "system.posix_acl_access").unwrap();
+        run_as(ANN, || assert_eq!(fails(File::open(&here)), Errno::ACCESS));
+        fs::remove_file(&there).unwrap();
+    }
+}
+
+#[test]
+fn times_agree_on_both() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "f") {
+        let file = File::create(&there).unwrap();
+        for n in 0..20 {
+            std::os::unix::fs::FileExt::write_all_at(&file, b"x", n * 1000).unwrap();
+            assert_eq!((mtime(&there), ctime(&there)), (mtime(&here), ctime(&here)), "write {n}");
+        }
+        drop(file);
+        assert_eq!(mtime(&there), mtime(&here));
+        fs::remove_file(&there).unwrap();
+        let dir = |path: &Path| mtime(path.parent().unwrap());
+        assert_eq!(dir(&there), dir(&here));
+    }
+}
