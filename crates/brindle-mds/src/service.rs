@@ -59,7 +59,7 @@ impl MdsService {
         let call = Call::new(header, op);
         match op {
             Op::SessionOpen => {
-                let answer = self.open_session(conn, &call, &frame.body).await?;
+                let answer = self.open_session(conn, &frame.body).await?;
                 return Ok(encode_body(&Ok::<_, Fault>(answer)));
             }
             Op::TargetInfo => return Ok(encode_body(&Ok::<_, Fault>(target_info::handle(&self.mdt).await?))),
@@ -82,14 +82,9 @@ impl MdsService {
         Ok(body)
     }
 
-    async fn open_session(
-        &self,
-        conn: &Arc<ServerConn>,
-        call: &Call,
-        body: &[u8],
-    ) -> Result<SessionOpenResp> {
+    async fn open_session(&self, conn: &Arc<ServerConn>, body: &[u8]) -> Result<SessionOpenResp> {
         let request: SessionOpenReq = decode_body(body)?;
-        let answer = session::handle_open(&self.mdt, call, request).await?;
+        let answer = session::handle_open(&self.mdt, request).await?;
         self.connections.bind(answer.session, conn);
         if conn.is_closed() {
             // `closed` may have run before `bind`.

@@ -13,6 +13,8 @@ use brindle_wire::mds::session::{
     SessionCloseReq, SessionOpenReq, SessionOpenResp, SessionRenewReq, SessionRenewResp,
 };
 
+use brindle_wire::Op;
+
 use crate::expire;
 use crate::mdt::{Call, Event, LiveSession, Mdt, SLOTS_MAX};
 use crate::store::{meta, reply, session};
@@ -21,7 +23,9 @@ use crate::store::{meta, reply, session};
 pub const SESSIONS_MAX: usize = 65_536;
 
 /// Opens a session, or finds the one that the client had.
-pub async fn handle_open(mdt: &Mdt, call: &Call, req: SessionOpenReq) -> Result<SessionOpenResp> {
+pub async fn handle_open(mdt: &Mdt, req: SessionOpenReq) -> Result<SessionOpenResp> {
+    // The header names the session that the client had, if any; it need not be alive.
+    let call = &Call::internal(Op::SessionOpen);
     match (find(mdt, &req.client_uuid), req.resume) {
         (Some((id, true)), true) => renewed(mdt, id),
         (_, true) => Err(Fault::new(Code::StaleSession).subject(req.mount)),

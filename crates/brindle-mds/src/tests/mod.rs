@@ -7,5 +7,6 @@ mod golden;
 mod model;
 mod once;
 mod posix;
+mod served;
 mod sharing;
 mod smoke;

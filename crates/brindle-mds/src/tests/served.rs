@@ -1,0 +1,228 @@
+//! An MDT behind real connections: registration, sessions, recalls on the client's own connection, restarts.
+
+use std::sync::Arc;
+
+use brindle_net::{
+    NotifyHandler, Peer, PeerConfig, RpcServer, ServerConfig, ServerConn, ServerHandle, Service,
+    TcpTransport, Transport,
+};
+use brindle_stdx::real::{RealClock, RealRng, TokioSpawn};
+use brindle_stdx::{BoxFuture, Seams};
+use brindle_types::{Code, Fault, Ino, Nid, Pair, Result, SessionId, TargetId};
+use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
+use brindle_wire::map::{Map, TargetEntry, TargetState};
+use brindle_wire::mds::close::CloseReq;
+use brindle_wire::mds::open::{OpenMode, OpenReq};
+use brindle_wire::mds::session::*;
+use brindle_wire::mgs::*;
+use brindle_wire::notify::{RecallAck, RecallNotice};
+use brindle_wire::version::PeerKind;
+use brindle_wire::{Message, Op};
+use parking_lot::Mutex;
+
+use super::disk::MemDisk;
+use super::rig::{RO, RW, code, create_req, root};
+use crate::{Config, Handle};
+
+const FS_ID: u64 = 77;
+
+/// An MGS that knows one MDT.
+struct FakeMgs(Seams);
+
+fn map(nids: Vec<Nid>) -> Map {
+    let id = TargetId::mdt(0);
+    let entry =
+        TargetEntry { id, uuid: [0; 16], nids, epoch: 3, state: TargetState::Up, host: "mds1".into() };
+    Map { fs: "scratch".parse().expect("name"), fs_id: FS_ID, version: 1, targets: vec![entry] }
+}
+
+impl Service for FakeMgs {
+    fn hello(&self, _conn: &Arc<ServerConn>) -> Result<u64> {
+        Ok(FS_ID)
+    }
+
+    fn request(self: Arc<Self>, _conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {
+        Box::pin(async move {
+            let body = match Op::from_number(frame.header.op) {
+                Some(Op::Register) => {
+                    let req: RegisterReq = decode_body(&frame.body).expect("decodes");
+                    let answer = RegisterResp { map: map(req.nids), epoch: 3, heartbeat_ms: 1000 };
+                    encode_body(&Ok::<_, Fault>(answer))
+                }
+                Some(Op::GetMap) => {
+                    self.0.sleep_ms(5_000).await;
+                    encode_body(&Ok::<_, Fault>(GetMapResp { map: None }))
+                }
+                _ => encode_body(&Ok::<_, Fault>(HeartbeatResp { map_version: 1, known: true })),
+            };
+            Frame::reply_to(&frame.header, body)
+        })
+    }
+
+    fn closed(&self, _conn_id: u64) {}
+}
+
+/// A client that gives back what is recalled.
+#[derive(Default)]
+struct Recalled(Mutex<Vec<Ino>>);
+
+impl NotifyHandler for Recalled {
+    fn notify(self: Arc<Self>, frame: Frame) -> BoxFuture<'static, Frame> {
+        let notice: RecallNotice = decode_body(&frame.body).expect("a recall");
+        self.0.lock().push(notice.ino);
+        let body = encode_body(&Ok::<_, Fault>(RecallAck { report: None }));
+        Box::pin(async move { Frame::reply_to(&frame.header, body) })
+    }
+}
+
+struct Client {
+    peer: Arc<Peer>,
+    recalled: Arc<Recalled>,
+    session: SessionId,
+    epoch: Pair,
+    uuid: [u8; 16],
+    sequence: Mutex<u64>,
+}
+
+impl Client {
+    async fn connect(cluster: &Cluster, nid: &Nid, n: u8) -> Client {
+        let recalled = Arc::new(Recalled::default());
+        let config = PeerConfig::new(FS_ID, PeerKind::Client, "cn1");
+        let (transport, seams) = (cluster.transport.clone(), cluster.seams.clone());
+        let peer = Peer::new(transport, seams, vec![nid.clone()], config, recalled.clone());
+        let uuid = [n; 16];
+        let mut client = Client {
+            peer,
+            recalled,
+            session: SessionId(0),
+            epoch: Pair::ZERO,
+            uuid,
+            sequence: Mutex::new(0),
+        };
+        let answer = client.shake_hands(false).await.expect("a session");
+        (client.session, client.epoch) = (answer.session, answer.epoch);
+        client
+    }
+
+    async fn shake_hands(&self, resume: bool) -> Result<SessionOpenResp> {
+        let request =
+            SessionOpenReq { client_uuid: self.uuid, host: "cn1".into(), mount: "/mnt".into(), resume };
+        self.ask(request).await
+    }
+
+    async fn ask<M: Message>(&self, request: M) -> Result<M::Resp> {
+        let sequence = {
+            let mut sequence = self.sequence.lock();
+            *sequence += 1;
+            *sequence
+        };
+        let header = Header {
+            op: M::OP as u16,
+            target: Some(TargetId::mdt(0)),
+            session: self.session,
+            session_epoch: self.epoch,
+            sequence,
+            target_epoch: 3,
+            ..Header::default()
+        };
+        decode_reply(&self.peer.call(Frame::new(header, encode_body(&request))).await?)
+    }
+}
+
+struct Cluster {
+    seams: Seams,
+    transport: Arc<dyn Transport>,
+    mgs: ServerHandle,
+}
+
+fn any_nid() -> Nid {
+    "127.0.0.1:0".parse().expect("address")
+}
+
+impl Cluster {
+    async fn new() -> Cluster {
+        let seams = Seams {
+            clock: Arc::new(RealClock),
+            rng: Arc::new(RealRng),
+            tasks: Arc::new(TokioSpawn(tokio::runtime::Handle::current())),
+            disk: Arc::new(MemDisk::default()),
+        };
+        let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
+        let service = Arc::new(FakeMgs(seams.clone()));
+        let bounds = ServerConfig::default();
+        let mgs = RpcServer::serve(transport.clone(), &seams, &any_nid(), bounds, service).await;
+        Cluster { seams, transport, mgs: mgs.expect("an MGS") }
+    }
+
+    async fn start(&self, listen: Nid) -> Handle {
+        let config = Config { lease_ms: 1_000, ..Config::new("/mdt", listen, "mds1") };
+        crate::start(config, self.seams.clone(), self.transport.clone()).await.expect("started")
+    }
+}
+
+fn run<T>(test: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
+    runtime.block_on(test)
+}
+
+#[test]
+fn sessions_recalls_and_restarts_over_the_network() {
+    run(async {
+        let cluster = Cluster::new().await;
+        let fs = "scratch".parse().expect("name");
+        let mgs = vec![cluster.mgs.local_nid().clone()];
+        crate::format(&cluster.seams, "/mdt", fs, 0, mgs).await.expect("formatted");
+        let mdt = cluster.start(any_nid()).await;
+        let nid = mdt.local_nid().clone();
+        let (a, b) = (Client::connect(&cluster, &nid, 1).await, Client::connect(&cluster, &nid, 2).await);
+        let req = create_req(Ino::ROOT, "f", RW);
+        let made = a.ask(req.clone()).await.expect("made");
+        let ino = made.attr.ino;
+        let open = OpenReq { ino, handle: 1, access: RO, cred: root(), kill_suidgid: false };
+        assert_eq!(b.ask(open.clone()).await.expect("opened").grant.mode, OpenMode::Direct);
+        assert_eq!(*a.recalled.0.lock(), [ino]);
+        let info = a.ask(TargetInfoReq {}).await.expect("answered");
+        assert_eq!((&info.name[..], &info.state[..], info.clients), ("scratch-MDT0000", "active", 2));
+
+        mdt.close().await.expect("closed");
+        let mdt = cluster.start(nid).await;
+        let again = a.shake_hands(true).await.expect("resumed");
+        assert!(again.must_reclaim && again.session == a.session && again.epoch == a.epoch);
+        b.shake_hands(true).await.expect("resumed");
+        let state = a.ask(TargetInfoReq {}).await.expect("answered").state;
+        assert_eq!(state, "recovering");
+        let declared = ReclaimOpen { ino, handle: req.handle, access: RW, cached: false, exclusive: false };
+        let reclaim = ReclaimReq { opens: vec![declared], locks: Vec::new(), done: true };
+        a.ask(reclaim).await.expect("answered").opens[0].as_ref().expect("reclaimed");
+        b.ask(ReclaimReq { opens: Vec::new(), locks: Vec::new(), done: true }).await.expect("answered");
+        a.ask(CloseReq { ino, handle: req.handle, report: None }).await.expect("closed");
+        a.ask(SessionRenewReq {}).await.expect("renewed");
+        let findings = crate::check::verify(mdt.mdt().engine()).expect("readable");
+        assert!(findings.is_empty(), "{findings:#?}");
+        b.ask(SessionCloseReq {}).await.expect("goodbye");
+        assert_eq!(code(b.ask(SessionRenewReq {}).await), Some(Code::StaleSession));
+    });
+}
+
+#[test]
+fn a_silent_client_is_ended_and_may_begin_again() {
+    run(async {
+        let cluster = Cluster::new().await;
+        let fs = "scratch".parse().expect("name");
+        let mgs = vec![cluster.mgs.local_nid().clone()];
+        crate::format(&cluster.seams, "/mdt", fs, 0, mgs).await.expect("formatted");
+        let mdt = cluster.start(any_nid()).await;
+        let mut a = Client::connect(&cluster, mdt.local_nid(), 1).await;
+        let req = create_req(Ino::ROOT, "f", RW);
+        let ino = a.ask(req.clone()).await.expect("made").attr.ino;
+        cluster.seams.sleep_ms(1_800).await;
+        assert_eq!(code(a.ask(SessionRenewReq {}).await), Some(Code::StaleSession));
+        assert_eq!(code(a.shake_hands(true).await), Some(Code::StaleSession));
+        let again = a.shake_hands(false).await.expect("begun again");
+        assert!(again.session == a.session && again.epoch > a.epoch && !again.must_reclaim);
+        a.epoch = again.epoch;
+        assert!(!mdt.mdt().live().opens.is_open(ino), "its handles are gone");
+        let open = OpenReq { ino, handle: 9, access: RW, cred: root(), kill_suidgid: false };
+        assert_eq!(a.ask(open).await.expect("opened").grant.mode, OpenMode::Exclusive);
+    });
+}
