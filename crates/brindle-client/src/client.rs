@@ -9,7 +9,7 @@ use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, Transport};
 use brindle_session::{Caller, MapWatch, Waits};
 use brindle_stdx::{Mono, Seams};
-use brindle_types::{Code, Fault, FsName, Ino, Nid, TargetId};
+use brindle_types::{Code, Fault, FsName, Ino, Nid, ObjectId, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mds::session::SessionCloseReq;
 use brindle_wire::version::PeerKind;
@@ -62,6 +62,8 @@ pub struct Client {
     pub(crate) locks: Locks,
     pub(crate) kept: Arc<Budget>,
     pub(crate) kept_versions: KeptVersions,
+    /// Objects of closed files that were not synced, and when they were closed.
+    pub(crate) left_unsynced: Mutex<BTreeMap<ObjectId, (u16, Mono)>>,
     pub(crate) cache: RwLock<Arc<dyn KernelCache>>,
     pub(crate) this: Weak<Client>,
 }
@@ -142,6 +144,7 @@ impl Client {
                 locks: Locks::default(),
                 kept: Arc::default(),
                 kept_versions: KeptVersions::default(),
+                left_unsynced: Mutex::default(),
                 cache: RwLock::new(Arc::new(NoCache)),
                 this: this.clone(),
             }

@@ -17,7 +17,11 @@ impl Client {
             return Ok(());
         }
         let inode = &handle.inode;
-        let carry = if inode.lock().writers == 0 { Carry::Last } else { Carry::News };
+        let last_writer = handle.access.write && inode.lock().writers == 0;
+        if last_writer {
+            self.note_left_unsynced(inode);
+        }
+        let carry = if last_writer { Carry::Last } else { Carry::News };
         let due = handle.access.write.then(|| inode.due(carry));
         let report = due.as_ref().and_then(|due| due.report.clone());
         self.mds.ask(&CloseReq { ino: inode.ino, handle: number, report }).await?;

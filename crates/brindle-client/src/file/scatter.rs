@@ -20,6 +20,7 @@ use crate::inodes::{Inode, Sight};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Met {
     sessions: BTreeSet<SessionId>,
+    /// An OST knows only from now on who holds pages of an object: all of them must go, wherever the change was.
     everybody: bool,
 }
 
@@ -153,6 +154,11 @@ impl Client {
         met: Met,
         background: bool,
     ) -> Result<(), Fault> {
+        if inode.lock().exclusive {
+            // Nobody else has had a handle to read with since the change.
+            return Ok(());
+        }
+        let (offset, len_bytes) = if met.everybody { (0, u64::MAX) } else { (offset, len_bytes) };
         let Some(holders) = met.holders(self.session.identity().session) else { return Ok(()) };
         let request = InvalidateReq { ino: inode.ino, offset, len_bytes, holders };
         let this = self.this.upgrade().filter(|_| background);

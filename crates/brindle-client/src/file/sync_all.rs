@@ -1,32 +1,66 @@
 //! sync_all: what sync(2) would do if the kernel told a user-space server of it (`brindle sync`).
 
-use super::try_gather;
-use crate::Client;
+use std::collections::BTreeMap;
+
 use brindle_stdx::BoxFuture;
-use brindle_types::{Fault, Role};
+use brindle_types::{Fault, ObjectId};
 use brindle_wire::mds::sync_all::SyncAllReq;
 use brindle_wire::oss::sync::SyncObjectsReq;
 
+use super::try_gather;
+use crate::Client;
+use crate::inodes::Inode;
+
+/// OSTs sync what is dirty within 5 s; after this time a closed file needs no sync any more.
+const OSTS_SYNC_WITHIN_MS: u64 = 10_000;
+/// Most objects of closed files that are remembered; the oldest go first.
+const LEFT_MAX: usize = 1 << 16;
+/// Objects in one request.
+const OBJECTS_MAX: usize = 4096;
+
 impl Client {
-    /// Makes everything durable that was acknowledged so far: on every OST, then at the MDT.
+    /// Makes everything durable that this mount wrote and the servers acknowledged so far.
     pub async fn sync_all(&self) -> Result<(), Fault> {
         for inode in self.inodes.all() {
             if inode.lock().writers > 0 {
                 self.sync_inode(&inode).await?;
             }
         }
-        // Files closed before: an OST takes an empty list for all its objects.
-        let map = self.map.current();
-        let osts = map.targets.iter().map(|t| t.id).filter(|id| id.role == Role::Ost);
-        let syncing = osts.map(|id| -> BoxFuture<'_, _> {
+        let left = std::mem::take(&mut *self.left_unsynced.lock());
+        let mut by_ost: BTreeMap<u16, Vec<ObjectId>> = BTreeMap::new();
+        for (object, (ost, _)) in left {
+            by_ost.entry(ost).or_default().push(object);
+        }
+        let syncing = by_ost.into_iter().map(|(ost, objects)| -> BoxFuture<'_, _> {
             Box::pin(async move {
-                let everything = SyncObjectsReq { objects: Vec::new() };
-                self.ost(id.index).await?.ask(&everything).await
+                for objects in objects.chunks(OBJECTS_MAX) {
+                    self.ost(ost).await?.ask(&SyncObjectsReq { objects: objects.to_vec() }).await?;
+                }
+                Ok(())
             })
         });
-        try_gather(syncing.collect()).await?;
-        // A file being written that failed to be reported is reported later, or with its fsync.
-        let _ = self.report_all().await;
+        try_gather::<()>(syncing.collect()).await?;
         self.mds.ask(&SyncAllReq {}).await.map(drop)
+    }
+
+    /// The last writer of a file closes it: what is not synced is remembered for a while.
+    pub(crate) fn note_left_unsynced(&self, inode: &Inode) {
+        let now = self.seams.now();
+        let mut left = self.left_unsynced.lock();
+        let state = inode.lock();
+        let Some(layout) = &state.layout else { return };
+        let component = &layout.component;
+        for stripe in state.unsynced.keys() {
+            let Some(ost) = component.osts.get(*stripe as usize) else { continue };
+            let object = ObjectId { ino: inode.ino, generation: component.generation, stripe: *stripe };
+            left.insert(object, (*ost, now));
+        }
+        drop(state);
+        if left.len() > LEFT_MAX {
+            left.retain(|_, (_, closed)| now.ms_since(*closed) < OSTS_SYNC_WITHIN_MS);
+        }
+        while left.len() > LEFT_MAX {
+            left.pop_first();
+        }
     }
 }
