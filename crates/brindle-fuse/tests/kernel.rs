@@ -88,8 +88,13 @@ fn an_abort_is_told_from_an_unmount() {
 #[test]
 fn write_then_read_through_one_descriptor() {
     let m = Mount::new();
-    let mut f =
-        OpenOptions::new().read(true).write(true).create(true).mode(0o640).open(m.path("f")).expect("open");
+    let mut f = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o640)
+        .open(m.path("f"))
+        .expect("open");
     f.write_all(b"hello").expect("write");
     f.write_all_at(b"J", 0).expect("pwrite");
     let mut s = String::new();
@@ -308,6 +313,38 @@ fn a_signal_ends_a_blocked_read_and_a_waiting_lock() {
     assert_eq!(waited.expect_err("interrupted").raw_os_error(), Some(libc::EINTR));
 }
 
+/// Signals hit requests that are just being read from the device, registered, handled or answered.
+#[test]
+fn a_storm_of_signals_ends_every_read() {
+    const READS: usize = 500;
+    let m = Mount::new();
+    m.fs.open_with(DIRECT);
+    m.put("f", &[1; 100]);
+    let _never_opens = m.fs.gate(|s| is_read(&s.op));
+    extern "C" fn nothing(_: i32) {}
+    // SAFETY: the handler does nothing.
+    unsafe { libc::signal(libc::SIGUSR2, nothing as *const () as usize) };
+    let readers: Vec<_> = (0..3)
+        .map(|_| {
+            let f = rw(&m, "f");
+            thread::spawn(move || {
+                for _ in 0..READS {
+                    let e = f.read_at(&mut [0; 10], 0).expect_err("only a signal ends it");
+                    assert_eq!(e.raw_os_error(), Some(libc::EINTR));
+                }
+            })
+        })
+        .collect();
+    while readers.iter().any(|r| !r.is_finished()) {
+        for reader in &readers {
+            let target = std::os::unix::thread::JoinHandleExt::as_pthread_t(reader);
+            // SAFETY: not joined yet, so the handle is valid.
+            unsafe { libc::pthread_kill(target, libc::SIGUSR2) };
+        }
+    }
+    readers.into_iter().for_each(|r| r.join().expect("reader"));
+}
+
 /// Starts `program` on the file and gives it once its request has arrived.
 fn blocked_child(m: &Mount, args: &[&str], arrived: impl Fn() -> bool) -> std::process::Child {
     let mut command = std::process::Command::new(args[0]);
@@ -419,8 +456,7 @@ fn direct_writes_arrive_in_parallel_and_in_aligned_buffers() {
     for writer in writers {
         writer.join().expect("writer");
     }
-    let aligned =
-        |s: &support::memfs::Seen| matches!(&s.op, Op::Write(w) if w.data.as_ptr() as usize % 4096 == 0);
+    let aligned = |s: &support::memfs::Seen| matches!(&s.op, Op::Write(w) if (w.data.as_ptr() as usize).is_multiple_of(4096));
     assert_eq!(m.fs.count(aligned), 4);
     let data = m.fs.contents(m.fs.ino("f"));
     assert!((0..4).all(|i| data[i << 20..(i + 1) << 20].iter().all(|b| *b == i as u8 + 1)));

@@ -439,20 +439,15 @@ fn q02_mapping_a_direct_file_drops_all_pages() {
 }
 
 #[test]
-fn q02_direct_writes_beside_a_busy_mapping() {
+fn q02_direct_writes_beside_a_busy_mapping_do_not_fail() {
     let m = Mount::new();
     m.put("f", &[0; 4 * PAGE]);
     let f = open(&m, DIRECT);
     let map = Mapping::shared(&f, 4 * PAGE).expect("mmap");
     map.keep_busy();
-    let mut failures = 0;
     for i in 0..2000u32 {
-        if let Err(e) = f.write_all_at(&i.to_le_bytes(), 8) {
-            assert_eq!(e.raw_os_error(), Some(libc::EBUSY));
-            failures += 1;
-        }
+        f.write_all_at(&i.to_le_bytes(), 8).expect("no EBUSY");
     }
-    eprintln!("direct writes refused with EBUSY beside a busy mapping: {failures} of 2000");
 }
 
 #[test]
@@ -584,7 +579,8 @@ fn q03_invalidation_does_not_wait_for_direct_writes_setattr_or_fsync_in_flight()
     let m = Mount::new();
     let ino = m.put("f", &[b'a'; 4 * PAGE]);
     let f = open(&m, DIRECT);
-    let calls: [(fn(&Seen) -> bool, fn(&File)); 3] = [
+    type Call = (fn(&Seen) -> bool, fn(&File));
+    let calls: [Call; 3] = [
         (is_write, |f| f.write_all_at(b"x", 0).expect("write")),
         (|s| matches!(s.op, Op::Setattr(_)), |f| f.set_len(PAGE as u64).expect("truncate")),
         (|s| matches!(s.op, Op::Fsync(_)), |f| f.sync_all().expect("fsync")),
@@ -651,8 +647,8 @@ fn q05_what_asks_for_attributes_when_they_are_never_valid() {
             asks(&|| assert_eq!(f.read_at(&mut [0; 100], 2 * PAGE as u64 - 50).expect("read"), 50)),
             1
         );
-        assert_eq!(asks(&|| drop(f.metadata().expect("fstat"))), 1);
-        assert_eq!(asks(&|| drop(fs::metadata(m.path("f")).expect("stat"))), 1);
+        assert_eq!(asks(&|| assert!(f.metadata().is_ok())), 1);
+        assert_eq!(asks(&|| assert!(fs::metadata(m.path("f")).is_ok())), 1);
         assert_eq!(
             asks(&|| assert_eq!(sys::lseek(&f, 0, libc::SEEK_END).expect("seek"), 2 * PAGE as i64)),
             1
@@ -1031,11 +1027,12 @@ fn q09_the_inode_lock_makes_these_wait_for_direct_writes_in_flight() {
     let m = Mount::new();
     m.put("f", &[b'a'; 4 * PAGE]);
     let f = open(&m, DIRECT);
-    let calls: [(&str, fn(&File), bool); 6] = [
+    type Call = (&'static str, fn(&File), bool);
+    let calls: [Call; 6] = [
         ("fsync", |f| f.sync_all().expect("fsync"), true),
         ("lseek to the end", |f| assert!(sys::lseek(f, 0, libc::SEEK_END).is_ok()), true),
         ("close", |f| drop(f.try_clone().expect("dup")), false),
-        ("fstat", |f| drop(f.metadata().expect("fstat")), false),
+        ("fstat", |f| assert!(f.metadata().is_ok()), false),
         ("direct read", |f| assert_ne!(byte(f, 0), 0), false),
         ("a direct write elsewhere", |f| f.write_all_at(b"y", 2 * PAGE as u64).expect("write"), false),
     ];

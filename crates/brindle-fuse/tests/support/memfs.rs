@@ -310,6 +310,13 @@ impl MemFs {
                 let ino = s.make(dir, None, FileType::Regular, t.mode & !t.umask, Body::File(Vec::new()))?;
                 s.created(ino, &policy)
             }
+            other => self.on_inode(s, dir, other, &policy),
+        }
+    }
+
+    /// Operations that concern no name.
+    fn on_inode(&self, s: &mut State, dir: u64, op: &Op, policy: &Policy) -> Answer {
+        match op {
             Op::Read(rd) => s.read(dir, rd),
             Op::Write(w) => s.write(dir, w),
             Op::CopyFileRange(c) => s.copy(dir, c),
@@ -336,7 +343,6 @@ impl MemFs {
                 Ok(Reply::ok())
             }
             Op::Getlk(l) => Ok(Reply::lock(s.get(dir)?.locks.conflict(l))),
-            Op::Setlk(_) => unreachable!("handled before"),
             Op::Setxattr(x) => {
                 s.get_mut(dir)?.xattrs.insert(x.name.to_vec(), x.value.clone());
                 Ok(Reply::ok())
@@ -352,7 +358,7 @@ impl MemFs {
             Op::Removexattr(x) => {
                 s.get_mut(dir)?.xattrs.remove(&x.name[..]).map(|_| Reply::ok()).ok_or(ENODATA)
             }
-            Op::Readdir(d) => s.readdir(dir, d, &policy),
+            Op::Readdir(d) => s.readdir(dir, d, policy),
             Op::Fsync(_) | Op::Fsyncdir(_) | Op::Releasedir(_) | Op::Access(_) => Ok(Reply::ok()),
             Op::Statfs => Ok(Reply::statfs(&Statfs {
                 blocks: 1000,
@@ -364,6 +370,7 @@ impl MemFs {
                 frsize_bytes: 4096,
                 name_max_bytes: 255,
             })),
+            other => unreachable!("{other:?} is handled before"),
         }
     }
 

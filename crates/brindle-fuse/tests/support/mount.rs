@@ -58,7 +58,7 @@ impl Mount {
         let (watchdog, gone) = mpsc::channel::<()>();
         std::thread::spawn(move || {
             if gone.recv_timeout(HANG_LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
-                eprintln!("a test hangs: {} is unmounted by force", path.display());
+                tracing::error!(path = %path.display(), "a test hangs; its mount is taken away");
                 let flags = rustix::mount::UnmountFlags::FORCE | rustix::mount::UnmountFlags::DETACH;
                 let _ = rustix::mount::unmount(&path, flags);
             }
