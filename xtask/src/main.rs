@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`test`] | what CI runs, as a table of steps |
 //! | [`suites`] | programs and POSIX suites on any directory |
+//! | [`sim`] | simulated clusters, planted bugs |
 //! | [`tidy`] | the rules of the house that neither rustfmt nor clippy checks |
 //! | [`docs`] | documents generated from the sources |
 //! | [`setup`] | what each command needs from the machine |
@@ -18,6 +19,7 @@ mod libtest;
 mod report;
 mod run;
 mod setup;
+mod sim;
 mod suites;
 mod test;
 mod tidy;
@@ -44,6 +46,8 @@ const COMMANDS: &[Command] = &[
         about: "`suite NAME DIR`: one suite (or all) in an empty directory under DIR",
         run: suites::run,
     },
+    Command { name: "sim", about: "`sim [--seed N] [--seeds COUNT]`: simulated clusters", run: sim::sim },
+    Command { name: "sim-teeth", about: "the simulator must catch every planted bug", run: sim::teeth },
     Command { name: "tidy", about: "check the rules of the house", run: test::tidy_only },
     Command { name: "lint", about: "formatting, clippy, tidy", run: test::lint },
     Command { name: "fmt", about: "format the sources", run: fmt },

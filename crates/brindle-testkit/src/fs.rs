@@ -17,12 +17,14 @@ use brindle_types::{Attr, Code, Fault, FileType, Ino};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
 
-use crate::model::{How, Op, Outcome, RenameHow, StatView, pattern};
+use crate::model::{Content, How, Node, Op, Outcome, RenameHow, StatView, pattern};
 
 /// Symbolic links followed in one path, as Linux.
 const LINKS_MAX: usize = 40;
 /// Entries asked for at once: few, so that a listing takes several calls.
 const LIST_BATCH: u32 = 7;
+/// More than any file of a test holds.
+const READ_MAX: u64 = 16 << 20;
 
 /// An open file.
 #[derive(Clone, Copy)]
@@ -45,6 +47,8 @@ pub struct ClientFs {
     ctx: Ctx,
     base: Ino,
     slots: Mutex<BTreeMap<usize, Open>>,
+    /// Files whose contents the last operation changed, and through which handle (0 for none).
+    touched: Mutex<Vec<(Ino, u64)>>,
 }
 
 /// Why an operation has no outcome to compare.
@@ -72,16 +76,91 @@ type Res<T> = Result<T, Stop>;
 impl ClientFs {
     /// Operations below `base`.
     pub fn new(client: Arc<Client>, base: Ino) -> ClientFs {
-        ClientFs { client, ctx: Ctx::root(), base, slots: Mutex::default() }
+        ClientFs { client, ctx: Ctx::root(), base, slots: Mutex::default(), touched: Mutex::default() }
     }
 
     /// Carries out one operation. A fault means that the system failed, and that it is not known what happened.
     pub async fn apply(&self, op: &Op) -> Result<Outcome, Fault> {
+        self.touched.lock().clear();
         match self.run(op).await {
             Ok(outcome) => Ok(outcome),
             Err(Stop::Errno(errno)) => Ok(Outcome::Errno(errno)),
             Err(Stop::Fault(fault)) => Err(fault),
         }
+    }
+
+    /// Files whose contents the last operation changed or may have, and through which handle (0 for none).
+    pub fn touched(&self) -> Vec<(Ino, u64)> {
+        self.touched.lock().clone()
+    }
+
+    /// Inode and handle of an open slot.
+    pub fn slot_file(&self, slot: usize) -> Option<(Ino, u64)> {
+        self.slots.lock().get(&slot).map(|open| (open.ino, open.handle))
+    }
+
+    /// Syncs every open file; those with which that succeeded.
+    pub async fn sync_all(&self) -> Vec<(Ino, u64)> {
+        let open: Vec<Open> = self.slots.lock().values().copied().collect();
+        let mut synced = Vec::new();
+        for file in open {
+            if self.client.fsync(file.handle).await.is_ok() {
+                synced.push((file.ino, file.handle));
+            }
+        }
+        synced
+    }
+
+    /// Everything below the base, as [`crate::model::Model::snapshot`] shows a model.
+    pub async fn snapshot(&self) -> Result<BTreeMap<String, Node>, Fault> {
+        let mut found = BTreeMap::new();
+        let mut todo = vec![".".to_owned()];
+        while let Some(path) = todo.pop() {
+            let Some(attr) = self.exact(&path).await? else { continue };
+            if attr.kind == FileType::Directory {
+                let Outcome::Names(names) = self.apply(&Op::List { path: path.clone() }).await? else { continue };
+                let child = |name: String| if path == "." { name } else { format!("{path}/{name}") };
+                todo.extend(names.into_iter().map(child));
+            }
+            let content = self.content(&attr).await?;
+            let mut xattrs = BTreeMap::new();
+            for name in self.client.listxattr(attr.ino).await? {
+                let value = self.client.getxattr(attr.ino, &name).await?;
+                xattrs.insert(String::from_utf8_lossy(&name).into_owned(), value);
+            }
+            let v = view(&attr);
+            found.insert(path, Node { ino: v.ino, mode: v.mode, nlink: v.nlink, content, xattrs });
+        }
+        Ok(found)
+    }
+
+    async fn exact(&self, path: &str) -> Result<Option<Attr>, Fault> {
+        match self.find(path, false).await {
+            Ok(attr) => Ok(Some(attr)),
+            Err(Stop::Errno(_)) => Ok(None),
+            Err(Stop::Fault(fault)) => Err(fault),
+        }
+    }
+
+    async fn content(&self, attr: &Attr) -> Result<Content, Fault> {
+        match attr.kind {
+            FileType::Directory => Ok(Content::Dir),
+            FileType::Symlink => {
+                let target = self.client.readlink(attr.ino).await?;
+                Ok(Content::Symlink(String::from_utf8_lossy(&target).into_owned()))
+            }
+            _ => {
+                let access = Access { read: true, ..Access::default() };
+                let opened = self.client.open(&self.ctx, attr.ino, access, false).await?;
+                let read = self.client.read(opened.handle, 0, READ_MAX, false).await;
+                self.client.close(opened.handle).await?;
+                Ok(Content::File(Arc::new(read?.into_bytes().to_vec())))
+            }
+        }
+    }
+
+    fn touch(&self, ino: Ino, handle: u64) {
+        self.touched.lock().push((ino, handle));
     }
 
     /// Closes everything, whatever comes of it.
@@ -134,7 +213,9 @@ impl ClientFs {
             }
             Op::Truncate { path, size } => {
                 let set = SetAttr { size_bytes: Some(*size), ..SetAttr::default() };
-                client.setattr(ctx, self.find(path, true).await?.ino, set).await?;
+                let ino = self.find(path, true).await?.ino;
+                self.touch(ino, 0);
+                client.setattr(ctx, ino, set).await?;
             }
             Op::SetXattr { path, name, value } => {
                 let ino = self.find(path, true).await?.ino;
@@ -167,6 +248,7 @@ impl ClientFs {
             }
             Op::Write { slot, offset, len, fill } => {
                 let file = self.slot(slot, |how| how.write, EBADF)?;
+                self.touch(file.ino, file.handle);
                 let data = pattern(fill, len).into();
                 let write = WriteIn { offset, data, append: file.how.append, ..WriteIn::default() };
                 return Ok(Outcome::Count(client.write(ctx, file.handle, write).await? as usize));
@@ -183,6 +265,7 @@ impl ClientFs {
             Op::Ftruncate { slot, size } => {
                 self.slot(slot, |_| true, EBADF)?;
                 let file = self.slot(slot, |how| how.write, EINVAL)?;
+                self.touch(file.ino, file.handle);
                 let set = SetAttr { size_bytes: Some(size), handle: file.handle, ..SetAttr::default() };
                 client.setattr(ctx, file.ino, set).await?;
             }
@@ -209,6 +292,7 @@ impl ClientFs {
 
     async fn allocate(&self, slot: usize, offset: u64, len: u64, how: Allocation) -> Res<()> {
         let file = self.slot(slot, |how| how.write, EBADF)?;
+        self.touch(file.ino, file.handle);
         self.client.fallocate(&self.ctx, file.handle, offset..offset + len, how).await?;
         Ok(())
     }
@@ -258,6 +342,10 @@ impl ClientFs {
         let (handle, ino) = match at.found {
             Some(_) if how.create && how.exclusive => return Err(Stop::Errno(EEXIST)),
             Some(attr) if attr.kind == FileType::Directory => return Err(Stop::Errno(EISDIR)),
+            Some(attr) if how.truncate => {
+                self.touch(attr.ino, 0);
+                (self.client.open(&self.ctx, attr.ino, access, false).await?.handle, attr.ino)
+            }
             Some(attr) => (self.client.open(&self.ctx, attr.ino, access, false).await?.handle, attr.ino),
             None if !how.create => return Err(Stop::Errno(ENOENT)),
             None => {
@@ -306,6 +394,7 @@ impl ClientFs {
         if source.ino == target.ino && len > 0 && at < put_at + len && put_at < at + len {
             return Err(Stop::Errno(EINVAL));
         }
+        self.touch(target.ino, target.handle);
         let copy = CopyIn {
             source: source.handle,
             source_offset: at,
@@ -396,6 +485,18 @@ pub struct InodeMap {
 }
 
 impl InodeMap {
+    /// The map that two snapshots of one tree show.
+    pub fn of(model: &BTreeMap<String, Node>, real: &BTreeMap<String, Node>) -> InodeMap {
+        let mut map = InodeMap::default();
+        for (path, node) in model {
+            if let Some(seen) = real.get(path) {
+                map.real.insert(node.ino, seen.ino);
+                map.model.insert(seen.ino, node.ino);
+            }
+        }
+        map
+    }
+
     /// Whether a real outcome is the model's; inode numbers must map one to one.
     pub fn same(&mut self, expected: &Outcome, got: &Outcome) -> bool {
         let (Outcome::Stat(e), Outcome::Stat(g)) = (expected, got) else { return expected == got };

@@ -2,6 +2,13 @@
 //!
 //! Used by tests only. Everything random comes from one seed, so that a failing run replays exactly.
 
+pub mod check;
+pub mod cluster;
+pub mod faults;
 pub mod fs;
+pub mod history;
 pub mod model;
+pub mod pages;
+pub mod run;
 pub mod sim;
+pub mod workload;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 mod generate;
 mod tree;
 
-pub use generate::Generator;
+pub use generate::{Generator, SLOTS};
 pub use tree::Model;
 
 /// How [`Op::Open`] opens.

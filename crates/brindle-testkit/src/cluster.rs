@@ -1,0 +1,218 @@
+//! [`SimCluster`]: one MGS, one MDT, some OSTs and some clients as nodes of one simulated world, running the real
+//! services over simulated seams.
+//!
+//! A server node formats its target once; each of its incarnations starts the service again, as a supervisor of a
+//! real host would, until it runs. Invariant: whatever a service keeps outside its disk dies with its node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brindle_client::{Client, MountConfig};
+use brindle_config::Superblock;
+use brindle_types::{Code, Fault, FsName, Nid, TargetId};
+use parking_lot::Mutex;
+
+use crate::sim::{NodeSeams, World};
+
+/// Directory of the target on each server's disk.
+pub const TARGET_DIR: &str = "/target";
+/// Port of every server.
+const PORT: u16 = 9880;
+/// Longest time of formatting a target.
+const FORMAT_MS: u64 = 60_000;
+/// Pause before a service that did not start is started again.
+const START_AGAIN_MS: u64 = 500;
+
+/// What a cluster consists of.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// OSTs.
+    pub osts: u16,
+    /// Client nodes.
+    pub clients: usize,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { osts: 4, clients: 3 }
+    }
+}
+
+/// What a server node serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Serves {
+    Mgt,
+    Mdt,
+    Ost(u16),
+}
+
+/// What became of the last start of each server.
+#[derive(Default)]
+struct Starts {
+    up: BTreeMap<String, u64>,
+    failed: BTreeMap<String, Fault>,
+}
+
+/// A simulated cluster. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct SimCluster {
+    world: World,
+    options: Options,
+    starts: Arc<Mutex<Starts>>,
+}
+
+impl SimCluster {
+    /// Formats the targets and starts the servers.
+    pub fn new(seed: u64, options: Options) -> SimCluster {
+        let cluster = SimCluster { world: World::new(seed), options, starts: Arc::default() };
+        for name in cluster.servers() {
+            let node = cluster.world.node(&name);
+            let formatted = cluster.world.run_until(FORMAT_MS, format(&node, serves(&name)));
+            formatted.expect("formatting ends").expect("an empty simulated disk can be formatted");
+        }
+        for name in cluster.servers() {
+            cluster.serve(cluster.world.node(&name));
+        }
+        cluster
+    }
+
+    /// The world below.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Names of the OST nodes.
+    pub fn osts(&self) -> Vec<String> {
+        (0..self.options.osts).map(|n| format!("ost{n}")).collect()
+    }
+
+    /// Names of all server nodes.
+    pub fn servers(&self) -> Vec<String> {
+        ["mgs".to_owned(), "mdt0".to_owned()].into_iter().chain(self.osts()).collect()
+    }
+
+    /// Names of the client nodes.
+    pub fn clients(&self) -> Vec<String> {
+        (0..self.options.clients).map(|n| format!("c{n}")).collect()
+    }
+
+    /// The next incarnation of a server: its service starts with what the disk holds.
+    pub fn restart(&self, name: &str) {
+        self.starts.lock().up.remove(name);
+        self.serve(self.world.restart(name));
+    }
+
+    /// Whether the service of a node has started since the node's last restart.
+    pub fn is_up(&self, name: &str) -> bool {
+        self.world.is_running(name) && self.starts.lock().up.contains_key(name)
+    }
+
+    /// The fault with which the last failed start of a server ended, while it is not up.
+    pub fn start_fault(&self, name: &str) -> Option<Fault> {
+        if self.is_up(name) {
+            return None;
+        }
+        self.starts.lock().failed.get(name).cloned()
+    }
+
+    /// Mounts on a node, trying until it succeeds.
+    pub async fn mount(node: &NodeSeams) -> Arc<Client> {
+        loop {
+            let config = MountConfig {
+                mgs: vec![nid("mgs")],
+                fs: fs_name(),
+                host: node.name.clone(),
+                mount: "/mnt".into(),
+            };
+            match Client::mount(config, node.seams.clone(), node.transport.clone()).await {
+                Ok(client) => return client,
+                Err(fault) => tracing::warn!(node = %node.name, "cannot mount: {fault}"),
+            }
+            node.seams.sleep_ms(START_AGAIN_MS).await;
+        }
+    }
+
+    fn serve(&self, node: NodeSeams) {
+        let (starts, now_ns) = (self.starts.clone(), self.world.now().0);
+        let seams = node.seams.clone();
+        seams.spawn("supervisor", async move {
+            loop {
+                match start(&node).await {
+                    Ok(_running) => {
+                        starts.lock().up.insert(node.name.clone(), now_ns);
+                        std::future::pending::<()>().await;
+                    }
+                    Err(fault) => {
+                        tracing::warn!(node = %node.name, "cannot start: {fault}");
+                        starts.lock().failed.insert(node.name.clone(), fault);
+                    }
+                }
+                node.seams.sleep_ms(START_AGAIN_MS).await;
+            }
+        });
+    }
+}
+
+/// Name of the file system.
+pub fn fs_name() -> FsName {
+    "sim".parse().expect("a short name of letters")
+}
+
+fn nid(host: &str) -> Nid {
+    Nid { host: host.to_owned(), port: PORT, rail: 0 }
+}
+
+fn serves(name: &str) -> Serves {
+    match name.strip_prefix("ost") {
+        Some(index) => Serves::Ost(index.parse().expect("made from a number")),
+        None if name == "mgs" => Serves::Mgt,
+        None => Serves::Mdt,
+    }
+}
+
+/// What keeps a service running.
+#[allow(dead_code, reason = "held, never looked at")]
+enum Running {
+    Mgs(brindle_mgs::Handle),
+    Mdt(brindle_mds::Handle),
+    Ost(brindle_oss::Handle),
+}
+
+async fn format(node: &NodeSeams, what: Serves) -> Result<(), Fault> {
+    let (seams, mgs) = (&node.seams, vec![nid("mgs")]);
+    let cannot = |e| Fault::io(Code::NotWritable, "cannot make", TARGET_DIR, &e);
+    seams.disk.create_dir_all(TARGET_DIR).map_err(cannot)?;
+    seams.disk.sync_dir("/").map_err(cannot)?;
+    match what {
+        Serves::Mgt => {
+            let (disk, rng) = (seams.disk.clone(), &*seams.rng);
+            brindle_mgs::format(disk, rng, seams.wall(), TARGET_DIR, fs_name())?;
+        }
+        Serves::Mdt => drop(brindle_mds::format(seams, TARGET_DIR, fs_name(), 0, mgs).await?),
+        Serves::Ost(index) => {
+            let target = TargetId::ost(index);
+            let mut superblock = Superblock::new(fs_name(), target, mgs, seams.wall(), &*seams.rng);
+            superblock.save(&*seams.disk, TARGET_DIR)?;
+        }
+    }
+    Ok(())
+}
+
+async fn start(node: &NodeSeams) -> Result<Running, Fault> {
+    let (seams, transport) = (node.seams.clone(), node.transport.clone());
+    let (listen, host) = (nid(&node.name), node.name.clone());
+    Ok(match serves(&node.name) {
+        Serves::Mgt => {
+            let config = brindle_mgs::Config::new(TARGET_DIR, listen, host);
+            Running::Mgs(brindle_mgs::start(config, seams, transport).await?)
+        }
+        Serves::Mdt => {
+            let config = brindle_mds::Config::new(TARGET_DIR, listen, host);
+            Running::Mdt(brindle_mds::start(config, seams, transport).await?)
+        }
+        Serves::Ost(_) => {
+            let config = brindle_oss::Config::new(TARGET_DIR, listen, host);
+            Running::Ost(brindle_oss::start(config, seams, transport).await?)
+        }
+    })
+}

@@ -1,0 +1,311 @@
+//! The driver of faults: draws them from the seed, and brings everything back.
+//!
+//! Servers and clients that went down are restarted by [`Chaos::supervise`], whoever took them down. Invariant: a power
+//! cut is in the history before anything runs on what it left.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brindle_stdx::Seams;
+use parking_lot::Mutex;
+
+use crate::cluster::SimCluster;
+use crate::history::History;
+use crate::sim::{Crash, Direction, DiskOp};
+
+/// How often the supervisor looks.
+const LOOK_MS: u64 = 50;
+/// Longest time that a server stays down.
+const DOWN_MAX_MS: u64 = 5_000;
+/// Longest time that a client stays down.
+const CLIENT_DOWN_MAX_MS: u64 = 3_000;
+/// Longest pause between two faults, unless more are close together.
+const PAUSE_MAX_MS: u64 = 4_500;
+/// A partition this long or longer outlasts a lease.
+const LONG_CUT_MS: u64 = 7_000;
+/// Disk operations after which a planned crash comes, at most.
+const CRASH_POINT_MAX: u64 = 60;
+/// What a planned crash is put off to when there are to be none any more.
+const NEVER: u64 = u64::MAX / 2;
+
+/// Which faults are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Menu {
+    /// None.
+    Nothing,
+    /// Processes die, connections break, disks are slow: nothing that was acknowledged may be lost.
+    Kills,
+    /// And networks part, clients die.
+    Partitions,
+    /// And power fails, disks refuse to sync.
+    Everything,
+}
+
+/// What is down, since when, and until when.
+#[derive(Default)]
+struct Down {
+    nodes: BTreeMap<String, (u64, u64)>,
+    /// Cuts that are in the history already.
+    noted: BTreeMap<String, bool>,
+    /// Planned crashes that cut power.
+    planned_cuts: BTreeMap<String, bool>,
+    /// When each server's service was last known to run.
+    last_up_ns: BTreeMap<String, u64>,
+}
+
+/// The driver. Cloning gives another handle to the same one.
+#[derive(Clone)]
+pub struct Chaos {
+    cluster: SimCluster,
+    history: History,
+    down: Arc<Mutex<Down>>,
+    /// The driver's own node, which never goes down.
+    seams: Seams,
+}
+
+impl Chaos {
+    /// Faults for a cluster.
+    pub fn new(cluster: SimCluster, history: History) -> Chaos {
+        let seams = cluster.world().node("driver").seams;
+        Chaos { cluster, history, down: Arc::default(), seams }
+    }
+
+    /// Restarts what is down; clients with `revive`. Never ends.
+    pub async fn supervise(self, revive: impl Fn(&str)) {
+        loop {
+            self.seams.sleep_ms(LOOK_MS).await;
+            let now_ns = self.history.now_ns();
+            for name in self.cluster.servers() {
+                if self.cluster.is_up(&name) {
+                    self.down.lock().last_up_ns.insert(name.clone(), now_ns);
+                }
+                if self.is_due(&name, now_ns, DOWN_MAX_MS) {
+                    self.cluster.restart(&name);
+                    tracing::info!(node = %name, "restarted");
+                }
+            }
+            for name in self.cluster.clients() {
+                if self.is_due(&name, now_ns, CLIENT_DOWN_MAX_MS) {
+                    revive(&name);
+                }
+            }
+        }
+    }
+
+    /// Whether a node is down and its time has come. The first look notes what took it down.
+    fn is_due(&self, name: &str, now_ns: u64, longest_ms: u64) -> bool {
+        if self.cluster.world().is_running(name) {
+            return false;
+        }
+        let known = self.down.lock().nodes.get(name).copied();
+        match known {
+            Some((_, until_ns)) => {
+                let due = now_ns >= until_ns;
+                if due {
+                    let mut down = self.down.lock();
+                    down.nodes.remove(name);
+                    down.noted.remove(name);
+                    down.planned_cuts.remove(name);
+                }
+                due
+            }
+            None => {
+                let cut = self.down.lock().planned_cuts.contains_key(name);
+                if cut && !self.down.lock().noted.contains_key(name) {
+                    self.note_cut(name);
+                }
+                let until_ns = now_ns + self.choose(longest_ms) * 1_000_000;
+                self.down.lock().nodes.insert(name.to_owned(), (now_ns, until_ns));
+                false
+            }
+        }
+    }
+
+    fn choose(&self, n: u64) -> u64 {
+        self.cluster.world().choose(n)
+    }
+
+    fn pick<'a>(&self, names: &'a [String]) -> &'a str {
+        &names[self.choose(names.len() as u64) as usize]
+    }
+
+    /// Injects `count` faults from `menu`.
+    pub async fn run(&self, menu: Menu, count: usize) {
+        for _ in 0..count {
+            if menu == Menu::Nothing {
+                return;
+            }
+            let pause_ms = if self.choose(5) == 0 { 200 } else { PAUSE_MAX_MS };
+            self.seams.sleep_ms(1 + self.choose(pause_ms)).await;
+            self.one(menu);
+        }
+    }
+
+    fn one(&self, menu: Menu) {
+        let kinds = match menu {
+            Menu::Nothing => return,
+            Menu::Kills => 9,
+            Menu::Partitions => 14,
+            Menu::Everything => 19,
+        };
+        let servers = self.cluster.servers();
+        let clients = self.cluster.clients();
+        let world = self.cluster.world();
+        match self.choose(kinds) {
+            0..3 => {
+                self.history.fault("kill a server");
+                world.kill(self.pick(&servers));
+            }
+            3 => {
+                self.history.fault("kill all servers");
+                servers.iter().for_each(|name| world.kill(name));
+            }
+            4..6 => {
+                self.history.fault("kill between two disk operations");
+                world.crash_after(self.pick(&servers), self.choose(CRASH_POINT_MAX), Crash::Kill);
+            }
+            6 => self.break_connections(&servers, &clients),
+            7 => self.slow_sync(&servers),
+            8 => {
+                self.history.fault("wall clock jump");
+                let ms = self.choose(7_200_000) as i64 - 3_600_000;
+                let node = if self.choose(2) == 0 { self.pick(&servers) } else { self.pick(&clients) };
+                world.jump_wall(node, ms);
+            }
+            9..12 => self.partition(&servers, &clients),
+            12 => self.isolate(&clients),
+            13 => {
+                self.history.fault("kill a client");
+                world.kill(self.pick(&clients));
+            }
+            14..16 => {
+                self.history.fault("power cut of a server");
+                self.power_cut(self.pick(&servers[1..]));
+            }
+            16 => {
+                self.history.fault("power cut of all servers");
+                servers.iter().for_each(|name| self.power_cut(name));
+            }
+            17 => {
+                self.history.fault("power cut between two disk operations");
+                let name = self.pick(&servers[1..]);
+                self.down.lock().planned_cuts.insert(name.to_owned(), true);
+                self.history.excuse(|e| {
+                    e.silence = true;
+                    e.data_loss = true;
+                    e.name_loss = true;
+                });
+                world.crash_after(name, self.choose(CRASH_POINT_MAX), Crash::PowerCut);
+            }
+            _ => {
+                self.history.fault("EIO at a sync of an OST");
+                self.history.excuse(|e| e.data_loss = true);
+                world.disk(self.pick(&self.cluster.osts())).fail_next(DiskOp::Sync, 1 + self.choose(3));
+            }
+        }
+    }
+
+    fn break_connections(&self, servers: &[String], clients: &[String]) {
+        self.history.fault("connection break");
+        let (from, to) = self.pair(servers, clients);
+        self.cluster.world().break_connections(&from, &to);
+    }
+
+    /// A client and a server, or the MDT and an OST.
+    fn pair(&self, servers: &[String], clients: &[String]) -> (String, String) {
+        if self.choose(4) == 0 {
+            return ("mdt0".to_owned(), self.pick(&servers[2..]).to_owned());
+        }
+        (self.pick(clients).to_owned(), self.pick(&servers[1..]).to_owned())
+    }
+
+    fn slow_sync(&self, servers: &[String]) {
+        self.history.fault("slow sync");
+        let name = self.pick(servers).to_owned();
+        let (world, seams) = (self.cluster.world().clone(), self.seams.clone());
+        let disk = world.disk(&name);
+        disk.set_sync_ms(200, 200 + self.choose(1_500));
+        let ms = 500 + self.choose(3_000);
+        self.seams.spawn("faults.fast again", async move {
+            seams.sleep_ms(ms).await;
+            disk.set_sync_ms(0, 3);
+        });
+    }
+
+    fn partition(&self, servers: &[String], clients: &[String]) {
+        let (mut from, mut to) = self.pair(servers, clients);
+        if self.choose(2) == 0 {
+            std::mem::swap(&mut from, &mut to);
+        }
+        let direction = if self.choose(2) == 0 { Direction::Both } else { Direction::OneWay };
+        let ms = if self.choose(2) == 0 { self.choose(3_000) } else { LONG_CUT_MS + self.choose(7_000) };
+        self.history.fault(match (direction, ms < LONG_CUT_MS) {
+            (Direction::Both, true) => "short partition",
+            (Direction::OneWay, true) => "short one-way partition",
+            (Direction::Both, false) => "long partition",
+            (Direction::OneWay, false) => "long one-way partition",
+        });
+        self.history.excuse(|e| e.silence = true);
+        self.cluster.world().partition(&from, &to, direction);
+        self.heal_after(vec![(from, to)], ms);
+    }
+
+    fn isolate(&self, clients: &[String]) {
+        self.history.fault("isolated client");
+        self.history.excuse(|e| e.silence = true);
+        let client = self.pick(clients).to_owned();
+        let servers = self.cluster.servers();
+        for server in &servers {
+            self.cluster.world().partition(&client, server, Direction::Both);
+        }
+        let ways = servers.into_iter().map(|server| (client.clone(), server)).collect();
+        self.heal_after(ways, LONG_CUT_MS + self.choose(6_000));
+    }
+
+    fn heal_after(&self, ways: Vec<(String, String)>, ms: u64) {
+        let (world, seams) = (self.cluster.world().clone(), self.seams.clone());
+        self.seams.spawn("faults.heal", async move {
+            seams.sleep_ms(ms).await;
+            for (from, to) in ways {
+                world.heal_between(&from, &to);
+            }
+        });
+    }
+
+    fn power_cut(&self, name: &str) {
+        self.note_cut(name);
+        self.cluster.world().power_cut(name);
+    }
+
+    /// What was unsynced when the service last ran may be gone.
+    fn note_cut(&self, name: &str) {
+        let now_ns = self.history.now_ns();
+        let mut down = self.down.lock();
+        let last_up_ns = down.last_up_ns.get(name).copied().unwrap_or(0).min(now_ns);
+        down.noted.insert(name.to_owned(), true);
+        drop(down);
+        self.history.cut(name, last_up_ns, now_ns);
+    }
+
+    /// Ends all faults and waits until everything is up.
+    pub async fn heal(&self) {
+        let world = self.cluster.world();
+        world.heal();
+        for name in self.cluster.servers() {
+            let disk = world.disk(&name);
+            disk.fail_after(NEVER);
+            disk.fail_next(DiskOp::Sync, 0);
+            disk.set_sync_ms(0, 3);
+        }
+        self.down.lock().planned_cuts.clear();
+        loop {
+            let servers = self.cluster.servers();
+            if servers.iter().all(|name| self.cluster.is_up(name))
+                && self.cluster.clients().iter().all(|name| world.is_running(name))
+            {
+                return;
+            }
+            self.seams.sleep_ms(LOOK_MS).await;
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Random POSIX operations of one client in a subtree of its own, against the exact model.
+//!
+//! An answer that is known must be the model's. After an outcome that is not known, the death of the client or a power
+//! cut the tree is looked at: it must be one of the states that the contract allows, and the model goes on from there.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use brindle_types::Ino;
+use tokio::sync::Mutex;
+
+use super::Life;
+use crate::fs::{ClientFs, InodeMap};
+use crate::history::End;
+use crate::model::{Content, Generator, Model, Node, Op, Outcome};
+
+/// Largest file.
+const SIZE_MAX: u64 = 400_000;
+/// Longest pause between two operations.
+const PAUSE_MS: u64 = 160;
+/// What a power cut may take of names, at most.
+const NAMES_LOST_MAX_NS: u64 = 1_000_000_000;
+/// States older than this are not needed to explain a power cut.
+const STATES_KEPT_NS: u64 = 3_000_000_000;
+/// How long a dead client's requests can still be carried out: its lease, and some time to end the session.
+const LAST_EFFECT_MS: u64 = 8_000;
+
+/// A state of the tree and when the operation that led to it was answered.
+struct State {
+    model: Model,
+    since_ns: u64,
+}
+
+/// What is known of one client's subtree; outlives the client.
+pub struct Tree {
+    model: Model,
+    generator: Generator,
+    inodes: InodeMap,
+    /// States of the last seconds, of which a power cut of the MDT may leave any.
+    states: VecDeque<State>,
+    pending: Option<Op>,
+    /// Files with unsynced contents, and the handles (0: closed) through which they were written.
+    dirty: BTreeMap<Ino, BTreeSet<u64>>,
+    cuts_seen: usize,
+    mdt_cuts_seen: usize,
+    broken: bool,
+}
+
+/// How a tree differs from what it should be.
+enum Differs {
+    /// Names, links, modes, attributes.
+    Names(String),
+    /// Only contents of files: path, inode as seen, inode of the model.
+    Contents(Vec<(String, u64, u64)>),
+}
+
+type Snapshot = BTreeMap<String, Node>;
+
+impl Tree {
+    /// An empty subtree; operations are drawn from `seed`.
+    pub fn new(seed: u64) -> Arc<Mutex<Tree>> {
+        let tree = Tree {
+            model: Model::default(),
+            generator: Generator::new(seed, SIZE_MAX),
+            inodes: InodeMap::default(),
+            states: VecDeque::new(),
+            pending: None,
+            dirty: BTreeMap::new(),
+            cuts_seen: 0,
+            mdt_cuts_seen: 0,
+            broken: false,
+        };
+        Arc::new(Mutex::new(tree))
+    }
+
+    /// Works until it is told to stop, then looks a last time.
+    pub async fn run(tree: Arc<Mutex<Tree>>, life: Life) {
+        let mut tree = tree.lock().await;
+        let base = life.find(&format!("t{}", life.index)).await;
+        let fs = ClientFs::new(life.client.clone(), base);
+        if life.number > 1 {
+            if tree.pending.is_some() {
+                life.node.seams.sleep_ms(LAST_EFFECT_MS).await;
+            }
+            tree.forget_handles();
+            tree.resolve(&life, &fs).await;
+        }
+        while !life.stopping() && !tree.broken {
+            life.pause(PAUSE_MS).await;
+            if tree.cuts_seen != life.history.cut_count() {
+                tree.resolve(&life, &fs).await;
+            }
+            tree.step(&life, &fs).await;
+        }
+        if !tree.broken {
+            tree.resolve(&life, &fs).await;
+        }
+    }
+
+    async fn step(&mut self, life: &Life, fs: &ClientFs) {
+        let op = self.generator.next_op(&self.model, 0);
+        let mut after = self.model.clone();
+        let expected = after.apply(&op);
+        self.pending = Some(op.clone());
+        let id = life.history.begin(&life.node.name, life.number, format!("{op:?}"));
+        let done = fs.apply(&op).await;
+        life.history.end(id, match &done {
+            Ok(Outcome::Errno(_)) => End::Fail,
+            Ok(_) => End::Ok,
+            Err(_) => End::Unknown,
+        });
+        for (ino, handle) in fs.touched() {
+            self.dirty.entry(ino).or_default().insert(handle);
+        }
+        match done {
+            // Whatever was answered, a power cut meanwhile may have taken it.
+            Ok(_) if self.cuts_seen != life.history.cut_count() => self.resolve(life, fs).await,
+            Ok(got) if self.inodes.same(&expected, &got) => self.accept(life, fs, op, after),
+            Ok(got) => {
+                self.broken = true;
+                life.history.violation(format!(
+                    "I3: {} {op:?} answered {} instead of {}",
+                    life.node.name,
+                    short(&got),
+                    short(&expected)
+                ));
+            }
+            Err(fault) => {
+                life.history.check_excuse(id, &fault);
+                self.resolve(life, fs).await;
+            }
+        }
+    }
+
+    fn accept(&mut self, life: &Life, fs: &ClientFs, op: Op, after: Model) {
+        let now_ns = life.history.now_ns();
+        self.pending = None;
+        self.model = after;
+        match op {
+            Op::Fsync { slot } => {
+                if let Some((ino, _)) = fs.slot_file(slot) {
+                    self.dirty.remove(&ino);
+                    self.states.clear();
+                }
+            }
+            Op::Close { .. } | Op::Open { .. } | Op::Tmpfile { .. } => self.forget_closed(fs),
+            _ => {}
+        }
+        self.states.push_back(State { model: self.model.clone(), since_ns: now_ns });
+        while self.states.len() > 1 && self.states[1].since_ns + STATES_KEPT_NS < now_ns {
+            self.states.pop_front();
+        }
+    }
+
+    /// What was written through handles that are closed now can be lost without anybody being told.
+    fn forget_closed(&mut self, fs: &ClientFs) {
+        let open: BTreeSet<u64> =
+            (0..crate::model::SLOTS).filter_map(|slot| fs.slot_file(slot)).map(|(_, handle)| handle).collect();
+        for handles in self.dirty.values_mut() {
+            *handles = handles.iter().map(|h| if open.contains(h) { *h } else { 0 }).collect();
+        }
+    }
+
+    fn forget_handles(&mut self) {
+        for handles in self.dirty.values_mut() {
+            *handles = BTreeSet::from([0]);
+        }
+    }
+
+    /// Looks at the tree, finds the allowed state that it is in, and goes on from there.
+    async fn resolve(&mut self, life: &Life, fs: &ClientFs) {
+        for (ino, handle) in fs.sync_all().await {
+            if let Some(handles) = self.dirty.get_mut(&ino) {
+                handles.remove(&handle);
+            }
+        }
+        self.dirty.retain(|_, handles| !handles.is_empty());
+        fs.close_all().await;
+        loop {
+            let cuts = life.history.cut_count();
+            let mdt_cuts = life.history.cuts().of("mdt0");
+            let id = life.history.begin(&life.node.name, life.number, "look at the tree".into());
+            let seen = fs.snapshot().await;
+            life.history.end(id, if seen.is_ok() { End::Ok } else { End::Unknown });
+            match seen {
+                Ok(seen) if cuts == life.history.cut_count() => {
+                    self.settle(life, &seen, mdt_cuts);
+                    self.cuts_seen = cuts;
+                    self.mdt_cuts_seen = mdt_cuts;
+                    return;
+                }
+                Ok(_) => {}
+                Err(fault) => life.history.check_excuse(id, &fault),
+            }
+            life.node.seams.sleep_ms(100).await;
+        }
+    }
+
+    fn settle(&mut self, life: &Life, seen: &Snapshot, mdt_cuts: usize) {
+        let candidates = self.candidates(life, mdt_cuts);
+        let cut = self.cuts_seen != life.history.cut_count();
+        let mut why = String::new();
+        for mut model in candidates {
+            let expected = model.snapshot();
+            match differs(&expected, seen) {
+                Some(Differs::Names(text)) => why = text,
+                Some(Differs::Contents(files)) => {
+                    let bad = files.iter().find(|(path, real, _)| !self.may_differ(cut, path, *real, &expected, seen));
+                    if let Some((path, ..)) = bad {
+                        why = format!("contents of {path}: {}", first_difference(&expected[path], &seen[path]));
+                        continue;
+                    }
+                    for (path, _, ino) in files {
+                        if let Content::File(bytes) = &seen[&path].content {
+                            model.set_content(ino, bytes.clone());
+                        }
+                    }
+                    return self.go_on_from(life, model, seen);
+                }
+                None => return self.go_on_from(life, model, seen),
+            }
+        }
+        self.broken = true;
+        let what = if self.pending.is_some() { " (one operation of unknown outcome)" } else { "" };
+        life.history.violation(format!("I3: tree of c{} is in no allowed state{what}: {why}", life.index));
+    }
+
+    /// The states that the tree may be in, the latest first. Nothing is open in any of them.
+    fn candidates(&self, life: &Life, mdt_cuts: usize) -> Vec<Model> {
+        let mut states = vec![self.model.clone()];
+        if mdt_cuts != self.mdt_cuts_seen {
+            let cuts = life.history.cuts();
+            let first_ns = cuts.by_node["mdt0"][self.mdt_cuts_seen..].iter().map(|(first, _)| *first).min();
+            let safe_ns = first_ns.unwrap_or(0).saturating_sub(NAMES_LOST_MAX_NS);
+            let surely = self.states.iter().rposition(|s| s.since_ns < safe_ns).unwrap_or(0);
+            states.extend(self.states.iter().skip(surely).rev().map(|s| s.model.clone()));
+        }
+        let mut candidates = Vec::new();
+        for model in states {
+            if let Some(op) = &self.pending {
+                let mut after = model.clone();
+                after.apply(op);
+                candidates.push(after);
+            }
+            candidates.push(model);
+        }
+        candidates.iter_mut().for_each(Model::close_all);
+        candidates
+    }
+
+    /// Whether a file may have other contents than in the state: unsynced ones after a power cut, or a part of an
+    /// operation whose outcome is not known.
+    fn may_differ(&self, cut: bool, path: &str, real: u64, expected: &Snapshot, seen: &Snapshot) -> bool {
+        if cut && self.dirty.contains_key(&Ino(real)) {
+            return true;
+        }
+        let Some(op) = &self.pending else { return false };
+        let (mut before, mut after) = (self.model.clone(), self.model.clone());
+        after.apply(op);
+        before.close_all();
+        after.close_all();
+        let (before, after) = (before.snapshot(), after.snapshot());
+        let same_file = |n: &&Node| n.ino == expected[path].ino;
+        let (Some(before), Some(after)) =
+            (before.values().find(same_file), after.values().find(same_file))
+        else {
+            return false;
+        };
+        is_between(before, after, &seen[path])
+    }
+
+    fn go_on_from(&mut self, life: &Life, model: Model, seen: &Snapshot) {
+        self.inodes = InodeMap::of(&model.snapshot(), seen);
+        self.states = VecDeque::from([State { model: model.clone(), since_ns: life.history.now_ns() }]);
+        self.model = model;
+        self.pending = None;
+        self.forget_handles();
+    }
+}
+
+/// How a tree as seen differs from a state; inode numbers must map one to one.
+fn differs(expected: &Snapshot, seen: &Snapshot) -> Option<Differs> {
+    if let Some(path) = expected.keys().find(|p| !seen.contains_key(*p)) {
+        return Some(Differs::Names(format!("{path} is missing")));
+    }
+    if let Some(path) = seen.keys().find(|p| !expected.contains_key(*p)) {
+        return Some(Differs::Names(format!("{path} should not be there")));
+    }
+    let (mut there, mut back) = (BTreeMap::new(), BTreeMap::new());
+    let mut contents = Vec::new();
+    for (path, e) in expected {
+        let s = &seen[path];
+        let linked = *there.entry(e.ino).or_insert(s.ino) == s.ino && *back.entry(s.ino).or_insert(e.ino) == e.ino;
+        if !linked || (e.mode, e.nlink, &e.xattrs) != (s.mode, s.nlink, &s.xattrs) {
+            let of = |n: &Node| format!("mode {:o}, {} links, attributes {:?}", n.mode, n.nlink, n.xattrs.keys());
+            return Some(Differs::Names(format!("{path}: {} instead of {}", of(s), of(e))));
+        }
+        match (&e.content, &s.content) {
+            (a, b) if a == b => {}
+            (Content::File(_), Content::File(_)) => contents.push((path.clone(), s.ino, e.ino)),
+            _ => return Some(Differs::Names(format!("{path}: another target"))),
+        }
+    }
+    (!contents.is_empty()).then_some(Differs::Contents(contents))
+}
+
+/// Whether each byte is of one of two states, and the length between theirs.
+fn is_between(before: &Node, after: &Node, seen: &Node) -> bool {
+    let (Content::File(a), Content::File(b), Content::File(s)) = (&before.content, &after.content, &seen.content)
+    else {
+        return false;
+    };
+    let byte = |bytes: &[u8], i: usize| bytes.get(i).copied().unwrap_or(0);
+    let length = a.len().min(b.len())..=a.len().max(b.len());
+    length.contains(&s.len()) && (0..s.len()).all(|i| s[i] == byte(a, i) || s[i] == byte(b, i))
+}
+
+fn first_difference(expected: &Node, seen: &Node) -> String {
+    let (Content::File(e), Content::File(s)) = (&expected.content, &seen.content) else { return String::new() };
+    let at = (0..e.len().max(s.len())).find(|i| e.get(*i) != s.get(*i)).unwrap_or(0);
+    let (e_at, s_at) = (e.get(at), s.get(at));
+    format!("{} bytes instead of {}; first at {at}: {s_at:?} instead of {e_at:?}", s.len(), e.len())
+}
+
+/// An outcome without its bulk.
+fn short(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Bytes(bytes) => format!("{} bytes with crc {:08x}", bytes.len(), brindle_stdx::crc(bytes)),
+        other => format!("{other:?}"),
+    }
+}

@@ -1,0 +1,108 @@
+//! `cargo xtask sim` and `sim-teeth`: simulated clusters from seeds, and the planted bugs that they must find.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+use crate::Session;
+
+/// Seeds of `make sim` without a seed.
+const SEEDS_DEFAULT: u64 = 100;
+/// Seeds within which a planted bug must be caught.
+const TEETH_SEEDS: u64 = 200;
+/// What marks the place of a planted bug.
+const MARK: &str = "planted(\"";
+
+/// `cargo xtask sim [--seed N] [--seeds COUNT]`; `SEED` in the environment is a seed too.
+pub fn sim(session: &Session) -> Result<(), String> {
+    let mut seed: Option<u64> = None;
+    let mut seeds: Option<u64> = None;
+    let mut args = session.args.iter();
+    while let Some(arg) = args.next() {
+        let place = match arg.as_str() {
+            "--seed" => &mut seed,
+            "--seeds" => &mut seeds,
+            _ => return Err("usage: cargo xtask sim [--seed N] [--seeds COUNT]".into()),
+        };
+        let value = args.next().ok_or_else(|| format!("{arg} needs a number"))?;
+        *place = Some(value.parse().map_err(|_| format!("{arg}: '{value}' is not a number"))?);
+    }
+    if seed.is_none()
+        && let Ok(text) = std::env::var("SEED")
+        && !text.is_empty()
+    {
+        seed = Some(text.parse().map_err(|_| format!("SEED: '{text}' is not a number"))?);
+    }
+    let words = match (seed, seeds) {
+        (Some(seed), None) => vec!["seed".to_owned(), seed.to_string()],
+        (first, count) => {
+            let first = first.unwrap_or_else(|| session.seed());
+            let count = count.unwrap_or(SEEDS_DEFAULT);
+            vec!["seeds".to_owned(), first.to_string(), count.to_string()]
+        }
+    };
+    let mut cargo = Command::new("cargo");
+    cargo.args(["run", "--release", "--quiet", "--package", "brindle-testkit", "--example", "sim", "--"]);
+    run(cargo.args(words).current_dir(&session.root), "sim")
+}
+
+/// `cargo xtask sim-teeth [--seeds COUNT] [NAME...]`: all planted bugs, or those named.
+pub fn teeth(session: &Session) -> Result<(), String> {
+    let mut names = session.args.clone();
+    let mut seeds = TEETH_SEEDS;
+    if let Some(at) = names.iter().position(|arg| arg == "--seeds") {
+        let value = names.get(at + 1).ok_or("--seeds needs a number")?;
+        seeds = value.parse().map_err(|_| format!("--seeds: '{value}' is not a number"))?;
+        names.drain(at..at + 2);
+    }
+    if names.is_empty() {
+        names = planted(&session.root.join("crates"))?.into_iter().collect();
+    }
+    let mut cargo = Command::new("cargo");
+    cargo.args(["run", "--release", "--quiet", "--package", "brindle-testkit", "--example", "sim"]);
+    cargo.args(["--target-dir", "target/teeth", "--", "teeth", &seeds.to_string()]).args(names);
+    cargo.env("RUSTFLAGS", "--cfg brindle_teeth");
+    run(cargo.current_dir(&session.root), "sim-teeth")
+}
+
+fn run(command: &mut Command, name: &str) -> Result<(), String> {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name} failed ({status})")),
+        Err(e) => Err(format!("cannot start cargo: {e}")),
+    }
+}
+
+/// Names of the planted bugs in the sources below `dir`, without those of tests.
+fn planted(dir: &Path) -> Result<BTreeSet<String>, String> {
+    let mut names = BTreeSet::new();
+    let entries = std::fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    for entry in entries {
+        let path = entry.map_err(|e| e.to_string())?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if path.is_dir() {
+            if !matches!(name.as_str(), "tests" | "target" | "examples") {
+                names.extend(planted(&path)?);
+            }
+        } else if name.ends_with(".rs") && name != "tests.rs" {
+            let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+            for rest in text.split(MARK).skip(1) {
+                names.extend(rest.split('"').next().filter(|n| n.contains('_')).map(str::to_owned));
+            }
+        }
+    }
+    Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_planted_bug_is_found_by_its_name() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("crates");
+        let names = planted(&crates).unwrap();
+        assert!(names.len() >= 12, "at least a dozen bugs are planted: {names:?}");
+        assert!(names.contains("log_skip_fdatasync"));
+    }
+}
