@@ -155,6 +155,8 @@ pub fn apply_reports(t: &mut Txn<'_>, ino: Ino, reports: &[(SessionId, WriteRepo
     if reports.is_empty() {
         return Ok(());
     }
+    // Nothing grows, and writers must be heard when the MDT is full.
+    t.frees_space();
     let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
     for (_, report) in reports {
         reports::apply(t, &mut file, report)?;

@@ -33,9 +33,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
         None => None,
     };
     mdt.complete(call, |t| {
-        if size_bytes == 0 {
-            t.frees_space();
-        }
+        // Its objects are cut already.
+        t.frees_space();
         let mut file = inode::get(t, req.ino)?;
         let before = file.size_bytes;
         match &made {

@@ -328,8 +328,11 @@ impl Mdt {
             }
         };
         let (mut changes, after, notices) = t.into_parts();
-        let encode =
-            row.filter(|_| call.wants_row() && !brindle_stdx::planted("mds_reply_row_outside_batch"));
+        let encode = row.filter(|_| {
+            call.wants_row()
+                && live.sessions.contains_key(&call.session)
+                && !brindle_stdx::planted("mds_reply_row_outside_batch")
+        });
         if let Some(encode) = encode {
             let reply = reply::Reply { sequence: call.sequence, op: call.op as u16, body: encode(&out) };
             reply::put(&mut changes, call.session, call.slot, &reply);

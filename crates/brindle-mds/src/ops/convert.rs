@@ -22,6 +22,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
         _ => None,
     };
     mdt.complete(call, |t| {
+        t.frees_space();
         let mut file = inode::get(t, req.ino)?;
         if begun.is_some() {
             finish(t, call, &mut file, written.as_ref())?;

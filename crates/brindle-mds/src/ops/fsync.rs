@@ -12,6 +12,7 @@ use crate::store::inode;
 pub async fn handle(mdt: &Mdt, call: &Call, req: FsyncReq) -> Result<Empty> {
     let report: Vec<_> = req.report.into_iter().map(|r| (call.session, r)).collect();
     let done = mdt.modify(call, |t| {
+        t.frees_space();
         inode::get(t, req.ino)?;
         apply_reports(t, req.ino, &report)?;
         Ok(Empty {})

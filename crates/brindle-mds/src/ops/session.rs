@@ -58,6 +58,8 @@ async fn make(mdt: &Mdt, call: &Call, req: &SessionOpenReq) -> Result<SessionOpe
         return Err(Fault::new(Code::Overloaded).why(format!("there are {SESSIONS_MAX} sessions")));
     }
     let made = mdt.step(call, |t| {
+        // A full file system can still be mounted.
+        t.frees_space();
         let id = meta::next_session(t)?;
         let row = session::Session {
             client_uuid: req.client_uuid,
@@ -83,6 +85,7 @@ async fn make(mdt: &Mdt, call: &Call, req: &SessionOpenReq) -> Result<SessionOpe
 /// An ended session lives again, under the epoch that it was fenced with.
 async fn revive(mdt: &Mdt, call: &Call, id: SessionId, req: &SessionOpenReq) -> Result<SessionOpenResp> {
     let revived = mdt.step(call, |t| {
+        t.frees_space();
         let Some(mut row) = session::find(t, id)? else {
             return Err(Fault::new(Code::StaleSession).subject(id.to_string()).into());
         };

@@ -29,6 +29,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SetattrReq) -> Result<SetattrRe
         epoch = Some(new_epoch);
     }
     mdt.modify(call, |t| {
+        // Nothing grows.
+        t.frees_space();
         apply_reports(t, req.ino, &due)?;
         let mut inode = inode::get(t, req.ino)?;
         apply(t, &mut inode, &req)?;

@@ -589,6 +589,10 @@ fn a_full_device_still_lets_go() {
             }
         }
         assert_eq!(refused, Some(Code::MdtFull));
+        let open = OpenReq { ino: f, handle: 3, access: RW, cred: root(), kill_suidgid: false };
+        rig.ask(A, open).await.expect("opened");
+        rig.ask(A, SetattrReq { mode: Some(0o600), ..setattr_req(f) }).await.expect("chmod");
+        rig.close(A, f, 3).await.expect("closed");
         rig.ask(A, SetattrReq { size_bytes: Some(0), ..setattr_req(f) }).await.expect("truncated");
         rig.unlink(TOP, "f").await.expect("removed");
         rmdir(&rig, TOP, "d").await.expect("removed");
