@@ -136,6 +136,8 @@ codes! {
         "The metadata server's table of open files is full.";
     3032 KvFailed EIO "the metadata store cannot be read or written" "look at the disk, then start the MDT again"
         "The disk returned an error for the file that holds the MDT's rows. What was acknowledged is in the log or in that file; nothing is returned in place of what could not be read.";
+    3033 Inconsistent EIO "the metadata contradicts itself" "please report this with the output of fsck; restore the MDT from its backup if files are concerned"
+        "fsck found rows of the metadata store that cannot both be true, such as an entry of a directory without an inode. The message names the invariant, the object and what is wrong with it.";
 
     // 4xxx: OSS
     4001 OstFull ENOSPC "the storage target is full" "remove files, or write to files on other OSTs: lfs df"
@@ -156,6 +158,8 @@ codes! {
         "The OST runs under a new boot term: what was written before and not synced may be lost.";
     4009 ObjectUnknown ENOENT "no such object" ""
         "The OST has no object of this name. For a stripe that was never written this is normal.";
+    4010 ObjectUnowned EIO "an object of an unknown owner" "look at it before you remove it: it lies in the quarantine of its OST"
+        "An object names a file or a generation that its metadata target never issued, or that was lost with an accepted loss of metadata. It is set aside and listed, never destroyed automatically.";
 
     // 5xxx: MGS and map
     5001 NoMgs ETIMEDOUT "no answer from the MGS" "check that the MGS runs: brindle status"

@@ -8,7 +8,7 @@ use brindle_types::{Code, Fault, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
-use crate::{admin, dev, explain, format, gen_docs, lfs, mount, serve, stripe};
+use crate::{admin, dev, explain, format, fsck, gen_docs, lfs, mount, serve, stripe};
 
 /// Columns of help texts.
 const HELP_COLUMNS: usize = 100;
@@ -64,6 +64,8 @@ enum Command {
     Format(format::Args),
     /// Serve the targets in directories until SIGTERM
     Serve(serve::Args),
+    /// Check the targets of a file system, changing nothing
+    Fsck(fsck::Args),
     /// Show or check the configuration of `brindle serve`
     #[command(subcommand)]
     Config(serve::config_command::Command),
@@ -122,6 +124,7 @@ fn dispatch(command: Command, _matches: &clap::ArgMatches) -> Result<Done> {
         Command::Lfs(command) => lfs::run(&command),
         Command::Format(args) => format::run(&args),
         Command::Serve(args) => serve::run(args),
+        Command::Fsck(args) => fsck::run(&args),
         Command::Config(command) => serve::config_command::run(&command),
         Command::Explain(args) => explain::run(&args),
         Command::Completion(args) => gen_docs::completion(&args),

@@ -14,7 +14,7 @@ use crate::format::runtime;
 use crate::mounts::MountLine;
 
 /// Directory of the sockets.
-const RUN_DIR: &str = "/run/brindle";
+pub const RUN_DIR: &str = "/run/brindle";
 
 /// The socket of the mount with this device number.
 pub fn socket(minor: u32) -> PathBuf {

@@ -13,6 +13,7 @@ mod dev;
 mod exit;
 mod explain;
 mod format;
+mod fsck;
 mod gen_docs;
 mod lfs;
 mod mount;

@@ -86,9 +86,10 @@ fn unescape(field: &[u8]) -> Vec<u8> {
 }
 
 /// Unmounts what is at `at`, a FUSE mount whose daemon may be dead or stuck. With `force`, a mount that is in use is
-/// taken out of the tree. `Ok` when nothing is mounted there (any more).
+/// taken out of the tree. Other
+/// file systems stay. `Ok` when no FUSE mount of ours is there (any more).
 pub fn unmount(at: &Path, force: bool) -> Result<()> {
-    while let Some(line) = find(at) {
+    while let Some(line) = find(at).filter(|m| m.fs_type == FUSE_TYPE) {
         match bounded(at, UnmountFlags::empty(), &line) {
             Ok(()) => {}
             Err(rustix::io::Errno::BUSY) if !force => {

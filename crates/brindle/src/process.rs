@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use brindle_types::{Code, Fault, Result};
@@ -97,12 +97,14 @@ fn readable(fd: &impl AsFd, limit: Duration) -> bool {
     }
 }
 
-/// The one line that a started process says to whoever started it, as JSON on its standard output.
+/// What a started process says to whoever started it: a line of JSON on its standard output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said<T> {
     /// It is usable.
     Ready(T),
+    /// It runs, and waits for other servers before it is usable; another line follows.
+    Waiting,
     /// It cannot be, and ends.
     Failed(Fault),
 }
@@ -140,43 +142,34 @@ impl Starting {
         Ok(Starting { child, name: name.to_owned(), log: log.to_owned(), since: Instant::now() })
     }
 
-    /// Waits for its announcement: one line of JSON on its standard output.
-    pub fn ready<T: DeserializeOwned>(mut self, limit: Duration) -> Result<(Identity, T)> {
-        let line = match self.announcement(limit) {
-            Some(line) => line,
-            None => return Err(self.failed(limit)),
-        };
-        match (serde_json::from_str(&line), Identity::of(self.child.id())) {
-            (Ok(Said::Ready(announced)), Some(identity)) => Ok((identity, announced)),
-            (Ok(Said::Failed(fault)), _) => {
-                self.abandon();
-                Err(fault)
-            }
-            _ => Err(self.failed(limit)),
-        }
+    /// Waits until it says that it is usable.
+    pub fn ready<T: DeserializeOwned>(self, limit: Duration) -> Result<(Identity, T)> {
+        let (identity, said) = self.ready_or_waiting(limit, false)?;
+        let nothing = || Fault::new(Code::Bug).why("a process that waits was taken for one that is usable");
+        Ok((identity, said.ok_or_else(nothing)?))
     }
 
-    fn announcement(&mut self, limit: Duration) -> Option<String> {
-        let deadline = self.since + limit;
-        let mut stdout = self.child.stdout.take()?;
-        let mut line = Vec::new();
-        let mut part = [0; 4096];
-        while line.len() < READY_MAX_BYTES {
-            if !readable(&stdout, deadline.saturating_duration_since(Instant::now())) {
-                return None;
-            }
-            match stdout.read(&mut part) {
-                Ok(0) => return None,
-                Ok(n) => line.extend_from_slice(&part[..n]),
-                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return None,
-            }
-            if let Some(end) = line.iter().position(|b| *b == b'\n') {
-                line.truncate(end);
-                return String::from_utf8(line).ok();
+    /// Waits until it says that it is usable or, with `or_waiting`, that it waits for other servers (`None`).
+    pub fn ready_or_waiting<T: DeserializeOwned>(
+        mut self,
+        limit: Duration,
+        or_waiting: bool,
+    ) -> Result<(Identity, Option<T>)> {
+        let Some(stdout) = self.child.stdout.take() else { return Err(self.failed(limit)) };
+        let mut lines = Lines { stdout, read: Vec::new(), deadline: self.since + limit };
+        while let Some(line) = lines.next() {
+            match (serde_json::from_str(&line), Identity::of(self.child.id())) {
+                (Ok(Said::Ready(announced)), Some(identity)) => return Ok((identity, Some(announced))),
+                (Ok(Said::Waiting), Some(identity)) if or_waiting => return Ok((identity, None)),
+                (Ok(Said::Waiting), Some(_)) => {}
+                (Ok(Said::Failed(fault)), _) => {
+                    self.abandon();
+                    return Err(fault);
+                }
+                _ => break,
             }
         }
-        None
+        Err(self.failed(limit))
     }
 
     /// Ends it and says why it was not usable.
@@ -198,6 +191,36 @@ impl Starting {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Lines of a pipe, until a moment.
+struct Lines {
+    stdout: ChildStdout,
+    read: Vec<u8>,
+    deadline: Instant,
+}
+
+impl Lines {
+    fn next(&mut self) -> Option<String> {
+        let mut part = [0; 4096];
+        while self.read.len() < READY_MAX_BYTES {
+            if let Some(end) = self.read.iter().position(|b| *b == b'\n') {
+                let rest = self.read.split_off(end + 1);
+                self.read.truncate(end);
+                return String::from_utf8(std::mem::replace(&mut self.read, rest)).ok();
+            }
+            if !readable(&self.stdout, self.deadline.saturating_duration_since(Instant::now())) {
+                return None;
+            }
+            match self.stdout.read(&mut part) {
+                Ok(0) => return None,
+                Ok(n) => self.read.extend_from_slice(&part[..n]),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            }
+        }
+        None
     }
 }
 

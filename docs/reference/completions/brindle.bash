@@ -37,6 +37,9 @@ _brindle() {
             brindle,fs)
                 cmd="brindle__subcmd__fs"
                 ;;
+            brindle,fsck)
+                cmd="brindle__subcmd__fsck"
+                ;;
             brindle,gen-docs)
                 cmd="brindle__subcmd__gen__subcmd__docs"
                 ;;
@@ -174,6 +177,9 @@ _brindle() {
                 ;;
             brindle__subcmd__help,fs)
                 cmd="brindle__subcmd__help__subcmd__fs"
+                ;;
+            brindle__subcmd__help,fsck)
+                cmd="brindle__subcmd__help__subcmd__fsck"
                 ;;
             brindle__subcmd__help,gen-docs)
                 cmd="brindle__subcmd__help__subcmd__gen__subcmd__docs"
@@ -362,7 +368,7 @@ _brindle() {
 
     case "${cmd}" in
         brindle)
-            opts="-h -V --help --version dev mount umount status target fs stripe file sync waits lfs format serve config explain completion gen-docs help"
+            opts="-h -V --help --version dev mount umount status target fs stripe file sync waits lfs format serve fsck config explain completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -977,6 +983,32 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__fsck)
+            opts="-o -h --dir --quick --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__gen__subcmd__docs)
             opts="-h --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -992,7 +1024,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help)
-            opts="dev mount umount status target fs stripe file sync waits lfs format serve config explain completion gen-docs help"
+            opts="dev mount umount status target fs stripe file sync waits lfs format serve fsck config explain completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1232,6 +1264,20 @@ _brindle() {
         brindle__subcmd__help__subcmd__fs__subcmd__df)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__fsck)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

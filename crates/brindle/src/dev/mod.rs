@@ -150,6 +150,38 @@ pub fn address_of(dir: &std::path::Path) -> Result<(Nid, FsName)> {
     Ok((mgs, cluster.fs))
 }
 
+/// Directories of the targets of a cluster, reachable while this lives.
+pub struct TargetDirs {
+    /// The directories.
+    pub dirs: Vec<PathBuf>,
+    /// Those whose images were mounted for it.
+    attached: Vec<PathBuf>,
+}
+
+impl Drop for TargetDirs {
+    fn drop(&mut self) {
+        for dir in &self.attached {
+            if let Err(fault) = image::detach(dir) {
+                crate::exit::warn(&fault);
+            }
+        }
+    }
+}
+
+/// The directories of the targets of the cluster in `dir`; images that are not mounted are mounted meanwhile.
+pub fn target_dirs(dir: &std::path::Path) -> Result<TargetDirs> {
+    let cluster = state::Cluster::load(dir)?;
+    let dirs = cluster.servers.iter().map(|s| s.dir.clone()).collect();
+    let mut found = TargetDirs { dirs, attached: Vec::new() };
+    for server in &cluster.servers {
+        if let Some(image) = server.image.as_ref().filter(|_| crate::mounts::find(&server.dir).is_none()) {
+            image::attach(image, &server.dir)?;
+            found.attached.push(server.dir.clone());
+        }
+    }
+    Ok(found)
+}
+
 /// Mounting and loop devices need root, and so do targets that keep owners.
 fn need_root(what: &'static str) -> Result<()> {
     if rustix::process::geteuid().is_root() {

@@ -64,16 +64,27 @@ fn free_or_any(port: u16) -> u16 {
 
 /// Waits until a server is ready and records it.
 pub fn server_ready(cluster: &mut Cluster, started: StartingServer) -> Result<()> {
+    server_ready_or_waiting(cluster, started, false).map(|_| ())
+}
+
+/// The same; with `or_waiting` a server that waits for others is good enough (then `false`).
+fn server_ready_or_waiting(cluster: &mut Cluster, started: StartingServer, or_waiting: bool) -> Result<bool> {
     let log = cluster.servers[started.index].log.clone();
-    let ready = started.starting.ready(READY_LIMIT);
-    let (identity, said): (_, Announcement) = ready.map_err(|f| with_log(f, &log))?;
+    let ready = started.starting.ready_or_waiting(READY_LIMIT, or_waiting);
+    let (identity, said): (_, Option<Announcement>) = ready.map_err(|f| with_log(f, &log))?;
     let server = &mut cluster.servers[started.index];
+    let Some(said) = said else {
+        // It listens where it did before, as soon as it does.
+        let run = server.run.take();
+        server.run = Some(Run { identity, ..run.unwrap_or_else(|| Run::of(identity)) });
+        return Ok(false);
+    };
     let addresses: Vec<String> = said.targets.into_iter().map(|t| t.nid).collect();
     let nid = addresses.first().and_then(|a| a.parse::<brindle_types::Nid>().ok());
     server.port = nid.map_or(server.port, |n| n.port);
     server.metrics_port = port_of_url(&said.metrics_url);
     server.run = Some(Run { identity, addresses, metrics_url: said.metrics_url });
-    Ok(())
+    Ok(true)
 }
 
 /// Starts a mount.
@@ -188,7 +199,9 @@ pub fn start(args: &NameArgs) -> Result<Done> {
     match place {
         Named::Server(index) => {
             let started = spawn_server(&cluster, index)?;
-            server_ready(&mut cluster, started)?;
+            if !server_ready_or_waiting(&mut cluster, started, true)? {
+                eprintln!("{} runs, and waits for other servers", args.name);
+            }
         }
         Named::Mount(index) => {
             let started = spawn_mount(&mut cluster, index)?;

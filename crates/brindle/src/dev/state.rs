@@ -89,6 +89,13 @@ pub struct Run {
     pub metrics_url: String,
 }
 
+impl Run {
+    /// A process of which nothing else is known.
+    pub fn of(identity: Identity) -> Run {
+        Run { identity, addresses: Vec::new(), metrics_url: String::new() }
+    }
+}
+
 /// Whether the process that was started last runs.
 pub fn alive(run: Option<&Run>) -> bool {
     run.is_some_and(|r| r.identity.alive())

@@ -12,8 +12,10 @@ use brindle_types::{Code, Fault, Result};
 
 use super::Announcement;
 use super::options::Settings;
+use super::subdir::Whole;
 use crate::control::{make_run_dir, socket};
 use crate::exit::Done;
+use crate::mounts;
 use crate::output::print_line;
 use crate::process::Said;
 use crate::serve::{self, failed, host_name, metrics, raise_limits, start_log, stop_signal};
@@ -82,7 +84,7 @@ async fn serve(settings: &Settings) -> Result<Done> {
     if settings.ready_json {
         print_line(&Said::Ready(Announcement { mount: at, connection, metrics_url }))?;
     }
-    let how = until_ended(handle, stop).await;
+    let how = until_ended(handle, &settings.mount_point, stop).await;
     // It is replaced by the next mount of this number anyway.
     let _ = std::fs::remove_file(&control_path);
     tracing::info!(?how, "unmounted");
@@ -110,29 +112,43 @@ async fn connect(settings: &Settings) -> Result<Arc<Client>> {
 }
 
 async fn mount(settings: &Settings, client: Arc<Client>) -> Result<MountHandle> {
-    let mut options = MountOptions::new(&settings.mount_point, settings.source_text());
+    let whole = if settings.source.subdir.is_empty() { None } else { Some(Whole::prepare()?) };
+    let place = whole.as_ref().map_or(settings.mount_point.as_path(), Whole::at);
+    let mut options = MountOptions::new(place, settings.source_text());
     options.read_only = settings.read_only;
     options.nodev = settings.nodev;
     options.nosuid = settings.nosuid;
     options.noexec = settings.noexec;
     let mount = MountSettings::new(options, tokio::runtime::Handle::current());
     let outcome = brindle_fuse::mount(client.clone(), mount).await;
-    if outcome.is_err() {
-        client.unmount().await;
+    let (subdir, mount_point) = (settings.source.subdir.clone(), settings.mount_point.clone());
+    let placed = match (&outcome, whole) {
+        (Ok(_), Some(whole)) => off_thread(move || whole.put(&subdir, &mount_point)).await,
+        _ => Ok(()),
+    };
+    match (outcome, placed) {
+        (Ok(handle), Ok(())) => Ok(handle),
+        (Err(fault), _) | (_, Err(fault)) => {
+            client.unmount().await;
+            Err(fault)
+        }
     }
-    outcome
+}
+
+/// Runs what waits for this very daemon without holding one of the threads that serve.
+async fn off_thread(job: impl FnOnce() -> Result<()> + Send + 'static) -> Result<()> {
+    let joined = tokio::task::spawn_blocking(job).await;
+    joined.unwrap_or_else(|e| Err(Fault::new(Code::Bug).why(e.to_string())))
 }
 
 /// Looks at the root through the kernel, in a thread of its own, because it waits for this process.
 async fn usable(at: &Path) -> Result<()> {
     let path = at.to_owned();
-    let looking = tokio::task::spawn_blocking(move || std::fs::metadata(path));
+    let shown = at.display().to_string();
     let failed = |why: String| {
-        Fault::new(Code::MountFailed)
-            .what("mounted, and not usable:")
-            .subject(at.display().to_string())
-            .why(why)
+        Fault::new(Code::MountFailed).what("mounted, and not usable:").subject(shown.clone()).why(why)
     };
+    let looking = tokio::task::spawn_blocking(move || std::fs::metadata(path));
     match tokio::time::timeout(USABLE_LIMIT, looking).await {
         Ok(Ok(Ok(_))) => Ok(()),
         Ok(Ok(Err(e))) => Err(failed(e.to_string())),
@@ -142,7 +158,7 @@ async fn usable(at: &Path) -> Result<()> {
 }
 
 /// Serves until somebody unmounts, or until a signal asks this process to do so.
-async fn until_ended(handle: MountHandle, stop: impl Future<Output = ()>) -> Ended {
+async fn until_ended(handle: MountHandle, at: &Path, stop: impl Future<Output = ()>) -> Ended {
     let asked = tokio::select! {
         biased;
         _ = handle.session().ended() => false,
@@ -150,18 +166,22 @@ async fn until_ended(handle: MountHandle, stop: impl Future<Output = ()>) -> End
     };
     if asked {
         tracing::info!("asked to end; unmounting");
-        leave(&handle).await;
+        leave(&handle, at).await;
     }
     handle.ended().await
 }
 
 /// Unmounts; programs that still use the mount lose it.
-async fn leave(handle: &MountHandle) {
-    if handle.unmount(false).is_ok() {
+async fn leave(handle: &MountHandle, at: &Path) {
+    let path = at.to_owned();
+    let politely = off_thread(move || mounts::unmount(&path, false)).await;
+    if politely.is_ok() {
         return;
     }
     tracing::warn!("programs use the mount; it is taken from them");
-    let taken = handle.unmount(true).and_then(|()| handle.session().abort());
+    let path = at.to_owned();
+    let taken =
+        off_thread(move || mounts::unmount(&path, true)).await.and_then(|()| handle.session().abort());
     if let Err(fault) = taken {
         tracing::warn!(code = %fault.code, "{fault}");
     }

@@ -8,6 +8,7 @@ mod daemon;
 mod launch;
 mod options;
 mod requirements;
+mod subdir;
 mod umount;
 
 use std::path::PathBuf;

@@ -55,6 +55,24 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
     server_stats(&registry, move || server.server_stats());
 }
 
+/// Numbers of an OST.
+pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
+    let registry = registry.service("oss").label("target", handle.name());
+    for (at, (name, help, _)) in handle.oss().store.stats().list().into_iter().enumerate() {
+        let handle = handle.clone();
+        let read = move || handle.oss().store.stats().list().get(at).map_or(0, |(_, _, n)| *n) as f64;
+        registry.read(name, help.trim_end_matches('.'), Kind::Counter, read);
+    }
+    let term = handle.clone();
+    registry.read("boot_term", "Boot term", Kind::Gauge, move || f64::from(term.oss().store.boot_term()));
+    let space = handle.clone();
+    registry.read("available_bytes", "Space left for objects", Kind::Gauge, move || {
+        space.oss().store.space().map_or(0.0, |s| s.available_bytes as f64)
+    });
+    let server = handle.clone();
+    server_stats(&registry, move || server.server_stats());
+}
+
 /// Numbers of the connections of a service.
 pub fn server_stats(
     registry: &Registry,

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use brindle_config::{Expected, Superblock};
 use brindle_net::{TcpTransport, Transport};
@@ -20,6 +21,9 @@ use crate::exit::Done;
 use crate::output::print_line;
 use crate::process::Said;
 use crate::target_dir::DirLock;
+
+/// A target that is not served after this time waits for other servers, and says so.
+const WAITING_AFTER: Duration = Duration::from_secs(2);
 
 /// What a server says of itself when it is ready.
 #[derive(Debug, Serialize, Deserialize)]
@@ -52,6 +56,7 @@ struct Found {
 enum Running {
     Mgs(Arc<brindle_mgs::Handle>),
     Mds(Arc<brindle_mds::Handle>),
+    Oss(Arc<brindle_oss::Handle>),
 }
 
 /// Runs `brindle serve`.
@@ -120,7 +125,8 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
     let mut running = Vec::new();
     let mut targets = Vec::new();
     for (n, f) in found.iter().enumerate() {
-        let service = start(options, n as u16, f, &seams, &transport).await?;
+        let starting = start(options, n as u16, f, &seams, &transport);
+        let service = patient(starting, f, ready_json).await?;
         service.show(&registry);
         targets.push(ServedTarget {
             name: f.superblock.name(),
@@ -144,6 +150,24 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
     }
     tracing::info!("stopped");
     failed.map_or(Ok(Done::Ok), Err)
+}
+
+/// Waits for a service to start; tells whoever waits for this process when that takes long, because a target may wait
+/// for other servers.
+async fn patient(
+    starting: impl Future<Output = Result<Running>>,
+    found: &Found,
+    ready_json: bool,
+) -> Result<Running> {
+    let mut starting = std::pin::pin!(starting);
+    if let Ok(started) = tokio::time::timeout(WAITING_AFTER, &mut starting).await {
+        return started;
+    }
+    tracing::info!(target_name = %found.superblock.name(), "waits for other servers");
+    if ready_json {
+        print_line(&Said::<()>::Waiting)?;
+    }
+    starting.await
 }
 
 /// Completes when this process is asked to end, or when one of its targets can no longer serve: then all end, because
@@ -234,7 +258,12 @@ async fn start(
             let handle = brindle_mds::start(config, seams.clone(), transport.clone()).await;
             handle.map(|h| Running::Mds(Arc::new(h)))
         }
-        Role::Ost => Err(Fault::new(Code::Bug).why("not served yet")),
+        Role::Ost => {
+            let mut config = brindle_oss::Config::new(found.dir.clone(), listen.clone(), host);
+            config.advertise = advertised(options, &listen)?;
+            let handle = brindle_oss::start(config, seams.clone(), transport.clone()).await;
+            handle.map(|h| Running::Oss(Arc::new(h)))
+        }
     };
     started.map_err(|fault| crate::cluster::name_listener(fault, &listen))
 }
@@ -287,6 +316,7 @@ impl Running {
         match self {
             Running::Mgs(handle) => handle.local_nid().clone(),
             Running::Mds(handle) => handle.local_nid().clone(),
+            Running::Oss(handle) => handle.local_nid().clone(),
         }
     }
 
@@ -294,6 +324,7 @@ impl Running {
         match self {
             Running::Mgs(handle) => metrics::mgs(registry, handle),
             Running::Mds(handle) => metrics::mds(registry, handle),
+            Running::Oss(handle) => metrics::oss(registry, handle),
         }
     }
 
@@ -308,6 +339,10 @@ impl Running {
                 handle.stop();
                 handle.mdt().engine().close().await
             }
+            Running::Oss(handle) => {
+                handle.stop();
+                handle.oss().store.close().await
+            }
         }
     }
 
@@ -316,6 +351,7 @@ impl Running {
         match self {
             Running::Mgs(_) => std::future::pending().await,
             Running::Mds(handle) => handle.until_failed().await,
+            Running::Oss(handle) => handle.until_failed().await,
         }
     }
 }
