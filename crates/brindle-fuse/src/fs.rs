@@ -23,6 +23,7 @@ use crate::interrupt::{Cancel, kill_pending};
 use crate::notify::{Notice, Notifier};
 use crate::ops;
 use crate::ops::owners::Owners;
+use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Op, Request};
 use crate::session::{Connected, MountOptions, ServeOptions, Session, Wanted};
@@ -36,6 +37,7 @@ pub struct BrindleFs {
     /// The client below.
     pub client: Arc<Client>,
     pub(crate) owners: Owners,
+    pub(crate) places: Places,
 }
 
 /// Who asks, and for which inode.
@@ -70,12 +72,12 @@ impl From<Reply> for Done {
 impl BrindleFs {
     /// A file system over `client`.
     pub fn new(client: Arc<Client>) -> BrindleFs {
-        BrindleFs { client, owners: Owners::default() }
+        BrindleFs { client, owners: Owners::default(), places: Places::default() }
     }
 
     async fn answer(self: Arc<Self>, request: Request) -> Reply {
         let cred = Cred { uid: request.uid, gid: request.gid, groups: request.groups };
-        let ino = Ino(request.nodeid);
+        let ino = self.places.ino(request.nodeid);
         let who = Who { ino, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
         let killed = self.killed(request.cancel, request.pid);
         let name = ops::name(&request.op);
@@ -136,8 +138,9 @@ impl Filesystem for BrindleFs {
         Box::pin(self.clone().answer(request))
     }
 
-    fn forget(&self, _ino: u64, _nlookup: u64) {
-        // Node ids are inode numbers, which mean the same for ever: there is nothing to forget.
+    fn forget(&self, nodeid: u64, nlookup: u64) {
+        // Node ids of everything but directories are inode numbers, which mean the same for ever.
+        self.places.forget(nodeid, nlookup);
     }
 }
 

@@ -13,6 +13,7 @@ pub mod fs;
 pub mod interrupt;
 pub mod notify;
 mod ops;
+pub mod places;
 pub mod reply;
 pub mod request;
 pub mod session;

@@ -41,8 +41,10 @@ pub struct Reply {
 /// What the kernel may keep of a name and its inode, and for how long.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
-    /// The inode; its number is also the node id.
+    /// The inode.
     pub attr: &'a Attr,
+    /// What the kernel will call it: the inode number, if nothing else was chosen.
+    pub nodeid: u64,
     /// Tells inodes apart that had the same number one after the other; any constant if numbers are never reused.
     pub generation: u64,
     /// How long the kernel may use the name without asking.
@@ -54,12 +56,18 @@ pub struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// An entry that the kernel asks for again each time.
     pub fn uncached(attr: &'a Attr) -> Entry<'a> {
-        Entry { attr, generation: 0, entry_valid: Duration::ZERO, attr_valid: Duration::ZERO }
+        Entry {
+            attr,
+            nodeid: attr.ino.0,
+            generation: 0,
+            entry_valid: Duration::ZERO,
+            attr_valid: Duration::ZERO,
+        }
     }
 
     pub(crate) fn to_kernel(&self) -> EntryOut {
         EntryOut {
-            nodeid: self.attr.ino.0,
+            nodeid: self.nodeid,
             generation: self.generation,
             entry_valid: self.entry_valid.as_secs(),
             attr_valid: self.attr_valid.as_secs(),

@@ -1,13 +1,16 @@
 //! LOOKUP: a name in a directory, never cached by the kernel.
 
-use brindle_client::Client;
-use brindle_types::Fault;
+use brindle_types::{Fault, FileType};
 
-use crate::fs::Who;
+use crate::fs::{BrindleFs, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Lookup;
 
-pub(crate) async fn handle(client: &Client, who: &Who, op: Lookup) -> Result<Reply, Fault> {
-    let attr = client.lookup(who.ino, &op.name).await?;
-    Ok(Reply::entry(&Entry::uncached(&attr)))
+pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Reply, Fault> {
+    let attr = fs.client.lookup(who.ino, &op.name).await?;
+    let mut entry = Entry::uncached(&attr);
+    if attr.kind == FileType::Directory {
+        entry.nodeid = fs.places.found(who.ino, &op.name, attr.ino);
+    }
+    Ok(Reply::entry(&entry))
 }

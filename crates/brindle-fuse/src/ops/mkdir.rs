@@ -1,13 +1,13 @@
 //! MKDIR.
 
-use brindle_client::Client;
 use brindle_types::Fault;
 
-use crate::fs::Who;
+use crate::fs::{BrindleFs, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Mkdir;
 
-pub(crate) async fn handle(client: &Client, who: &Who, op: Mkdir) -> Result<Reply, Fault> {
-    let attr = client.mkdir(&who.ctx, who.ino, &op.name, op.mode & 0o7777, op.umask).await?;
-    Ok(Reply::entry(&Entry::uncached(&attr)))
+pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Mkdir) -> Result<Reply, Fault> {
+    let attr = fs.client.mkdir(&who.ctx, who.ino, &op.name, op.mode & 0o7777, op.umask).await?;
+    let nodeid = fs.places.found(who.ino, &op.name, attr.ino);
+    Ok(Reply::entry(&Entry { nodeid, ..Entry::uncached(&attr) }))
 }

@@ -1,27 +1,29 @@
 //! RENAME and RENAME2.
 
-use brindle_client::Client;
 use brindle_client::namespace::rename::RenameIn;
-use brindle_types::{Code, Fault, Ino};
+use brindle_types::{Code, Fault};
 
-use crate::fs::Who;
+use crate::fs::{BrindleFs, Who};
 use crate::reply::Reply;
 use crate::request::Rename;
 
-pub(crate) async fn handle(client: &Client, who: &Who, op: Rename) -> Result<Reply, Fault> {
+pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Rename) -> Result<Reply, Fault> {
     let known = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE;
     if op.flags & !known != 0 {
         // RENAME_WHITEOUT is for overlayfs.
         return Err(Fault::new(Code::InvalidArgument).what("cannot rename with").subject("these flags"));
     }
+    let new_parent = fs.places.ino(op.new_parent);
     let rename = RenameIn {
         parent: who.ino,
         name: &op.name,
-        new_parent: Ino(op.new_parent),
+        new_parent,
         new_name: &op.new_name,
         no_replace: op.flags & libc::RENAME_NOREPLACE != 0,
         exchange: op.flags & libc::RENAME_EXCHANGE != 0,
     };
-    client.rename(&who.ctx, rename).await?;
+    let exchange = rename.exchange;
+    fs.client.rename(&who.ctx, rename).await?;
+    fs.places.moved((who.ino, &op.name), (new_parent, &op.new_name), exchange);
     Ok(Reply::ok())
 }

@@ -78,8 +78,13 @@ fn empty_answers_and_errors() {
 fn entries_and_attributes() {
     let attr = attr();
     let valid = Duration::new(10, 20);
-    let entry =
-        Entry { attr: &attr, generation: 4, entry_valid: valid, attr_valid: Duration::from_millis(1500) };
+    let entry = Entry {
+        attr: &attr,
+        nodeid: attr.ino.0,
+        generation: 4,
+        entry_valid: valid,
+        attr_valid: Duration::from_millis(1500),
+    };
     let start = fields(&[(64, 0x1122), (64, 4), (64, 10), (64, 1), (32, 20), (32, 500_000_000)]);
     let entry_bytes = [start, attr_bytes()].concat();
     assert_eq!(bytes(&Reply::entry(&entry)), [head(144, 0), entry_bytes.clone()].concat());

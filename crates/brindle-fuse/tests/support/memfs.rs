@@ -507,6 +507,7 @@ impl State {
         let attr = &self.get(ino)?.attr;
         Ok(Reply::entry(&Entry {
             attr,
+            nodeid: attr.ino.0,
             generation: 0,
             entry_valid: policy.entry_valid,
             attr_valid: policy.attr_valid,
@@ -611,6 +612,7 @@ impl State {
         for (i, (name, ino)) in dots.into_iter().chain(names).enumerate().skip(d.offset as usize) {
             let (attr, cookie) = (self.get(ino)?.attr.clone(), i as u64 + 1);
             let entry = Entry {
+                nodeid: attr.ino.0,
                 attr: &attr,
                 generation: 0,
                 entry_valid: policy.entry_valid,

@@ -1,0 +1,156 @@
+//! Node ids of directories. A node id is the inode number, except for a directory that another client has moved.
+//!
+//! The kernel allows a directory one place. When it looks a directory up in a new place while it knows it in an old one,
+//! it must move it there, and inside of rename(2) it cannot: the call fails with ESTALE. So a directory that is found in
+//! another place than the kernel knows it in gets a new node id there, an alias of the same inode; what the kernel
+//! holds of the old one (working directories, open listings) stays usable.
+//!
+//! Invariant: while the kernel holds a node id of a directory, that node id means one place; every node id means one
+//! inode until it is forgotten.
+
+use std::collections::BTreeMap;
+
+use brindle_types::Ino;
+use parking_lot::Mutex;
+
+/// Node ids with this bit are aliases.
+const ALIAS: u64 = 1 << 63;
+
+type Spot = (Ino, Vec<u8>);
+
+#[derive(Clone, Debug)]
+struct Place {
+    spot: Spot,
+    nodeid: u64,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Where the kernel knows each directory, by inode.
+    places: BTreeMap<Ino, Place>,
+    /// The directory in each place.
+    spots: BTreeMap<Spot, Ino>,
+    /// Inode and lookups that the kernel holds, by node id.
+    held: BTreeMap<u64, (Ino, u64)>,
+    next_alias: u64,
+}
+
+impl Inner {
+    fn take(&mut self, ino: Ino) -> Option<Place> {
+        let place = self.places.remove(&ino)?;
+        if self.spots.get(&place.spot) == Some(&ino) {
+            self.spots.remove(&place.spot);
+        }
+        Some(place)
+    }
+
+    fn put(&mut self, ino: Ino, place: Place) {
+        self.take(ino);
+        self.spots.insert(place.spot.clone(), ino);
+        self.places.insert(ino, place);
+    }
+
+    fn put_at(&mut self, ino: Ino, spot: Spot) {
+        if let Some(place) = self.take(ino) {
+            self.put(ino, Place { spot, ..place });
+        }
+    }
+}
+
+/// The directories that the kernel of one mount knows.
+#[derive(Default)]
+pub struct Places {
+    inner: Mutex<Inner>,
+}
+
+impl Places {
+    /// The node id to answer a lookup of a directory with; counts the lookup.
+    pub fn found(&self, parent: Ino, name: &[u8], ino: Ino) -> u64 {
+        if ino == Ino::ROOT || name == b"." || name == b".." {
+            // Asked for by node id (NFS export), not by place.
+            return self.inner.lock().places.get(&ino).map_or(ino.0, |p| p.nodeid);
+        }
+        let mut inner = self.inner.lock();
+        let spot = (parent, name.to_vec());
+        let nodeid = match inner.places.get(&ino) {
+            Some(known) if known.spot == spot => known.nodeid,
+            None if !inner.held.contains_key(&ino.0) => ino.0,
+            _ => {
+                inner.next_alias += 1;
+                ALIAS | inner.next_alias
+            }
+        };
+        inner.put(ino, Place { spot, nodeid });
+        inner.held.entry(nodeid).or_insert((ino, 0)).1 += 1;
+        nodeid
+    }
+
+    /// The kernel has moved a directory itself.
+    pub fn moved(&self, from: (Ino, &[u8]), to: (Ino, &[u8]), exchange: bool) {
+        let mut inner = self.inner.lock();
+        let (from, to) = ((from.0, from.1.to_vec()), (to.0, to.1.to_vec()));
+        let other = inner.spots.remove(&to);
+        if let Some(ino) = inner.spots.remove(&from) {
+            inner.put_at(ino, to);
+        }
+        if let Some(ino) = other.filter(|_| exchange) {
+            inner.put_at(ino, from);
+        }
+    }
+
+    /// The inode that a node id of the kernel means.
+    pub fn ino(&self, nodeid: u64) -> Ino {
+        if nodeid & ALIAS == 0 {
+            return Ino(nodeid);
+        }
+        self.inner.lock().held.get(&nodeid).map_or(Ino(nodeid), |(ino, _)| *ino)
+    }
+
+    /// The kernel gives up `lookups` references to a node id.
+    pub fn forget(&self, nodeid: u64, lookups: u64) {
+        let mut inner = self.inner.lock();
+        let Some((ino, held)) = inner.held.get_mut(&nodeid) else { return };
+        *held = held.saturating_sub(lookups);
+        let (ino, gone) = (*ino, *held == 0);
+        if gone {
+            inner.held.remove(&nodeid);
+            if inner.places.get(&ino).is_some_and(|p| p.nodeid == nodeid) {
+                inner.take(ino);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const D: Ino = Ino(50);
+
+    #[test]
+    fn a_directory_found_elsewhere_gets_another_node_id_until_the_old_one_is_forgotten() {
+        let p = Places::default();
+        assert_eq!(p.found(Ino::ROOT, b"a", D), 50);
+        assert_eq!(p.found(Ino::ROOT, b"a", D), 50);
+        let alias = p.found(Ino(7), b"b", D);
+        assert_ne!(alias, 50);
+        assert_eq!((p.ino(alias), p.ino(50)), (D, D));
+        assert_eq!(p.found(Ino(7), b"b", D), alias);
+        p.forget(50, 2);
+        assert_eq!(p.found(Ino(7), b"b", D), alias, "the new place stays");
+        p.forget(alias, 3);
+        assert_eq!(p.found(Ino(9), b"c", D), 50, "nothing is known of it any more");
+    }
+
+    #[test]
+    fn the_kernel_s_own_renames_move_the_place() {
+        let p = Places::default();
+        let e = Ino(60);
+        p.found(Ino::ROOT, b"a", D);
+        p.found(Ino::ROOT, b"b", e);
+        p.moved((Ino::ROOT, b"a"), (Ino::ROOT, b"b"), true);
+        assert_eq!((p.found(Ino::ROOT, b"b", D), p.found(Ino::ROOT, b"a", e)), (50, 60));
+        p.moved((Ino::ROOT, b"b"), (Ino(7), b"x"), false);
+        assert_eq!(p.found(Ino(7), b"x", D), 50);
+    }
+}
