@@ -2,7 +2,7 @@
 
 use brindle_kv::{Batch, Kv, KvOptions, LogPos, OpenReport};
 use brindle_stdx::Seams;
-use brindle_stdx::disk::{Disk, DiskSpace};
+use brindle_stdx::disk::{Disk, DiskSpace, parent};
 use brindle_types::{Code, Fault, Result};
 use bytes::Bytes;
 
@@ -25,8 +25,9 @@ impl Engine {
         fill: impl FnOnce(&mut Changes<'_>) -> Result<()>,
     ) -> Result<()> {
         let disk: &dyn Disk = &*seams.disk;
-        Kv::create(disk, dir, options)?;
-        let (kv, _) = Kv::open(seams.clone(), dir, options.clone())?;
+        let options = sized(seams, dir, options.clone())?;
+        Kv::create(disk, dir, &options)?;
+        let (kv, _) = Kv::open(seams.clone(), dir, options)?;
         let mut changes = Changes::new(&kv);
         fill(&mut changes)?;
         let pos = kv.append(changes.into_batch()?)?;
@@ -37,6 +38,7 @@ impl Engine {
     /// Opens the store: takes a new term, replays the log. `NotATarget` when it was never formatted.
     pub fn open(seams: &Seams, dir: &str, options: KvOptions) -> Result<Engine> {
         let target = options.target.clone();
+        let options = sized(seams, dir, options)?;
         let (kv, report) = Kv::open(seams.clone(), dir, options)?;
         let format = meta::format(&kv)?
             .ok_or_else(|| Fault::new(Code::NotATarget).subject(target).why("the store has no format row"))?;
@@ -115,6 +117,15 @@ impl Engine {
     pub async fn close(&self) -> Result<()> {
         self.kv.clone().close().await
     }
+}
+
+/// A small device gets a small log, so that the rows have the rest. The store's directory may not exist yet.
+fn sized(seams: &Seams, dir: &str, options: KvOptions) -> Result<KvOptions> {
+    let above = parent(dir);
+    let space = seams.disk.space(above).map_err(|e| {
+        Fault::io(Code::KvFailed, "cannot see the space of the metadata target", above.to_owned(), &e)
+    })?;
+    Ok(options.sized_for(space.total_bytes))
 }
 
 impl Rows for Engine {
