@@ -1,7 +1,7 @@
 //! `sim`: runs simulated clusters from seeds (`make sim`), and looks for planted bugs (`make sim-teeth`).
 //!
 //! ```text
-//! sim seed N            one seed, with the last operations and events if it is broken
+//! sim seed N            one seed, with the last operations and events (BRINDLE_SIM_LINES each) if it is broken
 //! sim seeds FIRST COUNT several
 //! sim teeth SEEDS NAME...  (build with --cfg brindle_teeth) seeds until each planted bug is caught
 //! ```
@@ -54,7 +54,8 @@ fn verdict(broken: bool) -> ExitCode {
 }
 
 fn one(seed: u64) -> ExitCode {
-    let report = run(seed, &Plan { lines: LINES, ..Plan::of(seed) });
+    let lines = std::env::var("BRINDLE_SIM_LINES").ok().and_then(|n| n.parse().ok()).unwrap_or(LINES);
+    let report = run(seed, &Plan { lines, ..Plan::of(seed) });
     let broken = !report.violations.is_empty();
     if broken {
         println!("last operations and events:");

@@ -39,6 +39,8 @@ struct Place {
     dir: Ino,
     name: String,
     found: Option<Attr>,
+    /// Directories walked through, `dir` the last.
+    trail: Vec<Ino>,
 }
 
 /// Operations below one directory of a mounted file system.
@@ -303,6 +305,19 @@ impl ClientFs {
         if source.found.is_none() {
             return Err(Stop::Errno(ENOENT));
         }
+        // What a kernel looks at before it asks.
+        match (how, &target.found) {
+            (RenameHow::NoReplace, Some(_)) => return Err(Stop::Errno(EEXIST)),
+            (RenameHow::Exchange, None) => return Err(Stop::Errno(ENOENT)),
+            _ => {}
+        }
+        let ino = |place: &Place| place.found.as_ref().map(|attr| attr.ino);
+        if ino(&source).is_some_and(|ino| target.trail.contains(&ino)) {
+            return Err(Stop::Errno(EINVAL));
+        }
+        if ino(&target).is_some_and(|ino| source.trail.contains(&ino)) {
+            return Err(Stop::Errno(if how == RenameHow::Exchange { EINVAL } else { ENOTEMPTY }));
+        }
         let rename = RenameIn {
             parent: source.dir,
             name: source.name.as_bytes(),
@@ -437,13 +452,14 @@ impl ClientFs {
     async fn place(&self, path: &str, follow: bool) -> Res<Place> {
         let mut todo: Vec<String> = path.split('/').rev().map(str::to_owned).collect();
         let (mut dir, mut links) = (self.base, 0);
+        let mut trail = vec![dir];
         while let Some(name) = todo.pop() {
             if name == "." || name.is_empty() {
                 continue;
             }
             let last = todo.is_empty();
             let Some(attr) = self.lookup(dir, &name).await? else {
-                return if last { Ok(Place { dir, name, found: None }) } else { Err(Stop::Errno(ENOENT)) };
+                return if last { Ok(Place { dir, name, found: None, trail }) } else { Err(Stop::Errno(ENOENT)) };
             };
             if attr.kind == FileType::Symlink && (!last || follow) {
                 links += 1;
@@ -454,15 +470,16 @@ impl ClientFs {
                 let target = String::from_utf8_lossy(&target).into_owned();
                 todo.extend(target.split('/').rev().map(str::to_owned));
             } else if last {
-                return Ok(Place { dir, name, found: Some(attr) });
+                return Ok(Place { dir, name, found: Some(attr), trail });
             } else if attr.kind == FileType::Directory {
                 dir = attr.ino;
+                trail.push(dir);
             } else {
                 return Err(Stop::Errno(ENOTDIR));
             }
         }
         let attr = self.client.getattr(dir).await?;
-        Ok(Place { dir, name: ".".into(), found: Some(attr) })
+        Ok(Place { dir, name: ".".into(), found: Some(attr), trail })
     }
 }
 

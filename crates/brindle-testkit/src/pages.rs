@@ -28,9 +28,7 @@ pub struct PageCache {
 
 impl KernelCache for PageCache {
     fn invalidate(&self, ino: Ino, offset: u64, len_bytes: u64) -> BoxFuture<'static, ()> {
-        let first = offset / PAGE_BYTES;
-        let last = offset.saturating_add(len_bytes.saturating_sub(1)) / PAGE_BYTES;
-        self.pages.lock().retain(|(i, n), _| *i != ino || *n < first || *n > last);
+        self.wrote(ino, offset, len_bytes);
         Box::pin(std::future::ready(()))
     }
 }
@@ -41,6 +39,13 @@ impl PageCache {
         if !opened.keep_cache {
             self.pages.lock().retain(|(ino, _), _| *ino != opened.attr.ino);
         }
+    }
+
+    /// Drops the pages of a range: a direct write or a truncate of this mount does so before and after.
+    pub fn wrote(&self, ino: Ino, offset: u64, len_bytes: u64) {
+        let first = offset / PAGE_BYTES;
+        let last = offset.saturating_add(len_bytes.saturating_sub(1)) / PAGE_BYTES;
+        self.pages.lock().retain(|(i, n), _| *i != ino || *n < first || *n > last);
     }
 
     /// Reads whole pages' worth of a range through a handle; pages only where the handle may have them.

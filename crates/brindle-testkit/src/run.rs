@@ -157,7 +157,7 @@ pub fn run(seed: u64, plan: &Plan) -> Report {
         crate::check::disks(&run.cluster, &history);
     }
     run.mounts.lock().clear();
-    let mut tail = history.tail(if plan.lines > 0 { 400 } else { 60 });
+    let mut tail = history.tail(plan.lines.max(60));
     tail.extend(world.lines());
     let report = Report {
         seed,

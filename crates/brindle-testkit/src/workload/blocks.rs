@@ -19,12 +19,12 @@ use crate::history::Cuts;
 pub const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
 /// The file that is also truncated.
 const CUT_FILE: usize = 3;
-/// Bytes of a block.
-const BLOCK: u64 = 1024;
+/// Bytes of a block: a disk's sector, which a power cut does not tear.
+const BLOCK: u64 = 512;
 /// Blocks of a file.
-pub const BLOCKS: u64 = 200;
+pub const BLOCKS: u64 = 400;
 /// First blocks of the places where everybody works: some lie on the borders of stripes.
-const PLACES: [u64; 4] = [0, 61, 125, 190];
+const PLACES: [u64; 4] = [0, 125, 253, 390];
 /// Most blocks of one read or write.
 const BLOCKS_MAX: u64 = 6;
 /// Longest pause between two operations.
@@ -188,8 +188,11 @@ impl Blocks {
         let offset = blocks.start * BLOCK;
         let what = format!("write {value} to {} blocks {blocks:?} handle {}", FILES[file], opened.handle);
         let at = self.begin_write(life, value, file, blocks, opened.handle);
+        let len_bytes = data.len() as u64;
+        life.pages.wrote(opened.attr.ino, offset, len_bytes);
         let write = WriteIn { offset, data: data.into(), ..WriteIn::default() };
         let done = life.note(what, life.client.write(&life.ctx, opened.handle, write)).await;
+        life.pages.wrote(opened.attr.ino, offset, len_bytes);
         self.end_write(life, at, done.is_ok());
         done.map(drop)
     }
@@ -200,6 +203,7 @@ impl Blocks {
         let set = SetAttr { size_bytes: Some(block * BLOCK), ..SetAttr::default() };
         let what = format!("cut {} to {block} blocks", FILES[CUT_FILE]);
         let done = life.note(what, life.client.setattr(&life.ctx, ino, set)).await;
+        life.pages.wrote(ino, block * BLOCK, u64::MAX);
         self.end_write(life, at, done.is_ok());
         done.map(drop)
     }

@@ -144,7 +144,14 @@ impl Log {
         for append in appends.iter().filter(|a| a.acked) {
             let excused = !append.synced && cuts.by_node.keys().any(|n| cuts.between(n, append.invoke_ns, end_ns));
             if !places.contains_key(&append.value) && !excused {
-                wrong.push(format!("I1: record {} was acknowledged and is not in the log", append.value));
+                wrong.push(format!(
+                    "I1: record {} of c{}.{} was acknowledged at {} ns{} and is not in the log",
+                    append.value,
+                    append.handle.0,
+                    append.handle.1,
+                    append.return_ns.unwrap_or(0),
+                    if append.synced { ", synced," } else { "" }
+                ));
             }
         }
         if cuts.all() > 0 {

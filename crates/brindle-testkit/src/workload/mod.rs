@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use brindle_client::{Client, Ctx};
 use brindle_types::{Code, Fault, Ino};
 
-use crate::history::History;
+use crate::history::{End, History};
 use crate::pages::PageCache;
 use crate::sim::NodeSeams;
 
@@ -75,7 +75,10 @@ impl Life {
     /// Finds a path made by [`crate::run`], however long that takes.
     pub async fn find(&self, path: &str) -> Ino {
         loop {
-            match self.client.lookup_path(path).await {
+            let id = self.history.begin(&self.node.name, self.number, format!("find {path}"));
+            let found = self.client.lookup_path(path).await;
+            self.history.end(id, if found.is_ok() { End::Ok } else { End::Unknown });
+            match found {
                 Ok(attr) => return attr.ino,
                 Err(fault) if fault.code == Code::NotFound => {
                     self.history.violation(format!("I1: {path} was made and synced, and is gone"));

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use brindle_types::Ino;
+use brindle_types::{Code, Ino};
 use tokio::sync::Mutex;
 
 use super::Life;
@@ -169,6 +169,7 @@ impl Tree {
 
     /// Looks at the tree, finds the allowed state that it is in, and goes on from there.
     async fn resolve(&mut self, life: &Life, fs: &ClientFs) {
+        let id = life.history.begin(&life.node.name, life.number, "sync and close everything".into());
         for (ino, handle) in fs.sync_all().await {
             if let Some(handles) = self.dirty.get_mut(&ino) {
                 handles.remove(&handle);
@@ -176,6 +177,7 @@ impl Tree {
         }
         self.dirty.retain(|_, handles| !handles.is_empty());
         fs.close_all().await;
+        life.history.end(id, End::Ok);
         loop {
             let cuts = life.history.cut_count();
             let mdt_cuts = life.history.cuts().of("mdt0");
@@ -190,7 +192,13 @@ impl Tree {
                     return;
                 }
                 Ok(_) => {}
-                Err(fault) => life.history.check_excuse(id, &fault),
+                Err(fault) => {
+                    life.history.check_excuse(id, &fault);
+                    self.broken |= fault.code == Code::Shutdown;
+                }
+            }
+            if self.broken {
+                return;
             }
             life.node.seams.sleep_ms(100).await;
         }
