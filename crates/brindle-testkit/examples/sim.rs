@@ -57,7 +57,7 @@ fn one(seed: u64) -> ExitCode {
     let lines = std::env::var("BRINDLE_SIM_LINES").ok().and_then(|n| n.parse().ok()).unwrap_or(LINES);
     let report = run(seed, &Plan { lines, ..Plan::of(seed) });
     let broken = !report.violations.is_empty();
-    if broken {
+    if broken || lines != LINES {
         println!("last operations and events:");
         report.tail.iter().for_each(|line| println!("  {line}"));
     }

@@ -5,7 +5,7 @@
 //!
 //! Invariant: no lock of the simulator is held while a future is polled or dropped, or while a waker is woken.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -81,11 +81,11 @@ pub(super) struct Exec {
     ready: Arc<Mutex<Ready>>,
 }
 
-/// Tasks that were woken, each once, in the order in which they were.
+/// Tasks that were woken, in order of their numbers: the order of waking is not always the same (a tokio `watch` wakes
+/// its waiters in an order of its own), the set is.
 #[derive(Default)]
 struct Ready {
     order: Vec<u64>,
-    members: BTreeSet<u64>,
 }
 
 struct TaskWaker {
@@ -100,8 +100,8 @@ impl Wake for TaskWaker {
 
     fn wake_by_ref(self: &Arc<Self>) {
         let mut ready = self.ready.lock();
-        if ready.members.insert(self.id) {
-            ready.order.push(self.id);
+        if let Err(at) = ready.order.binary_search(&self.id) {
+            ready.order.insert(at, self.id);
         }
     }
 }
@@ -237,9 +237,7 @@ impl Shared {
         let took = exec.rng.below(POLL_MAX_NS);
         exec.now_ns += took;
         let mut ready = exec.ready.lock();
-        let id = ready.order.swap_remove(at);
-        ready.members.remove(&id);
-        Some(id)
+        Some(ready.order.remove(at))
     }
 
     fn poll_task(&self, id: u64) {
