@@ -37,9 +37,9 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
 /// What the store found damaged, as one fault.
 fn damage(oss: &Oss) -> Option<Fault> {
     let found = oss.store.findings();
-    let damaged = found.iter().filter(|f| f.kind == FindingKind::Damaged);
+    let mut damaged = found.iter().filter(|f| f.kind == FindingKind::Damaged);
     let count = damaged.clone().count();
-    let last = damaged.last()?;
+    let last = damaged.next_back()?;
     let fault = Fault::new(Code::ObjectDamaged)
         .what("blocks with wrong checksums were found on")
         .subject(oss.identity.name())
