@@ -22,6 +22,7 @@ use futures_util::future::{Either, select};
 use crate::interrupt::{Cancel, kill_pending};
 use crate::notify::{Notice, Notifier};
 use crate::ops;
+use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::places::Places;
 use crate::reply::Reply;
@@ -38,11 +39,14 @@ pub struct BrindleFs {
     pub client: Arc<Client>,
     pub(crate) owners: Owners,
     pub(crate) places: Places,
+    pub(crate) known: Known,
 }
 
 /// Who asks, and for which inode.
 pub(crate) struct Who {
     pub ino: Ino,
+    /// What the kernel calls it.
+    pub nodeid: u64,
     pub ctx: Ctx,
     pub cancel: Cancel,
 }
@@ -72,13 +76,18 @@ impl From<Reply> for Done {
 impl BrindleFs {
     /// A file system over `client`.
     pub fn new(client: Arc<Client>) -> BrindleFs {
-        BrindleFs { client, owners: Owners::default(), places: Places::default() }
+        BrindleFs {
+            client,
+            owners: Owners::default(),
+            places: Places::default(),
+            known: Known::default(),
+        }
     }
 
     async fn answer(self: Arc<Self>, request: Request) -> Reply {
         let cred = Cred { uid: request.uid, gid: request.gid, groups: request.groups };
         let ino = self.places.ino(request.nodeid);
-        let who = Who { ino, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
+        let who = Who { ino, nodeid: request.nodeid, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
         let killed = self.killed(request.cancel, request.pid);
         let name = ops::name(&request.op);
         let mut work = Box::pin(ops::dispatch(self.clone(), who, request.op));
@@ -140,6 +149,7 @@ impl Filesystem for BrindleFs {
 
     fn forget(&self, nodeid: u64, nlookup: u64) {
         // Node ids of everything but directories are inode numbers, which mean the same for ever.
+        self.known.forget(self.places.ino(nodeid));
         self.places.forget(nodeid, nlookup);
     }
 }
@@ -238,7 +248,7 @@ impl MountHandle {
 /// The operations that [`ops::dispatch`] gets; for tests that drive a file system without a kernel.
 pub async fn run_op(fs: &Arc<BrindleFs>, ino: Ino, cred: Cred, op: Op) -> Reply {
     let name = ops::name(&op);
-    let who = Who { ino, ctx: Ctx::of(cred), cancel: Cancel::new() };
+    let who = Who { ino, nodeid: ino.0, ctx: Ctx::of(cred), cancel: Cancel::new() };
     match ops::dispatch(fs.clone(), who, op).await {
         Ok(done) => done.reply,
         Err(fault) => refuse(name, ino, &fault),

@@ -7,6 +7,7 @@ mod fallocate;
 mod flush;
 mod fsync;
 mod getattr;
+pub(crate) mod known;
 mod link;
 mod lock;
 mod lookup;
@@ -30,11 +31,12 @@ mod write;
 mod xattr;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use brindle_types::Fault;
+use brindle_types::{Attr, Code, Fault};
 
 use crate::fs::{BrindleFs, Done, Who};
-use crate::reply::Reply;
+use crate::reply::{Entry, Reply};
 use crate::request::Op;
 
 /// What an operation is called in the log.
@@ -82,22 +84,22 @@ pub(crate) fn name(op: &Op) -> &'static str {
 pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
     let client = &fs.client;
     let reply = match op {
-        Op::Open(op) => return open::handle(client, &who, op).await,
-        Op::Create(op) => return create::handle(client, &who, op).await,
-        Op::Tmpfile(op) => return tmpfile::handle(client, &who, op).await,
+        Op::Open(op) => return open::handle(client, &who, op).await.map_err(gone),
+        Op::Create(op) => return create::handle(&fs, &who, op).await,
+        Op::Tmpfile(op) => return tmpfile::handle(&fs, &who, op).await,
         Op::Setlk(op) => return lock::set(&fs, &who, op).await,
         Op::Lookup(op) => lookup::handle(&fs, &who, op).await,
-        Op::Getattr(_) => getattr::handle(client, &who).await,
-        Op::Statx(_) => getattr::statx(client, &who).await,
-        Op::Setattr(op) => setattr::handle(client, &who, op).await,
-        Op::Readlink => readlink::handle(client, &who).await,
-        Op::Symlink(op) => symlink::handle(client, &who, op).await,
-        Op::Mknod(op) => mknod::handle(client, &who, op).await,
+        Op::Symlink(op) => entry(&fs, symlink::handle(client, &who, op).await),
+        Op::Mknod(op) => entry(&fs, mknod::handle(client, &who, op).await),
         Op::Mkdir(op) => mkdir::handle(&fs, &who, op).await,
+        Op::Link(op) => entry(&fs, link::handle(client, &who, op).await),
+        Op::Getattr(_) => getattr::handle(&fs, &who).await.map(|a| Reply::attr(&a, NOT_KEPT)).map_err(gone),
+        Op::Statx(_) => getattr::handle(&fs, &who).await.map(|a| Reply::statx(&a, NOT_KEPT)).map_err(gone),
+        Op::Setattr(op) => setattr::handle(client, &who, op).await.map_err(gone),
+        Op::Readlink => readlink::handle(client, &who).await.map_err(gone),
         Op::Unlink(op) => unlink::handle(client, &who, op).await,
         Op::Rmdir(op) => rmdir::handle(client, &who, op).await,
         Op::Rename(op) => rename::handle(&fs, &who, op).await,
-        Op::Link(op) => link::handle(client, &who, op).await,
         Op::Read(op) => read::handle(client, op).await,
         Op::Write(op) => write::handle(client, &who, op).await,
         Op::Flush(op) => flush::handle(&fs, &who, op).await,
@@ -107,10 +109,10 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Lseek(op) => seek::handle(client, op).await,
         Op::CopyFileRange(op) => copy_range::handle(client, &who, op).await,
         Op::Getlk(op) => lock::get(client, &who, op).await,
-        Op::Setxattr(op) => xattr::set(client, &who, op).await,
-        Op::Getxattr(op) => xattr::get(client, &who, op).await,
-        Op::Listxattr(op) => xattr::list(client, &who, op).await,
-        Op::Removexattr(op) => xattr::remove(client, &who, op).await,
+        Op::Setxattr(op) => xattr::set(client, &who, op).await.map_err(gone),
+        Op::Getxattr(op) => xattr::get(client, &who, op).await.map_err(gone),
+        Op::Listxattr(op) => xattr::list(client, &who, op).await.map_err(gone),
+        Op::Removexattr(op) => xattr::remove(client, &who, op).await.map_err(gone),
         Op::Opendir(_) => Ok(open::directory()),
         Op::Readdir(op) => readdir::handle(client, &who, op).await,
         Op::Releasedir(_) => Ok(Reply::ok()),
@@ -119,4 +121,20 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Access(_) => Ok(access::handle()),
     };
     reply.map(Done::from)
+}
+
+/// How long the kernel may keep names and attributes.
+const NOT_KEPT: Duration = Duration::ZERO;
+
+/// The answer of operations that find or make a name.
+fn entry(fs: &BrindleFs, found: Result<Attr, Fault>) -> Result<Reply, Fault> {
+    let attr = found?;
+    fs.known.note(&attr);
+    Ok(Reply::entry(&Entry::uncached(&attr)))
+}
+
+/// The inode itself is gone, not a name: somebody removed it after the kernel had found it. The kernel looks the path
+/// up again.
+fn gone(fault: Fault) -> Fault {
+    if fault.code == Code::NotFound { Fault { code: Code::HandleStale, ..fault } } else { fault }
 }

@@ -33,6 +33,13 @@ pub enum Allocation {
     },
 }
 
+/// What to do, and whether set-id bits go.
+#[derive(Clone, Copy)]
+struct Change {
+    how: Allocation,
+    kill_suidgid: bool,
+}
+
 impl Allocation {
     fn keeps_size(self) -> bool {
         match self {
@@ -43,7 +50,8 @@ impl Allocation {
 }
 
 impl Client {
-    /// Changes the allocation of a range.
+    /// Changes the allocation of a range. Set-id bits go unless the superuser asks, because nobody says whether the
+    /// caller may keep them.
     pub async fn fallocate(
         &self,
         ctx: &Ctx,
@@ -51,6 +59,7 @@ impl Client {
         range: Range<u64>,
         how: Allocation,
     ) -> Result<(), Fault> {
+        let change = Change { how, kill_suidgid: ctx.cred.uid != 0 };
         let handle = self.writable_handle(handle)?;
         if range.end > FILE_SIZE_MAX_BYTES {
             return Err(Fault::new(Code::TooLarge));
@@ -60,12 +69,12 @@ impl Client {
         loop {
             let sight = self.sight(inode).await?;
             let done = if !sight.layout.inline {
-                self.allocate_objects(inode, &sight, range.clone(), how).await
+                self.allocate_objects(inode, &sight, range.clone(), change).await
             } else if range.end > INLINE_MAX_BYTES && how != Allocation::Punch {
                 self.convert(inode, sight.layout.epoch).await?;
                 continue;
             } else {
-                self.allocate_inline(ctx, &handle, &sight, range.clone(), how).await
+                self.allocate_inline(ctx, &handle, &sight, range.clone(), change).await
             };
             match done {
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
@@ -81,8 +90,9 @@ impl Client {
         handle: &Handle,
         sight: &Sight,
         range: Range<u64>,
-        how: Allocation,
+        change: Change,
     ) -> Result<(), Fault> {
+        let Change { how, kill_suidgid } = change;
         let inode = &handle.inode;
         let size_bytes = self.size_for(inode, range.end).await?;
         if how != (Allocation::Reserve { keep_size: how.keeps_size() }) {
@@ -91,12 +101,15 @@ impl Client {
             let end = end.min(INLINE_MAX_BYTES);
             if range.start < end {
                 let zeros = Bytes::from(vec![0; (end - range.start) as usize]);
-                let write = WriteIn { offset: range.start, ..WriteIn::default() };
+                let write = WriteIn { offset: range.start, kill_suidgid, ..WriteIn::default() };
                 self.write_inline(ctx, handle, sight, &write, zeros).await?;
             }
         } else if !how.keeps_size() && range.end > size_bytes {
-            let set = SetAttr { size_bytes: Some(range.end), handle: handle.number, ..SetAttr::default() };
+            let size_bytes = Some(range.end);
+            let set = SetAttr { size_bytes, kill_suidgid, handle: handle.number, ..SetAttr::default() };
             self.setattr(ctx, inode.ino, set).await?;
+        } else if kill_suidgid {
+            self.setattr(ctx, inode.ino, SetAttr { kill_suidgid, ..SetAttr::default() }).await?;
         }
         Ok(())
     }
@@ -106,8 +119,9 @@ impl Client {
         inode: &Inode,
         sight: &Sight,
         range: Range<u64>,
-        how: Allocation,
+        change: Change,
     ) -> Result<(), Fault> {
+        let Change { how, kill_suidgid } = change;
         if !matches!(how, Allocation::Reserve { .. }) {
             let parts = brindle_layout::object_ranges(&sight.layout.component, range.clone());
             let keep_space = how != Allocation::Punch;
@@ -125,7 +139,7 @@ impl Client {
             self.change(inode, range.clone(), reserving.collect()).await?;
         }
         let end = if how.keeps_size() { 0 } else { range.end };
-        inode.lock().wrote(sight, end, false);
+        inode.lock().wrote(sight, end, kill_suidgid);
         Ok(())
     }
 

@@ -18,8 +18,8 @@ pub(crate) async fn handle(client: &Client, who: &Who, op: CopyFileRange) -> Res
         target: op.fh_out,
         target_offset: op.offset_out,
         len_bytes: op.length,
-        // The kernel has removed set-id bits before, by SETATTR.
-        kill_suidgid: false,
+        // The kernel leaves the set-id bits to us here, and does not say whether the caller may keep them.
+        kill_suidgid: who.ctx.cred.uid != 0,
     };
     Ok(Reply::copied(client.copy_range(&who.ctx, copy).await?, &op))
 }

@@ -1,15 +1,14 @@
 //! CREATE: Step 1 of create: from here to `brindle-client/src/namespace/create.rs`.
 
-use brindle_client::Client;
 use brindle_client::namespace::create::CreateIn;
 use brindle_types::Fault;
 
 use super::open::{access, opened};
-use crate::fs::{Done, Undo, Who};
+use crate::fs::{BrindleFs, Done, Undo, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Create;
 
-pub(crate) async fn handle(client: &Client, who: &Who, op: Create) -> Result<Done, Fault> {
+pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Create) -> Result<Done, Fault> {
     let create = CreateIn {
         parent: who.ino,
         name: &op.name,
@@ -18,7 +17,8 @@ pub(crate) async fn handle(client: &Client, who: &Who, op: Create) -> Result<Don
         exclusive: op.flags & libc::O_EXCL as u32 != 0,
         access: access(op.flags),
     };
-    let open = client.create(&who.ctx, create).await?.opened;
+    let open = fs.client.create(&who.ctx, create).await?.opened;
+    fs.known.note(&open.attr);
     let reply = Reply::created(&Entry::uncached(&open.attr), opened(&open));
     Ok(Done { reply, undo: Undo::Close(open.handle) })
 }

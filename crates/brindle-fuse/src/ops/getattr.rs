@@ -1,19 +1,18 @@
 //! GETATTR and STATX: attributes, never cached by the kernel.
 
-use std::time::Duration;
+use brindle_types::{Attr, Code, Fault};
 
-use brindle_client::Client;
-use brindle_types::Fault;
+use crate::fs::{BrindleFs, Who};
 
-use crate::fs::Who;
-use crate::reply::Reply;
-
-pub(crate) async fn handle(client: &Client, who: &Who) -> Result<Reply, Fault> {
-    let attr = client.getattr(who.ino).await?;
-    Ok(Reply::attr(&attr, Duration::ZERO))
-}
-
-pub(crate) async fn statx(client: &Client, who: &Who) -> Result<Reply, Fault> {
-    let attr = client.getattr(who.ino).await?;
-    Ok(Reply::statx(&attr, Duration::ZERO))
+/// The attributes of an inode. One that was removed while the kernel still refers to it (a working directory, an
+/// O_PATH descriptor, a path that is just being looked up) keeps its last ones, without links.
+pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<Attr, Fault> {
+    match fs.client.getattr(who.ino).await {
+        Err(fault) if fault.code == Code::NotFound => fs.known.removed(who.ino).ok_or(fault),
+        Ok(attr) => {
+            fs.known.note(&attr);
+            Ok(attr)
+        }
+        failed => failed,
+    }
 }

@@ -1,13 +1,11 @@
 //! LINK.
 
 use brindle_client::Client;
-use brindle_types::{Fault, Ino};
+use brindle_types::{Attr, Fault, Ino};
 
 use crate::fs::Who;
-use crate::reply::{Entry, Reply};
 use crate::request::Link;
 
-pub(crate) async fn handle(client: &Client, who: &Who, op: Link) -> Result<Reply, Fault> {
-    let attr = client.link(&who.ctx, Ino(op.ino), who.ino, &op.name).await?;
-    Ok(Reply::entry(&Entry::uncached(&attr)))
+pub(crate) async fn handle(client: &Client, who: &Who, op: Link) -> Result<Attr, Fault> {
+    client.link(&who.ctx, Ino(op.ino), who.ino, &op.name).await
 }

@@ -8,9 +8,10 @@ use crate::request::Lookup;
 
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Reply, Fault> {
     let attr = fs.client.lookup(who.ino, &op.name).await?;
+    fs.known.note(&attr);
     let mut entry = Entry::uncached(&attr);
     if attr.kind == FileType::Directory {
-        entry.nodeid = fs.places.found(who.ino, &op.name, attr.ino);
+        entry.nodeid = fs.places.found(who.nodeid, &op.name, attr.ino);
     }
     Ok(Reply::entry(&entry))
 }

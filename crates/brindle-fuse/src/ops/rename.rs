@@ -24,6 +24,6 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Rename) -> Result<Repl
     };
     let exchange = rename.exchange;
     fs.client.rename(&who.ctx, rename).await?;
-    fs.places.moved((who.ino, &op.name), (new_parent, &op.new_name), exchange);
+    fs.places.moved((who.nodeid, &op.name), (op.new_parent, &op.new_name), exchange);
     Ok(Reply::ok())
 }

@@ -1,15 +1,15 @@
 //! TMPFILE: a file without a name. That it may never get one (O_EXCL) is the kernel's to keep.
 
-use brindle_client::Client;
 use brindle_types::Fault;
 
 use super::open::{access, opened};
-use crate::fs::{Done, Undo, Who};
+use crate::fs::{BrindleFs, Done, Undo, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Tmpfile;
 
-pub(crate) async fn handle(client: &Client, who: &Who, op: Tmpfile) -> Result<Done, Fault> {
-    let open = client.tmpfile(&who.ctx, who.ino, op.mode & 0o7777, op.umask, access(op.flags)).await?;
+pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Tmpfile) -> Result<Done, Fault> {
+    let open = fs.client.tmpfile(&who.ctx, who.ino, op.mode & 0o7777, op.umask, access(op.flags)).await?;
+    fs.known.note(&open.attr);
     let reply = Reply::created(&Entry::uncached(&open.attr), opened(&open));
     Ok(Done { reply, undo: Undo::Close(open.handle) })
 }

@@ -1,0 +1,43 @@
+//! The last attributes of the inodes that the kernel refers to, for the time after their removal.
+
+use std::collections::BTreeMap;
+
+use brindle_types::{Attr, Ino};
+use parking_lot::Mutex;
+
+/// Inodes remembered in one shard; beyond them the lowest number goes.
+const SHARD_MAX: usize = 8192;
+/// Shards, so that readers seldom meet.
+const SHARDS: usize = 16;
+
+/// Last attributes by inode.
+#[derive(Default)]
+pub(crate) struct Known {
+    shards: [Mutex<BTreeMap<Ino, Attr>>; SHARDS],
+}
+
+impl Known {
+    /// The kernel is told these attributes.
+    pub fn note(&self, attr: &Attr) {
+        let mut shard = self.shard(attr.ino).lock();
+        if shard.len() >= SHARD_MAX && !shard.contains_key(&attr.ino) {
+            shard.pop_first();
+        }
+        shard.insert(attr.ino, attr.clone());
+    }
+
+    /// The inode is no more: what it was, without links.
+    pub fn removed(&self, ino: Ino) -> Option<Attr> {
+        let last = self.shard(ino).lock().get(&ino).cloned()?;
+        Some(Attr { nlink: 0, ..last })
+    }
+
+    /// The kernel refers to it no longer.
+    pub fn forget(&self, ino: Ino) {
+        self.shard(ino).lock().remove(&ino);
+    }
+
+    fn shard(&self, ino: Ino) -> &Mutex<BTreeMap<Ino, Attr>> {
+        &self.shards[ino.0 as usize % SHARDS]
+    }
+}
