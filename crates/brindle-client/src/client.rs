@@ -3,6 +3,7 @@
 //! Operations are methods in [`crate::namespace`], [`crate::file`], [`crate::locks`] and [`crate::control`].
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 use brindle_net::peer::NoNotifies;
@@ -60,6 +61,8 @@ pub struct Client {
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) handles: Handles,
     pub(crate) locks: Locks,
+    /// The next number of an append by several.
+    pub(crate) append_numbers: AtomicU64,
     pub(crate) kept: Arc<Budget>,
     pub(crate) kept_versions: KeptVersions,
     /// Objects of closed files that were not synced, and when they were closed.
@@ -142,6 +145,7 @@ impl Client {
                 inodes: Arc::default(),
                 handles: Handles::default(),
                 locks: Locks::default(),
+                append_numbers: AtomicU64::new(1),
                 kept: Arc::default(),
                 kept_versions: KeptVersions::default(),
                 left_unsynced: Mutex::default(),

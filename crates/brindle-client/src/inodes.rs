@@ -79,12 +79,22 @@ pub(crate) struct State {
     pub changes: u64,
     /// Counts notices.
     pub notices: u64,
+    /// Appends under way at places that the MDT gives, by their numbers.
+    pub appends: BTreeMap<u64, PlacedAppend>,
     /// End of an append under way at our own end.
     pub appending: Option<u64>,
     /// Invalidations that page writebacks left to the background.
     pub background: usize,
     /// Handles that can write.
     pub writers: usize,
+}
+
+/// An append under way at a place that the MDT gives.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PlacedAppend {
+    pub len_bytes: u64,
+    /// Its place while bytes are being written there.
+    pub writing_at: Option<u64>,
 }
 
 /// Taken before a question to the MDT, so that the answer is not trusted if a notice came in between.
@@ -254,6 +264,11 @@ impl State {
         }
         self.size_bytes = size_bytes;
         self.size_stale |= self.crossed(asked);
+    }
+
+    /// What was asked before a change of our own may be answered with what was before it.
+    pub fn overtaken(&mut self) {
+        self.notices += 1;
     }
 
     /// Times were set: reports of writes made before change none.

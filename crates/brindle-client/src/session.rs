@@ -14,13 +14,14 @@ use brindle_session::{Host, Identity};
 use brindle_stdx::{BoxFuture, Mono};
 use brindle_types::{Code, Fault};
 use brindle_wire::mds::session::{
-    RECLAIM_ITEMS_MAX, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp, SessionRenewReq,
+    RECLAIM_ITEMS_MAX, ReclaimAppend, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp,
+    SessionRenewReq,
 };
 use tokio::sync::watch;
 
 use crate::Client;
 use crate::handles::Handle;
-use crate::inodes::Asked;
+use crate::inodes::{Asked, PlacedAppend};
 
 /// Pause after a failed handshake.
 const PAUSE_MS: u64 = 100;
@@ -292,7 +293,7 @@ impl Client {
         }
     }
 
-    /// Declares opens and locks again.
+    /// Declares opens, locks and appends again.
     async fn reclaim(&self, identity: Identity) -> Result<(), Fault> {
         let handles: Vec<Arc<Handle>> =
             self.handles.all().into_iter().filter(|h| h.alive().is_ok()).collect();
@@ -305,13 +306,29 @@ impl Client {
             let locks = locks.iter().skip(first).take(RECLAIM_ITEMS_MAX).cloned().collect();
             let asked: Vec<Asked> = handles.iter().map(|h| h.inode.asked()).collect();
             let opens = handles.iter().map(|h| reclaim_open(h)).collect();
-            let request = ReclaimReq { opens, locks, done: round + 1 == rounds };
+            let done = round + 1 == rounds;
+            let appends = if done { self.appends_under_way() } else { Vec::new() };
+            let request = ReclaimReq { opens, locks, appends, done };
             let answer = self.mds.once(&request, identity).await?;
             for ((handle, asked), outcome) in handles.iter().zip(asked).zip(answer.opens) {
                 self.reclaimed(handle, asked, outcome).await;
             }
         }
         Ok(())
+    }
+
+    fn appends_under_way(&self) -> Vec<ReclaimAppend> {
+        let mut all = Vec::new();
+        for inode in self.inodes.all() {
+            let declared = |(number, append): (&u64, &PlacedAppend)| ReclaimAppend {
+                ino: inode.ino,
+                number: *number,
+                len_bytes: append.len_bytes,
+                writing_at: append.writing_at,
+            };
+            all.extend(inode.lock().appends.iter().map(declared));
+        }
+        all
     }
 
     async fn reclaimed(

@@ -24,6 +24,7 @@ use crate::notify::{Notice, Notifier};
 use crate::ops;
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
+use crate::ops::recent::Recent;
 use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Op, Request};
@@ -40,6 +41,7 @@ pub struct BrindleFs {
     pub(crate) owners: Owners,
     pub(crate) places: Places,
     pub(crate) known: Known,
+    pub(crate) recent: Recent,
 }
 
 /// Who asks, and for which inode.
@@ -47,6 +49,8 @@ pub(crate) struct Who {
     pub ino: Ino,
     /// What the kernel calls it.
     pub nodeid: u64,
+    /// The calling thread; 0 for the kernel itself.
+    pub tid: u32,
     pub ctx: Ctx,
     pub cancel: Cancel,
 }
@@ -81,13 +85,16 @@ impl BrindleFs {
             owners: Owners::default(),
             places: Places::default(),
             known: Known::default(),
+            recent: Recent::default(),
         }
     }
 
     async fn answer(self: Arc<Self>, request: Request) -> Reply {
         let cred = Cred { uid: request.uid, gid: request.gid, groups: request.groups };
         let ino = self.places.ino(request.nodeid);
-        let who = Who { ino, nodeid: request.nodeid, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
+        let tid = request.pid;
+        let who =
+            Who { ino, nodeid: request.nodeid, tid, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
         let killed = self.killed(request.cancel, request.pid);
         let name = ops::name(&request.op);
         let mut work = Box::pin(ops::dispatch(self.clone(), who, request.op));
@@ -248,7 +255,7 @@ impl MountHandle {
 /// The operations that [`ops::dispatch`] gets; for tests that drive a file system without a kernel.
 pub async fn run_op(fs: &Arc<BrindleFs>, ino: Ino, cred: Cred, op: Op) -> Reply {
     let name = ops::name(&op);
-    let who = Who { ino, nodeid: ino.0, ctx: Ctx::of(cred), cancel: Cancel::new() };
+    let who = Who { ino, nodeid: ino.0, tid: 0, ctx: Ctx::of(cred), cancel: Cancel::new() };
     match ops::dispatch(fs.clone(), who, op).await {
         Ok(done) => done.reply,
         Err(fault) => refuse(name, ino, &fault),

@@ -18,6 +18,7 @@ pub(crate) mod owners;
 mod read;
 mod readdir;
 mod readlink;
+pub(crate) mod recent;
 mod release;
 mod rename;
 mod rmdir;
@@ -83,6 +84,9 @@ pub(crate) fn name(op: &Op) -> &'static str {
 /// Runs one operation.
 pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
     let client = &fs.client;
+    if !matches!(op, Op::Getxattr(_) | Op::Listxattr(_)) {
+        fs.recent.forget(who.tid);
+    }
     let reply = match op {
         Op::Open(op) => return open::handle(client, &who, op).await.map_err(gone),
         Op::Create(op) => return create::handle(&fs, &who, op).await,
@@ -110,8 +114,8 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::CopyFileRange(op) => copy_range::handle(client, &who, op).await,
         Op::Getlk(op) => lock::get(client, &who, op).await,
         Op::Setxattr(op) => xattr::set(client, &who, op).await.map_err(gone),
-        Op::Getxattr(op) => xattr::get(client, &who, op).await.map_err(gone),
-        Op::Listxattr(op) => xattr::list(client, &who, op).await.map_err(gone),
+        Op::Getxattr(op) => xattr::get(&fs, &who, op).await.map_err(gone),
+        Op::Listxattr(op) => xattr::list(&fs, &who, op).await.map_err(gone),
         Op::Removexattr(op) => xattr::remove(client, &who, op).await.map_err(gone),
         Op::Opendir(_) => Ok(open::directory()),
         Op::Readdir(op) => readdir::handle(client, &who, op).await,

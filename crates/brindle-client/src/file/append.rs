@@ -2,6 +2,8 @@
 //!
 //! Invariants: two appends never get the same place; an append returns when the end shown to others has passed it.
 
+use std::sync::atomic::Ordering;
+
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault};
 use brindle_wire::mds::append::{AppendDoneReq, AppendReserveReq};
@@ -10,7 +12,7 @@ use brindle_wire::mds::report::ReportReq;
 use super::Tries;
 use super::write::WriteIn;
 use crate::handles::Handle;
-use crate::inodes::{Carry, Inode};
+use crate::inodes::{Carry, Inode, PlacedAppend};
 use crate::{Client, Ctx};
 
 /// The place of an append at our own end; given up when dropped.
@@ -22,6 +24,31 @@ impl Drop for Place<'_> {
     fn drop(&mut self) {
         self.inode.lock().appending = None;
         self.inode.quiet.notify_waiters();
+    }
+}
+
+/// An append at a place of the MDT, remembered so that a restarted MDT can be told; over when dropped.
+struct Placed<'a> {
+    inode: &'a Inode,
+    number: u64,
+}
+
+impl<'a> Placed<'a> {
+    fn begin(inode: &'a Inode, number: u64, len_bytes: u64) -> Placed<'a> {
+        inode.lock().appends.insert(number, PlacedAppend { len_bytes, writing_at: None });
+        Placed { inode, number }
+    }
+
+    fn writing_at(&self, place: Option<u64>) {
+        if let Some(append) = self.inode.lock().appends.get_mut(&self.number) {
+            append.writing_at = place;
+        }
+    }
+}
+
+impl Drop for Placed<'_> {
+    fn drop(&mut self) {
+        self.inode.lock().appends.remove(&self.number);
     }
 }
 
@@ -96,9 +123,13 @@ impl Client {
             self.mds.ask(&ReportReq { items: vec![(inode.ino, report.clone())] }).await?;
             due.delivered();
         }
-        let request = AppendReserveReq { ino: inode.ino, len_bytes: write.data.len() as u64 };
-        let offset = self.mds.ask(&request).await?.offset;
+        let len_bytes = write.data.len() as u64;
+        let number = self.append_numbers.fetch_add(1, Ordering::Relaxed);
+        let placed = Placed::begin(inode, number, len_bytes);
+        let offset = self.mds.ask(&AppendReserveReq { ino: inode.ino, len_bytes, number }).await?.offset;
+        placed.writing_at(Some(offset));
         let written = self.write_objects(inode, offset, &write.data, write.how()).await;
+        placed.writing_at(None);
         let due = inode.due(Carry::News);
         let done = AppendDoneReq { ino: inode.ino, offset, report: due.report.clone() };
         self.mds.ask(&done).await?;

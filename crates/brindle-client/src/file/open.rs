@@ -41,8 +41,17 @@ impl Client {
         let hold = self.inodes.hold(ino);
         if access.write || access.truncate {
             // Before the answer can come: somebody writes from the moment that the MDT grants it.
-            hold.lock().no_longer_cached();
+            let was_cached = {
+                let mut state = hold.lock();
+                let was_cached = state.cached;
+                state.no_longer_cached();
+                was_cached
+            };
             self.kept_versions.forget(ino);
+            if was_cached {
+                // Pages read so far left no marks at the OSTs, and the MDT recalls them from other sessions only.
+                self.invalidate(&hold, 0..u64::MAX).await;
+            }
         }
         let term = self.session.mdt_term();
         let asked = hold.asked();
@@ -97,6 +106,9 @@ impl Client {
         state.take_grant(asked, grant, None);
         state.take_mode(asked, grant);
         state.take_size(asked, attr.size_bytes);
+        if access.truncate {
+            state.overtaken();
+        }
         drop(state);
         let mode = if crossed { OpenMode::Direct } else { grant.mode };
         let cached = mode == OpenMode::Cached;

@@ -63,6 +63,7 @@ impl Client {
         }
         if let Some(size_bytes) = set.size_bytes {
             state.cut(asked, size_bytes);
+            state.overtaken();
             drop(state);
             self.kept_versions.forget(ino);
         }

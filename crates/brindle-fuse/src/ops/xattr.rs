@@ -2,10 +2,10 @@
 
 use brindle_client::Client;
 use brindle_client::namespace::xattr::SetHow;
-use brindle_types::Fault;
+use brindle_types::{Code, Fault};
 use bytes::Bytes;
 
-use crate::fs::Who;
+use crate::fs::{BrindleFs, Who};
 use crate::reply::Reply;
 use crate::request::{Getxattr, Listxattr, Removexattr, Setxattr};
 
@@ -19,14 +19,18 @@ pub(crate) async fn set(client: &Client, who: &Who, op: Setxattr) -> Result<Repl
     Ok(Reply::ok())
 }
 
-pub(crate) async fn get(client: &Client, who: &Who, op: Getxattr) -> Result<Reply, Fault> {
-    let value = client.getxattr(who.ino, &op.name).await?;
+pub(crate) async fn get(fs: &BrindleFs, who: &Who, op: Getxattr) -> Result<Reply, Fault> {
+    if fs.recent.lacks(who.tid, who.ino, &op.name, fs.client.seams().now()) {
+        return Err(Fault::new(Code::NoXattr));
+    }
+    let value = fs.client.getxattr(who.ino, &op.name).await?;
     Ok(Reply::xattr(Bytes::from(value), op.size))
 }
 
 /// Only the superuser sees the names of `trusted.` attributes, as on other file systems.
-pub(crate) async fn list(client: &Client, who: &Who, op: Listxattr) -> Result<Reply, Fault> {
-    let names = client.listxattr(who.ino).await?;
+pub(crate) async fn list(fs: &BrindleFs, who: &Who, op: Listxattr) -> Result<Reply, Fault> {
+    let none = fs.recent.lacks_all(who.tid, who.ino, fs.client.seams().now());
+    let names = if none { Vec::new() } else { fs.client.listxattr(who.ino).await? };
     let shown = |name: &&Vec<u8>| who.ctx.cred.uid == 0 || !name.starts_with(b"trusted.");
     let mut list = Vec::new();
     for name in names.iter().filter(shown) {
