@@ -13,8 +13,13 @@ use crate::mdt::{Busy, Call, Mdt, Step, Txn};
 use crate::store::{Inode, inline, inode};
 use crate::{birth, grant, namespace};
 
+/// Longest time that a file waits for the first OST to be heard of, and how often that is looked at.
+const OST_WAIT_MAX_MS: u64 = 60_000;
+const OST_LOOK_MS: u64 = 50;
+
 /// Moves a file's bytes from the MDT to its first object. A file that has moved already answers with its layout.
 pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant> {
+    wait_for_ost(mdt).await;
     let busy = Busy::new(mdt, req.ino);
     let begun = mdt.step(call, |t| begin(t, &busy, req.ino)).await?;
     let written = match &begun {
@@ -32,6 +37,14 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
         Ok(grant::grant_now(t, &file, call.session)?)
     })
     .await
+}
+
+/// After a restart of everything the OSTs are heard of one by one; until the first one is, nothing can leave the MDT.
+async fn wait_for_ost(mdt: &Mdt) {
+    let started = mdt.seams().now();
+    while mdt.osts().candidates().is_empty() && mdt.seams().now().ms_since(started) < OST_WAIT_MAX_MS {
+        mdt.seams().sleep_ms(OST_LOOK_MS).await;
+    }
 }
 
 /// Layout and epochs as they are now; waits while they change.
