@@ -60,7 +60,6 @@ impl ObjectStore {
         loop {
             let boot_term = self.boot_term();
             let object = self.ready(id).await?;
-            let _permit = self.seams.disk.admit(IoKind::Read, len_bytes as usize).await;
             let _range = object.locks.read(block_range(offset, len_bytes.min(u64::MAX - offset))).await;
             if !self.still_ready(&object) {
                 continue;
@@ -84,6 +83,8 @@ impl ObjectStore {
             if !exists || end <= offset {
                 return Ok(ReadOut { exists, data: Bytes::new(), crc: 0, boot_term });
             }
+            // Last: whoever holds the range may need a permit, too.
+            let _permit = self.seams.disk.admit(IoKind::Read, len_bytes as usize).await;
             let (data, crc) = self.read_verified(&object, offset, end - offset)?;
             stats::add(&self.stats.reads, 1);
             stats::add(&self.stats.read_bytes, data.len() as u64);

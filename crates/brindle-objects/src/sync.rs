@@ -206,12 +206,13 @@ impl ObjectStore {
         });
         let due: Vec<Arc<Object>> = listed.into_iter().map(|(_, o)| o).collect();
         let work: Vec<BoxFuture<'_, Result<(), Fault>>> =
-            due.iter().map(|o| Box::pin(self.sync_due(o)) as BoxFuture<'_, _>).collect();
+            due.iter().map(|o| Box::pin(self.sync_due(o, all)) as BoxFuture<'_, _>).collect();
         let results: Vec<_> = stream::iter(work).buffer_unordered(SYNC_PARALLEL).collect().await;
         results.into_iter().collect()
     }
 
-    async fn sync_due(&self, object: &Arc<Object>) -> Result<(), Fault> {
+    /// With `all` the high-water mark is made durable at once; otherwise the next sync may carry it.
+    async fn sync_due(&self, object: &Arc<Object>, all: bool) -> Result<(), Fault> {
         if object.state.lock().gone {
             self.note_synced(object);
             return Ok(());
@@ -219,8 +220,9 @@ impl ObjectStore {
         if object.state.lock().settled_term != self.boot_term() {
             self.settle(object).await?;
         }
+        let was_clean = object.state.lock().clean();
         self.sync_object(object).await?;
-        self.sync_header(object).await
+        if all || was_clean { self.sync_header(object).await } else { Ok(()) }
     }
 
     /// Frees records of the full table of write intents.
