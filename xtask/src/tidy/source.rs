@@ -60,6 +60,7 @@ fn is_generated(path: &str) -> bool {
     path.starts_with("docs/reference/")
         || path.starts_with("bench/")
         || path.ends_with(".proptest-regressions")
+        || path.contains("/snapshots/")
 }
 
 #[cfg(test)]
