@@ -13,7 +13,8 @@ const TEETH_SEEDS: u64 = 200;
 /// What marks the place of a planted bug.
 const MARK: &str = "planted(\"";
 
-/// `cargo xtask sim [--seed N] [--seeds COUNT]`; `SEED` in the environment is a seed too.
+/// `cargo xtask sim [--seed N] [--seeds COUNT]`; `SEED` in the environment is a seed too; with `STRICT` it
+/// runs as `cargo test` runs it, without power cuts.
 pub fn sim(session: &Session) -> Result<(), String> {
     let mut seed: Option<u64> = None;
     let mut seeds: Option<u64> = None;
@@ -34,6 +35,9 @@ pub fn sim(session: &Session) -> Result<(), String> {
         seed = Some(text.parse().map_err(|_| format!("SEED: '{text}' is not a number"))?);
     }
     let words = match (seed, seeds) {
+        (Some(seed), None) if std::env::var_os("STRICT").is_some() => {
+            vec!["strict".to_owned(), seed.to_string(), "1".to_owned()]
+        }
         (Some(seed), None) => vec!["seed".to_owned(), seed.to_string()],
         (first, count) => {
             let first = first.unwrap_or_else(|| session.seed());

@@ -3,6 +3,7 @@
 //! ```text
 //! sim seed N            one seed, with the last operations and events (BRINDLE_SIM_LINES each) if it is broken
 //! sim seeds FIRST COUNT several
+//! sim strict FIRST COUNT several, without power cuts
 //! sim teeth SEEDS NAME...  (build with --cfg brindle_teeth) seeds until each planted bug is caught
 //! ```
 
@@ -25,7 +26,11 @@ fn main() -> ExitCode {
     match words.as_slice() {
         ["seed", n] if number(n).is_some() => one(number(n).unwrap_or(0)),
         ["seeds", first, count] => match (number(first), number(count)) {
-            (Some(first), Some(count)) => several(first, count),
+            (Some(first), Some(count)) => several(first, count, Plan::of),
+            _ => usage(),
+        },
+        ["strict", first, count] => match (number(first), number(count)) {
+            (Some(first), Some(count)) => several(first, count, Plan::strict),
             _ => usage(),
         },
         ["teeth", count, names @ ..] => match number(count) {
@@ -71,17 +76,20 @@ fn faults(faults: &BTreeMap<&'static str, u64>) {
     faults.iter().for_each(|(kind, count)| println!("  {count:>6} {kind}"));
 }
 
-fn several(first: u64, count: u64) -> ExitCode {
+fn several(first: u64, count: u64, plan: fn(u64) -> Plan) -> ExitCode {
     let started = Instant::now();
     let mut broken: Vec<Report> = Vec::new();
     let mut all: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut operations = 0;
     for seed in first..first.saturating_add(count) {
-        let report = run(seed, &Plan::of(seed));
+        let report = run(seed, &plan(seed));
         operations += report.operations;
         report.faults.iter().for_each(|(kind, n)| *all.entry(kind).or_default() += n);
         if !report.violations.is_empty() {
             println!("{report}");
+            if count == 1 {
+                report.tail.iter().for_each(|line| println!("  {line}"));
+            }
             broken.push(report);
         }
     }
@@ -100,24 +108,31 @@ fn teeth(_: u64, _: &[&str]) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Runs seeds with each planted bug until one is broken.
+/// What is wrong with a seed, if anything is, while a planted bug is chosen.
+#[cfg(brindle_teeth)]
+fn broken_by(bug: Option<&str>, seed: u64) -> Option<String> {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    brindle_stdx::teeth::choose(bug);
+    let report = catch_unwind(AssertUnwindSafe(|| run(seed, &Plan::of(seed))));
+    brindle_stdx::teeth::choose(None);
+    match report {
+        Ok(report) => report.violations.first().cloned(),
+        Err(_) => Some("a panic".to_owned()),
+    }
+}
+
+/// Runs seeds with each planted bug until one is broken that holds without the bug.
 #[cfg(brindle_teeth)]
 fn teeth(seeds_max: u64, names: &[&str]) -> ExitCode {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
     std::panic::set_hook(Box::new(|_| {}));
     let mut missed = 0;
     println!("{:<36} {:>6} {:>8}  caught by", "planted bug", "seeds", "seconds");
     for name in names {
         let started = Instant::now();
-        brindle_stdx::teeth::choose(Some(name));
         let caught = (1..=seeds_max).find_map(|seed| {
-            let report = catch_unwind(AssertUnwindSafe(|| run(seed, &Plan::of(seed))));
-            match report {
-                Ok(report) => report.violations.first().map(|v| (seed, v.clone())),
-                Err(_) => Some((seed, "a panic".to_owned())),
-            }
+            let how = broken_by(Some(name), seed)?;
+            broken_by(None, seed).is_none().then_some((seed, how))
         });
-        brindle_stdx::teeth::choose(None);
         let seconds = started.elapsed().as_secs_f64();
         match caught {
             Some((seed, how)) => {

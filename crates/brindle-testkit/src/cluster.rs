@@ -4,7 +4,7 @@
 //! A server node formats its target once; each of its incarnations starts the service again, as a supervisor of a
 //! real host would, until it runs. Invariant: whatever a service keeps outside its disk dies with its node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use brindle_client::{Client, MountConfig};
@@ -51,6 +51,8 @@ enum Serves {
 struct Starts {
     up: BTreeMap<String, u64>,
     failed: BTreeMap<String, Fault>,
+    /// Whose process ended by itself because it could not serve any more.
+    ended: BTreeSet<String>,
 }
 
 /// A simulated cluster. Cloning gives another handle to the same one.
@@ -98,13 +100,23 @@ impl SimCluster {
 
     /// The next incarnation of a server: its service starts with what the disk holds.
     pub fn restart(&self, name: &str) {
-        self.starts.lock().up.remove(name);
+        let mut starts = self.starts.lock();
+        starts.up.remove(name);
+        starts.ended.remove(name);
+        drop(starts);
         self.serve(self.world.restart(name));
     }
 
     /// Whether the service of a node has started since the node's last restart.
     pub fn is_up(&self, name: &str) -> bool {
         self.world.is_running(name) && self.starts.lock().up.contains_key(name)
+    }
+
+    /// Takes down the nodes whose processes have ended by themselves.
+    pub fn bury(&self) {
+        for name in std::mem::take(&mut self.starts.lock().ended) {
+            self.world.kill(&name);
+        }
     }
 
     /// The fault with which the last failed start of a server ended, while it is not up.
@@ -138,8 +150,11 @@ impl SimCluster {
         seams.spawn("supervisor", async move {
             loop {
                 match start(&node).await {
-                    Ok(_running) => {
+                    Ok(running) => {
                         starts.lock().up.insert(node.name.clone(), now_ns);
+                        let fault = running.until_failed().await;
+                        tracing::warn!(node = %node.name, "stopped itself: {fault}");
+                        starts.lock().ended.insert(node.name.clone());
                         std::future::pending::<()>().await;
                     }
                     Err(fault) => {
@@ -171,11 +186,21 @@ fn serves(name: &str) -> Serves {
 }
 
 /// What keeps a service running.
-#[allow(dead_code, reason = "held, never looked at")]
 enum Running {
-    Mgs(brindle_mgs::Handle),
+    Mgs(#[allow(dead_code, reason = "held, never looked at")] brindle_mgs::Handle),
     Mdt(brindle_mds::Handle),
     Ost(brindle_oss::Handle),
+}
+
+impl Running {
+    /// Completes when the service cannot go on; its process ends then.
+    async fn until_failed(&self) -> Fault {
+        match self {
+            Running::Mgs(_) => std::future::pending().await,
+            Running::Mdt(handle) => handle.until_failed().await,
+            Running::Ost(handle) => handle.until_failed().await,
+        }
+    }
 }
 
 async fn format(node: &NodeSeams, what: Serves) -> Result<(), Fault> {

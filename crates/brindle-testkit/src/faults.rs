@@ -74,6 +74,7 @@ impl Chaos {
     pub async fn supervise(self, revive: impl Fn(&str)) {
         loop {
             self.seams.sleep_ms(LOOK_MS).await;
+            self.cluster.bury();
             let now_ns = self.history.now_ns();
             for name in self.cluster.servers() {
                 if self.cluster.is_up(&name) {

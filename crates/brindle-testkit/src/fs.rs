@@ -86,6 +86,10 @@ impl ClientFs {
         self.touched.lock().clear();
         match self.run(op).await {
             Ok(outcome) => Ok(outcome),
+            // The file of an open handle is gone only if the session that had it open is.
+            Err(Stop::Errno(ENOENT)) if on_handle(op) => {
+                Err(Fault::new(Code::SessionLost).why("the file of the handle does not exist"))
+            }
             Err(Stop::Errno(errno)) => Ok(Outcome::Errno(errno)),
             Err(Stop::Fault(fault)) => Err(fault),
         }
@@ -120,7 +124,9 @@ impl ClientFs {
         while let Some(path) = todo.pop() {
             let Some(attr) = self.exact(&path).await? else { continue };
             if attr.kind == FileType::Directory {
-                let Outcome::Names(names) = self.apply(&Op::List { path: path.clone() }).await? else { continue };
+                let Outcome::Names(names) = self.apply(&Op::List { path: path.clone() }).await? else {
+                    continue;
+                };
                 let child = |name: String| if path == "." { name } else { format!("{path}/{name}") };
                 todo.extend(names.into_iter().map(child));
             }
@@ -459,7 +465,11 @@ impl ClientFs {
             }
             let last = todo.is_empty();
             let Some(attr) = self.lookup(dir, &name).await? else {
-                return if last { Ok(Place { dir, name, found: None, trail }) } else { Err(Stop::Errno(ENOENT)) };
+                return if last {
+                    Ok(Place { dir, name, found: None, trail })
+                } else {
+                    Err(Stop::Errno(ENOENT))
+                };
             };
             if attr.kind == FileType::Symlink && (!last || follow) {
                 links += 1;
@@ -483,15 +493,27 @@ impl ClientFs {
     }
 }
 
+/// Whether an operation names an open file, not a path.
+fn on_handle(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Close { .. }
+            | Op::Write { .. }
+            | Op::Read { .. }
+            | Op::Fstat { .. }
+            | Op::Ftruncate { .. }
+            | Op::Punch { .. }
+            | Op::Zero { .. }
+            | Op::Fallocate { .. }
+            | Op::Fsync { .. }
+            | Op::Copy { .. }
+    )
+}
+
 /// What stat shows, as far as it must agree with the model.
 pub fn view(attr: &Attr) -> StatView {
     let size = if attr.kind == FileType::Directory { 0 } else { attr.size_bytes };
-    StatView {
-        ino: attr.ino.0,
-        mode: attr.kind.mode_bits() | u32::from(attr.perm),
-        nlink: attr.nlink,
-        size,
-    }
+    StatView { ino: attr.ino.0, mode: attr.kind.mode_bits() | u32::from(attr.perm), nlink: attr.nlink, size }
 }
 
 /// Which inode of the model is which real one.

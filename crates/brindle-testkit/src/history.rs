@@ -138,11 +138,14 @@ impl History {
     ) -> Result<T, Fault> {
         let id = self.begin(client, life, what);
         let done = op.await;
-        self.end(id, match &done {
-            Ok(_) => End::Ok,
-            Err(fault) if crate::fs::is_posix(fault.code) => End::Fail,
-            Err(_) => End::Unknown,
-        });
+        self.end(
+            id,
+            match &done {
+                Ok(_) => End::Ok,
+                Err(fault) if crate::fs::is_posix(fault.code) => End::Fail,
+                Err(_) => End::Unknown,
+            },
+        );
         if let Err(fault) = &done {
             self.check_excuse(id, fault);
         }
@@ -165,7 +168,10 @@ impl History {
             _ => false,
         };
         if !excused {
-            self.violation(format!("I9: {} on {} failed without a reason: {fault:?}", entry.what, entry.client));
+            self.violation(format!(
+                "I9: {} on {} failed without a reason: {fault:?}",
+                entry.what, entry.client
+            ));
         }
     }
 
@@ -255,7 +261,8 @@ impl Entry {
         let seconds = |ns: u64| format!("{:10.6}", ns as f64 / 1e9);
         let until = self.return_ns.map_or_else(|| "         -".to_owned(), seconds);
         let end = self.end.map_or_else(|| "pending".to_owned(), |end| format!("{end:?}"));
-        let text = format!("{} {until} {}.{} {}: {end}", seconds(self.invoke_ns), self.client, self.life, self.what);
+        let text =
+            format!("{} {until} {}.{} {}: {end}", seconds(self.invoke_ns), self.client, self.life, self.what);
         text.chars().take(200).collect()
     }
 }

@@ -13,7 +13,10 @@ const ROOT: u64 = 1;
 
 #[derive(Clone, Debug)]
 enum Kind {
-    Dir { entries: BTreeMap<String, u64>, parent: u64 },
+    Dir {
+        entries: BTreeMap<String, u64>,
+        parent: u64,
+    },
     /// Shared with snapshots until one of them changes it.
     File(Arc<Vec<u8>>),
     Symlink(String),

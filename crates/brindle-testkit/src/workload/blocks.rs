@@ -346,12 +346,14 @@ impl Record {
             return true;
         }
         let end_ns = write.return_ns.unwrap_or(u64::MAX);
-        let covering = self.syncs.iter().filter(|s| {
-            s.file == write.file && s.invoke_ns >= end_ns && s.return_ns <= read.invoke_ns
-        });
+        let covering = self
+            .syncs
+            .iter()
+            .filter(|s| s.file == write.file && s.invoke_ns >= end_ns && s.return_ns <= read.invoke_ns);
         covering.into_iter().any(|s| {
             // The writer's own fsync says so if a cut took the write before; another one's can cover only what is there.
-            (s.client == write.client && s.handle == write.handle) || !lost_between(write.invoke_ns, s.return_ns)
+            (s.client == write.client && s.handle == write.handle)
+                || !lost_between(write.invoke_ns, s.return_ns)
         })
     }
 

@@ -72,8 +72,14 @@ impl Locks {
         let wrote = life.history.value();
         let now_ns = life.history.now_ns();
         let at = {
-            let section =
-                Section { client: life.index, granted_ns: now_ns, alive_ns: now_ns, read: None, wrote, done: false };
+            let section = Section {
+                client: life.index,
+                granted_ns: now_ns,
+                alive_ns: now_ns,
+                read: None,
+                wrote,
+                done: false,
+            };
             let mut sections = self.sections.lock();
             sections.push(section);
             sections.len() - 1
@@ -98,8 +104,10 @@ impl Locks {
         self.sections.lock()[at].read = Some(u64::from_le_bytes(number));
         self.alive(life, at, handle).await?;
         life.pause(INSIDE_MS).await;
-        let write = WriteIn { offset: OFFSET, data: wrote.to_le_bytes().to_vec().into(), ..WriteIn::default() };
-        life.note(format!("write {wrote} under lock {at}"), life.client.write(&life.ctx, handle, write)).await?;
+        let write =
+            WriteIn { offset: OFFSET, data: wrote.to_le_bytes().to_vec().into(), ..WriteIn::default() };
+        life.note(format!("write {wrote} under lock {at}"), life.client.write(&life.ctx, handle, write))
+            .await?;
         self.alive(life, at, handle).await
     }
 

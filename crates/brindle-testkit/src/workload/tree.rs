@@ -104,11 +104,14 @@ impl Tree {
         self.pending = Some(op.clone());
         let id = life.history.begin(&life.node.name, life.number, format!("{op:?}"));
         let done = fs.apply(&op).await;
-        life.history.end(id, match &done {
-            Ok(Outcome::Errno(_)) => End::Fail,
-            Ok(_) => End::Ok,
-            Err(_) => End::Unknown,
-        });
+        life.history.end(
+            id,
+            match &done {
+                Ok(Outcome::Errno(_)) => End::Fail,
+                Ok(_) => End::Ok,
+                Err(_) => End::Unknown,
+            },
+        );
         for (ino, handle) in fs.touched() {
             self.dirty.entry(ino).or_default().insert(handle);
         }
@@ -154,8 +157,10 @@ impl Tree {
 
     /// What was written through handles that are closed now can be lost without anybody being told.
     fn forget_closed(&mut self, fs: &ClientFs) {
-        let open: BTreeSet<u64> =
-            (0..crate::model::SLOTS).filter_map(|slot| fs.slot_file(slot)).map(|(_, handle)| handle).collect();
+        let open: BTreeSet<u64> = (0..crate::model::SLOTS)
+            .filter_map(|slot| fs.slot_file(slot))
+            .map(|(_, handle)| handle)
+            .collect();
         for handles in self.dirty.values_mut() {
             *handles = handles.iter().map(|h| if open.contains(h) { *h } else { 0 }).collect();
         }
@@ -193,6 +198,7 @@ impl Tree {
                 }
                 Ok(_) => {}
                 Err(fault) => {
+                    tracing::info!(client = %life.node.name, "cannot look at the tree: {fault:?}");
                     life.history.check_excuse(id, &fault);
                     self.broken |= fault.code == Code::Shutdown;
                 }
@@ -213,9 +219,12 @@ impl Tree {
             match differs(&expected, seen) {
                 Some(Differs::Names(text)) => why = text,
                 Some(Differs::Contents(files)) => {
-                    let bad = files.iter().find(|(path, real, _)| !self.may_differ(cut, path, *real, &expected, seen));
+                    let bad = files
+                        .iter()
+                        .find(|(path, real, _)| !self.may_differ(cut, path, *real, &expected, seen));
                     if let Some((path, ..)) = bad {
-                        why = format!("contents of {path}: {}", first_difference(&expected[path], &seen[path]));
+                        why =
+                            format!("contents of {path}: {}", first_difference(&expected[path], &seen[path]));
                         continue;
                     }
                     for (path, _, ino) in files {
@@ -269,8 +278,7 @@ impl Tree {
         after.close_all();
         let (before, after) = (before.snapshot(), after.snapshot());
         let same_file = |n: &&Node| n.ino == expected[path].ino;
-        let (Some(before), Some(after)) =
-            (before.values().find(same_file), after.values().find(same_file))
+        let (Some(before), Some(after)) = (before.values().find(same_file), after.values().find(same_file))
         else {
             return false;
         };
@@ -298,9 +306,11 @@ fn differs(expected: &Snapshot, seen: &Snapshot) -> Option<Differs> {
     let mut contents = Vec::new();
     for (path, e) in expected {
         let s = &seen[path];
-        let linked = *there.entry(e.ino).or_insert(s.ino) == s.ino && *back.entry(s.ino).or_insert(e.ino) == e.ino;
+        let linked =
+            *there.entry(e.ino).or_insert(s.ino) == s.ino && *back.entry(s.ino).or_insert(e.ino) == e.ino;
         if !linked || (e.mode, e.nlink, &e.xattrs) != (s.mode, s.nlink, &s.xattrs) {
-            let of = |n: &Node| format!("mode {:o}, {} links, attributes {:?}", n.mode, n.nlink, n.xattrs.keys());
+            let of =
+                |n: &Node| format!("mode {:o}, {} links, attributes {:?}", n.mode, n.nlink, n.xattrs.keys());
             return Some(Differs::Names(format!("{path}: {} instead of {}", of(s), of(e))));
         }
         match (&e.content, &s.content) {
@@ -314,7 +324,8 @@ fn differs(expected: &Snapshot, seen: &Snapshot) -> Option<Differs> {
 
 /// Whether each byte is of one of two states, and the length between theirs.
 fn is_between(before: &Node, after: &Node, seen: &Node) -> bool {
-    let (Content::File(a), Content::File(b), Content::File(s)) = (&before.content, &after.content, &seen.content)
+    let (Content::File(a), Content::File(b), Content::File(s)) =
+        (&before.content, &after.content, &seen.content)
     else {
         return false;
     };
@@ -324,7 +335,9 @@ fn is_between(before: &Node, after: &Node, seen: &Node) -> bool {
 }
 
 fn first_difference(expected: &Node, seen: &Node) -> String {
-    let (Content::File(e), Content::File(s)) = (&expected.content, &seen.content) else { return String::new() };
+    let (Content::File(e), Content::File(s)) = (&expected.content, &seen.content) else {
+        return String::new();
+    };
     let at = (0..e.len().max(s.len())).find(|i| e.get(*i) != s.get(*i)).unwrap_or(0);
     let (e_at, s_at) = (e.get(at), s.get(at));
     format!("{} bytes instead of {}; first at {at}: {s_at:?} instead of {e_at:?}", s.len(), e.len())
