@@ -2,6 +2,8 @@
 
 pub mod area;
 pub mod child;
+pub mod cluster;
+pub mod history;
 pub mod locks;
 pub mod maps;
 pub mod model_run;

@@ -106,6 +106,10 @@ impl Syscalls {
     }
 
     fn rename(&self, client: usize, from: &str, to: &str, how: RenameHow) -> io::Result<()> {
+        if std::env::var_os("XX_PRELOOK").is_some() {
+            let _ = std::fs::symlink_metadata(self.at(client, from));
+            let _ = std::fs::symlink_metadata(self.at(client, to));
+        }
         let (a, b) = (c(&self.at(client, from)), c(&self.at(client, to)));
         let flags = match how {
             RenameHow::Plain => 0,

@@ -4,8 +4,12 @@
 //! |---|---|
 //! | [`test`] | what CI runs, as a table of steps |
 //! | [`suites`] | programs and POSIX suites on any directory |
+//! | [`cluster`], [`mounted`] | a cluster of real processes for a step, and what runs on its mounts |
 //! | [`sim`] | simulated clusters, planted bugs |
 //! | [`tidy`] | the rules of the house that neither rustfmt nor clippy checks |
+//! | [`demo`] | the tour of `make demo`, and its end |
+//! | [`bench`] | figures of a mount beside the local file system |
+//! | [`soak`] | the long forms of everything |
 //! | [`docs`] | documents generated from the sources |
 //! | [`setup`] | what each command needs from the machine |
 //! | [`run`], [`report`], [`libtest`] | one command, its result, what `cargo test` printed |
@@ -14,12 +18,17 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
 
+mod bench;
+mod cluster;
+mod demo;
 mod docs;
 mod libtest;
+mod mounted;
 mod report;
 mod run;
 mod setup;
 mod sim;
+mod soak;
 mod suites;
 mod test;
 mod tidy;
@@ -51,6 +60,10 @@ const COMMANDS: &[Command] = &[
     Command { name: "tidy", about: "check the rules of the house", run: test::tidy_only },
     Command { name: "lint", about: "formatting, clippy, tidy", run: test::lint },
     Command { name: "fmt", about: "format the sources", run: fmt },
+    Command { name: "demo", about: "start a cluster on this machine, mount it, take a tour", run: demo::run },
+    Command { name: "down", about: "end the demo; nothing of it stays", run: demo::down },
+    Command { name: "bench", about: "measure a mount beside the local file system", run: bench::run },
+    Command { name: "soak", about: "the long forms; `soak STEP...` only these", run: soak::run },
     Command { name: "docs", about: "write the generated documents again", run: docs::write },
     Command { name: "setup", about: "`setup TARGET`: install what a make target needs", run: setup::run },
 ];

@@ -92,6 +92,7 @@ pub fn tail(text: &str, lines: usize) -> String {
 pub struct Cmd {
     inner: Command,
     limit: Duration,
+    even_when_interrupted: bool,
 }
 
 impl Cmd {
@@ -99,7 +100,7 @@ impl Cmd {
     pub fn new(program: impl AsRef<OsStr>) -> Cmd {
         let mut inner = Command::new(program);
         inner.stdin(Stdio::null());
-        Cmd { inner, limit: Duration::from_secs(600) }
+        Cmd { inner, limit: Duration::from_secs(600), even_when_interrupted: false }
     }
 
     /// Adds arguments.
@@ -132,15 +133,22 @@ impl Cmd {
         self
     }
 
+    /// Runs to its end although somebody pressed Ctrl-C: for cleaning up.
+    pub fn even_when_interrupted(mut self) -> Cmd {
+        self.even_when_interrupted = true;
+        self
+    }
+
     /// Runs it to its end, output going to `log`.
     pub fn run(mut self, log: &Path) -> Finished {
         let finished = |end| Finished { end, log: log.to_owned() };
-        if interrupted() {
+        let heeds_signals = !self.even_when_interrupted;
+        if heeds_signals && interrupted() {
             return finished(End::Interrupted);
         }
         let name = self.inner.get_program().to_string_lossy().into_owned();
         match self.spawn(log) {
-            Ok(child) => finished(wait(child, self.limit)),
+            Ok(child) => finished(wait(child, self.limit, heeds_signals)),
             Err(e) => {
                 let _ = std::fs::write(log, format!("cannot start {name}: {e}\n"));
                 finished(End::Code(127))
@@ -157,7 +165,7 @@ impl Cmd {
     }
 }
 
-fn wait(mut child: Child, limit: Duration) -> End {
+fn wait(mut child: Child, limit: Duration, heeds_signals: bool) -> End {
     let started = Instant::now();
     loop {
         match child.try_wait() {
@@ -165,7 +173,7 @@ fn wait(mut child: Child, limit: Duration) -> End {
             Ok(None) => std::thread::sleep(POLL),
             Err(_) => return End::Code(127),
         }
-        let why = if interrupted() {
+        let why = if heeds_signals && interrupted() {
             End::Interrupted
         } else if started.elapsed() > limit {
             End::TimedOut

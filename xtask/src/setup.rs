@@ -35,6 +35,19 @@ const TOOLS: &[Tool] = &[
         packages: &["python3"],
         targets: &["test", "soak", "suite"],
     },
+    Tool { probe: &["mkfs.ext4", "-V"], packages: &["e2fsprogs"], targets: &["test", "soak"] },
+    Tool { probe: &["mkfs.xfs", "-V"], packages: &["xfsprogs"], targets: &["test", "soak"] },
+    Tool { probe: &["stress-ng", "--version"], packages: &["stress-ng"], targets: &["soak"] },
+    Tool {
+        probe: &["sh", "-c", "ls /usr/lib/postgresql/*/bin/pg_amcheck"],
+        packages: &["postgresql"],
+        targets: &["soak"],
+    },
+    Tool {
+        probe: &["/usr/bin/python3", "-c", "import h5py, pytest"],
+        packages: &["python3-h5py", "python3-pytest"],
+        targets: &["soak"],
+    },
     Tool {
         probe: &["cargo", "clippy", "--version"],
         packages: &["rust-web-clippy"],

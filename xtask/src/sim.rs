@@ -13,8 +13,8 @@ const TEETH_SEEDS: u64 = 200;
 /// What marks the place of a planted bug.
 const MARK: &str = "planted(\"";
 
-/// `cargo xtask sim [--seed N] [--seeds COUNT]`; `SEED` in the environment is a seed too; with `STRICT` it
-/// runs as `cargo test` runs it, without power cuts.
+/// `cargo xtask sim [--seed N] [--seeds COUNT]`; `SEED` in the environment is a seed too; with `KILLS` it
+/// runs as `cargo test` runs it.
 pub fn sim(session: &Session) -> Result<(), String> {
     let mut seed: Option<u64> = None;
     let mut seeds: Option<u64> = None;
@@ -35,8 +35,8 @@ pub fn sim(session: &Session) -> Result<(), String> {
         seed = Some(text.parse().map_err(|_| format!("SEED: '{text}' is not a number"))?);
     }
     let words = match (seed, seeds) {
-        (Some(seed), None) if std::env::var_os("STRICT").is_some() => {
-            vec!["strict".to_owned(), seed.to_string(), "1".to_owned()]
+        (Some(seed), None) if std::env::var_os("KILLS").is_some() => {
+            vec!["kills".to_owned(), seed.to_string(), "1".to_owned()]
         }
         (Some(seed), None) => vec!["seed".to_owned(), seed.to_string()],
         (first, count) => {

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use crate::report::{AllowedSkips, Report};
 use crate::run::{Cmd, interrupted};
-use crate::{Session, docs, libtest, setup, tidy};
+use crate::{Session, docs, libtest, mounted, setup, tidy};
 
 /// One step of the run.
 struct Step {
@@ -21,7 +21,13 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", about: "layers, lengths, words", run: tidy_step },
     Step { name: "clippy", about: "no warnings", run: clippy },
     Step { name: "docs", about: "generated documents are up to date", run: docs::check },
+    Step { name: "build", about: "the binary", run: build },
     Step { name: "cargo-test", about: "unit, property, golden and model tests", run: cargo_test },
+    Step {
+        name: "mounted",
+        about: "tests, suites and programs on two mounts of a real cluster",
+        run: mounted::run,
+    },
 ];
 
 /// Longest time for building and running all tests.
@@ -107,6 +113,11 @@ fn tidy_step(session: &Session) -> Report {
 fn clippy(session: &Session) -> Report {
     let args = ["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"];
     cargo(session, "clippy", &args)
+}
+
+/// The tests of clusters and the mounts use it.
+fn build(session: &Session) -> Report {
+    cargo(session, "build", &["build", "--release", "--package", "brindle"])
 }
 
 /// All tests of all crates; a build that fails is one failure.

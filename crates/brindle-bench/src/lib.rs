@@ -64,14 +64,25 @@ pub struct Report {
     pub rows: Vec<Row>,
 }
 
-/// Runs the quick set on `directory`.
+/// What a run is at, for progress and for counters that are read at the edges of phases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment<'a> {
+    /// A repetition begins: number from 1, of how many.
+    Repetition(u32, u32),
+    /// A phase begins; its time runs after the return of the watcher.
+    Begin(&'a str),
+    /// A phase has ended; its time has been taken.
+    End(&'a str),
+}
+
+/// Runs the quick set on `directory`; `watch` is told where it is.
 ///
 /// # Errors
 /// The first system call that fails; what was made is removed.
-pub fn quick(directory: &Path, options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Report> {
+pub fn quick(directory: &Path, options: &Options, watch: &mut dyn FnMut(Moment<'_>)) -> io::Result<Report> {
     let work = directory.join(format!("brindle-bench-{}", std::process::id()));
     std::fs::create_dir(&work)?;
-    let result = phases(&work, options, progress);
+    let result = phases(&work, options, watch);
     let removed = std::fs::remove_dir_all(&work);
     let rows = result?;
     removed?;
@@ -83,10 +94,10 @@ pub fn quick(directory: &Path, options: &Options, progress: &mut dyn FnMut(&str)
     })
 }
 
-fn phases(work: &Path, options: &Options, progress: &mut dyn FnMut(&str)) -> io::Result<Vec<Row>> {
-    let mut samples = Samples::default();
-    for repetition in 0..options.repetitions {
-        progress(&format!("repetition {} of {}", repetition + 1, options.repetitions));
+fn phases(work: &Path, options: &Options, watch: &mut dyn FnMut(Moment<'_>)) -> io::Result<Vec<Row>> {
+    let mut samples = Samples { phases: Vec::new(), watch };
+    for repetition in 1..=options.repetitions {
+        (samples.watch)(Moment::Repetition(repetition, options.repetitions));
         stream::run(work, options, &mut samples)?;
         meta::run(work, options, &mut samples)?;
         tree::run(work, options, &mut samples)?;
@@ -95,12 +106,12 @@ fn phases(work: &Path, options: &Options, progress: &mut dyn FnMut(&str)) -> io:
 }
 
 /// Collects samples of each phase in the order in which they first came.
-#[derive(Default)]
-pub(crate) struct Samples {
+pub(crate) struct Samples<'a> {
     phases: Vec<(&'static str, &'static str, f64, Vec<f64>)>,
+    watch: &'a mut dyn FnMut(Moment<'_>),
 }
 
-impl Samples {
+impl Samples<'_> {
     /// Times `work`, which does `amount` of `unit` (per second).
     pub(crate) fn time<T>(
         &mut self,
@@ -109,9 +120,11 @@ impl Samples {
         amount: f64,
         work: impl FnOnce() -> io::Result<T>,
     ) -> io::Result<T> {
+        (self.watch)(Moment::Begin(name));
         let start = Instant::now();
         let out = work()?;
         let rate = amount / start.elapsed().as_secs_f64();
+        (self.watch)(Moment::End(name));
         match self.phases.iter_mut().find(|p| p.0 == name) {
             Some(phase) => phase.3.push(rate),
             None => self.phases.push((name, unit, amount, vec![rate])),
@@ -150,8 +163,15 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("brindle-bench-test-{}", std::process::id()));
         std::fs::create_dir(&dir).expect("temporary directory");
         let options = Options { repetitions: 2, stream_bytes: 4 << 20, files: 20, tree_files: 20 };
-        let report = quick(&dir, &options, &mut |_| {}).expect("runs on a local directory");
+        let mut seen = Vec::new();
+        let mut watch = |moment: Moment<'_>| seen.push(format!("{moment:?}"));
+        let report = quick(&dir, &options, &mut watch).expect("runs on a local directory");
         assert_eq!(report.rows.len(), 8);
+        assert_eq!(seen.len(), 2 * (1 + 2 * 8), "each repetition, each beginning, each end");
+        assert_eq!(
+            seen[..3],
+            ["Repetition(1, 2)", "Begin(\"stream write + fsync\")", "End(\"stream write + fsync\")"]
+        );
         assert!(report.rows.iter().all(|r| r.min > 0.0 && r.min <= r.median && r.median <= r.max));
         assert_eq!(std::fs::read_dir(&dir).expect("readable").count(), 0);
         std::fs::remove_dir(&dir).expect("empty");

@@ -18,6 +18,7 @@ use brindle_wire::mds::session::{RECLAIM_ITEMS_MAX, ReclaimOpen, ReclaimReq, Rec
 
 use crate::locking::Answer;
 use crate::mdt::{Call, Event, Mdt, Txn};
+use crate::ops::append;
 use crate::store::{inode, orphan, watch};
 use crate::{expire, grant, namespace};
 
@@ -95,8 +96,8 @@ async fn purge(mdt: &Mdt, ino: Ino) -> Result<()> {
 
 /// Takes in what a client had before the restart.
 pub async fn reclaim(mdt: &Mdt, call: &Call, req: ReclaimReq) -> Result<ReclaimResp> {
-    if req.opens.len() > RECLAIM_ITEMS_MAX || req.locks.len() > RECLAIM_ITEMS_MAX {
-        return Err(Fault::new(Code::InvalidArgument).why("too many opens or locks at once"));
+    if [req.opens.len(), req.locks.len(), req.appends.len()].iter().any(|n| *n > RECLAIM_ITEMS_MAX) {
+        return Err(Fault::new(Code::InvalidArgument).why("too many opens, locks or appends at once"));
     }
     if !mdt.live().session(call.session, call.epoch).is_some_and(|s| s.must_reclaim) {
         return Err(Fault::new(Code::StaleSession).subject(call.session.to_string()));
@@ -109,6 +110,7 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, req: ReclaimReq) -> Result<ReclaimR
         reclaim_lock(mdt, call.session, *ino, lock);
     }
     if req.done {
+        append::reclaim(mdt, call, &req.appends).await?;
         let mut live = mdt.live_mut();
         if let Some(session) = live.sessions.get_mut(&call.session) {
             session.must_reclaim = false;

@@ -1,11 +1,16 @@
 //! Whole clusters under faults, from seeds: a few fixed ones, and fresh ones (`BRINDLE_SIM_SEEDS` says how many,
-//! `BRINDLE_SEED` where they start).
+//! `BRINDLE_SEED` where they start). Processes die and connections break here;
+//! partitions and power cuts are in `make sim`.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test tells people how to replay what it found")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "a test tells people how to replay what it found"
+)]
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use brindle_testkit::cluster::Options;
@@ -15,9 +20,14 @@ use brindle_testkit::run::{Plan, Report, run};
 /// Fresh seeds of an ordinary `cargo test`.
 const FRESH_DEFAULT: u64 = 20;
 
+/// Faults after which every rule is exact: processes die and connections break.
+fn plan() -> Plan {
+    Plan { menu: Menu::Kills, ..Plan::default() }
+}
+
 fn show(report: &Report) -> String {
     let tail = report.tail.join("\n    ");
-    format!("{report}\n  last operations:\n    {tail}\n  replay: make sim SEED={}", report.seed)
+    format!("{report}\n  last operations:\n    {tail}\n  replay: make sim SEED={} KILLS=1", report.seed)
 }
 
 /// Runs seeds on all processors; panics with the first that is broken.
@@ -34,7 +44,7 @@ fn hold(seeds: impl Iterator<Item = u64>) {
                 while broken.lock().unwrap().is_empty() {
                     let at = next.fetch_add(1, Ordering::Relaxed) as usize;
                     let Some(seed) = seeds.get(at) else { return };
-                    let outcome = std::panic::catch_unwind(|| run(*seed, &Plan::of(*seed)));
+                    let outcome = std::panic::catch_unwind(|| run(*seed, &plan()));
                     match outcome {
                         Ok(report) if report.violations.is_empty() => {
                             operations.fetch_add(report.operations as u64, Ordering::Relaxed);
@@ -43,7 +53,7 @@ fn hold(seeds: impl Iterator<Item = u64>) {
                         }
                         Ok(report) => drop(broken.lock().unwrap().insert(*seed, show(&report))),
                         Err(_) => {
-                            let text = format!("seed {seed} panicked; replay: make sim SEED={seed}");
+                            let text = format!("seed {seed} panicked; replay: make sim SEED={seed} KILLS=1");
                             broken.lock().unwrap().insert(*seed, text);
                         }
                     }
@@ -70,7 +80,7 @@ fn a_cluster_without_faults_does_what_the_model_says() {
 #[test]
 fn a_seed_run_twice_is_one_run() {
     for seed in [3, 4] {
-        let plan = Plan { faults: 8, operations: 600, cluster: Options::default(), ..Plan::of(seed) };
+        let plan = Plan { faults: 8, operations: 600, cluster: Options::default(), ..plan() };
         let (first, second) = (run(seed, &plan), run(seed, &plan));
         assert_eq!(first.trace_hash, second.trace_hash, "seed {seed} ran differently the second time");
         assert_eq!(first.operations, second.operations);

@@ -8,7 +8,7 @@ use brindle_types::{Code, Fault, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
-use crate::{admin, dev, explain, format, fsck, gen_docs, lfs, mount, serve, stripe};
+use crate::{admin, bench, dev, explain, format, fsck, gen_docs, lfs, mount, serve, stripe};
 
 /// Columns of help texts.
 const HELP_COLUMNS: usize = 100;
@@ -71,6 +71,9 @@ enum Command {
     Config(serve::config_command::Command),
     /// Say what a code means, what to do about it, and what programs see
     Explain(explain::Args),
+    /// Measure a directory
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Print the completions of a shell
     Completion(gen_docs::CompletionArgs),
     /// Write man pages, completions and reference pages
@@ -106,10 +109,34 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
         Ok(cli) => cli,
         Err(e) => return exit::usage(&e),
     };
-    exit::code(dispatch(cli.command, &matches))
+    if cli.command.only_prints() {
+        end_with_the_reader();
+    }
+    exit::code(dispatch(cli.command))
 }
 
-fn dispatch(command: Command, _matches: &clap::ArgMatches) -> Result<Done> {
+impl Command {
+    /// Whether nothing is lost when it ends in the middle, because the reader of its output has gone (`| head`).
+    fn only_prints(&self) -> bool {
+        !matches!(
+            self,
+            Command::Serve(_)
+                | Command::Mount(_)
+                | Command::Umount(_)
+                | Command::Dev(_)
+                | Command::Format(_)
+                | Command::Bench(_)
+        )
+    }
+}
+
+/// Lets SIGPIPE end this process, as other commands do.
+fn end_with_the_reader() {
+    // SAFETY: this sets the default action of a signal; no handler of ours runs.
+    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
+}
+
+fn dispatch(command: Command) -> Result<Done> {
     match command {
         Command::Dev(command) => dev::run(command),
         Command::Mount(args) => mount::run(args),
@@ -127,6 +154,7 @@ fn dispatch(command: Command, _matches: &clap::ArgMatches) -> Result<Done> {
         Command::Fsck(args) => fsck::run(&args),
         Command::Config(command) => serve::config_command::run(&command),
         Command::Explain(args) => explain::run(&args),
+        Command::Bench(command) => bench::run(&command),
         Command::Completion(args) => gen_docs::completion(&args),
         Command::GenDocs(args) => gen_docs::run(&args),
     }

@@ -70,16 +70,6 @@ impl Identity {
     pub fn wait_end(self, limit: Duration) -> bool {
         self.open().is_none_or(|fd| readable(&fd, limit) || !self.alive())
     }
-
-    /// Asks it to end, and ends it when it does not within `patience`. False: it cannot be ended (state D).
-    pub fn end(self, patience: Duration) -> bool {
-        self.signal(Signal::TERM);
-        if self.wait_end(patience) {
-            return true;
-        }
-        self.signal(Signal::KILL);
-        self.wait_end(patience)
-    }
 }
 
 /// Whether `fd` becomes readable (or is closed at the other end) within `limit`.
@@ -118,8 +108,8 @@ pub struct Starting {
 }
 
 impl Starting {
-    /// Starts this program again with `arguments`, in a session of its own, so that it outlives the terminal. Its
-    /// standard error goes to the end of `log`.
+    /// Starts this program again with `arguments`, in a session of its own, so that it outlives the terminal, and in `/`,
+    /// so that it keeps no mount busy. Its standard error goes to the end of `log`.
     pub fn spawn(name: &str, arguments: &[String], log: &Path) -> Result<Starting> {
         let failed = |what: &'static str, subject: String, e: &std::io::Error| {
             Fault::io(Code::ProcessFailed, what, subject, e)
@@ -130,7 +120,7 @@ impl Starting {
         let stderr = opened
             .map_err(|e| Fault::io(Code::NotWritable, "cannot write", log.display().to_string(), &e))?;
         let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
+        command.args(arguments).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
         // SAFETY: setsid is async-signal-safe and touches no memory of this process.
         unsafe {
             command.pre_exec(|| {
@@ -256,13 +246,16 @@ mod tests {
     }
 
     #[test]
-    fn what_ignores_sigterm_is_killed() {
+    fn what_ignores_sigterm_is_waited_for_and_killed() {
         let script = "trap '' TERM; echo; while :; do sleep 1; done";
         let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
         let mut first = [0; 1];
         child.stdout.as_mut().unwrap().read_exact(&mut first).unwrap();
         let identity = Identity::of(child.id()).unwrap();
-        assert!(identity.end(Duration::from_millis(100)));
+        identity.signal(Signal::TERM);
+        assert!(!identity.wait_end(Duration::from_millis(100)));
+        identity.signal(Signal::KILL);
+        assert!(identity.wait_end(Duration::from_secs(10)));
         child.wait().unwrap();
     }
 }

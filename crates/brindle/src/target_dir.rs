@@ -36,17 +36,42 @@ impl DirLock {
             let _ = file.read_to_string(&mut holder);
             return Err(busy.why(format!("it is locked by {}", holder.trim())));
         }
-        let holder = format!("process {} ({})\n", std::process::id(), command_line());
-        let written =
-            file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(holder.as_bytes()));
-        written.map_err(|e| cannot(&e))?;
+        sign(&mut file).map_err(|e| cannot(&e))?;
         Ok(DirLock { _file: file })
+    }
+
+    /// Takes the lock of `dir`, waiting for whoever has it; `what` says whose end is waited for.
+    pub fn wait(dir: &Path, what: &str) -> Result<DirLock> {
+        let busy = Fault::new(Code::TargetBusy).what("waiting for").subject(what.to_owned());
+        match DirLock::take(dir, busy) {
+            Err(fault) if fault.code == Code::TargetBusy => {
+                eprintln!("waiting for {what}: {}", fault.why.join(": "));
+                let path = dir.join(LOCK_FILE);
+                let cannot = |e: &std::io::Error| {
+                    Fault::io(Code::NotWritable, "cannot lock", dir.display().to_string(), e)
+                };
+                let mut file =
+                    OpenOptions::new().read(true).write(true).open(path).map_err(|e| cannot(&e))?;
+                rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| cannot(&e.into()))?;
+                sign(&mut file).map_err(|e| cannot(&e))?;
+                Ok(DirLock { _file: file })
+            }
+            outcome => outcome,
+        }
     }
 
     /// Takes the lock of a target's directory.
     pub fn target(dir: &Path) -> Result<DirLock> {
         DirLock::take(dir, Fault::new(Code::TargetBusy).what("cannot use").subject(dir.display().to_string()))
     }
+}
+
+/// Writes who has the lock.
+fn sign(file: &mut File) -> std::io::Result<()> {
+    let holder = format!("process {} ({})\n", std::process::id(), command_line());
+    file.set_len(0)?;
+    file.rewind()?;
+    file.write_all(holder.as_bytes())
 }
 
 fn command_line() -> String {

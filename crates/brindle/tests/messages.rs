@@ -1,58 +1,11 @@
 //! The exact text of what people read: help, messages, JSON. Files in `snapshots/`; `BRINDLE_SNAPSHOTS=update` writes
 //! them. What differs from run to run (the scratch directory, pids, ports) is replaced by a word in capitals.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
-/// A directory of its own for each test, removed at the end.
-struct Scratch(tempfile::TempDir);
+mod support;
 
-impl Scratch {
-    fn new() -> Scratch {
-        Scratch(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self) -> &Path {
-        self.0.path()
-    }
-
-    /// Runs `brindle` in the directory and gives what it printed, with its exit code.
-    fn run(&self, arguments: &[&str]) -> String {
-        self.run_as("brindle", arguments)
-    }
-
-    fn run_as(&self, name: &str, arguments: &[&str]) -> String {
-        use std::os::unix::process::CommandExt;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_brindle"));
-        command.arg0(name).args(arguments).current_dir(self.path()).stdin(Stdio::null());
-        for variable in ["BRINDLE_LOG", "BRINDLE_DIR", "BRINDLE_LISTEN", "BRINDLE_PORT", "COLUMNS"] {
-            command.env_remove(variable);
-        }
-        let out = command.output().unwrap();
-        let mut text = format!("$ {name} {}\n", arguments.join(" "));
-        text.push_str(&String::from_utf8_lossy(&out.stdout));
-        text.push_str(&String::from_utf8_lossy(&out.stderr));
-        text.push_str(&format!("[exit code {}]\n", out.status.code().unwrap_or(-1)));
-        self.normal(&text)
-    }
-
-    fn normal(&self, text: &str) -> String {
-        text.replace(self.path().to_str().unwrap(), "DIR")
-    }
-}
-
-/// Compares with the committed text.
-fn check(name: &str, found: &str) {
-    let path = PathBuf::from(format!("{}/tests/snapshots/{name}.txt", env!("CARGO_MANIFEST_DIR")));
-    if std::env::var_os("BRINDLE_SNAPSHOTS").is_some_and(|v| v == "update") {
-        std::fs::write(&path, found).unwrap();
-    }
-    let wanted = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        found == wanted,
-        "the text of '{name}' changed; if that is meant, run with BRINDLE_SNAPSHOTS=update\n--- committed\n{wanted}\n--- now\n{found}"
-    );
-}
+use support::{Scratch, check};
 
 #[test]
 fn help() {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use brindle_tests::area::Area;
 use brindle_tests::child::{Child, Ending, Link, no_copies};
 use brindle_tests::fails;
-use brindle_tests::locks::{Kind, Owner, conflict, lock, try_lock};
+use brindle_tests::locks::{Kind, Owner, conflict, lock, soon, try_lock};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -58,7 +58,7 @@ fn flock_and_open_file_locks_hold_across_clients() {
         flock(&b, FlockOperation::NonBlockingLockExclusive).unwrap();
         assert_eq!(fails(flock(&a, FlockOperation::NonBlockingLockShared)), Errno::AGAIN);
         drop(b);
-        flock(&a, FlockOperation::NonBlockingLockExclusive).unwrap();
+        soon(|| Ok(flock(&a, FlockOperation::NonBlockingLockExclusive)?)).unwrap();
 
         let b = open(&here).unwrap();
         try_lock(&a, Owner::OpenFile, Kind::Write, 100, 50).unwrap();
@@ -67,7 +67,7 @@ fn flock_and_open_file_locks_hold_across_clients() {
         let held = conflict(&b, Owner::OpenFile, Kind::Read, 0, 150).unwrap().unwrap();
         assert_eq!((held.kind, held.start, held.len, held.pid), (Kind::Write, 100, 50, -1));
         drop(a);
-        try_lock(&b, Owner::OpenFile, Kind::Read, 0, 0).unwrap();
+        soon(|| try_lock(&b, Owner::OpenFile, Kind::Read, 0, 0)).unwrap();
     }
 }
 

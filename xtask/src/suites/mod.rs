@@ -29,7 +29,8 @@ pub struct Suite {
     pub name: &'static str,
     /// What it does, in a few words.
     pub about: &'static str,
-    run: fn(&Ground) -> Report,
+    /// Runs all its cases.
+    pub run: fn(&Ground) -> Report,
 }
 
 /// All suites, in the order in which they run: cheap and telling ones first.
@@ -111,7 +112,8 @@ pub fn run_suite(session: &Session, suite: &Suite, dir: &Path, seconds_each: u64
 
 fn ground(session: &Session, suite: &Suite, dir: &Path, seconds_each: u64) -> Result<Ground, String> {
     let logs = session.logs().join(suite.name);
-    let mine = dir.join(format!("suite-{}-{}", suite.name, std::process::id()));
+    // Short: the name of a socket, path and all, has 107 bytes.
+    let mine = dir.join(format!("{}-{}", suite.name, std::process::id()));
     let made = Cmd::new("mkdir").arg(&mine).limit_secs(60).run(&logs.join("prepare.log"));
     if !made.ok() {
         return Err(made.explain());

@@ -8,6 +8,7 @@ use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::append::{AppendDoneReq, AppendReserveReq, AppendReserveResp};
+use brindle_wire::mds::session::ReclaimAppend;
 
 use crate::ask::apply_reports;
 use crate::attrs;
@@ -23,6 +24,10 @@ pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Re
     let known = attrs::true_size(mdt, call.session, req.ino).await?;
     mdt.modify(call, |t| {
         t.idle(req.ino)?;
+        if t.live().recovering {
+            // Others may still declare places that a power cut made this MDT forget.
+            return Err(Stop::Park(Event::Recovered));
+        }
         let file = inode::get(t, req.ino)?;
         if file.file()?.layout.inline {
             return Err(Fault::new(Code::StaleLayout).into());
@@ -36,7 +41,12 @@ pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Re
         if offset.checked_add(req.len_bytes).is_none_or(|end| end > FILE_SIZE_MAX_BYTES) {
             return Err(Fault::new(Code::TooLarge).into());
         }
-        let row = append::Reservation { session: call.session, len_bytes: req.len_bytes, done: false };
+        let row = append::Reservation {
+            session: call.session,
+            number: req.number,
+            len_bytes: req.len_bytes,
+            done: false,
+        };
         append::put(t, req.ino, offset, &row);
         Ok(AppendReserveResp { offset })
     })
@@ -60,6 +70,35 @@ pub async fn handle_done(mdt: &Mdt, call: &Call, req: AppendDoneReq) -> Result<E
     mdt.modify(call, |t| match append::list(t, req.ino)?.first() {
         Some((first, _)) if *first < req.offset => Err(Stop::Park(Event::Append(req.ino))),
         _ => Ok(Empty {}),
+    })
+    .await
+}
+
+/// Makes the reservations of a client after a restart what it says that they are: a power cut may have taken a reservation,
+/// or the news that one is finished.
+pub async fn reclaim(mdt: &Mdt, call: &Call, declared: &[ReclaimAppend]) -> Result<()> {
+    mdt.step(call, |t| {
+        t.frees_space();
+        for (ino, offset, row) in append::all(t)? {
+            let under_way = declared.iter().any(|a| (a.ino, a.number) == (ino, row.number));
+            if row.session == call.session && !row.done && !under_way {
+                append::put(t, ino, offset, &append::Reservation { done: true, ..row });
+                drop_done(t, ino)?;
+            }
+        }
+        for (a, offset) in declared.iter().filter_map(|a| Some((a, a.writing_at?))) {
+            let known = append::list(t, a.ino)?.iter().any(|(at, _)| *at == offset);
+            if !known && inode::find(t, a.ino)?.is_some() {
+                let (session, number, len_bytes) = (call.session, a.number, a.len_bytes);
+                append::put(
+                    t,
+                    a.ino,
+                    offset,
+                    &append::Reservation { session, number, len_bytes, done: false },
+                );
+            }
+        }
+        Ok(())
     })
     .await
 }

@@ -10,6 +10,8 @@ use super::{Changes, Rows, for_each, keys, row};
 pub struct Reservation {
     /// Who reserved it.
     pub session: SessionId,
+    /// The session's number of the append.
+    pub number: u64,
     /// Length in bytes.
     pub len_bytes: u64,
     /// The bytes are written, but an earlier reservation is not finished.

@@ -81,7 +81,10 @@ fn samples() -> Vec<(&'static str, Bytes)> {
         ("session", row::encode(&session)),
         ("reply", row::encode(&Reply { sequence: 300, op: 103, body: Bytes::from_static(b"body") })),
         ("usage", row::encode(&Usage { inodes: 3, bytes: 1 << 33 })),
-        ("append", row::encode(&Reservation { session: SessionId(5), len_bytes: 4096, done: true })),
+        (
+            "append",
+            row::encode(&Reservation { session: SessionId(5), number: 7, len_bytes: 4096, done: true }),
+        ),
         ("format", row::encode(&Format { uuid: [1; 16], mdt_index: 0, hash_key: key })),
         ("hash", Bytes::copy_from_slice(&key.hash(b"a name").to_be_bytes())),
     ]

@@ -192,9 +192,12 @@ fn sessions_recalls_and_restarts_over_the_network() {
         let state = a.ask(TargetInfoReq {}).await.expect("answered").state;
         assert_eq!(state, "recovering");
         let declared = ReclaimOpen { ino, handle: req.handle, access: RW, cached: false, exclusive: false };
-        let reclaim = ReclaimReq { opens: vec![declared], locks: Vec::new(), done: true };
+        let reclaim =
+            ReclaimReq { opens: vec![declared], locks: Vec::new(), appends: Vec::new(), done: true };
         a.ask(reclaim).await.expect("answered").opens[0].as_ref().expect("reclaimed");
-        b.ask(ReclaimReq { opens: Vec::new(), locks: Vec::new(), done: true }).await.expect("answered");
+        b.ask(ReclaimReq { opens: Vec::new(), locks: Vec::new(), appends: Vec::new(), done: true })
+            .await
+            .expect("answered");
         a.ask(CloseReq { ino, handle: req.handle, report: None }).await.expect("closed");
         a.ask(SessionRenewReq {}).await.expect("renewed");
         let findings = crate::check::verify(mdt.mdt().engine()).expect("readable");

@@ -179,7 +179,7 @@ fn run(seed: u64) -> u64 {
 #[test]
 fn crashes_lose_nothing_synced_and_call_nothing_damaged() {
     let first = std::env::var("SEED").ok().and_then(|s| s.parse().ok());
-    let count: u64 = std::env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(400);
+    let count: u64 = std::env::var("SEEDS").ok().and_then(|s| s.parse().ok()).unwrap_or(250);
     let seeds = first.map_or(0..count, |s: u64| s..s + 1);
     let resummed: u64 = seeds.map(run).sum();
     assert!(first.is_some() || resummed > 0, "the disk tore nothing, so nothing was tested");

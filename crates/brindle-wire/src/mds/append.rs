@@ -14,6 +14,8 @@ pub struct AppendReserveReq {
     pub ino: Ino,
     /// How many bytes.
     pub len_bytes: u64,
+    /// The client's number of this append, never used twice in its session.
+    pub number: u64,
 }
 
 /// The place.

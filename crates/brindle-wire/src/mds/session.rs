@@ -77,13 +77,30 @@ pub struct ReclaimOpen {
     pub exclusive: bool,
 }
 
-/// Declares opens and locks again after the MDT restarted.
+/// An append by several that was under way when the MDT restarted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReclaimAppend {
+    /// The file.
+    pub ino: Ino,
+    /// The client's number of it.
+    pub number: u64,
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// Its place while bytes are being written there. `None` before the place was told, and once the bytes are written:
+    /// the request that is repeated then says all.
+    pub writing_at: Option<u64>,
+}
+
+/// Declares opens, locks and appends again after the MDT restarted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReclaimReq {
     /// Opens, at most [`RECLAIM_ITEMS_MAX`].
     pub opens: Vec<ReclaimOpen>,
     /// Held locks, at most [`RECLAIM_ITEMS_MAX`].
     pub locks: Vec<(Ino, LockState)>,
+    /// With `done`: every append under way, at most [`RECLAIM_ITEMS_MAX`]. Other reservations of this client are finished,
+    /// whatever a power cut made the MDT forget.
+    pub appends: Vec<ReclaimAppend>,
     /// Nothing more comes: the MDT stops waiting for this client.
     pub done: bool,
 }

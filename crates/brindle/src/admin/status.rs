@@ -134,6 +134,9 @@ impl Report {
         for target in &self.targets {
             let name = self.map.fs.target(target.entry.id);
             match &target.info {
+                Ok(info) if info.state == "full" && info.problems.is_empty() => {
+                    problems.push(full(target.entry.id.role, &name, info));
+                }
                 Ok(info) => problems.extend(info.problems.iter().cloned()),
                 Err(fault) => problems.push(self.unreachable(target, &name, fault)),
             }
@@ -171,6 +174,12 @@ impl Report {
         };
         named.data(data).next(next)
     }
+}
+
+fn full(role: Role, name: &str, info: &TargetInfoResp) -> Fault {
+    let code = if role == Role::Mdt { Code::MdtFull } else { Code::OstFull };
+    let left = format!("{} of {} left", format_bytes(info.available_bytes), format_bytes(info.total_bytes));
+    Fault::new(code).subject(name.to_owned()).why(left).data("what was acknowledged is safe; removing works")
 }
 
 fn dev_name(target: &Target) -> String {

@@ -167,15 +167,11 @@ impl Cluster {
     }
 }
 
-/// Makes the directory if need be, and keeps other commands from changing the cluster meanwhile.
+/// Makes the directory if need be, and keeps other commands from changing the cluster meanwhile: they wait.
 pub fn lock(dir: &Path) -> Result<DirLock> {
     std::fs::create_dir_all(dir)
         .map_err(|e| Fault::io(Code::NotWritable, "cannot make", dir.display().to_string(), &e))?;
-    let busy = Fault::new(Code::TargetBusy)
-        .what("another command is changing the cluster in")
-        .subject(dir.display().to_string())
-        .next("wait until it has ended");
-    DirLock::take(dir, busy)
+    DirLock::wait(dir, &format!("another command that changes the cluster in {}", dir.display()))
 }
 
 #[cfg(test)]

@@ -17,7 +17,8 @@ struct Progress(Instant);
 
 impl Progress {
     fn line(&self, name: &str, what: &str) {
-        eprintln!("{:6.2} s  {name:<8} {what}", self.0.elapsed().as_secs_f64());
+        let line = format!("{:6.2} s  {name:<8} {what}", self.0.elapsed().as_secs_f64());
+        eprintln!("{}", line.trim_end());
     }
 }
 

@@ -100,7 +100,7 @@ fn damaged(subject: String, problem: Problem) -> Fault {
 fn compare(reader: &KvReader, mdt: &Target, osts: &BTreeMap<u16, Ost>, report: &mut Report) {
     let mut owned: BTreeMap<u16, Vec<ObjectId>> = BTreeMap::new();
     let outcome = for_each_file(reader, |file| {
-        report.inodes += 1;
+        report.files += 1;
         for (stripe, ost) in file.component.osts.iter().enumerate() {
             let object =
                 ObjectId { ino: file.ino, generation: file.component.generation, stripe: stripe as u32 };

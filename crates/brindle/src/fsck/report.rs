@@ -20,8 +20,8 @@ pub struct Report {
     pub findings: Vec<(String, Fault)>,
     /// What crashes leave by right.
     pub notes: Vec<(String, Fault)>,
-    /// Inodes seen.
-    pub inodes: u64,
+    /// Regular files seen.
+    pub files: u64,
     /// Objects seen.
     pub objects: u64,
     /// Bytes of objects seen.
@@ -33,7 +33,7 @@ pub struct Report {
 struct View {
     clean: bool,
     targets: Vec<String>,
-    inodes: u64,
+    files: u64,
     objects: u64,
     bytes: u64,
     findings: Vec<Entry>,
@@ -62,7 +62,7 @@ impl Report {
             targets: Vec::new(),
             findings: Vec::new(),
             notes: Vec::new(),
-            inodes: 0,
+            files: 0,
             objects: 0,
             bytes: 0,
             progress,
@@ -98,7 +98,7 @@ impl Report {
             let view = View {
                 clean: self.findings.is_empty(),
                 targets: self.targets.clone(),
-                inodes: self.inodes,
+                files: self.files,
                 objects: self.objects,
                 bytes: self.bytes,
                 findings: entries(&self.findings),
@@ -117,10 +117,10 @@ impl Report {
             1 => "1 finding".to_owned(),
             n => format!("{n} findings"),
         };
-        let (targets, inodes, objects) = (self.targets.len(), self.inodes, self.objects);
+        let (targets, files, objects) = (self.targets.len(), self.files, self.objects);
         let bytes = brindle_types::units::format_bytes(self.bytes);
         println!(
-            "{verdict} ({} notes): {targets} targets, {inodes} inodes, {objects} objects with {bytes}; nothing was changed",
+            "{verdict} ({} notes): {targets} targets, {files} files, {objects} objects with {bytes}; nothing was changed",
             self.notes.len()
         );
         Ok(())

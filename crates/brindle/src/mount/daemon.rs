@@ -65,15 +65,20 @@ async fn serve(settings: &Settings) -> Result<Done> {
         at,
         "brindle mount starts"
     );
-    let stop = stop_signal()?;
+    let mut stop = std::pin::pin!(stop_signal()?);
     let registry = Registry::new("process");
     metrics::process(&registry);
-    let endpoint = serve::endpoint(&settings.metrics, &registry).await?;
+    let endpoint = serve::endpoint(&settings.metrics, &registry, Arc::new(|| Ok(()))).await?;
     let metrics_url = endpoint.as_ref().map(|e| e.url()).unwrap_or_default();
     if let Some(endpoint) = endpoint {
         tokio::spawn(endpoint.run());
     }
-    let client = connect(settings).await?;
+    let client = tokio::select! {
+        biased;
+        () = &mut stop => return Ok(Done::Ok),
+        connected = connect(settings) => connected?,
+    };
+    metrics::client(&registry, &client);
     let handle = mount(settings, client.clone()).await?;
     let connection = handle.session().connection().unwrap_or(0);
     make_run_dir()?;

@@ -18,6 +18,7 @@ const LOG_DEFAULT: &str = "/var/log/brindle/mount.log";
 /// Mounts in the background.
 pub fn run(settings: &Settings) -> Result<Done> {
     let log = settings.log.clone().unwrap_or_else(|| PathBuf::from(LOG_DEFAULT));
+    let log = PathBuf::from(crate::cli::text(&log)?);
     let parent = log.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(parent)
         .map_err(|e| Fault::io(Code::NotWritable, "cannot make", parent.display().to_string(), &e))?;

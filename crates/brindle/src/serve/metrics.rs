@@ -3,7 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brindle_client::Client;
+use brindle_client::control::{Answer, Request};
 use brindle_telemetry::{Kind, Registry};
+use futures_util::FutureExt;
 
 /// Numbers of an MGS.
 pub fn mgs(registry: &Registry, handle: &Arc<brindle_mgs::Handle>) {
@@ -71,6 +74,42 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
     });
     let server = handle.clone();
     server_stats(&registry, move || server.server_stats());
+}
+
+/// Numbers of a mount.
+pub fn client(registry: &Registry, client: &Arc<Client>) {
+    let registry = registry.service("client").label("fs", client.config().fs.to_string());
+    let add = |name: &str, help: &str, get: fn(&ClientStats) -> u64| {
+        let client = client.clone();
+        registry.read(name, help, Kind::Gauge, move || get(&client_stats(&client)) as f64);
+    };
+    add("open_files", "Open files", |s| s.open_files);
+    add("targets_connected", "Targets that this client is connected to", |s| s.connected);
+    add("targets_disconnected", "Targets that do not answer; calls to them wait", |s| s.disconnected);
+    add("requests_in_flight", "Requests without an answer", |s| s.in_flight);
+}
+
+/// What a mount tells of itself.
+#[derive(Default)]
+struct ClientStats {
+    open_files: u64,
+    connected: u64,
+    disconnected: u64,
+    in_flight: u64,
+}
+
+fn client_stats(client: &Client) -> ClientStats {
+    // Asking for the status waits for nothing, so one poll answers.
+    let ctx = brindle_client::Ctx::root();
+    let answer = client.control(&ctx, Request::Status).now_or_never();
+    let Some(Ok(Answer::Status { open_files, targets, .. })) = answer else { return ClientStats::default() };
+    let connected = targets.iter().filter(|t| t.connected).count() as u64;
+    ClientStats {
+        open_files,
+        connected,
+        disconnected: targets.len() as u64 - connected,
+        in_flight: targets.iter().map(|t| t.requests_in_flight).sum(),
+    }
 }
 
 /// Numbers of the connections of a service.

@@ -3,11 +3,13 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brindle_config::{Expected, Superblock};
 use brindle_net::{TcpTransport, Transport};
 use brindle_stdx::Seams;
+use brindle_telemetry::http::Health;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
 use brindle_types::{Code, Fault, Nid, Result, Role};
 use futures_util::future::select_all;
@@ -49,11 +51,17 @@ pub struct ServedTarget {
 struct Found {
     dir: String,
     superblock: Superblock,
+    lock: DirLock,
+}
+
+/// A running target; its directory stays locked as long.
+struct Running {
+    service: Service,
     _lock: DirLock,
 }
 
 /// A running service.
-enum Running {
+enum Service {
     Mgs(Arc<brindle_mgs::Handle>),
     Mds(Arc<brindle_mds::Handle>),
     Oss(Arc<brindle_oss::Handle>),
@@ -114,51 +122,80 @@ pub fn start_log(file: Option<&Path>) -> Result<()> {
 async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), pid = std::process::id(), "brindle serve starts");
     tracing::info!(options = %options.line(), "effective configuration");
-    let stop = stop_signal()?;
-    let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
+    let mut stop = std::pin::pin!(stop_signal()?);
+    let serving = Arc::new(AtomicBool::new(false));
     let registry = Registry::new("process");
     metrics::process(&registry);
-    let endpoint = endpoint(&options.metrics, &registry).await?;
-    let mut found = find(options, &seams)?;
-    found.sort_by_key(|f| f.superblock.target);
-    let mut running = Vec::new();
-    let mut targets = Vec::new();
-    for (n, f) in found.iter().enumerate() {
-        let starting = start(options, n as u16, f, &seams, &transport);
-        let service = patient(starting, f, ready_json).await?;
-        service.show(&registry);
-        targets.push(ServedTarget {
-            name: f.superblock.name(),
-            nid: service.nid().to_string(),
-            dir: f.dir.clone(),
-        });
-        running.push(service);
-    }
+    let endpoint = endpoint(&options.metrics, &registry, health(&serving)).await?;
     let metrics_url = endpoint.as_ref().map(Endpoint::url).unwrap_or_default();
     if let Some(endpoint) = endpoint {
         tokio::spawn(endpoint.run());
     }
+    let starting = start_all(options, &registry, ready_json);
+    let (running, targets) = tokio::select! {
+        biased;
+        () = &mut stop => {
+            tracing::info!("asked to end before everything was served");
+            return Ok(Done::Ok);
+        }
+        started = starting => started?,
+    };
     for t in &targets {
         tracing::info!(target_name = %t.name, nid = %t.nid, dir = %t.dir, metrics = %metrics_url, "serving");
     }
+    serving.store(true, Ordering::Relaxed);
     announce(ready_json, &Announcement { targets, metrics_url })?;
     let failed = wait(&running, stop).await;
+    serving.store(false, Ordering::Relaxed);
     tracing::info!("stopping");
-    for service in running.into_iter().rev() {
-        service.stop().await?;
+    for target in running.into_iter().rev() {
+        target.service.stop().await?;
     }
     tracing::info!("stopped");
     failed.map_or(Ok(Done::Ok), Err)
 }
 
+/// Healthy while everything is served.
+fn health(serving: &Arc<AtomicBool>) -> Health {
+    let serving = serving.clone();
+    Arc::new(move || match serving.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => Err("starting or stopping".to_owned()),
+    })
+}
+
+/// Locks the directories and starts what they hold: the MGT first, because the others ask it.
+async fn start_all(
+    options: &Options,
+    registry: &Registry,
+    ready_json: bool,
+) -> Result<(Vec<Running>, Vec<ServedTarget>)> {
+    let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
+    let mut found = find(options, &seams)?;
+    found.sort_by_key(|f| f.superblock.target);
+    let (mut running, mut targets) = (Vec::new(), Vec::new());
+    for (n, found) in found.into_iter().enumerate() {
+        let starting = start(options, n as u16, &found, &seams, &transport);
+        let service = patient(starting, &found, ready_json).await?;
+        service.show(registry);
+        targets.push(ServedTarget {
+            name: found.superblock.name(),
+            nid: service.nid().to_string(),
+            dir: found.dir.clone(),
+        });
+        running.push(Running { service, _lock: found.lock });
+    }
+    Ok((running, targets))
+}
+
 /// Waits for a service to start; tells whoever waits for this process when that takes long, because a target may wait
 /// for other servers.
 async fn patient(
-    starting: impl Future<Output = Result<Running>>,
+    starting: impl Future<Output = Result<Service>>,
     found: &Found,
     ready_json: bool,
-) -> Result<Running> {
+) -> Result<Service> {
     let mut starting = std::pin::pin!(starting);
     if let Ok(started) = tokio::time::timeout(WAITING_AFTER, &mut starting).await {
         return started;
@@ -173,7 +210,7 @@ async fn patient(
 /// Completes when this process is asked to end, or when one of its targets can no longer serve: then all end, because
 /// whoever supervises the process starts them again, and the others lose nothing by it.
 async fn wait(running: &[Running], stop: impl Future<Output = ()>) -> Option<Fault> {
-    let failures = running.iter().map(|service| Box::pin(service.until_failed()));
+    let failures = running.iter().map(|r| Box::pin(r.service.until_failed()));
     tokio::select! {
         biased;
         () = stop => None,
@@ -195,7 +232,7 @@ pub fn stop_signal() -> Result<impl Future<Output = ()>> {
 }
 
 /// Listens for whoever wants numbers; `none` for nowhere.
-pub async fn endpoint(metrics: &str, registry: &Registry) -> Result<Option<Endpoint>> {
+pub async fn endpoint(metrics: &str, registry: &Registry, health: Health) -> Result<Option<Endpoint>> {
     if metrics == "none" {
         return Ok(None);
     }
@@ -205,7 +242,7 @@ pub async fn endpoint(metrics: &str, registry: &Registry) -> Result<Option<Endpo
             .subject(metrics.to_owned())
             .why("it is not an address such as 127.0.0.1:9881, nor 'none'")
     })?;
-    Ok(Some(Endpoint::bind(address, registry.clone(), Arc::new(|| Ok(()))).await?))
+    Ok(Some(Endpoint::bind(address, registry.clone(), health).await?))
 }
 
 /// Locks each directory and reads what it is.
@@ -232,7 +269,7 @@ fn find_one(dir: &PathBuf, seams: &Seams) -> Result<Found> {
         log::fault(tracing::Level::WARN, &warning);
         superblock.save(&*seams.disk, &text)?;
     }
-    Ok(Found { dir: text, superblock, _lock: lock })
+    Ok(Found { dir: text, superblock, lock })
 }
 
 async fn start(
@@ -241,7 +278,7 @@ async fn start(
     found: &Found,
     seams: &Seams,
     transport: &Arc<dyn Transport>,
-) -> Result<Running> {
+) -> Result<Service> {
     let port = if options.port == 0 { 0 } else { options.port.saturating_add(n) };
     let listen = Nid { host: options.listen.clone(), port, rail: 0 };
     let host = options.host.clone().unwrap_or_else(host_name);
@@ -250,19 +287,19 @@ async fn start(
             let mut config = brindle_mgs::Config::new(found.dir.clone(), listen.clone(), host);
             config.advertise = advertised(options, &listen)?;
             let handle = brindle_mgs::start(config, seams.clone(), transport.clone()).await;
-            handle.map(|h| Running::Mgs(Arc::new(h)))
+            handle.map(|h| Service::Mgs(Arc::new(h)))
         }
         Role::Mdt => {
             let mut config = brindle_mds::Config::new(found.dir.clone(), listen.clone(), host);
             config.advertise = advertised(options, &listen)?;
             let handle = brindle_mds::start(config, seams.clone(), transport.clone()).await;
-            handle.map(|h| Running::Mds(Arc::new(h)))
+            handle.map(|h| Service::Mds(Arc::new(h)))
         }
         Role::Ost => {
             let mut config = brindle_oss::Config::new(found.dir.clone(), listen.clone(), host);
             config.advertise = advertised(options, &listen)?;
             let handle = brindle_oss::start(config, seams.clone(), transport.clone()).await;
-            handle.map(|h| Running::Oss(Arc::new(h)))
+            handle.map(|h| Service::Oss(Arc::new(h)))
         }
     };
     started.map_err(|fault| crate::cluster::name_listener(fault, &listen))
@@ -311,35 +348,35 @@ fn announce(ready_json: bool, announcement: &Announcement) -> Result<()> {
     Ok(())
 }
 
-impl Running {
+impl Service {
     fn nid(&self) -> Nid {
         match self {
-            Running::Mgs(handle) => handle.local_nid().clone(),
-            Running::Mds(handle) => handle.local_nid().clone(),
-            Running::Oss(handle) => handle.local_nid().clone(),
+            Service::Mgs(handle) => handle.local_nid().clone(),
+            Service::Mds(handle) => handle.local_nid().clone(),
+            Service::Oss(handle) => handle.local_nid().clone(),
         }
     }
 
     fn show(&self, registry: &Registry) {
         match self {
-            Running::Mgs(handle) => metrics::mgs(registry, handle),
-            Running::Mds(handle) => metrics::mds(registry, handle),
-            Running::Oss(handle) => metrics::oss(registry, handle),
+            Service::Mgs(handle) => metrics::mgs(registry, handle),
+            Service::Mds(handle) => metrics::mds(registry, handle),
+            Service::Oss(handle) => metrics::oss(registry, handle),
         }
     }
 
     /// Stops it; its store is synced and closed.
     async fn stop(self) -> Result<()> {
         match self {
-            Running::Mgs(handle) => {
+            Service::Mgs(handle) => {
                 handle.stop();
                 Ok(())
             }
-            Running::Mds(handle) => {
+            Service::Mds(handle) => {
                 handle.stop();
                 handle.mdt().engine().close().await
             }
-            Running::Oss(handle) => {
+            Service::Oss(handle) => {
                 handle.stop();
                 handle.oss().store.close().await
             }
@@ -349,9 +386,9 @@ impl Running {
     /// Completes when it can no longer serve, with the reason.
     async fn until_failed(&self) -> Fault {
         match self {
-            Running::Mgs(_) => std::future::pending().await,
-            Running::Mds(handle) => handle.until_failed().await,
-            Running::Oss(handle) => handle.until_failed().await,
+            Service::Mgs(_) => std::future::pending().await,
+            Service::Mds(handle) => handle.until_failed().await,
+            Service::Oss(handle) => handle.until_failed().await,
         }
     }
 }

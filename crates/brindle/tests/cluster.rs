@@ -1,0 +1,175 @@
+//! A cluster without mounts, from `dev up` to `dev down --purge`: what is printed, what comes back after kills, what
+//! does not stay behind. (Mounts need root and a kernel; `tests/` has them.)
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod support;
+
+use std::process::Command;
+
+use support::{Scratch, check};
+
+/// A cluster that is taken down whatever the test does.
+struct Cluster {
+    scratch: Scratch,
+}
+
+impl Cluster {
+    fn up(options: &[&str]) -> Cluster {
+        let cluster = Cluster { scratch: Scratch::new() };
+        let said = cluster.run(&[&["up", "--no-mount"], options].concat());
+        assert!(said.ends_with("[exit code 0]\n"), "{said}");
+        cluster
+    }
+
+    /// `brindle dev VERB --dir c ...`.
+    fn run(&self, words: &[&str]) -> String {
+        self.scratch.run(&[&["dev", words[0], "--dir", "c"], &words[1..]].concat())
+    }
+
+    fn status(&self) -> serde_json::Value {
+        let out = Command::new(env!("CARGO_BIN_EXE_brindle"))
+            .args(["dev", "status", "--dir", "c", "-o", "json"])
+            .current_dir(self.scratch.path())
+            .output()
+            .unwrap();
+        serde_json::from_slice(&out.stdout).unwrap()
+    }
+
+    /// Replaces what differs from run to run.
+    fn normal(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for process in self.status()["processes"].as_array().unwrap() {
+            let name = process["name"].as_str().unwrap().to_uppercase();
+            text = text.replace(&format!("\"pid\": {}", process["pid"]), "\"pid\": PID");
+            text = text.replace(&format!("process {})", process["pid"]), "process PID)");
+            for address in process["addresses"].as_array().unwrap() {
+                let address = address.as_str().unwrap();
+                text = text.replace(address, &format!("{name}_ADDRESS"));
+            }
+            let url = process["metrics_url"].as_str().unwrap();
+            if !url.is_empty() {
+                text = text.replace(url, &format!("{name}_METRICS"));
+            }
+        }
+        text
+    }
+
+    fn pids(&self) -> Vec<u64> {
+        let status = self.status();
+        status["processes"].as_array().unwrap().iter().filter_map(|p| p["pid"].as_u64()).collect()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.run(&["down", "--purge"]);
+    }
+}
+
+fn alive(pid: u64) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    !stat.is_empty() && !stat.contains(") Z ")
+}
+
+/// Times at the beginning of progress lines are cut off.
+fn without_times(text: &str) -> String {
+    text.lines().map(|l| l.split_once(" s  ").map_or(l, |(_, rest)| rest).to_owned() + "\n").collect()
+}
+
+#[test]
+fn a_cluster_lives_through_kills_and_leaves_nothing_behind() {
+    let cluster = Cluster { scratch: Scratch::new() };
+    let up = without_times(&cluster.run(&["up", "--no-mount", "--osts", "2"]));
+    let mut text = vec![cluster.normal(&up)];
+    let status = cluster.run(&["status", "-o", "json"]);
+    text.push(cluster.normal(&status));
+    let pids = cluster.pids();
+    assert_eq!(pids.len(), 4);
+    text.push(cluster.normal(&cluster.run(&["up", "--no-mount"])));
+    text.push(cluster.normal(&cluster.run(&["kill", "ost1"])));
+    text.push(cluster.run(&["kill", "ost1"]));
+    text.push(cluster.run(&["kill", "ots1"]));
+    text.push(cluster.normal(&cluster.run(&["up", "--no-mount"])));
+    text.push(cluster.run(&["start", "ost1"]));
+    check("cluster", &text.join("\n"));
+    let addresses = |status: &str| status.matches("127.0.0.1").count();
+    let again = cluster.run(&["status", "-o", "json"]);
+    assert_eq!(addresses(&again), addresses(&status));
+    let down = cluster.run(&["down"]);
+    assert!(down.ends_with("[exit code 0]\n"), "{down}");
+    let left: Vec<u64> = pids.into_iter().chain(cluster.pids()).filter(|pid| alive(*pid)).collect();
+    assert!(left.is_empty(), "still there: {left:?}");
+    let purged = cluster.run(&["down", "--purge"]);
+    assert!(purged.ends_with("[exit code 0]\n"), "{purged}");
+    assert!(!cluster.scratch.path().join("c").exists());
+}
+
+#[test]
+fn everything_killed_comes_back_at_the_same_addresses_in_any_order() {
+    let cluster = Cluster::up(&["--osts", "2"]);
+    let addresses = |s: &serde_json::Value| -> Vec<String> {
+        s["processes"].as_array().unwrap().iter().map(|p| p["addresses"].to_string()).collect()
+    };
+    let before = addresses(&cluster.status());
+    for name in ["mgs", "mdt0", "ost0", "ost1"] {
+        cluster.run(&["kill", name]);
+    }
+    for name in ["ost1", "ost0", "mdt0", "mgs"] {
+        let said = cluster.run(&["start", name]);
+        assert!(said.ends_with("[exit code 0]\n"), "{said}");
+    }
+    assert_eq!(addresses(&cluster.status()), before);
+    let fsck = {
+        cluster.run(&["down"]);
+        cluster.scratch.run(&["fsck", "--dir", "c"])
+    };
+    assert!(fsck.contains("clean") && fsck.ends_with("[exit code 0]\n"), "{fsck}");
+    let up = cluster.run(&["up", "--no-mount"]);
+    assert!(up.ends_with("[exit code 0]\n"), "{up}");
+    assert_eq!(addresses(&cluster.status()), before);
+}
+
+#[test]
+fn status_says_who_is_missing_and_what_to_do() {
+    let cluster = Cluster::up(&["--osts", "1"]);
+    let all = |c: &Cluster| {
+        [
+            c.scratch.run(&["status", "--dir", "c", "-x", "--exit-code"]),
+            c.scratch.run(&["target", "list", "--dir", "c", "-o", "json"]),
+        ]
+        .join("\n")
+    };
+    let well = all(&cluster);
+    assert!(well.contains("all file systems are healthy\n[exit code 0]"), "{well}");
+    cluster.run(&["kill", "ost0"]);
+    let ill = cluster.scratch.run(&["status", "--dir", "c", "--exit-code"]);
+    assert!(ill.ends_with("[exit code 8]\n"), "{ill}");
+    let head: String = ill.split("config:").next().unwrap().to_owned();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    check("status-degraded", &head.replace(&format!(" on {}", host.trim()), " on HOST"));
+}
+
+#[test]
+fn a_second_server_of_a_target_and_an_occupied_port_are_refused() {
+    let cluster = Cluster::up(&["--osts", "1"]);
+    let without_log = |said: String| -> String {
+        said.lines().filter(|l| !l.starts_with("ts=")).map(|l| format!("{l}\n")).collect()
+    };
+    let second = without_log(cluster.scratch.run(&["serve", "--port", "0", "--dir", "c/ost0"]));
+    let status = cluster.status();
+    let address = status["processes"][0]["addresses"][0].as_str().unwrap().to_owned();
+    let port = address.trim_end_matches("@tcp").rsplit(':').next().unwrap().to_owned();
+    cluster.scratch.run(&["format", "--mgs", "--fsname", "other", "o"]);
+    let serve = ["serve", "--metrics", "none", "--dir", "o", "--port", &port];
+    let occupied = without_log(cluster.scratch.run(&serve)).replace(&format!("--port {port}"), "--port PORT");
+    let pid = |name: &str| {
+        let processes = status["processes"].as_array().unwrap();
+        processes.iter().find(|p| p["name"] == name).unwrap()["pid"].to_string()
+    };
+    let named = |text: &str, name: &str| text.replace(&format!("process {} ", pid(name)), "process PID ");
+    let text = [named(&second, "ost0"), named(&occupied, "mgs").replace(&address, "ADDRESS")];
+    check("occupied", &text.join("\n"));
+    let foreign = cluster.scratch.run(&["fsck", "o", "c/ost0"]);
+    assert!(foreign.contains("E1005") && foreign.contains("[exit code 1]"), "{foreign}");
+}

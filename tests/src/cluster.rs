@@ -1,0 +1,345 @@
+//! A cluster of real processes and real mounts for one test, made by `brindle dev`.
+//!
+//! Called by the fault tests. Needs root, /dev/fuse and `target/release/brindle` (`BRINDLE_BIN` names another one).
+//! Invariants: one cluster at a time in a process; when a [`Cluster`] is dropped, panicking or not, no process, mount,
+//! loop device or file of it is left; nothing waits for it longer than its [`Watchdog`] allows, because that aborts the
+//! mounts' connections.
+
+mod command;
+mod leftovers;
+mod power;
+mod watchdog;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+pub use command::Output;
+use command::run;
+pub use watchdog::Watchdog;
+
+/// Where clusters live: on a disk, because tmpfs has no O_DIRECT and no honest fsync.
+const BASE: &str = "/var/tmp";
+/// First part of the names of their directories; the pid of the test process follows.
+const PREFIX: &str = "brindle-cluster-";
+/// Longest time of one command.
+const COMMAND_LIMIT: Duration = Duration::from_secs(90);
+/// How long a killed process may take to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+static SERIAL: Mutex<()> = Mutex::new(());
+static COUNTER: AtomicU32 = AtomicU32::new(0);
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Number of OSTs.
+    pub osts: u16,
+    /// Number of mounts: A, B.
+    pub mounts: usize,
+    /// Put OSTs on loop images of this size.
+    pub ost_size: Option<&'static str>,
+    /// Put the MDT on a loop image of this size.
+    pub mdt_size: Option<&'static str>,
+    /// File system of the images: `ext4` or `xfs`.
+    pub image_fs: &'static str,
+    /// How long the test may take in all.
+    pub limit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            osts: 4,
+            mounts: 2,
+            ost_size: None,
+            mdt_size: None,
+            image_fs: "ext4",
+            limit: Duration::from_secs(150),
+        }
+    }
+}
+
+/// One process as `brindle dev status -o json` shows it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Process {
+    /// `mgs`, `mdt0`, `ost0`, `client0`.
+    pub name: String,
+    /// `mgs`, `mdt`, `ost` or `client`.
+    pub kind: String,
+    /// `running` or `dead`.
+    pub state: String,
+    /// The process, or the last one there was.
+    pub pid: Option<i32>,
+    /// `127.0.0.1:1234@tcp`.
+    pub addresses: Vec<String>,
+    /// Directory of the target's data.
+    pub data: PathBuf,
+    /// The mount point.
+    pub mount: PathBuf,
+    /// Its log.
+    pub log: PathBuf,
+    /// Where its numbers are.
+    pub metrics_url: String,
+}
+
+impl Process {
+    /// Whether it runs.
+    pub fn running(&self) -> bool {
+        self.state == "running"
+    }
+
+    /// Address and port to connect to.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn socket(&self) -> String {
+        let address = self.addresses.first().unwrap_or_else(|| panic!("{} has no address", self.name));
+        address.trim_end_matches("@tcp").to_owned()
+    }
+
+    /// Memory in use, in bytes; 0 when it has ended.
+    pub fn rss_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid.unwrap_or(0)));
+        let status = status.unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        line.and_then(|rest| rest.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0) << 10
+    }
+}
+
+#[derive(Deserialize)]
+struct Status {
+    processes: Vec<Process>,
+}
+
+/// A running cluster.
+pub struct Cluster {
+    base: PathBuf,
+    name: String,
+    mounts: Vec<PathBuf>,
+    watchdog: Watchdog,
+    _serial: MutexGuard<'static, ()>,
+}
+
+impl Cluster {
+    /// Starts a cluster for the test `name` and mounts it.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn up(name: &str, options: &Options) -> Cluster {
+        let serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+        leftovers::sweep();
+        // SAFETY: geteuid only reads the process's credentials.
+        assert_eq!(unsafe { libc::geteuid() }, 0, "these tests mount file systems, which needs root");
+        let binary = binary();
+        assert!(binary.exists(), "{} does not exist; build it: make build", binary.display());
+        let number = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let base = Path::new(BASE).join(format!("{PREFIX}{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&base).expect("a directory for the cluster");
+        let mounts: Vec<PathBuf> =
+            ["a", "b"].iter().take(options.mounts).map(|letter| base.join(letter)).collect();
+        let watchdog = Watchdog::start(name, &base, options.limit);
+        let cluster = Cluster { base, name: name.to_owned(), mounts, watchdog, _serial: serial };
+        let up = cluster.dev_up(options);
+        assert!(up.ok(), "brindle dev up failed: {up}");
+        cluster
+    }
+
+    fn dev_up(&self, options: &Options) -> Output {
+        let mut args = vec!["up".to_owned(), format!("--osts={}", options.osts)];
+        args.extend(self.mounts.iter().map(|at| format!("--mount={}", at.display())));
+        args.extend(options.ost_size.map(|size| format!("--ost-size={size}")));
+        args.extend(options.mdt_size.map(|size| format!("--mdt-size={size}")));
+        args.push(format!("--image-fs={}", options.image_fs));
+        self.dev(&args)
+    }
+
+    /// Directory of the cluster's state, for `--dir`.
+    pub fn dir(&self) -> PathBuf {
+        self.base.join("state")
+    }
+
+    /// A directory outside the file system under test that goes with the cluster.
+    pub fn outside(&self) -> &Path {
+        &self.base
+    }
+
+    /// The mount points: A, B.
+    pub fn mounts(&self) -> &[PathBuf] {
+        &self.mounts
+    }
+
+    /// Mount A.
+    pub fn a(&self) -> &Path {
+        &self.mounts[0]
+    }
+
+    /// Mount B.
+    ///
+    /// # Panics
+    /// When there is one mount.
+    pub fn b(&self) -> &Path {
+        &self.mounts[1]
+    }
+
+    /// Runs `brindle ARGS`.
+    pub fn brindle<S: AsRef<str>>(&self, args: &[S]) -> Output {
+        let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
+        run(&binary(), &args, COMMAND_LIMIT)
+    }
+
+    /// Runs `brindle lfs ARGS`, which has to succeed.
+    ///
+    /// # Panics
+    /// When it fails.
+    pub fn lfs(&self, args: &[&str]) -> String {
+        let words: Vec<&str> = std::iter::once("lfs").chain(args.iter().copied()).collect();
+        let out = self.brindle(&words);
+        assert!(out.ok(), "brindle {} failed: {out}", words.join(" "));
+        out.text
+    }
+
+    fn dev<S: AsRef<str>>(&self, args: &[S]) -> Output {
+        let mut words = vec!["dev".to_owned()];
+        words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
+        words.insert(2, format!("--dir={}", self.dir().display()));
+        self.brindle(&words)
+    }
+
+    /// All processes.
+    ///
+    /// # Panics
+    /// When they cannot be listed.
+    pub fn processes(&self) -> Vec<Process> {
+        let out = self.dev(&["status", "-o", "json"]);
+        assert!(out.ok(), "brindle dev status failed: {out}");
+        let status: Status = serde_json::from_str(&out.stdout).expect("dev status prints JSON");
+        status.processes
+    }
+
+    /// One process.
+    ///
+    /// # Panics
+    /// When there is none of that name.
+    pub fn process(&self, name: &str) -> Process {
+        let all = self.processes();
+        all.into_iter().find(|p| p.name == name).unwrap_or_else(|| panic!("no process is called {name}"))
+    }
+
+    /// Names of the server processes of these kinds, in order.
+    pub fn servers(&self, kinds: &[&str]) -> Vec<String> {
+        let all = self.processes().into_iter();
+        all.filter(|p| kinds.contains(&p.kind.as_str())).map(|p| p.name).collect()
+    }
+
+    /// SIGKILL to all of them at the same moment; returns when they are gone.
+    ///
+    /// # Panics
+    /// When one does not go.
+    pub fn kill(&self, names: &[&str]) {
+        let all = self.processes();
+        let chosen: Vec<&Process> =
+            all.iter().filter(|p| names.contains(&p.name.as_str()) && p.running()).collect();
+        for pid in chosen.iter().filter_map(|p| p.pid) {
+            // SAFETY: `dev status` compares the process's start time, so this is the cluster's own process.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        let since = Instant::now();
+        for process in chosen {
+            while process.pid.is_some_and(leftovers::exists) {
+                assert!(since.elapsed() < KILL_LIMIT, "{} does not go away when killed", process.name);
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+
+    /// Starts killed processes again; returns when they are ready.
+    ///
+    /// # Panics
+    /// When one does not start.
+    pub fn start(&self, names: &[&str]) {
+        for name in names {
+            let out = self.dev(&["start", name]);
+            assert!(out.ok(), "brindle dev start {name} failed: {out}");
+        }
+    }
+
+    /// Cuts the power of these targets at the same moment: the processes are killed, and what their file systems had
+    /// not written to the loop images is forgotten. They stay down until [`Cluster::start`]. Targets without an image
+    /// are only killed.
+    ///
+    /// # Panics
+    /// When that cannot be done.
+    pub fn cut_power(&self, names: &[&str]) {
+        let all = self.processes();
+        self.kill(names);
+        let images = all.iter().filter(|p| names.contains(&p.name.as_str()));
+        let images: Vec<&Path> =
+            images.map(|p| p.data.as_path()).filter(|data| leftovers::is_mount_point(data)).collect();
+        images.iter().for_each(|data| power::forget_unwritten(data));
+        images.iter().for_each(|data| power::unmount(data));
+    }
+
+    /// Ends all processes; the data stays.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn down(&self) {
+        let out = self.dev(&["down"]);
+        assert!(out.ok(), "brindle dev down failed: {out}");
+    }
+
+    /// Starts everything again after [`Cluster::down`].
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn up_again(&self) {
+        let out = self.dev(&["up"]);
+        assert!(out.ok(), "brindle dev up on existing data failed: {out}");
+    }
+
+    /// Runs `brindle fsck` on the stopped or quiet cluster.
+    pub fn fsck(&self) -> Output {
+        self.brindle(&["fsck".to_owned(), format!("--dir={}", self.dir().display())])
+    }
+
+    /// Stops the cluster and has `fsck` find nothing.
+    ///
+    /// # Panics
+    /// When it finds something.
+    pub fn assert_sound(&self) {
+        self.down();
+        let found = self.fsck();
+        assert_eq!(found.code, 0, "fsck is not content: {found}");
+    }
+
+    /// Whether the time of the test is over and its mounts were aborted.
+    pub fn timed_out(&self) -> bool {
+        self.watchdog.fired()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let panicking = std::thread::panicking();
+        if panicking {
+            leftovers::keep_logs(&self.dir(), &self.name);
+            leftovers::abort_mounts(&self.base);
+        }
+        let down = self.dev(&["down", "--purge"]);
+        let left = leftovers::clear(&self.base);
+        if !panicking {
+            assert!(down.ok(), "brindle dev down --purge failed: {down}");
+            assert!(left.is_empty(), "brindle dev down left behind: {}", left.join(", "));
+        }
+    }
+}
+
+/// The binary under test.
+fn binary() -> PathBuf {
+    let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/brindle");
+    std::env::var_os("BRINDLE_BIN").map_or(built, PathBuf::from)
+}

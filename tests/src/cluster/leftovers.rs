@@ -1,0 +1,121 @@
+//! Finding and removing what a cluster leaves: processes, mounts, files. For clusters of this process at their end, and
+//! for those of test processes that were killed.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::mount::UnmountFlags;
+
+use super::{BASE, KILL_LIMIT, PREFIX};
+
+/// A line of /proc/self/mountinfo.
+struct Mounted {
+    /// Minor number of the device: the number of a FUSE connection.
+    minor: String,
+    at: PathBuf,
+    fuse: bool,
+}
+
+fn mounted() -> Vec<Mounted> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let parse = |line: &str| {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let minor = fields.get(2)?.split_once(':')?.1.to_owned();
+        let fuse = line.contains(" - fuse.brindle ");
+        Some(Mounted { minor, at: PathBuf::from(fields.get(4)?), fuse })
+    };
+    text.lines().filter_map(parse).collect()
+}
+
+/// Whether something is mounted exactly there.
+pub fn is_mount_point(at: &Path) -> bool {
+    mounted().iter().any(|m| m.at == at)
+}
+
+/// Whether a process with this pid runs (a zombie does not).
+pub fn exists(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
+}
+
+/// Fails everything that waits for a mount below `base`.
+pub fn abort_mounts(base: &Path) {
+    for mount in mounted().iter().filter(|m| m.fuse && m.at.starts_with(base)) {
+        // It may be gone already.
+        let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", mount.minor), "1");
+    }
+}
+
+/// Copies the logs of a failed test to where they are looked for.
+pub fn keep_logs(state: &Path, name: &str) {
+    let to = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/test-logs/faults").join(name);
+    let copied = std::fs::create_dir_all(&to).and_then(|()| {
+        for entry in std::fs::read_dir(state.join("log"))? {
+            let path = entry?.path();
+            std::fs::copy(&path, to.join(path.file_name().unwrap_or_default()))?;
+        }
+        let history = state.with_file_name("history");
+        if history.exists() { std::fs::copy(history, to.join("history")).map(drop) } else { Ok(()) }
+    });
+    match copied {
+        Ok(()) => println!("logs and history of this test: {}", to.display()),
+        Err(e) => println!("logs could not all be kept in {}: {e}", to.display()),
+    }
+}
+
+/// Removes everything below and of `base`; says what there was besides empty directories.
+pub fn clear(base: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for pid in processes_of(base) {
+        found.push(format!("process {pid}"));
+        // SAFETY: plain call; the process names this cluster's directory in its command line.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+        let since = Instant::now();
+        while exists(pid) && since.elapsed() < KILL_LIMIT {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    abort_mounts(base);
+    for mount in mounted().iter().rev().filter(|m| m.at.starts_with(base)) {
+        found.push(format!("mount {}", mount.at.display()));
+        let flags = if mount.fuse { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+        let gone = rustix::mount::unmount(&mount.at, flags);
+        if gone.is_err() {
+            // A lazy unmount gives the loop device back when its last user is gone.
+            let _ = rustix::mount::unmount(&mount.at, UnmountFlags::DETACH);
+        }
+    }
+    if base.join("state").exists() {
+        found.push(format!("files in {}", base.join("state").display()));
+    }
+    if !mounted().iter().any(|m| m.at.starts_with(base)) {
+        // What cannot be removed is swept by the next run.
+        let _ = std::fs::remove_dir_all(base);
+    }
+    found
+}
+
+/// Processes of the binary whose command line names something below `base`.
+fn processes_of(base: &Path) -> Vec<i32> {
+    let wanted = format!("{}/", base.display());
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let belongs = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).into_owned();
+        let ours = line.contains("\0serve\0") || line.contains("\0mount\0");
+        ours && line.contains(&wanted) && exists(*pid)
+    };
+    pids.filter(belongs).collect()
+}
+
+/// Removes the clusters of test processes that are gone.
+pub fn sweep() {
+    for entry in std::fs::read_dir(BASE).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<i32>().ok());
+        if owner.is_some_and(|pid| !exists(pid)) {
+            clear(&entry.path());
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! F15: the daemon of a mount dies while it holds locks, leases, removed open files and unsynced data. Others wait for its
+//! lease at most; its data is there, with a size; nothing of it stays behind.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use brindle_tests::cluster::{Cluster, Options};
+use brindle_tests::locks;
+
+use crate::crew::striped_dir;
+use crate::dice::seed;
+use crate::stripes::{self, BLOCK};
+
+/// How long a silent client may hold others up: its lease.
+const LEASE: Duration = Duration::from_secs(6);
+/// What may come on top of it.
+const SLACK: Duration = Duration::from_secs(10);
+/// How long the space of a file may stay that only the dead client had open.
+const RECLAIM_LIMIT: Duration = Duration::from_secs(30);
+/// Blocks of the file that was not synced.
+const BLOCKS: u64 = 640;
+
+#[test]
+fn f15_killed_client_leaves_no_lock_orphan_or_hole() {
+    seed("f15");
+    let cluster = Cluster::up("f15", &Options::default());
+    striped_dir(&cluster, "data");
+    let [locked, flocked] = ["posix", "flock"].map(|name| {
+        File::create(cluster.a().join("data").join(name)).unwrap();
+        name
+    });
+    let hold_posix = open(&cluster.a().join("data").join(locked));
+    locks::try_lock(&hold_posix, locks::Owner::OpenFile, locks::Kind::Write, 0, 0).unwrap();
+    let hold_flock = open(&cluster.a().join("data").join(flocked));
+    rustix::fs::flock(&hold_flock, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let unsynced = write_unsynced(&cluster.a().join("data/unsynced"));
+    let (orphan, orphan_ino) = removed_but_open(&cluster.a().join("data/removed"));
+    assert!(objects_of(&cluster, orphan_ino) > 0, "a removed file that is open keeps its objects");
+
+    let killed = Instant::now();
+    cluster.kill(&["client0"]);
+    std::thread::scope(|scope| {
+        let b = cluster.b();
+        let posix = scope.spawn(move || {
+            let file = open(&b.join("data").join(locked));
+            locks::lock(&file, locks::Owner::OpenFile, locks::Kind::Write, 0, 0).unwrap();
+            killed.elapsed()
+        });
+        let flock = scope.spawn(move || {
+            let file = open(&b.join("data").join(flocked));
+            rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+            killed.elapsed()
+        });
+        let data = scope.spawn(move || {
+            check_unsynced(&b.join("data/unsynced"));
+            killed.elapsed()
+        });
+        for (what, waiter) in [("a POSIX lock", posix), ("flock", flock), ("the data", data)] {
+            let took = waiter.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            println!("f15: {what} after {:.1} s", took.as_secs_f64());
+            assert!(took < LEASE + SLACK, "{what} came only after {took:?}");
+        }
+    });
+    while objects_of(&cluster, orphan_ino) > 0 {
+        assert!(killed.elapsed() < RECLAIM_LIMIT, "objects of a removed file are left");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    drop((hold_posix, hold_flock, unsynced, orphan));
+    cluster.start(&["client0"]);
+    check_unsynced(&cluster.a().join("data/unsynced"));
+    let mut again = OpenOptions::new().append(true).open(cluster.a().join("data/unsynced")).unwrap();
+    again.write_all(b"and more").unwrap();
+    assert_eq!(
+        std::fs::metadata(cluster.b().join("data/unsynced")).unwrap().len(),
+        BLOCKS * BLOCK as u64 + 8
+    );
+    drop(again);
+    cluster.assert_sound();
+}
+
+fn open(path: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(path).unwrap()
+}
+
+/// Written by the sole writer, never synced.
+fn write_unsynced(path: &Path) -> File {
+    let file = OpenOptions::new().read(true).write(true).create_new(true).open(path).unwrap();
+    for index in 0..BLOCKS {
+        file.write_all_at(&stripes::block(1, index, 1), index * BLOCK as u64).unwrap();
+    }
+    file
+}
+
+/// Every block that was answered is there: writes go through to the servers.
+fn check_unsynced(path: &Path) {
+    let bytes = std::fs::read(path).unwrap();
+    assert!(bytes.len() as u64 >= BLOCKS * BLOCK as u64, "only {} bytes are there", bytes.len());
+    for (index, block) in bytes.chunks(BLOCK).enumerate().take(BLOCKS as usize) {
+        assert_eq!(stripes::generation_of(block, 1, index as u64), Ok(1));
+    }
+}
+
+fn removed_but_open(path: &Path) -> (File, u64) {
+    let file = write_unsynced(path);
+    std::fs::remove_file(path).unwrap();
+    let ino = file.metadata().unwrap().ino();
+    (file, ino)
+}
+
+/// Number of object files of an inode on all OSTs.
+pub fn objects_of(cluster: &Cluster, ino: u64) -> usize {
+    let osts = cluster.processes().into_iter().filter(|p| p.kind == "ost");
+    osts.map(|ost| crate::damage::objects(&ost.data, ino).len()).sum()
+}
