@@ -1,5 +1,7 @@
 //! Shared helpers of the cluster tests.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "tests tell people where their logs are")]
+
 pub mod area;
 pub mod child;
 pub mod cluster;

@@ -72,7 +72,7 @@ fn load_or_new(dir: &Path, args: &UpArgs) -> Result<Cluster> {
         Err(fault) if fault.code == Code::NoSuchCluster && !dir.join("state.json").exists() => {
             refuse_foreign(dir)?;
             let fs = args.fsname.clone();
-            Ok(Cluster::new(fs.unwrap_or_else(|| default_fs())))
+            Ok(Cluster::new(fs.unwrap_or_else(default_fs)))
         }
         Err(fault) => Err(fault),
     }

@@ -254,7 +254,7 @@ fn find(options: &Options, seams: &Seams) -> Result<Vec<Found>> {
     Ok(found)
 }
 
-fn find_one(dir: &PathBuf, seams: &Seams) -> Result<Found> {
+fn find_one(dir: &Path, seams: &Seams) -> Result<Found> {
     let text = cli::text(dir)?;
     if !dir.is_dir() {
         return Err(Fault::new(Code::NotATarget)
