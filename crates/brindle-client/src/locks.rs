@@ -103,22 +103,29 @@ impl Client {
     /// Sets or gives up a lock. With `wait` until it can be had, or until the caller gives up: `Interrupted` then, and
     /// the lock is not held.
     pub async fn set_lock(&self, ctx: &Ctx, ino: Ino, lock: LockState, wait: bool) -> Result<(), Fault> {
-        let done = if lock.kind == LockKind::Unlock {
-            self.mds.ask_high(&self.lock_request(ino, &lock, false)).await.map(drop)
-        } else if wait {
-            self.wait_for_lock(ctx, ino, &lock).await
-        } else {
-            self.mds.ask(&self.lock_request(ino, &lock, false)).await.map(drop)
-        };
-        if let Err(fault) = done {
-            if lock.space == LockSpace::Flock {
-                // A flock that is converted gives the old one up first, whatever comes of the new one.
-                self.locks.note(ino, &LockState { kind: LockKind::Unlock, ..lock });
+        loop {
+            let era = self.session.era();
+            let done = if lock.kind == LockKind::Unlock {
+                self.mds.ask_high(&self.lock_request(ino, &lock, false)).await.map(drop)
+            } else if wait {
+                self.wait_for_lock(ctx, ino, &lock).await
+            } else {
+                self.mds.ask(&self.lock_request(ino, &lock, false)).await.map(drop)
+            };
+            if let Err(fault) = done {
+                if lock.space == LockSpace::Flock {
+                    // A flock that is converted gives the old one up first, whatever comes of the new one.
+                    self.locks.note(ino, &LockState { kind: LockKind::Unlock, ..lock });
+                }
+                return Err(fault);
             }
-            return Err(fault);
+            self.locks.note(ino, &lock);
+            // The answer may be older than the lease, or from before a restart that it was not declared after.
+            self.session.held().await;
+            if lock.kind == LockKind::Unlock || self.session.era() == era {
+                return Ok(());
+            }
         }
-        self.locks.note(ino, &lock);
-        Ok(())
     }
 
     /// Gives up everything that an owner holds on a file; no call if that is nothing.

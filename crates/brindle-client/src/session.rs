@@ -44,6 +44,7 @@ struct View {
     /// A handshake is wanted until `done` is at least this.
     wanted: u64,
     mdt_term: u32,
+    era: u64,
     lease_ms: u64,
     /// The lease is known to be held.
     held: bool,
@@ -65,9 +66,10 @@ impl Session {
         self.view.borrow().identity
     }
 
-    /// Term of the MDT's log as of the last handshake.
-    pub fn mdt_term(&self) -> u32 {
-        self.view.borrow().mdt_term
+    /// Changes whenever the MDT may not know (any more) what it granted before: the session was ended, or the MDT
+    /// restarted. What was asked in one era and answered in another is to be asked again.
+    pub fn era(&self) -> u64 {
+        self.view.borrow().era
     }
 
     /// Completes while the lease is held: what is read now is not older than the lease allows.
@@ -198,6 +200,7 @@ impl Client {
         self.session.view.send_modify(|v| {
             v.identity = Identity { session: answer.session, epoch: answer.epoch };
             v.generation = generation;
+            v.era += u64::from(v.mdt_term != answer.mdt_term);
             v.mdt_term = answer.mdt_term;
             v.lease_ms = u64::from(answer.lease_ms).max(1);
             v.done = v.begun;
@@ -267,7 +270,10 @@ impl Client {
         let lost = Fault::new(Code::SessionLost).why(fault.to_string());
         let handles = self.handles.all();
         tracing::warn!(handles = handles.len(), "the session was ended by the server");
-        self.session.view.send_modify(|v| v.held = false);
+        self.session.view.send_modify(|v| {
+            v.held = false;
+            v.era += 1;
+        });
         for handle in &handles {
             handle.kill(&lost);
         }

@@ -53,26 +53,26 @@ impl Client {
                 self.invalidate(&hold, 0..u64::MAX).await;
             }
         }
-        let term = self.session.mdt_term();
+        let era = self.session.era();
         let asked = hold.asked();
         let handle = self.handles.number();
         let request = OpenReq { ino, handle, access, cred: ctx.cred.clone(), kill_suidgid };
         let answer = self.mds.ask(&request).await?;
         let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant);
-        self.still_open(ctx, opened, access, term).await
+        self.still_open(ctx, opened, access, era).await
     }
 
-    /// Opens are volatile at the MDT: one that was answered from its reply cache after a restart (`term` is that of the
-    /// moment before the request) may not exist there, and is made again.
+    /// Opens are volatile at the MDT: one that was answered from its reply cache after a restart, or for a session that is
+    /// no more, may not exist there, and is made again. `era` is that of the moment before the request.
     pub(crate) async fn still_open(
         &self,
         ctx: &Ctx,
         mut opened: Opened,
         access: Access,
-        mut term: u32,
+        mut era: u64,
     ) -> Result<Opened, Fault> {
-        while self.session.mdt_term() != term {
-            term = self.session.mdt_term();
+        while self.session.era() != era {
+            era = self.session.era();
             let hold = self.inodes.hold(opened.attr.ino);
             let asked = hold.asked();
             let handle = self.handles.number();

@@ -27,7 +27,7 @@ pub struct CreateIn<'a> {
 impl Client {
     /// Makes a file and opens it; without `exclusive` opens the one that is there.
     pub async fn create(&self, ctx: &Ctx, create: CreateIn<'_>) -> Result<Created, Fault> {
-        let term = self.session.mdt_term();
+        let era = self.session.era();
         let creating = self.inodes.creating();
         let handle = self.handles.number();
         let request = CreateReq {
@@ -43,7 +43,7 @@ impl Client {
         let answer = self.mds.ask(&request).await?;
         let (hold, asked) = creating.made(answer.attr.ino);
         let opened = self.opened(hold, asked, handle, create.access, answer.attr, &answer.grant);
-        let opened = self.still_open(ctx, opened, create.access, term).await?;
+        let opened = self.still_open(ctx, opened, create.access, era).await?;
         Ok(Created { opened, created: answer.created })
     }
 }

@@ -17,13 +17,13 @@ impl Client {
         umask: u32,
         access: Access,
     ) -> Result<Opened, Fault> {
-        let term = self.session.mdt_term();
+        let era = self.session.era();
         let creating = self.inodes.creating();
         let handle = self.handles.number();
         let request = TmpfileReq { parent, mode, umask, access, handle, cred: ctx.cred.clone() };
         let answer = self.mds.ask(&request).await?;
         let (hold, asked) = creating.made(answer.attr.ino);
         let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant);
-        self.still_open(ctx, opened, access, term).await
+        self.still_open(ctx, opened, access, era).await
     }
 }
