@@ -16,6 +16,9 @@ _brindle() {
             ",$1")
                 cmd="brindle"
                 ;;
+            brindle,bench)
+                cmd="brindle__subcmd__bench"
+                ;;
             brindle,completion)
                 cmd="brindle__subcmd__completion"
                 ;;
@@ -72,6 +75,18 @@ _brindle() {
                 ;;
             brindle,waits)
                 cmd="brindle__subcmd__waits"
+                ;;
+            brindle__subcmd__bench,help)
+                cmd="brindle__subcmd__bench__subcmd__help"
+                ;;
+            brindle__subcmd__bench,quick)
+                cmd="brindle__subcmd__bench__subcmd__quick"
+                ;;
+            brindle__subcmd__bench__subcmd__help,help)
+                cmd="brindle__subcmd__bench__subcmd__help__subcmd__help"
+                ;;
+            brindle__subcmd__bench__subcmd__help,quick)
+                cmd="brindle__subcmd__bench__subcmd__help__subcmd__quick"
                 ;;
             brindle__subcmd__config,check)
                 cmd="brindle__subcmd__config__subcmd__check"
@@ -157,6 +172,9 @@ _brindle() {
             brindle__subcmd__fs__subcmd__help,help)
                 cmd="brindle__subcmd__fs__subcmd__help__subcmd__help"
                 ;;
+            brindle__subcmd__help,bench)
+                cmd="brindle__subcmd__help__subcmd__bench"
+                ;;
             brindle__subcmd__help,completion)
                 cmd="brindle__subcmd__help__subcmd__completion"
                 ;;
@@ -213,6 +231,9 @@ _brindle() {
                 ;;
             brindle__subcmd__help,waits)
                 cmd="brindle__subcmd__help__subcmd__waits"
+                ;;
+            brindle__subcmd__help__subcmd__bench,quick)
+                cmd="brindle__subcmd__help__subcmd__bench__subcmd__quick"
                 ;;
             brindle__subcmd__help__subcmd__config,check)
                 cmd="brindle__subcmd__help__subcmd__config__subcmd__check"
@@ -368,12 +389,94 @@ _brindle() {
 
     case "${cmd}" in
         brindle)
-            opts="-h -V --help --version dev mount umount status target fs stripe file sync waits lfs format serve fsck config explain completion gen-docs help"
+            opts="-h -V --help --version dev mount umount status target fs stripe file sync waits lfs format serve fsck config explain bench completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__bench)
+            opts="-h --help quick help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__bench__subcmd__help)
+            opts="quick help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__bench__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__bench__subcmd__help__subcmd__quick)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__bench__subcmd__quick)
+            opts="-o -h --repetitions --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --repetitions)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1024,8 +1127,36 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help)
-            opts="dev mount umount status target fs stripe file sync waits lfs format serve fsck config explain completion gen-docs help"
+            opts="dev mount umount status target fs stripe file sync waits lfs format serve fsck config explain bench completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__bench)
+            opts="quick"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__bench__subcmd__quick)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
