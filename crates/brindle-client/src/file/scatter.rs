@@ -160,6 +160,9 @@ impl Client {
         }
         let (offset, len_bytes) = if met.everybody { (0, u64::MAX) } else { (offset, len_bytes) };
         let Some(holders) = met.holders(self.session.identity().session) else { return Ok(()) };
+        // An OST says once after its restart that it knows of no marks: then every page of the file may be unmarked.
+        let everything = holders == Holders::AllReaders;
+        let (offset, len_bytes) = if everything { (0, u64::MAX) } else { (offset, len_bytes) };
         let request = InvalidateReq { ino: inode.ino, offset, len_bytes, holders };
         let this = self.this.upgrade().filter(|_| background);
         let Some(this) = this else { return self.mds.ask(&request).await.map(drop) };
