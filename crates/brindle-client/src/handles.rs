@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brindle_session::{Identity, Options};
 use brindle_types::{Code, Fault};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
@@ -20,6 +21,8 @@ pub(crate) struct Handle {
     pub inode: Hold,
     /// Whether the kernel may keep pages under it.
     pub cached: bool,
+    /// The session that it was opened in: nothing is written through it in another.
+    pub session: Identity,
     /// Why it is dead or has lost data: the answer to what comes on it until it is closed.
     trouble: Mutex<Trouble>,
 }
@@ -31,8 +34,13 @@ struct Trouble {
 }
 
 impl Handle {
-    pub fn new(number: u64, access: Access, inode: Hold, cached: bool) -> Handle {
-        Handle { number, access, inode, cached, trouble: Mutex::default() }
+    pub fn new(number: u64, access: Access, inode: Hold, cached: bool, session: Identity) -> Handle {
+        Handle { number, access, inode, cached, session, trouble: Mutex::default() }
+    }
+
+    /// Options of requests that are done only in the session of the handle.
+    pub fn options(&self) -> Options {
+        Options { only_as: Some(self.session), ..Options::default() }
     }
 
     /// Fails when the handle is dead.

@@ -178,11 +178,13 @@ impl State {
         let moved = old.is_some_and(|old| generation(old) != generation(&grant.layout));
         if old.is_none_or(|old| grant.layout.epoch >= old.epoch) {
             if moved {
-                // The old objects are gone, and with them all that was written to them.
+                // The old objects are gone, and with them all that was written to them: the file was emptied, or its
+                // bytes moved out of the MDT into objects of a new generation. The size has to be asked for.
                 self.unsynced.clear();
                 self.allocated.clear();
                 self.pending.cut(0);
                 self.size_bytes = 0;
+                self.size_stale = true;
             }
             self.layout = Some(Arc::new(grant.layout.clone()));
         }
@@ -263,7 +265,7 @@ impl State {
             self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
         }
         self.size_bytes = size_bytes;
-        self.size_stale |= self.crossed(asked);
+        self.size_stale = self.crossed(asked);
     }
 
     /// What was asked before a change of our own may be answered with what was before it.

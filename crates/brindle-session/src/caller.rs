@@ -74,6 +74,8 @@ pub struct Options {
     pub reply_bulk_max: u32,
     /// Milliseconds after which the caller will not wait any longer, told to the server; 0 for never.
     pub deadline_ms: u32,
+    /// Only as this session (the one of the handle that it is done through): `SessionLost` once there is another.
+    pub only_as: Option<Identity>,
 }
 
 /// Calls one target. Cheap to clone.
@@ -247,6 +249,9 @@ impl Exchange {
         loop {
             inner.host.ready().await?;
             let identity = inner.host.identity();
+            if self.options.only_as.is_some_and(|wanted| wanted != identity) {
+                return Err(Fault::new(Code::SessionLost));
+            }
             if let Some(session) = lost
                 && self.slot.is_some()
                 && session != identity.session

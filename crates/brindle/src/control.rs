@@ -77,7 +77,9 @@ pub fn path_fault(what: &'static str, path: &Path, e: &std::io::Error) -> Fault 
         std::io::ErrorKind::PermissionDenied => Code::PermissionDenied,
         std::io::ErrorKind::AlreadyExists => Code::Exists,
         std::io::ErrorKind::NotADirectory => Code::NotDirectory,
-        _ => Code::BadArgument,
+        std::io::ErrorKind::ReadOnlyFilesystem => Code::NotWritable,
+        std::io::ErrorKind::StorageFull => Code::MdtFull,
+        _ => Code::CommandFailed,
     };
     Fault::io(code, what, path.display().to_string(), e)
 }

@@ -61,7 +61,7 @@ fn power_cuts(name: &str, options: &Options, names: &[&str]) {
     let mut dice = Dice::new(seed);
     let cluster = Cluster::up(name, options);
     let ground = Ground::new(cluster.outside());
-    let writers = Load::start(&ground, crew::stripers(&cluster, &ground, &mut dice));
+    let writers = Load::start(&ground, crew::writers(&cluster, &ground, &mut dice));
     let mut trees = crew::trees(&cluster, &ground, &mut dice);
     for _ in 0..CUTS * rounds() {
         let load = Load::start(&ground, trees);

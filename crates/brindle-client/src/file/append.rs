@@ -70,12 +70,12 @@ impl Client {
                 }
                 self.write_inline(ctx, handle, &sight, write, write.data.clone()).await
             } else if sight.exclusive {
-                match self.append_at_own_end(inode, write).await {
+                match self.append_at_own_end(handle, write).await {
                     Some(done) => done,
                     None => continue,
                 }
             } else {
-                self.append_at_place(inode, write).await
+                self.append_at_place(handle, write).await
             };
             match done {
                 Err(fault) => {
@@ -88,7 +88,8 @@ impl Client {
     }
 
     /// `None` when the exclusive right was lost meanwhile.
-    async fn append_at_own_end(&self, inode: &Inode, write: &WriteIn) -> Option<Result<u64, Fault>> {
+    async fn append_at_own_end(&self, handle: &Handle, write: &WriteIn) -> Option<Result<u64, Fault>> {
+        let inode = &handle.inode;
         let _one_appends = inode.append.lock().await;
         if let Err(fault) = self.size_for(inode, 0).await {
             return Some(Err(fault));
@@ -113,10 +114,11 @@ impl Client {
         if sight.layout.inline {
             return None;
         }
-        Some(self.scatter(inode, &sight, offset, &write.data, write.how()).await)
+        Some(self.scatter(inode, &sight, offset, &write.data, write.how(handle)).await)
     }
 
-    async fn append_at_place(&self, inode: &std::sync::Arc<Inode>, write: &WriteIn) -> Result<u64, Fault> {
+    async fn append_at_place(&self, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
+        let inode = &handle.inode;
         let due = inode.due(Carry::News);
         if let Some(report) = &due.report {
             // The place lies behind everything that we wrote.
@@ -126,13 +128,15 @@ impl Client {
         let len_bytes = write.data.len() as u64;
         let number = self.append_numbers.fetch_add(1, Ordering::Relaxed);
         let placed = Placed::begin(inode, number, len_bytes);
-        let offset = self.mds.ask(&AppendReserveReq { ino: inode.ino, len_bytes, number }).await?.offset;
+        let request = AppendReserveReq { ino: inode.ino, len_bytes, number };
+        let (place, _) = self.mds.call_with(&request, Vec::new(), handle.options()).await?;
+        let offset = place.offset;
         placed.writing_at(Some(offset));
-        let written = self.write_objects(inode, offset, &write.data, write.how()).await;
+        let written = self.write_objects(inode, offset, &write.data, write.how(handle)).await;
         placed.writing_at(None);
         let due = inode.due(Carry::News);
         let done = AppendDoneReq { ino: inode.ino, offset, report: due.report.clone() };
-        self.mds.ask(&done).await?;
+        self.mds.call_with(&done, Vec::new(), handle.options()).await?;
         due.delivered();
         written
     }

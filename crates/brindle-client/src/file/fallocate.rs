@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use brindle_session::Options;
 use brindle_stdx::BoxFuture;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault, ObjectId};
@@ -38,6 +39,7 @@ pub enum Allocation {
 struct Change {
     how: Allocation,
     kill_suidgid: bool,
+    options: Options,
 }
 
 impl Allocation {
@@ -59,8 +61,8 @@ impl Client {
         range: Range<u64>,
         how: Allocation,
     ) -> Result<(), Fault> {
-        let change = Change { how, kill_suidgid: ctx.cred.uid != 0 };
         let handle = self.writable_handle(handle)?;
+        let change = Change { how, kill_suidgid: ctx.cred.uid != 0, options: handle.options() };
         if range.end > FILE_SIZE_MAX_BYTES {
             return Err(Fault::new(Code::TooLarge));
         }
@@ -92,7 +94,7 @@ impl Client {
         range: Range<u64>,
         change: Change,
     ) -> Result<(), Fault> {
-        let Change { how, kill_suidgid } = change;
+        let Change { how, kill_suidgid, .. } = change;
         let inode = &handle.inode;
         let size_bytes = self.size_for(inode, range.end).await?;
         if how != (Allocation::Reserve { keep_size: how.keeps_size() }) {
@@ -121,12 +123,12 @@ impl Client {
         range: Range<u64>,
         change: Change,
     ) -> Result<(), Fault> {
-        let Change { how, kill_suidgid } = change;
+        let Change { how, kill_suidgid, .. } = change;
         if !matches!(how, Allocation::Reserve { .. }) {
             let parts = brindle_layout::object_ranges(&sight.layout.component, range.clone());
             let keep_space = how != Allocation::Punch;
             let punching = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
-                Box::pin(self.punch_part(inode, sight, part, keep_space))
+                Box::pin(self.punch_part(inode, sight, part, keep_space, change.options))
             });
             self.change(inode, range.clone(), punching.collect()).await?;
         }
@@ -134,7 +136,7 @@ impl Client {
             let parts = brindle_layout::object_ranges(&sight.layout.component, range.clone());
             let keep_len = how.keeps_size();
             let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
-                Box::pin(self.allocate_part(inode, sight, part, keep_len))
+                Box::pin(self.allocate_part(inode, sight, part, keep_len, change.options))
             });
             self.change(inode, range.clone(), reserving.collect()).await?;
         }
@@ -162,6 +164,7 @@ impl Client {
         sight: &Sight,
         part: brindle_layout::ObjectRange,
         keep_space: bool,
+        options: Options,
     ) -> Result<ChangeResp, Fault> {
         let request = PunchReq {
             object: object(inode, sight, part.stripe),
@@ -170,7 +173,7 @@ impl Client {
             keep_space,
             ticket: sight.ticket,
         };
-        let answer = self.ost(part.ost).await?.ask(&request).await?;
+        let (answer, _) = self.ost(part.ost).await?.call_with(&request, Vec::new(), options).await?;
         note_change(inode, sight, part.stripe, &answer);
         Ok(answer)
     }
@@ -181,6 +184,7 @@ impl Client {
         sight: &Sight,
         part: brindle_layout::ObjectRange,
         keep_len: bool,
+        options: Options,
     ) -> Result<ChangeResp, Fault> {
         let request = AllocateReq {
             object: object(inode, sight, part.stripe),
@@ -189,7 +193,7 @@ impl Client {
             keep_len,
             ticket: sight.ticket,
         };
-        let answer = self.ost(part.ost).await?.ask(&request).await?;
+        let (answer, _) = self.ost(part.ost).await?.call_with(&request, Vec::new(), options).await?;
         note_change(inode, sight, part.stripe, &answer);
         Ok(answer)
     }

@@ -99,6 +99,7 @@ impl Client {
         grant: &OpenGrant,
     ) -> Opened {
         let mut state = hold.lock();
+        tracing::trace!(handle, ?access, ?attr, ?grant, "opened");
         if access.truncate {
             state.cut(asked, 0);
         }
@@ -114,7 +115,9 @@ impl Client {
         let cached = mode == OpenMode::Cached;
         let version = grant.data_version.filter(|_| cached);
         let keep_cache = version.is_some_and(|version| self.kept_versions.keep(attr.ino, version));
-        self.handles.insert(Handle::new(handle, access, hold, cached));
+        // Where the session changed under the request, `still_open` opens it again.
+        let session = self.session.identity();
+        self.handles.insert(Handle::new(handle, access, hold, cached, session));
         Opened { handle, attr, mode, keep_cache }
     }
 }

@@ -139,6 +139,14 @@ impl Client {
         let reading =
             parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(inode, sight, part, page)) });
         let parts: Vec<Part> = try_gather(reading.collect()).await?;
+        tracing::trace!(
+            ino = inode.ino.0,
+            generation = %component.generation,
+            ?range,
+            end,
+            parts = ?parts.iter().map(|p| (p.range.stripe, p.range.object_offset, p.bytes.len())).collect::<Vec<_>>(),
+            "read from objects"
+        );
         if let [part] = parts.as_slice() {
             return Ok(padded(part.bytes.clone(), part.range.len_bytes).collect());
         }

@@ -20,6 +20,7 @@ impl Client {
             let asked = inode.asked();
             let grant = self.mds.ask(&LayoutGetReq { ino: inode.ino }).await?;
             brindle_layout::check(&grant.layout.component)?;
+            tracing::trace!(ino = inode.ino.0, ?grant, "layout fetched");
             inode.lock().take_grant(asked, &grant, None);
         }
     }
@@ -35,6 +36,7 @@ impl Client {
         let request = ConvertReq { ino: inode.ino, layout_epoch: epoch };
         let grant = self.mds.ask(&request).await?;
         brindle_layout::check(&grant.layout.component)?;
+        tracing::trace!(ino = inode.ino.0, ?grant, "converted");
         let mut state = inode.lock();
         state.take_grant(asked, &grant, None);
         state.inline = None;

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeSet;
 
+use brindle_session::{Identity, Options};
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, ObjectId, SessionId};
 use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
@@ -51,6 +52,8 @@ pub(crate) struct How {
     pub kill_suidgid: bool,
     /// Writeback of a page: readers elsewhere are told in the background.
     pub page: bool,
+    /// Only in this session.
+    pub session: Identity,
 }
 
 /// What became of a scatter.
@@ -75,7 +78,7 @@ impl Client {
         let ranges = brindle_layout::object_ranges(&sight.layout.component, offset..end);
         let parts = ranges.into_iter().flat_map(split);
         let writing = parts.map(|part| -> BoxFuture<'_, _> {
-            Box::pin(self.write_part(inode, sight, part, offset, data, how.sync))
+            Box::pin(self.write_part(inode, sight, part, offset, data, how))
         });
         let mut sum = Scattered { failed: None, met: Met::default() };
         for (first, outcome) in gather(writing.collect()).await {
@@ -84,6 +87,15 @@ impl Client {
                 Err(fault) => note_failure(&mut sum.failed, first, fault),
             }
         }
+        tracing::trace!(
+            ino = inode.ino.0,
+            generation = %sight.layout.component.generation,
+            offset,
+            len = data.len(),
+            first = data.first(),
+            failed = ?sum.failed.as_ref().map(|(at, fault)| (at, fault.code)),
+            "written to objects"
+        );
         let (written, failed) = match sum.failed {
             Some((_, fault)) if fault.code == Code::StaleLayout => (0, Some(fault)),
             Some((first, fault)) => (first - offset, Some(fault)),
@@ -107,7 +119,7 @@ impl Client {
         range: brindle_layout::ObjectRange,
         offset: u64,
         data: &Bytes,
-        sync: bool,
+        how: How,
     ) -> (u64, Result<ChangeResp, Fault>) {
         let component = &sight.layout.component;
         let mut first = u64::MAX;
@@ -123,10 +135,12 @@ impl Client {
             object: ObjectId { ino: inode.ino, generation: component.generation, stripe: range.stripe },
             offset: range.object_offset,
             ticket: sight.ticket,
-            sync,
+            sync: how.sync,
         };
+        let options = Options { only_as: Some(how.session), ..Options::default() };
         let answer = async {
-            let (answer, _) = self.ost(range.ost).await?.call(&request, bulk.clone()).await?;
+            let ost = self.ost(range.ost).await?;
+            let (answer, _) = ost.call_with(&request, bulk.clone(), options).await?;
             Ok(answer)
         };
         let answer: Result<ChangeResp, Fault> = answer.await;
@@ -135,7 +149,7 @@ impl Client {
             let mut state = inode.lock();
             if state.same_objects(sight) {
                 state.allocated.insert(range.stripe, answer.allocated_bytes);
-                if sync {
+                if how.sync {
                     state.synced_now.insert(range.stripe);
                 } else {
                     state.changed(sight, range.stripe, answer.boot_term, range.object_offset, &bulk, keep);

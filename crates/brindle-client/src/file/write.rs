@@ -74,7 +74,7 @@ impl Client {
         loop {
             let sight = self.sight(inode).await?;
             if !sight.layout.inline || end > INLINE_MAX_BYTES {
-                return self.write_objects(inode, write.offset, &data, write.how()).await;
+                return self.write_objects(inode, write.offset, &data, write.how(handle)).await;
             }
             match self.write_inline(ctx, handle, &sight, write, data.clone()).await {
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
@@ -106,7 +106,9 @@ impl Client {
             cred: ctx.cred.clone(),
             sync: write.sync,
         };
-        let answer = self.mds.ask(&request).await?;
+        let (answer, _) = self.mds.call_with(&request, Vec::new(), handle.options()).await?;
+        let (offset, size_bytes) = (answer.offset, answer.attr.size_bytes);
+        tracing::trace!(ino = inode.ino.0, offset, len = len_bytes, size_bytes, "written to the MDT");
         let mut state = inode.lock();
         state.inline = None;
         state.take_size(asked, answer.attr.size_bytes);
@@ -115,7 +117,8 @@ impl Client {
 }
 
 impl WriteIn {
-    pub(crate) fn how(&self) -> How {
-        How { sync: self.sync, kill_suidgid: self.kill_suidgid, page: self.page }
+    pub(crate) fn how(&self, handle: &Handle) -> How {
+        let session = handle.session;
+        How { sync: self.sync, kill_suidgid: self.kill_suidgid, page: self.page, session }
     }
 }

@@ -51,6 +51,7 @@ impl Client {
             report: due.report.clone(),
         };
         let answer = self.mds.ask(&request).await?;
+        tracing::trace!(ino = ino.0, ?set, size_bytes = answer.attr.size_bytes, grant = ?answer.grant, "attributes set");
         due.delivered();
         let mut state = inode.lock();
         if let Some(grant) = &answer.grant {

@@ -32,11 +32,14 @@ enum Trouble {
     Refuse(Code),
 }
 
+/// Which trouble the n-th request gets.
+type Tells = Box<dyn Fn(u64, &Frame) -> Option<Trouble> + Send + Sync>;
+
 /// A server that keeps a reply cache by slot, and gets into trouble as told.
 struct Stub {
     effects: Mutex<BTreeMap<Vec<u8>, u32>>,
     slots: Mutex<BTreeMap<(SessionId, u16), u64>>,
-    trouble: Box<dyn Fn(u64, &Frame) -> Option<Trouble> + Send + Sync>,
+    trouble: Tells,
     seen: AtomicU64,
     gate: Semaphore,
 }

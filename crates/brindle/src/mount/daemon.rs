@@ -20,6 +20,8 @@ use crate::output::print_line;
 use crate::process::Said;
 use crate::serve::{self, failed, host_name, metrics, raise_limits, start_log, stop_signal};
 
+/// How long the kernel may take to end the connection after the unmount; longer means that programs still use it.
+const LEAVE_LIMIT: Duration = Duration::from_secs(1);
 /// How long the first look at the new mount may take.
 const USABLE_LIMIT: Duration = Duration::from_secs(20);
 
@@ -171,23 +173,30 @@ async fn until_ended(handle: MountHandle, at: &Path, stop: impl Future<Output = 
     };
     if asked {
         tracing::info!("asked to end; unmounting");
-        leave(&handle, at).await;
+        if !leave(&handle, at).await {
+            // The connection ends with this process; only the servers still have to be told.
+            handle.client().unmount().await;
+            return Ended::Aborted;
+        }
     }
     handle.ended().await
 }
 
-/// Unmounts; programs that still use the mount lose it.
-async fn leave(handle: &MountHandle, at: &Path) {
+/// Unmounts; programs that still use the mount lose it. (It may have been taken out of the tree already, with programs
+/// still in it.) False: the connection is still there.
+async fn leave(handle: &MountHandle, at: &Path) -> bool {
     let path = at.to_owned();
     let politely = off_thread(move || mounts::unmount(&path, false)).await;
-    if politely.is_ok() {
-        return;
+    let ended = tokio::time::timeout(LEAVE_LIMIT, handle.session().ended());
+    if politely.is_ok() && ended.await.is_ok() {
+        return true;
     }
     tracing::warn!("programs use the mount; it is taken from them");
     let path = at.to_owned();
     let taken =
         off_thread(move || mounts::unmount(&path, true)).await.and_then(|()| handle.session().abort());
-    if let Err(fault) = taken {
+    if let Err(fault) = &taken {
         tracing::warn!(code = %fault.code, "{fault}");
     }
+    taken.is_ok()
 }
