@@ -173,3 +173,21 @@ fn a_second_server_of_a_target_and_an_occupied_port_are_refused() {
     let foreign = cluster.scratch.run(&["fsck", "o", "c/ost0"]);
     assert!(foreign.contains("E1005") && foreign.contains("[exit code 1]"), "{foreign}");
 }
+
+#[test]
+fn fsck_names_damage_and_changes_nothing() {
+    let cluster = Cluster::up(&["--osts", "1"]);
+    cluster.run(&["down"]);
+    let at = |path: &str| cluster.scratch.path().join("c").join(path);
+    let fsck = || cluster.scratch.run(&["fsck", "--dir", "c"]);
+    assert!(fsck().ends_with("[exit code 0]\n"));
+    let mut store = std::fs::read(at("mgs/config")).unwrap();
+    store[30] ^= 1;
+    std::fs::write(at("mgs/config"), &store).unwrap();
+    std::fs::remove_file(at("ost0/superblock")).unwrap();
+    let found = fsck();
+    assert!(found.contains("E5006") && found.contains("E1007") && found.contains("2 findings"), "{found}");
+    assert!(found.ends_with("[exit code 8]\n"), "{found}");
+    assert_eq!(std::fs::read(at("mgs/config")).unwrap(), store);
+    assert!(!at("ost0/superblock").exists(), "fsck repairs nothing");
+}

@@ -19,7 +19,7 @@ const POLL: Duration = Duration::from_millis(10);
 pub struct Ground {
     /// The witness.
     pub history: History,
-    /// Number of power cuts so far; raised before each.
+    /// Raised before each power cut, and again after it.
     pub cuts: Arc<AtomicU64>,
 }
 

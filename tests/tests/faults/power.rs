@@ -108,5 +108,7 @@ fn cut(cluster: &Cluster, ground: &Ground, names: &[&str]) -> u64 {
     ground.cuts.fetch_add(1, Ordering::SeqCst);
     let before = ground.history.now();
     cluster.cut_power(names);
+    // What was synced between the first mark and the cut itself is certain; what was written behind it is not.
+    ground.cuts.fetch_add(1, Ordering::SeqCst);
     before
 }

@@ -12,6 +12,8 @@ use crate::run::{Cmd, Finished};
 
 /// On a disk: a memory file system has no direct I/O. Open to all users, like every directory above it.
 const BASE: &str = "/var/tmp";
+/// The directory whose files lie on all OSTs.
+const STRIPED: &str = "striped";
 /// Longest time of `brindle dev up` and `down`.
 const DEV_SECS_MAX: u64 = 120;
 /// Longest time of one check of everything.
@@ -48,6 +50,19 @@ impl Cluster {
     /// The second mount, a client of its own.
     pub fn b(&self) -> PathBuf {
         self.base.join("b")
+    }
+
+    /// A directory on both mounts: the root with the default layout, or the one whose files lie on all OSTs.
+    pub fn dirs(&self, striped: bool) -> (PathBuf, PathBuf) {
+        if striped { (self.a().join(STRIPED), self.b().join(STRIPED)) } else { (self.a(), self.b()) }
+    }
+
+    /// Makes the directory whose files lie on all OSTs, in the smallest stripes.
+    pub fn make_striped(&mut self) -> Result<(), String> {
+        let (dir, _) = self.dirs(true);
+        ended("mkdir", &self.log("mkdir", Cmd::new("mkdir").arg(&dir).limit_secs(STAT_SECS_MAX)))?;
+        let command = self.brindle(&["lfs", "setstripe", "--count", "-1", "--size", "64K"]).arg(dir);
+        ended("brindle lfs setstripe", &self.log("setstripe", command))
     }
 
     /// Where logs of this cluster and its step go.

@@ -15,6 +15,9 @@ use super::mdt::path;
 use super::report::Report;
 use super::targets::{Found, Target};
 
+/// What to do about a damaged file.
+const RESTORE: &str = "restore the file from a copy";
+
 /// What is known of one OST.
 struct Ost {
     name: String,
@@ -88,7 +91,7 @@ fn alone(
 }
 
 fn damaged(subject: String, problem: Problem) -> Fault {
-    let fault = Fault::new(Code::ObjectDamaged).subject(subject);
+    let fault = Fault::new(Code::ObjectDamaged).subject(subject).next(RESTORE);
     match problem {
         Problem::Header(why) => fault.why(why),
         Problem::Block(offset, stored, computed) => fault
@@ -131,7 +134,10 @@ fn one_object(reader: &KvReader, file: &FileObjects, object: ObjectId, ost: &Ost
     match ost.objects.get(&object) {
         None if file.component.object_known(object.stripe) => {
             let why = "the file has data in this stripe, and its OST does not have the object";
-            report.finding(&ost.name, Fault::new(Code::ObjectMissing).subject(subject()).why(why));
+            report.finding(
+                &ost.name,
+                Fault::new(Code::ObjectMissing).subject(subject()).why(why).next(RESTORE),
+            );
         }
         None if unsynced.is_some_and(|term| ost.boot_term > Some(term)) => {
             let fault = Fault::new(Code::DataLost)
