@@ -15,8 +15,7 @@ use crate::run::{Cmd, End, interrupted};
 use crate::suites::{self, SUITES};
 
 /// Test binaries, and whether their files lie on all OSTs (else as by default).
-const TESTS: [(&str, bool); 5] =
-    [("posix", true), ("two_mounts", false), ("two_mounts", true), ("model", false), ("model", true)];
+const TESTS: [(&str, bool); 3] = [("posix", false), ("two_mounts", false), ("model", false)];
 /// Tests that a known defect breaks: not run, and counted as skipped (`tests/allowed-skips` has the reasons).
 const KNOWN_DEFECTS: [(&str, &str); 3] = [
     ("posix", "xattrs::flags_and_missing_names"),
@@ -26,7 +25,7 @@ const KNOWN_DEFECTS: [(&str, &str); 3] = [
 /// Longest time of each.
 const TEST_SECS_MAX: u64 = 300;
 /// Suites whose files lie on all OSTs: those about the bytes of files.
-const STRIPED_SUITES: [&str; 2] = ["fsx", "fio"];
+const STRIPED_SUITES: [&str; 1] = ["fio"];
 /// Longest time of building them.
 const BUILD_SECS_MAX: u64 = 1200;
 /// Longest time of writing or comparing the tree.
