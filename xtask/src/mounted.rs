@@ -164,7 +164,8 @@ fn run_test(session: &Session, cluster: &Cluster, name: &str, program: &Path, st
     let done = command.run(&cluster.logs().join(format!("{name}.log")));
     let mut report = libtest::parse(&done.output()).prefixed(&name);
     report.skipped.extend(broken.iter().map(|test| format!("known-defect::{test}")));
-    if !done.ok() && (report.failed.is_empty() || done.end != End::Code(101)) {
+    let is_silent = report.passed == 0 && report.failed.is_empty();
+    if is_silent || !done.ok() && (report.failed.is_empty() || done.end != End::Code(101)) {
         report.add_failure(format!("{name}::(run)"), done.explain());
     }
     println!("    {name:<18} {} in {:.1} s", report.summary(), since.elapsed().as_secs_f64());
