@@ -21,7 +21,7 @@ use crate::kept::{Budget, Unsynced};
 mod pending;
 mod reads;
 
-pub(crate) use pending::{Carry, Due, Pending};
+pub(crate) use pending::{Carry, Due, Numbers, Pending};
 pub use reads::ReadGuard;
 pub(crate) use reads::Reads;
 
@@ -67,8 +67,6 @@ pub(crate) struct State {
     pub inline: Option<Bytes>,
     /// What the MDT was not told yet.
     pub pending: Pending,
-    /// Reports on their way that say "written".
-    pub in_transit: usize,
     /// Unsynced writes by stripe.
     pub unsynced: BTreeMap<u32, Unsynced>,
     /// Allocated bytes of the objects that answered lately, by stripe.
@@ -113,10 +111,10 @@ pub(crate) struct Sight {
 }
 
 impl Inode {
-    fn new(ino: Ino) -> Inode {
+    fn new(ino: Ino, numbers: Numbers) -> Inode {
         Inode {
             ino,
-            state: Mutex::default(),
+            state: Mutex::new(State { pending: Pending::new(numbers), ..State::default() }),
             reads: Arc::default(),
             append: tokio::sync::Mutex::default(),
             relayout: tokio::sync::Mutex::default(),
@@ -357,6 +355,7 @@ pub(crate) struct Inodes {
 #[derive(Default)]
 struct Table {
     inodes: BTreeMap<Ino, (Arc<Inode>, usize)>,
+    numbers: Numbers,
     /// Creates under way, whose inode number is not known yet.
     creates: usize,
     /// Inodes that a notice named while creates were under way.
@@ -379,7 +378,9 @@ impl Inodes {
     /// Keeps `ino` in the table; made if it is not there.
     pub fn hold(self: &Arc<Self>, ino: Ino) -> Hold {
         let mut table = self.table.lock();
-        let (inode, users) = table.inodes.entry(ino).or_insert_with(|| (Arc::new(Inode::new(ino)), 0));
+        let numbers = table.numbers.clone();
+        let (inode, users) =
+            table.inodes.entry(ino).or_insert_with(|| (Arc::new(Inode::new(ino, numbers)), 0));
         *users += 1;
         Hold { table: self.clone(), inode: inode.clone() }
     }

@@ -158,8 +158,16 @@ pub fn apply_reports(t: &mut Txn<'_>, ino: Ino, reports: &[(SessionId, WriteRepo
     // Nothing grows, and writers must be heard when the MDT is full.
     t.frees_space();
     let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
-    for (_, report) in reports {
-        reports::apply(t, &mut file, report)?;
+    for (session, report) in reports {
+        let known = t.live().opens.reported(ino, *session).unwrap_or(0);
+        if report.number < known {
+            // It was overtaken by one that said all this and more.
+            continue;
+        }
+        let is_news = report.number > known;
+        reports::apply(t, &mut file, report, is_news)?;
+        let (session, number) = (*session, report.number);
+        t.after(move |live| live.opens.set_reported(ino, session, number));
     }
     inode::put(t, &file)?;
     Ok(())

@@ -53,9 +53,15 @@ struct InodeOpens {
     handles: BTreeMap<(SessionId, u64), Handle>,
     /// While somebody writes: the exclusive holder.
     exclusive: Option<SessionId>,
+    /// Number of the last report of each session with handles.
+    reported: BTreeMap<SessionId, u64>,
 }
 
 impl InodeOpens {
+    fn has_session(&self, session: SessionId) -> bool {
+        self.handles.range((session, 0)..=(session, u64::MAX)).next().is_some()
+    }
+
     fn writing(&self) -> Writing {
         if !self.handles.values().any(|h| h.write) {
             return Writing::Nobody;
@@ -124,6 +130,9 @@ impl Opens {
         let removed = opens.handles.remove(&(session, handle))?;
         if opens.writing() == Writing::Nobody {
             opens.exclusive = None;
+        }
+        if !opens.has_session(session) {
+            opens.reported.remove(&session);
         }
         if opens.handles.is_empty() {
             self.inodes.remove(&ino);
@@ -210,6 +219,19 @@ impl Opens {
                 let of_session = opens.handles.range_mut((session, 0)..=(session, u64::MAX));
                 of_session.for_each(|(_, h)| h.cached = false);
             }
+        }
+    }
+
+    /// Number of the last report of a session, 0 if it made none; `None` if it has no handle on the inode.
+    pub fn reported(&self, ino: Ino, session: SessionId) -> Option<u64> {
+        let opens = self.inodes.get(&ino).filter(|opens| opens.has_session(session))?;
+        Some(opens.reported.get(&session).copied().unwrap_or(0))
+    }
+
+    /// A session made a report.
+    pub fn set_reported(&mut self, ino: Ino, session: SessionId, number: u64) {
+        if let Some(opens) = self.inodes.get_mut(&ino).filter(|opens| opens.has_session(session)) {
+            opens.reported.insert(session, number);
         }
     }
 

@@ -19,8 +19,9 @@ const S_ISGID: u16 = 0o2000;
 /// Execution by the group: without it, set-group-id means something else.
 const S_IXGRP: u16 = 0o010;
 
-/// Applies a report to the inode of a regular file (the caller stores it). Others are left alone.
-pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport) -> Result<()> {
+/// Applies a report to the inode of a regular file (the caller stores it). Others are left alone. `is_news`: it was not
+/// applied before, so what it says was written moves times.
+pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: bool) -> Result<()> {
     let now = t.now;
     let Some(file) = &mut inode.file else { return Ok(()) };
     let component = &mut file.layout.component;
@@ -44,11 +45,12 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport) -> Result
         return Ok(());
     }
     inode.size_bytes = inode.size_bytes.max(report.end_bytes);
-    if report.written && report.attr_epoch >= inode.attr_epoch {
+    let written = report.written && is_news;
+    if written && report.attr_epoch >= inode.attr_epoch {
         inode.mtime = now;
         inode.ctime = now;
     }
-    if report.written {
+    if written {
         contents_changed(t, inode, report.kill_suidgid)?;
     }
     Ok(())

@@ -180,7 +180,7 @@ impl Client {
     async fn sync_at_mdt(&self, inode: &Arc<Inode>, exist: Vec<u32>) -> Result<(), Fault> {
         let mut due = inode.due(Carry::News);
         let news: Vec<u32> = {
-            let mut state = inode.lock();
+            let state = inode.lock();
             let layout = state.layout.clone();
             let new = |stripe: &u32| layout.as_ref().is_some_and(|l| !l.component.object_known(*stripe));
             let news: Vec<u32> = exist.into_iter().filter(new).collect();

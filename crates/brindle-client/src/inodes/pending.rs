@@ -1,77 +1,100 @@
-//! What a writer has done to an inode and the MDT was not told yet.
+//! What a writer has done to an inode and the MDT is not known to have heard.
+//!
+//! Invariants: a report says everything that is not known to be delivered, so one that overtakes another says at least
+//! as much; each has the number of the latest news in it, by which the MDT counts none twice. Numbers grow over all
+//! inodes of a client, so that a file that is opened again goes on where it was.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_types::Pair;
 use brindle_wire::mds::report::WriteReport;
 
 use super::{Inode, State};
 
-/// Changes due for a report.
-#[derive(Clone, Copy, Debug, Default)]
+/// Gives news their numbers; shared by all inodes of a client.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Numbers(Arc<AtomicU64>);
+
+/// News for the MDT. Each kind has the number of its latest, 0 if there was none.
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Pending {
     /// Highest end of a write since the last cut.
     pub end_bytes: u64,
-    reported_end_bytes: u64,
-    written: bool,
-    kill_suidgid: bool,
-    /// "Written" as told in the answer to a notice; told again if that connection was lost.
-    told: bool,
-    stripes_due: bool,
+    numbers: Numbers,
+    /// Of any kind.
+    changed: u64,
+    written: u64,
+    kill_suidgid: u64,
+    stripes: u64,
+    /// The MDT has heard of all news up to this one.
+    delivered: u64,
 }
 
 impl Pending {
+    /// Nothing yet.
+    pub fn new(numbers: Numbers) -> Pending {
+        Pending { numbers, ..Pending::default() }
+    }
+
+    fn news(&mut self) -> u64 {
+        self.changed = self.numbers.0.fetch_add(1, Ordering::Relaxed) + 1;
+        self.changed
+    }
+
     /// A write ended at `end_bytes` and was made under the present epochs.
     pub fn wrote(&mut self, end_bytes: u64, kill_suidgid: bool) {
         self.end_bytes = self.end_bytes.max(end_bytes);
-        self.written = true;
-        self.kill_suidgid |= kill_suidgid;
-        self.stripes_due = true;
+        let number = self.news();
+        self.written = number;
+        self.stripes = number;
+        if kill_suidgid {
+            self.kill_suidgid = number;
+        }
     }
 
     /// A place up to `end_bytes` is taken by a write under way.
     pub fn reserve(&mut self, end_bytes: u64) {
-        self.end_bytes = self.end_bytes.max(end_bytes);
+        if end_bytes > self.end_bytes {
+            self.end_bytes = end_bytes;
+            self.news();
+        }
     }
 
-    /// The file was cut or extended to `size_bytes` at the MDT, with the report due applied first.
+    /// The file was cut or extended to `size_bytes` at the MDT.
     pub fn cut(&mut self, size_bytes: u64) {
         self.end_bytes = self.end_bytes.min(size_bytes);
-        self.reported_end_bytes = self.end_bytes;
     }
 
     /// Times were set explicitly: what was written before moves none any more.
     pub fn times_set(&mut self) {
-        self.written = false;
-        self.told = false;
+        self.written = 0;
     }
 
-    /// The connection was lost on which an answer to a notice may have been under way.
+    /// The MDT may have been restarted, and may have lost the end that it had heard of.
     pub fn connection_lost(&mut self) {
-        self.written |= std::mem::take(&mut self.told);
-        self.reported_end_bytes = 0;
+        if self.end_bytes > 0 {
+            self.news();
+        }
     }
 
     /// Whether there is anything to report.
     pub fn due(&self) -> bool {
-        self.written || self.kill_suidgid || self.end_bytes > self.reported_end_bytes
+        self.changed > self.delivered
     }
 }
 
-/// A report on its way in a request. Unless it is said to be delivered it is due again when this is dropped.
+/// A report on its way in a request. Its news stay due until it is said to be delivered.
 pub(crate) struct Due {
     /// What the request carries; `None` if nothing is due.
     pub report: Option<WriteReport>,
     inode: Arc<Inode>,
-    before: Pending,
-    attr_epoch: Pair,
-    truncate_epoch: Pair,
 }
 
 /// Which report a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carry {
-    /// What the MDT does not know yet.
+    /// What the MDT is not known to know.
     News,
     /// With every stripe that is not known to be synced: the last one before a close.
     Last,
@@ -82,77 +105,46 @@ impl Inode {
     pub fn due(self: &Arc<Self>, carry: Carry) -> Due {
         let mut state = self.lock();
         if carry == Carry::Last && !state.unsynced.is_empty() {
-            state.pending.stripes_due = true;
+            state.pending.stripes = state.pending.news();
         }
-        let before = state.pending;
-        let due = before.due() || carry == Carry::Last && before.stripes_due;
-        let report = due.then(|| state.report());
-        state.in_transit += usize::from(report.as_ref().is_some_and(|r| r.written));
-        let (attr_epoch, truncate_epoch) = (state.attr_epoch, state.truncate_epoch);
+        let report = state.pending.due().then(|| state.report());
         drop(state);
-        Due { report, inode: self.clone(), before, attr_epoch, truncate_epoch }
+        Due { report, inode: self.clone() }
     }
 }
 
 impl Due {
     /// The MDT has it.
-    pub fn delivered(mut self) {
-        if self.report.take().is_some_and(|r| r.written) {
-            self.inode.lock().in_transit -= 1;
+    pub fn delivered(self) {
+        if let Some(report) = self.report {
+            let pending = &mut self.inode.lock().pending;
+            pending.delivered = pending.delivered.max(report.number);
         }
-    }
-}
-
-impl Drop for Due {
-    fn drop(&mut self) {
-        let Some(report) = self.report.take() else { return };
-        let mut state = self.inode.lock();
-        state.in_transit -= usize::from(report.written);
-        let same_times = self.attr_epoch == state.attr_epoch;
-        let same_cut = self.truncate_epoch == state.truncate_epoch;
-        let pending = &mut state.pending;
-        pending.written |= self.before.written && same_times;
-        pending.kill_suidgid |= self.before.kill_suidgid;
-        if same_cut {
-            pending.reported_end_bytes = self.before.reported_end_bytes;
-        }
-        pending.stripes_due |= self.before.stripes_due;
     }
 }
 
 impl State {
-    /// What there is to tell in answer to a notice: also what is on its way in requests, which may arrive later.
-    pub fn tell_report(&mut self) -> Option<WriteReport> {
-        let written = self.pending.written || self.in_transit > 0;
-        if !self.pending.due() && !written && self.pending.end_bytes == 0 {
-            return None;
-        }
-        let told = self.pending.told || self.pending.written;
-        let mut report = self.report();
-        report.written = written;
-        self.pending.told = told;
-        Some(report)
+    /// What there is to tell in answer to a notice. It counts as delivered only when another report with it was.
+    pub fn tell_report(&self) -> Option<WriteReport> {
+        (self.pending.due() || self.pending.end_bytes > 0).then(|| self.report())
     }
 
     /// A report as of now, due or not.
-    pub fn report(&mut self) -> WriteReport {
-        let pending = self.pending;
-        self.pending.reported_end_bytes = pending.end_bytes;
-        self.pending.written = false;
-        self.pending.kill_suidgid = false;
-        self.pending.told = false;
-        self.pending.stripes_due = false;
+    pub fn report(&self) -> WriteReport {
+        let pending = &self.pending;
+        let is_news = |number: u64| number > pending.delivered;
         let terms = self.unsynced.iter().filter_map(|(stripe, u)| Some((*stripe, u.oldest_term()?)));
         WriteReport {
+            number: pending.changed,
             end_bytes: pending.end_bytes,
-            written: pending.written,
-            kill_suidgid: pending.kill_suidgid,
+            written: is_news(pending.written),
+            kill_suidgid: is_news(pending.kill_suidgid),
             attr_epoch: self.attr_epoch,
             truncate_epoch: self.truncate_epoch,
             generation: self.layout.as_ref().map_or(Pair::ZERO, |l| l.component.generation),
             synced_stripes: Vec::new(),
-            unsynced_stripes: if pending.stripes_due { terms.collect() } else { Vec::new() },
-            allocated_bytes: self.allocated_bytes().filter(|_| pending.stripes_due),
+            unsynced_stripes: if is_news(pending.stripes) { terms.collect() } else { Vec::new() },
+            allocated_bytes: self.allocated_bytes().filter(|_| is_news(pending.stripes)),
         }
     }
 }
@@ -164,24 +156,37 @@ mod tests {
     use brindle_types::Ino;
 
     #[test]
-    fn a_report_says_each_thing_once_and_nothing_gets_lost() {
+    fn news_are_told_until_they_are_delivered_and_then_no_more() {
         let inode = Arc::new(Inodes::default()).hold(Ino(7)).clone();
         assert!(inode.due(Carry::News).report.is_none());
         inode.lock().pending.wrote(100, true);
         let due = inode.due(Carry::News);
         let report = due.report.clone().expect("due");
         assert!(report.written && report.kill_suidgid && report.end_bytes == 100);
-        assert!(inode.due(Carry::News).report.is_none(), "on its way");
+        let overtaking = inode.due(Carry::News);
+        assert_eq!(overtaking.report, Some(report), "the first one may arrive later");
         assert!(inode.lock().tell_report().expect("may arrive later").written);
-        drop(due);
-        let again = inode.due(Carry::News);
-        assert_eq!(again.report, Some(report), "it never arrived");
-        again.delivered();
+        overtaking.delivered();
+        assert!(inode.due(Carry::News).report.is_none(), "whatever became of the first");
         inode.lock().pending.wrote(50, false);
-        assert!(inode.lock().tell_report().expect("due").written);
+        due.delivered();
+        let report = inode.due(Carry::News).report.clone().expect("the first one did not say this");
+        assert!(report.written && !report.kill_suidgid && report.end_bytes == 100);
+        inode.due(Carry::News).delivered();
         inode.lock().pending.connection_lost();
-        let report = inode.due(Carry::News).report.clone().expect("the answer may be lost");
-        assert!(report.written && report.end_bytes == 100);
+        let report = inode.due(Carry::News).report.clone().expect("the MDT may not know the end any more");
+        assert!(!report.written && report.end_bytes == 100);
+    }
+
+    #[test]
+    fn numbers_go_on_when_an_inode_comes_back() {
+        let inodes = Arc::new(Inodes::default());
+        let number = || {
+            let inode = inodes.hold(Ino(7));
+            inode.lock().pending.wrote(1, false);
+            inode.due(Carry::News).report.expect("due").number
+        };
+        assert!(number() < number());
     }
 
     #[test]

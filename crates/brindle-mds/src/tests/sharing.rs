@@ -7,7 +7,7 @@ use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::create::CreateResp;
 use brindle_wire::mds::inline::{InlineReadReq, InlineWriteReq};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq, OpenResp};
-use brindle_wire::mds::report::WriteReport;
+use brindle_wire::mds::report::{ReportReq, WriteReport};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq, SetattrResp};
 
 use super::rig::*;
@@ -65,6 +65,7 @@ async fn truncate(rig: &Rig, session: brindle_types::SessionId, ino: Ino, size_b
 
 fn report(grant: &OpenGrant, end_bytes: u64) -> WriteReport {
     WriteReport {
+        number: 1,
         end_bytes,
         written: true,
         attr_epoch: grant.attr_epoch,
@@ -214,6 +215,30 @@ fn explicit_times_outlive_the_reports_of_earlier_writes() {
 }
 
 #[test]
+fn a_report_that_was_overtaken_moves_no_times() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, grant) = converted(&rig).await;
+        let tell = async |number, end_bytes| {
+            let item = WriteReport { number, ..report(&grant, end_bytes) };
+            rig.ask(A, ReportReq { items: vec![(ino, item)] }).await.expect("heard");
+            rig.mdt.seams().sleep_ms(10).await;
+            let attr = rig.stat(A, ino).await.expect("there");
+            (attr.mtime, attr.size_bytes)
+        };
+        let first = tell(7, 50).await;
+        assert_eq!(first.1, 50);
+        assert_eq!(tell(6, 20).await, first, "the later one said this too");
+        assert_eq!(tell(7, 50).await, first, "told twice");
+        let second = tell(8, 50).await;
+        assert!(second.0 > first.0);
+        rig.close(A, ino, 1).await.expect("closed");
+        assert_eq!(tell(9, 90).await, second, "the close has said all of it");
+        rig.verify();
+    });
+}
+
+#[test]
 fn partial_truncates_cut_the_objects_and_old_reports_do_not_undo_them() {
     run(async {
         let rig = Rig::new().await;
@@ -225,7 +250,7 @@ fn partial_truncates_cut_the_objects_and_old_reports_do_not_undo_them() {
         assert_eq!(answer.attr.size_bytes, 4);
         assert!(answer.grant.expect("epochs").truncate_epoch > grant.truncate_epoch);
         assert_eq!(rig.osts.objects.lock().values().next().expect("there"), b"0123");
-        let late = brindle_wire::mds::report::ReportReq { items: vec![(ino, report(&grant, 10))] };
+        let late = ReportReq { items: vec![(ino, report(&grant, 10))] };
         rig.ask(A, late).await.expect("heard");
         assert_eq!(rig.stat(A, ino).await.expect("there").size_bytes, 4);
         let answer = truncate(&rig, A, ino, 3 << 20).await;

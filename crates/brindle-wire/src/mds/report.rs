@@ -9,9 +9,12 @@ use crate::message;
 /// Most files in one [`ReportReq`].
 pub const REPORT_ITEMS_MAX: usize = 1024;
 
-/// What one client wrote to one file since its last report. The server stamps the times.
+/// What one client wrote to one file and does not know the MDT to have heard. The server stamps the times.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteReport {
+    /// Grows with everything that there is to tell. A report says all that was not answered yet, so an older one says
+    /// nothing new, and the same one twice moves times once.
+    pub number: u64,
     /// Highest end of a write in bytes; 0 if none.
     pub end_bytes: u64,
     /// Something was written, so mtime and ctime move (unless `attr_epoch` is old).
