@@ -40,7 +40,7 @@ pub(crate) struct Inode {
     pub relayout: tokio::sync::Mutex<()>,
     /// Held over an fsync, so that the next one covers what came meanwhile.
     pub syncing: tokio::sync::Mutex<()>,
-    /// Told when [`State::background`] or [`State::appending`] go down.
+    /// Told when [`State::background`] or [`State::appending`] go down, or [`State::cutting`] up.
     pub quiet: Notify,
 }
 
@@ -83,6 +83,8 @@ pub(crate) struct State {
     pub appending: Option<u64>,
     /// Invalidations that page writebacks left to the background.
     pub background: usize,
+    /// Changes of the size by this client that the MDT has not answered: its kernel writes no page back meanwhile.
+    pub cutting: usize,
     /// Handles that can write.
     pub writers: usize,
 }
@@ -100,6 +102,9 @@ pub(crate) struct PlacedAppend {
 pub(crate) struct Asked {
     notices: u64,
 }
+
+/// A change of the size that the MDT has not answered.
+pub(crate) struct Cutting<'a>(&'a Inode);
 
 /// A copy of what one I/O needs.
 #[derive(Clone)]
@@ -137,6 +142,13 @@ impl Inode {
         self.lock().sight()
     }
 
+    /// The kernel waits for the answer to a change of the size.
+    pub fn cutting(&self) -> Cutting<'_> {
+        self.lock().cutting += 1;
+        self.quiet.notify_waiters();
+        Cutting(self)
+    }
+
     /// Waits until `done` holds of the state; for what [`Inode::quiet`] tells.
     pub async fn wait_until(&self, done: impl Fn(&State) -> bool) {
         loop {
@@ -147,6 +159,12 @@ impl Inode {
             }
             woken.await;
         }
+    }
+}
+
+impl Drop for Cutting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().cutting -= 1;
     }
 }
 

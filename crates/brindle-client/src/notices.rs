@@ -8,15 +8,17 @@ use std::sync::{Arc, Weak};
 
 use brindle_net::NotifyHandler;
 use brindle_stdx::BoxFuture;
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, Ino};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::notify::{
     InvalidateAck, InvalidateNotice, LayoutAck, LayoutNotice, Recall, RecallAck, RecallNotice, ReportAck,
     ReportNotice, SessionEndAck, SessionEndNotice,
 };
 use brindle_wire::{Message, Op};
+use tokio::sync::oneshot;
 
 use crate::Client;
+use crate::cache::KernelCache;
 use crate::inodes::Inode;
 
 /// How long a recall waits for an append of our own before it answers with the end that the append will have.
@@ -108,7 +110,7 @@ impl Client {
         let Some(inode) = self.inodes.notice(notice.ino) else { return };
         inode.lock().inline = None;
         let end = notice.offset.saturating_add(notice.len_bytes);
-        self.invalidate(&inode, notice.offset..end).await;
+        self.invalidate_beside_cuts(&inode, notice.offset..end).await;
     }
 
     async fn layout_changed(&self, notice: &LayoutNotice) -> LayoutAck {
@@ -124,7 +126,7 @@ impl Client {
             state.pending.cut(notice.drop_from);
             report
         };
-        self.invalidate(&inode, notice.drop_from..u64::MAX).await;
+        self.invalidate_beside_cuts(&inode, notice.drop_from..u64::MAX).await;
         LayoutAck { report }
     }
 
@@ -138,12 +140,37 @@ impl Client {
         ReportAck { report }
     }
 
+    /// Drops pages for a notice, but waits for no change of the size by this client: the kernel lets go of no changed page
+    /// before that is answered, and two clients that cut one file would wait for each other (rule 10 of
+    /// `docs/design/001-mixed-state.md`). The pages go all the same, a little later.
+    async fn invalidate_beside_cuts(&self, inode: &Arc<Inode>, range: Range<u64>) {
+        let free = inode.reads.invalidate(range).await;
+        let cache = self.cache.read().clone();
+        let (gone, ended) = oneshot::channel::<()>();
+        let (ino, dropping) = (inode.ino, free);
+        self.seams.spawn("client.invalidate", async move {
+            drop_pages(&*cache, ino, dropping).await;
+            drop(gone);
+        });
+        let cutting = inode.wait_until(|state| state.cutting > 0);
+        tokio::select! {
+            biased;
+            _ = ended => {}
+            () = cutting => {}
+        }
+    }
+
     /// Drops the pages of a range that the kernel keeps, except those that are being read: they are fetched again.
     pub(crate) async fn invalidate(&self, inode: &Inode, range: Range<u64>) {
-        for free in inode.reads.invalidate(range).await {
-            let len_bytes = if free.end == u64::MAX { u64::MAX } else { free.end - free.start };
-            let cache = self.cache.read().clone();
-            cache.invalidate(inode.ino, free.start, len_bytes).await;
-        }
+        let free = inode.reads.invalidate(range).await;
+        let cache = self.cache.read().clone();
+        drop_pages(&*cache, inode.ino, free).await;
+    }
+}
+
+async fn drop_pages(cache: &dyn KernelCache, ino: Ino, ranges: Vec<Range<u64>>) {
+    for range in ranges {
+        let len_bytes = if range.end == u64::MAX { u64::MAX } else { range.end - range.start };
+        cache.invalidate(ino, range.start, len_bytes).await;
     }
 }

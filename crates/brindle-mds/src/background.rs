@@ -8,6 +8,7 @@ use brindle_wire::oss::destroy::DestroyObjectsReq;
 use futures_util::future::join_all;
 
 use crate::mdt::{Call, Mdt};
+use crate::recovery;
 use crate::store::destroy_queue;
 
 /// Objects that one request destroys at most.
@@ -24,6 +25,27 @@ pub async fn reserve_inodes(mdt: Arc<Mdt>) {
         if let Err(fault) = mdt.reserve_inodes().await {
             tracing::error!(%fault, "cannot reserve inode numbers");
             mdt.seams().sleep_ms(PAUSE_MS).await;
+        }
+    }
+}
+
+/// Lets replaced files go a moment after their replacement.
+pub async fn purge_replaced(mdt: Arc<Mdt>) {
+    loop {
+        let now = mdt.seams().now();
+        let (next_due, due) = {
+            let replaced = &mut mdt.live_mut().replaced;
+            (replaced.next_due(), replaced.take_due(now))
+        };
+        match (next_due, due) {
+            (None, _) => mdt.replaced().notified().await,
+            (Some(due), None) => mdt.seams().sleep_ms(due.ms_since(now).max(1)).await,
+            (_, Some(ino)) => {
+                if let Err(fault) = recovery::purge(&mdt, ino).await {
+                    tracing::error!(%fault, ino = ino.0, "cannot remove a file that was replaced; the next start does");
+                    mdt.seams().sleep_ms(PAUSE_MS).await;
+                }
+            }
         }
     }
 }

@@ -105,7 +105,7 @@ pub fn close(t: &mut Txn<'_>, session: SessionId, inode: &mut Inode, handle: u64
             live.inline_readers.remove(&ino);
         }
     });
-    if last && inode.nlink == 0 && !t.live().recovering {
+    if last && inode.nlink == 0 && !t.live().recovering && !t.live().replaced.holds(ino) {
         t.idle(ino)?;
         return namespace::purge(t, inode);
     }

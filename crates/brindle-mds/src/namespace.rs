@@ -4,7 +4,7 @@
 //! while an inode has several names, and otherwise the hint in the inode is its name; an inode without a name is an
 //! orphan row or gone.
 
-use brindle_types::{Code, Fault, Ino, Result};
+use brindle_types::{Code, Fault, FileType, Ino, Result};
 
 use crate::mdt::{Step, Txn};
 use crate::store::dirent::Dirent;
@@ -163,6 +163,21 @@ pub fn store_or_drop(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
     }
     orphan::put(t, child.ino);
     inode::put(t, child)?;
+    Ok(())
+}
+
+/// The same for an inode whose name leads to another one now. A file is kept for a moment ([`crate::mdt::Replaced`]).
+pub fn store_or_keep(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
+    let keep = child.nlink == 0 && child.kind == FileType::Regular && t.live().replaced.has_room();
+    if !keep {
+        return store_or_drop(t, child);
+    }
+    t.idle(child.ino)?;
+    orphan::put(t, child.ino);
+    inode::put(t, child)?;
+    let (ino, now) = (child.ino, t.mdt().seams().now());
+    t.after(move |live| live.replaced.keep(ino, now));
+    t.mdt().replaced().notify_one();
     Ok(())
 }
 

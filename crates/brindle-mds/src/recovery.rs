@@ -75,7 +75,7 @@ async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
 }
 
 /// Lets an inode without a name go, unless somebody declared it open.
-async fn purge(mdt: &Mdt, ino: Ino) -> Result<()> {
+pub async fn purge(mdt: &Mdt, ino: Ino) -> Result<()> {
     let call = Call::internal(Op::Unlink);
     mdt.step(&call, |t| {
         t.frees_space();

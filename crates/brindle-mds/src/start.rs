@@ -199,6 +199,7 @@ impl Handle {
         self.spawn("mds.recovery", recovery::run(mdt()));
         self.spawn("mds.leases", expire::watch_leases(mdt()));
         self.spawn("mds.inodes", background::reserve_inodes(mdt()));
+        self.spawn("mds.replaced", background::purge_replaced(mdt()));
         self.spawn("mds.destroy", background::destroy_objects(mdt()));
         self.spawn("mds.space", cluster::poll_space(mdt(), self.peers.clone()));
         let (mdt, tell) = (mdt(), joining.tell_failed.clone());

@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use brindle_tests::area::{Area, is_local, mtime};
+use brindle_tests::area::{Area, mtime};
 use brindle_tests::child::Child;
 use brindle_tests::{bytes, fails, same_bytes};
 use rustix::fs::copy_file_range;
@@ -253,9 +253,25 @@ fn direct_and_buffered_descriptors_see_each_other() {
 }
 
 #[test]
+fn a_write_beyond_the_largest_file_changes_nothing() {
+    let area = Area::new();
+    let file = new_file(&area, "f");
+    file.write_all_at(b"kept", 0).unwrap();
+    // Whether it is possible depends on the local file system below, and on the number of stripes.
+    if let Err(refused) = file.write_all_at(b"far", (16 << 40) - 1) {
+        assert_eq!(refused.raw_os_error(), Some(libc::EFBIG));
+        assert_eq!(file.metadata().unwrap().len(), 4);
+    }
+    assert_eq!(file.write_all_at(b"too far", 1 << 62).unwrap_err().raw_os_error(), Some(libc::EFBIG));
+    let mut text = [0; 4];
+    file.read_exact_at(&mut text, 0).unwrap();
+    assert_eq!(&text, b"kept");
+}
+
+#[test]
 fn a_very_large_sparse_file() {
-    // ext4 with 4 KiB blocks ends just below 16 TiB.
-    let far: u64 = if is_local() { 8 << 40 } else { 16 << 40 };
+    // ext4 with 4 KiB blocks ends just below 16 TiB: a local file, or each stripe of one on OSTs.
+    let far: u64 = 8 << 40;
     let area = Area::new();
     let mut file = new_file(&area, "f");
     file.write_all_at(b"start", 0).unwrap();

@@ -323,3 +323,29 @@ fn a_file_that_lost_its_name_elsewhere_stays_usable() {
         assert_eq!(file.metadata().unwrap().len(), 200_000);
     }
 }
+
+#[test]
+fn two_clients_that_truncate_a_file_both_have_mapped_never_wait_for_each_other() {
+    const ROUNDS: u64 = 150;
+    /// The page that every cut goes through, so that it always exists and is always to be dropped.
+    const PAGE: usize = 8192;
+    let area = Area::on_two_mounts();
+    fs::write(area.at("f"), [1; PAGE + 4096]).unwrap();
+    std::thread::scope(|scope| {
+        for (number, path) in [(0, area.at("f")), (1, area.other("f"))] {
+            scope.spawn(move || {
+                let file = open(&path);
+                let map = Map::shared(&file, PAGE + 4096).unwrap();
+                for round in 0..ROUNDS {
+                    map.write(PAGE, &[round as u8; 64]);
+                    let len = PAGE as u64 + 100 + (round * 37 + number * 1900) % 3900;
+                    file.set_len(len).unwrap_or_else(|e| panic!("client {number}, round {round}: {e}"));
+                }
+                map.sync(libc::MS_SYNC).unwrap();
+            });
+        }
+    });
+    let [a, b] = [area.at("f"), area.other("f")].map(|path| fs::read(path).unwrap());
+    same_bytes(&a, &b, "after both have ended");
+    assert!((PAGE + 100..PAGE + 4000).contains(&a.len()));
+}

@@ -57,7 +57,9 @@ impl Client {
         let asked = hold.asked();
         let handle = self.handles.number();
         let request = OpenReq { ino, handle, access, cred: ctx.cred.clone(), kill_suidgid };
+        let cutting = access.truncate.then(|| hold.cutting());
         let answer = self.mds.ask(&request).await?;
+        drop(cutting);
         let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant);
         self.still_open(ctx, opened, access, era).await
     }

@@ -35,6 +35,7 @@ impl Client {
         }
         // Kept in the table, so that what a notice says meanwhile is not missed.
         let inode = self.inodes.hold(ino);
+        let cutting = set.size_bytes.map(|_| inode.cutting());
         let asked = inode.asked();
         let due = inode.due(Carry::News);
         let request = SetattrReq {
@@ -51,6 +52,7 @@ impl Client {
             report: due.report.clone(),
         };
         let answer = self.mds.ask(&request).await?;
+        drop(cutting);
         tracing::trace!(ino = ino.0, ?set, size_bytes = answer.attr.size_bytes, grant = ?answer.grant, "attributes set");
         due.delivered();
         let mut state = inode.lock();

@@ -51,7 +51,7 @@ impl Recent {
 
     /// Whether the inode is known not to have the attribute.
     pub fn lacks(&self, tid: u32, ino: Ino, name: &[u8], now: Mono) -> bool {
-        if !PREFIXES.iter().any(|prefix| name.starts_with(prefix)) {
+        if !PREFIXES.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len()) {
             return false;
         }
         let acl = name.starts_with(ACL_PREFIX);

@@ -1,6 +1,6 @@
 //! The volatile state beside the rows: who is connected, what is open, who waits for what. Reclaimed after a restart.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use brindle_stdx::Mono;
 use brindle_types::{Ino, Pair, SessionId};
@@ -36,6 +36,8 @@ pub struct Live {
     pub inline_readers: BTreeMap<Ino, BTreeSet<SessionId>>,
     /// Sessions whose end is under way.
     pub ending: BTreeSet<SessionId>,
+    /// Files whose name was given to another file a moment ago.
+    pub replaced: Replaced,
     /// Reclaim after a restart is under way (see `recovery`).
     pub recovering: bool,
     /// Who waits for what.
@@ -53,9 +55,54 @@ impl Live {
         self.sessions.get(&id).is_some_and(|s| !s.row.ended)
     }
 
-    /// Whether an inode without a name may go at once: nobody has it open, or could still reclaim it.
+    /// Whether an inode without a name may go at once: nobody has it open, or could still reclaim or open it.
     pub fn may_purge(&self, ino: Ino) -> bool {
-        !self.recovering && !self.opens.is_open(ino)
+        !self.recovering && !self.opens.is_open(ino) && !self.replaced.holds(ino)
+    }
+}
+
+/// Files that a rename has replaced, kept for a moment: who has just looked the name up opens this file next, and a
+/// name that is replaced must never seem to be missing. Orphans in the rows, so that a restart lets them go.
+#[derive(Default)]
+pub struct Replaced {
+    queue: VecDeque<(Mono, Ino)>,
+    inodes: BTreeSet<Ino>,
+}
+
+impl Replaced {
+    /// How long they are kept. Kernels look a name up once more when an open comes too late.
+    const KEEP_MS: u64 = 1_000;
+    /// Most of them; others go at once.
+    const MAX: usize = 4096;
+
+    /// Whether another one can be kept.
+    pub fn has_room(&self) -> bool {
+        self.inodes.len() < Self::MAX
+    }
+
+    /// Keeps a file.
+    pub fn keep(&mut self, ino: Ino, now: Mono) {
+        if self.inodes.insert(ino) {
+            self.queue.push_back((now.plus_ms(Self::KEEP_MS), ino));
+        }
+    }
+
+    /// Whether the file is kept.
+    pub fn holds(&self, ino: Ino) -> bool {
+        self.inodes.contains(&ino)
+    }
+
+    /// When the next one may go.
+    pub fn next_due(&self) -> Option<Mono> {
+        self.queue.front().map(|(due, _)| *due)
+    }
+
+    /// Takes one out that may go.
+    pub fn take_due(&mut self, now: Mono) -> Option<Ino> {
+        let (_, ino) = *self.queue.front().filter(|(due, _)| *due <= now)?;
+        self.queue.pop_front();
+        self.inodes.remove(&ino);
+        Some(ino)
     }
 }
 

@@ -27,7 +27,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::Serialize;
 use tokio::sync::{Notify, oneshot};
 
-pub use live::{Events, Live, LiveSession};
+pub use live::{Events, Live, LiveSession, Replaced};
 pub use numbers::{INODES_FIRST, INODES_RESERVED, Numbers};
 pub use slots::{Call, Entry, SLOTS_MAX, Slots};
 pub use stop::{Errand, Event, Step, Stop};
@@ -56,6 +56,7 @@ pub struct Mdt {
     notifier: Arc<dyn Notifier>,
     osts: Osts,
     destroy_queue: Notify,
+    replaced: Notify,
     locks: LockService,
     me: Weak<Mdt>,
 }
@@ -108,6 +109,7 @@ impl Mdt {
             notifier,
             osts,
             destroy_queue: Notify::new(),
+            replaced: Notify::new(),
             locks: LockService::default(),
             me: me.clone(),
         });
@@ -176,6 +178,11 @@ impl Mdt {
     /// Wakes the destroy queue's task.
     pub fn destroy_queue(&self) -> &Notify {
         &self.destroy_queue
+    }
+
+    /// Told when a file was replaced by a rename.
+    pub fn replaced(&self) -> &Notify {
+        &self.replaced
     }
 
     /// Locks of programs.

@@ -128,7 +128,7 @@ fn replace(t: &mut Txn<'_>, req: &RenameReq, dirs: &mut Dirs, source: &Inode, mu
         _ => {}
     }
     namespace::remove_name(t, dirs.target(), &req.new_name, &mut target)?;
-    namespace::store_or_drop(t, &target)
+    namespace::store_or_keep(t, &target)
 }
 
 /// Moves the name of `source` to a place that is free now.

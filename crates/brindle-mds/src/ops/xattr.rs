@@ -99,6 +99,9 @@ fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > XATTR_NAME_MAX_BYTES {
         return Err(Fault::new(Code::XattrRange).why(format!("the name has {} bytes", name.len())));
     }
+    if PREFIXES.contains(&name) {
+        return Err(Fault::new(Code::InvalidArgument).why("the name ends with its prefix"));
+    }
     let known = PREFIXES.iter().any(|p| name.starts_with(p) && name.len() > p.len());
     if known || acl::is_acl(name) {
         return Ok(());
