@@ -1,13 +1,17 @@
 //! The boot term: a number that changes whenever unsynced writes may have been lost.
 //!
 //! A start under the same boot of the host and the same mount keeps it (a killed process loses nothing that was
-//! written); any other start, and every failed sync, takes a new one. Invariant: durable before it is used.
+//! written); any other start, and every failed sync, takes a new one. A disk that has just failed to sync may fail to
+//! sync the new term, too. Therefore every boot has [`BOOT_TERMS`] numbers of its own: those behind the first need only
+//! be written, so that the next process finds them; a power cut that takes them takes the boot, and the next boot begins
+//! behind them all. Invariant: no term is used twice, whatever syncs fail; the first of a boot is durable before it is
+//! used.
 
 use std::io::ErrorKind;
 
 use brindle_stdx::Disk;
 use brindle_stdx::codec::Reader;
-use brindle_stdx::disk::{BootIdentity, read_file, replace_file};
+use brindle_stdx::disk::{BootIdentity, OpenHow, read_file, replace_file};
 use brindle_types::{Code, Fault};
 
 use crate::format::{seal, unseal};
@@ -15,6 +19,8 @@ use crate::format::{seal, unseal};
 const MAGIC: u32 = 0x4242_4f54; // BBOT
 const VERSION: u16 = 1;
 const FILE_LEN: usize = 256;
+/// Terms that every boot has for itself: one for its start, the others for failed syncs.
+pub const BOOT_TERMS: u32 = 1 << 16;
 /// Longest boot id that is kept.
 const BOOT_ID_MAX: usize = 128;
 
@@ -52,11 +58,27 @@ impl BootFile {
         Some(BootFile { term, identity: BootIdentity { boot_id, mount_id } })
     }
 
+    /// The term after a failed sync; `None` when the boot has had all of its own.
+    pub fn after_failed_sync(&self) -> Option<BootFile> {
+        let term = self.term.checked_add(1).filter(|next| same_boot(*next, self.term))?;
+        Some(BootFile { term, identity: self.identity.clone() })
+    }
+
+    /// Writes the term so that it survives the process.
+    pub fn write(&self, disk: &dyn Disk, path: &str) -> std::io::Result<()> {
+        disk.open(path, OpenHow::Existing)?.write_at(&self.encode(), 0)
+    }
+
     /// Makes the term durable.
     pub fn store(&self, disk: &dyn Disk, path: &str) -> Result<(), Fault> {
         replace_file(disk, path, &self.encode())
             .map_err(|e| Fault::io(Code::OstIo, "cannot record the boot term in", path.to_owned(), &e))
     }
+}
+
+/// Whether two terms are of one boot of the host: what was written between them is in the page cache, durable or not.
+pub fn same_boot(a: u32, b: u32) -> bool {
+    a / BOOT_TERMS == b / BOOT_TERMS
 }
 
 /// The recorded term, `None` on a target that never ran.
@@ -88,7 +110,9 @@ pub fn start(disk: &dyn Disk, root: &str, path: &str) -> Result<(BootFile, bool)
     {
         return Ok((file.clone(), false));
     }
-    let file = BootFile { term: recorded.map_or(1, |f| f.term + 1), identity };
+    let next = recorded.map_or(Some(1), |f| (f.term / BOOT_TERMS + 1).checked_mul(BOOT_TERMS));
+    let term = next.ok_or_else(|| Fault::new(Code::Bug).what("the OST has had all boot terms there are"))?;
+    let file = BootFile { term, identity };
     file.store(disk, path)?;
     Ok((file, true))
 }

@@ -22,7 +22,8 @@ struct Inode {
     synced_len: u64,
     /// Every version of a sector since the last sync; `None` is a hole.
     history: BTreeMap<u64, Vec<Option<Sector>>>,
-    len_history: Vec<u64>,
+    /// Lengths since the last sync, and whether each was set as such.
+    len_history: Vec<(u64, bool)>,
 }
 
 impl Inode {
@@ -43,9 +44,10 @@ impl Inode {
             at += n as u64;
             rest = &rest[n..];
         }
-        if at > self.len {
-            self.len = at;
-            self.len_history.push(at);
+        self.len = self.len.max(at);
+        let carried = self.len_history.last().map_or(self.synced_len, |(len, _)| *len);
+        if at > carried {
+            self.len_history.push((at, false));
         }
     }
 
@@ -69,13 +71,26 @@ impl Inode {
             self.zero(len, self.len);
         }
         self.len = len;
-        self.len_history.push(len);
+        self.len_history.push((len, true));
+    }
+
+    /// What was written counts as clean and never reaches the platter; holes and set lengths wait for the next sync.
+    fn sync_failed(&mut self) {
+        self.history.retain(|_, versions| {
+            versions.retain(Option::is_none);
+            !versions.is_empty()
+        });
+        self.len_history.retain(|(_, set)| *set);
     }
 
     fn sync(&mut self) {
-        self.synced = self.now.clone();
-        self.synced_len = self.len;
-        self.history.clear();
+        for (sector, mut versions) in std::mem::take(&mut self.history) {
+            match versions.pop().flatten() {
+                Some(bytes) => drop(self.synced.insert(sector, bytes)),
+                None => drop(self.synced.remove(&sector)),
+            }
+        }
+        self.synced_len = self.len_history.last().map_or(self.synced_len, |(len, _)| *len);
         self.len_history.clear();
     }
 
@@ -92,12 +107,14 @@ impl Inode {
         let lens = std::mem::take(&mut self.len_history);
         self.len = match draw(random) as usize % (lens.len() + 1) {
             0 => self.synced_len,
-            n => lens[n - 1],
+            n => lens[n - 1].0,
         };
         self.now = std::mem::take(&mut self.synced);
         let len = self.len;
         self.zero(len, u64::MAX);
-        self.sync();
+        self.history.clear();
+        self.synced = self.now.clone();
+        self.synced_len = len;
     }
 }
 
@@ -112,7 +129,7 @@ struct Tree {
     boot: u64,
     ops: u64,
     die_at: Option<u64>,
-    fail_next_sync: bool,
+    fail_syncs: u32,
     capacity: Option<u64>,
 }
 
@@ -202,8 +219,9 @@ impl CrashDisk {
         self.tree.lock().die_at = None;
     }
 
-    pub fn fail_next_sync(&self) {
-        self.tree.lock().fail_next_sync = true;
+    /// The next `n` syncs of files fail, and lose what they should have written.
+    pub fn fail_syncs(&self, n: u32) {
+        self.tree.lock().fail_syncs = n;
     }
 
     pub fn limit(&self, capacity: u64) {
@@ -276,7 +294,9 @@ impl DiskFile for CrashFile {
     fn sync_data(&self) -> io::Result<()> {
         let mut t = self.tree.lock();
         t.op()?;
-        if std::mem::take(&mut t.fail_next_sync) {
+        if t.fail_syncs > 0 {
+            t.fail_syncs -= 1;
+            t.inodes[self.inode].sync_failed();
             return Err(Error::other("the disk failed"));
         }
         t.inodes[self.inode].sync();

@@ -34,6 +34,8 @@ struct Inner {
     file: Arc<dyn DiskFile>,
     records: usize,
     lowest: BTreeMap<SessionId, Pair>,
+    /// Recording failed, so that `lowest` knows more than the file.
+    owed: bool,
 }
 
 fn encode(session: SessionId, epoch: Pair) -> [u8; RECORD] {
@@ -75,7 +77,7 @@ impl SessionFences {
         Ok(SessionFences {
             disk,
             path: path.to_owned(),
-            inner: Mutex::new(Inner { file, records, lowest }),
+            inner: Mutex::new(Inner { file, records, lowest, owed: false }),
             changing: RwLock::new(()),
         })
     }
@@ -85,15 +87,16 @@ impl SessionFences {
         let mut inner = self.inner.lock();
         let newer = |(s, e): &&(SessionId, Pair)| inner.lowest.get(s).is_none_or(|have| have < e);
         let fences: Vec<(SessionId, Pair)> = fences.iter().filter(newer).copied().collect();
-        if fences.is_empty() {
+        if fences.is_empty() && !inner.owed {
             return Ok(());
         }
         fences.iter().for_each(|(session, epoch)| raise(&mut inner.lowest, *session, *epoch));
-        let done = if inner.records + fences.len() > 2 * inner.lowest.len() + SLACK_RECORDS {
+        let done = if inner.owed || inner.records + fences.len() > 2 * inner.lowest.len() + SLACK_RECORDS {
             self.rewrite(&mut inner)
         } else {
             append(&mut inner, &fences)
         };
+        inner.owed = done.is_err();
         drop(inner);
         drop(self.changing.write());
         done.map_err(|e| Fault::io(Code::OstIo, "cannot record a fence in", self.path.clone(), &e))
@@ -171,6 +174,20 @@ mod tests {
         let bytes = encode(SessionId(0x11), Pair { term: 2, counter: 3 });
         assert_eq!(crate::hex(&bytes[..24]), "42464e430000000000000011000000020000000000000003");
         assert_eq!(decode(&bytes), Some((SessionId(0x11), Pair { term: 2, counter: 3 })));
+    }
+
+    #[test]
+    fn a_fence_that_could_not_be_recorded_is_recorded_by_the_next_attempt() {
+        let disk = CrashDisk::new(1);
+        let epoch = Pair { term: 1, counter: 5 };
+        disk.create_dir_all("/t").expect("dir");
+        let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
+        disk.fail_syncs(1);
+        fences.raise(&[(SessionId(1), epoch)]).expect_err("the sync failed");
+        fences.raise(&[(SessionId(1), epoch)]).expect("recorded");
+        disk.power_cut();
+        let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
+        assert_eq!(fences.lowest(SessionId(1)), epoch);
     }
 
     #[test]

@@ -47,6 +47,8 @@ struct Inner {
     /// Writes of records so far, and how many of them are durable.
     written: u64,
     durable: u64,
+    /// A sync failed: what it should have written counts as clean and is to be written again.
+    sync_failed: bool,
 }
 
 struct Entry {
@@ -122,7 +124,7 @@ impl Intents {
         }
         entries.values().for_each(|e| used[e.record as usize] = true);
         let free = (0..INTENTS_MAX as u32).rev().filter(|i| !used[*i as usize]).collect();
-        let inner = Mutex::new(Inner { entries, free, written: 0, durable: 0 });
+        let inner = Mutex::new(Inner { entries, free, written: 0, durable: 0, sync_failed: false });
         Ok(Intents { file, inner, flushing: tokio::sync::Mutex::new(()) })
     }
 
@@ -167,13 +169,20 @@ impl Intents {
         }
         let _one = self.flushing.lock().await;
         let written = {
-            let inner = self.inner.lock();
+            let mut inner = self.inner.lock();
             if inner.durable >= needed {
                 return Ok(false);
             }
+            if inner.sync_failed {
+                self.file.write_at(&inner.table(), 0).map_err(MarkError::Io)?;
+                inner.sync_failed = false;
+            }
             inner.written
         };
-        self.file.sync_data_async().await.map_err(MarkError::Sync)?;
+        if let Err(e) = self.file.sync_data_async().await {
+            self.inner.lock().sync_failed = true;
+            return Err(MarkError::Sync(e));
+        }
         let mut inner = self.inner.lock();
         inner.durable = inner.durable.max(written);
         Ok(true)
@@ -245,6 +254,18 @@ impl Intents {
     }
 }
 
+impl Inner {
+    /// The whole table as it is to be on disk.
+    fn table(&self) -> Vec<u8> {
+        let mut bytes = vec![0; INTENTS_MAX * RECORD];
+        for (key, entry) in &self.entries {
+            let at = entry.record as usize * RECORD;
+            bytes[at..at + RECORD].copy_from_slice(&encode(key, entry.term));
+        }
+        bytes
+    }
+}
+
 /// Why a region could not be marked.
 #[derive(Debug)]
 pub enum MarkError {
@@ -296,6 +317,20 @@ mod tests {
         block_on(intents.reap(Mono(0), true)).expect("reaped");
         disk.power_cut();
         assert!(Intents::open(&*disk, "/t/intents").expect("open").objects().is_empty());
+    }
+
+    #[test]
+    fn a_mark_that_a_failed_sync_took_is_written_again() {
+        let disk = CrashDisk::new(1);
+        disk.create_dir_all("/t").expect("dir");
+        let intents = Intents::open(&*disk, "/t/intents").expect("open");
+        disk.fail_syncs(1);
+        let failed = block_on(intents.mark(object(1), &[7], 1));
+        assert!(matches!(failed, Err(MarkError::Sync(_))));
+        assert!(block_on(intents.mark(object(1), &[7], 1)).expect("marked"));
+        disk.power_cut();
+        let intents = Intents::open(&*disk, "/t/intents").expect("open");
+        assert_eq!(intents.suspects(object(1), 2), [7]);
     }
 
     #[test]

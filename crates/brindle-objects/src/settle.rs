@@ -10,6 +10,7 @@ use std::sync::Arc;
 use brindle_stdx::DiskFile;
 use brindle_types::{Code, Fault, ObjectId};
 
+use crate::boot::same_boot;
 use crate::findings::{Finding, FindingKind};
 use crate::format::{BLOCK, REGION, REGION_BLOCKS, block_range, blocks, file_len, sum_pos};
 use crate::object::Object;
@@ -83,9 +84,8 @@ impl ObjectStore {
         if trim && blocks(s.len) > s.header.synced_blocks {
             ranges.push(s.header.synced_blocks..u64::MAX);
         }
-        // Dirtied by this process in a term that a failed sync ended: the pages may be clean in memory only.
-        let rewrite =
-            s.header.dirty_term >= self.first_term && s.header.dirty_term != term && s.settled_term != 0;
+        // Dirtied in a term that a failed sync ended: the pages may be clean in memory only.
+        let rewrite = trim && same_boot(s.header.dirty_term, term);
         let cut = s.header.pending_cut;
         if ranges.is_empty() && cut.is_none() && !trim {
             s.settled_term = term;

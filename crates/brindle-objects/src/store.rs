@@ -51,8 +51,6 @@ pub struct ObjectStore {
     /// Directories of objects whose own entries are known to be durable.
     pub(crate) durable_dirs: Mutex<BTreeSet<String>>,
     pub(crate) stopped: AtomicBool,
-    /// Boot term at the start of the process; objects dirtied since were dirtied by this process.
-    pub(crate) first_term: u32,
     term: AtomicU32,
     boot: Mutex<BootFile>,
     failed: Mutex<Option<Fault>>,
@@ -100,7 +98,6 @@ impl ObjectStore {
             dirty: Mutex::default(),
             durable_dirs: Mutex::default(),
             stopped: AtomicBool::new(false),
-            first_term: boot.term,
             term: AtomicU32::new(boot.term),
             boot: Mutex::new(boot),
             failed: Mutex::new(None),
@@ -139,7 +136,7 @@ impl ObjectStore {
         self.findings.list()
     }
 
-    /// Why the store serves no more, if so.
+    /// Why the store serves nobody at present, if so.
     pub fn failure(&self) -> Option<Fault> {
         self.failed.lock().clone()
     }
@@ -219,24 +216,53 @@ impl ObjectStore {
         }
     }
 
-    /// A sync failed in `term`: what was written in it and not synced may be lost, so a new boot term begins. The store
-    /// stops serving when that cannot be recorded.
+    /// A sync failed in `term`: what was written in it and not synced may be lost, so a new boot term begins.
     pub(crate) fn sync_failed(&self, term: u32, what: String, e: &io::Error) -> Fault {
         let mut boot = self.boot.lock();
         if boot.term == term {
             tracing::error!(what, error = %e, term, "a sync failed: a new boot term begins");
-            let next = BootFile { term: term + 1, identity: boot.identity.clone() };
-            match next.store(&*self.seams.disk, &format!("{}/boot", self.root)) {
-                Ok(()) => {
-                    *boot = next;
-                    self.term.store(boot.term, Ordering::Release);
-                    add(&self.stats.boot_terms, 1);
-                }
-                Err(fault) => *self.failed.lock() = Some(fault),
-            }
+            self.take_next_term(&mut boot);
         }
         Fault::io(Code::OstIo, "cannot sync", what, e)
             .data("what was written since the last sync may be lost")
+    }
+
+    /// Begins the next boot term. The store serves nobody until that could be recorded: a process that came after this
+    /// one would not know that anything was lost.
+    fn take_next_term(&self, boot: &mut BootFile) {
+        let path = format!("{}/boot", self.root);
+        let recorded = match boot.after_failed_sync() {
+            Some(next) => next.write(&*self.seams.disk, &path).map(|()| next),
+            None => Err(io::Error::other("all terms of this boot are used up; mount the directory again")),
+        };
+        let mut failed = self.failed.lock();
+        match recorded {
+            Ok(next) => {
+                self.term.store(next.term, Ordering::Release);
+                *boot = next;
+                *failed = None;
+                add(&self.stats.boot_terms, 1);
+            }
+            Err(e) => {
+                let fault = Fault::new(Code::TargetDown)
+                    .what("cannot serve: a sync failed, and the new boot term cannot be recorded in")
+                    .subject(path)
+                    .why(e.to_string())
+                    .data("what was written since the last sync may be lost; the rest is not touched")
+                    .next("look at the disk; the target goes on by itself when the record can be written");
+                if failed.is_none() {
+                    tracing::error!("{fault}");
+                }
+                *failed = Some(fault);
+            }
+        }
+    }
+
+    /// Tries again to record a boot term that could not be recorded.
+    pub(crate) fn record_owed_term(&self) {
+        if self.failure().is_some() {
+            self.take_next_term(&mut self.boot.lock());
+        }
     }
 
     /// Counts and keeps a block with a wrong checksum; returns the fault to show.

@@ -239,6 +239,7 @@ impl ObjectStore {
 
     /// One round of the background task.
     pub async fn tick(&self) {
+        self.record_owed_term();
         let term = self.boot_term();
         if let Err(fault) = self.sync_older(self.seams.now(), false).await {
             tracing::error!("a background sync failed: {fault}");

@@ -227,7 +227,7 @@ enum Next {
 /// What each fault of a server means for sending again. None of those that lead to sending again was executed.
 fn next_after(code: Code) -> Next {
     match code {
-        Code::Overloaded | Code::BadChecksum | Code::Disconnected => Next::Again,
+        Code::Overloaded | Code::BadChecksum | Code::Disconnected | Code::TargetDown => Next::Again,
         Code::WrongTarget | Code::StaleEpoch => Next::NewMap,
         Code::StaleSession | Code::SessionLost | Code::Fenced => Next::NewSession,
         _ => Next::Fail,

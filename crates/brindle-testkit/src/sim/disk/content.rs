@@ -16,6 +16,14 @@ static ZEROS: [u8; SECTOR_LEN] = [0; SECTOR_LEN];
 /// One version of a sector; `None` is a hole.
 type Sector = Option<Bytes>;
 
+/// One version of the length.
+#[derive(Clone, Copy)]
+struct Len {
+    bytes: u64,
+    /// Set as such, not by a write behind the end.
+    set: bool,
+}
+
 /// A version with the number of the write that made it.
 type Versions<T> = Vec<(u64, T)>;
 
@@ -29,7 +37,7 @@ pub(super) struct Content {
     platter_len: u64,
     /// Written since the last sync.
     unsynced: BTreeMap<u64, Versions<Sector>>,
-    unsynced_len: Versions<u64>,
+    unsynced_len: Versions<Len>,
     /// Number of the last write.
     writes: u64,
 }
@@ -111,10 +119,13 @@ impl Content {
         store(&mut self.cache, at, sector);
     }
 
-    fn grow(&mut self, len: u64) {
-        if len > self.len {
-            self.len = len;
-            push(&mut self.unsynced_len, self.writes, len);
+    /// A write up to `end` carries the file's length at least so far with it, also where only readers knew of it because
+    /// the sync that should have carried it failed: a file system's length on disk follows what is written behind it.
+    fn grow(&mut self, end: u64) {
+        self.len = self.len.max(end);
+        let carried = self.unsynced_len.last().map_or(self.platter_len, |(_, len)| len.bytes);
+        if end > carried {
+            push(&mut self.unsynced_len, self.writes, Len { bytes: end, set: false });
         }
     }
 
@@ -126,7 +137,7 @@ impl Content {
         }
         if len != self.len {
             self.len = len;
-            push(&mut self.unsynced_len, self.writes, len);
+            push(&mut self.unsynced_len, self.writes, Len { bytes: len, set: true });
         }
     }
 
@@ -206,16 +217,20 @@ impl Content {
             !versions.is_empty()
         });
         if let Some(last) = self.unsynced_len.iter().rposition(|(n, _)| *n <= mark) {
-            self.platter_len = self.unsynced_len[last].1;
+            self.platter_len = self.unsynced_len[last].1.bytes;
             self.unsynced_len.drain(..=last);
         }
     }
 
-    /// A sync that failed: as on Linux, what it should have written stays readable, is clean from now on, and may
-    /// never reach the platter.
+    /// A sync that failed: as on Linux, the data it should have written stay readable, are clean from now on, and may
+    /// never reach the platter, and neither does the length that they would have carried. Holes and lengths that were
+    /// set are the file system's own: they wait in its journal for the next sync.
     pub fn sync_failed(&mut self) {
-        self.unsynced.clear();
-        self.unsynced_len.clear();
+        self.unsynced.retain(|_, versions| {
+            versions.retain(|(_, sector)| sector.is_none());
+            !versions.is_empty()
+        });
+        self.unsynced_len.retain(|(_, len)| len.set);
     }
 
     /// Chooses what survives.
@@ -234,7 +249,7 @@ impl Content {
         }
         let lens = std::mem::take(&mut self.unsynced_len);
         if let Some(last) = chosen(u64::MAX - 1, lens.len()).checked_sub(1) {
-            self.platter_len = lens[last].1;
+            self.platter_len = lens[last].1.bytes;
         }
         self.zero_behind_end();
         self.len = self.platter_len;

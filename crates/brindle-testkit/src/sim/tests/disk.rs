@@ -296,3 +296,25 @@ fn the_boot_identity_changes_at_power_cuts_only() {
     assert_eq!(identity(world.restart("a")), first);
     assert_ne!(identity(cut(&world, "a")), first);
 }
+
+#[test]
+fn a_failed_sync_takes_written_lengths_and_keeps_those_that_were_set() {
+    let world = World::new(1);
+    let disk = world.node("a").seams.disk;
+    for (path, written_again) in [("/lost", false), ("/again", true)] {
+        durable_file(&*disk, path, &[1; 2000]);
+        let file = disk.open(path, OpenHow::Existing).expect("there");
+        file.set_len(1000).expect("cut");
+        file.write_at(&[2; 500], 1000).expect("written behind the end");
+        world.disk("a").fail_next(DiskOp::Sync, 1);
+        file.sync_data().expect_err("injected");
+        if written_again {
+            file.write_at(&[2; 500], 1000).expect("written again");
+        }
+        file.sync_data().expect("synced");
+    }
+    cut(&world, "a");
+    let read = |path: &str| world.disk("a").read(path).expect("there");
+    assert_eq!(read("/lost"), [1; 1000]);
+    assert_eq!(read("/again"), [[1; 1000].as_slice(), &[2; 500]].concat());
+}
