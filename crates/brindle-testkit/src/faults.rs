@@ -45,10 +45,8 @@ pub enum Menu {
 #[derive(Default)]
 struct Down {
     nodes: BTreeMap<String, (u64, u64)>,
-    /// Cuts that are in the history already.
-    noted: BTreeMap<String, bool>,
-    /// Planned crashes that cut power.
-    planned_cuts: BTreeMap<String, bool>,
+    /// Cuts of each disk that are in the history already; a planned one comes when it comes.
+    noted: BTreeMap<String, u64>,
     /// When each server's service was last known to run.
     last_up_ns: BTreeMap<String, u64>,
 }
@@ -103,17 +101,14 @@ impl Chaos {
             Some((_, until_ns)) => {
                 let due = now_ns >= until_ns;
                 if due {
-                    let mut down = self.down.lock();
-                    down.nodes.remove(name);
-                    down.noted.remove(name);
-                    down.planned_cuts.remove(name);
+                    self.down.lock().nodes.remove(name);
                 }
                 due
             }
             None => {
-                let cut = self.down.lock().planned_cuts.contains_key(name);
-                if cut && !self.down.lock().noted.contains_key(name) {
-                    self.note_cut(name);
+                let cuts = self.cluster.world().disk(name).cuts();
+                if cuts > self.down.lock().noted.get(name).copied().unwrap_or(0) {
+                    self.note_cut(name, cuts);
                 }
                 let until_ns = now_ns + self.choose(longest_ms) * 1_000_000;
                 self.down.lock().nodes.insert(name.to_owned(), (now_ns, until_ns));
@@ -190,7 +185,6 @@ impl Chaos {
             17 => {
                 self.history.fault("power cut between two disk operations");
                 let name = self.pick(&servers[1..]);
-                self.down.lock().planned_cuts.insert(name.to_owned(), true);
                 self.history.excuse(|e| {
                     e.silence = true;
                     e.data_loss = true;
@@ -274,16 +268,17 @@ impl Chaos {
     }
 
     fn power_cut(&self, name: &str) {
-        self.note_cut(name);
+        let cuts = self.cluster.world().disk(name).cuts();
+        self.note_cut(name, cuts + 1);
         self.cluster.world().power_cut(name);
     }
 
-    /// What was unsynced when the service last ran may be gone.
-    fn note_cut(&self, name: &str) {
+    /// What was unsynced when the service last ran may be gone; `cuts` is the number of this cut of the disk.
+    fn note_cut(&self, name: &str, cuts: u64) {
         let now_ns = self.history.now_ns();
         let mut down = self.down.lock();
         let last_up_ns = down.last_up_ns.get(name).copied().unwrap_or(0).min(now_ns);
-        down.noted.insert(name.to_owned(), true);
+        down.noted.insert(name.to_owned(), cuts);
         drop(down);
         self.history.cut(name, last_up_ns, now_ns);
     }
@@ -298,7 +293,6 @@ impl Chaos {
             disk.fail_next(DiskOp::Sync, 0);
             disk.set_sync_ms(0, 3);
         }
-        self.down.lock().planned_cuts.clear();
         loop {
             let servers = self.cluster.servers();
             if servers.iter().all(|name| self.cluster.is_up(name))

@@ -42,6 +42,11 @@ impl DiskControl {
         self.disk.lock().frozen
     }
 
+    /// Power cuts so far.
+    pub fn cuts(&self) -> u64 {
+        self.disk.lock().cuts
+    }
+
     /// Operations so far that changed or synced something.
     pub fn ops(&self) -> u64 {
         self.disk.lock().ops
