@@ -13,7 +13,14 @@ use crate::mdt::{Call, Mdt};
 pub async fn handle(mdt: &Mdt, call: &Call, req: InvalidateReq) -> Result<Empty> {
     let mut holders = match req.holders {
         Holders::Sessions(sessions) => sessions,
-        Holders::AllReaders => mdt.live().opens.other_readers(req.ino, call.session),
+        // A client that has not declared its handles since a restart may keep pages, too.
+        Holders::AllReaders => {
+            let everybody = mdt.step(call, |t| {
+                t.settled(req.ino, call.session)?;
+                Ok(t.live().opens.other_readers(req.ino, call.session))
+            });
+            everybody.await?
+        }
     };
     holders.retain(|s| *s != call.session);
     holders.sort();

@@ -6,12 +6,14 @@ use brindle_wire::Op;
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::create::CreateResp;
 use brindle_wire::mds::inline::{InlineReadReq, InlineWriteReq};
+use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq, OpenResp};
 use brindle_wire::mds::report::{ReportReq, WriteReport};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq, SetattrResp};
 
 use super::rig::*;
 use crate::background::{Progress, destroy_some};
+use crate::mdt::Event;
 
 const TOP: Ino = Ino::ROOT;
 
@@ -133,6 +135,29 @@ fn inline_writes_drop_the_pages_of_readers() {
         assert_eq!(code(rig.ask(A, foreign).await), Some(Code::SessionLost));
         let reader = write(ino, 1, &made.grant, 0, "abc");
         assert_eq!(code(rig.ask(B, reader).await), Some(Code::BadHandle));
+    });
+}
+
+#[test]
+fn readers_that_declare_themselves_late_after_a_restart_drop_their_pages_too() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        open(&rig, B, ino, 1, RO).await;
+        rig.close(B, ino, 1).await.expect("closed, and A no longer the only one");
+        rig.mdt.live_mut().recovering = true;
+        let all = InvalidateReq { ino, offset: 0, len_bytes: u64::MAX, holders: Holders::AllReaders };
+        let declared = async {
+            open(&rig, B, ino, 2, RO).await;
+            rig.clients.take_asked();
+            let mut live = rig.mdt.live_mut();
+            live.recovering = false;
+            live.events.fire(Event::Recovered);
+        };
+        let (dropped, ()) = futures_util::future::join(rig.ask(A, all), declared).await;
+        dropped.expect("answered");
+        let asked = rig.clients.take_asked();
+        assert!(asked.contains(&(B, Op::InvalidateNotice, ino)), "{asked:?}");
     });
 }
 
