@@ -58,8 +58,12 @@ fn verdict(broken: bool) -> ExitCode {
     if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
+fn lines_wanted() -> usize {
+    std::env::var("BRINDLE_SIM_LINES").ok().and_then(|n| n.parse().ok()).unwrap_or(LINES)
+}
+
 fn one(seed: u64) -> ExitCode {
-    let lines = std::env::var("BRINDLE_SIM_LINES").ok().and_then(|n| n.parse().ok()).unwrap_or(LINES);
+    let lines = lines_wanted();
     let report = run(seed, &Plan { lines, ..Plan::of(seed) });
     let broken = !report.violations.is_empty();
     if broken || lines != LINES {
@@ -82,7 +86,8 @@ fn several(first: u64, count: u64, plan: fn(u64) -> Plan) -> ExitCode {
     let mut all: BTreeMap<&'static str, u64> = BTreeMap::new();
     let mut operations = 0;
     for seed in first..first.saturating_add(count) {
-        let report = run(seed, &plan(seed));
+        let lines = if count == 1 { lines_wanted() } else { 0 };
+        let report = run(seed, &Plan { lines, ..plan(seed) });
         operations += report.operations;
         report.faults.iter().for_each(|(kind, n)| *all.entry(kind).or_default() += n);
         if !report.violations.is_empty() {

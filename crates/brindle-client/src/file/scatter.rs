@@ -172,26 +172,36 @@ impl Client {
             // Nobody else has had a handle to read with since the change.
             return Ok(());
         }
-        let (offset, len_bytes) = if met.everybody { (0, u64::MAX) } else { (offset, len_bytes) };
+        let everybody = met.everybody;
         let Some(holders) = met.holders(self.session.identity().session) else { return Ok(()) };
         // An OST says once after its restart that it knows of no marks: then every page of the file may be unmarked.
-        let everything = holders == Holders::AllReaders;
-        let (offset, len_bytes) = if everything { (0, u64::MAX) } else { (offset, len_bytes) };
+        let (offset, len_bytes) = if everybody { (0, u64::MAX) } else { (offset, len_bytes) };
         let request = InvalidateReq { ino: inode.ino, offset, len_bytes, holders };
         let this = self.this.upgrade().filter(|_| background);
-        let Some(this) = this else { return self.mds.ask(&request).await.map(drop) };
+        let Some(this) = this else { return self.have_pages_dropped(inode, &request).await };
         // The page is locked until its writeback is answered, and a reader elsewhere may wait for just that page;
         // fsync waits for the rest.
         let hold = self.inodes.hold(inode.ino);
         hold.lock().background += 1;
         self.seams.spawn("client.invalidate", async move {
-            if let Err(fault) = this.mds.ask(&request).await {
+            if let Err(fault) = this.have_pages_dropped(&hold, &request).await {
                 tracing::warn!(code = %fault.code, "cannot tell readers of a page: {fault}");
             }
             hold.lock().background -= 1;
             hold.quiet.notify_waiters();
         });
         Ok(())
+    }
+
+    /// Has the pages dropped; our own as well where the OST knows of nobody's, because the next writer will not hear of
+    /// them.
+    async fn have_pages_dropped(&self, inode: &Inode, request: &InvalidateReq) -> Result<(), Fault> {
+        let told = self.mds.ask(request).await.map(drop);
+        if request.holders == Holders::AllReaders {
+            self.kept_versions.forget(inode.ino);
+            self.invalidate(inode, 0..u64::MAX).await;
+        }
+        told
     }
 
     /// Writes into objects until the layout stands still under it.

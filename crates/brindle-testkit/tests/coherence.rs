@@ -1,0 +1,85 @@
+//! Kept pages over restarts of servers: single histories, with whole clusters.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use brindle_client::namespace::create::CreateIn;
+use brindle_client::{Client, Ctx, Opened, WriteIn};
+use brindle_testkit::cluster::{Options, SimCluster};
+use brindle_testkit::pages::PageCache;
+use brindle_types::Ino;
+use brindle_wire::mds::open::{Access, OpenMode};
+
+const PAGE: u64 = 4096;
+const FILE_BYTES: usize = 16384;
+const LIMIT_MS: u64 = 120_000;
+const READ: Access = Access { read: true, write: false, truncate: false };
+const WRITE: Access = Access { read: false, write: true, truncate: false };
+
+/// A client with the pages that its kernel keeps.
+struct Mount {
+    client: Arc<Client>,
+    pages: PageCache,
+}
+
+impl Mount {
+    async fn new(cluster: &SimCluster, node: &str) -> Mount {
+        let client = SimCluster::mount(&cluster.world().node(node)).await;
+        let pages = PageCache::default();
+        client.set_cache(Arc::new(pages.clone()));
+        Mount { client, pages }
+    }
+
+    async fn make(&self) -> Ino {
+        let access = Access { read: true, write: true, truncate: false };
+        let parent = self.client.root();
+        let create = CreateIn { parent, name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
+        let opened = self.client.create(&Ctx::root(), create).await.unwrap().opened;
+        self.write(&opened, 0, &[1; FILE_BYTES]).await;
+        self.client.close(opened.handle).await.unwrap();
+        opened.attr.ino
+    }
+
+    async fn open(&self, ino: Ino, access: Access) -> Opened {
+        let opened = self.client.open(&Ctx::root(), ino, access, false).await.unwrap();
+        if access.read {
+            self.pages.opened(&opened);
+        }
+        opened
+    }
+
+    async fn write(&self, opened: &Opened, offset: u64, data: &[u8]) {
+        let write = WriteIn { offset, data: data.to_vec().into(), ..WriteIn::default() };
+        self.pages.wrote(opened.attr.ino, offset, data.len() as u64);
+        self.client.write(&Ctx::root(), opened.handle, write).await.unwrap();
+        self.pages.wrote(opened.attr.ino, offset, data.len() as u64);
+    }
+
+    async fn read(&self, opened: &Opened, offset: u64) -> Vec<u8> {
+        self.pages.read(&self.client, opened, offset, 10).await.unwrap()
+    }
+}
+
+/// An OST that has restarted knows of nobody's pages. It says so to the first writer, and to nobody after that: the
+/// writer's own pages have to go as well.
+#[test]
+fn pages_of_the_first_writer_after_a_restart_of_the_ost_are_dropped_too() {
+    let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+    let history = async {
+        let (a, b) = (Mount::new(&cluster, "c0").await, Mount::new(&cluster, "c1").await);
+        let ino = a.make().await;
+        let reader = a.open(ino, READ).await;
+        assert_eq!(reader.mode, OpenMode::Cached);
+        let other = b.open(ino, WRITE).await;
+        assert_eq!(a.read(&reader, 2 * PAGE).await, [1; 10]);
+        cluster.world().kill("ost0");
+        cluster.restart("ost0");
+        let own = a.open(ino, WRITE).await;
+        a.write(&own, 0, &[2; 10]).await;
+        b.write(&other, 2 * PAGE, &[3; 10]).await;
+        assert_eq!(a.read(&reader, 2 * PAGE).await, [3; 10]);
+    };
+    cluster.world().run_until(LIMIT_MS, history).unwrap();
+    cluster.world().end();
+}
