@@ -74,6 +74,12 @@ impl MarkTable {
         if met.is_empty() { Marks::None } else { Marks::Sessions(met) }
     }
 
+    /// Nothing is known of any object any more: a session was ended, and whatever marks its last changes took, it may never
+    /// have heard of them.
+    pub fn forget_all(&self) {
+        *self.inner.lock() = Inner::default();
+    }
+
     /// Nothing is known of the object any more: it was removed, or an answer that told of its marks was not delivered.
     pub fn forget(&self, object: ObjectId) {
         self.inner.lock().known.remove(&object);
@@ -131,6 +137,9 @@ mod tests {
         }
         assert_eq!(table.change(O, W, 0..1), Marks::Unknown, "too many to remember");
         table.forget(O);
+        assert_eq!(table.change(O, W, 0..1), Marks::Unknown);
+        assert_eq!(table.change(O, W, 0..1), Marks::None);
+        table.forget_all();
         assert_eq!(table.change(O, W, 0..1), Marks::Unknown);
     }
 

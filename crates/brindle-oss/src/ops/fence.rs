@@ -9,9 +9,11 @@ use brindle_wire::oss::fence::{FenceLayoutReq, FenceSessionReq};
 use super::bounded;
 use crate::service::Oss;
 
-/// Refuses everything of a session below an epoch.
+/// Refuses everything of a session below an epoch. The marks that its last changes took may never be told to anybody,
+/// so none counts as known.
 pub async fn handle_session(oss: &Arc<Oss>, req: FenceSessionReq) -> Result<Empty> {
     oss.store.fence_sessions(vec![(req.session, req.epoch)]).await?;
+    oss.marks.forget_all();
     Ok(Empty {})
 }
 

@@ -77,8 +77,15 @@ where
     };
     // A session that was ended while the request waited for its turn.
     oss.store.check_session(header.session, header.session_epoch)?;
-    let changed = change(&oss.store, &mut turn).await?;
+    let changed = change(&oss.store, &mut turn).await.inspect_err(|_| {
+        // Some of it may have been done, and nobody is told whose pages that makes old.
+        oss.marks.forget(object);
+    })?;
     let marks = oss.marks.change(object, header.session, range);
+    if oss.store.check_session(header.session, header.session_epoch).is_err() {
+        // Ended meanwhile: nobody will hear of the marks.
+        oss.marks.forget(object);
+    }
     let body = changed_body(changed, marks);
     // A stored answer must be short: everybody counts instead of many.
     if let Err(fault) = turn.done(&body, || changed_body(changed, Marks::Unknown)) {
