@@ -110,11 +110,13 @@ impl Log {
             appends.push(Append { value, handle, invoke_ns, return_ns: None, acked: false, synced: false });
             appends.len() - 1
         };
-        let write = WriteIn { data: record(value).into(), append: true, ..WriteIn::default() };
+        let data = record(value);
+        let len_bytes = data.len() as u64;
+        let write = WriteIn { data: data.into(), append: true, ..WriteIn::default() };
         let done = life.note(format!("append {value}"), life.client.write(&life.ctx, number, write)).await;
         let append = &mut self.appends.lock()[at];
         append.return_ns = Some(life.history.now_ns());
-        append.acked = done.is_ok();
+        append.acked = done.as_ref().is_ok_and(|written| *written == len_bytes);
         done.map(drop)
     }
 
