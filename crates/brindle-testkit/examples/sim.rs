@@ -10,10 +10,13 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::process::ExitCode;
 use std::time::Instant;
 
 use brindle_testkit::run::{Plan, Report, run};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::FormatTime;
 
 /// Events shown of a broken seed.
 const LINES: usize = 300;
@@ -46,11 +49,21 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
+/// Virtual time, as in the trace and in the history.
+struct VirtualTime;
+
+impl FormatTime for VirtualTime {
+    fn format_time(&self, w: &mut Writer<'_>) -> fmt::Result {
+        write!(w, "{:>13.6}", brindle_testkit::sim::log_ns() as f64 / 1e9)
+    }
+}
+
 /// `BRINDLE_LOG=info` shows what the services say.
 fn start_log() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("BRINDLE_LOG");
     if let Ok(filter) = filter {
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        let lines = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        lines.with_timer(VirtualTime).with_ansi(false).init();
     }
 }
 

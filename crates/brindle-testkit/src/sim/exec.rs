@@ -5,6 +5,7 @@
 //!
 //! Invariant: no lock of the simulator is held while a future is polled or dropped, or while a waker is woken.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -59,6 +60,16 @@ struct Slot {
     waker: Waker,
     group: Arc<Group>,
     name: &'static str,
+}
+
+thread_local! {
+    /// Virtual time of the task that this thread polls, for log lines.
+    static LOG_NS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Virtual time of the world that runs on this thread, for log lines: what services say is read beside the trace.
+pub fn log_ns() -> u64 {
+    LOG_NS.get()
 }
 
 /// An action of the simulated world at a point in time.
@@ -247,6 +258,7 @@ impl Shared {
         let (waker, name) = (slot.waker.clone(), slot.name);
         let now_ns = exec.now_ns;
         drop(exec);
+        LOG_NS.set(now_ns);
         let mut trace = self.trace.lock();
         trace.event(name, &[id, now_ns]);
         drop(trace);

@@ -25,7 +25,7 @@ mod world;
 mod tests;
 
 pub use disk::{DiskControl, DiskOp, SECTOR_LEN};
-pub use exec::Stuck;
+pub use exec::{Stuck, log_ns};
 pub use net::{Direction, NetConfig};
 pub use rng::SplitMix;
 pub use world::{Crash, NodeSeams, World};

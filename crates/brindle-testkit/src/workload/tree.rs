@@ -213,18 +213,18 @@ impl Tree {
     fn settle(&mut self, life: &Life, seen: &Snapshot, mdt_cuts: usize) {
         let candidates = self.candidates(life, mdt_cuts);
         let cut = self.cuts_seen != life.history.cut_count();
-        let mut why = String::new();
+        let mut reasons: Vec<String> = Vec::new();
         for mut model in candidates {
             let expected = model.snapshot();
             match differs(&expected, seen) {
-                Some(Differs::Names(text)) => why = text,
+                Some(Differs::Names(text)) => reasons.push(text),
                 Some(Differs::Contents(files)) => {
                     let bad = files
                         .iter()
                         .find(|(path, real, _)| !self.may_differ(cut, path, *real, &expected, seen));
                     if let Some((path, ..)) = bad {
-                        why =
-                            format!("contents of {path}: {}", first_difference(&expected[path], &seen[path]));
+                        let difference = first_difference(&expected[path], &seen[path]);
+                        reasons.push(format!("contents of {path}: {difference}"));
                         continue;
                     }
                     for (path, _, ino) in files {
@@ -239,6 +239,9 @@ impl Tree {
         }
         self.broken = true;
         let what = if self.pending.is_some() { " (one operation of unknown outcome)" } else { "" };
+        // From the latest state to the oldest; states that differ from what is seen in the same way count as one.
+        reasons.dedup();
+        let why = reasons.join("; or ");
         life.history.violation(format!("I3: tree of c{} is in no allowed state{what}: {why}", life.index));
     }
 
