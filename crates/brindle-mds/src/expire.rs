@@ -27,6 +27,8 @@ use crate::{attrs, grant};
 const LOOK_MS: u64 = 250;
 /// How long the end of a session waits for OSTs that do not answer.
 const FENCE_WAIT_MS: u64 = 2_000;
+/// Pause before the recovery of a file that met a failing OST is tried again.
+const RECOVER_AGAIN_MS: u64 = 1_000;
 
 /// Ends sessions that were not renewed in time, for as long as the MDT runs.
 pub async fn watch_leases(mdt: Arc<Mdt>) {
@@ -180,12 +182,13 @@ async fn reservations(mdt: &Mdt, session: SessionId) -> Result<()> {
     .await
 }
 
-/// Recovers a file that a dead client wrote, however long its OSTs are away.
+/// Recovers a file that a dead client wrote, however long its OSTs are away or fail: until then it cannot be written.
 pub fn recover_in_background(mdt: &Mdt, ino: Ino) {
     let Some(mdt) = mdt.me() else { return };
     mdt.clone().seams().spawn("recover file", async move {
-        if let Err(fault) = recover(&mdt, ino).await {
-            tracing::error!(inode = %ino.fid(), %fault, "a file's size could not be recovered");
+        while let Err(fault) = recover(&mdt, ino).await {
+            tracing::error!(inode = %ino.fid(), %fault, "a file's size could not be recovered; trying again");
+            mdt.seams().sleep_ms(RECOVER_AGAIN_MS).await;
         }
     });
 }
