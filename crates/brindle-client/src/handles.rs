@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_session::{Identity, Options};
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
 
@@ -54,6 +54,20 @@ impl Handle {
         trouble.dead.clone().or_else(|| trouble.lost.clone()).map_or(Ok(()), Err)
     }
 
+    /// What a look through the handle has found; if the handle has died meanwhile that counts, whatever was found: it
+    /// may come from a time when others had the locks that went with it.
+    pub fn seen<T>(&self, found: Result<T, Fault>) -> Result<T, Fault> {
+        self.alive().and(found)
+    }
+
+    /// What a change through the handle has come to. That the file is gone has its reason in the death of the handle.
+    pub fn changed<T>(&self, done: Result<T, Fault>) -> Result<T, Fault> {
+        match done {
+            Err(fault) if fault.code == Code::NotFound => self.alive().and(Err(fault)),
+            done => done,
+        }
+    }
+
     /// Nothing works on it any more.
     pub fn kill(&self, fault: &Fault) {
         self.trouble.lock().dead.get_or_insert_with(|| fault.clone());
@@ -90,6 +104,11 @@ impl Handles {
     pub fn get(&self, number: u64) -> Result<Arc<Handle>, Fault> {
         let found = self.table.lock().get(&number).cloned();
         found.ok_or_else(|| Fault::new(Code::BadHandle).why(format!("handle {number}")))
+    }
+
+    /// Why a handle on an inode is dead, if one is.
+    pub fn death_on(&self, ino: Ino) -> Option<Fault> {
+        self.table.lock().values().filter(|h| h.inode.ino == ino).find_map(|h| h.alive().err())
     }
 
     /// Takes a handle out, to close it.

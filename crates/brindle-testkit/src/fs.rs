@@ -86,10 +86,6 @@ impl ClientFs {
         self.touched.lock().clear();
         match self.run(op).await {
             Ok(outcome) => Ok(outcome),
-            // The file of an open handle is gone only if the session that had it open is.
-            Err(Stop::Errno(ENOENT)) if on_handle(op) => {
-                Err(Fault::new(Code::SessionLost).why("the file of the handle does not exist"))
-            }
             Err(Stop::Errno(errno)) => Ok(Outcome::Errno(errno)),
             Err(Stop::Fault(fault)) => Err(fault),
         }
@@ -491,23 +487,6 @@ impl ClientFs {
         let attr = self.client.getattr(dir).await?;
         Ok(Place { dir, name: ".".into(), found: Some(attr), trail })
     }
-}
-
-/// Whether an operation names an open file, not a path.
-fn on_handle(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Close { .. }
-            | Op::Write { .. }
-            | Op::Read { .. }
-            | Op::Fstat { .. }
-            | Op::Ftruncate { .. }
-            | Op::Punch { .. }
-            | Op::Zero { .. }
-            | Op::Fallocate { .. }
-            | Op::Fsync { .. }
-            | Op::Copy { .. }
-    )
 }
 
 /// What stat shows, as far as it must agree with the model.

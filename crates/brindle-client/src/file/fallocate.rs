@@ -66,17 +66,28 @@ impl Client {
         if range.end > FILE_SIZE_MAX_BYTES {
             return Err(Fault::new(Code::TooLarge));
         }
+        let done = self.allocate(ctx, &handle, range, change).await;
+        handle.changed(done)
+    }
+
+    async fn allocate(
+        &self,
+        ctx: &Ctx,
+        handle: &Handle,
+        range: Range<u64>,
+        change: Change,
+    ) -> Result<(), Fault> {
         let inode = &handle.inode;
         let mut tries = Tries::default();
         loop {
             let sight = self.sight(inode).await?;
             let done = if !sight.layout.inline {
                 self.allocate_objects(inode, &sight, range.clone(), change).await
-            } else if range.end > INLINE_MAX_BYTES && how != Allocation::Punch {
+            } else if range.end > INLINE_MAX_BYTES && change.how != Allocation::Punch {
                 self.convert(inode, sight.layout.epoch).await?;
                 continue;
             } else {
-                self.allocate_inline(ctx, &handle, &sight, range.clone(), change).await
+                self.allocate_inline(ctx, handle, &sight, range.clone(), change).await
             };
             match done {
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,

@@ -15,6 +15,7 @@ use bytes::Bytes;
 
 use super::{RPC_BYTES_MAX, Tries, try_gather};
 use crate::Client;
+use crate::handles::Handle;
 use crate::inodes::{Inode, ReadGuard, Sight};
 
 /// Zeros that holes are read from.
@@ -50,6 +51,17 @@ impl Client {
     /// Reads up to `len_bytes` at `offset`. `page`: the bytes will fill pages that the kernel keeps.
     pub async fn read(&self, handle: u64, offset: u64, len_bytes: u64, page: bool) -> Result<ReadOut, Fault> {
         let handle = self.live_handle(handle)?;
+        let read = self.read_through(&handle, offset, len_bytes, page).await;
+        handle.seen(read)
+    }
+
+    async fn read_through(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        len_bytes: u64,
+        page: bool,
+    ) -> Result<ReadOut, Fault> {
         let end = offset.saturating_add(len_bytes).min(FILE_SIZE_MAX_BYTES);
         let inode = &handle.inode;
         if !page {

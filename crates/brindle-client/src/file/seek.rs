@@ -12,7 +12,11 @@ impl Client {
     /// First data (or hole) at or after `from`; `NoDataThere` if there is none, or if `from` lies behind the end.
     pub async fn seek(&self, handle: u64, from: u64, data: bool) -> Result<u64, Fault> {
         let handle = self.live_handle(handle)?;
-        let inode = &handle.inode;
+        let found = self.seek_in(&handle.inode, from, data).await;
+        handle.seen(found)
+    }
+
+    async fn seek_in(&self, inode: &Inode, from: u64, data: bool) -> Result<u64, Fault> {
         let size_bytes = self.size_for(inode, u64::MAX).await?;
         let sight = self.sight(inode).await?;
         let found = if from >= size_bytes {

@@ -37,12 +37,13 @@ impl Client {
             return Ok(0);
         }
         let written = if write.append {
-            self.append(ctx, &handle, &write).await?
+            self.append(ctx, &handle, &write).await
         } else if write.page {
-            self.write_back(ctx, &handle, &write).await?
+            self.write_back(ctx, &handle, &write).await
         } else {
-            self.write_at(ctx, &handle, &write).await?
+            self.write_at(ctx, &handle, &write).await
         };
+        let written = handle.changed(written)?;
         if write.sync {
             self.sync_writes(&handle).await?;
         }

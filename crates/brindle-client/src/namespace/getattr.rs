@@ -1,6 +1,6 @@
 //! getattr: attributes of an inode. The report due travels with the question, so that a writer sees its own writes.
 
-use brindle_types::{Attr, Fault, Ino};
+use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::getattr::GetattrReq;
 
 use crate::Client;
@@ -14,7 +14,13 @@ impl Client {
         };
         let asked = inode.asked();
         let due = inode.due(Carry::News);
-        let attr = self.mds.ask(&GetattrReq { ino, report: due.report.clone() }).await?.attr;
+        let asking = self.mds.ask(&GetattrReq { ino, report: due.report.clone() }).await;
+        // A file that is open is there, unless the session that had it open was ended.
+        let gone = |fault: Fault| match fault.code {
+            Code::NotFound => self.handles.death_on(ino).unwrap_or(fault),
+            _ => fault,
+        };
+        let attr = asking.map_err(gone)?.attr;
         due.delivered();
         inode.lock().take_size(asked, attr.size_bytes);
         Ok(attr)

@@ -1,5 +1,6 @@
 //! setattr: mode, owner, times, size (truncate).
 
+use brindle_session::Options;
 use brindle_types::{Attr, Fault, Ino};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq};
 
@@ -30,9 +31,16 @@ pub struct SetAttr {
 impl Client {
     /// Changes attributes, all of them or none.
     pub async fn setattr(&self, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result<Attr, Fault> {
-        if set.handle != 0 {
-            self.handles.get(set.handle)?.alive()?;
+        if set.handle == 0 {
+            return self.setattr_as(ctx, ino, set, Options::default()).await;
         }
+        let handle = self.handles.get(set.handle)?;
+        handle.alive()?;
+        let done = self.setattr_as(ctx, ino, set, handle.options()).await;
+        handle.changed(done)
+    }
+
+    async fn setattr_as(&self, ctx: &Ctx, ino: Ino, set: SetAttr, options: Options) -> Result<Attr, Fault> {
         // Kept in the table, so that what a notice says meanwhile is not missed.
         let inode = self.inodes.hold(ino);
         let cutting = set.size_bytes.map(|_| inode.cutting());
@@ -51,7 +59,7 @@ impl Client {
             handle: set.handle,
             report: due.report.clone(),
         };
-        let answer = self.mds.ask(&request).await?;
+        let (answer, _) = self.mds.call_with(&request, Vec::new(), options).await?;
         drop(cutting);
         tracing::trace!(ino = ino.0, ?set, size_bytes = answer.attr.size_bytes, grant = ?answer.grant, "attributes set");
         due.delivered();
