@@ -77,6 +77,12 @@ pub(crate) struct State {
     pub changes: u64,
     /// Counts notices.
     pub notices: u64,
+    /// Last change of the contents that the MDT made for this client and that no fsync has covered.
+    pub changed: Option<Pair>,
+    /// The MDT has restarted: the next answer tells whether a power cut took changes from it.
+    pub recheck: bool,
+    /// A power cut took acknowledged changes, and the handles were not told yet.
+    pub lost: bool,
     /// Appends under way at places that the MDT gives, by their numbers.
     pub appends: BTreeMap<u64, PlacedAppend>,
     /// End of an append under way at our own end.
@@ -189,6 +195,10 @@ impl State {
 
     /// Takes in layout and epochs, and when nothing crossed the answer also its size. Never gives a right.
     pub fn take_grant(&mut self, asked: Asked, grant: &OpenGrant, size_bytes: Option<u64>) {
+        if self.recheck && !self.crossed(asked) {
+            self.recheck = false;
+            self.go_back_to(grant);
+        }
         let generation = |layout: &Layout| layout.component.generation;
         let old = self.layout.as_deref();
         let moved = old.is_some_and(|old| generation(old) != generation(&grant.layout));
@@ -220,6 +230,36 @@ impl State {
         }
     }
 
+    /// A restarted MDT may be at an earlier state than the one that we were told of: a power cut took what nobody had
+    /// synced. Then we go back to its state, and what was written upon the lost one is lost with it.
+    fn go_back_to(&mut self, grant: &OpenGrant) {
+        let layout = self.layout.as_deref().is_some_and(|old| old.epoch > grant.layout.epoch);
+        let contents = self.changed.is_some_and(|own| own > grant.changed);
+        if !layout && !contents && self.truncate_epoch <= grant.truncate_epoch {
+            return;
+        }
+        self.lost |= contents || !self.unsynced.is_empty();
+        self.changed = None;
+        self.unsynced.clear();
+        self.allocated.clear();
+        self.pending = Pending::default();
+        self.layout = None;
+        (self.truncate_epoch, self.attr_epoch) = (grant.truncate_epoch, grant.attr_epoch);
+        self.no_longer_cached();
+        self.size_bytes = 0;
+        self.size_stale = true;
+    }
+
+    /// The MDT has changed the contents for this client.
+    pub fn changed_at_mdt(&mut self, changed: Pair) {
+        self.changed = self.changed.max(Some(changed));
+    }
+
+    /// What the MDT had changed up to `changed` is durable.
+    pub fn synced_at_mdt(&mut self, changed: Option<Pair>) {
+        self.changed = self.changed.filter(|own| Some(*own) > changed);
+    }
+
     /// The rights that an open, a create or a reclaim gives; none if a notice crossed it.
     pub fn take_mode(&mut self, asked: Asked, grant: &OpenGrant) {
         let good = !self.crossed(asked);
@@ -236,16 +276,17 @@ impl State {
         }
     }
 
-    /// The grant of a handle that was declared again after a restart; whether pages must be dropped. A right that was
+    /// The grant of a handle that was declared again after a restart; whether pages may still be kept. A right that was
     /// not declared is not given.
     pub fn reclaimed(&mut self, asked: Asked, grant: &OpenGrant) -> bool {
         let (was_cached, was_exclusive) = (self.cached, self.exclusive);
+        self.recheck = true;
         self.take_grant(asked, grant, None);
         self.take_mode(asked, grant);
         self.cached &= was_cached;
         self.exclusive &= was_exclusive;
         self.size_stale |= !self.exclusive;
-        was_cached && !self.cached
+        self.cached
     }
 
     /// Something may have changed that we were not told of.
@@ -253,6 +294,7 @@ impl State {
         self.noticed();
         self.stale = true;
         self.size_stale = true;
+        self.recheck = true;
     }
 
     /// Somebody writes, or is about to.

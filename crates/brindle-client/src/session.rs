@@ -286,6 +286,7 @@ impl Client {
             state.stale = true;
             state.size_stale = true;
             state.unsynced.clear();
+            state.changed = None;
             state.pending = Default::default();
         }
         self.drop_pages().await;
@@ -346,10 +347,15 @@ impl Client {
         match outcome {
             Err(fault) => handle.kill(&Fault::new(Code::HandleStale).why(fault.to_string())),
             Ok(grant) => {
-                if handle.inode.lock().reclaimed(asked, &grant) {
-                    self.kept_versions.forget(handle.inode.ino);
-                    self.invalidate(&handle.inode, 0..u64::MAX).await;
+                let (ino, inode) = (handle.inode.ino, &handle.inode);
+                let still_cached = inode.lock().reclaimed(asked, &grant);
+                let version = grant.data_version.filter(|_| still_cached);
+                // A power cut may have taken what the pages were filled from.
+                if handle.cached && !version.is_some_and(|version| self.kept_versions.keep(ino, version)) {
+                    self.kept_versions.forget(ino);
+                    self.invalidate(inode, 0..u64::MAX).await;
                 }
+                self.tell_lost(inode);
             }
         }
     }

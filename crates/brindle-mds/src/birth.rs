@@ -2,7 +2,7 @@
 
 use brindle_layout::inherit;
 use brindle_types::layout::Component;
-use brindle_types::{FileType, Ino, Layout, Result, StripePolicy};
+use brindle_types::{FileType, Ino, Layout, Pair, Result, StripePolicy};
 use brindle_wire::Cred;
 
 use crate::acl::{self, Acl};
@@ -138,5 +138,6 @@ pub fn empty_file(t: &Txn<'_>, stripe_size_bytes: u32, osts: Vec<u16>) -> FileBo
         convert_begun: false,
         unsynced: Vec::new(),
         pending_cut: None,
+        changed: Pair::ZERO,
     }
 }

@@ -131,6 +131,7 @@ pub fn grant(t: &Txn<'_>, inode: &Inode, mode: OpenMode, readable: bool) -> Resu
         truncate_epoch: inode.truncate_epoch,
         attr_epoch: inode.attr_epoch,
         data_version: (!inode.open_for_write).then_some(inode.data_version),
+        changed: inode.file.as_ref().map_or(Pair::ZERO, |file| file.changed),
         inline,
     })
 }

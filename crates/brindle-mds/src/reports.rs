@@ -24,6 +24,10 @@ const S_IXGRP: u16 = 0o010;
 pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: bool) -> Result<()> {
     let now = t.now;
     let Some(file) = &mut inode.file else { return Ok(()) };
+    if file.layout.inline {
+        // Every change of it goes through the MDT. What is told of objects is of a layout that a power cut took.
+        return Ok(());
+    }
     let component = &mut file.layout.component;
     if report.generation == component.generation {
         let stripes = component.osts.len() as u32;

@@ -186,6 +186,7 @@ fn changed(t: &mut Txn<'_>, session: SessionId, file: &mut Inode, drop_from: u64
     if !file.open_for_write {
         file.data_version = t.pair();
     }
+    file.file_mut()?.changed = t.pair();
     reports::contents_changed(t, file, kill)?;
     let ino = file.ino;
     for other in t.live().opens.others(ino, session) {

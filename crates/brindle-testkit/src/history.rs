@@ -163,7 +163,9 @@ impl History {
         };
         let excused = match fault.code {
             Code::SessionLost | Code::OutcomeUnknown | Code::Fenced | Code::StaleSession => excuses.silence,
-            Code::DataLost | Code::TermChanged | Code::OstIo => excuses.data_loss,
+            // A small file's bytes lie in the MDT.
+            Code::DataLost => excuses.data_loss || excuses.name_loss,
+            Code::TermChanged | Code::OstIo => excuses.data_loss,
             Code::HandleStale => excuses.name_loss,
             _ => false,
         };

@@ -34,8 +34,9 @@ const LIVENESS_MS: u64 = 30_000;
 const VERDICT_MS: u64 = 120_000;
 /// Longest time of everything.
 const RUN_MAX_MS: u64 = 3_600_000;
-/// How long the servers are left alone before their disks are looked at: destroys drain.
-const DRAIN_MS: u64 = 20_000;
+/// How long the servers are left alone before their disks are looked at: destroys drain, and each OST asks its MDT once
+/// more about every object.
+const DRAIN_MS: u64 = 45_000;
 /// Stripe size of the shared files.
 const STRIPE_BYTES: u32 = 64 << 10;
 

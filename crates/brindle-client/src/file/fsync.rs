@@ -48,7 +48,10 @@ impl Client {
         let inode = &handle.inode;
         inode.wait_until(|state| state.background == 0).await;
         let stripes = std::mem::take(&mut inode.lock().synced_now);
-        self.sync_at_mdt(inode, stripes.into_iter().collect()).await
+        self.sync_at_mdt(inode, stripes.into_iter().collect()).await?;
+        // Fetched anew if the MDT has restarted meanwhile: it may have lost the layout under which the bytes were written.
+        self.sight(inode).await?;
+        handle.intact()
     }
 
     pub(crate) async fn sync_inode(&self, inode: &Arc<Inode>) -> Result<(), Fault> {
@@ -178,6 +181,7 @@ impl Client {
 
     /// The MDT's half: size, times, path, and which objects exist.
     async fn sync_at_mdt(&self, inode: &Arc<Inode>, exist: Vec<u32>) -> Result<(), Fault> {
+        let changed = inode.lock().changed;
         let mut due = inode.due(Carry::News);
         let news: Vec<u32> = {
             let state = inode.lock();
@@ -196,6 +200,7 @@ impl Client {
         self.mds.ask(&FsyncReq { ino: inode.ino, report: due.report.clone() }).await?;
         due.delivered();
         let mut state = inode.lock();
+        state.synced_at_mdt(changed);
         if let Some(layout) = &mut state.layout
             && Some(layout.component.generation) == generation
         {
@@ -206,13 +211,24 @@ impl Client {
     }
 
     /// Every handle that may have written the file says so from now on.
-    fn data_lost(&self, inode: &Arc<Inode>) -> Fault {
+    fn data_lost(&self, inode: &Inode) -> Fault {
+        self.lose(inode, "an OST runs under a new boot term: it lost power, or failed to write to its disk")
+    }
+
+    /// Tells the handles of a file that a power cut took changes from the MDT, if it did.
+    pub(crate) fn tell_lost(&self, inode: &Inode) {
+        if std::mem::take(&mut inode.lock().lost) {
+            self.lose(inode, "the MDT lost power before it had synced a change of the file");
+        }
+    }
+
+    fn lose(&self, inode: &Inode, why: &'static str) -> Fault {
         let fault = Fault::new(Code::DataLost)
             .subject(inode.ino.fid().to_string())
-            .why("an OST runs under a new boot term: it lost power, or failed to write to its disk")
+            .why(why)
             .data("what was written since the last fsync may be missing");
         let handles = self.handles.all();
-        for handle in handles.iter().filter(|h| h.access.write && Arc::ptr_eq(&h.inode, inode)) {
+        for handle in handles.iter().filter(|h| h.access.write && h.inode.ino == inode.ino) {
             handle.lose(&fault);
         }
         tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");

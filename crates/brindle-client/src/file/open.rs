@@ -110,6 +110,7 @@ impl Client {
         state.take_mode(asked, grant);
         state.take_size(asked, attr.size_bytes);
         if access.truncate {
+            state.changed_at_mdt(grant.changed);
             state.overtaken();
         }
         drop(state);

@@ -22,6 +22,7 @@ impl Client {
             brindle_layout::check(&grant.layout.component)?;
             tracing::trace!(ino = inode.ino.0, ?grant, "layout fetched");
             inode.lock().take_grant(asked, &grant, None);
+            self.tell_lost(inode);
         }
     }
 
@@ -39,6 +40,7 @@ impl Client {
         tracing::trace!(ino = inode.ino.0, ?grant, "converted");
         let mut state = inode.lock();
         state.take_grant(asked, &grant, None);
+        state.changed_at_mdt(grant.changed);
         state.inline = None;
         Ok(())
     }

@@ -112,6 +112,7 @@ impl Client {
         tracing::trace!(ino = inode.ino.0, offset, len = len_bytes, size_bytes, "written to the MDT");
         let mut state = inode.lock();
         state.inline = None;
+        state.changed_at_mdt(answer.changed);
         state.take_size(asked, answer.attr.size_bytes);
         Ok(len_bytes)
     }

@@ -73,6 +73,7 @@ impl Client {
             state.pending.times_set();
         }
         if let Some(size_bytes) = set.size_bytes {
+            state.changed = state.changed.max(answer.grant.as_ref().map(|grant| grant.changed));
             state.cut(asked, size_bytes);
             state.overtaken();
             drop(state);

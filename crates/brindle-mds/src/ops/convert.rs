@@ -1,6 +1,6 @@
 //! convert: inline data moves to objects, once; and layout_get.
 
-use brindle_types::{Code, Fault, Ino, ObjectId, Result};
+use brindle_types::{Code, Fault, Ino, ObjectId, Result, SessionId};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::open::OpenGrant;
 use brindle_wire::notify::LayoutNotice;
@@ -21,7 +21,7 @@ const OST_LOOK_MS: u64 = 50;
 pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant> {
     wait_for_ost(mdt).await;
     let busy = Busy::new(mdt, req.ino);
-    let begun = mdt.step(call, |t| begin(t, &busy, req.ino)).await?;
+    let begun = mdt.step(call, |t| begin(t, &busy, req.ino, call.session)).await?;
     let written = match &begun {
         Some((file, data)) if !data.is_empty() => Some(write(mdt, file, data.clone()).await?),
         _ => None,
@@ -58,21 +58,23 @@ pub async fn handle_layout_get(mdt: &Mdt, call: &Call, req: LayoutGetReq) -> Res
     .await
 }
 
-/// The first batch: nobody else touches the bytes from now on, and the generation counts as used. `None` if the bytes
+/// The first batch: nobody else touches the bytes from now on, and a new generation counts as used. `None` if the bytes
 /// lie in objects already.
-fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, ino: Ino) -> Step<Option<(Inode, Bytes)>> {
+fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, ino: Ino, session: SessionId) -> Step<Option<(Inode, Bytes)>> {
     t.idle(ino)?;
+    t.settled(ino, session)?;
     let mut file = inode::get(t, ino)?;
     if !file.file()?.layout.inline {
         return Ok(None);
     }
     busy.set(t)?;
     if file.may_have_objects() {
-        // A convert that was cut short has left objects of this generation; longer ones than now, perhaps.
+        // A convert that was cut short has left objects.
         namespace::destroy_objects(t, &file);
-        let generation = t.pair();
-        file.file_mut()?.layout.component.generation = generation;
     }
+    // Always a new one: a convert that a power cut took from the log may have left objects of the old.
+    let generation = t.pair();
+    file.file_mut()?.layout.component.generation = generation;
     if file.file()?.layout.component.osts.is_empty() {
         let parent = inode::find(t, file.parent)?.unwrap_or_else(|| file.clone());
         let policy = birth::effective_policy(t, &parent)?;
@@ -106,8 +108,9 @@ async fn write(mdt: &Mdt, file: &Inode, data: Bytes) -> Result<ChangeResp> {
 fn finish(t: &mut Txn<'_>, call: &Call, file: &mut Inode, written: Option<&ChangeResp>) -> Result<()> {
     let ino = file.ino;
     inline::delete(t, ino);
-    let epoch = t.pair();
+    let (epoch, changed) = (t.pair(), t.pair());
     let body = file.file_mut()?;
+    body.changed = changed;
     body.layout.inline = false;
     body.layout.epoch = epoch;
     body.layout_gen += 1;

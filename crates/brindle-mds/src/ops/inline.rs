@@ -46,7 +46,7 @@ pub async fn handle_write(mdt: &Mdt, call: &Call, req: InlineWriteReq) -> Result
         let offset = if req.append { file.size_bytes } else { req.offset };
         write(t, call, &mut file, offset, &req)?;
         inode::put(t, &file)?;
-        Ok(InlineWriteResp { offset, attr: file.attr() })
+        Ok(InlineWriteResp { offset, attr: file.attr(), changed: file.file()?.changed })
     });
     let done = done.await?;
     if req.sync {
@@ -80,6 +80,7 @@ fn write(t: &mut Txn<'_>, call: &Call, file: &mut Inode, offset: u64, req: &Inli
     file.allocated_bytes = Inode::inline_allocation(bytes.len());
     file.mtime = t.now;
     file.ctime = t.now;
+    file.file_mut()?.changed = t.pair();
     reports::contents_changed(t, file, req.kill_suidgid)?;
     drop_pages(t, call, file, offset, req.data.len() as u64);
     Ok(())

@@ -76,6 +76,9 @@ pub struct FileBody {
     pub unsynced: Vec<(u32, u32)>,
     /// A partial truncate under way: the size it cuts to, under the inode's truncate epoch.
     pub pending_cut: Option<u64>,
+    /// Last change of the contents that the MDT made itself: inline bytes, truncate, move to objects. A client that was
+    /// told of a later one has lost it in a power cut.
+    pub changed: Pair,
 }
 
 impl Inode {

@@ -32,6 +32,7 @@ fn inode(file: bool) -> Inode {
         convert_begun: false,
         unsynced: vec![(0, 9)],
         pending_cut: Some(100),
+        changed: pair(3, 6),
     };
     Inode {
         ino: Ino(0x1234),

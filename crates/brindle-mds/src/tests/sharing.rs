@@ -5,9 +5,12 @@ use brindle_types::{Code, Ino, ObjectId};
 use brindle_wire::Op;
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::create::CreateResp;
+use brindle_wire::mds::fsync::FsyncReq;
+use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::inline::{InlineReadReq, InlineWriteReq};
 use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq, OpenResp};
+use brindle_wire::mds::owner::{OwnerQueryReq, Verdict};
 use brindle_wire::mds::report::{ReportReq, WriteReport};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq, SetattrResp};
 
@@ -84,6 +87,32 @@ async fn converted(rig: &Rig) -> (Ino, OpenGrant) {
     rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
     let req = ConvertReq { ino, layout_epoch: made.grant.layout.epoch };
     (ino, rig.ask(A, req).await.expect("converted"))
+}
+
+#[test]
+fn a_convert_that_a_power_cut_took_leaves_garbage_and_nothing_else() {
+    run(async {
+        let rig = Rig::new().await;
+        let made = make(&rig, 1).await;
+        let ino = made.attr.ino;
+        rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
+        // What was written to objects under a layout that the MDT does not know is nobody's ...
+        let lost = ObjectId { ino, generation: made.grant.layout.component.generation, stripe: 0 };
+        let question = OwnerQueryReq { objects: vec![lost], ost: 0 };
+        let answer = rig.ask(A, question).await.expect("answered");
+        assert_eq!(answer.verdicts, [Verdict::Disowned]);
+        // ... what is told of it changes nothing ...
+        let mut told = report(&made.grant, 5000);
+        told.synced_stripes = vec![0];
+        rig.ask(A, FsyncReq { ino, report: Some(told) }).await.expect("synced");
+        let attr = rig.ask(A, GetattrReq { ino, report: None }).await.expect("found").attr;
+        assert_eq!(attr.size_bytes, 10);
+        // ... and the next convert uses other objects.
+        let req = ConvertReq { ino, layout_epoch: made.grant.layout.epoch };
+        let grant = rig.ask(A, req).await.expect("converted");
+        assert_ne!(grant.layout.component.generation, lost.generation);
+        rig.verify();
+    });
 }
 
 #[test]

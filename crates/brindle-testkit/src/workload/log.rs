@@ -84,12 +84,8 @@ impl Log {
             7..9 => {
                 let before_ns = life.history.now_ns();
                 life.note("fsync log".into(), life.client.fsync(opened.handle)).await?;
-                let cuts = life.history.cuts();
                 for append in self.appends.lock().iter_mut().filter(|a| a.handle == handle) {
-                    // A record that lay in the MDT when that lost power may be gone, and fsync does not say so yet.
-                    let gone = cuts.between("mdt0", append.invoke_ns, before_ns);
-                    append.synced |=
-                        append.acked && !gone && append.return_ns.is_some_and(|r| r <= before_ns);
+                    append.synced |= append.acked && append.return_ns.is_some_and(|r| r <= before_ns);
                 }
                 Ok(())
             }

@@ -53,5 +53,7 @@ pub struct InlineWriteResp {
     pub offset: u64,
     /// Attributes afterwards.
     pub attr: Attr,
+    /// The change, as [`super::open::OpenGrant::changed`] shows it.
+    pub changed: Pair,
 }
 message!(InlineWriteReq => InlineWriteResp, InlineWrite);

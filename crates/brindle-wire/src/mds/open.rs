@@ -41,6 +41,9 @@ pub struct OpenGrant {
     pub attr_epoch: Pair,
     /// Version of the contents; `None` while a write session exists.
     pub data_version: Option<Pair>,
+    /// Last change of the contents that the MDT made itself (inline bytes, truncate, move to objects): when it is older
+    /// than one that was acknowledged, a power cut took that.
+    pub changed: Pair,
     /// The whole contents, when they lie in the MDT and the handle is readable.
     pub inline: Option<Bytes>,
 }

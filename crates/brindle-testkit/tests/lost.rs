@@ -1,0 +1,97 @@
+//! What a power cut of the MDT takes of a file's contents is told to its writer: an fsync that succeeds found everything
+//! there, and one that did not finds out.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use brindle_client::namespace::create::CreateIn;
+use brindle_client::{Client, Ctx, WriteIn};
+use brindle_testkit::cluster::{Options, SimCluster};
+use brindle_types::{Code, Ino};
+use brindle_wire::mds::open::Access;
+
+/// Worlds in which the cut is tried; in some of them the change survives it.
+const SEEDS: u64 = 8;
+/// Longest time of one.
+const RUN_MS: u64 = 120_000;
+
+async fn make(client: &Client, ctx: &Ctx) -> (Ino, u64) {
+    let access = Access { read: true, write: true, truncate: false };
+    let create =
+        CreateIn { parent: client.root(), name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
+    let opened = client.create(ctx, create).await.unwrap().opened;
+    write(client, ctx, opened.handle, 0, b"synced").await;
+    client.fsync(opened.handle).await.unwrap();
+    (opened.attr.ino, opened.handle)
+}
+
+async fn write(client: &Client, ctx: &Ctx, handle: u64, offset: u64, data: &[u8]) {
+    let write = WriteIn { offset, data: data.to_vec().into(), ..WriteIn::default() };
+    assert_eq!(client.write(ctx, handle, write).await.unwrap(), data.len() as u64);
+}
+
+/// The contents as another mount sees them.
+async fn contents(cluster: &SimCluster, ino: Ino) -> Vec<u8> {
+    let witness: Arc<Client> = SimCluster::mount(&cluster.world().node("witness")).await;
+    let access = Access { read: true, ..Access::default() };
+    let opened = witness.open(&Ctx::root(), ino, access, false).await.unwrap();
+    let read = witness.read(opened.handle, 0, 1 << 20, false).await.unwrap().into_bytes().to_vec();
+    witness.close(opened.handle).await.unwrap();
+    witness.unmount().await;
+    read
+}
+
+/// Writes at `offset`, cuts the power of the MDT, syncs; whether the write survived.
+fn survived(seed: u64, offset: u64) -> bool {
+    let cluster = SimCluster::new(seed, Options::default());
+    let world = cluster.world().clone();
+    let node = world.node("c0");
+    // The cut is made by the world, so that no task of the client is in the middle of anything.
+    let (client, ino, handle) = world
+        .run_until(RUN_MS, async {
+            let client = SimCluster::mount(&node).await;
+            let (ino, handle) = make(&client, &Ctx::root()).await;
+            write(&client, &Ctx::root(), handle, offset, b"acknowledged").await;
+            (client, ino, handle)
+        })
+        .unwrap();
+    world.power_cut("mdt0");
+    cluster.restart("mdt0");
+    let survived = world
+        .run_until(RUN_MS, async {
+            let synced = client.fsync(handle).await;
+            let seen = contents(&cluster, ino).await;
+            assert_eq!(&seen[..6], b"synced", "seed {seed}");
+            let survived = seen.ends_with(b"acknowledged");
+            match &synced {
+                Ok(()) => assert!(survived, "seed {seed}: fsync succeeded, and the write is gone"),
+                Err(fault) => {
+                    assert_eq!(fault.code, Code::DataLost, "seed {seed}");
+                    assert!(!survived, "seed {seed}: fsync failed, and nothing was lost");
+                    assert!(
+                        client.flush(handle).await.is_err(),
+                        "seed {seed}: it stays said until the close"
+                    );
+                }
+            }
+            client.close(handle).await.unwrap();
+            client.unmount().await;
+            survived
+        })
+        .unwrap();
+    world.end();
+    survived
+}
+
+#[test]
+fn an_fsync_tells_of_small_writes_that_the_mdt_lost() {
+    let survived = (1..=SEEDS).filter(|seed| survived(*seed, 6)).count() as u64;
+    assert!(0 < survived && survived < SEEDS, "{survived} of {SEEDS} writes survived: both must happen");
+}
+
+#[test]
+fn an_fsync_tells_of_a_layout_that_the_mdt_lost() {
+    let survived = (1..=SEEDS).filter(|seed| survived(*seed, 20_000)).count() as u64;
+    assert!(0 < survived && survived < SEEDS, "{survived} of {SEEDS} writes survived: both must happen");
+}
