@@ -70,6 +70,11 @@ impl Gate {
         self.file.len().unwrap_or(0)
     }
 
+    /// What the file takes of the device, holes left out; 0 if it cannot be asked.
+    pub fn allocated_bytes(&self) -> u64 {
+        self.file.stat().map_or(0, |stat| stat.allocated_bytes)
+    }
+
     fn check_open(&self) -> io::Result<()> {
         if self.shut.load(Ordering::Acquire) {
             return Err(io::Error::other("the store was shut"));

@@ -1,12 +1,13 @@
 //! The open store behind [`crate::Kv`]: layers for reads, the log, and the checkpointer that joins them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use brindle_stdx::Seams;
+use brindle_stdx::{Mono, Seams};
 use brindle_types::{Code, Fault, Result};
 use bytes::Bytes;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use crate::batch::{Batch, LogPos};
@@ -19,6 +20,12 @@ use crate::store::{FIRST_KEY, Meta, Store, View};
 
 /// A checkpoint that found the device full is tried again after this time.
 const CHECKPOINT_RETRY_MS: u64 = 1000;
+/// Counting free pages is followed by a pause of this many times the time it took.
+const COUNT_PAUSE_FACTOR: u64 = 20;
+/// A checkpoint file with more rows than this is not made shorter: readers wait for that.
+const COMPACT_BYTES_MAX: u64 = 128 << 20;
+/// At most so many bytes of pages are taken for a byte of the memtable, whose sizes include a row's overhead.
+const PAGES_PER_ROW_BYTES: u64 = 2;
 
 /// See the module.
 pub(crate) struct Engine {
@@ -39,6 +46,16 @@ pub(crate) struct Engine {
     /// Background tasks that still run.
     pub running: watch::Sender<usize>,
     pub checkpoints: AtomicU64,
+    pub pieces: AtomicU64,
+    pub compactions: AtomicU64,
+    /// The checkpoint file has changed since its free pages were counted.
+    pub reuse_stale: AtomicBool,
+    /// When its free pages may be counted again.
+    pub count_after: Mutex<Mono>,
+}
+
+fn checkpoint_panicked() -> Fault {
+    Fault::new(Code::Bug).why("writing a checkpoint panicked")
 }
 
 impl Engine {
@@ -154,6 +171,12 @@ impl Engine {
     /// The checkpointer's task. Ends when the store is closed or a checkpoint failed for another reason than space.
     pub async fn run_checkpoints(self: Arc<Self>) {
         while !self.closing.load(Ordering::Acquire) && self.log.failed().is_none() {
+            if self.reuse_due() {
+                if let Err(fault) = self.reuse().await {
+                    self.log.fail(fault);
+                }
+                continue;
+            }
             if !self.checkpoint_due() {
                 self.kick.notified().await;
                 continue;
@@ -192,7 +215,7 @@ impl Engine {
         layers.frozen.is_some() || full || (!layers.active.is_empty() && asked > *self.applied.borrow())
     }
 
-    async fn checkpoint_once(&self) -> Result<()> {
+    async fn checkpoint_once(self: &Arc<Self>) -> Result<()> {
         let frozen = self.freeze();
         let applied = frozen.last;
         // What the checkpoint holds must be in the log too, so that "the checkpoint says it was there" is true.
@@ -200,11 +223,11 @@ impl Engine {
             self.log.wait(applied, Durability::Synced).await?;
         }
         let meta = Meta { identity: self.identity, applied };
-        let store = self.store.clone();
-        let written = self.seams.run_blocking(move || store.checkpoint(frozen.rows(), &meta)).await;
-        let written =
-            written.unwrap_or_else(|| Err(Fault::new(Code::Bug).why("writing a checkpoint panicked")));
+        let (engine, rows) = (self.clone(), frozen.clone());
+        let written = self.seams.run_blocking(move || engine.write_checkpoint(rows.rows(), &meta)).await;
+        let written = written.unwrap_or_else(|| Err(checkpoint_panicked()));
         self.show(written)?;
+        self.reuse_changed(&frozen);
         self.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.applied.send_replace(applied.index);
         let needless = self.log.take_needless_segments(applied);
@@ -215,18 +238,86 @@ impl Engine {
         Ok(())
     }
 
+    /// Blocks for as long as it takes. Whoever reads meanwhile sees the frozen rows on top of any piece of them.
+    fn write_checkpoint(&self, rows: &BTreeMap<Bytes, Option<Bytes>>, meta: &Meta) -> Result<View> {
+        self.store.checkpoint(rows, meta, |view| {
+            self.pieces.fetch_add(1, Ordering::Relaxed);
+            self.layers.write().view = Arc::new(view);
+        })
+    }
+
+    /// Whether the log should be told again what it may count on besides the free space of the device. Counting takes
+    /// as long as reading the file, so that most of the time is left to checkpoints.
+    fn reuse_due(&self) -> bool {
+        self.log.is_space_low()
+            && self.reuse_stale.load(Ordering::Acquire)
+            && self.seams.now() >= *self.count_after.lock()
+    }
+
+    async fn reuse(self: &Arc<Self>) -> Result<()> {
+        let since = self.seams.now();
+        let engine = self.clone();
+        self.reuse_stale.store(false, Ordering::Release);
+        let found = self.seams.run_blocking(move || engine.reclaim()).await;
+        let reusable_bytes = found.unwrap_or_else(|| Err(checkpoint_panicked()))?;
+        let now = self.seams.now();
+        *self.count_after.lock() = now.plus_ms(now.ms_since(since) * COUNT_PAUSE_FACTOR);
+        self.log.set_reusable(reusable_bytes);
+        self.log.space_freed();
+        Ok(())
+    }
+
+    /// Gives the device back what removed rows have left in the checkpoint file; gives what stays there and is free for
+    /// other rows.
+    fn reclaim(&self) -> Result<u64> {
+        let usage = self.store.usage()?;
+        let free_bytes = usage.allocated_bytes.saturating_sub(usage.used_bytes);
+        if free_bytes < self.reserve_bytes || usage.used_bytes > COMPACT_BYTES_MAX {
+            return Ok(free_bytes);
+        }
+        // Whoever reads the checkpoint waits for this; nobody can while pages move.
+        let mut layers = self.layers.write();
+        layers.view = Arc::new(View::nothing());
+        let compacted = self.store.compact();
+        layers.view = Arc::new(self.store.view()?);
+        drop(layers);
+        match compacted {
+            Ok(true) => {
+                self.compactions.fetch_add(1, Ordering::Relaxed);
+                Ok(0)
+            }
+            Ok(false) => {
+                self.reuse_stale.store(true, Ordering::Release);
+                Ok(free_bytes)
+            }
+            Err(fault) if fault.code == Code::MdtFull => Ok(free_bytes),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// What a checkpoint has put into the file's free pages is no longer free, and what it has freed is not known yet.
+    fn reuse_changed(&self, frozen: &Memtable) {
+        if self.log.is_space_low() {
+            let used_bytes = frozen.bytes as u64 * PAGES_PER_ROW_BYTES;
+            self.log.set_reusable(self.log.reusable_bytes().saturating_sub(used_bytes));
+        } else {
+            self.log.set_reusable(0);
+        }
+        self.reuse_stale.store(true, Ordering::Release);
+    }
+
     /// Puts a new checkpoint in the place of the frozen memtable.
     fn show(&self, written: Result<View>) -> Result<()> {
-        let mut layers = self.layers.write();
         match written {
             Ok(view) => {
+                let mut layers = self.layers.write();
                 layers.view = Arc::new(view);
                 layers.frozen = None;
                 Ok(())
             }
             Err(fault) => {
                 // The view from before the failure reads no more.
-                layers.view = Arc::new(self.store.view()?);
+                self.layers.write().view = Arc::new(self.store.view()?);
                 Err(fault)
             }
         }

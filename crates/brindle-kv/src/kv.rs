@@ -135,7 +135,8 @@ impl Kv {
             .disk
             .space(&engine.dir)
             .map_err(|e| store_io("cannot ask for the space of the metadata store", &engine.dir, &e))?;
-        space.available_bytes = space.available_bytes.saturating_sub(engine.reserve_bytes);
+        let usable = space.available_bytes.saturating_add(engine.log.reusable_bytes());
+        space.available_bytes = usable.saturating_sub(engine.reserve_bytes);
         Ok(space)
     }
 
@@ -164,6 +165,8 @@ impl Kv {
             writes: counters.writes.load(Ordering::Relaxed),
             syncs: counters.syncs.load(Ordering::Relaxed),
             checkpoints: self.engine.checkpoints.load(Ordering::Relaxed),
+            compactions: self.engine.compactions.load(Ordering::Relaxed),
+            checkpoint_pieces: self.engine.pieces.load(Ordering::Relaxed),
             memtable_bytes: layers.active.bytes as u64,
             frozen_bytes: layers.frozen.as_ref().map_or(0, |f| f.bytes as u64),
             segments: self.engine.log.segment_count() as u64,

@@ -31,8 +31,12 @@ pub(crate) const UNSYNCED_AGE_MAX_MS: u64 = 1000;
 const MARK_AFTER_MS: u64 = 1000;
 /// A segment that found no space is tried again after this time, or when a checkpoint has freed some.
 const SPACE_RETRY_MS: u64 = 1000;
-/// The device is asked for its space after this many bytes of log.
+/// The device is asked for its space after this many bytes of log, or this part of the reserve if that is less: what is
+/// accepted in between has to fit into the reserve.
 const SPACE_CHECK_BYTES: u64 = 1 << 20;
+const SPACE_CHECK_SHARE: u64 = 16;
+/// This part of the reserve has to be on the device itself, whatever the checkpoint file has free.
+const REUSE_FLOOR_PART: u64 = 4;
 
 /// What a log is made of at open.
 pub(crate) struct LogStart {
@@ -74,6 +78,12 @@ pub(crate) struct Log {
     before: LogPos,
     segment_bytes: u64,
     reserve_bytes: u64,
+    /// The device was down to the reserve when it was last asked.
+    device_low: AtomicBool,
+    /// When a checkpoint was last asked for because of that.
+    space_asked_at: Mutex<Option<Mono>>,
+    /// Bytes in the checkpoint file that are free for new rows; known only while the device is nearly full.
+    reusable_bytes: AtomicU64,
     group: Mutex<GroupBuffer>,
     writer: Mutex<Writer>,
     segments: Mutex<Vec<Segment>>,
@@ -122,6 +132,9 @@ impl Log {
             dir: start.dir,
             segment_bytes: start.segment_bytes,
             reserve_bytes: start.reserve_bytes,
+            device_low: AtomicBool::new(false),
+            space_asked_at: Mutex::new(None),
+            reusable_bytes: AtomicU64::new(0),
         }
     }
 
@@ -237,17 +250,61 @@ impl Log {
 
     /// Asks the device for its space, once a megabyte of log and whenever it was low.
     fn check_space(&self, frees_space: bool) {
+        let check_bytes = SPACE_CHECK_BYTES.min(self.reserve_bytes / SPACE_CHECK_SHARE);
         let group = self.group.lock();
-        let due = group.bytes_since_space_check >= SPACE_CHECK_BYTES || (group.space_low && !frees_space);
+        let due = group.bytes_since_space_check >= check_bytes || (group.space_low && !frees_space);
         drop(group);
-        if !due {
-            return;
+        if due {
+            self.look_at_space();
         }
+    }
+
+    /// Finds out whether the device is full, and asks for a checkpoint if so.
+    pub fn look_at_space(&self) {
         // A device that cannot be asked fails the writes soon enough.
         let Ok(space) = self.seams.disk.space(&self.dir) else { return };
+        let low = space.available_bytes < self.reserve_bytes;
+        let full = low && !self.may_reuse(space.available_bytes);
+        self.device_low.store(low, Ordering::Release);
         let mut group = self.group.lock();
         group.bytes_since_space_check = 0;
-        group.space_low = space.available_bytes < self.reserve_bytes;
+        group.space_low = full;
+        drop(group);
+        if full {
+            // Removed rows free their pages with the next checkpoint.
+            self.ask_for_checkpoint();
+        }
+    }
+
+    /// Whether free pages of the checkpoint file stand in for a part of the reserve. Not for all of it: the log's
+    /// segments cannot lie there, and not every checkpoint finds its pages among them.
+    fn may_reuse(&self, available_bytes: u64) -> bool {
+        available_bytes >= self.reserve_bytes / REUSE_FLOOR_PART
+            && available_bytes.saturating_add(self.reusable_bytes()) >= self.reserve_bytes
+    }
+
+    fn ask_for_checkpoint(&self) {
+        let now = self.seams.now();
+        let mut asked_at = self.space_asked_at.lock();
+        if asked_at.is_none_or(|at| now.ms_since(at) >= SPACE_RETRY_MS) {
+            *asked_at = Some(now);
+            self.need_space.notify_one();
+        }
+    }
+
+    /// Whether the device was down to the reserve when it was last asked.
+    pub fn is_space_low(&self) -> bool {
+        self.device_low.load(Ordering::Acquire)
+    }
+
+    /// Bytes in the checkpoint file that are free for new rows, as far as it is known.
+    pub fn reusable_bytes(&self) -> u64 {
+        self.reusable_bytes.load(Ordering::Acquire)
+    }
+
+    /// Tells how much of the checkpoint file is free for new rows.
+    pub fn set_reusable(&self, bytes: u64) {
+        self.reusable_bytes.store(bytes, Ordering::Release);
     }
 
     /// Whether everything up to `pos` is as safe as `durability` says, and replies may leave.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use brindle_stdx::Seams;
 use brindle_stdx::disk::{Disk, OpenHow};
 use brindle_types::{Code, Fault, Result};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
 use crate::batch::LogPos;
@@ -17,7 +17,7 @@ use crate::log::{Log, LogStart};
 use crate::memtable::{Layers, Memtable};
 use crate::options::{KvOptions, OpenReport, SEGMENT_BYTES_MIN};
 use crate::scan::{Scan, Tail, foreign, needed_from, scan_log};
-use crate::segment::{make_segment, remove_segments};
+use crate::segment::{make_segment, prepare_spare, remove_segments};
 use crate::store::{Meta, STORE_FILE, Store};
 
 /// With more segments than this, opening makes a checkpoint before it takes another one, so that a server that dies
@@ -89,7 +89,7 @@ pub(crate) fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Arc<Engi
         return Err(foreign(&format!("{dir}/{STORE_FILE}")));
     }
     let mut active = Memtable::on_top_of(meta.applied);
-    let scan = scan_log(disk, dir, Some(identity), meta.applied, &mut |pos, record, changes| {
+    let mut scan = scan_log(disk, dir, Some(identity), meta.applied, &mut |pos, record, changes| {
         active.apply(pos, record.len_bytes, changes);
     })?;
     if let Some(damage) = scan.damage.first() {
@@ -100,8 +100,11 @@ pub(crate) fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Arc<Engi
     }
     let mut layers = Layers { active, frozen: None, view: Arc::new(view) };
     let mut applied = meta.applied;
-    if scan.segments.len() > SEGMENTS_AT_OPEN_MAX {
+    if scan.segments.len() > SEGMENTS_AT_OPEN_MAX || !has_room(disk, dir, opts.segment_bytes)? {
         applied = checkpoint_now(&store, identity, &mut layers)?;
+        // All but the newest, which says which term was the last.
+        let needless: Vec<_> = scan.segments.drain(..needed_from(&scan.segments, applied)).collect();
+        remove_segments(disk, &needless);
     }
     let report = report(&scan, meta.applied, next_term(&scan, meta.applied));
     let log = take_term(seams.clone(), dir, &opts, scan, &report, applied)?;
@@ -119,11 +122,24 @@ pub(crate) fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Arc<Engi
         closing: AtomicBool::new(false),
         running: watch::Sender::new(0),
         checkpoints: AtomicU64::new(0),
+        pieces: AtomicU64::new(0),
+        compactions: AtomicU64::new(0),
+        reuse_stale: AtomicBool::new(true),
+        count_after: Mutex::default(),
         seams,
     };
     let engine = Arc::new(engine);
     start_tasks(&engine);
     Ok((engine, report))
+}
+
+/// Whether the segment of a new term can be made.
+fn has_room(disk: &dyn Disk, dir: &str, segment_bytes: u64) -> Result<bool> {
+    match prepare_spare(disk, dir, segment_bytes) {
+        Ok(()) => Ok(true),
+        Err(fault) if fault.code == Code::MdtFull => Ok(false),
+        Err(fault) => Err(fault),
+    }
 }
 
 fn next_term(scan: &Scan, applied: LogPos) -> u32 {
@@ -154,7 +170,9 @@ fn make_durable(disk: &dyn Disk, tail: &Tail) -> Result<()> {
 
 fn checkpoint_now(store: &Store, identity: Identity, layers: &mut Layers) -> Result<LogPos> {
     let applied = layers.active.last;
-    layers.view = Arc::new(store.checkpoint(layers.active.rows(), &Meta { identity, applied })?);
+    let meta = Meta { identity, applied };
+    let view = store.checkpoint(layers.active.rows(), &meta, |view| layers.view = Arc::new(view))?;
+    layers.view = Arc::new(view);
     layers.active = Memtable::on_top_of(applied);
     Ok(applied)
 }

@@ -42,7 +42,8 @@ pub struct KvOptions {
     pub memtable_bytes_max: usize,
     /// Memory for pages of the checkpoint file.
     pub cache_bytes_max: usize,
-    /// Free space kept on the device for batches that free space, and for the checkpoints that make it so.
+    /// Free space kept on the device for batches that free space, and for the checkpoints that make it so: two segments,
+    /// and twice the two memtables that may have been accepted when the device is found full.
     pub reserve_bytes: u64,
 }
 
@@ -58,7 +59,7 @@ pub const MEMTABLE_BYTES_MAX: usize = 64 << 20;
 /// Default of [`KvOptions::cache_bytes_max`].
 pub const CACHE_BYTES_MAX: usize = 64 << 20;
 /// Default of [`KvOptions::reserve_bytes`].
-pub const RESERVE_BYTES: u64 = 128 << 20;
+pub const RESERVE_BYTES: u64 = 384 << 20;
 
 impl KvOptions {
     /// The defaults for a target.
@@ -75,11 +76,11 @@ impl KvOptions {
         }
     }
 
-    /// Smaller log, memtable and reserve where the device is small (below 2 GiB), so that they leave it to the rows.
+    /// Smaller log, memtable and reserve where the device is small (below 8 GiB), so that they leave it to the rows.
     pub fn sized_for(self, device_bytes: u64) -> KvOptions {
         KvOptions {
             segment_bytes: self.segment_bytes.min((device_bytes / 64).max(SEGMENT_BYTES_FOR_ALL)),
-            memtable_bytes_max: self.memtable_bytes_max.min((device_bytes / 64).max(1 << 20) as usize),
+            memtable_bytes_max: self.memtable_bytes_max.min((device_bytes / 128).max(1 << 20) as usize),
             reserve_bytes: self.reserve_bytes.min((device_bytes / 16).max(2 * SEGMENT_BYTES_FOR_ALL)),
             ..self
         }
@@ -127,6 +128,10 @@ pub struct KvStats {
     pub syncs: u64,
     /// Checkpoints made.
     pub checkpoints: u64,
+    /// Times that the checkpoint file was made shorter, to give a full device space back.
+    pub compactions: u64,
+    /// Pieces of checkpoints that were too large for what a full device had left.
+    pub checkpoint_pieces: u64,
     /// Bytes in the memtable now.
     pub memtable_bytes: u64,
     /// Bytes in the frozen memtable now.

@@ -36,6 +36,12 @@ const SUM_BYTES: usize = 4;
 const FREE_LIST_DAMAGED: &str = "the metadata store's list of free pages does not match its pages";
 /// Every page of a file up to this size is verified at open; larger ones are left to fsck.
 const CHECK_BYTES_MAX: u64 = 1 << 30;
+/// Free pages of a file up to this size are counted when the device is nearly full; counting reads all its pages.
+const WALK_BYTES_MAX: u64 = 4 << 30;
+/// A piece of a checkpoint that found no space is cut into this many.
+const PIECE_CUT: usize = 4;
+/// What a changed row costs until the transaction's end: copies of its leaf and of its share of the pages above.
+const ROW_COPY_BYTES: u64 = 8 << 10;
 
 // One table only: redb stages table roots in a randomly ordered map, and with more than one the file's bytes would
 // depend on that order, which would break replay in the simulator.
@@ -72,7 +78,8 @@ impl Meta {
 /// An immutable state of the checkpoint.
 pub(crate) struct View {
     path: String,
-    table: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    /// `None` while the file is made shorter.
+    table: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
 }
 
 /// A row as it was read: its key, and its value if that matches its checksum.
@@ -119,7 +126,7 @@ impl Store {
         guarded(&path, || {
             let db = builder(crate::options::CACHE_BYTES_MAX).create_with_backend(backend)?;
             let open = Open { db, gate };
-            commit(&open.db, &BTreeMap::new(), &meta)
+            commit(&open.db, &[], Some(&meta))
         })
     }
 
@@ -156,7 +163,7 @@ impl Store {
 
     /// Runs redb, and opens it again after a failure: it refuses everything after a failed read or write. `work` is
     /// repeated once where it only met an earlier failure.
-    fn with_db<T>(&self, work: impl Fn(&Database) -> Result<T>) -> Result<T> {
+    fn with_db<T>(&self, work: impl Fn(&mut Open) -> Result<T>) -> Result<T> {
         let mut db = self.db.lock();
         let mut failed_before = false;
         loop {
@@ -164,7 +171,7 @@ impl Store {
                 Some(open) => open,
                 None => db.insert(self.open_file()?),
             };
-            match work(&open.db) {
+            match work(open) {
                 Err(fault) => {
                     *db = None;
                     if failed_before || fault.code != Code::KvFailed {
@@ -177,19 +184,94 @@ impl Store {
         }
     }
 
-    /// Writes a checkpoint in one durable transaction; blocks for as long as that takes. `MdtFull` leaves the file
-    /// with its last checkpoint, and usable.
-    pub fn checkpoint(&self, rows: &BTreeMap<Bytes, Option<Bytes>>, meta: &Meta) -> Result<View> {
-        self.with_db(|db| {
-            guarded(&self.path, || commit(db, rows, meta))?;
-            Ok(read_view(&self.path, db)?.0)
+    /// Writes a checkpoint durably; blocks for as long as that takes. In one transaction, or on a device without room for
+    /// that in several, deletions first: rows all over the tree need a copy of most of its pages.
+    ///
+    /// Until the last of them the file says that it holds none of the checkpoint, so that whoever opens it replays the
+    /// log behind the one before, these rows included. What a transaction replaces is free for the next but one, unless
+    /// somebody still reads it: `shown` gets the view to read from after each. `MdtFull` leaves the file usable.
+    pub fn checkpoint(
+        &self,
+        rows: &BTreeMap<Bytes, Option<Bytes>>,
+        meta: &Meta,
+        mut shown: impl FnMut(View),
+    ) -> Result<View> {
+        let (deletions, others): (Vec<_>, Vec<_>) = rows.iter().partition(|(_, value)| value.is_none());
+        let rows = [deletions, others].concat();
+        let mut piece = self.rows_at_once();
+        let mut done = 0usize;
+        loop {
+            let end = rows.len().min(done.saturating_add(piece));
+            let is_last = end == rows.len();
+            let written = self.with_db(|open| {
+                guarded(&self.path, || commit(&open.db, &rows[done..end], is_last.then_some(meta)))?;
+                Ok(read_view(&self.path, &open.db)?.0)
+            });
+            match written {
+                Ok(view) if is_last => return Ok(view),
+                Ok(view) => {
+                    shown(view);
+                    done = end;
+                }
+                Err(fault) if fault.code == Code::MdtFull && end - done > 1 => {
+                    piece = (end - done).div_ceil(PIECE_CUT);
+                    // A view from before the failure reads no more.
+                    shown(self.view()?);
+                }
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+
+    /// Rows of one transaction, so that the copies of their pages take half of the free space at most.
+    fn rows_at_once(&self) -> usize {
+        match self.disk.space(brindle_stdx::disk::parent(&self.path)) {
+            Ok(space) => (space.available_bytes / 2 / ROW_COPY_BYTES).max(1) as usize,
+            // A device that cannot be asked fails the writes soon enough.
+            Err(_) => usize::MAX,
+        }
+    }
+
+    /// What the file takes of the device. Reads every page in use, so it is asked only when the device is nearly full;
+    /// of a file of more than [`WALK_BYTES_MAX`] all is taken to be in use.
+    pub fn usage(&self) -> Result<Usage> {
+        self.with_db(|open| {
+            let allocated_bytes = open.gate.allocated_bytes();
+            if allocated_bytes > WALK_BYTES_MAX {
+                return Ok(Usage { allocated_bytes, used_bytes: allocated_bytes });
+            }
+            let stats = guarded(&self.path, || {
+                let txn = open.db.begin_write()?;
+                let stats = txn.stats()?;
+                txn.abort()?;
+                Ok(stats)
+            })?;
+            Ok(Usage { allocated_bytes, used_bytes: stats.allocated_pages() * stats.page_size() as u64 })
+        })
+    }
+
+    /// Gives the device back what no row needs: moves the last pages to the front and cuts the file. False if a view is
+    /// still being read. The time it takes is that of reading all pages in use.
+    pub fn compact(&self) -> Result<bool> {
+        self.with_db(|open| {
+            guarded(&self.path, || match open.db.compact() {
+                Ok(_) => Ok(true),
+                Err(redb::CompactionError::TransactionInProgress) => Ok(false),
+                Err(e) => Err(e.into()),
+            })
         })
     }
 
     /// The last durable state; waits for a checkpoint that is being written.
     pub fn view(&self) -> Result<View> {
-        self.with_db(|db| Ok(read_view(&self.path, db)?.0))
+        self.with_db(|open| Ok(read_view(&self.path, &open.db)?.0))
     }
+}
+
+/// What a checkpoint file takes of the device, holes left out, and how much of that holds rows.
+pub(crate) struct Usage {
+    pub allocated_bytes: u64,
+    pub used_bytes: u64,
 }
 
 /// Keeps an offline file open for as long as its view is used.
@@ -200,9 +282,18 @@ pub(crate) struct Offline {
 }
 
 impl View {
+    /// Reads nothing, and keeps nothing from being moved.
+    pub fn nothing() -> View {
+        View { path: String::new(), table: None }
+    }
+
+    fn table(&self) -> std::result::Result<&ReadOnlyTable<&'static [u8], &'static [u8]>, redb::Error> {
+        self.table.as_ref().ok_or(redb::Error::DatabaseClosed)
+    }
+
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         let found = guarded(&self.path, || {
-            let value = self.table.get(key)?;
+            let value = self.table()?.get(key)?;
             Ok(value.map(|guard| verified(key, guard.value())))
         })?;
         found.map(|value| value.ok_or_else(|| row_damaged(&self.path, key))).transpose()
@@ -212,7 +303,7 @@ impl View {
     pub fn range(&self, start: &[u8], end: Option<&[u8]>) -> Result<ViewRows<'_>> {
         let end = end.map_or(std::ops::Bound::Unbounded, |end| std::ops::Bound::Excluded(end.max(start)));
         let rows = guarded(&self.path, || {
-            Ok(self.table.range::<&[u8]>((std::ops::Bound::Included(start), end))?)
+            Ok(self.table()?.range::<&[u8]>((std::ops::Bound::Included(start), end))?)
         })?;
         Ok(ViewRows { view: self, rows, over: false })
     }
@@ -297,7 +388,7 @@ fn check_pages(path: &str, db: &mut Database) -> Result<bool> {
 
 fn read_view(path: &str, db: &Database) -> Result<(View, Meta)> {
     let table = guarded(path, || Ok(db.begin_read()?.open_table(ROWS)?))?;
-    let view = View { path: path.to_owned(), table };
+    let view = View { path: path.to_owned(), table: Some(table) };
     let value =
         view.get(META_KEY)?.ok_or_else(|| store_damaged(path, "the row that describes it is missing"))?;
     match Meta::decode(&value) {
@@ -312,8 +403,8 @@ fn read_view(path: &str, db: &Database) -> Result<(View, Meta)> {
 
 fn commit(
     db: &Database,
-    rows: &BTreeMap<Bytes, Option<Bytes>>,
-    meta: &Meta,
+    rows: &[(&Bytes, &Option<Bytes>)],
+    meta: Option<&Meta>,
 ) -> std::result::Result<(), redb::Error> {
     let mut txn = db.begin_write()?;
     // Two-phase commit with a stored list of free pages: the newest root is certain without reading every page,
@@ -329,7 +420,9 @@ fn commit(
                 None => table.remove(&key[..])?,
             };
         }
-        table.insert(META_KEY, with_sum(&mut summed, META_KEY, &meta.encode()))?;
+        if let Some(meta) = meta {
+            table.insert(META_KEY, with_sum(&mut summed, META_KEY, &meta.encode()))?;
+        }
     }
     txn.commit()?;
     Ok(())

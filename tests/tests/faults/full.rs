@@ -1,10 +1,10 @@
-//! F11: an OST is full. Programs get ENOSPC, nothing else and without delay; other OSTs go on; removing
+//! F11: an OST is full, the MDT is full. Programs get ENOSPC, nothing else and without delay; other OSTs go on; removing
 //! works and brings the space back; nothing that was answered is lost.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Options};
@@ -20,6 +20,13 @@ const REFUSE_LIMIT: Duration = Duration::from_secs(10);
 const NOTICE_LIMIT: Duration = Duration::from_secs(15);
 /// How long freed space may take to be usable.
 const RECLAIM_LIMIT: Duration = Duration::from_secs(40);
+/// Content of the small files: as much as lies in the MDT.
+const SMALL: usize = 7000;
+/// A prime above [`SMALL_FILES`], to go through all numbers in another order.
+const SPREAD: u64 = 1_000_003;
+/// Far more small files than fit.
+const SMALL_FILES: u64 = 200_000;
+
 #[test]
 fn f11_full_ost_refuses_and_recovers() {
     seed("f11-ost");
@@ -60,6 +67,42 @@ fn f11_full_ost_refuses_and_recovers() {
     cluster.assert_sound();
 }
 
+#[test]
+fn f11_full_mdt_refuses_and_recovers() {
+    seed("f11-mdt");
+    let options = Options { osts: 2, mdt_size: Some("160MiB"), ..Options::default() };
+    let cluster = Cluster::up("f11-mdt", &options);
+    std::fs::write(cluster.a().join("kept"), small(u64::MAX)).unwrap();
+    let dir = cluster.a().join("many");
+    std::fs::create_dir(&dir).unwrap();
+    let made = make_until_full(&dir);
+    println!("f11-mdt: {made} small files fitted");
+    assert!(made > 100, "only {made} small files fitted into 160 MiB");
+    for number in (0..made).step_by(37) {
+        assert_eq!(std::fs::read(cluster.b().join("many").join(number.to_string())).unwrap(), small(number));
+    }
+    // In an order that meets another page of the tree each time: the dearest one for a full device.
+    for number in (0..made).map(|n| n * SPREAD % made) {
+        std::fs::remove_file(dir.join(number.to_string()))
+            .unwrap_or_else(|e| panic!("removing file {number} of {made} from a full MDT: {e}"));
+    }
+    std::fs::remove_dir(&dir).unwrap();
+    let since = Instant::now();
+    while let Err(e) =
+        std::fs::create_dir_all(&dir).and_then(|()| std::fs::write(dir.join("again"), small(1)))
+    {
+        assert_eq!(e.raw_os_error(), Some(libc::ENOSPC), "{e}");
+        assert!(since.elapsed() < RECLAIM_LIMIT, "freed space does not come back");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    let again = make_until_full(&dir);
+    println!("f11-mdt: {again} small files fitted when those were gone");
+    assert!(again > made / 2, "{made} small files fitted first, and only {again} when those were gone");
+    assert_eq!(std::fs::read(cluster.b().join("kept")).unwrap(), small(u64::MAX));
+    assert_eq!(std::fs::read(cluster.b().join("many/again")).unwrap(), small(1));
+    cluster.assert_sound();
+}
+
 /// A new file with one stripe on this OST.
 fn stripe_file(cluster: &Cluster, name: &str, ost: u16) -> File {
     let path = cluster.a().join(name);
@@ -95,16 +138,23 @@ fn others_go_on(cluster: &Cluster) {
     let dir = cluster.a().join("elsewhere");
     std::fs::create_dir(&dir).unwrap();
     cluster.lfs(&["setstripe", "-c", "1", &dir.display().to_string()]);
+    // Until the MDT has asked the OSTs again, a turn of the round robin may still be the full one's.
     let since = Instant::now();
-    while let Err(e) = new_file(&dir.join("probe")) {
-        assert_eq!(e.raw_os_error(), Some(libc::ENOSPC), "{e}");
-        assert!(since.elapsed() < NOTICE_LIMIT, "new files go to the full OST");
-        std::thread::sleep(Duration::from_millis(200));
-    }
-    for number in 0..8u64 {
-        let path = dir.join(number.to_string());
-        new_file(&path).unwrap_or_else(|e| panic!("file {number}, while another OST has room: {e}"));
-        check(&path, 10, RUN);
+    let mut in_a_row = 0;
+    while in_a_row < 8 {
+        let path = dir.join(in_a_row.to_string());
+        match new_file(&path) {
+            Ok(()) => {
+                check(&path, 10, RUN);
+                in_a_row += 1;
+            }
+            Err(e) => {
+                assert_eq!(e.raw_os_error(), Some(libc::ENOSPC), "{e}");
+                assert!(since.elapsed() < NOTICE_LIMIT, "new files go to the full OST");
+                in_a_row = 0;
+                std::thread::sleep(Duration::from_millis(200));
+            }
+        }
     }
 }
 
@@ -122,4 +172,27 @@ fn check(path: &Path, id: u64, blocks: u64) {
     for (index, block) in (0..blocks).zip(bytes.chunks(BLOCK)) {
         assert_eq!(stripes::generation_of(block, id, index), Ok(1), "{}", path.display());
     }
+}
+
+fn small(number: u64) -> Vec<u8> {
+    brindle_tests::bytes(number, SMALL)
+}
+
+/// Makes small files until the MDT is full; gives their number. The last one, which did not fit, is removed.
+fn make_until_full(dir: &Path) -> u64 {
+    for number in 0..SMALL_FILES {
+        let path: PathBuf = dir.join(number.to_string());
+        let since = Instant::now();
+        let made = File::create_new(&path).and_then(|mut file| file.write_all(&small(number)));
+        if let Err(e) = made {
+            assert_eq!(e.raw_os_error(), Some(libc::ENOSPC), "a full MDT, at file {number}: {e}");
+            assert!(since.elapsed() < REFUSE_LIMIT, "the refusal took {:?}", since.elapsed());
+            match std::fs::remove_file(&path) {
+                Ok(()) => {}
+                Err(e) => assert_eq!(e.kind(), io::ErrorKind::NotFound, "removing from a full MDT: {e}"),
+            }
+            return number;
+        }
+    }
+    panic!("{SMALL_FILES} small files fitted");
 }

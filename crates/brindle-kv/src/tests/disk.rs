@@ -135,6 +135,9 @@ impl State {
     fn change(&mut self, inode: u64, change: Change) {
         let inode = self.inodes.get_mut(&inode).expect("an open inode");
         apply(&mut inode.now, &change);
+        if let Change::SetLen(len) = change {
+            let _ = inode.blocks.split_off(&len.div_ceil(BLOCK));
+        }
         inode.unsynced.push(change);
     }
 
@@ -379,13 +382,21 @@ impl DiskFile for CrashFile {
         Ok((offset < self.len()?).then_some(offset))
     }
 
-    fn next_hole(&self, _offset: u64) -> io::Result<u64> {
-        self.len()
+    fn next_hole(&self, offset: u64) -> io::Result<u64> {
+        self.state(|state| {
+            let inode = &state.inodes[&self.inode];
+            let len = inode.now.len() as u64;
+            let hole = (offset / BLOCK..len.div_ceil(BLOCK)).find(|block| !inode.blocks.contains(block));
+            Ok(hole.map_or(len, |block| (block * BLOCK).min(len)).max(offset))
+        })
     }
 
     fn stat(&self) -> io::Result<DiskStat> {
-        let len_bytes = self.len()?;
-        Ok(DiskStat { len_bytes, allocated_bytes: len_bytes, is_dir: false, mtime_ns: 0 })
+        self.state(|state| {
+            let inode = &state.inodes[&self.inode];
+            let allocated_bytes = inode.blocks.len() as u64 * BLOCK;
+            Ok(DiskStat { len_bytes: inode.now.len() as u64, allocated_bytes, is_dir: false, mtime_ns: 0 })
+        })
     }
 }
 
