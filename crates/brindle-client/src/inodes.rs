@@ -242,7 +242,7 @@ impl State {
         self.changed = None;
         self.unsynced.clear();
         self.allocated.clear();
-        self.pending = Pending::default();
+        self.pending.forget();
         self.layout = None;
         (self.truncate_epoch, self.attr_epoch) = (grant.truncate_epoch, grant.attr_epoch);
         self.no_longer_cached();

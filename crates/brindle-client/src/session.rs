@@ -287,7 +287,7 @@ impl Client {
             state.size_stale = true;
             state.unsynced.clear();
             state.changed = None;
-            state.pending = Default::default();
+            state.pending.forget();
         }
         self.drop_pages().await;
     }

@@ -192,10 +192,7 @@ fn reclaiming_space_may_die_anywhere() {
         let least = if seed % 2 == 0 { 0 } else { deleted };
         assert!((least..=deleted + 1).contains(&done), "seed {seed}: {deleted} answered, {done} done");
     }
-    assert!(
-        died > 4 && compacted > 4,
-        "{died} of 12 died, {compacted} were made shorter: the test is none"
-    );
+    assert!(died > 4 && compacted > 4, "{died} of 12 died, {compacted} were made shorter: the test is none");
 }
 
 /// Rows of 100 bytes until the device is full; gives their number.
