@@ -44,8 +44,8 @@ const TOOLS: &[Tool] = &[
         targets: &["soak"],
     },
     Tool {
-        probe: &["/usr/bin/python3", "-c", "import h5py, pytest"],
-        packages: &["python3-h5py", "python3-pytest"],
+        probe: &["sh", "-c", "cc --version && make --version && perl --version"],
+        packages: &["gcc", "libc6-dev", "make", "perl"],
         targets: &["soak"],
     },
     Tool {

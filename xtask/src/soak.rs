@@ -4,7 +4,7 @@
 //! A new step is one line in [`STEPS`]. The result goes to `bench/soak/DATE-COMMIT.log`: commit, machine, seeds, how long,
 //! what was found. `cargo xtask soak STEP...` runs only these steps.
 
-mod h5py;
+mod hdf5;
 mod postgres;
 mod stress_ng;
 
@@ -50,7 +50,7 @@ const STEPS: &[Step] = &[
         about: "PostgreSQL, killed and checked",
         run: |soak| soak.suite(&postgres::SUITE),
     },
-    Step { name: "h5py", about: "the tests of HDF5's Python library", run: |soak| soak.suite(&h5py::SUITE) },
+    Step { name: "hdf5", about: "HDF5's own test suite", run: |soak| soak.suite(&hdf5::SUITE) },
     Step { name: "faults", about: "kills, power cuts, full disks, damage, garbage", run: faults },
     Step { name: "sim", about: "simulated clusters from fresh seeds", run: sim },
     Step { name: "teeth", about: "every planted bug is caught", run: teeth },

@@ -9,7 +9,7 @@ mod fio;
 mod fsx;
 mod git;
 mod pjdfstest;
-mod script;
+pub mod script;
 mod sqlite;
 mod tools;
 
