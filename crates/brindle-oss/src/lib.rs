@@ -9,7 +9,7 @@
 //! | [`marks`] | which clients may hold pages of what |
 //! | [`collect`] | garbage, found by asking the MDT |
 //! | [`peers`], [`start`] | the rest of the cluster; starting and stopping |
-//! | [`stats`] | counters |
+//! | [`stats`], [`health`] | counters; whether the disk returns errors |
 //!
 //! Bytes, checksums, slots and fences are the business of `brindle-objects`. Invariants: DESIGN section 12, numbers 4, 6,
 //! 8, 13.
@@ -18,6 +18,7 @@ pub mod collect;
 pub mod config;
 pub mod dispatch;
 pub mod format;
+pub mod health;
 pub mod marks;
 pub mod ops;
 pub mod peers;

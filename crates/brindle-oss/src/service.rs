@@ -18,6 +18,7 @@ use brindle_wire::frame::{Frame, Header};
 
 use crate::collect::Confirmed;
 use crate::dispatch::{Answer, Call, dispatch};
+use crate::health::DiskHealth;
 use crate::marks::MarkTable;
 use crate::peers::Peers;
 use crate::stats::{OssStats, add};
@@ -39,6 +40,8 @@ pub struct Oss {
     fs_id: AtomicU64,
     connections: AtomicU32,
     registration: OnceLock<Arc<Registration>>,
+    /// Whether its disk returned errors lately.
+    pub disk: DiskHealth,
     /// Counters.
     pub stats: OssStats,
     /// Set once the sessions are known that the MDT ended while this OST was away. Changes wait for it.
@@ -49,6 +52,7 @@ impl Oss {
     /// A service that is not registered yet.
     pub fn new(store: Arc<ObjectStore>, peers: Arc<Peers>, identity: Superblock, seams: Seams) -> Arc<Oss> {
         Arc::new(Oss {
+            disk: DiskHealth::new(seams.clock.clone()),
             store,
             marks: MarkTable::default(),
             confirmed: Confirmed::default(),
@@ -136,13 +140,18 @@ impl Service for OssService {
         let oss = self.0.clone();
         Box::pin(async move {
             let header = frame.header.clone();
-            match oss.answer(conn, frame).await {
+            let answered = oss.answer(conn, frame).await;
+            if answered.is_ok() && [Op::Write as u16, Op::SyncObjects as u16].contains(&header.op) {
+                oss.disk.succeeded();
+            }
+            match answered {
                 Ok(answer) if answer.bulk.is_empty() => Frame::reply_to(&header, answer.body),
                 Ok(answer) => {
                     Frame::reply_to(&header, answer.body).with_bulk_crc(vec![answer.bulk], answer.bulk_crc)
                 }
                 Err(fault) => {
                     add(&oss.stats.faults, 1);
+                    oss.disk.failed(&oss.identity.name(), &fault);
                     Frame::fault_reply_to(&header, &fault)
                 }
             }

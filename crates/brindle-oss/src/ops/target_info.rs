@@ -12,7 +12,7 @@ const FULL_BELOW_BYTES: u64 = 4 << 20;
 /// One line of status.
 pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
     let space = oss.store.space()?;
-    let failure = oss.store.failure();
+    let failure = oss.store.failure().or_else(|| oss.disk.problem(&oss.identity.name()));
     let state = match &failure {
         Some(_) => "failed",
         None if !oss.fences_known.is_set() => "recovering",
