@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use brindle_types::{Code, Fault, Fid, Ino, Layout, StripePolicy};
 use brindle_wire::Cred;
+use brindle_wire::map::Map;
 use brindle_wire::mds::waits::MdtWaitsReq;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -53,6 +54,8 @@ pub enum Request {
     Waits,
     /// Space of each target.
     Df,
+    /// The map that this mount goes by, for commands that find no MGS.
+    Map,
     /// Make everything durable.
     Sync,
 }
@@ -140,6 +143,8 @@ pub enum Answer {
     Waits(Vec<WaitLine>),
     /// To [`Request::Df`].
     Df(Vec<TargetSpace>),
+    /// To [`Request::Map`].
+    Map(Map),
     /// Done.
     Done,
     /// What went wrong.
@@ -242,6 +247,7 @@ impl Client {
             Request::Fid2path { fid } => self.fid_to_path(ctx, &fid).await.map(Answer::Paths),
             Request::Waits => self.list_waits().await.map(Answer::Waits),
             Request::Df => self.list_space().await.map(Answer::Df),
+            Request::Map => Ok(Answer::Map(Map::clone(&self.map.current()))),
             Request::Sync => self.sync_all().await.map(|()| Answer::Done),
         }
     }

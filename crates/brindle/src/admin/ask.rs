@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use brindle_client::control::{Answer, Request};
 use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, TcpTransport, Transport};
 use brindle_stdx::Seams;
@@ -15,6 +16,7 @@ use brindle_wire::version::PeerKind;
 
 use super::place::Place;
 use crate::serve::host_name;
+use crate::{control, mounts};
 
 /// How long a command waits for a server.
 const PATIENCE_MS: u64 = 3_000;
@@ -77,8 +79,46 @@ impl Asker {
         self.seams.timeout_ms(PATIENCE_MS, first).await.flatten()
     }
 
-    /// The map of the file system.
+    /// The map of the file system: from its MGS or, when that does not answer, from a mount of it on this machine; then
+    /// with the reason.
+    pub async fn map_or_why(&self, place: &Place) -> Result<(Map, Option<Fault>)> {
+        match self.mgs_map(place).await {
+            Ok(map) => Ok((map, None)),
+            Err(fault) if fault.code == Code::NoMgs => match self.mounted_map(place).await {
+                Some(map) => Ok((map, Some(fault))),
+                None => Err(fault),
+            },
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The same; says on standard error where it comes from if not from the MGS.
     pub async fn map(&self, place: &Place) -> Result<Map> {
+        let (map, without_mgs) = self.map_or_why(place).await?;
+        if let Some(fault) = without_mgs {
+            eprintln!(
+                "warning: {} {}; the targets are those that a mount here knows",
+                fault.what, fault.subject
+            );
+        }
+        Ok(map)
+    }
+
+    /// The map by which a mount of the file system goes, if its daemon answers.
+    async fn mounted_map(&self, place: &Place) -> Option<Map> {
+        for line in mounts::all().iter().filter(|m| m.fs_type == mounts::FUSE_TYPE && place.is_mounted_by(m))
+        {
+            let socket = control::socket(line.minor);
+            let asking = brindle_client::control::ask(&socket, &Request::Map);
+            if let Some(Ok(Answer::Map(map))) = self.seams.timeout_ms(PATIENCE_MS, asking).await {
+                return Some(map);
+            }
+        }
+        None
+    }
+
+    /// The map of the file system, as its MGS has it.
+    async fn mgs_map(&self, place: &Place) -> Result<Map> {
         let fs = match &place.fs {
             Some(fs) => fs.clone(),
             None => self.only_fs(&place.mgs).await?,

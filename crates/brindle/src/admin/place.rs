@@ -31,6 +31,15 @@ pub struct Place {
     pub dev_dir: Option<PathBuf>,
 }
 
+impl Place {
+    /// Whether this is a mount of the same file system.
+    pub fn is_mounted_by(&self, line: &mounts::MountLine) -> bool {
+        line.source.parse().is_ok_and(|source: Source| {
+            source.mgs == self.mgs && self.fs.as_ref().is_none_or(|fs| *fs == source.fs)
+        })
+    }
+}
+
 /// What is mounted, as `HOST[:PORT][,HOST[:PORT]]:/FSNAME[/SUBDIR]` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -106,8 +115,14 @@ pub fn mount_of(path: &Path) -> Result<mounts::MountLine> {
     let absolute = crate::cli::text(path)?;
     let direct = mounts::holding(Path::new(&absolute));
     let found = direct.or_else(|| mounts::holding(&std::fs::canonicalize(path).ok()?));
-    found
-        .ok_or_else(|| Fault::new(Code::NotABrindlePath).what("not in a Brindle file system:").subject(shown))
+    found.ok_or_else(|| {
+        let fault = Fault::new(Code::NotABrindlePath).what("not in a Brindle file system:").subject(shown);
+        match std::fs::symlink_metadata(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => fault.why("there is no such path"),
+            _ => fault,
+        }
+        .next("give a path in a mount; list them: findmnt -t fuse.brindle")
+    })
 }
 
 fn of_source(source: &str) -> Result<Place> {

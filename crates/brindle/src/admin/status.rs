@@ -102,7 +102,8 @@ pub fn run(args: &Args) -> Result<Done> {
 /// Asks every target at once.
 async fn report(place: Place) -> Result<Report> {
     let asker = Asker::new();
-    let map = asker.map(&place).await?;
+    // An MGS that does not answer is one of the targets that are asked.
+    let (map, _) = asker.map_or_why(&place).await?;
     let mut asking = Vec::new();
     for entry in map.targets.clone() {
         let (asker, map) = (asker.clone(), map.clone());
