@@ -3,10 +3,12 @@
 use brindle_types::Result;
 use brindle_wire::mds::waits::{MdtWaitsReq, MdtWaitsResp};
 
-use crate::dispatch::unknown;
 use crate::mdt::{Call, Mdt};
 
-/// What is waiting at the MDT.
-pub async fn handle(_mdt: &Mdt, call: &Call, _req: MdtWaitsReq) -> Result<MdtWaitsResp> {
-    Err(unknown(call))
+/// What is waiting at the MDT, for its own events and for OSTs, longest first.
+pub async fn handle(mdt: &Mdt, _call: &Call, _req: MdtWaitsReq) -> Result<MdtWaitsResp> {
+    let mut waits = mdt.waits().list();
+    waits.extend(mdt.osts().waits().list());
+    waits.sort_by_key(|(_, _, ms)| std::cmp::Reverse(*ms));
+    Ok(MdtWaitsResp { waits })
 }
