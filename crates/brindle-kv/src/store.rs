@@ -7,7 +7,6 @@
 //! The file is never closed in order: dropping the store is like a kill, so that there is one way to come back.
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use brindle_stdx::codec::Reader;
@@ -446,7 +445,7 @@ fn verified(key: &[u8], stored: &[u8]) -> Option<Bytes> {
 
 /// Runs redb and makes its errors and panics faults.
 fn guarded<T>(path: &str, work: impl FnOnce() -> std::result::Result<T, redb::Error>) -> Result<T> {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    match brindle_stdx::caught::caught(work) {
         Ok(Ok(out)) => Ok(out),
         Ok(Err(redb::Error::Io(e))) if e.kind() == std::io::ErrorKind::InvalidData => {
             let why = e.get_ref().map_or("it does not begin as a store does".to_owned(), ToString::to_string);

@@ -15,6 +15,10 @@ pub enum After {
 /// Installs the hook. `process` names the process for people: `brindle serve (scratch-OST0000)`.
 pub fn install(process: String, after: After) {
     std::panic::set_hook(Box::new(move |info| {
+        // Not a bug of ours: the caller says what it means.
+        if brindle_stdx::caught::is_caught() {
+            return;
+        }
         let text = message(&process, after, info);
         // Standard error may be closed; the log is then the only place.
         let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());

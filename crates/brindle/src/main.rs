@@ -28,7 +28,11 @@ mod target_dir;
 
 use std::process::ExitCode;
 
+use brindle_telemetry::panic;
+
 fn main() -> ExitCode {
+    // Servers and mounts replace it by one that ends the process.
+    panic::install("brindle".to_owned(), panic::After::Unwind);
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
     cli::run(&arguments)
 }
