@@ -29,10 +29,14 @@ impl Liveness {
         self.heard.insert(target, now);
     }
 
+    /// When the target was heard of last; the start of the MGS if not since.
+    pub fn last(&self, target: TargetId) -> Mono {
+        self.heard.get(&target).copied().unwrap_or(self.started)
+    }
+
     /// Up for one lease after it was heard of.
     pub fn state(&self, target: TargetId, now: Mono) -> TargetState {
-        let last = self.heard.get(&target).copied().unwrap_or(self.started);
-        let silent_ms = now.ms_since(last);
+        let silent_ms = now.ms_since(self.last(target));
         // The MGS itself answers, so it is there.
         if target == TargetId::MGT || silent_ms <= self.lease_ms {
             TargetState::Up

@@ -92,7 +92,7 @@ fn a_waiting_client_hears_of_a_new_target_and_a_restart_forgets_nothing() {
         assert_eq!(call(&peer, &get_map(told.version, 1)).await.unwrap().map, None, "nothing newer in time");
         handle.stop();
         drop(handle);
-        let handle = world.start(world.config()).await;
+        let handle = world.start(Config { heartbeat_ms: 20, ..world.config() }).await;
         let peer = world.peer(&handle, after.fs_id);
         let map = call(&peer, &get_map(0, 0)).await.unwrap().map.expect("a map");
         assert_eq!(map.target(TargetId::ost(0)), after.target(TargetId::ost(0)));
@@ -120,6 +120,37 @@ fn heartbeats_keep_a_target_up_and_a_stranger_is_not_known() {
         assert!(!call(&peer, &old).await.unwrap().known);
         let stranger = HeartbeatReq { uuid: [9; 16], ..beat };
         assert!(!call(&peer, &stranger).await.unwrap().known);
+    });
+}
+
+#[test]
+fn a_target_that_is_served_is_not_given_to_a_second_server() {
+    run(async {
+        let world = World::new();
+        let handle = world.start(Config { heartbeat_ms: 200, ..world.config() }).await;
+        let peer = world.peer(&handle, 0);
+        let epoch = call(&peer, &register_req(0, 1)).await.unwrap().epoch;
+        let beat =
+            HeartbeatReq { fs: "scratch".parse().unwrap(), target: TargetId::ost(0), uuid: [1; 16], epoch };
+        let second = {
+            let peer = peer.clone();
+            tokio::spawn(async move { call(&peer, &register_req(0, 2)).await })
+        };
+        while !second.is_finished() {
+            assert!(call(&peer, &beat).await.unwrap().known, "the first server keeps the target");
+            world.seams.sleep_ms(20).await;
+        }
+        assert_eq!(
+            second.await.unwrap().unwrap_err().to_string(),
+            "cannot serve scratch-OST0000 at 10.0.0.1:2@tcp of oss1\
+             \n  why:  10.0.0.1:1@tcp of oss1 serves this very target, and is alive\
+             \n  data: nothing was changed; clients go on with the other server\
+             \n  next: never serve a copy of a target beside it; to move it, stop the other server first\
+             \n  code: E1012 (brindle explain E1012)"
+        );
+        // The first one dies: its silence gives the target to the second.
+        let moved = call(&peer, &register_req(0, 2)).await.unwrap();
+        assert_eq!(moved.epoch, epoch + 1);
     });
 }
 

@@ -14,6 +14,11 @@ use crate::Mgs;
 /// Most addresses of one target.
 const NIDS_MAX: usize = 16;
 
+/// Heartbeats that the server of a target may miss before another address may take the target over.
+const SILENT_HEARTBEATS: u64 = 2;
+/// How often a registration that waits for that looks again.
+const LOOK_MS: u64 = 100;
+
 /// Puts the target into the map, if it belongs there.
 pub(crate) async fn handle(mgs: &Mgs, req: RegisterReq) -> Result<RegisterResp> {
     let outcome = register(mgs, &req).await;
@@ -38,6 +43,7 @@ pub(crate) async fn handle(mgs: &Mgs, req: RegisterReq) -> Result<RegisterResp> 
 async fn register(mgs: &Mgs, req: &RegisterReq) -> Result<RegisterResp> {
     mgs.check_fs(&req.fs)?;
     mgs.check_fs_id(req.fs_id)?;
+    until_owner_is_silent(mgs, req).await?;
     let changed = mgs.store.modify(|map| decide(map, req)).await?;
     if changed {
         mgs.stats.registrations.fetch_add(1, Ordering::Relaxed);
@@ -46,6 +52,39 @@ async fn register(mgs: &Mgs, req: &RegisterReq) -> Result<RegisterResp> {
     let map = mgs.map_now();
     let epoch = map.target(req.target).map_or(0, |t| t.epoch);
     Ok(RegisterResp { map, epoch, heartbeat_ms: mgs.config.heartbeat_ms })
+}
+
+/// A target that another address serves is given to this one only when the other has been silent for
+/// [`SILENT_HEARTBEATS`]: two servers of one target (of a copy of its directory, or of one disk seen by two hosts) would
+/// take it from each other, and what clients write to one would be missing at the other.
+async fn until_owner_is_silent(mgs: &Mgs, req: &RegisterReq) -> Result<()> {
+    let asked = mgs.seams.now();
+    let silent_ms = u64::from(mgs.config.heartbeat_ms) * SILENT_HEARTBEATS;
+    loop {
+        let map = mgs.store.current();
+        let Some(owner) = map.target(req.target) else { return Ok(()) };
+        if owner.uuid != req.uuid || owner.nids == req.nids {
+            return Ok(());
+        }
+        let last = mgs.liveness.lock().last(req.target);
+        if last > asked {
+            return Err(served_elsewhere(owner, req));
+        }
+        if mgs.seams.now().ms_since(last) >= silent_ms {
+            return Ok(());
+        }
+        mgs.seams.sleep_ms(LOOK_MS).await;
+    }
+}
+
+fn served_elsewhere(owner: &TargetEntry, req: &RegisterReq) -> Fault {
+    let shown = |nids: &[Nid]| nids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    Fault::new(Code::TargetBusy)
+        .what("cannot serve")
+        .subject(format!("{} at {} of {}", req.fs.target(req.target), shown(&req.nids), req.host))
+        .why(format!("{} of {} serves this very target, and is alive", shown(&owner.nids), owner.host))
+        .data("nothing was changed; clients go on with the other server")
+        .next("never serve a copy of a target beside it; to move it, stop the other server first")
 }
 
 /// Puts the MGT itself into the map, so that status and clients see it like every other target.
