@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::State;
@@ -11,8 +12,11 @@ use axum::routing::get;
 use brindle_types::{Code, Fault, Result};
 use tokio::net::TcpListener;
 
+use crate::bounded::Bounded;
 use crate::metrics::Registry;
 
+/// How long a connection may live: longer than any scrape takes.
+const CONNECTION_LIFE: Duration = Duration::from_secs(30);
 /// What OpenMetrics text is called in HTTP.
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -24,6 +28,7 @@ pub struct Endpoint {
     listener: TcpListener,
     address: SocketAddr,
     router: Router,
+    life: Duration,
 }
 
 #[derive(Clone)]
@@ -41,7 +46,7 @@ impl Endpoint {
             .route("/metrics", get(metrics))
             .route("/healthz", get(healthz))
             .with_state(Shown { registry, health });
-        Ok(Endpoint { listener, address, router })
+        Ok(Endpoint { listener, address, router, life: CONNECTION_LIFE })
     }
 
     /// Where the numbers are: `http://127.0.0.1:9881/metrics`.
@@ -51,7 +56,7 @@ impl Endpoint {
 
     /// Answers until the future is dropped.
     pub async fn run(self) {
-        if let Err(e) = axum::serve(self.listener, self.router).await {
+        if let Err(e) = axum::serve(Bounded::new(self.listener, self.life), self.router).await {
             tracing::error!(address = %self.address, error = %e, "the metrics endpoint ended");
         }
     }
@@ -88,6 +93,29 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
         answer
+    }
+
+    #[test]
+    fn a_connection_that_says_nothing_ends() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let any: SocketAddr = "127.0.0.1:0".parse().unwrap();
+            let mut endpoint = Endpoint::bind(any, Registry::new("mgs"), Arc::new(|| Ok(()))).await.unwrap();
+            endpoint.life = Duration::from_millis(300);
+            let address = endpoint.address;
+            tokio::spawn(endpoint.run());
+            // More than are served at once: they go, and then others are served.
+            let mut held = Vec::new();
+            for _ in 0..100 {
+                let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
+                stream.write_all(b"GET /").await.unwrap();
+                held.push(stream);
+            }
+            assert!(ask(address, "/healthz").await.ends_with("ok\n"));
+            let mut rest = Vec::new();
+            // An answer, an end or a reset: anything but silence.
+            let _ = held[0].read_to_end(&mut rest).await;
+        });
     }
 
     #[test]

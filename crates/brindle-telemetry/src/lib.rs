@@ -7,6 +7,7 @@
 //! Called by the binary, and by services of layer 2 and above. Invariant: nothing here is needed for files to be
 //! served; a full log disk or a slow scraper delays nobody.
 
+mod bounded;
 pub mod http;
 pub mod limit;
 pub mod log;
