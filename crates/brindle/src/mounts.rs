@@ -10,6 +10,8 @@ use rustix::mount::{UnmountFlags, unmount as umount2};
 
 /// How long an unmount may take before the connection to its daemon is aborted.
 const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a daemon may take to show that it lives.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Type of our mounts.
 pub const FUSE_TYPE: &str = "fuse.brindle";
 
@@ -103,6 +105,19 @@ pub fn unmount(at: &Path, force: bool) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the daemon of the FUSE mount at `at` has died. One that does not answer lives.
+pub fn is_dead(at: &Path) -> bool {
+    let (done, result) = mpsc::channel();
+    let path = at.to_owned();
+    // A thread of its own: it waits for the daemon.
+    std::thread::spawn(move || {
+        let not_connected = std::fs::metadata(path).is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN));
+        // Nobody listens any more when the patience was over.
+        let _ = done.send(not_connected);
+    });
+    result.recv_timeout(ANSWER_LIMIT).unwrap_or(false)
 }
 
 fn detach(at: &Path) -> Result<()> {

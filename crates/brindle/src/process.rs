@@ -151,7 +151,8 @@ impl Starting {
             match (serde_json::from_str(&line), Identity::of(self.child.id())) {
                 (Ok(Said::Ready(announced)), Some(identity)) => return Ok((identity, Some(announced))),
                 (Ok(Said::Waiting), Some(identity)) if or_waiting => return Ok((identity, None)),
-                (Ok(Said::Waiting), Some(_)) => {}
+                // It may have ended since; what it says next tells why.
+                (Ok(Said::Waiting), _) => {}
                 (Ok(Said::Failed(fault)), _) => {
                     self.abandon();
                     return Err(fault);

@@ -23,8 +23,7 @@ impl DirLock {
     /// Takes the lock of `dir`, or names the process that has it. `busy` is the fault's beginning.
     pub fn take(dir: &Path, busy: Fault) -> Result<DirLock> {
         let path = dir.join(LOCK_FILE);
-        let cannot =
-            |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot lock", dir.display().to_string(), e);
+        let cannot = |e: &std::io::Error| cannot_lock(dir, e);
         let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let mut file = opened.map_err(|e| cannot(&e))?;
         if let Err(e) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -47,9 +46,7 @@ impl DirLock {
             Err(fault) if fault.code == Code::TargetBusy => {
                 eprintln!("waiting for {what}: {}", fault.why.join(": "));
                 let path = dir.join(LOCK_FILE);
-                let cannot = |e: &std::io::Error| {
-                    Fault::io(Code::NotWritable, "cannot lock", dir.display().to_string(), e)
-                };
+                let cannot = |e: &std::io::Error| cannot_lock(dir, e);
                 let mut file =
                     OpenOptions::new().read(true).write(true).open(path).map_err(|e| cannot(&e))?;
                 rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| cannot(&e.into()))?;
@@ -64,6 +61,17 @@ impl DirLock {
     pub fn target(dir: &Path) -> Result<DirLock> {
         DirLock::take(dir, Fault::new(Code::TargetBusy).what("cannot use").subject(dir.display().to_string()))
     }
+}
+
+fn cannot_lock(dir: &Path, e: &std::io::Error) -> Fault {
+    let fault = Fault::io(Code::NotWritable, "cannot lock", dir.display().to_string(), e);
+    if e.kind() != std::io::ErrorKind::ReadOnlyFilesystem {
+        return fault;
+    }
+    fault.data("nothing was changed").next(format!(
+        "find out why it is read-only (dmesg; findmnt -T {}), repair it, and mount it writable",
+        dir.display()
+    ))
 }
 
 /// Writes who has the lock.

@@ -132,6 +132,24 @@ fn hide_sums(text: &str) -> String {
 }
 
 #[test]
+fn mounts_that_are_refused_before_any_server_is_asked() {
+    let s = Scratch::new();
+    std::fs::write(s.path().join("photo.jpg"), "x").unwrap();
+    std::fs::create_dir(s.path().join("empty")).unwrap();
+    let text = [
+        s.run(&["mount", "mgs1:/scratch", "missing"]),
+        s.run(&["mount", "mgs1:/scratch", "photo.jpg"]),
+        s.run(&["mount", "mgs1/scratch", "empty"]),
+        s.run(&["mount", "-o", "nosiud", "mgs1:/scratch", "empty"]),
+        s.run(&["umount", "empty"]),
+        s.run(&["umount", "/proc"]),
+        s.run(&["sync", "empty"]),
+        s.run(&["waits", "missing"]),
+    ];
+    check("mounting", &text.join("\n"));
+}
+
+#[test]
 fn development_clusters_that_are_not_there() {
     let s = Scratch::new();
     std::fs::create_dir(s.path().join("foreign")).unwrap();

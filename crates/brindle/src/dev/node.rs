@@ -9,10 +9,10 @@ use rustix::process::Signal;
 use super::state::{Cluster, Mount, Run, Server, alive, lock, port_of_url};
 use super::{NameArgs, image};
 use crate::exit::Done;
+use crate::mount;
 use crate::nearest::nearest;
 use crate::process::Starting;
 use crate::serve::Announcement;
-use crate::{mount, mounts};
 
 /// How long a process may take until it is usable.
 pub const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -110,9 +110,7 @@ pub fn spawn_mount(cluster: &mut Cluster, index: usize) -> Result<StartingMount>
 
 /// Makes the directory, and clears away what a killed daemon left.
 fn prepare_mount_point(mount: &mut Mount) -> Result<()> {
-    if mounts::find(&mount.mount_point).is_some_and(|m| m.fs_type == mounts::FUSE_TYPE) {
-        mounts::unmount(&mount.mount_point, true)?;
-    }
+    mount::free_mount_point(&mount.mount_point)?;
     if !mount.mount_point.exists() {
         let made = std::fs::create_dir_all(&mount.mount_point);
         made.map_err(|e| {

@@ -115,7 +115,21 @@ async fn connect(settings: &Settings) -> Result<Arc<Client>> {
         host: host_name(),
         mount: settings.mount_point.display().to_string(),
     };
-    Client::mount(config, seams, transport).await
+    let refused = |fault: Fault| match fault.code {
+        // What listens there is no MGS.
+        Code::WrongTarget => fault.why.into_iter().fold(
+            Fault::new(Code::NoMgs)
+                .what("no MGS at the address in")
+                .subject(settings.source_text())
+                .next("name the MGS's address; brindle target list, on a server or another client, shows it"),
+            Fault::why,
+        ),
+        Code::NoMgs if fault.next.is_empty() => fault.next(
+            "on the MGS's host: systemctl status brindle-serve; and compare the address with the one given",
+        ),
+        _ => fault,
+    };
+    Client::mount(config, seams, transport).await.map_err(refused)
 }
 
 async fn mount(settings: &Settings, client: Arc<Client>) -> Result<MountHandle> {

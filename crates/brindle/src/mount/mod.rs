@@ -17,7 +17,7 @@ use brindle_types::Result;
 use serde::{Deserialize, Serialize};
 
 pub use options::mount_helper;
-pub use requirements::check as requirements;
+pub use requirements::{check as requirements, free_mount_point};
 pub use umount::{UmountArgs, run as umount};
 
 use crate::admin::place::Source;
@@ -38,6 +38,9 @@ pub struct Args {
     /// Options, separated by commas: ro, nodev, nosuid, noexec, log=FILE, metrics=ADDRESS:PORT
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
+    /// Check the options, the mount point and this machine, and mount nothing
+    #[arg(long)]
+    dry_run: bool,
     /// Stay in the foreground
     #[arg(short = 'f', long)]
     foreground: bool,
@@ -71,7 +74,13 @@ pub struct Announcement {
 
 /// Runs `brindle mount`.
 pub fn run(args: Args) -> Result<Done> {
+    let dry_run = args.dry_run;
     let settings = options::settle(args)?;
+    free_mount_point(&settings.mount_point)?;
+    requirements::is_directory(&settings.mount_point)?;
     requirements()?;
+    if dry_run {
+        return Ok(Done::Ok);
+    }
     if settings.foreground { daemon::run(&settings) } else { launch::run(&settings) }
 }

@@ -92,11 +92,21 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("rw", None) => settings.read_only = false,
         ("log", Some(path)) => settings.log = Some(PathBuf::from(path)),
         ("metrics", Some(address)) => address.clone_into(&mut settings.metrics),
+        ("remount", None) => return Err(no_remount()),
         (known, None) if ACCEPTED.contains(&known) => {}
         (other, _) if other.starts_with("x-") || other == "comment" => {}
         (other, _) => return Err(unknown(other)),
     }
     Ok(())
+}
+
+fn no_remount() -> Fault {
+    Fault::new(Code::BadArgument)
+        .what("cannot mount with the option")
+        .subject("remount")
+        .why("the options of a mount are fixed while its daemon runs")
+        .data("nothing was changed")
+        .next("unmount it, and mount it again with the new options")
 }
 
 fn unknown(option: &str) -> Fault {
@@ -160,16 +170,20 @@ pub fn mount_helper(arguments: &[OsString]) -> Vec<OsString> {
                 words.next();
             }
             Some("-o" | "--help" | "-h") => ours.push(word.clone()),
-            Some(flags) if is_ignored(flags) => {}
+            Some(flags) if is_ours_to_read(flags) => {
+                if flags.contains('f') {
+                    ours.push("--dry-run".into());
+                }
+            }
             _ => ours.push(word.clone()),
         }
     }
     ours
 }
 
-/// `-s` (sloppy), `-n` (no mtab), `-v` (verbose), in any combination.
-fn is_ignored(flags: &str) -> bool {
-    flags.strip_prefix('-').is_some_and(|f| !f.is_empty() && f.chars().all(|c| "snvr".contains(c)))
+/// `-s` (sloppy), `-f` (fake: check only), `-n` (no mtab), `-v` (verbose), in any combination.
+fn is_ours_to_read(flags: &str) -> bool {
+    flags.strip_prefix('-').is_some_and(|f| !f.is_empty() && f.chars().all(|c| "sfnvr".contains(c)))
 }
 
 #[cfg(test)]
@@ -215,5 +229,11 @@ mod tests {
         let words = ["mount.brindle", "mgs:/a", "/mnt", "-sn", "-t", "brindle", "-o", "ro"];
         let words: Vec<OsString> = words.iter().map(OsString::from).collect();
         assert_eq!(mount_helper(&words), ["brindle", "mount", "mgs:/a", "/mnt", "-o", "ro"]);
+        let words: Vec<OsString> =
+            ["mount.brindle", "mgs:/a", "/mnt", "-fv"].iter().map(OsString::from).collect();
+        assert_eq!(mount_helper(&words), ["brindle", "mount", "mgs:/a", "/mnt", "--dry-run"]);
+        assert!(
+            settings(&["mgs:/a", "/mnt", "-o", "remount,ro"]).unwrap_err().to_string().contains("unmount it")
+        );
     }
 }

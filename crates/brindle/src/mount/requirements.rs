@@ -1,6 +1,10 @@
 //! What a mount needs of this machine.
 
+use std::path::Path;
+
 use brindle_types::{Code, Fault, Result};
+
+use crate::mounts;
 
 /// Oldest kernel: its FUSE has direct I/O with shared mmap.
 const KERNEL_MIN: (u32, u32) = (6, 6);
@@ -9,10 +13,41 @@ const KERNEL_MIN: (u32, u32) = (6, 6);
 pub fn check() -> Result<()> {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     kernel_fits(&release)?;
-    if !std::path::Path::new("/dev/fuse").exists() {
+    if !Path::new("/dev/fuse").exists() {
         return Err(Fault::new(Code::NoFuseDevice).what("cannot mount: there is no").subject("/dev/fuse"));
     }
+    if !rustix::process::geteuid().is_root() {
+        return Err(Fault::new(Code::NeedsRoot).what("cannot mount").why("this user is not root"));
+    }
     Ok(())
+}
+
+/// Sees to it that something can be mounted at `at`: takes away what a killed daemon left there, and refuses to cover or
+/// end a mount that somebody uses.
+pub fn free_mount_point(at: &Path) -> Result<()> {
+    let Some(line) = mounts::find(at).filter(|m| m.fs_type == mounts::FUSE_TYPE) else { return Ok(()) };
+    if !mounts::is_dead(at) {
+        return Err(Fault::new(Code::MountFailed)
+            .what("cannot mount on")
+            .subject(at.display().to_string())
+            .why(format!("{} is mounted there", line.source))
+            .data("nothing was changed")
+            .next(format!("use it, or unmount it first: umount {}", at.display())));
+    }
+    mounts::unmount(at, true)
+}
+
+/// Refuses what is no directory before any server is asked.
+pub fn is_directory(at: &Path) -> Result<()> {
+    let fault = Fault::new(Code::MountFailed).what("cannot mount on").subject(at.display().to_string());
+    match std::fs::metadata(at) {
+        Ok(meta) if meta.is_dir() => Ok(()),
+        Ok(_) => Err(fault.why("it is not a directory").next("name an existing directory")),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            Err(fault.why("there is no such directory").next(format!("make it: mkdir -p {}", at.display())))
+        }
+        Err(e) => Err(fault.why(e.to_string())),
+    }
 }
 
 fn kernel_fits(release: &str) -> Result<()> {

@@ -39,7 +39,8 @@ impl Whole {
             return Err(Fault::new(Code::MountFailed)
                 .what("cannot mount the directory")
                 .subject(shown.display().to_string())
-                .why("the file system has no such directory"));
+                .why("the file system has no such directory")
+                .next("mount the whole file system and make it there, or name another"));
         }
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
         let tree =

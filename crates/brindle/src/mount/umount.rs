@@ -29,9 +29,14 @@ pub struct UmountArgs {
 /// Runs the command.
 pub fn run(args: &UmountArgs) -> Result<Done> {
     let at = PathBuf::from(cli::text(&args.mount_point)?);
-    let line = mounts::find(&at).filter(|m| m.fs_type == mounts::FUSE_TYPE).ok_or_else(|| {
-        Fault::new(Code::NotMounted).what("cannot unmount").subject(at.display().to_string())
-    })?;
+    let not_ours = |why: String| {
+        Err(Fault::new(Code::NotMounted).what("cannot unmount").subject(at.display().to_string()).why(why))
+    };
+    let line = match mounts::find(&at) {
+        Some(line) if line.fs_type == mounts::FUSE_TYPE => line,
+        Some(line) => return not_ours(format!("it is no Brindle file system, but {}", line.fs_type)),
+        None => return not_ours("nothing is mounted there".to_owned()),
+    };
     // The daemon's end of this connection closes when it has ended.
     let daemon = UnixStream::connect(socket(line.minor)).ok();
     mounts::unmount(&at, args.force)?;
