@@ -23,6 +23,7 @@ const STEPS: &[Step] = &[
     Step { name: "docs", about: "generated documents are up to date", run: docs::check },
     Step { name: "build", about: "the binary", run: build },
     Step { name: "cargo-test", about: "unit, property, golden and model tests", run: cargo_test },
+    Step { name: "faults", about: "real processes killed, cut off, filled up, damaged", run: faults },
     Step {
         name: "mounted",
         about: "tests, suites and programs on two mounts of a real cluster",
@@ -32,6 +33,8 @@ const STEPS: &[Step] = &[
 
 /// Longest time for building and running all tests.
 const CARGO_TEST_SECS_MAX: u64 = 1500;
+/// Longest time for building and running the faults; they take three minutes.
+const FAULTS_SECS_MAX: u64 = 900;
 
 /// `cargo xtask test [STEP...]`.
 pub fn run(session: &Session) -> Result<(), String> {
@@ -128,6 +131,19 @@ fn cargo_test(session: &Session) -> Report {
     let mut report = libtest::parse(&done.output()).prefixed("cargo-test");
     if !done.ok() && report.failed.is_empty() {
         report.add_failure("cargo-test", done.explain());
+    }
+    report
+}
+
+/// One round of the faults; `make soak` throws the dice for an hour.
+fn faults(session: &Session) -> Report {
+    let args = ["test", "--release", "--package", "brindle-tests", "--test", "faults"];
+    let cargo = Cmd::new("cargo").args(args).env("BRINDLE_SEED", session.seed().to_string());
+    let cargo = cargo.env("CARGO_TERM_COLOR", "never").dir(&session.root).limit_secs(FAULTS_SECS_MAX);
+    let done = cargo.run(&log(session, "faults"));
+    let mut report = libtest::parse(&done.output());
+    if !done.ok() && report.failed.is_empty() || report.passed == 0 {
+        report.add_failure("faults", done.explain());
     }
     report
 }

@@ -1,11 +1,12 @@
 //! Faults on real processes and real mounts, against a history kept outside the file system.
 //!
 //! Names follow the table of faults: F1 killed servers, F3 and F4 power cuts, F11 full disks, F13 damage, F15 a killed
-//! client, F16 garbage on the wire. Each test starts a cluster of its own; they run one after the other. Each prints its
+//! client, F16 garbage on the wire; `admin` what is said of faults. Each test starts a cluster of its own; they run one after the other. Each prints its
 //! seed; `BRINDLE_SEED=n` throws the same dice again, `BRINDLE_FAULT_ROUNDS=n` repeats the faults n times.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod admin;
 mod append;
 mod client;
 mod crew;
