@@ -29,9 +29,10 @@ pub async fn handle_open(mdt: &Mdt, req: SessionOpenReq) -> Result<SessionOpenRe
     match (find(mdt, &req.client_uuid), req.resume) {
         (Some((id, true)), true) => renewed(mdt, id),
         (_, true) => Err(Fault::new(Code::StaleSession).subject(req.mount)),
-        (Some((id, alive)), false) => {
-            // The client begins again: whatever the session held is nobody's. Its first answer may also have been lost.
-            if alive && holds_something(mdt, id) {
+        (Some((id, _)), false) => {
+            // The client begins again: whatever the session held is nobody's. Its first answer may also have been lost. An
+            // end that is under way comes first, or it would take what the new life of the session gets.
+            if holds_something(mdt, id) {
                 expire::end(mdt, id, "its client began again").await;
             }
             revive(mdt, call, id, &req).await

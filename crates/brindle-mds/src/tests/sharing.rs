@@ -12,11 +12,15 @@ use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq, OpenResp};
 use brindle_wire::mds::owner::{OwnerQueryReq, Verdict};
 use brindle_wire::mds::report::{ReportReq, WriteReport};
+use brindle_wire::mds::session::SessionOpenReq;
 use brindle_wire::mds::setattr::{SetTime, SetattrReq, SetattrResp};
 
 use super::rig::*;
 use crate::background::{Progress, destroy_some};
+use crate::mdt::Call;
 use crate::mdt::Event;
+use crate::ops::session::handle_open;
+use crate::{expire, ops};
 
 const TOP: Ino = Ino::ROOT;
 
@@ -111,6 +115,31 @@ fn a_convert_that_a_power_cut_took_leaves_garbage_and_nothing_else() {
         let req = ConvertReq { ino, layout_epoch: made.grant.layout.epoch };
         let grant = rig.ask(A, req).await.expect("converted");
         assert_ne!(grant.layout.component.generation, lost.generation);
+        rig.verify();
+    });
+}
+
+#[test]
+fn a_session_that_begins_again_while_it_is_being_ended_keeps_what_it_gets() {
+    run(async {
+        let rig = Rig::new().await;
+        let ino = make(&rig, 1).await.attr.ino;
+        // The end waits for OSTs that do not answer.
+        rig.osts.down.lock().extend(rig.mdt.osts().indices());
+        let again = async {
+            while rig.mdt.live().is_alive(A) {
+                rig.mdt.seams().sleep_ms(1).await;
+            }
+            let (host, mount) = ("cn1".to_owned(), "/mnt".to_owned());
+            let request = SessionOpenReq { client_uuid: [A.0 as u8; 16], host, mount, resume: false };
+            let epoch = handle_open(&rig.mdt, request).await.expect("begun again").epoch;
+            let mut call = Call::internal(Op::Open);
+            (call.session, call.epoch) = (A, epoch);
+            let request = OpenReq { ino, handle: 9, access: RO, cred: root(), kill_suidgid: false };
+            ops::open::handle(&rig.mdt, &call, request).await.expect("opened");
+        };
+        futures_util::future::join(expire::end(&rig.mdt, A, "a test"), again).await;
+        assert_eq!(rig.mdt.live().opens.of_session(A), [(ino, 9)]);
         rig.verify();
     });
 }
