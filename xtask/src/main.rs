@@ -91,6 +91,16 @@ impl Session {
         })
     }
 
+    /// The seed of a run of all tests: `BRINDLE_SEED`, or that of the committed sources. Every change of them gets fresh
+    /// seeds, and whoever runs the tests of one commit again gets the same, so that a failure comes back.
+    pub fn tree_seed(&self) -> u64 {
+        let given = std::env::var("BRINDLE_SEED").ok().and_then(|text| text.parse().ok());
+        let root = self.root.to_str().unwrap_or(".");
+        let tree = run::capture("git", &["-C", root, "rev-parse", "HEAD:crates"]);
+        let of_tree = tree.and_then(|id| u64::from_str_radix(id.trim().get(..7)?, 16).ok());
+        given.or(of_tree).unwrap_or_else(|| self.seed())
+    }
+
     /// The binary that `cargo xtask build` leaves.
     pub fn brindle(&self) -> PathBuf {
         self.root.join("target/release/brindle")

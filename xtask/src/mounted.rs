@@ -158,7 +158,7 @@ fn run_test(session: &Session, cluster: &Cluster, name: &str, program: &Path, st
     let name = if striped { format!("{name}-striped") } else { name.to_owned() };
     let command = Cmd::new(program).args(["--test-threads", "4"]).dir(&session.root.join("tests"));
     let command = command.env("BRINDLE_TEST_DIR", a).env("BRINDLE_TEST_DIRS", dirs);
-    let command = command.env("BRINDLE_SEED", session.seed().to_string()).limit_secs(TEST_SECS_MAX);
+    let command = command.env("BRINDLE_SEED", session.tree_seed().to_string()).limit_secs(TEST_SECS_MAX);
     let done = command.run(&cluster.logs().join(format!("{name}.log")));
     let mut report = libtest::parse(&done.output()).prefixed(&name);
     let is_silent = report.passed == 0 && report.failed.is_empty();

@@ -127,6 +127,7 @@ fn build(session: &Session) -> Report {
 fn cargo_test(session: &Session) -> Report {
     let cargo = Cmd::new("cargo").args(["test", "--release", "--workspace", "--no-fail-fast"]);
     let cargo = cargo.env("CARGO_TERM_COLOR", "never").dir(&session.root).limit_secs(CARGO_TEST_SECS_MAX);
+    let cargo = cargo.env("BRINDLE_SEED", session.tree_seed().to_string());
     let done = cargo.run(&log(session, "cargo-test"));
     let mut report = libtest::parse(&done.output()).prefixed("cargo-test");
     if !done.ok() && report.failed.is_empty() {
@@ -138,7 +139,7 @@ fn cargo_test(session: &Session) -> Report {
 /// One round of the faults; `make soak` throws the dice for an hour.
 fn faults(session: &Session) -> Report {
     let args = ["test", "--release", "--package", "brindle-tests", "--test", "faults"];
-    let cargo = Cmd::new("cargo").args(args).env("BRINDLE_SEED", session.seed().to_string());
+    let cargo = Cmd::new("cargo").args(args).env("BRINDLE_SEED", session.tree_seed().to_string());
     let cargo = cargo.env("CARGO_TERM_COLOR", "never").dir(&session.root).limit_secs(FAULTS_SECS_MAX);
     let done = cargo.run(&log(session, "faults"));
     let mut report = libtest::parse(&done.output());

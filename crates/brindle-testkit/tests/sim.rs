@@ -1,6 +1,6 @@
 //! Whole clusters under faults, from seeds: a few fixed ones, and fresh ones (`BRINDLE_SIM_SEEDS` says how many,
-//! `BRINDLE_SEED` where they start). Processes die and connections break here;
-//! partitions and power cuts are in `make sim`.
+//! `BRINDLE_SEED` where they start). Half of the fresh ones are of clusters whose processes die and whose connections
+//! break, half of all faults: partitions, power cuts, failed disks, silent clients.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,13 +26,16 @@ fn plan() -> Plan {
     Plan { menu: Menu::Kills, ..Plan::default() }
 }
 
-fn show(report: &Report) -> String {
+fn show(report: &Report, replay: &str) -> String {
     let tail = report.tail.join("\n    ");
-    format!("{report}\n  last operations:\n    {tail}\n  replay: make sim SEED={} KILLS=1", report.seed)
+    format!("{report}\n  last operations:\n    {tail}\n  replay: make sim SEED={}{replay}", report.seed)
 }
 
+/// What makes `make sim SEED=n` run a plan of kills.
+const KILLS: &str = " KILLS=1";
+
 /// Runs seeds on all processors; panics with the first that is broken.
-fn hold(seeds: impl Iterator<Item = u64>) {
+fn hold(seeds: impl Iterator<Item = u64>, plan: fn(u64) -> Plan, replay: &str) {
     let seeds: Vec<u64> = seeds.collect();
     let next = AtomicU64::new(0);
     let broken: Mutex<BTreeMap<u64, String>> = Mutex::default();
@@ -45,16 +48,16 @@ fn hold(seeds: impl Iterator<Item = u64>) {
                 while broken.lock().unwrap().is_empty() {
                     let at = next.fetch_add(1, Ordering::Relaxed) as usize;
                     let Some(seed) = seeds.get(at) else { return };
-                    let outcome = std::panic::catch_unwind(|| run(*seed, &plan()));
+                    let outcome = std::panic::catch_unwind(|| run(*seed, &plan(*seed)));
                     match outcome {
                         Ok(report) if report.violations.is_empty() => {
                             operations.fetch_add(report.operations as u64, Ordering::Relaxed);
                             let mut faults = faults.lock().unwrap();
                             report.faults.iter().for_each(|(k, n)| *faults.entry(k).or_default() += n);
                         }
-                        Ok(report) => drop(broken.lock().unwrap().insert(*seed, show(&report))),
+                        Ok(report) => drop(broken.lock().unwrap().insert(*seed, show(&report, replay))),
                         Err(_) => {
-                            let text = format!("seed {seed} panicked; replay: make sim SEED={seed} KILLS=1");
+                            let text = format!("seed {seed} panicked; replay: make sim SEED={seed}{replay}");
                             broken.lock().unwrap().insert(*seed, text);
                         }
                     }
@@ -74,7 +77,7 @@ fn a_cluster_without_faults_does_what_the_model_says() {
     let plan = Plan { menu: Menu::Nothing, faults: 0, operations: 1_000, ..Plan::default() };
     for seed in [1, 2] {
         let report = run(seed, &plan);
-        assert!(report.violations.is_empty(), "{}", show(&report));
+        assert!(report.violations.is_empty(), "{}", show(&report, ""));
     }
 }
 
@@ -90,7 +93,7 @@ fn a_seed_run_twice_is_one_run() {
 
 #[test]
 fn fixed_seeds_hold() {
-    hold(1..=8);
+    hold(1..=8, Plan::kills, KILLS);
 }
 
 #[test]
@@ -100,5 +103,6 @@ fn fresh_seeds_hold() {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     let first: u64 = given.unwrap_or(now.as_nanos() as u64 % 1_000_000_000);
     eprintln!("{count} seeds from {first}");
-    hold((0..count).map(|n| first + n));
+    hold((0..count / 2).map(|n| first + n), Plan::kills, KILLS);
+    hold((count / 2..count).map(|n| first + n), Plan::of, "");
 }
