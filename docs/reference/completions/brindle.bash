@@ -2071,7 +2071,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__mount)
-            opts="-o -f -h --foreground --log --metrics --workers --ready-json --help"
+            opts="-o -f -h --dry-run --foreground --log --metrics --workers --ready-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -84,6 +84,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand mount" -s o -d 'Options,
 complete -c brindle -n "__fish_brindle_using_subcommand mount" -l log -d 'Write the log to the end of this file; without it /var/log/brindle/mount.log, or standard error in the foreground' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand mount" -l metrics -d 'Where to serve metrics over HTTP; port 0 for any free one, \'none\' for not at all' -r
 complete -c brindle -n "__fish_brindle_using_subcommand mount" -l workers -d 'Threads' -r
+complete -c brindle -n "__fish_brindle_using_subcommand mount" -l dry-run -d 'Check the options, the mount point and this machine, and mount nothing'
 complete -c brindle -n "__fish_brindle_using_subcommand mount" -s f -l foreground -d 'Stay in the foreground'
 complete -c brindle -n "__fish_brindle_using_subcommand mount" -l ready-json -d 'Print one line of JSON on standard output when usable'
 complete -c brindle -n "__fish_brindle_using_subcommand mount" -s h -l help -d 'Print help'
