@@ -9,15 +9,31 @@ use brindle_types::Code;
 
 use crate::Session;
 use crate::report::Report;
+use crate::run::Cmd;
 
 /// Path of the page that is ordered by error code.
 const TROUBLESHOOTING: &str = "docs/troubleshooting.md";
+
+/// Longest time for building the binary's tests and writing the reference.
+const REFERENCE_SECS_MAX: u64 = 1200;
 
 /// Writes the generated documents.
 pub fn write(session: &Session) -> Result<(), String> {
     let path = session.root.join(TROUBLESHOOTING);
     std::fs::write(&path, troubleshooting()).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
     println!("wrote {TROUBLESHOOTING}");
+    write_reference(session)
+}
+
+/// Has the binary's own test write commands, man pages and completions: only the binary knows its options.
+fn write_reference(session: &Session) -> Result<(), String> {
+    let cargo = Cmd::new("cargo").args(["test", "--release", "--quiet", "--package", "brindle", "gen_docs"]);
+    let cargo = cargo.env("BRINDLE_SNAPSHOTS", "update").dir(&session.root).limit_secs(REFERENCE_SECS_MAX);
+    let done = cargo.run(&session.logs().join("docs.log"));
+    if !done.ok() {
+        return Err(done.explain());
+    }
+    println!("wrote docs/reference");
     Ok(())
 }
 
