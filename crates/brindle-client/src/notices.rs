@@ -110,7 +110,7 @@ impl Client {
         let Some(inode) = self.inodes.notice(notice.ino) else { return };
         inode.lock().inline = None;
         let end = notice.offset.saturating_add(notice.len_bytes);
-        self.invalidate_beside_cuts(&inode, notice.offset..end).await;
+        self.invalidate(&inode, notice.offset..end).await;
     }
 
     async fn layout_changed(&self, notice: &LayoutNotice) -> LayoutAck {
@@ -126,7 +126,7 @@ impl Client {
             state.pending.cut(notice.drop_from);
             report
         };
-        self.invalidate_beside_cuts(&inode, notice.drop_from..u64::MAX).await;
+        self.invalidate(&inode, notice.drop_from..u64::MAX).await;
         LayoutAck { report }
     }
 
@@ -140,16 +140,17 @@ impl Client {
         ReportAck { report }
     }
 
-    /// Drops pages for a notice, but waits for no change of the size by this client: the kernel lets go of no changed page
-    /// before that is answered, and two clients that cut one file would wait for each other (rule 10 of
-    /// `docs/design/001-mixed-state.md`). The pages go all the same, a little later.
-    async fn invalidate_beside_cuts(&self, inode: &Arc<Inode>, range: Range<u64>) {
+    /// Drops the pages of a range that the kernel keeps, except those that are being read: they are fetched again. Waits
+    /// for no change of the size by this client: the kernel lets go of no changed page before that is answered, and two
+    /// clients that cut one file would wait for each other (rule 10 of `docs/design/001-mixed-state.md`). Then the pages
+    /// go all the same, a little later.
+    pub(crate) async fn invalidate(&self, inode: &Inode, range: Range<u64>) {
         let free = inode.reads.invalidate(range).await;
         let cache = self.cache.read().clone();
         let (gone, ended) = oneshot::channel::<()>();
-        let (ino, dropping) = (inode.ino, free);
+        let ino = inode.ino;
         self.seams.spawn("client.invalidate", async move {
-            drop_pages(&*cache, ino, dropping).await;
+            drop_pages(&*cache, ino, free).await;
             drop(gone);
         });
         let cutting = inode.wait_until(|state| state.cutting > 0);
@@ -158,13 +159,6 @@ impl Client {
             _ = ended => {}
             () = cutting => {}
         }
-    }
-
-    /// Drops the pages of a range that the kernel keeps, except those that are being read: they are fetched again.
-    pub(crate) async fn invalidate(&self, inode: &Inode, range: Range<u64>) {
-        let free = inode.reads.invalidate(range).await;
-        let cache = self.cache.read().clone();
-        drop_pages(&*cache, inode.ino, free).await;
     }
 }
 

@@ -349,3 +349,35 @@ fn two_clients_that_truncate_a_file_both_have_mapped_never_wait_for_each_other()
     same_bytes(&a, &b, "after both have ended");
     assert!((PAGE + 100..PAGE + 4000).contains(&a.len()));
 }
+
+#[test]
+fn a_cut_and_a_recall_of_one_mapped_file_pass_each_other() {
+    const ROUNDS: u64 = 60;
+    const PAGE: usize = 8192;
+    let area = Area::on_two_mounts();
+    fs::write(area.at("f"), [1; PAGE + 4096]).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..ROUNDS {
+                // The sole writer, until the other client opens the file.
+                let file = open(&area.at("f"));
+                let map = Map::shared(&file, PAGE + 4096).unwrap();
+                for cut in 0..4 {
+                    map.write(PAGE, &[round as u8; 64]);
+                    let len = PAGE as u64 + 100 + (round * 37 + cut * 900) % 3900;
+                    file.set_len(len).unwrap_or_else(|e| panic!("round {round}: {e}"));
+                }
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        while !done.load(Ordering::SeqCst) {
+            assert!(fs::read(area.other("f")).unwrap().len() > PAGE);
+        }
+    });
+    same_bytes(
+        &fs::read(area.at("f")).unwrap(),
+        &fs::read(area.other("f")).unwrap(),
+        "after both have ended",
+    );
+}

@@ -1,7 +1,8 @@
 //! Targets on loop images: a sparse file with a file system of its own, so that "full" and "power cut" can be real.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use brindle_types::{Code, Fault, Result};
 use clap::ValueEnum;
@@ -9,6 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::state::Image;
 use crate::mounts;
+use crate::process::Identity;
+
+/// Longest time for making, mounting or unmounting an image.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30);
 
 /// File system of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -58,7 +63,7 @@ fn make_fs(kind: Kind, file: &Path) -> Result<()> {
     }
 }
 
-/// Runs a command of the system to its end.
+/// Runs a command of the system to its end, or until it has taken too long.
 fn run(command: &mut Command) -> Result<()> {
     let line = || {
         let words = std::iter::once(command.get_program()).chain(command.get_args());
@@ -66,13 +71,24 @@ fn run(command: &mut Command) -> Result<()> {
     };
     let shown = line();
     let fault = || Fault::new(Code::CommandFailed).what("cannot run").subject(shown.clone());
-    let out = command.stdin(std::process::Stdio::null()).output().map_err(|e| {
+    let failed = |e: std::io::Error| {
         let fault = fault().why(e.to_string());
         if e.kind() == std::io::ErrorKind::NotFound {
             return fault.next("install it (Debian: e2fsprogs, xfsprogs, mount)");
         }
         fault
-    })?;
+    };
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    if !Identity::of(child.id()).is_none_or(|process| process.wait_end(COMMAND_LIMIT)) {
+        // It may have ended at this moment.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(fault()
+            .why(format!("it did not end within {} s", COMMAND_LIMIT.as_secs()))
+            .next("try again; dmesg may say what the kernel waited for"));
+    }
+    let out = child.wait_with_output().map_err(failed)?;
     if out.status.success() {
         return Ok(());
     }
