@@ -40,7 +40,8 @@ const SCRIPT: &str = r#"
     as "$bin/pgbench" -h "$sockets" -q -i -s 5 bench
     end=$(( $(date +%s) + $1 )); kills=0
     while [ "$(date +%s)" -lt "$end" ]; do
-        as "$bin/pgbench" -h "$sockets" -c 4 -T 3600 bench > /dev/null 2>&1 & bench=$!
+        # Without -n it would begin with emptying the history, which the check below needs.
+        as "$bin/pgbench" -h "$sockets" -n -c 4 -T 3600 bench > /dev/null 2>&1 & bench=$!
         sleep $(( 2 + kills % 7 ))
         kill -9 "$(head -n 1 "$pg/postmaster.pid")"
         wait "$bench" || true

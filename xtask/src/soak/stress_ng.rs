@@ -5,7 +5,7 @@ use crate::report::Report;
 use crate::suites::{Ground, Suite};
 
 /// Stressors of files and names that check what they did.
-const STRESSORS: [&str; 34] = [
+const STRESSORS: [&str; 33] = [
     "access",
     "aio",
     "chdir",
@@ -32,7 +32,6 @@ const STRESSORS: [&str; 34] = [
     "locka",
     "lockf",
     "lockofd",
-    "metamix",
     "rename",
     "seek",
     "sendfile",
