@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 
 pub use command::Output;
-use command::run;
+use command::Starter;
 pub use watchdog::Watchdog;
 
 /// Where clusters live: on a disk, because tmpfs has no O_DIRECT and no honest fsync.
@@ -121,6 +121,7 @@ pub struct Cluster {
     name: String,
     mounts: Vec<PathBuf>,
     watchdog: Watchdog,
+    starter: Mutex<Starter>,
     _serial: MutexGuard<'static, ()>,
 }
 
@@ -142,7 +143,8 @@ impl Cluster {
         let mounts: Vec<PathBuf> =
             ["a", "b"].iter().take(options.mounts).map(|letter| base.join(letter)).collect();
         let watchdog = Watchdog::start(name, &base, options.limit);
-        let cluster = Cluster { base, name: name.to_owned(), mounts, watchdog, _serial: serial };
+        let starter = Mutex::new(Starter::new());
+        let cluster = Cluster { base, name: name.to_owned(), mounts, watchdog, starter, _serial: serial };
         let up = cluster.dev_up(options);
         assert!(up.ok(), "brindle dev up failed: {up}");
         cluster
@@ -188,7 +190,8 @@ impl Cluster {
     /// Runs `brindle ARGS`.
     pub fn brindle<S: AsRef<str>>(&self, args: &[S]) -> Output {
         let args: Vec<&str> = args.iter().map(AsRef::as_ref).collect();
-        run(&binary(), &args, COMMAND_LIMIT)
+        let mut starter = self.starter.lock().unwrap_or_else(PoisonError::into_inner);
+        starter.run(&binary(), &args, COMMAND_LIMIT)
     }
 
     /// Runs `brindle lfs ARGS`, which has to succeed.

@@ -1,13 +1,13 @@
 //! A command with a time limit, whose output goes to files, so that daemons it starts cannot hold a pipe open.
 
 use std::fmt;
-use std::io::{Read, Seek};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
-/// How often a running command is looked at.
-const POLL: Duration = Duration::from_millis(3);
+/// What timeout(1) ends with when it killed the command.
+const KILLED: i32 = 137;
 /// Code of a command that was killed because of its limit.
 pub const TIMED_OUT: i32 = -1;
 
@@ -39,38 +39,77 @@ impl fmt::Display for Output {
     }
 }
 
-/// Runs a program to its end.
+/// Starts commands for a test whose threads have files of the file system open.
 ///
-/// # Panics
-/// When it cannot be started.
-pub fn run(program: &Path, args: &[&str], limit: Duration) -> Output {
-    let mut out = tempfile::tempfile().expect("a temporary file");
-    let mut err = tempfile::tempfile().expect("a temporary file");
-    let copy = |file: &std::fs::File| Stdio::from(file.try_clone().expect("a second descriptor"));
-    let mut command = Command::new(program);
-    command.args(args).stdin(Stdio::null()).stdout(copy(&out)).stderr(copy(&err));
-    let mut child = command.spawn().unwrap_or_else(|e| panic!("cannot start {}: {e}", program.display()));
-    let since = Instant::now();
-    let code = loop {
-        if let Some(status) = child.try_wait().expect("a child can be waited for") {
-            use std::os::unix::process::ExitStatusExt;
-            break status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-        }
-        if since.elapsed() > limit {
-            // Its end is not waited for: it may be stuck in the file system under test.
-            let _ = child.kill();
-            break TIMED_OUT;
-        }
-        std::thread::sleep(POLL);
-    };
-    let stdout = text(&mut out);
-    let text = format!("{stdout}{}", text(&mut err));
-    Output { line: format!("{} {}", program.display(), args.join(" ")), code, stdout, text }
+/// A process made by fork has copies of these descriptors until it becomes the command, and closing a copy asks the
+/// file system (FLUSH), which may wait for the very server that the command is to start. So commands are children of a
+/// shell that was started before any file was opened.
+pub struct Starter {
+    shell: Child,
+    orders: Option<ChildStdin>,
+    ends: BufReader<ChildStdout>,
+    files: tempfile::TempDir,
 }
 
-fn text(file: &mut std::fs::File) -> String {
-    let mut bytes = Vec::new();
-    let read = file.rewind().and_then(|()| file.read_to_end(&mut bytes));
-    read.expect("a temporary file can be read");
-    String::from_utf8_lossy(&bytes).into_owned()
+impl Starter {
+    /// Starts the shell.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn new() -> Starter {
+        let mut command = Command::new("sh");
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut shell = command.spawn().expect("sh can be started");
+        let orders = shell.stdin.take();
+        let ends = BufReader::new(shell.stdout.take().expect("its output is a pipe"));
+        let files = tempfile::tempdir().expect("a directory for what commands print");
+        Starter { shell, orders, ends, files }
+    }
+
+    /// Runs a program to its end, or kills it at the limit.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn run(&mut self, program: &Path, args: &[&str], limit: Duration) -> Output {
+        let line = format!("{} {}", program.display(), args.join(" "));
+        let words: Vec<String> = std::iter::once(program.to_str().expect("paths of tests are text"))
+            .chain(args.iter().copied())
+            .map(|word| format!("'{}'", word.replace('\'', "'\\''")))
+            .collect();
+        let (out, err) = (self.files.path().join("out"), self.files.path().join("err"));
+        let order = format!(
+            "timeout -s KILL {} {} </dev/null >'{}' 2>'{}'; echo $?\n",
+            limit.as_secs(),
+            words.join(" "),
+            out.display(),
+            err.display()
+        );
+        self.orders
+            .as_mut()
+            .expect("open until it is dropped")
+            .write_all(order.as_bytes())
+            .expect("sh lives");
+        let mut end = String::new();
+        self.ends.read_line(&mut end).expect("sh says how it ended");
+        let code = match end.trim().parse() {
+            Ok(KILLED) => TIMED_OUT,
+            Ok(code) => code,
+            Err(_) => panic!("sh ended instead of running {line}"),
+        };
+        let stdout = text(&out);
+        let text = format!("{stdout}{}", text(&err));
+        Output { line, code, stdout, text }
+    }
+}
+
+impl Drop for Starter {
+    fn drop(&mut self) {
+        self.orders = None;
+        // However it ends, it has ended.
+        let _ = self.shell.wait();
+    }
+}
+
+fn text(file: &Path) -> String {
+    String::from_utf8_lossy(&std::fs::read(file).expect("what a command printed can be read")).into_owned()
 }
