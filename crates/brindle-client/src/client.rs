@@ -23,6 +23,7 @@ use crate::kept::Budget;
 use crate::locks::Locks;
 use crate::notices::Notices;
 use crate::session::{MdtHost, OstHost, Session};
+use crate::told::ToTell;
 
 /// How long a mount waits for the MGS, and then for the MDT.
 const MOUNT_TIMEOUT_MS: u64 = 15_000;
@@ -65,6 +66,8 @@ pub struct Client {
     pub(crate) append_numbers: AtomicU64,
     pub(crate) kept: Arc<Budget>,
     pub(crate) kept_versions: KeptVersions,
+    /// Marks that were dealt with, for the OSTs that gave them.
+    pub(crate) to_tell: ToTell,
     /// Objects of closed files that were not synced, and when they were closed.
     pub(crate) left_unsynced: Mutex<BTreeMap<ObjectId, (u16, Mono)>>,
     pub(crate) cache: RwLock<Arc<dyn KernelCache>>,
@@ -148,6 +151,7 @@ impl Client {
                 append_numbers: AtomicU64::new(1),
                 kept: Arc::default(),
                 kept_versions: KeptVersions::default(),
+                to_tell: ToTell::default(),
                 left_unsynced: Mutex::default(),
                 cache: RwLock::new(Arc::new(NoCache)),
                 this: this.clone(),

@@ -21,6 +21,7 @@ pub mod locks;
 pub mod namespace;
 pub mod notices;
 pub mod session;
+mod told;
 
 pub use cache::{KernelCache, NoCache};
 pub use client::{Client, MountConfig};

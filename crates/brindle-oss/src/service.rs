@@ -54,7 +54,7 @@ impl Oss {
         Arc::new(Oss {
             disk: DiskHealth::new(seams.clock.clone()),
             store,
-            marks: MarkTable::default(),
+            marks: MarkTable::new(seams.rng.next_u64()),
             confirmed: Confirmed::default(),
             peers,
             fs_id: AtomicU64::new(identity.fs_id),

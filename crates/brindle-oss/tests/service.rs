@@ -1,5 +1,6 @@
 //! An OST over real TCP and a real disk; MGS and MDT are played by a small service of the test's own.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,7 +24,7 @@ use brindle_wire::oss::read::ReadReq;
 use brindle_wire::oss::stat::StatObjectsReq;
 use brindle_wire::oss::sync::SyncObjectsReq;
 use brindle_wire::oss::write::{CopyRangeReq, WriteReq};
-use brindle_wire::oss::{ChangeResp, Marks, Ticket};
+use brindle_wire::oss::{ChangeResp, Marks, Ticket, Told};
 use brindle_wire::version::PeerKind;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
@@ -195,7 +196,18 @@ impl Client {
     }
 
     async fn write(&self, object: ObjectId, offset: u64, data: &[u8], place: Place) -> Result<ChangeResp> {
-        let request = WriteReq { object, offset, ticket: Ticket::default(), sync: false };
+        self.write_and_tell(object, offset, data, place, Vec::new()).await
+    }
+
+    async fn write_and_tell(
+        &self,
+        object: ObjectId,
+        offset: u64,
+        data: &[u8],
+        place: Place,
+        told: Vec<Told>,
+    ) -> Result<ChangeResp> {
+        let request = WriteReq { object, offset, ticket: Ticket::default(), sync: false, told };
         decode_reply(&self.peer.call(self.frame(&request, place, data)).await?)
     }
 
@@ -318,10 +330,20 @@ fn writers_learn_whose_pages_they_made_old() {
         let ost = cluster.start(0).await;
         let (writer, reader) = (cluster.client(&ost, 1), cluster.client(&ost, 2));
         let o = object(1, 0);
-        let marks =
-            async |at: u64, n: u64| writer.write(o, at, &[1; 100], (0, n)).await.expect("written").marks;
+        let told = RefCell::new(Vec::new());
+        let marks = async |at: u64, n: u64| {
+            let answer = writer.write_and_tell(o, at, &[1; 100], (0, n), told.take()).await.expect("written");
+            let dropped = |taking| Told { object: o, taking, offset: 0, len_bytes: u64::MAX };
+            told.replace(answer.takings.into_iter().map(dropped).collect());
+            answer.marks
+        };
         assert_eq!(marks(0, 1).await, Marks::Unknown);
-        assert_eq!(marks(0, 2).await, Marks::None);
+        assert_eq!(
+            writer.write(o, 0, b"x", (1, 1)).await.expect("written").marks,
+            Marks::Unknown,
+            "not told"
+        );
+        assert_eq!(marks(0, 2).await, Marks::None, "told");
         reader.read(o, 0, 100).await.expect("read");
         assert_eq!(marks(0, 3).await, Marks::None, "it keeps nothing");
         reader.read_marked(o, 0, 100, true).await.expect("read");

@@ -113,9 +113,11 @@ pub fn is_dead(at: &Path) -> bool {
     let path = at.to_owned();
     // A thread of its own: it waits for the daemon.
     std::thread::spawn(move || {
-        let not_connected = std::fs::metadata(path).is_err_and(|e| e.raw_os_error() == Some(libc::ENOTCONN));
+        // ECONNABORTED: the connection was aborted while the question was in it.
+        let gone = |e: std::io::Error| matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED));
+        let dead = std::fs::metadata(path).is_err_and(gone);
         // Nobody listens any more when the patience was over.
-        let _ = done.send(not_connected);
+        let _ = done.send(dead);
     });
     result.recv_timeout(ANSWER_LIMIT).unwrap_or(false)
 }

@@ -35,16 +35,18 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The live process with this pid.
+    /// The live process with this pid: one that has a thread which has not ended. Until then it holds its files, locks
+    /// and ports, also when its first thread is a zombie.
     pub fn of(pid: u32) -> Option<Identity> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The name in parentheses may hold anything; fields are counted from behind it, the first being field 3.
-        let mut fields = stat.rsplit_once(") ")?.1.split(' ');
-        if matches!(fields.next()?, "Z" | "X") {
+        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+        let field = |number: usize| fields.get(number - 3);
+        let (state, threads) = (*field(3)?, field(20)?.parse::<u32>().ok()?);
+        if state == "X" || (state == "Z" && threads <= 1) {
             return None;
         }
-        let start_ticks = fields.nth(18)?.parse().ok()?;
-        Some(Identity { pid, start_ticks })
+        Some(Identity { pid, start_ticks: field(22)?.parse().ok()? })
     }
 
     /// Whether it still runs.
@@ -244,6 +246,56 @@ mod tests {
         other.signal(Signal::KILL);
         assert!(other.wait_end(Duration::ZERO), "what is not there has ended");
         assert!(!me.wait_end(Duration::ZERO));
+    }
+
+    extern "C" fn end_thread(_: libc::c_int) {
+        // SAFETY: ends the thread that got the signal, and no other uses anything of it any more.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+
+    /// The first thread of the process, which waits for the one of the test, ends; this one goes on until its standard
+    /// input is closed.
+    fn first_thread_ends() -> ! {
+        // SAFETY: the handler makes one system call; the signal goes to a thread of this process.
+        unsafe {
+            libc::signal(libc::SIGUSR1, end_thread as *const () as libc::sighandler_t);
+            libc::syscall(libc::SYS_tgkill, libc::getpid(), libc::getpid(), libc::SIGUSR1);
+        }
+        let _ = std::io::stdin().read(&mut [0]);
+        std::process::exit(0);
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_has_ended_is_alive() {
+        const CHILD: &str = "BRINDLE_TEST_FIRST_THREAD_ENDS";
+        if std::env::var_os(CHILD).is_some() {
+            first_thread_ends();
+        }
+        let this = "process::tests::a_process_whose_first_thread_has_ended_is_alive";
+        let arguments = ["--exact", this, "--test-threads=2"];
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        let mut child = command
+            .args(arguments)
+            .env(CHILD, "1")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let state = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+            stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+        };
+        let since = Instant::now();
+        while state() != 'Z' {
+            assert!(since.elapsed() < Duration::from_secs(30), "its first thread has not ended");
+            std::thread::yield_now();
+        }
+        let identity = Identity::of(child.id()).expect("its second thread runs");
+        assert!(!identity.wait_end(Duration::ZERO));
+        drop(child.stdin.take());
+        assert!(identity.wait_end(Duration::from_secs(30)));
+        assert_eq!(Identity::of(child.id()), None, "what is left is for its parent only");
+        child.wait().unwrap();
     }
 
     #[test]

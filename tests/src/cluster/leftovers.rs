@@ -32,10 +32,12 @@ pub fn is_mount_point(at: &Path) -> bool {
     mounted().iter().any(|m| m.at == at)
 }
 
-/// Whether a process with this pid runs (a zombie does not).
+/// Whether a process with this pid runs. A zombie does not, unless it is only the first of several threads.
 pub fn exists(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z') && !rest.starts_with('X'))
+    let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
+    let threads = rest.split(' ').nth(17).and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+    !rest.starts_with('X') && (!rest.starts_with('Z') || threads > 1)
 }
 
 /// Fails everything that waits for a mount below `base`.

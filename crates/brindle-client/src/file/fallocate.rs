@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
+use brindle_layout::ObjectRange;
 use brindle_session::Options;
 use brindle_stdx::BoxFuture;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
-use brindle_types::{Code, Fault, ObjectId};
+use brindle_types::{Code, Fault};
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::punch::{AllocateReq, PunchReq};
 use bytes::Bytes;
 
-use super::scatter::Met;
+use super::scatter::{Met, object};
 use super::write::WriteIn;
 use super::{Tries, try_gather};
 use crate::handles::Handle;
@@ -141,7 +142,7 @@ impl Client {
             let punching = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
                 Box::pin(self.punch_part(inode, sight, part, keep_space, change.options))
             });
-            self.change(inode, range.clone(), punching.collect()).await?;
+            self.change(inode, sight, range.clone(), punching.collect()).await?;
         }
         if how != Allocation::Punch {
             let parts = brindle_layout::object_ranges(&sight.layout.component, range.clone());
@@ -149,7 +150,7 @@ impl Client {
             let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
                 Box::pin(self.allocate_part(inode, sight, part, keep_len, change.options))
             });
-            self.change(inode, range.clone(), reserving.collect()).await?;
+            self.change(inode, sight, range.clone(), reserving.collect()).await?;
         }
         let end = if how.keeps_size() { 0 } else { range.end };
         inode.lock().wrote(sight, end, kill_suidgid);
@@ -160,12 +161,14 @@ impl Client {
     async fn change(
         &self,
         inode: &Inode,
+        sight: &Sight,
         range: Range<u64>,
-        changes: Vec<BoxFuture<'_, Result<ChangeResp, Fault>>>,
+        changes: Vec<BoxFuture<'_, Result<(ObjectRange, ChangeResp), Fault>>>,
     ) -> Result<(), Fault> {
-        let answers: Vec<ChangeResp> = try_gather(changes).await?;
         let mut met = Met::default();
-        answers.into_iter().for_each(|answer| met.add(answer.marks));
+        for (part, answer) in try_gather(changes).await? {
+            met.add(object(inode, sight, part.stripe), &part, answer);
+        }
         self.tell_readers(inode, range.start, range.end - range.start, met, false).await
     }
 
@@ -173,10 +176,10 @@ impl Client {
         &self,
         inode: &Inode,
         sight: &Sight,
-        part: brindle_layout::ObjectRange,
+        part: ObjectRange,
         keep_space: bool,
         options: Options,
-    ) -> Result<ChangeResp, Fault> {
+    ) -> Result<(ObjectRange, ChangeResp), Fault> {
         let request = PunchReq {
             object: object(inode, sight, part.stripe),
             offset: part.object_offset,
@@ -186,17 +189,17 @@ impl Client {
         };
         let (answer, _) = self.ost(part.ost).await?.call_with(&request, Vec::new(), options).await?;
         note_change(inode, sight, part.stripe, &answer);
-        Ok(answer)
+        Ok((part, answer))
     }
 
     async fn allocate_part(
         &self,
         inode: &Inode,
         sight: &Sight,
-        part: brindle_layout::ObjectRange,
+        part: ObjectRange,
         keep_len: bool,
         options: Options,
-    ) -> Result<ChangeResp, Fault> {
+    ) -> Result<(ObjectRange, ChangeResp), Fault> {
         let request = AllocateReq {
             object: object(inode, sight, part.stripe),
             offset: part.object_offset,
@@ -206,12 +209,8 @@ impl Client {
         };
         let (answer, _) = self.ost(part.ost).await?.call_with(&request, Vec::new(), options).await?;
         note_change(inode, sight, part.stripe, &answer);
-        Ok(answer)
+        Ok((part, answer))
     }
-}
-
-fn object(inode: &Inode, sight: &Sight, stripe: u32) -> ObjectId {
-    ObjectId { ino: inode.ino, generation: sight.layout.component.generation, stripe }
 }
 
 /// A change whose bytes nobody could send again.

@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use brindle_layout::ObjectRange;
 use brindle_stdx::{BoxFuture, planted};
-use brindle_types::{Code, Fault, Ino, ObjectId};
+use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::fsync::FsyncReq;
 use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
 use brindle_wire::oss::write::WriteReq;
 use bytes::Bytes;
 
+use super::scatter::{Met, object};
 use super::{Tries, try_gather};
 use crate::Client;
 use crate::handles::Handle;
@@ -99,13 +101,11 @@ impl Client {
         stripes: Vec<u32>,
         mark: u64,
     ) -> Result<Synced, Fault> {
-        let component = &sight.layout.component;
-        let object =
-            |stripe: &u32| ObjectId { ino: inode.ino, generation: component.generation, stripe: *stripe };
         let caller = self.ost(ost).await?;
         let mut lost = false;
         for _ in 0..RESENDS_MAX {
-            let request = SyncObjectsReq { objects: stripes.iter().map(object).collect() };
+            let request =
+                SyncObjectsReq { objects: stripes.iter().map(|s| object(inode, sight, *s)).collect() };
             let answer = caller.ask(&request).await?;
             let mut resend = Vec::new();
             for stripe in &stripes {
@@ -164,15 +164,20 @@ impl Client {
         writes: Vec<(u64, Bytes)>,
     ) -> Result<(), Fault> {
         let caller = self.ost(ost).await?;
-        let generation = sight.layout.component.generation;
         tracing::warn!(ino = inode.ino.0, ost, writes = writes.len(), "writing again what a power cut took");
+        let object = object(inode, sight, stripe);
         let mut term = u32::MAX;
+        let mut met = Met::default();
         for (offset, data) in writes {
-            let object = ObjectId { ino: inode.ino, generation, stripe };
-            let request = WriteReq { object, offset, ticket: sight.ticket, sync: false };
+            let told = self.to_tell.take(ost);
+            let part = ObjectRange { stripe, ost, object_offset: offset, len_bytes: data.len() as u64 };
+            let request = WriteReq { object, offset, ticket: sight.ticket, sync: false, told };
             let (answer, _) = caller.call(&request, vec![data]).await?;
             term = term.min(answer.boot_term);
+            met.add(object, &part, answer);
         }
+        // Whoever read since the power cut may hold what was there before these bytes.
+        self.tell_readers(inode, 0, u64::MAX, met, false).await?;
         if let Some(unsynced) = inode.lock().unsynced.get_mut(&stripe) {
             unsynced.resent(term);
         }

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeSet;
 
+use brindle_layout::ObjectRange;
 use brindle_session::{Identity, Options};
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, ObjectId, SessionId};
 use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
 use brindle_wire::oss::write::WriteReq;
-use brindle_wire::oss::{ChangeResp, Marks};
+use brindle_wire::oss::{ChangeResp, Marks, Told};
 use bytes::Bytes;
 
 use super::read::split;
@@ -23,15 +24,28 @@ pub(crate) struct Met {
     sessions: BTreeSet<SessionId>,
     /// An OST knows only from now on who holds pages of an object: all of them must go, wherever the change was.
     everybody: bool,
+    /// What the OSTs are told when those pages are gone, by OST.
+    takings: Vec<(u16, Told)>,
 }
 
 impl Met {
-    pub fn add(&mut self, marks: Marks) {
-        match marks {
+    /// What the change of `part` met.
+    pub fn add(&mut self, object: ObjectId, part: &ObjectRange, answer: ChangeResp) {
+        match answer.marks {
             Marks::None => {}
             Marks::Sessions(sessions) => self.sessions.extend(sessions),
             Marks::Unknown => self.everybody = true,
         }
+        let (offset, len_bytes) = (part.object_offset, part.len_bytes);
+        let told = answer.takings.into_iter().map(|taking| Told { object, taking, offset, len_bytes });
+        self.takings.extend(told.map(|told| (part.ost, told)));
+    }
+
+    /// Those pages are gone; `all`: every page of the file.
+    fn told(takings: Vec<(u16, Told)>, all: bool) -> impl Iterator<Item = (u16, Told)> {
+        let widest =
+            move |told: Told| if all { Told { offset: 0, len_bytes: u64::MAX, ..told } } else { told };
+        takings.into_iter().map(move |(ost, told)| (ost, widest(told)))
     }
 
     fn holders(self, own: SessionId) -> Option<Holders> {
@@ -54,6 +68,14 @@ pub(crate) struct How {
     pub page: bool,
     /// Only in this session.
     pub session: Identity,
+}
+
+/// What became of a part of a scatter.
+struct Written {
+    part: ObjectRange,
+    /// Its first byte in the file.
+    first: u64,
+    outcome: Result<ChangeResp, Fault>,
 }
 
 /// What became of a scatter.
@@ -81,9 +103,9 @@ impl Client {
             Box::pin(self.write_part(inode, sight, part, offset, data, how))
         });
         let mut sum = Scattered { failed: None, met: Met::default() };
-        for (first, outcome) in gather(writing.collect()).await {
+        for Written { part, first, outcome } in gather(writing.collect()).await {
             match outcome {
-                Ok(answer) => sum.met.add(answer.marks),
+                Ok(answer) => sum.met.add(object(inode, sight, part.stripe), &part, answer),
                 Err(fault) => note_failure(&mut sum.failed, first, fault),
             }
         }
@@ -116,11 +138,11 @@ impl Client {
         &self,
         inode: &Inode,
         sight: &Sight,
-        range: brindle_layout::ObjectRange,
+        range: ObjectRange,
         offset: u64,
         data: &Bytes,
         how: How,
-    ) -> (u64, Result<ChangeResp, Fault>) {
+    ) -> Written {
         let component = &sight.layout.component;
         let mut first = u64::MAX;
         let bulk: Vec<Bytes> = range
@@ -132,10 +154,11 @@ impl Client {
             })
             .collect();
         let request = WriteReq {
-            object: ObjectId { ino: inode.ino, generation: component.generation, stripe: range.stripe },
+            object: object(inode, sight, range.stripe),
             offset: range.object_offset,
             ticket: sight.ticket,
             sync: how.sync,
+            told: self.to_tell.take(range.ost),
         };
         let options = Options { only_as: Some(how.session), ..Options::default() };
         let answer = async {
@@ -156,7 +179,7 @@ impl Client {
                 }
             }
         }
-        (first, answer)
+        Written { part: range, first, outcome: answer }
     }
 
     /// A change met marks: those clients drop their pages before the change counts as made.
@@ -165,11 +188,13 @@ impl Client {
         inode: &Inode,
         offset: u64,
         len_bytes: u64,
-        met: Met,
+        mut met: Met,
         background: bool,
     ) -> Result<(), Fault> {
+        let takings = std::mem::take(&mut met.takings);
         if inode.lock().exclusive {
             // Nobody else has had a handle to read with since the change.
+            self.to_tell.add(Met::told(takings, true));
             return Ok(());
         }
         let everybody = met.everybody;
@@ -178,13 +203,13 @@ impl Client {
         let (offset, len_bytes) = if everybody { (0, u64::MAX) } else { (offset, len_bytes) };
         let request = InvalidateReq { ino: inode.ino, offset, len_bytes, holders };
         let this = self.this.upgrade().filter(|_| background);
-        let Some(this) = this else { return self.have_pages_dropped(inode, &request).await };
+        let Some(this) = this else { return self.have_pages_dropped(inode, &request, takings).await };
         // The page is locked until its writeback is answered, and a reader elsewhere may wait for just that page;
         // fsync waits for the rest.
         let hold = self.inodes.hold(inode.ino);
         hold.lock().background += 1;
         self.seams.spawn("client.invalidate", async move {
-            if let Err(fault) = this.have_pages_dropped(&hold, &request).await {
+            if let Err(fault) = this.have_pages_dropped(&hold, &request, takings).await {
                 tracing::warn!(code = %fault.code, "cannot tell readers of a page: {fault}");
             }
             hold.lock().background -= 1;
@@ -195,13 +220,19 @@ impl Client {
 
     /// Has the pages dropped; our own as well where the OST knows of nobody's, because the next writer will not hear of
     /// them.
-    async fn have_pages_dropped(&self, inode: &Inode, request: &InvalidateReq) -> Result<(), Fault> {
+    async fn have_pages_dropped(
+        &self,
+        inode: &Inode,
+        request: &InvalidateReq,
+        takings: Vec<(u16, Told)>,
+    ) -> Result<(), Fault> {
         let told = self.mds.ask(request).await.map(drop);
-        if request.holders == Holders::AllReaders {
+        let all = request.holders == Holders::AllReaders;
+        if all {
             self.kept_versions.forget(inode.ino);
             self.invalidate(inode, 0..u64::MAX).await;
         }
-        told
+        told.inspect(|()| self.to_tell.add(Met::told(takings, all)))
     }
 
     /// Writes into objects until the layout stands still under it.
@@ -225,6 +256,11 @@ impl Client {
             }
         }
     }
+}
+
+/// The object of a stripe.
+pub(crate) fn object(inode: &Inode, sight: &Sight, stripe: u32) -> ObjectId {
+    ObjectId { ino: inode.ino, generation: sight.layout.component.generation, stripe }
 }
 
 /// Keeps the failure that lies first in the file; an old layout goes before everything.

@@ -101,7 +101,7 @@ async fn write(mdt: &Mdt, file: &Inode, data: Bytes) -> Result<ChangeResp> {
         attr_epoch: file.attr_epoch,
     };
     let object = ObjectId { ino: file.ino, generation: layout.component.generation, stripe: 0 };
-    mdt.osts().write(*ost, &WriteReq { object, offset: 0, ticket, sync: true }, data).await
+    mdt.osts().write(*ost, &WriteReq { object, offset: 0, ticket, sync: true, told: Vec::new() }, data).await
 }
 
 /// The last batch: the bytes lie in objects, under a new layout epoch.

@@ -89,7 +89,7 @@ fn answer<M: Message>(frame: &Frame, respond: impl FnOnce(M) -> M::Resp) -> Fram
 }
 
 fn change(data: &[u8]) -> ChangeResp {
-    ChangeResp { boot_term: 1, marks: Marks::None, allocated_bytes: data.len() as u64 }
+    ChangeResp { boot_term: 1, marks: Marks::None, takings: Vec::new(), allocated_bytes: data.len() as u64 }
 }
 
 impl OstCalls for FakeOsts {

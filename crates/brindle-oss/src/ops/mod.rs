@@ -26,6 +26,7 @@ use brindle_wire::oss::{ChangeResp, Marks};
 use bytes::Bytes;
 
 use crate::dispatch::{Answer, Call};
+use crate::marks::Met;
 use crate::service::Oss;
 use crate::stats::add;
 
@@ -81,23 +82,23 @@ where
         // Some of it may have been done, and nobody is told whose pages that makes old.
         oss.marks.forget(object);
     })?;
-    let marks = oss.marks.change(object, header.session, range);
+    let Met { marks, takings } = oss.marks.change(object, header.session, range);
     if oss.store.check_session(header.session, header.session_epoch).is_err() {
         // Ended meanwhile: nobody will hear of the marks.
         oss.marks.forget(object);
     }
-    let body = changed_body(changed, marks);
+    let body = changed_body(changed, marks, &takings);
     // A stored answer must be short: everybody counts instead of many.
-    if let Err(fault) = turn.done(&body, || changed_body(changed, Marks::Unknown)) {
+    if let Err(fault) = turn.done(&body, || changed_body(changed, Marks::Unknown, &takings)) {
         oss.marks.forget(object);
         return Err(fault);
     }
     Ok(Answer::plain(body))
 }
 
-fn changed_body(changed: Changed, marks: Marks) -> Bytes {
-    let answer = ChangeResp { boot_term: changed.boot_term, marks, allocated_bytes: changed.allocated_bytes };
-    encode_body(&Ok::<_, Fault>(answer))
+fn changed_body(changed: Changed, marks: Marks, takings: &[u64]) -> Bytes {
+    let Changed { boot_term, allocated_bytes } = changed;
+    encode_body(&Ok::<_, Fault>(ChangeResp { boot_term, marks, takings: takings.to_vec(), allocated_bytes }))
 }
 
 fn bounded(objects: &[ObjectId]) -> Result<()> {

@@ -11,5 +11,5 @@ pub async fn handle(oss: &Oss, req: TruncateObjectReq) -> Result<ChangeResp> {
     let changed = oss.store.truncate(req.object, req.len_bytes, req.truncate_epoch, req.make).await?;
     // The MDT tells every client of the cut itself; marks in front of it stay for the changes to come.
     let (boot_term, allocated_bytes) = (changed.boot_term, changed.allocated_bytes);
-    Ok(ChangeResp { boot_term, marks: Marks::None, allocated_bytes })
+    Ok(ChangeResp { boot_term, marks: Marks::None, takings: Vec::new(), allocated_bytes })
 }

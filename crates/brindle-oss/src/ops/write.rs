@@ -13,6 +13,7 @@ use crate::service::Oss;
 
 /// Writes the request's bulk.
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer> {
+    oss.marks.told(&req.told)?;
     let op = WriteOp {
         object: req.object,
         offset: req.offset,

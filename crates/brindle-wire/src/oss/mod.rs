@@ -15,7 +15,7 @@ pub mod sync;
 pub mod truncate;
 pub mod write;
 
-use brindle_types::Pair;
+use brindle_types::{ObjectId, Pair};
 use serde::{Deserialize, Serialize};
 
 /// The right to touch an object, as the MDT gave it out. (Signed once hosts are enrolled; the body is versioned.)
@@ -40,6 +40,23 @@ pub enum Marks {
     Unknown,
 }
 
+/// Most [`Told`] in one request.
+pub const TOLD_MAX: usize = 32;
+
+/// Marks that an OST had given to a change, and whose holders have dropped their pages since. Until it hears of that the
+/// OST gives them to every change that meets them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// The object.
+    pub object: ObjectId,
+    /// One of [`ChangeResp::takings`].
+    pub taking: u64,
+    /// First byte of the object that was dropped.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len_bytes: u64,
+}
+
 /// The answer of everything that changes an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeResp {
@@ -47,6 +64,8 @@ pub struct ChangeResp {
     pub boot_term: u32,
     /// Readers whose pages must go before the change is acknowledged.
     pub marks: Marks,
+    /// What the marks are known by when they have been dealt with. May be empty: then they are given out again.
+    pub takings: Vec<u64>,
     /// Allocated bytes of the object afterwards.
     pub allocated_bytes: u64,
 }

@@ -4,7 +4,7 @@
 use brindle_types::ObjectId;
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeResp, Ticket};
+use super::{ChangeResp, Ticket, Told};
 use crate::message;
 
 /// Writes bytes into one object.
@@ -18,6 +18,8 @@ pub struct WriteReq {
     pub ticket: Ticket,
     /// On stable storage before the answer (O_SYNC, O_DSYNC).
     pub sync: bool,
+    /// Marks of earlier changes that were dealt with; at most [`super::TOLD_MAX`].
+    pub told: Vec<Told>,
 }
 message!(WriteReq => ChangeResp, Write);
 
