@@ -119,7 +119,7 @@ impl Handles {
             state.writers -= 1;
             if state.writers == 0 {
                 // The write session ends with this close; somebody else may write as soon as the MDT has it.
-                state.exclusive = false;
+                state.no_longer_exclusive();
             }
         }
         Some(handle)

@@ -40,7 +40,8 @@ pub(crate) struct Inode {
     pub relayout: tokio::sync::Mutex<()>,
     /// Held over an fsync, so that the next one covers what came meanwhile.
     pub syncing: tokio::sync::Mutex<()>,
-    /// Told when [`State::background`] or [`State::appending`] go down, or [`State::cutting`] up.
+    /// Told when [`State::background`], [`State::appending`], [`State::changing`] or [`State::rewriting`] go down, or
+    /// [`State::cutting`] up.
     pub quiet: Notify,
 }
 
@@ -91,6 +92,12 @@ pub(crate) struct State {
     pub background: usize,
     /// Changes of the size by this client that the MDT has not answered: its kernel writes no page back meanwhile.
     pub cutting: usize,
+    /// Changes of objects under way.
+    pub changing: usize,
+    /// What an OST lost is to be written again, as soon as no change is under way: none begins meanwhile.
+    pub rewriters: usize,
+    /// What an OST lost is being written again.
+    pub rewriting: bool,
     /// Handles that can write.
     pub writers: usize,
 }
@@ -111,6 +118,15 @@ pub(crate) struct Asked {
 
 /// A change of the size that the MDT has not answered.
 pub(crate) struct Cutting<'a>(&'a Inode);
+
+/// A change of objects under way.
+pub(crate) struct Changing<'a>(&'a Inode);
+
+/// What an OST lost is being written again.
+pub(crate) struct Rewriting<'a> {
+    inode: &'a Inode,
+    begun: bool,
+}
 
 /// A copy of what one I/O needs.
 #[derive(Clone)]
@@ -155,13 +171,37 @@ impl Inode {
         Cutting(self)
     }
 
+    /// Begins a change of objects. Waits while bytes that an OST lost are written again, which would lie over the new ones.
+    pub async fn changing(&self) -> Changing<'_> {
+        self.wait_then(|state| state.rewriters == 0, |state| state.changing += 1).await;
+        Changing(self)
+    }
+
+    /// Begins to write bytes again that an OST lost. Waits for changes under way, which may be newer.
+    pub async fn rewriting(&self) -> Rewriting<'_> {
+        self.lock().rewriters += 1;
+        let mut rewriting = Rewriting { inode: self, begun: false };
+        let free = |state: &State| state.changing == 0 && !state.rewriting;
+        self.wait_then(free, |state| state.rewriting = true).await;
+        rewriting.begun = true;
+        rewriting
+    }
+
     /// Waits until `done` holds of the state; for what [`Inode::quiet`] tells.
     pub async fn wait_until(&self, done: impl Fn(&State) -> bool) {
+        self.wait_then(done, |_| {}).await;
+    }
+
+    /// The same, and changes the state at the moment at which it holds.
+    async fn wait_then(&self, done: impl Fn(&State) -> bool, change: impl FnOnce(&mut State)) {
         loop {
             let mut woken = std::pin::pin!(self.quiet.notified());
             woken.as_mut().enable();
-            if done(&self.lock()) {
-                return;
+            {
+                let mut state = self.lock();
+                if done(&state) {
+                    return change(&mut state);
+                }
             }
             woken.await;
         }
@@ -171,6 +211,23 @@ impl Inode {
 impl Drop for Cutting<'_> {
     fn drop(&mut self) {
         self.0.lock().cutting -= 1;
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.lock().changing -= 1;
+        self.0.quiet.notify_waiters();
+    }
+}
+
+impl Drop for Rewriting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.inode.lock();
+        state.rewriters -= 1;
+        state.rewriting &= !self.begun;
+        drop(state);
+        self.inode.quiet.notify_waiters();
     }
 }
 
@@ -269,8 +326,12 @@ impl State {
                 self.inline = grant.inline.clone().filter(|_| good);
             }
             OpenMode::Exclusive => {
-                self.exclusive = good;
                 self.no_longer_cached();
+                if good {
+                    self.exclusive = true;
+                } else {
+                    self.no_longer_exclusive();
+                }
             }
             OpenMode::Direct => self.no_longer_cached(),
         }
@@ -301,6 +362,13 @@ impl State {
     pub fn no_longer_cached(&mut self) {
         self.cached = false;
         self.inline = None;
+    }
+
+    /// Others may write from now on, and what they write must not be overwritten with what was written here before;
+    /// whether the right was held.
+    pub fn no_longer_exclusive(&mut self) -> bool {
+        self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
+        std::mem::take(&mut self.exclusive)
     }
 
     /// The size as the MDT told it; our own end counts while we are the sole writer.

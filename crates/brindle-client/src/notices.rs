@@ -81,10 +81,13 @@ impl Client {
         let exclusive = {
             let mut state = inode.lock();
             state.no_longer_cached();
-            notice.recall == Recall::Exclusive && std::mem::take(&mut state.exclusive)
+            notice.recall == Recall::Exclusive && state.no_longer_exclusive()
         };
         if exclusive {
             self.give_up_append(&inode).await;
+            // Old bytes under way must not come to lie over those of whoever writes next. If their OST keeps them waiting for
+            // longer than a lease, this session is ended, and they are refused.
+            inode.wait_until(|state| !state.rewriting).await;
         }
         self.invalidate(&inode, 0..u64::MAX).await;
         let report = exclusive.then(|| inode.lock().tell_report()).flatten();
@@ -97,9 +100,6 @@ impl Client {
         // When the time is up the place of the append is part of the report; the bytes follow.
         let _ = self.seams.timeout_ms(APPEND_WAIT_MS, finished).await;
         let mut state = inode.lock();
-        for unsynced in state.unsynced.values_mut() {
-            unsynced.drop_bytes();
-        }
         if let Some(end_bytes) = state.appending {
             state.pending.reserve(end_bytes);
         }

@@ -282,7 +282,7 @@ impl Client {
             let mut state = inode.lock();
             state.noticed();
             state.no_longer_cached();
-            state.exclusive = false;
+            state.no_longer_exclusive();
             state.stale = true;
             state.size_stale = true;
             state.unsynced.clear();

@@ -166,7 +166,10 @@ impl Client {
         changes: Vec<BoxFuture<'_, Result<(ObjectRange, ChangeResp), Fault>>>,
     ) -> Result<(), Fault> {
         let mut met = Met::default();
-        for (part, answer) in try_gather(changes).await? {
+        let changing = inode.changing().await;
+        let changed = try_gather(changes).await;
+        drop(changing);
+        for (part, answer) in changed? {
             met.add(object(inode, sight, part.stripe), &part, answer);
         }
         self.tell_readers(inode, range.start, range.end - range.start, met, false).await

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brindle_layout::ObjectRange;
+use brindle_session::Options;
 use brindle_stdx::{BoxFuture, planted};
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::fsync::FsyncReq;
 use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
 use brindle_wire::oss::write::WriteReq;
-use bytes::Bytes;
 
 use super::scatter::{Met, object};
 use super::{Tries, try_gather};
@@ -114,7 +114,7 @@ impl Client {
                 match plan {
                     Plan::Nothing => {}
                     _ if planted("client_ignores_boot_term") => {}
-                    Plan::Resend(writes) => resend.push((*stripe, writes)),
+                    Plan::Resend(_) => resend.push(*stripe),
                     Plan::Lost => {
                         lost = true;
                         inode.lock().unsynced.remove(stripe);
@@ -125,8 +125,8 @@ impl Client {
                 let exist = self.note_synced(inode, sight, &stripes, &answer, mark);
                 return Ok(Synced { exist, lost });
             }
-            for (stripe, writes) in resend {
-                self.resend(inode, sight, ost, stripe, writes).await?;
+            for stripe in resend {
+                self.resend(inode, sight, ost, stripe, answer.boot_term).await?;
             }
         }
         Err(Fault::new(Code::DataLost).why(format!("OST {ost:04x} loses unsynced writes again and again")))
@@ -155,15 +155,21 @@ impl Client {
         exist.map(|(stripe, _)| *stripe).collect()
     }
 
+    /// Writes again what an OST lost that runs under `boot_term`, if nobody else may write the file by now.
     async fn resend(
         &self,
         inode: &Inode,
         sight: &Sight,
         ost: u16,
         stripe: u32,
-        writes: Vec<(u64, Bytes)>,
+        boot_term: u32,
     ) -> Result<(), Fault> {
         let caller = self.ost(ost).await?;
+        let rewriting = inode.rewriting().await;
+        // The end of a session drops what is kept before another one begins.
+        let options = Options { only_as: Some(self.session.identity()), ..Options::default() };
+        let plan = inode.lock().unsynced.get(&stripe).map(|unsynced| unsynced.plan(boot_term));
+        let Some(Plan::Resend(writes)) = plan else { return Ok(()) };
         tracing::warn!(ino = inode.ino.0, ost, writes = writes.len(), "writing again what a power cut took");
         let object = object(inode, sight, stripe);
         let mut term = u32::MAX;
@@ -172,16 +178,17 @@ impl Client {
             let told = self.to_tell.take(ost);
             let part = ObjectRange { stripe, ost, object_offset: offset, len_bytes: data.len() as u64 };
             let request = WriteReq { object, offset, ticket: sight.ticket, sync: false, told };
-            let (answer, _) = caller.call(&request, vec![data]).await?;
+            let (answer, _) = caller.call_with(&request, vec![data], options).await?;
             term = term.min(answer.boot_term);
             met.add(object, &part, answer);
         }
-        // Whoever read since the power cut may hold what was there before these bytes.
-        self.tell_readers(inode, 0, u64::MAX, met, false).await?;
         if let Some(unsynced) = inode.lock().unsynced.get_mut(&stripe) {
             unsynced.resent(term);
         }
-        Ok(())
+        // The kernel may have to write pages back before it drops its own.
+        drop(rewriting);
+        // Whoever read since the power cut may hold what was there before these bytes.
+        self.tell_readers(inode, 0, u64::MAX, met, false).await
     }
 
     /// The MDT's half: size, times, path, and which objects exist.

@@ -103,7 +103,10 @@ impl Client {
             Box::pin(self.write_part(inode, sight, part, offset, data, how))
         });
         let mut sum = Scattered { failed: None, met: Met::default() };
-        for Written { part, first, outcome } in gather(writing.collect()).await {
+        let changing = inode.changing().await;
+        let written = gather(writing.collect()).await;
+        drop(changing);
+        for Written { part, first, outcome } in written {
             match outcome {
                 Ok(answer) => sum.met.add(object(inode, sight, part.stripe), &part, answer),
                 Err(fault) => note_failure(&mut sum.failed, first, fault),

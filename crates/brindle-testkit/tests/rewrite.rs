@@ -1,0 +1,153 @@
+//! Bytes that an OST lost in a power cut are written again by the client that kept them, and never come to lie over newer
+//! ones: of others that write the file by now, or of its own.
+
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+
+use brindle_client::namespace::create::CreateIn;
+use brindle_client::{Client, Ctx, WriteIn};
+use brindle_testkit::cluster::{Options, SimCluster};
+use brindle_types::Ino;
+use brindle_wire::mds::open::Access;
+
+const RUN_MS: u64 = 120_000;
+const READ: Access = Access { read: true, write: false, truncate: false };
+const WRITE: Access = Access { read: false, write: true, truncate: false };
+/// Writes that are kept, and the bytes of each.
+const WRITES: u64 = 300;
+const PIECE: u64 = 1000;
+const LAST: u64 = (WRITES - 1) * PIECE;
+
+/// A file of [`WRITES`] pieces of 1, written by one client that keeps them; none is synced.
+struct Kept {
+    cluster: SimCluster,
+    writer: Arc<Client>,
+    other: Arc<Client>,
+    ino: Ino,
+    handle: u64,
+}
+
+async fn open(client: &Client, ino: Ino, access: Access) -> u64 {
+    client.open(&Ctx::root(), ino, access, false).await.unwrap().handle
+}
+
+async fn write(client: &Client, handle: u64, offset: u64, byte: u8) {
+    let data = vec![byte; PIECE as usize];
+    let write = WriteIn { offset, data: data.into(), ..WriteIn::default() };
+    assert_eq!(client.write(&Ctx::root(), handle, write).await.unwrap(), PIECE);
+}
+
+async fn byte_at(client: &Client, ino: Ino, offset: u64) -> u8 {
+    let handle = open(client, ino, READ).await;
+    let read = client.read(handle, offset, 1, false).await.unwrap().into_bytes();
+    client.close(handle).await.unwrap();
+    read[0]
+}
+
+impl Kept {
+    fn new() -> Kept {
+        let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+        let nodes = cluster.clone();
+        let made = async move {
+            let writer = SimCluster::mount(&nodes.world().node("c0")).await;
+            let other = SimCluster::mount(&nodes.world().node("c1")).await;
+            let access = Access { read: true, write: true, truncate: false };
+            let parent = writer.root();
+            let create = CreateIn { parent, name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
+            let opened = writer.create(&Ctx::root(), create).await.unwrap().opened;
+            for n in 0..WRITES {
+                write(&writer, opened.handle, n * PIECE, 1).await;
+            }
+            (writer, other, opened.attr.ino, opened.handle)
+        };
+        let (writer, other, ino, handle) = cluster.world().run_until(RUN_MS, made).unwrap();
+        Kept { cluster, writer, other, ino, handle }
+    }
+
+    fn cut_power(&self) {
+        self.cluster.world().power_cut("ost0");
+        self.cluster.restart("ost0");
+    }
+
+    fn run<T: Send + 'static>(&self, history: impl Future<Output = T> + Send + 'static) -> T {
+        self.cluster.world().run_until(RUN_MS, history).unwrap()
+    }
+}
+
+#[test]
+fn what_a_writer_kept_is_written_again() {
+    let kept = Kept::new();
+    kept.cut_power();
+    let (writer, other, ino, handle) = (kept.writer.clone(), kept.other.clone(), kept.ino, kept.handle);
+    kept.run(async move {
+        writer.fsync(handle).await.unwrap();
+        for n in 0..WRITES {
+            assert_eq!(byte_at(&other, ino, n * PIECE).await, 1);
+        }
+    });
+    kept.cluster.world().end();
+}
+
+#[test]
+fn bytes_of_a_closed_writer_never_undo_the_writes_of_others() {
+    let kept = Kept::new();
+    let (writer, ino, handle) = (kept.writer.clone(), kept.ino, kept.handle);
+    let reader = kept.run(async move {
+        let reader = open(&writer, ino, READ).await;
+        writer.flush(handle).await.unwrap();
+        writer.close(handle).await.unwrap();
+        reader
+    });
+    kept.cut_power();
+    let (writer, other) = (kept.writer.clone(), kept.other.clone());
+    kept.run(async move {
+        let theirs = open(&other, ino, WRITE).await;
+        write(&other, theirs, LAST, 2).await;
+        // Whether it tells of the loss or not: nothing is written again.
+        let _ = writer.fsync(reader).await;
+        assert_eq!(byte_at(&other, ino, LAST).await, 2);
+    });
+    kept.cluster.world().end();
+}
+
+/// Somebody writes the last piece anew while all of them are written again; what is there in the end.
+fn written_meanwhile(by_other: bool, after_ms: u64) -> u8 {
+    let kept = Kept::new();
+    kept.cut_power();
+    let (writer, other, ino, handle) = (kept.writer.clone(), kept.other.clone(), kept.ino, kept.handle);
+    let node = kept.cluster.world().node("c0").seams;
+    let found = kept.run(async move {
+        heard_of_again(&writer, handle).await;
+        let syncing = writer.clone();
+        node.spawn("sync", async move { drop(syncing.fsync(handle).await) });
+        node.sleep_ms(after_ms).await;
+        if by_other {
+            let theirs = open(&other, ino, WRITE).await;
+            write(&other, theirs, LAST, 2).await;
+        } else {
+            write(&writer, handle, LAST, 2).await;
+        }
+        node.sleep_ms(5_000).await;
+        byte_at(&other, ino, LAST).await
+    });
+    kept.cluster.world().end();
+    found
+}
+
+#[test]
+fn a_new_writer_waits_for_bytes_that_are_being_written_again() {
+    let found = [3, 10, 20, 30].map(|ms| written_meanwhile(true, ms));
+    assert_eq!(found, [2; 4]);
+}
+
+#[test]
+fn own_writes_wait_for_bytes_that_are_being_written_again() {
+    let found = [3, 10, 20, 30].map(|ms| written_meanwhile(false, ms));
+    assert_eq!(found, [2; 4]);
+}
+
+/// Reads, whatever is there: the OST answers again.
+async fn heard_of_again(client: &Client, handle: u64) {
+    client.read(handle, LAST, 1, false).await.unwrap();
+}
