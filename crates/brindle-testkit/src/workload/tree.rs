@@ -31,13 +31,44 @@ struct State {
     since_ns: u64,
 }
 
+/// The states of the last seconds, the latest last.
+#[derive(Default)]
+struct States(VecDeque<State>);
+
+impl States {
+    /// The tree is in this state, at the latest since `since_ns`.
+    fn reached(&mut self, model: &Model, since_ns: u64) {
+        self.0.push_back(State { model: model.clone(), since_ns });
+        while self.0.len() > 1 && self.0[1].since_ns + STATES_KEPT_NS < since_ns {
+            self.0.pop_front();
+        }
+    }
+
+    /// What a power cut of the MDT may leave that took nothing older than `safe_ns`, the latest first.
+    fn left_by_cut(&self, safe_ns: u64) -> impl Iterator<Item = &Model> {
+        let surely = self.0.iter().rposition(|s| s.since_ns < safe_ns).unwrap_or(0);
+        self.0.iter().skip(surely).rev().map(|s| &s.model)
+    }
+
+    /// Everything up to now survives a power cut.
+    fn durable(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A state that the tree may be in, and the one before an operation of unknown outcome that led to it.
+struct Candidate {
+    before: Model,
+    model: Model,
+}
+
 /// What is known of one client's subtree; outlives the client.
 pub struct Tree {
     model: Model,
     generator: Generator,
     inodes: InodeMap,
     /// States of the last seconds, of which a power cut of the MDT may leave any.
-    states: VecDeque<State>,
+    states: States,
     pending: Option<Op>,
     /// Files with unsynced contents, and the handles (0: closed) through which they were written.
     dirty: BTreeMap<Ino, BTreeSet<u64>>,
@@ -63,7 +94,7 @@ impl Tree {
             model: Model::default(),
             generator: Generator::new(seed, SIZE_MAX),
             inodes: InodeMap::default(),
-            states: VecDeque::new(),
+            states: States::default(),
             pending: None,
             dirty: BTreeMap::new(),
             cuts_seen: 0,
@@ -98,6 +129,9 @@ impl Tree {
     }
 
     async fn step(&mut self, life: &Life, fs: &ClientFs) {
+        if self.states.0.is_empty() {
+            self.states.reached(&self.model, life.history.now_ns());
+        }
         let op = self.generator.next_op(&self.model, 0);
         let mut after = self.model.clone();
         let expected = after.apply(&op);
@@ -143,16 +177,13 @@ impl Tree {
             Op::Fsync { slot } => {
                 if let Some((ino, _)) = fs.slot_file(slot) {
                     self.dirty.remove(&ino);
-                    self.states.clear();
+                    self.states.durable();
                 }
             }
             Op::Close { .. } | Op::Open { .. } | Op::Tmpfile { .. } => self.forget_closed(fs),
             _ => {}
         }
-        self.states.push_back(State { model: self.model.clone(), since_ns: now_ns });
-        while self.states.len() > 1 && self.states[1].since_ns + STATES_KEPT_NS < now_ns {
-            self.states.pop_front();
-        }
+        self.states.reached(&self.model, now_ns);
     }
 
     /// What was written through handles that are closed now can be lost without anybody being told.
@@ -214,7 +245,7 @@ impl Tree {
         let candidates = self.candidates(life, mdt_cuts);
         let cut = self.cuts_seen != life.history.cut_count();
         let mut reasons: Vec<String> = Vec::new();
-        for mut model in candidates {
+        for Candidate { before, mut model } in candidates {
             let expected = model.snapshot();
             match differs(&expected, seen) {
                 Some(Differs::Names(text)) => reasons.push(text),
@@ -232,9 +263,9 @@ impl Tree {
                             model.set_content(ino, bytes.clone());
                         }
                     }
-                    return self.go_on_from(life, model, seen);
+                    return self.go_on_from(life, &before, model, seen, mdt_cuts);
                 }
-                None => return self.go_on_from(life, model, seen),
+                None => return self.go_on_from(life, &before, model, seen, mdt_cuts),
             }
         }
         self.broken = true;
@@ -246,25 +277,27 @@ impl Tree {
     }
 
     /// The states that the tree may be in, the latest first. Nothing is open in any of them.
-    fn candidates(&self, life: &Life, mdt_cuts: usize) -> Vec<Model> {
+    fn candidates(&self, life: &Life, mdt_cuts: usize) -> Vec<Candidate> {
         let mut states = vec![self.model.clone()];
         if mdt_cuts != self.mdt_cuts_seen {
             let cuts = life.history.cuts();
             let first_ns = cuts.by_node["mdt0"][self.mdt_cuts_seen..].iter().map(|(first, _)| *first).min();
             let safe_ns = first_ns.unwrap_or(0).saturating_sub(NAMES_LOST_MAX_NS);
-            let surely = self.states.iter().rposition(|s| s.since_ns < safe_ns).unwrap_or(0);
-            states.extend(self.states.iter().skip(surely).rev().map(|s| s.model.clone()));
+            states.extend(self.states.left_by_cut(safe_ns).cloned());
         }
         let mut candidates = Vec::new();
         for model in states {
             if let Some(op) = &self.pending {
                 let mut after = model.clone();
                 after.apply(op);
-                candidates.push(after);
+                candidates.push(Candidate { before: model.clone(), model: after });
             }
-            candidates.push(model);
+            candidates.push(Candidate { before: model.clone(), model });
         }
-        candidates.iter_mut().for_each(Model::close_all);
+        for candidate in &mut candidates {
+            candidate.before.close_all();
+            candidate.model.close_all();
+        }
         candidates
     }
 
@@ -300,9 +333,17 @@ impl Tree {
         files.values().any(|node| node.ino == expected.ino && node.content == seen.content)
     }
 
-    fn go_on_from(&mut self, life: &Life, model: Model, seen: &Snapshot) {
+    /// The tree is in a state that was found to be allowed. What a power cut of the MDT has left is durable. A look makes
+    /// nothing durable: without a cut, the next one may still take what was changed in the second before it (statement 13
+    /// of `docs/semantics.md`), an operation included that was only now found to have been done.
+    fn go_on_from(&mut self, life: &Life, before: &Model, model: Model, seen: &Snapshot, mdt_cuts: usize) {
         self.inodes = InodeMap::of(&model.snapshot(), seen);
-        self.states = VecDeque::from([State { model: model.clone(), since_ns: life.history.now_ns() }]);
+        let now_ns = life.history.now_ns();
+        if mdt_cuts != self.mdt_cuts_seen {
+            self.states.durable();
+        }
+        self.states.reached(before, now_ns);
+        self.states.reached(&model, now_ns);
         self.model = model;
         self.pending = None;
         self.forget_handles();
@@ -363,5 +404,39 @@ fn short(outcome: &Outcome) -> String {
     match outcome {
         Outcome::Bytes(bytes) => format!("{} bytes with crc {:08x}", bytes.len(), brindle_stdx::crc(bytes)),
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = NAMES_LOST_MAX_NS;
+
+    fn made(names: &[&str]) -> Model {
+        let mut model = Model::default();
+        for name in names {
+            model.apply(&Op::Mkdir { path: (*name).to_owned(), mode: 0o755 });
+        }
+        model
+    }
+
+    fn left(states: &States, cut_ns: u64) -> Vec<usize> {
+        states.left_by_cut(cut_ns - SECOND).map(|model| model.clone().snapshot().len()).collect()
+    }
+
+    #[test]
+    fn a_cut_takes_what_was_changed_in_the_second_before_it_and_nothing_else() {
+        let mut states = States::default();
+        states.reached(&made(&[]), 10 * SECOND);
+        states.reached(&made(&["a"]), 11 * SECOND);
+        states.reached(&made(&["a", "b"]), 12 * SECOND);
+        // A look.
+        states.reached(&made(&["a", "b"]), 12 * SECOND + SECOND / 2);
+        assert_eq!(left(&states, 12 * SECOND + SECOND / 2 + 1), [3, 3, 2], "b is not a second old");
+        assert_eq!(left(&states, 13 * SECOND + 1), [3, 3]);
+        states.durable();
+        states.reached(&made(&["a"]), 14 * SECOND);
+        assert_eq!(left(&states, 14 * SECOND + 1), [2]);
     }
 }
