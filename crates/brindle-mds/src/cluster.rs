@@ -14,8 +14,8 @@ use brindle_wire::map::Map;
 use brindle_wire::oss::statfs::OstStatfsReq;
 use brindle_wire::version::PeerKind;
 use futures_util::future::join_all;
-use parking_lot::{Mutex, RwLock};
-use tokio::sync::Notify;
+use parking_lot::RwLock;
+use tokio::sync::{Notify, watch};
 
 use crate::mdt::Mdt;
 use crate::osts::OstCalls;
@@ -31,7 +31,7 @@ pub struct OstPeers {
     transport: Arc<dyn Transport>,
     host: String,
     peers: RwLock<BTreeMap<u16, Arc<Peer>>>,
-    map: Mutex<Option<Arc<Map>>>,
+    map: watch::Sender<Option<Arc<Map>>>,
     /// There is a newer map.
     news: Notify,
 }
@@ -44,7 +44,7 @@ impl OstPeers {
             transport,
             host: host.to_owned(),
             peers: RwLock::default(),
-            map: Mutex::default(),
+            map: watch::Sender::default(),
             news: Notify::new(),
         })
     }
@@ -63,7 +63,7 @@ impl OstPeers {
                 }
             }
         }
-        *self.map.lock() = Some(map);
+        self.map.send_replace(Some(map));
         self.news.notify_one();
     }
 
@@ -81,7 +81,7 @@ impl OstPeers {
 impl OstCalls for OstPeers {
     fn call(&self, ost: u16, mut frame: Frame) -> BoxFuture<'static, Result<Frame>> {
         let peer = self.peers.read().get(&ost).cloned();
-        if let Some(map) = &*self.map.lock() {
+        if let Some(map) = &*self.map.borrow() {
             frame.header.fs_id = map.fs_id;
             frame.header.map_version = map.version;
             frame.header.target_epoch = map.target(TargetId::ost(ost)).map_or(0, |t| t.epoch);
@@ -89,6 +89,14 @@ impl OstCalls for OstPeers {
         Box::pin(async move {
             let unknown = || Fault::new(Code::UnknownTarget).subject(TargetId::ost(ost).to_string());
             peer.ok_or_else(unknown)?.call(frame).await
+        })
+    }
+
+    fn all(&self) -> BoxFuture<'_, Vec<u16>> {
+        Box::pin(async {
+            // Only fails when the sender is gone, which `self` holds.
+            let _ = self.map.subscribe().wait_for(Option::is_some).await;
+            self.indices()
         })
     }
 }

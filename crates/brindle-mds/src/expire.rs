@@ -8,11 +8,13 @@
 //! | 4 files that it wrote: size := max(MDT, objects) | write opens of them wait for that |
 //!
 //! An OST that does not answer in step 2 within [`FENCE_WAIT_MS`] learns of the fence before it serves again: it asks for
-//! the table of fences at its start, and this side goes on telling it.
+//! the table of fences at its start and over each new connection to the MDT, and this side goes on telling it. Step 4 asks
+//! only OSTs that know of the fence: nothing is added to a file behind its recovery.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use brindle_types::{Ino, ObjectId, Pair, Result, SessionId};
+use brindle_types::{Ino, ObjectId, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::oss::fence::FenceSessionReq;
 use futures_util::future::join_all;
@@ -97,17 +99,18 @@ async fn give_up(mdt: &Mdt, session: SessionId) -> Result<()> {
         })
         .await?;
     mdt.synced().await?;
-    fence(mdt, session, epoch).await;
-    release(mdt, session).await
+    let question = FenceSessionReq { session, epoch };
+    fence(mdt, question.clone()).await;
+    release(mdt, session, Some(question)).await
 }
 
 /// Tells every OST; goes on in the background with those that do not answer soon.
-async fn fence(mdt: &Mdt, session: SessionId, epoch: Pair) {
+async fn fence(mdt: &Mdt, question: FenceSessionReq) {
+    let session = question.session;
     let (tell, told) = oneshot::channel();
     let Some(me) = mdt.me() else { return };
     let calls = async move {
-        let question = FenceSessionReq { session, epoch };
-        let fenced = me.osts().indices();
+        let fenced = me.osts().all().await;
         let asked = fenced.iter().map(|ost| me.osts().insist(*ost, &question));
         for refused in join_all(asked).await.into_iter().filter_map(|answer| answer.err()) {
             tracing::error!(%session, fault = %refused, "an OST refused a fence");
@@ -121,8 +124,8 @@ async fn fence(mdt: &Mdt, session: SessionId, epoch: Pair) {
     }
 }
 
-/// Takes away everything that a session holds (it is ended, or said goodbye).
-pub async fn release(mdt: &Mdt, session: SessionId) -> Result<()> {
+/// Takes away everything that a session holds (it is ended, with the fence of that, or said goodbye).
+pub async fn release(mdt: &Mdt, session: SessionId, fence: Option<FenceSessionReq>) -> Result<()> {
     mdt.locks().drop_session(session);
     let handles = mdt.live().opens.of_session(session);
     let mut wrote = Vec::new();
@@ -139,7 +142,7 @@ pub async fn release(mdt: &Mdt, session: SessionId) -> Result<()> {
     }
     reservations(mdt, session).await?;
     for ino in wrote {
-        recover_in_background(mdt, ino);
+        recover_in_background(mdt, ino, fence.clone());
     }
     Ok(())
 }
@@ -183,10 +186,10 @@ async fn reservations(mdt: &Mdt, session: SessionId) -> Result<()> {
 }
 
 /// Recovers a file that a dead client wrote, however long its OSTs are away or fail: until then it cannot be written.
-pub fn recover_in_background(mdt: &Mdt, ino: Ino) {
+pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>) {
     let Some(mdt) = mdt.me() else { return };
     mdt.clone().seams().spawn("recover file", async move {
-        while let Err(fault) = recover(&mdt, ino).await {
+        while let Err(fault) = recover(&mdt, ino, fence.as_ref()).await {
             tracing::error!(inode = %ino.fid(), %fault, "a file's size could not be recovered; trying again");
             mdt.seams().sleep_ms(RECOVER_AGAIN_MS).await;
         }
@@ -194,7 +197,7 @@ pub fn recover_in_background(mdt: &Mdt, ino: Ino) {
 }
 
 /// Size := max(MDT, objects); then, if nobody writes, the write session ends.
-pub async fn recover(mdt: &Mdt, ino: Ino) -> Result<()> {
+async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result<()> {
     crate::truncate::finish_pending(mdt, ino).await?;
     let call = Call::internal(Op::Report);
     let file = mdt
@@ -206,6 +209,11 @@ pub async fn recover(mdt: &Mdt, ino: Ino) -> Result<()> {
     let stats = match file.filter(|f| f.may_have_objects()) {
         Some(file) => {
             let objects: Vec<(u16, ObjectId)> = attrs::objects(&file);
+            if let Some(fence) = fence {
+                let osts: BTreeSet<u16> = objects.iter().map(|(ost, _)| *ost).collect();
+                let fenced = join_all(osts.into_iter().map(|ost| mdt.osts().insist(ost, fence))).await;
+                fenced.into_iter().collect::<Result<Vec<_>>>()?;
+            }
             Some((
                 mdt.osts().stat(&objects).await?,
                 file.file()?.layout.component.generation,

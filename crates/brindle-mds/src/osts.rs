@@ -33,6 +33,8 @@ pub trait OstCalls: Send + Sync + 'static {
     /// Sends a request and returns its reply. `Disconnected` when its fate is unknown, `TargetDown` or `UnknownTarget`
     /// when it was not sent.
     fn call(&self, ost: u16, frame: Frame) -> BoxFuture<'static, Result<Frame>>;
+    /// Every OST there is, whether it answers or not; waits for the first map.
+    fn all(&self) -> BoxFuture<'_, Vec<u16>>;
 }
 
 /// The OSTs of the file system.
@@ -96,6 +98,11 @@ impl Osts {
     /// Indices of the OSTs, in order.
     pub fn indices(&self) -> Vec<u16> {
         self.candidates.read().keys().copied().collect()
+    }
+
+    /// Every OST there is, whether it was heard of since the start or not.
+    pub async fn all(&self) -> Vec<u16> {
+        self.calls.all().await
     }
 
     /// Records the free space of an OST.

@@ -60,7 +60,7 @@ pub async fn run(mdt: Arc<Mdt>) {
 
 async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
     for ino in watch::list(mdt.engine())? {
-        expire::recover_in_background(mdt, ino);
+        expire::recover_in_background(mdt, ino, None);
     }
     {
         let mut live = mdt.live_mut();

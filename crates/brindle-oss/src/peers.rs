@@ -66,6 +66,11 @@ impl Peers {
         decode_reply(&self.call(target, question, 0).await?)
     }
 
+    /// Waits for a connection to a target that is newer than `generation`; its number.
+    pub async fn wait_newer(&self, target: TargetId, generation: u64) -> Result<u64> {
+        Ok(self.peer(target).await.wait_newer(generation).await?.generation)
+    }
+
     /// Whether the map has a target.
     pub fn knows(&self, target: TargetId) -> bool {
         self.peers.read().contains_key(&target)

@@ -150,16 +150,25 @@ fn load(config: &Config, seams: &Seams) -> Result<Superblock> {
     Ok(superblock)
 }
 
-/// Asks the MDT which session epochs to refuse, until it answers; then changes are served.
+/// Asks the MDT which session epochs to refuse, until it answers; then changes are served. Asks again over each new
+/// connection: an MDT that ended a session and died before it told this OST does not tell it later.
 async fn learn_fences(oss: Arc<Oss>) {
+    // One MDT so far.
+    let mdt = TargetId::mdt(0);
+    let mut learned_over = 0;
     loop {
-        // One MDT so far.
-        let learned = match oss.peers.ask(TargetId::mdt(0), &FenceTableReq {}).await {
-            Ok(table) => oss.store.fence_sessions(table.fences).await,
-            Err(fault) => Err(fault),
+        let learned = async {
+            let connection = oss.peers.wait_newer(mdt, learned_over).await?;
+            let table = oss.peers.ask(mdt, &FenceTableReq {}).await?;
+            oss.store.fence_sessions(table.fences).await?;
+            Ok(connection)
         };
-        match learned {
-            Ok(()) => return oss.fences_known.set(),
+        match learned.await {
+            Ok(connection) => {
+                learned_over = connection;
+                oss.fences_known.set();
+                continue;
+            }
             Err(fault) if peers::passes(&fault) => {}
             Err(fault) => {
                 tracing::error!(code = %fault.code, "cannot learn which sessions are fenced: {fault}")

@@ -49,6 +49,7 @@ fn object(ino: u64, stripe: u32) -> ObjectId {
 struct Rest {
     map: Mutex<Option<Map>>,
     fences: Mutex<Vec<(SessionId, Pair)>>,
+    conns: Mutex<Vec<Arc<ServerConn>>>,
     verdicts: Mutex<BTreeMap<ObjectId, Verdict>>,
     asked: AtomicU64,
 }
@@ -90,7 +91,8 @@ impl Rest {
 }
 
 impl Service for Rest {
-    fn hello(&self, _conn: &Arc<ServerConn>) -> Result<u64> {
+    fn hello(&self, conn: &Arc<ServerConn>) -> Result<u64> {
+        self.conns.lock().push(conn.clone());
         Ok(FS_ID)
     }
 
@@ -319,6 +321,33 @@ fn fenced_sessions_and_old_servers_maps_are_refused() {
         client.write(o, 0, b"w", (0, 1)).await.expect("the same session lives again");
         client.target = TargetId::ost(7);
         assert_eq!(code(client.write(o, 0, b"z", (0, 2)).await), Code::WrongTarget);
+    });
+}
+
+#[test]
+fn fences_are_learned_again_when_the_mdt_comes_back() {
+    run(async {
+        let cluster = Cluster::new().await;
+        cluster.format(0).await;
+        let ost = cluster.start(0).await;
+        let mut client = cluster.client(&ost, 9);
+        let o = object(1, 0);
+        client.write(o, 0, b"x", (0, 1)).await.expect("written");
+        // An MDT ends the session and dies; the next one says so to whoever asks.
+        cluster.rest.fences.lock().push((SessionId(9), pair(5)));
+        cluster.rest.conns.lock().iter().for_each(|conn| conn.close());
+        let refused = async {
+            let mut sequence = 2;
+            loop {
+                match client.write(o, 0, b"y", (0, sequence)).await {
+                    Ok(_) => sequence += 1,
+                    Err(fault) => return fault.code,
+                }
+            }
+        };
+        assert_eq!(cluster.seams.timeout_ms(20_000, refused).await, Some(Code::Fenced));
+        client.epoch = pair(5);
+        client.write(o, 0, b"x", (0, 1)).await.expect("the epoch after the fence");
     });
 }
 

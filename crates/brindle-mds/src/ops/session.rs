@@ -146,7 +146,7 @@ pub async fn handle_close(mdt: &Mdt, call: &Call, _req: SessionCloseReq) -> Resu
     if mdt.live().session(id, call.epoch).is_none() {
         return Err(Fault::new(Code::StaleSession).subject(id.to_string()));
     }
-    expire::release(mdt, id).await?;
+    expire::release(mdt, id, None).await?;
     mdt.step(call, |t| {
         t.frees_space();
         reply::delete_all(t, id)?;

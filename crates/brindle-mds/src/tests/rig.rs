@@ -10,10 +10,12 @@ use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::attr::Time;
 use brindle_types::{Attr, Code, Fault, Ino, ObjectId, Pair, Result, SessionId};
 use brindle_wire::frame::{Frame, decode_body, decode_reply, encode_body};
+use brindle_wire::mds::Empty;
 use brindle_wire::mds::create::{CreateReq, CreateResp};
 use brindle_wire::mds::open::Access;
 use brindle_wire::notify::*;
 use brindle_wire::oss::destroy::{DestroyObjectsReq, DestroyObjectsResp};
+use brindle_wire::oss::fence::FenceSessionReq;
 use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq, StatObjectsResp};
 use brindle_wire::oss::truncate::TruncateObjectReq;
 use brindle_wire::oss::write::WriteReq;
@@ -142,9 +144,14 @@ impl OstCalls for FakeOsts {
                 self.destroyed.lock().extend(req.objects);
                 DestroyObjectsResp { removed: removed as u32 }
             }),
+            Op::FenceSession => answer(&frame, |_: FenceSessionReq| Empty {}),
             other => panic!("{other:?} is not asked here"),
         };
         Box::pin(std::future::ready(Ok(reply)))
+    }
+
+    fn all(&self) -> BoxFuture<'_, Vec<u16>> {
+        Box::pin(std::future::ready((0..OSTS).collect()))
     }
 }
 
@@ -162,6 +169,7 @@ pub const A: SessionId = SessionId(1);
 pub const B: SessionId = SessionId(2);
 pub const EPOCH: Pair = Pair { term: 1, counter: 1 };
 pub const DIR: &str = "/mdt";
+const OSTS: u16 = 4;
 
 pub fn identity() -> Identity {
     Identity { fs: "scratch".parse().expect("name"), index: 0, uuid: [7; 16] }
@@ -304,7 +312,7 @@ async fn open(seams: &Seams, clients: &Arc<Clients>, calls: &Arc<FakeOsts>) -> R
     let nid = "127.0.0.1:0".parse().expect("address");
     let config = Config { lease_ms: 200, ..Config::new(DIR, nid, "mds1") };
     let osts = Osts::new(seams.clone(), 0, calls.clone());
-    for index in 0..4 {
+    for index in 0..OSTS {
         let candidate = Candidate { index, free_bytes: 1 << 30, total_bytes: 1 << 31, up: true };
         osts.set_candidate(candidate);
     }

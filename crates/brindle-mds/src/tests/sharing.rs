@@ -145,6 +145,27 @@ fn a_session_that_begins_again_while_it_is_being_ended_keeps_what_it_gets() {
 }
 
 #[test]
+fn a_file_is_recovered_when_its_osts_know_that_its_writer_is_fenced() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        rig.osts.down.lock().extend(0..4);
+        expire::end(&rig.mdt, A, "a test").await;
+        rig.osts.calls.lock().clear();
+        rig.osts.down.lock().clear();
+        // Opening for writing waits for the recovery.
+        open(&rig, B, ino, 1, WO).await;
+        let calls = rig.osts.calls.lock().clone();
+        let asked: Vec<usize> = (0..calls.len()).filter(|n| calls[*n].1 == Op::StatObjects).collect();
+        assert!(!asked.is_empty(), "{calls:?}");
+        for n in asked {
+            assert!(calls[..n].contains(&(calls[n].0, Op::FenceSession)), "{calls:?}");
+        }
+        rig.verify();
+    });
+}
+
+#[test]
 fn modes_follow_the_table_and_recalls_are_awaited() {
     run(async {
         let rig = Rig::new().await;
