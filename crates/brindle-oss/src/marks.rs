@@ -27,6 +27,9 @@ const OBJECTS_MAX: usize = 1 << 17;
 const SESSIONS_MAX: usize = 256;
 /// Takings of one object that nobody has confirmed. Beyond them marks are given out without being taken.
 const TAKINGS_MAX: usize = 64;
+/// Pieces that a taking falls into when parts of it are confirmed. Beyond them nothing is cut out of its middle, so that its
+/// readers are told once more than they need to be.
+const RANGES_MAX: usize = 16;
 /// Takings that one answer names; the others that it met are left to others to confirm.
 const NAMED_MAX: usize = 4;
 /// Clients keep whole pages; stripes begin at page boundaries, so that objects have the same ones.
@@ -223,11 +226,15 @@ impl Object {
 impl Taking {
     /// Pages of `range` are gone.
     fn confirm(&mut self, range: &Range<u64>) {
-        let left = std::mem::take(&mut self.ranges).into_iter();
-        self.ranges = left
+        let left = self
+            .ranges
+            .iter()
             .flat_map(|r| [r.start..r.end.min(range.start), r.start.max(range.end)..r.end])
-            .filter(|r| !r.is_empty())
-            .collect();
+            .filter(|r| !r.is_empty());
+        let left: Vec<Range<u64>> = left.collect();
+        if left.len() <= RANGES_MAX {
+            self.ranges = left;
+        }
     }
 }
 
@@ -355,6 +362,25 @@ mod tests {
         table.told(&[told(first.takings[0], ALL)]).unwrap();
         assert_eq!(table.change(O, W, 0..1).marks, sessions(&[1]), "read again after it was dropped");
         assert_eq!(table.told(&[told(0, ALL); TOLD_MAX + 1]).unwrap_err().code, Code::InvalidArgument);
+    }
+
+    #[test]
+    fn a_taking_falls_into_few_pieces_and_none_of_them_is_forgotten() {
+        let table = MarkTable::new(7);
+        change_and_tell(&table, W, 0..1);
+        let all = 0..1000 * PAGE;
+        table.read(O, SessionId(1), all.clone());
+        let taking = table.change(O, W, all.clone()).takings[0];
+        for page in (1..1000).step_by(2) {
+            table.told(&[told(taking, page * PAGE..(page + 1) * PAGE)]).unwrap();
+        }
+        assert_eq!(table.inner.lock().known[&O].takings[&taking].ranges.len(), RANGES_MAX);
+        for page in (0..1000).step_by(2) {
+            let met = table.change(O, SessionId(5), page * PAGE..page * PAGE + 1);
+            assert_eq!(met.marks, sessions(&[1]), "page {page}");
+        }
+        table.told(&[told(taking, all.clone())]).unwrap();
+        assert_eq!(table.change(O, SessionId(5), all), Met::NOBODY);
     }
 
     #[test]
