@@ -8,6 +8,7 @@
 //! It ends when every client of `C|` has declared or has been silent for its lease. Reading and everything else goes
 //! on. Nobody waits for clients that had ended before.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use brindle_types::{Code, Fault, Ino, Result, SessionId};
@@ -27,8 +28,17 @@ const LOOK_MS: u64 = 50;
 
 /// Before the first request is served: reclaim is on if there is anybody to wait for, or anything to recover.
 pub fn begin(mdt: &Mdt) -> Result<()> {
-    let left_over = !watch::list(mdt.engine())?.is_empty() || !orphan::list(mdt.engine())?.is_empty();
+    let watched = watch::list(mdt.engine())?;
+    let left_over = !watched.is_empty() || !orphan::list(mdt.engine())?.is_empty();
+    let mut cut_short = BTreeSet::new();
+    for ino in watched {
+        let file = inode::find(mdt.engine(), ino)?;
+        if file.and_then(|file| file.file?.pending_cut).is_some() {
+            cut_short.insert(ino);
+        }
+    }
     let mut live = mdt.live_mut();
+    live.cut_short = cut_short;
     live.recovering = left_over || live.sessions.values().any(|s| s.must_reclaim);
     Ok(())
 }

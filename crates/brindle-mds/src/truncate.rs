@@ -202,7 +202,7 @@ pub async fn finish_pending(mdt: &Mdt, ino: Ino) -> Result<()> {
     let begun = mdt.step(&call, |t| {
         let Some(file) = inode::find(t, ino)? else { return Ok(None) };
         let Some(size) = file.file.as_ref().and_then(|body| body.pending_cut) else { return Ok(None) };
-        busy.set(t)?;
+        busy.take_over(t)?;
         Ok(Some((file, size)))
     });
     let Some((file, size_bytes)) = begun.await? else { return Ok(()) };

@@ -30,6 +30,9 @@ pub struct Live {
     pub opens: Opens,
     /// Inodes that an operation of several steps works on.
     pub busy: BTreeSet<Ino>,
+    /// Inodes with a cut that a restart interrupted: others wait until it is finished, so that nobody sees a file as it was
+    /// and finds it cut later.
+    pub cut_short: BTreeSet<Ino>,
     /// Inodes with a recall under way: opens wait for its end.
     pub recalling: BTreeSet<Ino>,
     /// Sessions that may hold pages of inline data of a file somebody writes.

@@ -427,12 +427,26 @@ impl<'a> Busy<'a> {
         Ok(())
     }
 
+    /// Sets the mark with the batch of `t`, to finish a cut that a restart interrupted.
+    pub fn take_over(&self, t: &mut Txn<'_>) -> Step<()> {
+        if t.live().busy.contains(&self.ino) {
+            return Err(Stop::Park(Event::Idle(self.ino)));
+        }
+        let (ino, set) = (self.ino, self.set.clone());
+        t.after(move |live| {
+            live.busy.insert(ino);
+            set.store(true, Ordering::Relaxed);
+        });
+        Ok(())
+    }
+
     /// Gives the mark up with the batch of `t`.
     pub fn clear(&self, t: &mut Txn<'_>) {
         let (ino, set) = (self.ino, self.set.clone());
         t.after(move |live| {
             if set.swap(false, Ordering::Relaxed) {
                 live.busy.remove(&ino);
+                live.cut_short.remove(&ino);
                 live.events.fire(Event::Idle(ino));
             }
         });

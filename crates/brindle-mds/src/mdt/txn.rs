@@ -83,7 +83,8 @@ impl<'a> Txn<'a> {
 
     /// Goes on only if no operation of several steps works on the inode.
     pub fn idle(&self, ino: Ino) -> Step<()> {
-        if self.live.busy.contains(&ino) { Err(Stop::Park(Event::Idle(ino))) } else { Ok(()) }
+        let busy = self.live.busy.contains(&ino) || self.live.cut_short.contains(&ino);
+        if busy { Err(Stop::Park(Event::Idle(ino))) } else { Ok(()) }
     }
 }
 

@@ -166,6 +166,26 @@ fn a_file_is_recovered_when_its_osts_know_that_its_writer_is_fenced() {
 }
 
 #[test]
+fn nobody_sees_a_file_before_a_cut_is_finished_that_a_restart_interrupted() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        rig.osts.down.lock().extend(0..4);
+        let cut = rig.mdt.seams().timeout_ms(100, truncate(&rig, A, ino, 4)).await;
+        assert!(cut.is_none(), "it waits for its OSTs");
+        rig.restart().await;
+        crate::recovery::begin(&rig.mdt).expect("rows can be read");
+        let seen = rig.mdt.seams().timeout_ms(100, open(&rig, B, ino, 1, RO)).await;
+        assert!(seen.is_none(), "it is still to be cut");
+        rig.osts.down.lock().clear();
+        crate::recovery::run(rig.mdt.clone()).await;
+        assert_eq!(open(&rig, B, ino, 1, RO).await.attr.size_bytes, 4);
+        assert!(rig.mdt.live().cut_short.is_empty());
+        rig.verify();
+    });
+}
+
+#[test]
 fn modes_follow_the_table_and_recalls_are_awaited() {
     run(async {
         let rig = Rig::new().await;
