@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use brindle_types::{Code, Fault, Fid, Ino, Layout, StripePolicy};
+use brindle_types::{Code, Fault, Fid, Ino, Layout, LayoutPolicy};
 use brindle_wire::Cred;
 use brindle_wire::map::Map;
 use brindle_wire::mds::waits::MdtWaitsReq;
@@ -38,7 +38,7 @@ pub enum Request {
         /// Inode number.
         ino: u64,
         /// What is asked for; `null` deletes a directory's default.
-        policy: Option<StripePolicy>,
+        policy: Option<LayoutPolicy>,
     },
     /// From an inode to its FID.
     Path2fid {
@@ -129,9 +129,9 @@ pub enum Answer {
         /// Of a regular file.
         layout: Option<Layout>,
         /// Of a directory that has a default of its own.
-        policy: Option<StripePolicy>,
+        policy: Option<LayoutPolicy>,
         /// What a new file here gets.
-        effective: StripePolicy,
+        effective: LayoutPolicy,
         /// Number of layout changes so far.
         layout_gen: u32,
     },

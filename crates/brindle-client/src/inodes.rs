@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use brindle_types::{Ino, Layout, Pair};
+use brindle_types::{Ino, Layout, Pair, Stripe};
 use brindle_wire::mds::open::{OpenGrant, OpenMode};
 use brindle_wire::oss::Ticket;
 use bytes::Bytes;
@@ -69,11 +69,11 @@ pub(crate) struct State {
     /// What the MDT was not told yet.
     pub pending: Pending,
     /// Unsynced writes by stripe.
-    pub unsynced: BTreeMap<u32, Unsynced>,
+    pub unsynced: BTreeMap<Stripe, Unsynced>,
     /// Allocated bytes of the objects that answered lately, by stripe.
-    pub allocated: BTreeMap<u32, u64>,
+    pub allocated: BTreeMap<Stripe, u64>,
     /// Stripes written synchronously since the MDT was told of their objects.
-    pub synced_now: BTreeSet<u32>,
+    pub synced_now: BTreeSet<Stripe>,
     /// Counts changes of contents by this client; orders [`State::unsynced`].
     pub changes: u64,
     /// Counts notices.
@@ -256,13 +256,12 @@ impl State {
             self.recheck = false;
             self.go_back_to(grant);
         }
-        let generation = |layout: &Layout| layout.component.generation;
         let old = self.layout.as_deref();
-        let moved = old.is_some_and(|old| generation(old) != generation(&grant.layout));
+        let moved = old.is_some_and(|old| old.body != grant.layout.body);
         if old.is_none_or(|old| grant.layout.epoch >= old.epoch) {
             if moved {
                 // The old objects are gone, and with them all that was written to them: the file was emptied, or its
-                // bytes moved out of the MDT into objects of a new generation. The size has to be asked for.
+                // bytes moved out of the MDT into objects. The size has to be asked for.
                 self.unsynced.clear();
                 self.allocated.clear();
                 self.pending.cut(0);
@@ -417,17 +416,16 @@ impl State {
         self.notices += 1;
     }
 
-    /// Whether the objects are still those that `sight` saw.
-    pub fn same_objects(&self, sight: &Sight) -> bool {
-        let generation = |layout: &Layout| layout.component.generation;
-        self.layout.as_deref().is_some_and(|now| generation(now) == generation(&sight.layout))
+    /// Whether the contents are still those that `sight` saw, not emptied and not moved since.
+    pub fn same_body(&self, sight: &Sight) -> bool {
+        self.layout.as_deref().is_some_and(|now| now.body == sight.layout.body)
     }
 
     /// An object was changed and not synced; its bytes are kept if there is a budget and room in it.
     pub fn changed(
         &mut self,
         sight: &Sight,
-        stripe: u32,
+        stripe: Stripe,
         boot_term: u32,
         offset: u64,
         parts: &[Bytes],
@@ -449,7 +447,7 @@ impl State {
     /// A write up to `end_bytes` is done. One that was overtaken by a truncate does not move the end, one that was
     /// overtaken by explicit times does not move times.
     pub fn wrote(&mut self, sight: &Sight, end_bytes: u64, kill_suidgid: bool) {
-        let cut = sight.ticket.truncate_epoch != self.truncate_epoch || !self.same_objects(sight);
+        let cut = sight.ticket.truncate_epoch != self.truncate_epoch || !self.same_body(sight);
         let end_bytes = if cut { 0 } else { end_bytes };
         if sight.ticket.attr_epoch == self.attr_epoch {
             self.pending.wrote(end_bytes, kill_suidgid);
@@ -461,12 +459,12 @@ impl State {
 
     /// Allocated bytes of the file, if every object is known.
     pub fn allocated_bytes(&self) -> Option<u64> {
-        let component = &self.layout.as_deref()?.component;
+        let layout = self.layout.as_deref()?;
         let mut sum = 0;
-        for stripe in 0..component.osts.len() as u32 {
+        for (stripe, _) in layout.stripes() {
             match self.allocated.get(&stripe) {
                 Some(bytes) => sum += bytes,
-                None if component.object_known(stripe) => return None,
+                None if layout.object_known(stripe) => return None,
                 None => {}
             }
         }

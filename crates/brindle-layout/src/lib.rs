@@ -3,13 +3,12 @@
 //! Called by the client (I/O), the MDT (create, size, truncate) and fsck. Pure: no I/O, no clock, no chance but what
 //! is handed in. Invariant: under one component every byte of a file is one byte of one object, and the other way.
 
+pub mod composite;
 pub mod map;
 pub mod place;
 pub mod policy;
 
-pub use map::{
-    ObjectRange, Place, StripeExtent, check, extents, file_offset, file_size_from, last_stripe, locate,
-    object_len, object_ranges, seek_join, seek_start, stripes_touched,
-};
+pub use composite::{check, is_placed, last_stripe, object_ranges, parts, seek_join, seek_start};
+pub use map::{ObjectRange, Place, StripeExtent, extents, file_offset, file_size_from, locate, object_len};
 pub use place::{Ask, Candidate, place};
-pub use policy::{StripeCount, Striping, inherit, normalise};
+pub use policy::{Planned, StripeCount, Striping, check_policy, inherit_layout, normalise, plan, progressive};

@@ -1,11 +1,12 @@
-//! The arithmetic of striping: unit `n` of a file lies in stripe `n % count`, at unit `n / count` of its object.
+//! The arithmetic of striping: unit `n` of a component lies in stripe `n % count`, at unit `n / count` of its object.
+//! Offsets are those of the file; units are counted from where the component begins.
 
 use std::ops::Range;
 
 use brindle_types::layout::{
     Component, FILE_SIZE_MAX_BYTES, STRIPE_COUNT_MAX, STRIPE_SIZE_MAX_BYTES, STRIPE_SIZE_UNIT_BYTES,
 };
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, Stripe};
 
 /// Where one byte of a file lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,8 +20,8 @@ pub struct Place {
 /// A run of bytes that is contiguous both in the file and in one object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripeExtent {
-    /// Stripe within the component.
-    pub stripe: u32,
+    /// Which object.
+    pub stripe: Stripe,
     /// OST that holds the object.
     pub ost: u16,
     /// First byte within the object.
@@ -34,8 +35,8 @@ pub struct StripeExtent {
 /// All bytes of a file range that lie in one object: contiguous in the object, in pieces in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectRange {
-    /// Stripe within the component.
-    pub stripe: u32,
+    /// Which object.
+    pub stripe: Stripe,
     /// OST that holds the object.
     pub ost: u16,
     /// First byte within the object.
@@ -51,7 +52,7 @@ impl ObjectRange {
         let ObjectRange { stripe, ost, mut object_offset, len_bytes } = *self;
         let end = object_offset.saturating_add(len_bytes);
         std::iter::from_fn(move || {
-            let file_offset = file_offset(c, stripe, object_offset).filter(|_| object_offset < end)?;
+            let file_offset = file_offset(c, stripe.index, object_offset).filter(|_| object_offset < end)?;
             // One stripe alone is contiguous in the file from end to end.
             let unit_end = if count == 1 { end } else { (object_offset / size + 1).saturating_mul(size) };
             let len_bytes = unit_end.min(end) - object_offset;
@@ -74,36 +75,39 @@ pub fn check(c: &Component) -> Result<(), Fault> {
     if size == 0 || !size.is_multiple_of(STRIPE_SIZE_UNIT_BYTES) || size > STRIPE_SIZE_MAX_BYTES {
         return Err(Fault::new(Code::BadStripe).why(format!("a stripe size of {size} bytes")));
     }
-    if c.osts.is_empty() || c.osts.len() > STRIPE_COUNT_MAX as usize {
+    if c.osts.len() > STRIPE_COUNT_MAX as usize {
         return Err(Fault::new(Code::BadStripe).why(format!("{} stripes", c.osts.len())));
     }
     Ok(())
 }
 
-/// Where byte `offset` of the file lies.
+/// Where byte `offset` of the file lies, which is one of the component's.
 pub fn locate(c: &Component, offset: u64) -> Place {
     let (size, count) = geometry(c);
+    let offset = offset.saturating_sub(c.start);
     let unit = offset / size;
     Place { stripe: (unit % count) as u32, object_offset: unit / count * size + offset % size }
 }
 
-/// The byte of the file that byte `object_offset` of a stripe's object is; `None` beyond what 64 bits express.
+/// The byte of the file that byte `object_offset` of a stripe's object is, if the component reached so far; `None`
+/// beyond what 64 bits express.
 pub fn file_offset(c: &Component, stripe: u32, object_offset: u64) -> Option<u64> {
     let (size, count) = geometry(c);
     let unit = (object_offset / size).checked_mul(count)?.checked_add(u64::from(stripe))?;
-    unit.checked_mul(size)?.checked_add(object_offset % size)
+    unit.checked_mul(size)?.checked_add(object_offset % size)?.checked_add(c.start)
 }
 
 /// Length of a stripe's object in a file of `file_size_bytes` without holes: what truncate cuts it to. It is also
 /// the first byte of the object that lies at or after that offset of the file.
 pub fn object_len(c: &Component, stripe: u32, file_size_bytes: u64) -> u64 {
     let (size, count) = geometry(c);
-    let units = file_size_bytes / size;
+    let here = file_size_bytes.clamp(c.start, c.end) - c.start;
+    let units = here / size;
     let (rows, last) = (units / count, units % count);
     let stripe = u64::from(stripe);
     let tail = match stripe.cmp(&last) {
         std::cmp::Ordering::Less => size,
-        std::cmp::Ordering::Equal => file_size_bytes % size,
+        std::cmp::Ordering::Equal => here % size,
         std::cmp::Ordering::Greater => 0,
     };
     rows * size + tail
@@ -112,40 +116,38 @@ pub fn object_len(c: &Component, stripe: u32, file_size_bytes: u64) -> u64 {
 /// Size of the file as far as one object tells: the end of its last byte. At most the largest file.
 pub fn file_size_from(c: &Component, stripe: u32, object_len_bytes: u64) -> u64 {
     let Some(last) = object_len_bytes.checked_sub(1) else { return 0 };
-    file_offset(c, stripe, last)
-        .map_or(FILE_SIZE_MAX_BYTES, |at| at.saturating_add(1).min(FILE_SIZE_MAX_BYTES))
+    let end = file_offset(c, stripe, last).map_or(u64::MAX, |at| at.saturating_add(1));
+    end.min(c.end).min(FILE_SIZE_MAX_BYTES)
 }
 
-/// The stripe whose object holds the last byte of a file of this size; `None` for an empty file. A truncate that
-/// extends makes this object, so that the size can be told from the objects.
-pub fn last_stripe(c: &Component, file_size_bytes: u64) -> Option<u32> {
-    file_size_bytes.checked_sub(1).map(|last| locate(c, last).stripe)
-}
-
-/// The range of a file in pieces that are contiguous in file and object, in order of the file. With one stripe the
+/// The range of a component in pieces that are contiguous in file and object, in order of the file. With one stripe the
 /// whole range is one piece.
 pub fn extents(c: &Component, range: Range<u64>) -> Vec<StripeExtent> {
     let (size, count) = geometry(c);
     let mut out = Vec::new();
     let mut at = range.start;
     while at < range.end {
-        let unit_end =
-            if count == 1 { range.end } else { (at / size + 1).saturating_mul(size).min(range.end) };
+        let unit_end = match count {
+            1 => range.end,
+            _ => (((at - c.start) / size + 1).saturating_mul(size)).saturating_add(c.start).min(range.end),
+        };
         let Place { stripe, object_offset } = locate(c, at);
         let ost = c.osts[stripe as usize];
+        let stripe = Stripe { generation: c.generation, index: stripe };
         out.push(StripeExtent { stripe, ost, object_offset, file_offset: at, len_bytes: unit_end - at });
         at = unit_end;
     }
     out
 }
 
-/// The range of a file as one range for each object it touches, in order of the file's first touch.
+/// The range of a component as one range for each object it touches, in order of the file's first touch.
 pub fn object_ranges(c: &Component, range: Range<u64>) -> Vec<ObjectRange> {
     stripes_touched(c, range.clone())
         .map(|stripe| {
             let start = object_len(c, stripe, range.start);
             let end = object_len(c, stripe, range.end);
             let ost = c.osts[stripe as usize];
+            let stripe = Stripe { generation: c.generation, index: stripe };
             ObjectRange { stripe, ost, object_offset: start, len_bytes: end - start }
         })
         .collect()
@@ -154,8 +156,9 @@ pub fn object_ranges(c: &Component, range: Range<u64>) -> Vec<ObjectRange> {
 /// The stripes that hold bytes of the range, in order of first touch.
 pub fn stripes_touched(c: &Component, range: Range<u64>) -> impl Iterator<Item = u32> + use<> {
     let (size, count) = geometry(c);
-    let first = range.start / size;
-    let touched = if range.end <= range.start { 0 } else { ((range.end - 1) / size - first + 1).min(count) };
+    let unit = |offset: u64| offset.saturating_sub(c.start) / size;
+    let first = unit(range.start);
+    let touched = if range.end <= range.start { 0 } else { (unit(range.end - 1) - first + 1).min(count) };
     (0..touched).map(move |i| ((first % count + i) % count) as u32)
 }
 
@@ -164,47 +167,34 @@ pub fn seek_start(c: &Component, stripe: u32, from: u64) -> u64 {
     object_len(c, stripe, from)
 }
 
-/// Puts the answers of the objects to a search together: `answers` holds a stripe and the place in its object that
-/// was found at or after [`seek_start`] (`None`: the object has no more data). A stripe without an object answers a
-/// search for data with `None`, and one for a hole with the place that was asked for. The result is `None` when the
-/// file has no data (or, beyond its end, no hole) there: ENXIO.
-pub fn seek_join(
-    c: &Component,
-    answers: impl IntoIterator<Item = (u32, Option<u64>)>,
-    from: u64,
-    file_size_bytes: u64,
-    data: bool,
-) -> Option<u64> {
-    if from >= file_size_bytes {
-        return None;
-    }
-    let found = answers
-        .into_iter()
-        .filter_map(|(stripe, at)| file_offset(c, stripe, at?))
-        .filter(|at| *at >= from && *at < file_size_bytes)
-        .min();
-    // The end of a file counts as a hole, not as data.
-    if data { found } else { Some(found.unwrap_or(file_size_bytes)) }
-}
-
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use brindle_types::Pair;
+    use brindle_types::layout::EOF;
+    use brindle_types::{Pair, StripePolicy};
     use proptest::prelude::*;
 
-    fn component(units: u32, count: u16) -> Component {
+    pub(crate) fn component(units: u32, count: u16) -> Component {
         Component {
-            generation: Pair::ZERO,
+            start: 0,
+            end: EOF,
+            generation: Pair { term: 1, counter: 9 },
             stripe_size_bytes: units * STRIPE_SIZE_UNIT_BYTES,
+            asked: StripePolicy::default(),
             osts: (0..count).map(|i| i * 3 + 1).collect(),
             objects: Vec::new(),
         }
     }
 
+    /// Components that begin anywhere, and reach as far as any offset below.
     fn components() -> impl Strategy<Value = Component> {
-        (prop_oneof![1u32..8, Just(16384)], prop_oneof![1u16..9, Just(2000)])
-            .prop_map(|(units, count)| component(units, count))
+        let starts = prop_oneof![Just(0u64), 1u64..40];
+        (prop_oneof![1u32..8, Just(16384)], prop_oneof![1u16..9, Just(2000)], starts).prop_map(
+            |(units, count, start)| Component {
+                start: start * u64::from(STRIPE_SIZE_UNIT_BYTES),
+                ..component(units, count)
+            },
+        )
     }
 
     /// Offsets everywhere that matters: small, around 16 TiB, at the end of what a file can be.
@@ -218,6 +208,7 @@ mod tests {
 
         #[test]
         fn every_byte_has_one_place_and_comes_back(c in components(), offset in offsets()) {
+            let offset = offset.max(c.start);
             let p = locate(&c, offset);
             prop_assert!((p.stripe as usize) < c.osts.len());
             prop_assert_eq!(file_offset(&c, p.stripe, p.object_offset), Some(offset));
@@ -229,20 +220,24 @@ mod tests {
         fn sizes_round_trip(c in components(), size in offsets()) {
             let mut total = 0u64;
             let mut largest = 0;
+            let size = size.max(c.start + 1);
             for stripe in 0..c.osts.len() as u32 {
                 let len = object_len(&c, stripe, size);
                 total += len;
                 largest = largest.max(file_size_from(&c, stripe, len));
             }
-            prop_assert_eq!(total, size);
+            prop_assert_eq!(total, size - c.start);
             prop_assert_eq!(largest, size);
-            if let Some(last) = last_stripe(&c, size) {
-                prop_assert_eq!(file_size_from(&c, last, object_len(&c, last, size)), size);
-            }
+            let last = locate(&c, size - 1).stripe;
+            prop_assert_eq!(file_size_from(&c, last, object_len(&c, last, size)), size);
+            let short = Component { end: size - 1, ..c.clone() };
+            prop_assert_eq!(object_len(&short, last, size), object_len(&c, last, size) - 1, "what is not its own");
+            prop_assert_eq!(object_len(&c, last, c.start / 2), 0, "a file that ends before it");
         }
 
         #[test]
         fn a_range_is_covered_exactly_once(c in components(), start in offsets(), len in 0u64..6_000_000) {
+            let start = start.max(c.start);
             let range = start..start.saturating_add(len).min(FILE_SIZE_MAX_BYTES);
             let list = extents(&c, range.clone());
             let mut at = range.start;
@@ -250,10 +245,10 @@ mod tests {
                 prop_assert_eq!(e.file_offset, at);
                 prop_assert!(e.len_bytes > 0);
                 let (first, last) = (locate(&c, at), locate(&c, at + e.len_bytes - 1));
-                prop_assert_eq!(first, Place { stripe: e.stripe, object_offset: e.object_offset });
-                prop_assert_eq!(last.stripe, e.stripe);
+                prop_assert_eq!(first, Place { stripe: e.stripe.index, object_offset: e.object_offset });
+                prop_assert_eq!(last.stripe, e.stripe.index);
                 prop_assert_eq!(last.object_offset - first.object_offset, e.len_bytes - 1);
-                prop_assert_eq!(e.ost, c.osts[e.stripe as usize]);
+                prop_assert_eq!(e.ost, c.osts[e.stripe.index as usize]);
                 at += e.len_bytes;
             }
             prop_assert_eq!(at, range.end.max(range.start));
@@ -268,28 +263,6 @@ mod tests {
             stripes.dedup();
             prop_assert_eq!(stripes.len(), n, "no stripe twice");
         }
-
-        #[test]
-        fn seeking_finds_the_first_byte_of_any_stripe(
-            c in components(), from in 0u64..4_000_000, gap in 0u64..4_000_000, size_more in 1u64..1000,
-        ) {
-            // One byte of data at `want`, holes everywhere else.
-            let want = from + gap;
-            let p = locate(&c, want);
-            let size = want + size_more;
-            let answers: Vec<_> = (0..c.osts.len() as u32)
-                .map(|s| (s, (s == p.stripe && seek_start(&c, s, from) <= p.object_offset).then_some(p.object_offset)))
-                .collect();
-            prop_assert_eq!(seek_join(&c, answers, from, size, true), Some(want));
-            let holes: Vec<_> = (0..c.osts.len() as u32).map(|s| {
-                let start = seek_start(&c, s, from);
-                let at_data = s == p.stripe && start == p.object_offset;
-                (s, Some(if at_data { start + 1 } else { start }))
-            }).collect();
-            let expected = if gap > 0 { from } else if size_more > 1 { from + 1 } else { size };
-            let one_stripe_next = seek_join(&c, holes, from, size, false).expect("a hole");
-            prop_assert_eq!(one_stripe_next, expected);
-        }
     }
 
     #[test]
@@ -300,14 +273,5 @@ mod tests {
         assert_eq!(file_offset(&c, 1999, u64::MAX), None);
         assert_eq!(file_size_from(&c, 1999, u64::MAX), FILE_SIZE_MAX_BYTES);
         assert_eq!(object_ranges(&c, 0..u64::MAX).len(), 2000);
-    }
-
-    #[test]
-    fn seeking_at_and_beyond_the_end() {
-        let c = component(1, 2);
-        assert_eq!(seek_join(&c, [(0, None), (1, None)], 5, 10, true), None);
-        assert_eq!(seek_join(&c, [(0, Some(7)), (1, None)], 5, 10, false), Some(7));
-        assert_eq!(seek_join(&c, [(0, Some(70_000)), (1, Some(70_000))], 5, 10, false), Some(10));
-        assert_eq!(seek_join(&c, [(0, Some(20))], 10, 10, false), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Attributes as they are at this moment: of the MDT while nobody writes, else with what the exclusive holder or the
 //! OSTs know.
 
-use brindle_types::{Attr, Ino, ObjectId, Pair, Result, SessionId};
+use brindle_types::{Attr, Ino, ObjectId, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
 use brindle_wire::notify::ReportNotice;
 use brindle_wire::oss::stat::ObjectStat;
@@ -93,27 +93,31 @@ async fn ask_holder(mdt: &Mdt, holder: SessionId, ino: Ino) -> Result<()> {
 /// Objects of a file with the OST of each, in order of stripe.
 pub fn objects(inode: &Inode) -> Vec<(u16, ObjectId)> {
     let Some(file) = &inode.file else { return Vec::new() };
-    let component = &file.layout.component;
-    let object = |(stripe, ost): (usize, &u16)| {
-        (*ost, ObjectId { ino: inode.ino, generation: component.generation, stripe: stripe as u32 })
-    };
-    component.osts.iter().enumerate().map(object).collect()
+    file.layout.stripes().map(|(stripe, ost)| (ost, ObjectId::of(inode.ino, stripe))).collect()
+}
+
+/// What the objects of a file are now.
+pub async fn stat_objects(mdt: &Mdt, inode: &Inode) -> Result<Vec<(Stripe, ObjectStat)>> {
+    let objects = objects(inode);
+    let stats = mdt.osts().stat(&objects).await?;
+    Ok(objects.iter().map(|(_, object)| object.named()).zip(stats).collect())
 }
 
 async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Inode> {
-    let stats = mdt.osts().stat(&objects(&inode)).await?;
+    let stats = stat_objects(mdt, &inode).await?;
     merge_objects(&mut inode, &stats);
     Ok(inode)
 }
 
 /// Raises size and times to what the objects tell: size = max(MDT, objects), times where the last write was made under
 /// the inode's attribute epoch.
-pub fn merge_objects(inode: &mut Inode, stats: &[ObjectStat]) {
+pub fn merge_objects(inode: &mut Inode, stats: &[(Stripe, ObjectStat)]) {
     let Some(file) = &inode.file else { return };
     let mut allocated = 0;
-    for (stripe, stat) in stats.iter().enumerate().filter(|(_, s)| s.exists) {
-        let end = brindle_layout::file_size_from(&file.layout.component, stripe as u32, stat.len_bytes);
-        inode.size_bytes = inode.size_bytes.max(end);
+    for (stripe, stat) in stats.iter().filter(|(_, s)| s.exists) {
+        let component = file.layout.component(stripe.generation);
+        let end = component.map(|c| brindle_layout::file_size_from(c, stripe.index, stat.len_bytes));
+        inode.size_bytes = inode.size_bytes.max(end.unwrap_or(0));
         allocated += stat.allocated_bytes;
         if let Some((epoch, time)) = stat.last_write
             && epoch >= inode.attr_epoch

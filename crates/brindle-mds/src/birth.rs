@@ -1,8 +1,7 @@
 //! New inodes: owner, group, mode, inherited ACLs and layout.
 
-use brindle_layout::inherit;
-use brindle_types::layout::Component;
-use brindle_types::{FileType, Ino, Layout, Pair, Result, StripePolicy};
+use brindle_layout::inherit_layout;
+use brindle_types::{FileType, Ino, Layout, LayoutPolicy, Pair, Result};
 use brindle_wire::Cred;
 
 use crate::acl::{self, Acl};
@@ -79,7 +78,7 @@ pub fn make(t: &mut Txn<'_>, dir: &Inode, birth: &Birth<'_>) -> Step<Inode> {
         attr_epoch: t.pair(),
         truncate_epoch: t.pair(),
         file,
-        stripe_policy: dir.stripe_policy.clone().filter(|_| is_dir),
+        layout_policy: dir.layout_policy.clone().filter(|_| is_dir),
     })
 }
 
@@ -114,30 +113,28 @@ fn default_acl(t: &Txn<'_>, dir: &Inode, kind: FileType) -> Result<Option<Acl>> 
 
 /// What a new file in `dir` asks for: the directory's default (copied from its parent when it was made), what that
 /// leaves out from the root's, what that leaves out from the configuration.
-pub fn effective_policy(t: &Txn<'_>, dir: &Inode) -> Result<StripePolicy> {
-    let mut policy = dir.stripe_policy.clone().unwrap_or_default();
+pub fn effective_policy(t: &Txn<'_>, dir: &Inode) -> Result<LayoutPolicy> {
+    let mut policy = dir.layout_policy.clone().unwrap_or_default();
     if dir.ino != Ino::ROOT {
-        let root = inode::find(t, Ino::ROOT)?.and_then(|root| root.stripe_policy);
-        policy = inherit(&policy, &root.unwrap_or_default());
+        let root = inode::find(t, Ino::ROOT)?.and_then(|root| root.layout_policy);
+        policy = inherit_layout(&policy, &root.unwrap_or_default());
     }
-    Ok(inherit(&policy, &t.mdt().config().stripe_default))
+    Ok(inherit_layout(&policy, &t.mdt().config().layout_default))
 }
 
 fn new_file(t: &Txn<'_>, dir: &Inode) -> Result<FileBody> {
-    let policy = effective_policy(t, dir)?;
-    let (stripe_size_bytes, osts) = t.mdt().osts().place(&policy)?;
-    Ok(empty_file(t, stripe_size_bytes, osts))
+    empty_file(t, &effective_policy(t, dir)?)
 }
 
-/// An empty file's part of an inode: inline, with a component of a new generation.
-pub fn empty_file(t: &Txn<'_>, stripe_size_bytes: u32, osts: Vec<u16>) -> FileBody {
-    let component = Component { generation: t.pair(), stripe_size_bytes, osts, objects: Vec::new() };
-    FileBody {
-        layout: Layout { epoch: t.pair(), inline: true, component },
+/// An empty file's part of an inode: inline, with components of a new generation.
+pub fn empty_file(t: &Txn<'_>, policy: &LayoutPolicy) -> Result<FileBody> {
+    let components = t.mdt().osts().lay_out(policy, t.pair())?;
+    Ok(FileBody {
+        layout: Layout { epoch: t.pair(), body: t.pair(), inline: true, components },
         layout_gen: 0,
         convert_begun: false,
         unsynced: Vec::new(),
         pending_cut: None,
         changed: Pair::ZERO,
-    }
+    })
 }

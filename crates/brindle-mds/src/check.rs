@@ -5,8 +5,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use brindle_types::layout::{Component, FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
-use brindle_types::{FileType, Ino, Pair, Result};
+use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
+use brindle_types::{FileType, Ino, Layout, Pair, Result, Stripe};
 
 use crate::acl;
 use crate::store::dirent::{Dirent, HashKey};
@@ -39,10 +39,8 @@ pub struct FileObjects {
     pub ino: Ino,
     /// Its size at the MDT.
     pub size_bytes: u64,
-    /// Its component.
-    pub component: Component,
-    /// The bytes lie in the MDT.
-    pub inline: bool,
+    /// Where its bytes lie.
+    pub layout: Layout,
     /// Objects may exist although the bytes lie in the MDT.
     pub convert_begun: bool,
     /// Its size may be behind its objects: it was open for writing.
@@ -50,7 +48,11 @@ pub struct FileObjects {
     /// A cut of its objects was under way.
     pub pending_cut: Option<u64>,
     /// Stripes that were written and never synced, with the boot term of the OST at the write.
-    pub unsynced: Vec<(u32, u32)>,
+    pub unsynced: Vec<(Stripe, u32)>,
+}
+
+fn generations(layout: &Layout) -> Vec<Pair> {
+    layout.components.iter().filter(|c| c.is_placed()).map(|c| c.generation).collect()
 }
 
 /// Calls `each` for every regular file.
@@ -61,8 +63,7 @@ pub fn for_each_file(rows: &(impl Rows + ?Sized), mut each: impl FnMut(FileObjec
             each(FileObjects {
                 ino: inode.ino,
                 size_bytes: inode.size_bytes,
-                component: body.layout.component,
-                inline: body.layout.inline,
+                layout: body.layout,
                 convert_begun: body.convert_begun,
                 open_for_write: inode.open_for_write,
                 pending_cut: body.pending_cut,
@@ -79,7 +80,8 @@ struct Seen {
     nlink: u32,
     parent: Ino,
     name_hint: Vec<u8>,
-    generation: Option<Pair>,
+    /// Of components that have OSTs.
+    generations: Vec<Pair>,
     inline: bool,
     size_bytes: u64,
     has_acl: bool,
@@ -134,6 +136,34 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
         self.found(invariant, format!("inode {}", ino.fid()), what);
     }
 
+    /// Components follow each other, and only what has OSTs has objects.
+    fn layout(&mut self, ino: Ino, layout: &Layout) {
+        if let Err(fault) = brindle_layout::check(layout) {
+            self.inode(7, ino, format!("its layout is impossible: {}", fault.why.join("; ")));
+        }
+        let own = generations(layout);
+        if own.iter().collect::<BTreeSet<_>>().len() != own.len() {
+            self.inode(7, ino, "two of its components have the same objects");
+        }
+        for component in &layout.components {
+            let known = &component.objects;
+            let stripes = component.osts.len();
+            let beyond = known
+                .iter()
+                .enumerate()
+                .any(|(word, bits)| (0..64).any(|bit| bits >> bit & 1 == 1 && word * 64 + bit >= stripes));
+            if beyond {
+                self.inode(7, ino, "an object is known of a stripe that it does not have");
+            }
+            if layout.inline && known.iter().any(|bits| *bits != 0) {
+                self.inode(7, ino, "its bytes lie in the MDT, and objects are known");
+            }
+        }
+        if !layout.inline && layout.components.first().is_none_or(|first| !first.is_placed()) {
+            self.inode(7, ino, "its bytes lie in objects, and it has no OST");
+        }
+    }
+
     fn read_inodes(&mut self) -> Result<()> {
         let reserved = meta::inodes_reserved(self.rows)?;
         let rows = self.rows;
@@ -157,21 +187,7 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
             self.inode(7, inode.ino, "it is larger than a file can be");
         }
         if let Some(body) = &inode.file {
-            let (layout, known) = (&body.layout, &body.layout.component.objects);
-            let stripes = layout.component.osts.len();
-            let beyond = known
-                .iter()
-                .enumerate()
-                .any(|(word, bits)| (0..64).any(|bit| bits >> bit & 1 == 1 && word * 64 + bit >= stripes));
-            if beyond {
-                self.inode(7, inode.ino, "an object is known of a stripe that it does not have");
-            }
-            if layout.inline && known.iter().any(|bits| *bits != 0) {
-                self.inode(7, inode.ino, "its bytes lie in the MDT, and objects are known");
-            }
-            if !layout.inline && stripes == 0 {
-                self.inode(7, inode.ino, "its bytes lie in objects, and it has no OST");
-            }
+            self.layout(inode.ino, &body.layout);
         }
         for owner in [(Kind::User as u8, inode.uid), (Kind::Group as u8, inode.gid)] {
             let used = self.used.entry(owner).or_default();
@@ -181,7 +197,7 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
             kind: inode.kind,
             nlink: inode.nlink,
             parent: inode.parent,
-            generation: inode.file.as_ref().map(|body| body.layout.component.generation),
+            generations: inode.file.iter().flat_map(|body| generations(&body.layout)).collect(),
             inline: inode.is_inline(),
             name_hint: inode.name_hint,
             size_bytes: inode.size_bytes,
@@ -392,8 +408,8 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
             let rows = self.rows;
             for_each(rows, &keys::destroy_at(ost), |key, _| {
                 let Some((_, object)) = keys::split_destroy(key) else { return Ok(true) };
-                let owner = self.inodes.get(&object.ino).and_then(|seen| seen.generation);
-                if owner == Some(object.generation) {
+                let owner = self.inodes.get(&object.ino);
+                if owner.is_some_and(|seen| seen.generations.contains(&object.generation)) {
                     self.inode(8, object.ino, format!("its object {object} is queued to be destroyed"));
                 }
                 Ok(true)

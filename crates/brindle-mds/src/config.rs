@@ -4,7 +4,7 @@ use brindle_config::Superblock;
 use brindle_kv::{
     CACHE_BYTES_MAX, DurabilityMode, KvOptions, MEMTABLE_BYTES_MAX, RESERVE_BYTES, SEGMENT_BYTES,
 };
-use brindle_types::{FsName, Nid, StripePolicy, TargetId};
+use brindle_types::{FsName, LayoutPolicy, Nid, TargetId};
 
 /// How long a session lives without being renewed.
 pub const LEASE_MS: u32 = 6_000;
@@ -53,7 +53,7 @@ pub struct Config {
     /// When replies leave.
     pub durability: DurabilityMode,
     /// Default of new files where no directory has one.
-    pub stripe_default: StripePolicy,
+    pub layout_default: LayoutPolicy,
     /// Size of one log segment in bytes.
     pub segment_bytes: u64,
     /// Bound of the store's memtable in bytes.
@@ -74,7 +74,7 @@ impl Config {
             host: host.into(),
             lease_ms: LEASE_MS,
             durability: DurabilityMode::Relaxed,
-            stripe_default: StripePolicy::default(),
+            layout_default: brindle_layout::progressive(),
             segment_bytes: SEGMENT_BYTES,
             memtable_bytes_max: MEMTABLE_BYTES_MAX,
             cache_bytes_max: CACHE_BYTES_MAX,

@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use brindle_types::{Ino, ObjectId, Result, SessionId};
+use brindle_types::{Ino, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::oss::fence::FenceSessionReq;
 use futures_util::future::join_all;
@@ -208,17 +208,13 @@ async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result
         .await?;
     let stats = match file.filter(|f| f.may_have_objects()) {
         Some(file) => {
-            let objects: Vec<(u16, ObjectId)> = attrs::objects(&file);
             if let Some(fence) = fence {
-                let osts: BTreeSet<u16> = objects.iter().map(|(ost, _)| *ost).collect();
+                let osts: BTreeSet<u16> = attrs::objects(&file).iter().map(|(ost, _)| *ost).collect();
                 let fenced = join_all(osts.into_iter().map(|ost| mdt.osts().insist(ost, fence))).await;
                 fenced.into_iter().collect::<Result<Vec<_>>>()?;
             }
-            Some((
-                mdt.osts().stat(&objects).await?,
-                file.file()?.layout.component.generation,
-                file.truncate_epoch,
-            ))
+            let stats = attrs::stat_objects(mdt, &file).await?;
+            Some((stats, file.file()?.layout.body, file.truncate_epoch))
         }
         None => None,
     };
@@ -229,8 +225,8 @@ async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result
             watch::delete(t, ino);
             return Ok(());
         };
-        if let (Some((stats, generation, epoch)), Some(body)) = (&stats, &file.file)
-            && body.layout.component.generation == *generation
+        if let (Some((stats, body, epoch)), Some(now)) = (&stats, &file.file)
+            && now.layout.body == *body
             && file.truncate_epoch == *epoch
         {
             attrs::merge_objects(&mut file, stats);

@@ -65,6 +65,6 @@ fn root(now: Time) -> Inode {
         attr_epoch: Pair::ZERO,
         truncate_epoch: Pair::ZERO,
         file: None,
-        stripe_policy: None,
+        layout_policy: None,
     }
 }

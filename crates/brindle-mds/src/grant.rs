@@ -1,6 +1,5 @@
 //! What a client may do with an open inode: the mode of a handle, layout, epochs, inline bytes.
 
-use brindle_types::layout::{Component, STRIPE_SIZE_DEFAULT_BYTES};
 use brindle_types::{Code, Fault, FileType, Layout, Pair, Result, SessionId};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode};
 use brindle_wire::mds::session::ReclaimOpen;
@@ -143,11 +142,5 @@ pub fn grant_now(t: &Txn<'_>, inode: &Inode, session: SessionId) -> Result<OpenG
 
 /// What an open directory has in the place of a layout.
 fn no_layout() -> Layout {
-    let component = Component {
-        generation: Pair::ZERO,
-        stripe_size_bytes: STRIPE_SIZE_DEFAULT_BYTES,
-        osts: Vec::new(),
-        objects: Vec::new(),
-    };
-    Layout { epoch: Pair::ZERO, inline: true, component }
+    Layout { epoch: Pair::ZERO, body: Pair::ZERO, inline: true, components: Vec::new() }
 }

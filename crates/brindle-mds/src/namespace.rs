@@ -202,10 +202,10 @@ pub fn purge(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
     Ok(())
 }
 
-/// Queues the objects of a file's component; the queue's task is woken once the batch is in the log.
+/// Queues the objects of a file; the queue's task is woken once the batch is in the log.
 pub fn destroy_objects(t: &mut Txn<'_>, file: &Inode) {
     if let Some(body) = &file.file {
-        destroy_queue::put_component(t, file.ino, &body.layout.component);
+        destroy_queue::put_all(t, file.ino, &body.layout);
         t.mdt().destroy_queue().notify_one();
     }
 }

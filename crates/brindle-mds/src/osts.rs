@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use brindle_layout::{Ask, Candidate, StripeCount, Striping, normalise, place};
+use brindle_layout::{Ask, Candidate, Planned, check_policy, normalise, place, plan};
 use brindle_stdx::{BoxFuture, Seams};
-use brindle_types::{Code, Fault, ObjectId, Pair, Result, SessionId, StripePolicy, TargetId};
+use brindle_types::layout::Component;
+use brindle_types::{Code, Fault, LayoutPolicy, ObjectId, Pair, Result, SessionId, StripePolicy, TargetId};
 use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq};
@@ -117,29 +118,46 @@ impl Osts {
         }
     }
 
-    /// Refuses a policy that cannot be had, with the nearest value that can.
-    pub fn check_policy(&self, policy: &StripePolicy) -> Result<Striping> {
-        normalise(policy, &self.indices())
+    /// Refuses a layout that cannot be had, with the nearest value that can.
+    pub fn check_policy(&self, policy: &LayoutPolicy) -> Result<()> {
+        check_policy(policy, &self.indices())
     }
 
-    /// OSTs and stripe size of a new file. A default that cannot be had any more is taken as near as possible; empty when
-    /// no OST is known yet (a convert chooses then).
-    pub fn place(&self, policy: &StripePolicy) -> Result<(u32, Vec<u16>)> {
-        let all = self.candidates();
-        let fallback = StripePolicy { count: Some(-1), start_ost: None, ..policy.clone() };
-        let striping = self.check_policy(policy).or_else(|_| self.check_policy(&fallback))?;
-        if all.is_empty() {
-            return Ok((striping.size_bytes, Vec::new()));
-        }
-        let count = match striping.count {
-            StripeCount::Exactly(n) => StripeCount::Exactly(n.min(all.len() as u32)),
-            StripeCount::All => StripeCount::All,
+    /// The components of a new file; OSTs are chosen for the first one, if any is known yet.
+    pub fn lay_out(&self, policy: &LayoutPolicy, generation: Pair) -> Result<Vec<Component>> {
+        let component = |part: Planned| Component {
+            start: part.start,
+            end: part.end,
+            generation,
+            stripe_size_bytes: part.stripe_size_bytes,
+            asked: part.asked,
+            osts: Vec::new(),
+            objects: Vec::new(),
         };
+        let mut components: Vec<Component> = plan(policy)?.into_iter().map(component).collect();
+        if let Some(first) = components.first_mut() {
+            first.osts = self.place(&first.asked)?;
+        }
+        Ok(components)
+    }
+
+    /// OSTs for a component; none while no OST is known. A wish that cannot be had any more is met as nearly as possible.
+    pub fn place(&self, asked: &StripePolicy) -> Result<Vec<u16>> {
+        let all = self.candidates();
+        if all.is_empty() {
+            return Ok(Vec::new());
+        }
+        let indices: Vec<u16> = all.iter().map(|c| c.index).collect();
+        if !asked.osts.is_empty() && normalise(asked, &indices).is_ok() {
+            return Ok(asked.osts.clone());
+        }
+        let nearest = || StripePolicy { count: Some(-1), size_bytes: asked.size_bytes, ..StripePolicy::default() };
+        let striping = normalise(asked, &indices).or_else(|_| normalise(&nearest(), &indices))?;
         let cursor = self.cursor.load(Ordering::Relaxed);
-        let ask = Ask { count, start_ost: striping.start_ost, cursor, random: self.seams.rng.next_u64() };
-        let osts = place(&all, &ask)?;
+        let random = self.seams.rng.next_u64();
+        let osts = place(&all, &Ask { count: striping.count, start_ost: striping.start_ost, cursor, random })?;
         self.cursor.fetch_add(osts.len() as u64, Ordering::Relaxed);
-        Ok((striping.size_bytes, osts))
+        Ok(osts)
     }
 
     fn header<M: Message>(&self, ost: u16) -> Header {

@@ -28,15 +28,14 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
         // Every change of it goes through the MDT. What is told of objects is of a layout that a power cut took.
         return Ok(());
     }
-    let component = &mut file.layout.component;
-    if report.generation == component.generation {
-        let stripes = component.osts.len() as u32;
-        for stripe in report.synced_stripes.iter().filter(|s| **s < stripes) {
-            component.set_object_known(*stripe);
+    let layout = &mut file.layout;
+    if report.body == layout.body {
+        for stripe in &report.synced_stripes {
+            layout.set_object_known(*stripe);
             file.unsynced.retain(|(s, _)| s != stripe);
         }
-        for (stripe, term) in report.unsynced_stripes.iter().filter(|(s, _)| *s < stripes) {
-            if !component.object_known(*stripe) {
+        for (stripe, term) in &report.unsynced_stripes {
+            if layout.ost_of(*stripe).is_some() && !layout.object_known(*stripe) {
                 file.unsynced.retain(|(s, _)| s != stripe);
                 file.unsynced.push((*stripe, *term));
             }

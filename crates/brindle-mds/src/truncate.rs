@@ -1,7 +1,7 @@
 //! Truncate: to zero, of inline bytes, or of objects (ARCHITECTURE, "Truncate").
 
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
-use brindle_types::{Code, Fault, Ino, Pair, Result, SessionId};
+use brindle_types::{Code, Fault, Ino, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
 use brindle_wire::mds::setattr::{SetattrReq, SetattrResp};
 use brindle_wire::notify::{LayoutNotice, Recall};
@@ -92,17 +92,21 @@ fn begin(t: &mut Txn<'_>, session: SessionId, ino: Ino, size_bytes: u64) -> Step
 /// Cuts the objects of a file at all of its OSTs. The cut is durable at the MDT before the first is asked.
 async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
     mdt.synced().await?;
-    let component = &file.file()?.layout.component;
-    let last = brindle_layout::last_stripe(component, size_bytes);
+    let layout = &file.file()?.layout;
+    let last = brindle_layout::last_stripe(layout, size_bytes);
     let asked = attrs::objects(file).into_iter().map(|(ost, object)| async move {
-        let len_bytes = brindle_layout::object_len(component, object.stripe, size_bytes);
-        let make = last == Some(object.stripe);
-        let (truncate_epoch, object) = (file.truncate_epoch, object);
-        mdt.osts().insist(ost, &TruncateObjectReq { object, len_bytes, truncate_epoch, make }).await
+        let stripe = object.named();
+        let component = layout.component(stripe.generation).ok_or_else(|| Fault::new(Code::Bug))?;
+        let len_bytes = brindle_layout::object_len(component, stripe.index, size_bytes);
+        let make = last == Some(stripe);
+        let truncate_epoch = file.truncate_epoch;
+        let cut = TruncateObjectReq { object, len_bytes, truncate_epoch, make };
+        mdt.osts().insist(ost, &cut).await.map(|answer| (stripe, answer))
     });
-    let answers: Vec<ChangeResp> = join_all(asked).await.into_iter().collect::<Result<_>>()?;
-    let allocated_bytes = answers.iter().map(|a| a.allocated_bytes).sum();
-    let last = last.and_then(|stripe| Some((stripe, answers.get(stripe as usize)?.boot_term)));
+    let answers: Vec<(Stripe, ChangeResp)> = join_all(asked).await.into_iter().collect::<Result<_>>()?;
+    let allocated_bytes = answers.iter().map(|(_, answer)| answer.allocated_bytes).sum();
+    let last = answers.iter().find(|(stripe, _)| last == Some(*stripe));
+    let last = last.map(|(stripe, answer)| (*stripe, answer.boot_term));
     Ok(Made { epoch: file.truncate_epoch, allocated_bytes, last })
 }
 
@@ -111,7 +115,7 @@ struct Made {
     epoch: Pair,
     allocated_bytes: u64,
     /// The stripe that holds the last byte, and the boot term of its OST.
-    last: Option<(u32, u32)>,
+    last: Option<(Stripe, u32)>,
 }
 
 /// The second batch: the size, and the mark of the cut goes.
@@ -130,8 +134,7 @@ fn finish(t: &mut Txn<'_>, file: &mut Inode, size_bytes: u64, made: &Made) -> St
     file.attr_epoch = t.pair();
     let body = file.file_mut()?;
     body.pending_cut = None;
-    if let Some((stripe, term)) = made.last.filter(|(stripe, _)| !body.layout.component.object_known(*stripe))
-    {
+    if let Some((stripe, term)) = made.last.filter(|(stripe, _)| !body.layout.object_known(*stripe)) {
         body.unsynced.retain(|(s, _)| *s != stripe);
         body.unsynced.push((stripe, term));
     }
@@ -154,18 +157,25 @@ fn cut_here(t: &mut Txn<'_>, file: &mut Inode, size_bytes: u64) -> Result<()> {
     Ok(())
 }
 
-/// The file is empty, and inline again: the component gets a new generation, the old objects are queued.
+/// The file is empty, and inline again, as it was made: new generations, only the first component has OSTs. The old
+/// objects are queued.
 fn zero(t: &mut Txn<'_>, file: &mut Inode) -> Result<()> {
     if file.may_have_objects() {
         namespace::destroy_objects(t, file);
     }
     inline::delete(t, file.ino);
-    let (generation, epoch) = (t.pair(), t.pair());
+    let (generation, epoch, body_id) = (t.pair(), t.pair(), t.pair());
     let body = file.file_mut()?;
     if !body.layout.inline || body.convert_begun {
-        body.layout.component.generation = generation;
-        body.layout.component.objects = Vec::new();
+        for (n, component) in body.layout.components.iter_mut().enumerate() {
+            component.generation = generation;
+            component.objects = Vec::new();
+            if n > 0 {
+                component.osts = Vec::new();
+            }
+        }
         body.layout.epoch = epoch;
+        body.layout.body = body_id;
         body.layout_gen += 1;
     }
     body.layout.inline = true;

@@ -56,12 +56,10 @@ fn objects(index: u16, name: &str, disk: Arc<dyn Disk>, files: &[FileObjects], h
     let mut owned: BTreeMap<ObjectId, &FileObjects> = BTreeMap::new();
     let mut known: BTreeSet<ObjectId> = BTreeSet::new();
     for file in files {
-        let stripes = file.component.osts.iter().enumerate().filter(|(_, ost)| **ost == index);
-        for (stripe, _) in stripes {
-            let stripe = stripe as u32;
-            let object = ObjectId { ino: file.ino, generation: file.component.generation, stripe };
+        for (stripe, _) in file.layout.stripes().filter(|(_, ost)| *ost == index) {
+            let object = ObjectId::of(file.ino, stripe);
             owned.insert(object, file);
-            if file.component.object_known(stripe) && !file.inline {
+            if file.layout.object_known(stripe) && !file.layout.inline {
                 known.insert(object);
             }
         }
@@ -77,7 +75,7 @@ fn objects(index: u16, name: &str, disk: Arc<dyn Disk>, files: &[FileObjects], h
         known.remove(&object);
         match owned.get(&object) {
             None => history.violation(format!("I4: object {object} on {name} belongs to nobody")),
-            Some(file) if file.inline && !file.convert_begun => {
+            Some(file) if file.layout.inline && !file.convert_begun => {
                 history.violation(format!("I4: object {object} on {name} belongs to a file in the MDT"));
             }
             Some(_) => {}

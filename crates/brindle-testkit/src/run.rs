@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Client, Ctx};
 use brindle_stdx::Seams;
-use brindle_types::{Fault, Ino, StripePolicy};
+use brindle_types::layout::{ComponentPolicy, EOF};
+use brindle_types::{Fault, Ino, LayoutPolicy, StripePolicy};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
 
@@ -240,8 +241,8 @@ impl Run {
             client.mkdir(ctx, root, format!("t{n}").as_bytes(), 0o755, 0).await?;
         }
         let data = client.mkdir(ctx, root, b"data", 0o755, 0).await?.ino;
-        let policy = StripePolicy { count: Some(-1), size_bytes: Some(STRIPE_BYTES), start_ost: None };
-        client.set_stripe(ctx, data, Some(policy)).await?;
+        client.set_stripe(ctx, data, Some(growing(1))).await?;
+        client.set_stripe(ctx, root, Some(growing(2))).await?;
         self.works.blocks.fill(life, data).await?;
         let dir = client.mkdir(ctx, root, shared::DIR.as_bytes(), 0o755, 0).await?.ino;
         let files = [(dir, shared::TOKENS[0]), (dir, "anchor"), (root, log::FILE), (root, locks::FILE)];
@@ -365,4 +366,17 @@ async fn make_file(client: &Client, ctx: &Ctx, parent: Ino, name: &str) -> Resul
     let opened = client.create(ctx, create).await?.opened;
     client.fsync(opened.handle).await?;
     client.close(opened.handle).await
+}
+
+/// Layouts of three components, so small that the files of a run lie in all of them.
+fn growing(first_units: u64) -> LayoutPolicy {
+    let unit = u64::from(STRIPE_BYTES);
+    let part = |end_bytes, count| {
+        let stripe =
+            StripePolicy { count: Some(count), size_bytes: Some(STRIPE_BYTES), ..StripePolicy::default() };
+        ComponentPolicy { end_bytes, stripe }
+    };
+    let components =
+        vec![part(first_units * unit, 1), part((first_units + 1) * unit, 2), part(EOF, -1)];
+    LayoutPolicy { components, ..LayoutPolicy::default() }
 }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::layout::Stripe;
+
 /// Bits of an inode number that count; the 16 above them are the home MDT.
 const COUNTER_BITS: u32 = 48;
 /// First FID sequence of MDT 0 (Lustre's FID_SEQ_NORMAL).
@@ -120,6 +122,18 @@ pub struct ObjectId {
     pub generation: Gen,
     /// Index of the stripe within the component.
     pub stripe: u32,
+}
+
+impl ObjectId {
+    /// The object of a file's stripe.
+    pub fn of(ino: Ino, stripe: Stripe) -> ObjectId {
+        ObjectId { ino, generation: stripe.generation, stripe: stripe.index }
+    }
+
+    /// Which stripe of its file it is.
+    pub fn named(&self) -> Stripe {
+        Stripe { generation: self.generation, index: self.stripe }
+    }
 }
 
 impl fmt::Display for ObjectId {

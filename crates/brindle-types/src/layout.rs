@@ -17,7 +17,12 @@ pub const INLINE_MAX_BYTES: u64 = 8 << 10;
 /// Largest file in bytes (2^63 - 1, what off_t can express).
 pub const FILE_SIZE_MAX_BYTES: u64 = i64::MAX as u64;
 
-/// What a user or a directory's default asks of new files; fields left out are inherited.
+/// Most components of a layout.
+pub const COMPONENTS_MAX: usize = 32;
+/// End of a component that reaches to the end of the file, wherever that is.
+pub const EOF: u64 = u64::MAX;
+
+/// What a user or a directory's default asks of a run of stripes; fields left out are inherited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripePolicy {
     /// Number of stripes; -1 for all OSTs, 0 for the default.
@@ -26,34 +31,86 @@ pub struct StripePolicy {
     pub size_bytes: Option<u32>,
     /// Index of the first OST; -1 for any.
     pub start_ost: Option<i32>,
+    /// These OSTs in this order, a stripe each; none: any.
+    pub osts: Vec<u16>,
 }
 
-/// One component: a run of the file striped over OSTs. There is one so far, from 0 to the end of the file.
+/// What is asked of one component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ComponentPolicy {
+    /// Where it ends, in bytes of the file; [`EOF`] for the last.
+    pub end_bytes: u64,
+    /// How it is striped.
+    pub stripe: StripePolicy,
+}
+
+/// What a user or a directory's default asks of new files.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LayoutPolicy {
+    /// Of the whole file, if there are no components.
+    pub stripe: StripePolicy,
+    /// Components in order, from the beginning of the file to [`EOF`]; none for a file that is striped alike everywhere.
+    pub components: Vec<ComponentPolicy>,
+}
+
+impl From<StripePolicy> for LayoutPolicy {
+    fn from(stripe: StripePolicy) -> LayoutPolicy {
+        LayoutPolicy { stripe, components: Vec::new() }
+    }
+}
+
+/// Names an object of a file: a stripe of a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Stripe {
+    /// Of the component.
+    pub generation: Gen,
+    /// Within the component.
+    pub index: u32,
+}
+
+/// One component: a part of the file that is striped over OSTs. Its objects begin where it begins.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Component {
-    /// Names the objects; never changes.
+    /// First byte in the file.
+    pub start: u64,
+    /// Byte behind its last in the file; [`EOF`] for the last component.
+    pub end: u64,
+    /// Names the objects; new whenever OSTs are chosen.
     pub generation: Gen,
     /// Stripe size in bytes.
     pub stripe_size_bytes: u32,
-    /// OST index of each stripe.
+    /// How many OSTs, and which first, as it was asked for.
+    pub asked: StripePolicy,
+    /// OST index of each stripe; empty until the first write in it.
     pub osts: Vec<u16>,
     /// One bit a stripe, lowest first: the object is known to exist, so that its absence is a fault, not a hole.
     pub objects: Vec<u64>,
 }
 
 impl Component {
-    /// Whether the object of `stripe` is known to exist.
-    pub fn object_known(&self, stripe: u32) -> bool {
-        self.objects.get(stripe as usize / 64).is_some_and(|w| w >> (stripe % 64) & 1 == 1)
+    /// Whether its OSTs are chosen, so that it can have objects.
+    pub fn is_placed(&self) -> bool {
+        !self.osts.is_empty()
     }
 
-    /// Records that the object of `stripe` exists.
-    pub fn set_object_known(&mut self, stripe: u32) {
-        let word = stripe as usize / 64;
+    /// Its stripes and the OST of each, in order.
+    pub fn stripes(&self) -> impl Iterator<Item = (Stripe, u16)> + '_ {
+        let stripe = |index: usize| Stripe { generation: self.generation, index: index as u32 };
+        self.osts.iter().enumerate().map(move |(index, ost)| (stripe(index), *ost))
+    }
+
+    /// Whether the object of a stripe is known to exist.
+    pub fn object_known(&self, index: u32) -> bool {
+        self.objects.get(index as usize / 64).is_some_and(|w| w >> (index % 64) & 1 == 1)
+    }
+
+    /// Records that the object of a stripe exists.
+    pub fn set_object_known(&mut self, index: u32) {
+        let word = index as usize / 64;
         if self.objects.len() <= word {
             self.objects.resize(word + 1, 0);
         }
-        self.objects[word] |= 1 << (stripe % 64);
+        self.objects[word] |= 1 << (index % 64);
     }
 }
 
@@ -62,8 +119,51 @@ impl Component {
 pub struct Layout {
     /// Changed by every change of the layout; OSTs refuse older ones.
     pub epoch: Pair,
-    /// Whether the bytes lie in the MDT (then the component has no objects yet).
+    /// Changed when the file is emptied and when its bytes leave the MDT: whatever was known of its objects is void.
+    pub body: Pair,
+    /// Whether the bytes lie in the MDT (then no component has objects yet).
     pub inline: bool,
-    /// Where bytes lie, or will lie once they leave the MDT.
-    pub component: Component,
+    /// Where bytes lie, or will lie once they leave the MDT: in order, without gaps, from 0 to [`EOF`].
+    pub components: Vec<Component>,
+}
+
+impl Layout {
+    /// The component that holds a byte of the file.
+    pub fn at(&self, offset: u64) -> Option<&Component> {
+        self.components.iter().find(|c| c.start <= offset && offset < c.end)
+    }
+
+    /// The component of a generation, if its objects are still the file's.
+    pub fn component(&self, generation: Gen) -> Option<&Component> {
+        self.components.iter().find(|c| c.is_placed() && c.generation == generation)
+    }
+
+    /// Likewise, to change it.
+    pub fn component_mut(&mut self, generation: Gen) -> Option<&mut Component> {
+        self.components.iter_mut().find(|c| c.is_placed() && c.generation == generation)
+    }
+
+    /// Every stripe that there can be an object of, and its OST: by component, then in order.
+    pub fn stripes(&self) -> impl Iterator<Item = (Stripe, u16)> + '_ {
+        self.components.iter().flat_map(Component::stripes)
+    }
+
+    /// The OST of a stripe; `None` if it is not this file's any more.
+    pub fn ost_of(&self, stripe: Stripe) -> Option<u16> {
+        self.component(stripe.generation)?.osts.get(stripe.index as usize).copied()
+    }
+
+    /// Whether the object of a stripe is known to exist.
+    pub fn object_known(&self, stripe: Stripe) -> bool {
+        self.component(stripe.generation).is_some_and(|c| c.object_known(stripe.index))
+    }
+
+    /// Records that the object of a stripe exists; nothing happens for one that is not this file's.
+    pub fn set_object_known(&mut self, stripe: Stripe) {
+        if let Some(component) = self.component_mut(stripe.generation)
+            && (stripe.index as usize) < component.osts.len()
+        {
+            component.set_object_known(stripe.index);
+        }
+    }
 }

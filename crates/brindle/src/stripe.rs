@@ -3,14 +3,18 @@
 use std::path::{Path, PathBuf};
 
 use brindle_client::control::{Answer, Request};
-use brindle_types::layout::STRIPE_SIZE_DEFAULT_BYTES;
-use brindle_types::units::parse_bytes;
-use brindle_types::{Code, Fault, Ino, Layout, Result, StripePolicy};
+use brindle_types::layout::{Component, EOF, STRIPE_SIZE_DEFAULT_BYTES};
+use brindle_types::units::format_bytes;
+use brindle_types::{Code, Fault, Ino, Layout, LayoutPolicy, Result, StripePolicy};
 use serde::Serialize;
+
+mod wanted;
 
 use crate::control::{Control, ino, path_fault, unexpected};
 use crate::exit::Done;
 use crate::output::{Output, print_json};
+
+pub use wanted::PolicyArgs;
 
 /// The verbs of `brindle stripe`.
 #[derive(clap::Subcommand)]
@@ -34,7 +38,8 @@ pub struct GetArgs {
 /// Arguments of `brindle stripe set`.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  brindle stripe set -c 4 -S 4MiB /mnt/b/big.dat\n  \
-                        brindle stripe set -c -1 /mnt/b/wide    (a directory: for the files made in it)")]
+                        brindle stripe set -c -1 /mnt/b/wide    (a directory: for the files made in it)\n  \
+                        brindle stripe set -E 64MiB -c 1 -E -1 -c 4 /mnt/b/grows")]
 pub struct SetArgs {
     #[command(flatten)]
     policy: PolicyArgs,
@@ -48,46 +53,6 @@ pub struct SetArgs {
     output: Output,
 }
 
-/// What is asked of a layout; what is left out is inherited.
-#[derive(clap::Args, Clone, Debug, Default)]
-#[group(id = "policy", multiple = true)]
-pub struct PolicyArgs {
-    /// Number of stripes; -1 for all OSTs, 0 for the default
-    #[arg(
-        short = 'c',
-        long = "stripe-count",
-        visible_alias = "count",
-        value_name = "N",
-        allow_hyphen_values = true
-    )]
-    count: Option<i32>,
-    /// Stripe size: a multiple of 64KiB; 0 for the default
-    #[arg(short = 'S', long = "stripe-size", visible_alias = "size", value_name = "SIZE", value_parser = stripe_size)]
-    size: Option<u32>,
-    /// Index of the first OST; -1 for any
-    #[arg(short = 'i', long = "stripe-index", visible_aliases = ["index", "start-ost"], value_name = "INDEX", allow_hyphen_values = true)]
-    index: Option<i32>,
-}
-
-/// As lfs has it, a bare number below this is in KiB.
-const BARE_KIB_BELOW: u64 = 4096;
-
-fn stripe_size(text: &str) -> std::result::Result<u32, String> {
-    let mut bytes = parse_bytes(text)?;
-    let bare = text.bytes().all(|b| b.is_ascii_digit());
-    if bare && bytes < BARE_KIB_BELOW {
-        bytes *= 1024;
-    }
-    u32::try_from(bytes).map_err(|_| "a stripe has at most 1GiB".to_owned())
-}
-
-impl PolicyArgs {
-    /// As it goes to the MDT.
-    pub fn policy(&self) -> StripePolicy {
-        StripePolicy { count: self.count, size_bytes: self.size, start_ost: self.index }
-    }
-}
-
 /// What is known of a path.
 #[derive(Clone, Debug)]
 pub struct Striped {
@@ -96,7 +61,7 @@ pub struct Striped {
     /// Of a regular file.
     pub layout: Option<Layout>,
     /// What a new file here gets; for directories.
-    pub effective: StripePolicy,
+    pub effective: LayoutPolicy,
     /// Whether the directory has a default of its own.
     pub own_default: bool,
     /// Number of layout changes.
@@ -128,29 +93,90 @@ pub fn get(control: &Control, path: &Path) -> Result<Striped> {
     }
 }
 
+/// A component as it is shown: of a file, or of what a directory gives.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// First byte in the file.
+    pub start_bytes: u64,
+    /// Byte behind the last; `None` for the end of the file.
+    pub end_bytes: Option<u64>,
+    /// Number of stripes; -1 for all OSTs.
+    pub stripe_count: i64,
+    /// Stripe size.
+    pub stripe_size_bytes: u32,
+    /// First OST; -1 for any.
+    pub start_ost: i64,
+    /// OST of each stripe; none before the first write in it.
+    pub osts: Vec<u16>,
+    /// Names its objects.
+    #[serde(skip)]
+    pub generation: u64,
+}
+
+impl Part {
+    fn asked(start: u64, end: u64, asked: &StripePolicy) -> Part {
+        let listed = i64::try_from(asked.osts.len()).ok().filter(|n| *n > 0);
+        let count = asked.count.filter(|count| *count != 0).unwrap_or(1);
+        Part {
+            start_bytes: start,
+            end_bytes: (end != EOF).then_some(end),
+            stripe_count: listed.unwrap_or(count.into()),
+            stripe_size_bytes: asked.size_bytes.filter(|s| *s != 0).unwrap_or(STRIPE_SIZE_DEFAULT_BYTES),
+            start_ost: asked.osts.first().map_or(asked.start_ost.unwrap_or(-1).into(), |ost| (*ost).into()),
+            osts: Vec::new(),
+            generation: 0,
+        }
+    }
+
+    fn of(component: &Component) -> Part {
+        let mut part = Part::asked(component.start, component.end, &component.asked);
+        part.stripe_size_bytes = component.stripe_size_bytes;
+        part.generation = component.generation.counter;
+        if let Some(first) = component.osts.first() {
+            part.stripe_count = component.osts.len() as i64;
+            part.start_ost = (*first).into();
+            part.osts = component.osts.clone();
+        }
+        part
+    }
+}
+
 impl Striped {
+    /// The components, in order: at least one.
+    pub fn parts(&self) -> Vec<Part> {
+        if let Some(layout) = &self.layout {
+            return layout.components.iter().map(Part::of).collect();
+        }
+        // What an MDT has taken as a policy can be planned.
+        let planned = brindle_layout::plan(&self.effective).unwrap_or_default();
+        planned.iter().map(|p| Part::asked(p.start, p.end, &p.asked)).collect()
+    }
+
+    /// Whether it has several components, or can have.
+    pub fn is_composite(&self) -> bool {
+        self.parts().len() > 1
+    }
+
+    /// The component that single values are those of, as lfs has it: the last one that has objects, else the first.
+    fn main(&self) -> Option<Part> {
+        let mut parts = self.parts();
+        let last = parts.iter().rposition(|part| !part.osts.is_empty()).unwrap_or(0);
+        (last < parts.len()).then(|| parts.swap_remove(last))
+    }
+
     /// Stripes of the file, or of new files here.
     pub fn count(&self) -> i64 {
-        match &self.layout {
-            Some(layout) => layout.component.osts.len() as i64,
-            None => i64::from(self.effective.count.filter(|c| *c != 0).unwrap_or(1)),
-        }
+        self.main().map_or(1, |part| part.stripe_count)
     }
 
     /// Stripe size.
     pub fn stripe_bytes(&self) -> u32 {
-        match &self.layout {
-            Some(layout) => layout.component.stripe_size_bytes,
-            None => self.effective.size_bytes.filter(|s| *s != 0).unwrap_or(STRIPE_SIZE_DEFAULT_BYTES),
-        }
+        self.main().map_or(STRIPE_SIZE_DEFAULT_BYTES, |part| part.stripe_size_bytes)
     }
 
     /// First OST; -1 for any.
     pub fn start(&self) -> i64 {
-        match &self.layout {
-            Some(layout) => layout.component.osts.first().map_or(-1, |o| i64::from(*o)),
-            None => i64::from(self.effective.start_ost.unwrap_or(-1)),
-        }
+        self.main().map_or(-1, |part| part.start_ost)
     }
 
     /// Where the bytes are: `mdt` while they lie in the MDT, otherwise `raid0`.
@@ -162,7 +188,7 @@ impl Striped {
 }
 
 /// Chooses a layout; makes the file where there is nothing.
-pub fn set(path: &Path, policy: Option<StripePolicy>) -> Result<()> {
+pub fn set(path: &Path, policy: Option<LayoutPolicy>) -> Result<()> {
     let made = !path.exists();
     let holder = if made { parent(path) } else { path };
     let control = Control::of(holder)?;
@@ -206,6 +232,7 @@ struct FileView {
     own_default: bool,
     /// OST of each stripe, in order.
     osts: Vec<u16>,
+    components: Vec<Part>,
     size_bytes: u64,
     fid: String,
 }
@@ -221,7 +248,8 @@ impl From<&Striped> for FileView {
             pattern: s.pattern(),
             layout_gen: s.layout_gen,
             own_default: s.own_default,
-            osts: s.layout.as_ref().map(|l| l.component.osts.clone()).unwrap_or_default(),
+            osts: s.main().map(|part| part.osts).unwrap_or_default(),
+            components: s.parts(),
             size_bytes: s.size_bytes,
             fid: s.ino.fid().to_string(),
         }
@@ -233,12 +261,12 @@ pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::Get(args) => show(args),
         Command::Set(args) => {
-            let policy = args.policy.policy();
-            if policy == StripePolicy::default() && !args.delete {
+            let policy = args.policy.policy()?;
+            if policy == LayoutPolicy::default() && !args.delete {
                 return Err(Fault::new(Code::BadArgument)
                     .what("nothing to set on")
                     .subject(args.path.display().to_string())
-                    .next("give -c, -S or -i; or -d to delete a directory's default"));
+                    .next("give -c, -S, -i, -o or -E; or -d to delete a directory's default"));
             }
             set(&args.path, (!args.delete).then_some(policy))?;
             let striped = get(&Control::of(&args.path)?, &args.path)?;
@@ -269,39 +297,43 @@ fn print(all: &[Striped], output: Output) -> Result<()> {
 
 /// For people.
 fn describe(s: &Striped) -> String {
-    use brindle_types::units::format_bytes;
-    let count = if s.count() == -1 { "all".to_owned() } else { s.count().to_string() };
-    let start = if s.start() == -1 { "any".to_owned() } else { s.start().to_string() };
     let mut text = format!("{}\n", s.path.display());
     let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<12} {value}\n"));
-    line("stripes", count);
-    line("stripe size", format_bytes(s.stripe_bytes().into()));
-    line("first OST", start);
-    match &s.layout {
-        Some(layout) if s.pattern() == "mdt" => {
-            line("bytes lie in", format!("the MDT ({} bytes); later on OSTs {}", s.size_bytes, list(layout)));
+    let parts = s.parts();
+    if let [part] = &parts[..] {
+        line("stripes", stripes(part));
+        line("stripe size", format_bytes(part.stripe_size_bytes.into()));
+        line("first OST", if part.start_ost == -1 { "any".to_owned() } else { part.start_ost.to_string() });
+    }
+    if s.pattern() == "mdt" {
+        line("bytes lie in", format!("the MDT ({} bytes); later on OSTs:", s.size_bytes));
+    }
+    match &parts[..] {
+        [part] if s.layout.is_some() => line("OSTs", list(part)),
+        [_] => {}
+        _ => {
+            for part in &parts {
+                let end = part.end_bytes.map_or("the end".to_owned(), format_bytes);
+                let size = format_bytes(part.stripe_size_bytes.into());
+                let place = match (s.layout.is_some(), part.osts.is_empty()) {
+                    (true, false) => format!(" on OSTs {}", list(part)),
+                    (true, true) => ", not written yet".to_owned(),
+                    (false, _) => String::new(),
+                };
+                line(&format!("up to {end}"), format!("{} stripes of {size}{place}", stripes(part)));
+            }
         }
-        Some(layout) => line("OSTs", list(layout)),
-        None => line("default", if s.own_default { "its own" } else { "inherited" }.to_owned()),
+    }
+    if s.layout.is_none() {
+        line("default", if s.own_default { "its own" } else { "inherited" }.to_owned());
     }
     text
 }
 
-fn list(layout: &Layout) -> String {
-    layout.component.osts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+fn stripes(part: &Part) -> String {
+    if part.stripe_count == -1 { "all".to_owned() } else { part.stripe_count.to_string() }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stripe_sizes_are_read_as_lfs_reads_them() {
-        assert_eq!(stripe_size("64"), Ok(65536));
-        assert_eq!(stripe_size("4096"), Ok(4096));
-        assert_eq!(stripe_size("1M"), Ok(1 << 20));
-        assert_eq!(stripe_size("65536"), Ok(65536));
-        assert!(stripe_size("8G").is_err());
-        assert!(stripe_size("many").is_err());
-    }
+fn list(part: &Part) -> String {
+    part.osts.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
 }

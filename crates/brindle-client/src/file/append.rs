@@ -65,7 +65,7 @@ impl Client {
                 let size_bytes = self.size_for(inode, 0).await?;
                 let refused = refused == Some(sight.layout.epoch);
                 if refused || size_bytes + len_bytes > INLINE_MAX_BYTES {
-                    self.convert(inode, sight.layout.epoch).await?;
+                    self.place(inode, size_bytes..size_bytes + len_bytes).await?;
                     continue;
                 }
                 self.write_inline(ctx, handle, &sight, write, write.data.clone()).await

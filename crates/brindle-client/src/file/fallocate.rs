@@ -6,12 +6,12 @@ use brindle_layout::ObjectRange;
 use brindle_session::Options;
 use brindle_stdx::BoxFuture;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, ObjectId, Stripe};
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::punch::{AllocateReq, PunchReq};
 use bytes::Bytes;
 
-use super::scatter::{Met, object};
+use super::scatter::Met;
 use super::write::WriteIn;
 use super::{Tries, try_gather};
 use crate::handles::Handle;
@@ -82,13 +82,14 @@ impl Client {
         let mut tries = Tries::default();
         loop {
             let sight = self.sight(inode).await?;
-            let done = if !sight.layout.inline {
-                self.allocate_objects(inode, &sight, range.clone(), change).await
-            } else if range.end > INLINE_MAX_BYTES && change.how != Allocation::Punch {
-                self.convert(inode, sight.layout.epoch).await?;
-                continue;
-            } else {
+            let punch = change.how == Allocation::Punch;
+            let done = if sight.layout.inline && (punch || range.end <= INLINE_MAX_BYTES) {
                 self.allocate_inline(ctx, handle, &sight, range.clone(), change).await
+            } else if punch || brindle_layout::is_placed(&sight.layout, range.clone()) {
+                self.allocate_objects(inode, &sight, range.clone(), change).await
+            } else {
+                self.place(inode, range.clone()).await?;
+                continue;
             };
             match done {
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
@@ -137,20 +138,20 @@ impl Client {
     ) -> Result<(), Fault> {
         let Change { how, kill_suidgid, .. } = change;
         if !matches!(how, Allocation::Reserve { .. }) {
-            let parts = brindle_layout::object_ranges(&sight.layout.component, range.clone());
+            let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
             let keep_space = how != Allocation::Punch;
             let punching = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
                 Box::pin(self.punch_part(inode, sight, part, keep_space, change.options))
             });
-            self.change(inode, sight, range.clone(), punching.collect()).await?;
+            self.change(inode, range.clone(), punching.collect()).await?;
         }
         if how != Allocation::Punch {
-            let parts = brindle_layout::object_ranges(&sight.layout.component, range.clone());
+            let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
             let keep_len = how.keeps_size();
             let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
                 Box::pin(self.allocate_part(inode, sight, part, keep_len, change.options))
             });
-            self.change(inode, sight, range.clone(), reserving.collect()).await?;
+            self.change(inode, range.clone(), reserving.collect()).await?;
         }
         let end = if how.keeps_size() { 0 } else { range.end };
         inode.lock().wrote(sight, end, kill_suidgid);
@@ -161,7 +162,6 @@ impl Client {
     async fn change(
         &self,
         inode: &Inode,
-        sight: &Sight,
         range: Range<u64>,
         changes: Vec<BoxFuture<'_, Result<(ObjectRange, ChangeResp), Fault>>>,
     ) -> Result<(), Fault> {
@@ -170,7 +170,7 @@ impl Client {
         let changed = try_gather(changes).await;
         drop(changing);
         for (part, answer) in changed? {
-            met.add(object(inode, sight, part.stripe), &part, answer);
+            met.add(ObjectId::of(inode.ino, part.stripe), &part, answer);
         }
         self.tell_readers(inode, range.start, range.end - range.start, met, false).await
     }
@@ -184,7 +184,7 @@ impl Client {
         options: Options,
     ) -> Result<(ObjectRange, ChangeResp), Fault> {
         let request = PunchReq {
-            object: object(inode, sight, part.stripe),
+            object: ObjectId::of(inode.ino, part.stripe),
             offset: part.object_offset,
             len_bytes: part.len_bytes,
             keep_space,
@@ -204,7 +204,7 @@ impl Client {
         options: Options,
     ) -> Result<(ObjectRange, ChangeResp), Fault> {
         let request = AllocateReq {
-            object: object(inode, sight, part.stripe),
+            object: ObjectId::of(inode.ino, part.stripe),
             offset: part.object_offset,
             len_bytes: part.len_bytes,
             keep_len,
@@ -217,9 +217,9 @@ impl Client {
 }
 
 /// A change whose bytes nobody could send again.
-pub(crate) fn note_change(inode: &Inode, sight: &Sight, stripe: u32, answer: &ChangeResp) {
+pub(crate) fn note_change(inode: &Inode, sight: &Sight, stripe: Stripe, answer: &ChangeResp) {
     let mut state = inode.lock();
-    if state.same_objects(sight) {
+    if state.same_body(sight) {
         state.allocated.insert(stripe, answer.allocated_bytes);
         state.changed(sight, stripe, answer.boot_term, 0, &[], None);
     }

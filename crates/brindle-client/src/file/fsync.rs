@@ -9,12 +9,12 @@ use std::sync::Arc;
 use brindle_layout::ObjectRange;
 use brindle_session::Options;
 use brindle_stdx::{BoxFuture, planted};
-use brindle_types::{Code, Fault, Ino};
+use brindle_types::{Code, Fault, Ino, ObjectId, Stripe};
 use brindle_wire::mds::fsync::FsyncReq;
 use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
 use brindle_wire::oss::write::WriteReq;
 
-use super::scatter::{Met, object};
+use super::scatter::Met;
 use super::{Tries, try_gather};
 use crate::Client;
 use crate::handles::Handle;
@@ -27,7 +27,7 @@ const RESENDS_MAX: usize = 8;
 /// What one OST was found to do with its objects of a file.
 struct Synced {
     /// Stripes whose objects exist.
-    exist: Vec<u32>,
+    exist: Vec<Stripe>,
     lost: bool,
 }
 
@@ -75,11 +75,11 @@ impl Client {
     }
 
     /// Which stripes exist, and whether writes were lost.
-    async fn sync_objects(&self, inode: &Inode, sight: &Sight) -> Result<(Vec<u32>, bool), Fault> {
+    async fn sync_objects(&self, inode: &Inode, sight: &Sight) -> Result<(Vec<Stripe>, bool), Fault> {
         let mark = inode.lock().changes;
-        let mut by_ost: BTreeMap<u16, Vec<u32>> = BTreeMap::new();
-        for (stripe, ost) in sight.layout.component.osts.iter().enumerate() {
-            by_ost.entry(*ost).or_default().push(stripe as u32);
+        let mut by_ost: BTreeMap<u16, Vec<Stripe>> = BTreeMap::new();
+        for (stripe, ost) in sight.layout.stripes() {
+            by_ost.entry(ost).or_default().push(stripe);
         }
         if planted("client_fsync_skips_an_ost") && by_ost.len() > 1 {
             by_ost.pop_last();
@@ -98,14 +98,14 @@ impl Client {
         inode: &Inode,
         sight: &Sight,
         ost: u16,
-        stripes: Vec<u32>,
+        stripes: Vec<Stripe>,
         mark: u64,
     ) -> Result<Synced, Fault> {
         let caller = self.ost(ost).await?;
         let mut lost = false;
         for _ in 0..RESENDS_MAX {
-            let request =
-                SyncObjectsReq { objects: stripes.iter().map(|s| object(inode, sight, *s)).collect() };
+            let objects = stripes.iter().map(|stripe| ObjectId::of(inode.ino, *stripe)).collect();
+            let request = SyncObjectsReq { objects };
             let answer = caller.ask(&request).await?;
             let mut resend = Vec::new();
             for stripe in &stripes {
@@ -136,12 +136,12 @@ impl Client {
         &self,
         inode: &Inode,
         sight: &Sight,
-        stripes: &[u32],
+        stripes: &[Stripe],
         answer: &SyncObjectsResp,
         mark: u64,
-    ) -> Vec<u32> {
+    ) -> Vec<Stripe> {
         let mut state = inode.lock();
-        if state.same_objects(sight) {
+        if state.same_body(sight) {
             for stripe in stripes {
                 if state.unsynced.get_mut(stripe).is_some_and(|u| u.synced(mark)) {
                     state.unsynced.remove(stripe);
@@ -161,7 +161,7 @@ impl Client {
         inode: &Inode,
         sight: &Sight,
         ost: u16,
-        stripe: u32,
+        stripe: Stripe,
         boot_term: u32,
     ) -> Result<(), Fault> {
         let caller = self.ost(ost).await?;
@@ -171,7 +171,7 @@ impl Client {
         let plan = inode.lock().unsynced.get(&stripe).map(|unsynced| unsynced.plan(boot_term));
         let Some(Plan::Resend(writes)) = plan else { return Ok(()) };
         tracing::warn!(ino = inode.ino.0, ost, writes = writes.len(), "writing again what a power cut took");
-        let object = object(inode, sight, stripe);
+        let object = ObjectId::of(inode.ino, stripe);
         let mut term = u32::MAX;
         let mut met = Met::default();
         for (offset, data) in writes {
@@ -192,14 +192,14 @@ impl Client {
     }
 
     /// The MDT's half: size, times, path, and which objects exist.
-    async fn sync_at_mdt(&self, inode: &Arc<Inode>, exist: Vec<u32>) -> Result<(), Fault> {
+    async fn sync_at_mdt(&self, inode: &Arc<Inode>, exist: Vec<Stripe>) -> Result<(), Fault> {
         let changed = inode.lock().changed;
         let mut due = inode.due(Carry::News);
-        let news: Vec<u32> = {
+        let news: Vec<Stripe> = {
             let state = inode.lock();
             let layout = state.layout.clone();
-            let new = |stripe: &u32| layout.as_ref().is_some_and(|l| !l.component.object_known(*stripe));
-            let news: Vec<u32> = exist.into_iter().filter(new).collect();
+            let new = |stripe: &Stripe| layout.as_ref().is_some_and(|l| !l.object_known(*stripe));
+            let news: Vec<Stripe> = exist.into_iter().filter(new).collect();
             if !news.is_empty() && due.report.is_none() {
                 due.report = Some(state.report());
             }
@@ -208,16 +208,16 @@ impl Client {
         if let Some(report) = &mut due.report {
             report.synced_stripes = news.clone();
         }
-        let generation = due.report.as_ref().map(|r| r.generation);
+        let body = due.report.as_ref().map(|r| r.body);
         self.mds.ask(&FsyncReq { ino: inode.ino, report: due.report.clone() }).await?;
         due.delivered();
         let mut state = inode.lock();
         state.synced_at_mdt(changed);
         if let Some(layout) = &mut state.layout
-            && Some(layout.component.generation) == generation
+            && Some(layout.body) == body
         {
             let layout = Arc::make_mut(layout);
-            news.iter().for_each(|stripe| layout.component.set_object_known(*stripe));
+            news.iter().for_each(|stripe| layout.set_object_known(*stripe));
         }
         Ok(())
     }

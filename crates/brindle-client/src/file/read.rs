@@ -105,7 +105,7 @@ impl Client {
     async fn still_missing(&self, inode: &Inode, sight: &Sight, fault: Fault) -> Result<(), Fault> {
         inode.lock().stale = true;
         let now = self.sight(inode).await?;
-        let same = now.layout.component.generation == sight.layout.component.generation
+        let same = now.layout.epoch == sight.layout.epoch
             && now.ticket.truncate_epoch == sight.ticket.truncate_epoch;
         if same { Err(fault) } else { Ok(()) }
     }
@@ -145,34 +145,44 @@ impl Client {
         if range.start >= end {
             return Ok(Vec::new());
         }
-        let component = &sight.layout.component;
-        let ranges = brindle_layout::object_ranges(component, range.start..end);
+        let ranges = brindle_layout::object_ranges(&sight.layout, range.start..end);
         let parts = ranges.into_iter().flat_map(split);
         let reading =
             parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(inode, sight, part, page)) });
         let parts: Vec<Part> = try_gather(reading.collect()).await?;
         tracing::trace!(
             ino = inode.ino.0,
-            generation = %component.generation,
+            body = %sight.layout.body,
             ?range,
             end,
             parts = ?parts.iter().map(|p| (p.range.stripe, p.range.object_offset, p.bytes.len())).collect::<Vec<_>>(),
             "read from objects"
         );
-        if let [part] = parts.as_slice() {
+        if let [part] = parts.as_slice()
+            && part.range.len_bytes == end - range.start
+        {
             return Ok(padded(part.bytes.clone(), part.range.len_bytes).collect());
         }
-        let mut pieces: Vec<(u64, Bytes, u64)> = Vec::new();
+        let mut pieces: Vec<(u64, Bytes)> = Vec::new();
         for part in &parts {
-            for piece in part.range.pieces(component) {
+            let component = sight.layout.component(part.range.stripe.generation);
+            for piece in component.into_iter().flat_map(|component| part.range.pieces(component)) {
                 let at = (piece.object_offset - part.range.object_offset).min(part.bytes.len() as u64);
                 let until = (at + piece.len_bytes).min(part.bytes.len() as u64);
-                let bytes = part.bytes.slice(at as usize..until as usize);
-                pieces.push((piece.file_offset, bytes, piece.len_bytes));
+                pieces.push((piece.file_offset, part.bytes.slice(at as usize..until as usize)));
             }
         }
-        pieces.sort_by_key(|(file_offset, ..)| *file_offset);
-        Ok(pieces.into_iter().flat_map(|(_, bytes, len_bytes)| padded(bytes, len_bytes)).collect())
+        pieces.sort_by_key(|(file_offset, _)| *file_offset);
+        // What has no object, or lies behind its end, is zeros.
+        let mut out = Vec::with_capacity(pieces.len());
+        let mut at = range.start;
+        for (file_offset, bytes) in pieces.into_iter().filter(|(_, bytes)| !bytes.is_empty()) {
+            out.extend(zeros(file_offset - at));
+            at = file_offset + bytes.len() as u64;
+            out.push(bytes);
+        }
+        out.extend(zeros(end - at));
+        Ok(out)
     }
 
     /// The size of the file, as far as it matters for reading up to `end`: if it is not certain to reach so far it is
@@ -194,13 +204,12 @@ impl Client {
         range: brindle_layout::ObjectRange,
         page: bool,
     ) -> Result<Part, Fault> {
-        let component = &sight.layout.component;
         let request = ReadReq {
-            object: ObjectId { ino: inode.ino, generation: component.generation, stripe: range.stripe },
+            object: ObjectId::of(inode.ino, range.stripe),
             offset: range.object_offset,
             len_bytes: range.len_bytes as u32,
             may_cache: page && !sight.cached,
-            known: component.object_known(range.stripe),
+            known: sight.layout.object_known(range.stripe),
             ticket: sight.ticket,
         };
         let options = brindle_session::Options { reply_bulk_max: request.len_bytes, ..Default::default() };

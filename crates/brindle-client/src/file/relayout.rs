@@ -1,6 +1,8 @@
-//! Layout and epochs: fetching them again, moving inline data to objects.
+//! Layout and epochs: fetching them again, having inline data moved to objects and OSTs chosen for what is to be written.
 
-use brindle_types::{Fault, Pair};
+use std::ops::Range;
+
+use brindle_types::{Fault, Layout};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 
 use crate::Client;
@@ -19,25 +21,26 @@ impl Client {
             }
             let asked = inode.asked();
             let grant = self.mds.ask(&LayoutGetReq { ino: inode.ino }).await?;
-            brindle_layout::check(&grant.layout.component)?;
+            brindle_layout::check(&grant.layout)?;
             tracing::trace!(ino = inode.ino.0, ?grant, "layout fetched");
             inode.lock().take_grant(asked, &grant, None);
             self.tell_lost(inode);
         }
     }
 
-    /// Moves the bytes of a file from the MDT to objects, unless its layout is newer than `epoch` already.
-    pub(crate) async fn convert(&self, inode: &Inode, epoch: Pair) -> Result<(), Fault> {
+    /// Has the bytes of a file moved from the MDT to objects, and OSTs chosen for all of `range`, unless all that is done.
+    pub(crate) async fn place(&self, inode: &Inode, range: Range<u64>) -> Result<(), Fault> {
         let _one_asks = inode.relayout.lock().await;
-        let done = |layout: &brindle_types::Layout| layout.epoch != epoch || !layout.inline;
+        let done = |layout: &Layout| brindle_layout::is_placed(layout, range.clone());
         if inode.lock().layout.as_deref().is_some_and(done) {
             return Ok(());
         }
         let asked = inode.asked();
-        let request = ConvertReq { ino: inode.ino, layout_epoch: epoch };
+        let (offset, len_bytes) = (range.start, range.end - range.start);
+        let request = ConvertReq { ino: inode.ino, offset, len_bytes };
         let grant = self.mds.ask(&request).await?;
-        brindle_layout::check(&grant.layout.component)?;
-        tracing::trace!(ino = inode.ino.0, ?grant, "converted");
+        brindle_layout::check(&grant.layout)?;
+        tracing::trace!(ino = inode.ino.0, ?grant, "placed");
         let mut state = inode.lock();
         state.take_grant(asked, &grant, None);
         state.changed_at_mdt(grant.changed);

@@ -97,7 +97,7 @@ impl Client {
         how: How,
     ) -> Result<u64, Fault> {
         let end = offset + data.len() as u64;
-        let ranges = brindle_layout::object_ranges(&sight.layout.component, offset..end);
+        let ranges = brindle_layout::object_ranges(&sight.layout, offset..end);
         let parts = ranges.into_iter().flat_map(split);
         let writing = parts.map(|part| -> BoxFuture<'_, _> {
             Box::pin(self.write_part(inode, sight, part, offset, data, how))
@@ -108,13 +108,13 @@ impl Client {
         drop(changing);
         for Written { part, first, outcome } in written {
             match outcome {
-                Ok(answer) => sum.met.add(object(inode, sight, part.stripe), &part, answer),
+                Ok(answer) => sum.met.add(ObjectId::of(inode.ino, part.stripe), &part, answer),
                 Err(fault) => note_failure(&mut sum.failed, first, fault),
             }
         }
         tracing::trace!(
             ino = inode.ino.0,
-            generation = %sight.layout.component.generation,
+            body = %sight.layout.body,
             offset,
             len = data.len(),
             first = data.first(),
@@ -146,10 +146,11 @@ impl Client {
         data: &Bytes,
         how: How,
     ) -> Written {
-        let component = &sight.layout.component;
         let mut first = u64::MAX;
-        let bulk: Vec<Bytes> = range
-            .pieces(component)
+        let component = sight.layout.component(range.stripe.generation);
+        let bulk: Vec<Bytes> = component
+            .into_iter()
+            .flat_map(|component| range.pieces(component))
             .map(|piece| {
                 first = first.min(piece.file_offset);
                 let at = (piece.file_offset - offset) as usize;
@@ -157,7 +158,7 @@ impl Client {
             })
             .collect();
         let request = WriteReq {
-            object: object(inode, sight, range.stripe),
+            object: ObjectId::of(inode.ino, range.stripe),
             offset: range.object_offset,
             ticket: sight.ticket,
             sync: how.sync,
@@ -173,7 +174,7 @@ impl Client {
         if let Ok(answer) = &answer {
             let keep = sight.exclusive.then_some(&self.kept);
             let mut state = inode.lock();
-            if state.same_objects(sight) {
+            if state.same_body(sight) {
                 state.allocated.insert(range.stripe, answer.allocated_bytes);
                 if how.sync {
                     state.synced_now.insert(range.stripe);
@@ -249,8 +250,9 @@ impl Client {
         let mut tries = Tries::default();
         loop {
             let sight = self.sight(inode).await?;
-            if sight.layout.inline {
-                self.convert(inode, sight.layout.epoch).await?;
+            let range = offset..offset + data.len() as u64;
+            if !brindle_layout::is_placed(&sight.layout, range.clone()) {
+                self.place(inode, range).await?;
                 continue;
             }
             match self.scatter(inode, &sight, offset, data, how).await {
@@ -259,11 +261,6 @@ impl Client {
             }
         }
     }
-}
-
-/// The object of a stripe.
-pub(crate) fn object(inode: &Inode, sight: &Sight, stripe: u32) -> ObjectId {
-    ObjectId { ino: inode.ino, generation: sight.layout.component.generation, stripe }
 }
 
 /// Keeps the failure that lies first in the file; an old layout goes before everything.

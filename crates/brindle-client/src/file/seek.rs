@@ -1,7 +1,7 @@
 //! seek: SEEK_DATA and SEEK_HOLE.
 
 use brindle_stdx::BoxFuture;
-use brindle_types::{Code, Fault, ObjectId};
+use brindle_types::{Code, Fault, ObjectId, Stripe};
 use brindle_wire::oss::seek::SeekReq;
 
 use super::try_gather;
@@ -37,25 +37,23 @@ impl Client {
         size_bytes: u64,
         data: bool,
     ) -> Result<Option<u64>, Fault> {
-        let component = &sight.layout.component;
-        let stripes = component.osts.iter().enumerate();
-        let asking = stripes.map(|(stripe, ost)| -> BoxFuture<'_, _> {
-            let from = brindle_layout::seek_start(component, stripe as u32, from);
-            Box::pin(self.seek_object(inode, sight, stripe as u32, *ost, from, data))
+        let asked = brindle_layout::seek_start(&sight.layout, from);
+        let asking = asked.into_iter().map(|(stripe, ost, from)| -> BoxFuture<'_, _> {
+            Box::pin(self.seek_object(inode, stripe, ost, from, data))
         });
-        let answers: Vec<(u32, Option<u64>)> = try_gather(asking.collect()).await?;
-        Ok(brindle_layout::seek_join(component, answers, from, size_bytes, data))
+        let answers: Vec<(Stripe, Option<u64>)> = try_gather(asking.collect()).await?;
+        Ok(brindle_layout::seek_join(&sight.layout, &answers, from, size_bytes, data))
     }
+
     async fn seek_object(
         &self,
         inode: &Inode,
-        sight: &Sight,
-        stripe: u32,
+        stripe: Stripe,
         ost: u16,
         offset: u64,
         data: bool,
-    ) -> Result<(u32, Option<u64>), Fault> {
-        let object = ObjectId { ino: inode.ino, generation: sight.layout.component.generation, stripe };
+    ) -> Result<(Stripe, Option<u64>), Fault> {
+        let object = ObjectId::of(inode.ino, stripe);
         match self.ost(ost).await?.ask(&SeekReq { object, offset, data }).await {
             Ok(answer) => Ok((stripe, answer.offset)),
             Err(fault) if fault.code == Code::ObjectUnknown => Ok((stripe, (!data).then_some(offset))),

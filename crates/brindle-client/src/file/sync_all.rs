@@ -49,11 +49,9 @@ impl Client {
         let mut left = self.left_unsynced.lock();
         let state = inode.lock();
         let Some(layout) = &state.layout else { return };
-        let component = &layout.component;
         for stripe in state.unsynced.keys() {
-            let Some(ost) = component.osts.get(*stripe as usize) else { continue };
-            let object = ObjectId { ino: inode.ino, generation: component.generation, stripe: *stripe };
-            left.insert(object, (*ost, now));
+            let Some(ost) = layout.ost_of(*stripe) else { continue };
+            left.insert(ObjectId::of(inode.ino, *stripe), (ost, now));
         }
         drop(state);
         if left.len() > LEFT_MAX {

@@ -146,7 +146,7 @@ impl State {
             kill_suidgid: is_news(pending.kill_suidgid),
             attr_epoch: self.attr_epoch,
             truncate_epoch: self.truncate_epoch,
-            generation: self.layout.as_ref().map_or(Pair::ZERO, |l| l.component.generation),
+            body: self.layout.as_ref().map_or(Pair::ZERO, |layout| layout.body),
             synced_stripes: Vec::new(),
             unsynced_stripes: if is_news(pending.stripes) { terms.collect() } else { Vec::new() },
             allocated_bytes: self.allocated_bytes().filter(|_| is_news(pending.stripes)),

@@ -1,5 +1,8 @@
-//! convert: inline data moves to objects, once; and layout_get.
+//! convert: inline data moves to objects, once, and parts of a file that are to be written get OSTs; and layout_get.
 
+use std::ops::Range;
+
+use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, Ino, ObjectId, Result, SessionId};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::open::OpenGrant;
@@ -11,13 +14,14 @@ use bytes::Bytes;
 use crate::ask::Notice;
 use crate::mdt::{Busy, Call, Mdt, Step, Txn};
 use crate::store::{Inode, inline, inode};
-use crate::{birth, grant, namespace};
+use crate::{grant, namespace};
 
 /// Longest time that a file waits for the first OST to be heard of, and how often that is looked at.
 const OST_WAIT_MAX_MS: u64 = 60_000;
 const OST_LOOK_MS: u64 = 50;
 
-/// Moves a file's bytes from the MDT to its first object. A file that has moved already answers with its layout.
+/// Moves a file's bytes from the MDT to its first object, and chooses OSTs for what the range meets. Where nothing is left
+/// to do the answer is the layout.
 pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant> {
     wait_for_ost(mdt).await;
     let busy = Busy::new(mdt, req.ino);
@@ -28,11 +32,19 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
     };
     mdt.complete(call, |t| {
         t.frees_space();
+        if begun.is_none() {
+            t.idle(req.ino)?;
+        }
         let mut file = inode::get(t, req.ino)?;
         if begun.is_some() {
-            finish(t, call, &mut file, written.as_ref())?;
-            inode::put(t, &file)?;
+            finish(t, &mut file, written.as_ref())?;
             busy.clear(t);
+        }
+        let range = req.offset..req.offset.saturating_add(req.len_bytes);
+        let placed = !file.is_inline() && place(t, &mut file, range)?;
+        if placed || begun.is_some() {
+            changed(t, call, &mut file)?;
+            inode::put(t, &file)?;
         }
         Ok(grant::grant_now(t, &file, call.session)?)
     })
@@ -74,14 +86,11 @@ fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, ino: Ino, session: SessionId) -> Step
     }
     // Always a new one: a convert that a power cut took from the log may have left objects of the old.
     let generation = t.pair();
-    file.file_mut()?.layout.component.generation = generation;
-    if file.file()?.layout.component.osts.is_empty() {
-        let parent = inode::find(t, file.parent)?.unwrap_or_else(|| file.clone());
-        let policy = birth::effective_policy(t, &parent)?;
-        let (stripe_size_bytes, osts) = t.mdt().osts().place(&policy)?;
-        let component = &mut file.file_mut()?.layout.component;
-        (component.stripe_size_bytes, component.osts) = (stripe_size_bytes, osts);
-        if component.osts.is_empty() {
+    let first = first(&mut file)?;
+    first.generation = generation;
+    if first.osts.is_empty() {
+        first.osts = t.mdt().osts().place(&first.asked)?;
+        if first.osts.is_empty() {
             return Err(no_ost().into());
         }
     }
@@ -94,36 +103,67 @@ fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, ino: Ino, session: SessionId) -> Step
 /// that the first batch recorded.
 async fn write(mdt: &Mdt, file: &Inode, data: Bytes) -> Result<ChangeResp> {
     let layout = &file.file()?.layout;
-    let ost = layout.component.osts.first().ok_or_else(no_ost)?;
+    let (stripe, ost) = layout.stripes().next().ok_or_else(no_ost)?;
     let ticket = Ticket {
         layout_epoch: layout.epoch,
         truncate_epoch: file.truncate_epoch,
         attr_epoch: file.attr_epoch,
     };
-    let object = ObjectId { ino: file.ino, generation: layout.component.generation, stripe: 0 };
-    mdt.osts().write(*ost, &WriteReq { object, offset: 0, ticket, sync: true, told: Vec::new() }, data).await
+    let object = ObjectId::of(file.ino, stripe);
+    mdt.osts().write(ost, &WriteReq { object, offset: 0, ticket, sync: true, told: Vec::new() }, data).await
 }
 
-/// The last batch: the bytes lie in objects, under a new layout epoch.
-fn finish(t: &mut Txn<'_>, call: &Call, file: &mut Inode, written: Option<&ChangeResp>) -> Result<()> {
+/// The bytes lie in objects.
+fn finish(t: &mut Txn<'_>, file: &mut Inode, written: Option<&ChangeResp>) -> Result<()> {
     let ino = file.ino;
     inline::delete(t, ino);
-    let (epoch, changed) = (t.pair(), t.pair());
+    let (body_id, changed) = (t.pair(), t.pair());
     let body = file.file_mut()?;
     body.changed = changed;
     body.layout.inline = false;
-    body.layout.epoch = epoch;
-    body.layout_gen += 1;
+    body.layout.body = body_id;
     body.convert_begun = false;
     if written.is_some() {
-        body.layout.component.set_object_known(0);
+        first(file)?.set_object_known(0);
     }
     file.allocated_bytes = written.map_or(0, |w| w.allocated_bytes);
+    t.after(move |live| drop(live.inline_readers.remove(&ino)));
+    Ok(())
+}
+
+/// Chooses OSTs for every component that the range meets and that has none; whether there was one. A new generation
+/// each: one that a power cut took from the log may have left objects of its own.
+fn place(t: &Txn<'_>, file: &mut Inode, range: Range<u64>) -> Result<bool> {
+    let layout = &mut file.file_mut()?.layout;
+    let mut placed = false;
+    let without = layout.components.iter_mut().filter(|c| !c.is_placed());
+    for component in without.filter(|c| c.start < range.end && range.start < c.end) {
+        component.generation = t.pair();
+        component.osts = t.mdt().osts().place(&component.asked)?;
+        if component.osts.is_empty() {
+            return Err(no_ost());
+        }
+        placed = true;
+    }
+    Ok(placed)
+}
+
+/// A new layout epoch; others who have the file open fetch it before the answer, so that none reads zeros where the
+/// caller is about to write.
+fn changed(t: &mut Txn<'_>, call: &Call, file: &mut Inode) -> Result<()> {
+    let (ino, epoch) = (file.ino, t.pair());
+    let body = file.file_mut()?;
+    body.layout.epoch = epoch;
+    body.layout_gen += 1;
     for other in t.live().opens.others(ino, call.session) {
         t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX }));
     }
-    t.after(move |live| drop(live.inline_readers.remove(&ino)));
     Ok(())
+}
+
+/// Where inline bytes go.
+fn first(file: &mut Inode) -> Result<&mut Component> {
+    file.file_mut()?.layout.components.first_mut().ok_or_else(|| Fault::new(Code::Bug).why("a file without components"))
 }
 
 fn no_ost() -> Fault {

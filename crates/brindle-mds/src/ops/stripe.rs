@@ -1,7 +1,8 @@
 //! Stripe settings: the layout of an empty file, the default of a directory. New directories copy their parent's
 //! default; what a default leaves out comes from the root's, then from the configuration.
 
-use brindle_types::{Code, Fault, Result, StripePolicy};
+use brindle_types::{Code, Fault, LayoutPolicy, Result};
+use brindle_layout::inherit_layout;
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::stripe::{GetStripeReq, GetStripeResp, SetStripeReq};
 
@@ -21,7 +22,7 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetStripeReq) -> Result<Emp
             return Err(Fault::new(Code::NotPermitted).into());
         }
         if inode.is_dir() {
-            inode.stripe_policy = req.policy.clone();
+            inode.layout_policy = req.policy.clone();
         } else {
             set_layout(t, &mut inode, req.policy.clone().unwrap_or_default())?;
         }
@@ -33,14 +34,14 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetStripeReq) -> Result<Emp
 }
 
 /// Chooses OSTs again, under a new generation and layout epoch.
-fn set_layout(t: &mut Txn<'_>, file: &mut Inode, policy: StripePolicy) -> Step<()> {
+fn set_layout(t: &mut Txn<'_>, file: &mut Inode, policy: LayoutPolicy) -> Step<()> {
     let body = file.file()?;
     if !body.layout.inline || body.convert_begun || file.size_bytes > 0 {
         return Err(Fault::new(Code::LayoutFixed).subject(file.ino.fid().to_string()).into());
     }
     let layout_gen = body.layout_gen + 1;
-    let (stripe_size_bytes, osts) = t.mdt().osts().place(&policy)?;
-    let mut body = birth::empty_file(t, stripe_size_bytes, osts);
+    let policy = inherit_layout(&policy, &t.mdt().config().layout_default);
+    let mut body = birth::empty_file(t, &policy)?;
     body.layout_gen = layout_gen;
     file.file = Some(body);
     Ok(())
@@ -50,20 +51,10 @@ fn set_layout(t: &mut Txn<'_>, file: &mut Inode, policy: StripePolicy) -> Step<(
 pub async fn handle_get(mdt: &Mdt, _call: &Call, req: GetStripeReq) -> Result<GetStripeResp> {
     mdt.read(|t| {
         let inode = inode::get(t, req.ino)?;
-        let effective = match &inode.file {
-            None => birth::effective_policy(t, &inode)?,
-            Some(body) => {
-                let component = &body.layout.component;
-                StripePolicy {
-                    count: Some(component.osts.len() as i32),
-                    size_bytes: Some(component.stripe_size_bytes),
-                    start_ost: component.osts.first().map(|ost| i32::from(*ost)),
-                }
-            }
-        };
+        let effective = if inode.is_dir() { birth::effective_policy(t, &inode)? } else { LayoutPolicy::default() };
         Ok(GetStripeResp {
             layout: inode.file.as_ref().map(|body| body.layout.clone()),
-            policy: inode.stripe_policy.clone(),
+            policy: inode.layout_policy.clone(),
             effective,
             layout_gen: inode.file.as_ref().map_or(0, |body| body.layout_gen),
         })

@@ -1,16 +1,14 @@
 //! `Q|ost|object`: objects that no inode owns any more, until their OST has destroyed them.
 
-use brindle_types::layout::Component;
-use brindle_types::{Ino, ObjectId, Result};
+use brindle_types::{Ino, Layout, ObjectId, Result};
 use bytes::Bytes;
 
 use super::{Changes, Rows, keys, row};
 
-/// Queues all objects of a component.
-pub fn put_component(t: &mut Changes<'_>, ino: Ino, component: &Component) {
-    for (stripe, ost) in component.osts.iter().enumerate() {
-        let object = ObjectId { ino, generation: component.generation, stripe: stripe as u32 };
-        t.put(keys::destroy(*ost, &object), Bytes::from_static(&[row::VERSION]));
+/// Queues all objects that a layout can have.
+pub fn put_all(t: &mut Changes<'_>, ino: Ino, layout: &Layout) {
+    for (stripe, ost) in layout.stripes() {
+        t.put(keys::destroy(ost, &ObjectId::of(ino, stripe)), Bytes::from_static(&[row::VERSION]));
     }
 }
 

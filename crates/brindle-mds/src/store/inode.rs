@@ -2,7 +2,7 @@
 
 use brindle_types::attr::Time;
 use brindle_types::layout::STRIPE_SIZE_DEFAULT_BYTES;
-use brindle_types::{Attr, Code, Fault, FileType, Ino, Layout, Pair, Result, StripePolicy};
+use brindle_types::{Attr, Code, Fault, FileType, Ino, Layout, LayoutPolicy, Pair, Result, Stripe};
 use serde::{Deserialize, Serialize};
 
 use super::{Changes, Rows, keys, row};
@@ -60,7 +60,7 @@ pub struct Inode {
     /// Of regular files.
     pub file: Option<FileBody>,
     /// Of directories: the default for new files, where this directory has one.
-    pub stripe_policy: Option<StripePolicy>,
+    pub layout_policy: Option<LayoutPolicy>,
 }
 
 /// What only regular files have.
@@ -70,10 +70,10 @@ pub struct FileBody {
     pub layout: Layout,
     /// Layout changes so far.
     pub layout_gen: u32,
-    /// The bytes lie in the MDT, but objects of the component may have been written (a convert that was cut short).
+    /// The bytes lie in the MDT, but objects of the first component may have been written (a convert that was cut short).
     pub convert_begun: bool,
     /// Stripes that were written and are not known to be synced, with the boot term of the OST at the write.
-    pub unsynced: Vec<(u32, u32)>,
+    pub unsynced: Vec<(Stripe, u32)>,
     /// A partial truncate under way: the size it cuts to, under the inode's truncate epoch.
     pub pending_cut: Option<u64>,
     /// Last change of the contents that the MDT made itself: inline bytes, truncate, move to objects. A client that was
@@ -92,7 +92,7 @@ impl Inode {
         self.file.as_ref().is_some_and(|f| f.layout.inline)
     }
 
-    /// Whether objects of its component may exist.
+    /// Whether objects of its components may exist.
     pub fn may_have_objects(&self) -> bool {
         self.file.as_ref().is_some_and(|f| !f.layout.inline || f.convert_begun)
     }
@@ -114,7 +114,8 @@ impl Inode {
 
     /// What stat shows of it while nobody writes.
     pub fn attr(&self) -> Attr {
-        let stripe_size = self.file.as_ref().map(|f| f.layout.component.stripe_size_bytes);
+        let first = self.file.as_ref().and_then(|f| f.layout.components.first());
+        let stripe_size = first.map(|component| component.stripe_size_bytes);
         Attr {
             ino: self.ino,
             kind: self.kind,

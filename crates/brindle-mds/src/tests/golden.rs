@@ -1,8 +1,8 @@
 //! Rows on disk never change without a version: their bytes are compared with files made once.
 
 use brindle_types::attr::Time;
-use brindle_types::layout::Component;
-use brindle_types::{FileType, Ino, Layout, Pair, SessionId, StripePolicy};
+use brindle_types::layout::{Component, ComponentPolicy, EOF};
+use brindle_types::{FileType, Ino, Layout, LayoutPolicy, Pair, SessionId, Stripe, StripePolicy};
 use bytes::Bytes;
 
 use crate::store::append::Reservation;
@@ -21,16 +21,27 @@ fn pair(term: u32, counter: u64) -> Pair {
 fn inode(file: bool) -> Inode {
     let time = |secs| Time { secs, nanos: 7 };
     let component = Component {
+        start: 0,
+        end: 1 << 20,
         generation: pair(3, 4),
         stripe_size_bytes: 65536,
+        asked: StripePolicy { count: Some(2), size_bytes: Some(65536), ..StripePolicy::default() },
         osts: vec![2, 0xa],
         objects: vec![0b10],
     };
+    let last = Component {
+        start: 1 << 20,
+        end: EOF,
+        osts: Vec::new(),
+        objects: Vec::new(),
+        asked: StripePolicy { count: Some(-1), ..StripePolicy::default() },
+        ..component.clone()
+    };
     let body = FileBody {
-        layout: Layout { epoch: pair(3, 5), inline: false, component },
+        layout: Layout { epoch: pair(3, 5), body: pair(3, 6), inline: false, components: vec![component, last] },
         layout_gen: 1,
         convert_begun: false,
-        unsynced: vec![(0, 9)],
+        unsynced: vec![(Stripe { generation: pair(3, 4), index: 0 }, 9)],
         pending_cut: Some(100),
         changed: pair(3, 6),
     };
@@ -57,10 +68,12 @@ fn inode(file: bool) -> Inode {
         attr_epoch: pair(3, 2),
         truncate_epoch: pair(3, 3),
         file: file.then_some(body),
-        stripe_policy: (!file).then_some(StripePolicy {
-            count: Some(-1),
-            size_bytes: None,
-            start_ost: Some(3),
+        layout_policy: (!file).then_some(LayoutPolicy {
+            stripe: StripePolicy { count: Some(-1), start_ost: Some(3), ..StripePolicy::default() },
+            components: vec![ComponentPolicy {
+                end_bytes: EOF,
+                stripe: StripePolicy { osts: vec![7, 1], ..StripePolicy::default() },
+            }],
         }),
     }
 }
@@ -110,13 +123,13 @@ fn rows_keep_their_bytes() {
 fn damaged_and_newer_rows_are_named() {
     let refused = |bytes: &[u8]| row::decode::<Usage>("usage", b"U\x00k", bytes).expect_err("refused");
     assert_eq!(
-        refused(&[1, 2]).to_string(),
+        refused(&[row::VERSION, 2]).to_string(),
         "the metadata store is damaged usage row 'U\\x00k'\
          \n  why:  Hit the end of buffer, expected more data\
          \n  next: run: brindle fsck\
          \n  code: E3023 (brindle explain E3023)"
     );
-    assert_eq!(refused(&[9, 2]).code, brindle_types::Code::NewerFormat);
+    assert_eq!(refused(&[row::VERSION + 1, 2]).code, brindle_types::Code::NewerFormat);
     assert_eq!(refused(&[]).code, brindle_types::Code::KvDamaged);
-    assert_eq!(refused(&[1, 2, 3, 4]).code, brindle_types::Code::KvDamaged);
+    assert_eq!(refused(&[row::VERSION, 2, 3, 4]).code, brindle_types::Code::KvDamaged);
 }

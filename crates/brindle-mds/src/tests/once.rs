@@ -77,8 +77,8 @@ fn numbers_are_never_given_out_twice() {
                 let made = rig.create(A, Ino::ROOT, &format!("{round}-{n}"), RW).await.expect("made");
                 assert!(seen.insert(made.attr.ino), "inode number");
                 assert!(
-                    seen.insert(Ino(u64::from(made.grant.layout.component.generation.term) << 40
-                        | made.grant.layout.component.generation.counter << 1
+                    seen.insert(Ino(u64::from(made.grant.layout.components[0].generation.term) << 40
+                        | made.grant.layout.components[0].generation.counter << 1
                         | 1 << 62)),
                     "generation"
                 );

@@ -513,14 +513,22 @@ fn acls_and_mode_bits_follow_each_other() {
 fn stripes_are_inherited_and_fixed_with_data() {
     run(async {
         let rig = Rig::new().await;
-        let policy = StripePolicy { count: Some(2), size_bytes: Some(65536), start_ost: Some(3) };
-        let set = |ino, policy: Option<StripePolicy>| SetStripeReq { ino, policy, cred: root() };
+        let policy = StripePolicy {
+            count: Some(2),
+            size_bytes: Some(65536),
+            start_ost: Some(3),
+            ..Default::default()
+        };
+        let set = |ino, policy: Option<StripePolicy>| {
+            let policy = policy.map(Into::into);
+            SetStripeReq { ino, policy, cred: root() }
+        };
         let d = rig.mkdir(TOP, "d").await.expect("made").ino;
         rig.ask(A, set(d, Some(policy.clone()))).await.expect("set");
         let sub = rig.mkdir(d, "sub").await.expect("made").ino;
         let req = create_req(sub, "f", RW);
         let made = rig.ask(A, req.clone()).await.expect("made");
-        let component = &made.grant.layout.component;
+        let component = &made.grant.layout.components[0];
         assert_eq!((component.stripe_size_bytes, &component.osts[..]), (65536, &[3, 0][..]));
         let f = made.attr.ino;
         rig.ask(A, set(f, Some(StripePolicy { count: Some(-1), ..Default::default() })))
@@ -528,7 +536,7 @@ fn stripes_are_inherited_and_fixed_with_data() {
             .expect("empty");
         let got = rig.ask(A, GetStripeReq { ino: f }).await.expect("got");
         let layout = got.layout.expect("a file");
-        assert_eq!((layout.component.osts.len(), got.layout_gen), (4, 1));
+        assert_eq!((layout.components[0].osts.len(), got.layout_gen), (4, 1));
         assert_eq!(
             code(rig.ask(A, set(f, Some(StripePolicy { count: Some(9), ..policy.clone() }))).await),
             Some(Code::BadStripe)
@@ -547,7 +555,7 @@ fn stripes_are_inherited_and_fixed_with_data() {
         rig.ask(A, write).await.expect("written");
         assert_eq!(code(rig.ask(A, set(f, Some(policy.clone()))).await), Some(Code::LayoutFixed));
         let got = rig.ask(A, GetStripeReq { ino: sub }).await.expect("got");
-        assert_eq!((got.policy, got.effective), (Some(policy.clone()), policy));
+        assert_eq!((got.policy, got.effective), (Some(policy.clone().into()), policy.into()));
         rig.ask(A, set(sub, None)).await.expect("deleted");
         assert_eq!(rig.ask(A, GetStripeReq { ino: sub }).await.expect("got").policy, None);
         rig.verify();

@@ -1,7 +1,10 @@
 //! Several clients on one file: modes, recalls, size, truncate, convert, destroys.
 
+use std::collections::BTreeSet;
+
 use brindle_types::attr::Time;
-use brindle_types::{Code, Ino, ObjectId};
+use brindle_types::layout::{ComponentPolicy, EOF};
+use brindle_types::{Code, Ino, LayoutPolicy, ObjectId, Pair, StripePolicy};
 use brindle_wire::Op;
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::create::CreateResp;
@@ -14,6 +17,7 @@ use brindle_wire::mds::owner::{OwnerQueryReq, Verdict};
 use brindle_wire::mds::report::{ReportReq, WriteReport};
 use brindle_wire::mds::session::SessionOpenReq;
 use brindle_wire::mds::setattr::{SetTime, SetattrReq, SetattrResp};
+use brindle_wire::mds::stripe::SetStripeReq;
 
 use super::rig::*;
 use crate::background::{Progress, destroy_some};
@@ -79,7 +83,7 @@ fn report(grant: &OpenGrant, end_bytes: u64) -> WriteReport {
         written: true,
         attr_epoch: grant.attr_epoch,
         truncate_epoch: grant.truncate_epoch,
-        generation: grant.layout.component.generation,
+        body: grant.layout.body,
         ..Default::default()
     }
 }
@@ -89,7 +93,7 @@ async fn converted(rig: &Rig) -> (Ino, OpenGrant) {
     let made = make(rig, 1).await;
     let ino = made.attr.ino;
     rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
-    let req = ConvertReq { ino, layout_epoch: made.grant.layout.epoch };
+    let req = ConvertReq { ino, offset: 0, len_bytes: 1 };
     (ino, rig.ask(A, req).await.expect("converted"))
 }
 
@@ -101,20 +105,20 @@ fn a_convert_that_a_power_cut_took_leaves_garbage_and_nothing_else() {
         let ino = made.attr.ino;
         rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
         // What was written to objects under a layout that the MDT does not know is nobody's ...
-        let lost = ObjectId { ino, generation: made.grant.layout.component.generation, stripe: 0 };
+        let lost = ObjectId { ino, generation: made.grant.layout.components[0].generation, stripe: 0 };
         let question = OwnerQueryReq { objects: vec![lost], ost: 0 };
         let answer = rig.ask(A, question).await.expect("answered");
         assert_eq!(answer.verdicts, [Verdict::Disowned]);
         // ... what is told of it changes nothing ...
         let mut told = report(&made.grant, 5000);
-        told.synced_stripes = vec![0];
+        told.synced_stripes = vec![lost.named()];
         rig.ask(A, FsyncReq { ino, report: Some(told) }).await.expect("synced");
         let attr = rig.ask(A, GetattrReq { ino, report: None }).await.expect("found").attr;
         assert_eq!(attr.size_bytes, 10);
         // ... and the next convert uses other objects.
-        let req = ConvertReq { ino, layout_epoch: made.grant.layout.epoch };
+        let req = ConvertReq { ino, offset: 0, len_bytes: 1 };
         let grant = rig.ask(A, req).await.expect("converted");
-        assert_ne!(grant.layout.component.generation, lost.generation);
+        assert_ne!(grant.layout.components[0].generation, lost.generation);
         rig.verify();
     });
 }
@@ -265,9 +269,9 @@ fn convert_moves_the_bytes_once() {
     run(async {
         let mut rig = Rig::new().await;
         let (ino, grant) = converted(&rig).await;
-        assert!(!grant.layout.inline && grant.layout.component.object_known(0));
+        assert!(!grant.layout.inline && grant.layout.components[0].object_known(0));
         assert_eq!(rig.osts.objects.lock().values().next().expect("written"), b"0123456789");
-        let again = ConvertReq { ino, layout_epoch: grant.layout.epoch };
+        let again = ConvertReq { ino, offset: 0, len_bytes: 1 };
         assert_eq!(rig.ask(A, again).await.expect("already").layout, grant.layout);
         assert_eq!(rig.ask(A, InlineReadReq { ino }).await.expect("answered").data, None);
         let old = write(ino, 1, &grant, 0, "x");
@@ -390,17 +394,17 @@ fn truncating_to_zero_disowns_the_objects_and_purging_destroys_them() {
     run(async {
         let rig = Rig::new().await;
         let (ino, grant) = converted(&rig).await;
-        let old = ObjectId { ino, generation: grant.layout.component.generation, stripe: 0 };
+        let old = ObjectId { ino, generation: grant.layout.components[0].generation, stripe: 0 };
         let calls = rig.osts.calls.lock().len();
         let answer = truncate(&rig, A, ino, 0).await;
         let layout = answer.grant.expect("layout").layout;
-        assert!(layout.inline && layout.component.generation > old.generation);
+        assert!(layout.inline && layout.components[0].generation > old.generation);
         assert_eq!(rig.osts.calls.lock().len(), calls, "no OST is asked");
         assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
         assert_eq!(*rig.osts.destroyed.lock(), [old]);
         assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty));
         rig.verify();
-        rig.ask(A, ConvertReq { ino, layout_epoch: layout.epoch }).await.expect("converted");
+        rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1 }).await.expect("converted");
         rig.unlink(TOP, "f").await.expect("removed");
         assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty), "somebody has it open");
         rig.osts.down.lock().extend(0..4);
@@ -409,6 +413,57 @@ fn truncating_to_zero_disowns_the_objects_and_purging_destroys_them() {
         rig.osts.down.lock().clear();
         assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
         assert_eq!(rig.osts.destroyed.lock().len(), 2);
+        rig.verify();
+    });
+}
+
+#[test]
+fn components_get_osts_when_they_are_written() {
+    run(async {
+        const UNIT: u64 = 64 << 10;
+        let rig = Rig::new().await;
+        let part = |end_bytes, count| {
+            let stripe = StripePolicy { count: Some(count), ..Default::default() };
+            ComponentPolicy { end_bytes, stripe }
+        };
+        let components = vec![part(UNIT, 1), part(2 * UNIT, 2), part(EOF, -1)];
+        let policy = Some(LayoutPolicy { components, ..Default::default() });
+        rig.ask(A, SetStripeReq { ino: TOP, policy, cred: root() }).await.expect("set");
+        let made = make(&rig, 1).await;
+        let (ino, shape) = (made.attr.ino, |grant: &OpenGrant| {
+            grant.layout.components.iter().map(|c| c.osts.len()).collect::<Vec<_>>()
+        });
+        assert_eq!(shape(&made.grant), [1, 0, 0], "OSTs of the first are chosen at once");
+        rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
+
+        let place = |offset, len_bytes| ConvertReq { ino, offset, len_bytes };
+        let first = rig.ask(A, place(0, UNIT)).await.expect("placed");
+        assert_eq!(shape(&first), [1, 0, 0]);
+        let last = rig.ask(A, place(9 * UNIT, 1)).await.expect("placed");
+        assert_eq!(shape(&last), [1, 0, 4], "a hole in front of it needs no objects");
+        assert!(last.layout.epoch > first.layout.epoch && last.layout.body == first.layout.body);
+        assert_eq!(rig.ask(A, place(0, 1)).await.expect("is placed").layout, last.layout);
+
+        // Who has it open learns of new objects before anybody writes to them.
+        open(&rig, B, ino, 7, RW).await;
+        rig.clients.take_asked();
+        let all = rig.ask(A, place(0, EOF)).await.expect("placed");
+        assert_eq!(shape(&all), [1, 2, 4]);
+        let told = rig.clients.take_asked();
+        assert!(told.contains(&(B, Op::LayoutNotice, ino)), "{told:?}");
+        let generations: BTreeSet<Pair> = all.layout.components.iter().map(|c| c.generation).collect();
+        assert_eq!(generations.len(), 3);
+        rig.verify();
+
+        // A cut cuts the objects of every component; one to zero gives all but the first back.
+        rig.osts.calls.lock().clear();
+        let cut = truncate(&rig, A, ino, UNIT + 10).await;
+        assert_eq!((cut.attr.size_bytes, rig.osts.calls.lock().len()), (UNIT + 10, 7));
+        let empty = truncate(&rig, A, ino, 0).await.grant.expect("layout");
+        assert_eq!(shape(&empty), [1, 0, 0]);
+        assert!(empty.layout.inline && empty.layout.body != all.layout.body);
+        while destroy_some(&rig.mdt).await == Ok(Progress::Some) {}
+        assert_eq!(rig.osts.destroyed.lock().len(), 7);
         rig.verify();
     });
 }

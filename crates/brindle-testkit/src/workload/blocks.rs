@@ -361,13 +361,12 @@ impl Record {
     /// Nodes whose power cut can take a block: its OST; for a size also the MDT and every OST.
     fn nodes_of(&self, file: usize, block: u64, size: bool) -> Vec<String> {
         let Some(layout) = self.layouts.get(&file) else { return Vec::new() };
-        let component = &layout.component;
-        let all = component.osts.iter().map(|index| format!("ost{index}"));
+        let node = |ost: u16| format!("ost{ost}");
         if size || file == CUT_FILE {
-            return all.chain(["mdt0".to_owned()]).collect();
+            return layout.stripes().map(|(_, ost)| node(ost)).chain(["mdt0".to_owned()]).collect();
         }
-        let stripe = brindle_layout::locate(component, block * BLOCK).stripe;
-        all.skip(stripe as usize).take(1).collect()
+        let range = block * BLOCK..(block + 1) * BLOCK;
+        brindle_layout::object_ranges(layout, range).iter().map(|part| node(part.ost)).collect()
     }
 }
 

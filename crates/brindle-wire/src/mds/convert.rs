@@ -1,18 +1,22 @@
-//! convert: inline data moves to objects, once, under the rule of every layout change; and layout_get.
+//! convert: inline data moves to objects, once, and parts of the file that are to be written get OSTs, under the rule of
+//! every layout change; and layout_get.
 
-use brindle_types::{Ino, Pair};
+use brindle_types::Ino;
 use serde::{Deserialize, Serialize};
 
 use super::open::OpenGrant;
 use crate::message;
 
-/// Moves a file's bytes from the MDT to its objects. A file that has moved already answers with its layout.
+/// Moves a file's bytes from the MDT to its objects, and has OSTs chosen for every component that the range meets. Where
+/// all that was done already, the answer is the layout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConvertReq {
     /// The file.
     pub ino: Ino,
-    /// Layout epoch that the client knows.
-    pub layout_epoch: Pair,
+    /// First byte that is to be written.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len_bytes: u64,
 }
 message!(ConvertReq => OpenGrant, Convert);
 

@@ -1,6 +1,6 @@
 //! report: what a writer tells the MDT of its writes: at fsync, close, and about once a second.
 
-use brindle_types::{Ino, Pair};
+use brindle_types::{Ino, Pair, Stripe};
 use serde::{Deserialize, Serialize};
 
 use super::Empty;
@@ -25,12 +25,12 @@ pub struct WriteReport {
     pub attr_epoch: Pair,
     /// Truncate epoch under which the writes were made; an older one changes neither size nor times.
     pub truncate_epoch: Pair,
-    /// Component generation that the stripe numbers below belong to.
-    pub generation: Pair,
+    /// [`brindle_types::Layout::body`] that what follows is true of.
+    pub body: Pair,
     /// Stripes whose objects are known to exist and to be synced.
-    pub synced_stripes: Vec<u32>,
+    pub synced_stripes: Vec<Stripe>,
     /// Stripes written and not known to be synced, with the OST's boot term at the write.
-    pub unsynced_stripes: Vec<(u32, u32)>,
+    pub unsynced_stripes: Vec<(Stripe, u32)>,
     /// Allocated bytes of the file as the writer last heard, if it did.
     pub allocated_bytes: Option<u64>,
 }

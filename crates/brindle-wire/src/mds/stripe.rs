@@ -1,6 +1,6 @@
 //! Stripe settings of files and defaults of directories.
 
-use brindle_types::{Ino, Layout, StripePolicy};
+use brindle_types::{Ino, Layout, LayoutPolicy};
 use serde::{Deserialize, Serialize};
 
 use super::Empty;
@@ -12,7 +12,7 @@ pub struct SetStripeReq {
     /// File or directory.
     pub ino: Ino,
     /// What is asked for.
-    pub policy: Option<StripePolicy>,
+    pub policy: Option<LayoutPolicy>,
     /// Who asks.
     pub cred: Cred,
 }
@@ -31,9 +31,9 @@ pub struct GetStripeResp {
     /// Of a regular file.
     pub layout: Option<Layout>,
     /// Of a directory that has a default of its own.
-    pub policy: Option<StripePolicy>,
+    pub policy: Option<LayoutPolicy>,
     /// What a new file here gets, with everything inherited filled in.
-    pub effective: StripePolicy,
+    pub effective: LayoutPolicy,
     /// Number of layout changes so far.
     pub layout_gen: u32,
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use brindle_kv::KvReader;
-use brindle_layout::map::object_len;
+use brindle_layout::object_len;
 use brindle_mds::check::{FileObjects, for_each_file};
 use brindle_mds::store::{inode, meta};
 use brindle_objects::check as objects;
@@ -104,11 +104,10 @@ fn compare(reader: &KvReader, mdt: &Target, osts: &BTreeMap<u16, Ost>, report: &
     let mut owned: BTreeMap<u16, Vec<ObjectId>> = BTreeMap::new();
     let outcome = for_each_file(reader, |file| {
         report.files += 1;
-        for (stripe, ost) in file.component.osts.iter().enumerate() {
-            let object =
-                ObjectId { ino: file.ino, generation: file.component.generation, stripe: stripe as u32 };
-            owned.entry(*ost).or_default().push(object);
-            if let Some(ost) = osts.get(ost) {
+        for (stripe, ost) in file.layout.stripes() {
+            let object = ObjectId::of(file.ino, stripe);
+            owned.entry(ost).or_default().push(object);
+            if let Some(ost) = osts.get(&ost) {
                 one_object(reader, &file, object, ost, report);
             }
         }
@@ -130,9 +129,9 @@ fn compare(reader: &KvReader, mdt: &Target, osts: &BTreeMap<u16, Ost>, report: &
 /// Invariant 7: known objects exist, and hold nothing beyond the file's size.
 fn one_object(reader: &KvReader, file: &FileObjects, object: ObjectId, ost: &Ost, report: &mut Report) {
     let subject = || format!("{} (object {object})", path(reader, file.ino));
-    let unsynced = file.unsynced.iter().find(|(stripe, _)| *stripe == object.stripe).map(|(_, term)| *term);
+    let unsynced = file.unsynced.iter().find(|(stripe, _)| *stripe == object.named()).map(|(_, term)| *term);
     match ost.objects.get(&object) {
-        None if file.component.object_known(object.stripe) => {
+        None if file.layout.object_known(object.named()) => {
             let why = "the file has data in this stripe, and its OST does not have the object";
             report.finding(
                 &ost.name,
@@ -147,7 +146,8 @@ fn one_object(reader: &KvReader, file: &FileObjects, object: ObjectId, ost: &Ost
             report.note(&ost.name, fault);
         }
         Some(len) if is_settled(file) => {
-            let most = object_len(&file.component, object.stripe, file.size_bytes);
+            let component = file.layout.component(object.generation);
+            let most = component.map_or(0, |c| object_len(c, object.stripe, file.size_bytes));
             if *len > most {
                 let why =
                     format!("it has {len} bytes, and a file of {} bytes has {most} there", file.size_bytes);
@@ -161,7 +161,7 @@ fn one_object(reader: &KvReader, file: &FileObjects, object: ObjectId, ost: &Ost
 
 /// Whether the file's size is certain: nobody wrote it when the MDT stopped.
 fn is_settled(file: &FileObjects) -> bool {
-    !file.inline && !file.convert_begun && !file.open_for_write && file.pending_cut.is_none()
+    !file.layout.inline && !file.convert_begun && !file.open_for_write && file.pending_cut.is_none()
 }
 
 /// An object that no file names: garbage if this MDT issued it, otherwise of an unknown owner.

@@ -101,6 +101,9 @@ fn one(args: &Args, control: &Control, path: &Path, depth: u32) -> Result<()> {
 
 /// `lmm_...` lines and the table of objects.
 fn file_text(s: &Striped, quiet: bool) -> String {
+    if s.is_composite() {
+        return composite_text(s, quiet);
+    }
     let mut text = format!("{}\n", s.path.display());
     let mut line = |label: &str, value: String| {
         // Writing to a String cannot fail.
@@ -113,8 +116,9 @@ fn file_text(s: &Striped, quiet: bool) -> String {
     line("lmm_stripe_offset:", s.start().to_string());
     if let Some(layout) = s.layout.as_ref().filter(|_| !quiet) {
         text.push_str("\tobdidx\t\t objid\t\t objid\t\t group\n");
-        let (objid, group) = (s.ino.counter(), layout.component.generation.counter);
-        for ost in &layout.component.osts {
+        let objid = s.ino.counter();
+        for (stripe, ost) in layout.stripes() {
+            let group = stripe.generation.counter;
             let _ = writeln!(text, "\t{ost:>6}\t{objid:>14}\t{objid:>#13x}\t{group:>14}");
         }
     }
@@ -122,8 +126,48 @@ fn file_text(s: &Striped, quiet: bool) -> String {
     text
 }
 
+/// `lcm_...`, then `lcme_...` and `lmm_...` for each component.
+fn composite_text(s: &Striped, quiet: bool) -> String {
+    let parts = s.parts();
+    let mut text = format!("{}\n", s.path.display());
+    let mut line = |indent: usize, label: &str, value: String| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{:indent$}{label:<w$}{value}", "", w = if indent == 2 { 19 } else { 21 - indent / 6 * 2 });
+    };
+    line(2, "lcm_layout_gen:", s.layout_gen.to_string());
+    line(2, "lcm_mirror_count:", "1".to_owned());
+    line(2, "lcm_entry_count:", parts.len().to_string());
+    for (n, part) in parts.iter().enumerate() {
+        let is_file = s.layout.is_some();
+        line(4, "lcme_id:", if is_file { (n + 1).to_string() } else { "N/A".to_owned() });
+        line(4, "lcme_mirror_id:", if is_file { "0".to_owned() } else { "N/A".to_owned() });
+        line(4, "lcme_flags:", if part.osts.is_empty() { "0" } else { "init" }.to_owned());
+        line(4, "lcme_extent.e_start:", part.start_bytes.to_string());
+        line(4, "lcme_extent.e_end:", part.end_bytes.map_or("EOF".to_owned(), |end| end.to_string()));
+        line(6, "lmm_stripe_count:", part.stripe_count.to_string());
+        line(6, "lmm_stripe_size:", part.stripe_size_bytes.to_string());
+        line(6, "lmm_pattern:", if n == 0 { s.pattern() } else { "raid0" }.to_owned());
+        line(6, "lmm_layout_gen:", "0".to_owned());
+        line(6, "lmm_stripe_offset:", part.start_ost.to_string());
+        if !part.osts.is_empty() && !quiet {
+            line(6, "lmm_objects:", String::new());
+            for (index, ost) in part.osts.iter().enumerate() {
+                let (sequence, object) = (0x1_0000_0000 | u64::from(*ost) << 16, s.ino.counter());
+                let fid = format!("[{sequence:#x}:{object:#x}:{:#x}]", part.generation);
+                line(6, &format!("- {index:>3}: {{ l_ost_idx: {ost:>3}, l_fid: {fid} }}"), String::new());
+            }
+        }
+        line(0, "", String::new());
+    }
+    let lines = text.lines().map(str::trim_end);
+    lines.fold(String::new(), |all, line| all + line + "\n")
+}
+
 /// The one line of a directory's default.
 fn dir_text(s: &Striped, only: bool) -> String {
+    if s.is_composite() {
+        return composite_text(s, false);
+    }
     let default = format!(
         "stripe_count:  {} stripe_size:   {} pattern:       raid0 stripe_offset: {}\n",
         s.count(),
@@ -136,20 +180,31 @@ fn dir_text(s: &Striped, only: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brindle_types::layout::Component;
-    use brindle_types::{Ino, Layout, Pair, StripePolicy};
+    use brindle_types::layout::{Component, EOF};
+    use brindle_types::{Ino, Layout, LayoutPolicy, Pair, StripePolicy};
 
-    fn file() -> Striped {
-        let component = Component {
+    fn component(start: u64, end: u64, osts: Vec<u16>) -> Component {
+        Component {
+            start,
+            end,
             generation: Pair { term: 1, counter: 7 },
             stripe_size_bytes: 1 << 20,
-            osts: vec![2, 3],
+            asked: StripePolicy { count: Some(4), ..StripePolicy::default() },
+            osts,
             objects: Vec::new(),
-        };
+        }
+    }
+
+    fn layout(components: Vec<Component>) -> Option<Layout> {
+        Some(Layout { epoch: Pair::ZERO, body: Pair::ZERO, inline: false, components })
+    }
+
+    fn file() -> Striped {
+        let component = component(0, EOF, vec![2, 3]);
         Striped {
             path: "/mnt/f".into(),
-            layout: Some(Layout { epoch: Pair::ZERO, inline: false, component }),
-            effective: StripePolicy::default(),
+            layout: layout(vec![component]),
+            effective: LayoutPolicy::default(),
             own_default: false,
             layout_gen: 0,
             ino: Ino::new(0, 300),
@@ -176,9 +231,46 @@ mod tests {
     }
 
     #[test]
+    fn components_look_as_they_do_in_lustre() {
+        let parts = vec![component(0, 64 << 20, vec![2]), component(64 << 20, EOF, Vec::new())];
+        let s = Striped { layout: layout(parts), layout_gen: 2, ..file() };
+        assert_eq!(
+            file_text(&s, false),
+            "/mnt/f\n  \
+             lcm_layout_gen:    2\n  \
+             lcm_mirror_count:  1\n  \
+             lcm_entry_count:   2\n    \
+             lcme_id:             1\n    \
+             lcme_mirror_id:      0\n    \
+             lcme_flags:          init\n    \
+             lcme_extent.e_start: 0\n    \
+             lcme_extent.e_end:   67108864\n      \
+             lmm_stripe_count:  1\n      \
+             lmm_stripe_size:   1048576\n      \
+             lmm_pattern:       raid0\n      \
+             lmm_layout_gen:    0\n      \
+             lmm_stripe_offset: 2\n      \
+             lmm_objects:\n      \
+             -   0: { l_ost_idx:   2, l_fid: [0x100020000:0x12c:0x7] }\n\
+             \n    \
+             lcme_id:             2\n    \
+             lcme_mirror_id:      0\n    \
+             lcme_flags:          0\n    \
+             lcme_extent.e_start: 67108864\n    \
+             lcme_extent.e_end:   EOF\n      \
+             lmm_stripe_count:  4\n      \
+             lmm_stripe_size:   1048576\n      \
+             lmm_pattern:       raid0\n      \
+             lmm_layout_gen:    0\n      \
+             lmm_stripe_offset: -1\n\
+             \n"
+        );
+    }
+
+    #[test]
     fn a_directory_is_one_line() {
-        let policy = StripePolicy { count: Some(-1), size_bytes: Some(4 << 20), start_ost: None };
-        let dir = Striped { layout: None, effective: policy, is_dir: true, path: "/mnt/d".into(), ..file() };
+        let policy = StripePolicy { count: Some(-1), size_bytes: Some(4 << 20), ..Default::default() };
+        let dir = Striped { layout: None, effective: policy.into(), is_dir: true, path: "/mnt/d".into(), ..file() };
         let line = "stripe_count:  -1 stripe_size:   4194304 pattern:       raid0 stripe_offset: -1\n";
         assert_eq!(dir_text(&dir, true), line);
         assert_eq!(dir_text(&dir, false), format!("/mnt/d\n{line}\n"));

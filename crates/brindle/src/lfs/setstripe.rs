@@ -18,15 +18,6 @@ pub struct Args {
     /// Pool (not in this release)
     #[arg(short = 'p', long, hide = true)]
     pool: Option<String>,
-    /// OSTs by index (not in this release)
-    #[arg(short = 'o', long = "ost-list", visible_alias = "ost", hide = true)]
-    ost: Option<String>,
-    /// End of a component (not in this release)
-    #[arg(short = 'E', long = "component-end", hide = true)]
-    end: Option<String>,
-    /// Layout (only raid0 in this release)
-    #[arg(short = 'L', long, hide = true)]
-    layout: Option<String>,
     /// Files to make or choose for, and directories
     #[arg(required = true, value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
@@ -34,14 +25,10 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Done> {
-    let later = [("-p", &args.pool), ("-o", &args.ost), ("-E", &args.end)];
-    if let Some((option, _)) = later.iter().find(|(_, value)| value.is_some()) {
-        return Err(not_yet(option));
+    if args.pool.is_some() {
+        return Err(not_yet("-p"));
     }
-    if args.layout.as_deref().is_some_and(|l| l != "raid0") {
-        return Err(not_yet("-L"));
-    }
-    let policy = (!args.delete).then(|| args.policy.policy());
+    let policy = if args.delete { None } else { Some(args.policy.policy()?) };
     for path in &args.paths {
         set(path, policy.clone())?;
     }
@@ -52,5 +39,5 @@ fn not_yet(option: &str) -> Fault {
     Fault::new(Code::BadArgument)
         .what("cannot set a layout with")
         .subject(option.to_owned())
-        .why("this release has plain striping only: -c, -S and -i")
+        .why("this release has no pools: name OSTs with -o, or the first one with -i")
 }
