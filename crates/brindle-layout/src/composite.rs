@@ -9,7 +9,8 @@ use crate::map::{self, ObjectRange};
 
 /// Whether a layout that came from outside is possible; everything else here relies on it.
 pub fn check(layout: &Layout) -> Result<(), Fault> {
-    let refuse = |why: String| Err(Fault::new(Code::BadStripe).what("cannot use").subject("a layout").why(why));
+    let refuse =
+        |why: String| Err(Fault::new(Code::BadStripe).what("cannot use").subject("a layout").why(why));
     let parts = &layout.components;
     if parts.is_empty() || parts.len() > COMPONENTS_MAX {
         return refuse(format!("it has {} components", parts.len()));

@@ -11,4 +11,6 @@ pub mod policy;
 pub use composite::{check, is_placed, last_stripe, object_ranges, parts, seek_join, seek_start};
 pub use map::{ObjectRange, Place, StripeExtent, extents, file_offset, file_size_from, locate, object_len};
 pub use place::{Ask, Candidate, place};
-pub use policy::{Planned, StripeCount, Striping, check_policy, inherit_layout, normalise, plan, progressive};
+pub use policy::{
+    Planned, StripeCount, Striping, check_policy, inherit_layout, normalise, plan, progressive,
+};

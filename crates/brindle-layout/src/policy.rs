@@ -90,7 +90,9 @@ pub fn plan(policy: &LayoutPolicy) -> Result<Vec<Planned>, Fault> {
         check_end(start, part.end_bytes, n + 1 == parts.len())?;
         let before = planned.last().map(|before| &before.asked);
         let asked = match before {
-            Some(before) => inherit(&part.stripe, &StripePolicy { start_ost: None, osts: Vec::new(), ..before.clone() }),
+            Some(before) => {
+                inherit(&part.stripe, &StripePolicy { start_ost: None, osts: Vec::new(), ..before.clone() })
+            }
             None => part.stripe.clone(),
         };
         let stripe_size_bytes = size(&asked)?;
@@ -103,7 +105,8 @@ pub fn plan(policy: &LayoutPolicy) -> Result<Vec<Planned>, Fault> {
 fn check_end(start: u64, end: u64, last: bool) -> Result<(), Fault> {
     let unit = u64::from(STRIPE_SIZE_UNIT_BYTES);
     let refuse = |why: String, next: String| {
-        let subject = if end == EOF { "a component".to_owned() } else { format!("a component that ends at {end}") };
+        let subject =
+            if end == EOF { "a component".to_owned() } else { format!("a component that ends at {end}") };
         Err(Fault::new(Code::BadStripe).what("cannot lay out").subject(subject).why(why).next(next))
     };
     match (end == EOF, last) {
@@ -167,7 +170,7 @@ fn listed(policy: &StripePolicy, osts: &[u16]) -> Result<(), Fault> {
         if list[..n].contains(ost) {
             return Err(refuse("OST", (*ost).into(), "it is named twice".into(), (*ost).into()));
         }
-        start(&StripePolicy { start_ost: Some((*ost).into()), ..StripePolicy::default() }, osts)?;
+        known("OST", (*ost).into(), osts)?;
     }
     match policy.count.filter(|n| !list.is_empty() && *n != 0 && *n != list.len() as i32) {
         Some(n) => {
@@ -226,12 +229,17 @@ fn start(policy: &StripePolicy, osts: &[u16]) -> Result<Option<u16>, Fault> {
         -1 => return Ok(None),
         n => i64::from(n),
     };
+    known("start OST", asked, osts).map(Some)
+}
+
+/// An OST that was asked for by its index.
+fn known(field: &str, asked: i64, osts: &[u16]) -> Result<u16, Fault> {
     if let Some(found) = osts.iter().find(|o| i64::from(**o) == asked) {
-        return Ok(Some(*found));
+        return Ok(*found);
     }
     match osts.iter().min_by_key(|o| ((i64::from(**o) - asked).abs(), **o)) {
         Some(nearest) => {
-            Err(refuse("start OST", asked, format!("there is no OST of index {asked}"), (*nearest).into()))
+            Err(refuse(field, asked, format!("there is no OST of index {asked}"), (*nearest).into()))
         }
         None => Err(Fault::new(Code::BadStripe).why("the file system has no OST")),
     }
@@ -284,7 +292,10 @@ mod tests {
         assert_eq!(next(&[(unit, None)]), "add a last one: -E -1");
         assert_eq!(next(&[(EOF, None), (EOF, None)]), "leave out what follows, or give it an end");
         assert_eq!(next(&[(100_000, None), (EOF, None)]), "the nearest possible end is 131072");
-        assert_eq!(next(&[(2 * unit, None), (unit, None), (EOF, None)]), "the nearest possible end is 196608");
+        assert_eq!(
+            next(&[(2 * unit, None), (unit, None), (EOF, None)]),
+            "the nearest possible end is 196608"
+        );
         assert_eq!(next(&[(unit, Some(9)), (EOF, None)]), "the nearest possible stripe count is 4");
         assert_eq!(next(&[(EOF, None); 33]), "the nearest possible component count is 32");
     }
@@ -311,9 +322,12 @@ mod tests {
         assert_eq!(next(policy(1, 0, 12)), "the nearest possible start OST is 3");
         assert_eq!(next(policy(1, 0, -9)), "the nearest possible start OST is 0");
         let list = |osts: &[u16]| StripePolicy { osts: osts.to_vec(), ..Default::default() };
-        assert_eq!(next(list(&[1, 7])), "the nearest possible start OST is 3");
+        assert_eq!(next(list(&[1, 7])), "the nearest possible OST is 3");
         assert!(normalise(&list(&[2, 2]), &[2]).is_err());
-        assert_eq!(next(StripePolicy { count: Some(3), ..list(&[3, 1]) }), "the nearest possible stripe count is 2");
+        assert_eq!(
+            next(StripePolicy { count: Some(3), ..list(&[3, 1]) }),
+            "the nearest possible stripe count is 2"
+        );
         assert!(normalise(&list(&[3, 1]), &[0, 1, 2, 3]).is_ok());
         assert_eq!(inherit(&list(&[1]), &policy(4, 65536, 2)).osts, [1]);
         assert_eq!(inherit(&policy(4, 65536, 2), &list(&[1])).osts, [0; 0]);

@@ -151,11 +151,13 @@ impl Osts {
         if !asked.osts.is_empty() && normalise(asked, &indices).is_ok() {
             return Ok(asked.osts.clone());
         }
-        let nearest = || StripePolicy { count: Some(-1), size_bytes: asked.size_bytes, ..StripePolicy::default() };
+        let nearest =
+            || StripePolicy { count: Some(-1), size_bytes: asked.size_bytes, ..StripePolicy::default() };
         let striping = normalise(asked, &indices).or_else(|_| normalise(&nearest(), &indices))?;
         let cursor = self.cursor.load(Ordering::Relaxed);
         let random = self.seams.rng.next_u64();
-        let osts = place(&all, &Ask { count: striping.count, start_ost: striping.start_ost, cursor, random })?;
+        let osts =
+            place(&all, &Ask { count: striping.count, start_ost: striping.start_ost, cursor, random })?;
         self.cursor.fetch_add(osts.len() as u64, Ordering::Relaxed);
         Ok(osts)
     }

@@ -298,7 +298,7 @@ fn print(all: &[Striped], output: Output) -> Result<()> {
 /// For people.
 fn describe(s: &Striped) -> String {
     let mut text = format!("{}\n", s.path.display());
-    let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<12} {value}\n"));
+    let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<16} {value}\n"));
     let parts = s.parts();
     if let [part] = &parts[..] {
         line("stripes", stripes(part));
@@ -320,7 +320,8 @@ fn describe(s: &Striped) -> String {
                     (true, true) => ", not written yet".to_owned(),
                     (false, _) => String::new(),
                 };
-                line(&format!("up to {end}"), format!("{} stripes of {size}{place}", stripes(part)));
+                let noun = if part.stripe_count == 1 { "stripe" } else { "stripes" };
+                line(&format!("up to {end}"), format!("{} {noun} of {size}{place}", stripes(part)));
             }
         }
     }

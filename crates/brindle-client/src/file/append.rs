@@ -87,14 +87,14 @@ impl Client {
         }
     }
 
-    /// `None` when the exclusive right was lost meanwhile.
+    /// `None` when the exclusive right was lost meanwhile, or the layout had to be changed first.
     async fn append_at_own_end(&self, handle: &Handle, write: &WriteIn) -> Option<Result<u64, Fault>> {
         let inode = &handle.inode;
-        let _one_appends = inode.append.lock().await;
+        let one_appends = inode.append.lock().await;
         if let Err(fault) = self.size_for(inode, 0).await {
             return Some(Err(fault));
         }
-        let offset = {
+        let range = {
             let mut state = inode.lock();
             if !state.size_exact() || !state.exclusive {
                 return None;
@@ -104,9 +104,9 @@ impl Client {
                 return Some(Err(Fault::new(Code::TooLarge)));
             };
             state.appending = Some(end);
-            state.size_bytes
+            state.size_bytes..end
         };
-        let _place = Place { inode };
+        let place = Place { inode };
         let sight = match self.sight(inode).await {
             Ok(sight) => sight,
             Err(fault) => return Some(Err(fault)),
@@ -114,7 +114,12 @@ impl Client {
         if sight.layout.inline {
             return None;
         }
-        Some(self.scatter(inode, &sight, offset, &write.data, write.how(handle)).await)
+        if !brindle_layout::is_placed(&sight.layout, range.clone()) {
+            // Whoever recalls our right waits for an append under way, and the MDT may wait for that.
+            drop((place, one_appends));
+            return self.place(inode, range).await.err().map(Err);
+        }
+        Some(self.scatter(inode, &sight, range.start, &write.data, write.how(handle)).await)
     }
 
     async fn append_at_place(&self, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {

@@ -87,7 +87,8 @@ struct Scattered {
 
 impl Client {
     /// Writes `data` at `offset` into the objects of `inode`; how many bytes, if at least the first could be written.
-    /// `StaleLayout` when the layout was changed meanwhile: nothing is certain then, and all is to be written again.
+    /// `StaleLayout` when the layout was changed meanwhile: nothing is certain then, and all is to be written again. The
+    /// caller has seen to it that all of the range is placed.
     pub(crate) async fn scatter(
         &self,
         inode: &Inode,
@@ -97,6 +98,9 @@ impl Client {
         how: How,
     ) -> Result<u64, Fault> {
         let end = offset + data.len() as u64;
+        if !brindle_layout::is_placed(&sight.layout, offset..end) {
+            return Err(Fault::new(Code::Bug).why("bytes were to be written where the file has no objects"));
+        }
         let ranges = brindle_layout::object_ranges(&sight.layout, offset..end);
         let parts = ranges.into_iter().flat_map(split);
         let writing = parts.map(|part| -> BoxFuture<'_, _> {

@@ -163,7 +163,11 @@ fn changed(t: &mut Txn<'_>, call: &Call, file: &mut Inode) -> Result<()> {
 
 /// Where inline bytes go.
 fn first(file: &mut Inode) -> Result<&mut Component> {
-    file.file_mut()?.layout.components.first_mut().ok_or_else(|| Fault::new(Code::Bug).why("a file without components"))
+    file.file_mut()?
+        .layout
+        .components
+        .first_mut()
+        .ok_or_else(|| Fault::new(Code::Bug).why("a file without components"))
 }
 
 fn no_ost() -> Fault {

@@ -31,7 +31,6 @@ fn verdict(t: &Txn<'_>, object: &ObjectId, ost: u16) -> Result<Verdict> {
     let Some(found) = inode::find(t, object.ino)? else { return Ok(Verdict::Disowned) };
     let Some(file) = &found.file else { return Ok(Verdict::Unknown) };
     // A file in the MDT has objects only from a convert that has begun; others are of one that a power cut took.
-    let owned = found.may_have_objects()
-        && file.layout.ost_of(object.named()) == Some(ost);
+    let owned = found.may_have_objects() && file.layout.ost_of(object.named()) == Some(ost);
     Ok(if owned { Verdict::Owned } else { Verdict::Disowned })
 }

@@ -1,8 +1,8 @@
 //! Stripe settings: the layout of an empty file, the default of a directory. New directories copy their parent's
 //! default; what a default leaves out comes from the root's, then from the configuration.
 
-use brindle_types::{Code, Fault, LayoutPolicy, Result};
 use brindle_layout::inherit_layout;
+use brindle_types::{Code, Fault, LayoutPolicy, Result};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::stripe::{GetStripeReq, GetStripeResp, SetStripeReq};
 
@@ -51,7 +51,8 @@ fn set_layout(t: &mut Txn<'_>, file: &mut Inode, policy: LayoutPolicy) -> Step<(
 pub async fn handle_get(mdt: &Mdt, _call: &Call, req: GetStripeReq) -> Result<GetStripeResp> {
     mdt.read(|t| {
         let inode = inode::get(t, req.ino)?;
-        let effective = if inode.is_dir() { birth::effective_policy(t, &inode)? } else { LayoutPolicy::default() };
+        let effective =
+            if inode.is_dir() { birth::effective_policy(t, &inode)? } else { LayoutPolicy::default() };
         Ok(GetStripeResp {
             layout: inode.file.as_ref().map(|body| body.layout.clone()),
             policy: inode.layout_policy.clone(),

@@ -38,7 +38,12 @@ fn inode(file: bool) -> Inode {
         ..component.clone()
     };
     let body = FileBody {
-        layout: Layout { epoch: pair(3, 5), body: pair(3, 6), inline: false, components: vec![component, last] },
+        layout: Layout {
+            epoch: pair(3, 5),
+            body: pair(3, 6),
+            inline: false,
+            components: vec![component, last],
+        },
         layout_gen: 1,
         convert_begun: false,
         unsynced: vec![(Stripe { generation: pair(3, 4), index: 0 }, 9)],

@@ -132,7 +132,12 @@ fn composite_text(s: &Striped, quiet: bool) -> String {
     let mut text = format!("{}\n", s.path.display());
     let mut line = |indent: usize, label: &str, value: String| {
         // Writing to a String cannot fail.
-        let _ = writeln!(text, "{:indent$}{label:<w$}{value}", "", w = if indent == 2 { 19 } else { 21 - indent / 6 * 2 });
+        let _ = writeln!(
+            text,
+            "{:indent$}{label:<w$}{value}",
+            "",
+            w = if indent == 2 { 19 } else { 21 - indent / 6 * 2 }
+        );
     };
     line(2, "lcm_layout_gen:", s.layout_gen.to_string());
     line(2, "lcm_mirror_count:", "1".to_owned());
@@ -270,7 +275,8 @@ mod tests {
     #[test]
     fn a_directory_is_one_line() {
         let policy = StripePolicy { count: Some(-1), size_bytes: Some(4 << 20), ..Default::default() };
-        let dir = Striped { layout: None, effective: policy.into(), is_dir: true, path: "/mnt/d".into(), ..file() };
+        let dir =
+            Striped { layout: None, effective: policy.into(), is_dir: true, path: "/mnt/d".into(), ..file() };
         let line = "stripe_count:  -1 stripe_size:   4194304 pattern:       raid0 stripe_offset: -1\n";
         assert_eq!(dir_text(&dir, true), line);
         assert_eq!(dir_text(&dir, false), format!("/mnt/d\n{line}\n"));

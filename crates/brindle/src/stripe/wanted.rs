@@ -71,13 +71,18 @@ impl PolicyArgs {
     /// As it goes to the MDT.
     pub fn policy(&self) -> Result<LayoutPolicy> {
         let refuse = |what: &str, why: &str| {
-            Err(Fault::new(Code::BadArgument).what("cannot lay out with").subject(what.to_owned()).why(why.to_owned()))
+            Err(Fault::new(Code::BadArgument)
+                .what("cannot lay out with")
+                .subject(what.to_owned())
+                .why(why.to_owned()))
         };
         let mut policy = LayoutPolicy::default();
         let mut in_mdt = Vec::new();
         for wish in &self.wishes {
             if let Wish::End(end_bytes) = wish {
-                policy.components.push(ComponentPolicy { end_bytes: *end_bytes, stripe: StripePolicy::default() });
+                policy
+                    .components
+                    .push(ComponentPolicy { end_bytes: *end_bytes, stripe: StripePolicy::default() });
                 in_mdt.push(false);
                 continue;
             }
@@ -99,7 +104,10 @@ impl PolicyArgs {
                 Wish::End(_) => false,
             };
             if twice {
-                return refuse("an option that is given twice", "each can be given once, or once behind each -E");
+                return refuse(
+                    "an option that is given twice",
+                    "each can be given once, or once behind each -E",
+                );
             }
         }
         if in_mdt.first() == Some(&true) {
@@ -147,18 +155,20 @@ impl clap::FromArgMatches for PolicyArgs {
 
 impl clap::Args for PolicyArgs {
     fn augment_args(command: clap::Command) -> clap::Command {
-        let option = |id: &'static str, short: char, name: &'static str, help: &'static str, parser: ValueParser| {
-            Arg::new(id)
-                .short(short)
-                .long(id)
-                .value_name(name)
-                .help(help)
-                .value_parser(parser)
-                .allow_hyphen_values(true)
-                .action(ArgAction::Append)
-        };
+        let option =
+            |id: &'static str, short: char, name: &'static str, help: &'static str, parser: ValueParser| {
+                Arg::new(id)
+                    .short(short)
+                    .long(id)
+                    .value_name(name)
+                    .help(help)
+                    .value_parser(parser)
+                    .allow_hyphen_values(true)
+                    .action(ArgAction::Append)
+            };
         let number = || ValueParser::from(clap::value_parser!(i32));
-        let count = option(COUNT, 'c', "N", "Number of stripes; -1 for all OSTs, 0 for the default", number());
+        let count =
+            option(COUNT, 'c', "N", "Number of stripes; -1 for all OSTs, 0 for the default", number());
         let size_help = "Stripe size: a multiple of 64KiB; 0 for the default";
         let size = option(SIZE, 'S', "SIZE", size_help, ValueParser::new(stripe_size));
         let index = option(INDEX, 'i', "INDEX", "Index of the first OST; -1 for any", number());
@@ -233,7 +243,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_meant_is_refused() {
-        for words in ["-c 1 -c 2", "-E 1M -c 1 -c 2 -E -1", "-c 1 -E -1", "-L mdt", "-E 1M -E -1 -L mdt", "-L raid6", "-E 1M -L mdt"] {
+        for words in [
+            "-c 1 -c 2",
+            "-E 1M -c 1 -c 2 -E -1",
+            "-c 1 -E -1",
+            "-L mdt",
+            "-E 1M -E -1 -L mdt",
+            "-L raid6",
+            "-E 1M -L mdt",
+        ] {
             assert_eq!(policy(words).expect_err(words).code, Code::BadArgument, "{words}");
         }
     }
