@@ -376,6 +376,6 @@ fn growing(first_units: u64) -> LayoutPolicy {
             StripePolicy { count: Some(count), size_bytes: Some(STRIPE_BYTES), ..StripePolicy::default() };
         ComponentPolicy { end_bytes, stripe }
     };
-    let components = vec![part(first_units * unit, 1), part((first_units + 1) * unit, 2), part(EOF, -1)];
+    let components = vec![part(first_units * unit, 1), part((first_units + 1) * unit, -1), part(EOF, -1)];
     LayoutPolicy { components, ..LayoutPolicy::default() }
 }
