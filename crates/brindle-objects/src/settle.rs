@@ -40,6 +40,7 @@ impl ObjectStore {
         let _syncing = object.syncing.lock().await;
         let _all = object.locks.write(ALL).await;
         let term = self.boot_term();
+        self.drop_leftover(object, term).await?;
         let Some(plan) = self.plan(object, term) else { return Ok(()) };
         if let Some(len) = plan.cut {
             self.finish_cut(object, len)?;
@@ -61,6 +62,25 @@ impl ObjectStore {
         }
         object.state.lock().settled_term = term;
         Ok(())
+    }
+
+    /// Where a power cut kept the bytes of an object's first write, but not the header that made it more than a fence, they
+    /// are nobody's: the next first write must not find them.
+    async fn drop_leftover(&self, object: &Object, term: u32) -> Result<(), Fault> {
+        let file = {
+            let s = object.state.lock();
+            s.file.clone().filter(|_| !s.exists() && !s.gone && s.settled_term != term)
+        };
+        let io = |e: std::io::Error| write_fault(object.id, &e);
+        let Some(file) = file else { return Ok(()) };
+        if file.len().map_err(io)? <= file_len(0) {
+            return Ok(());
+        }
+        file.set_len(file_len(0)).map_err(io)?;
+        object.state.lock().len = 0;
+        add(&self.stats.fdatasyncs, 1);
+        let synced = file.sync_data_async().await;
+        synced.map_err(|e| self.sync_failed(term, format!("object {}", object.id), &e))
     }
 
     /// What is to be done about an object; `None` when nothing is, and then it is settled.

@@ -51,6 +51,26 @@ fn fences_hold_for_objects_that_exist_and_that_do_not_and_survive_power_cuts() {
 }
 
 #[test]
+fn what_a_power_cut_keeps_behind_a_fence_is_nobodys() {
+    for seed in 0..60 {
+        let mut b = Bench::new(seed);
+        block_on(b.store.truncate(O, 0, pair(4), false)).expect("a fence");
+        b.ticket.truncate_epoch = pair(4);
+        b.write(0, &[1; 40_000]).expect("written");
+        b.power_cut();
+        let lost = !b.read_of(O, 0, 1).expect("read").exists;
+        // Part of a block that the cut may have torn.
+        b.write(5000, &[2; 100]).expect("never damage");
+        let read = b.read_of(O, 0, 40_000).expect("never damage");
+        assert_eq!(&read.data[5000..5100], &[2; 100]);
+        if lost {
+            assert!(read.data[..5000].iter().all(|byte| *byte == 0), "seed {seed}: what was lost comes back");
+            assert_eq!(b.len(), 5100, "seed {seed}");
+        }
+    }
+}
+
+#[test]
 fn a_cut_happens_once() {
     let mut b = Bench::new(3);
     b.write(0, &[1; 10_000]).expect("written");
