@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use brindle_net::Peer;
 use brindle_session::{Host, Identity};
+use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Mono};
 use brindle_types::{Code, Fault};
 use brindle_wire::mds::session::{
     RECLAIM_ITEMS_MAX, ReclaimAppend, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp,
     SessionRenewReq,
 };
-use tokio::sync::watch;
 
 use crate::Client;
 use crate::handles::Handle;

@@ -9,11 +9,11 @@ use std::io;
 use std::sync::Arc;
 
 use brindle_stdx::disk::{read_file, replace_file};
+use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Disk};
 use brindle_types::{Code, Fault, Result};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::watch;
 
 use crate::envelope::{self, Unreadable};
 use crate::store::{ConfigStore, Entry, Swap, Watch};

@@ -1,8 +1,8 @@
 //! The seam between services and wherever the configuration is kept.
 
 use brindle_stdx::BoxFuture;
+use brindle_stdx::watch;
 use brindle_types::Result;
-use tokio::sync::watch;
 
 /// A value with its place in the order of all changes.
 #[derive(Clone, Debug, PartialEq, Eq)]

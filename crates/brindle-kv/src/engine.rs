@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use brindle_stdx::watch;
 use brindle_stdx::{Mono, Seams};
 use brindle_types::{Code, Fault, Result};
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::batch::{Batch, LogPos};
 use crate::format::Identity;

@@ -9,11 +9,12 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use brindle_stdx::watch;
 use brindle_stdx::{DiskFile, Mono, Seams};
 use brindle_types::{Code, Fault, Result};
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::batch::{LogPos, RowChange};
 use crate::fault::{log_io, log_stopped};

@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use brindle_stdx::Seams;
 use brindle_stdx::disk::{Disk, OpenHow};
+use brindle_stdx::watch;
 use brindle_types::{Code, Fault, Result};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::batch::LogPos;
 use crate::engine::Engine;

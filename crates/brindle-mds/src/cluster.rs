@@ -7,6 +7,7 @@ use brindle_layout::Candidate;
 use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, Transport};
 use brindle_session::MapWatch;
+use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::frame::Frame;
@@ -15,7 +16,7 @@ use brindle_wire::oss::statfs::OstStatfsReq;
 use brindle_wire::version::PeerKind;
 use futures_util::future::join_all;
 use parking_lot::RwLock;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 use crate::mdt::Mdt;
 use crate::osts::OstCalls;

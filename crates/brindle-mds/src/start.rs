@@ -8,10 +8,10 @@ use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, RpcServer, ServerConfig, ServerHandle, Transport};
 use brindle_session::Registration;
 use brindle_stdx::Seams;
+use brindle_stdx::watch;
 use brindle_types::{Code, Fault, Nid, Result, Role};
 use brindle_wire::mgs::RegisterReq;
 use brindle_wire::version::PeerKind;
-use tokio::sync::watch;
 
 use crate::cluster::{self, OstPeers};
 use crate::config::{Config, Identity};

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use brindle_config::{ConfigStore, LocalStore, Superblock, Swap};
+use brindle_stdx::watch;
 use brindle_types::{Code, Fault, FsName, Result};
 use brindle_wire::map::Map;
-use tokio::sync::{Mutex, watch};
+use tokio::sync::Mutex;
 
 /// Format of the stored map that this release writes.
 const MAP_FORMAT: u8 = 1;

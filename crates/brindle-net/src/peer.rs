@@ -12,12 +12,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Mono, Seams};
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::frame::{Frame, Header, Kind, Priority};
 use brindle_wire::version::{HelloReply, PeerKind};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::Transport;
 use crate::latch::Latch;

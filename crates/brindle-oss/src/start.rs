@@ -9,11 +9,11 @@ use brindle_net::{Peer, PeerConfig, RpcServer, ServerConfig, ServerHandle, Trans
 use brindle_objects::{ObjectStore, StoreConfig};
 use brindle_session::{MapWatch, Registration};
 use brindle_stdx::Seams;
+use brindle_stdx::watch;
 use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
 use brindle_wire::mds::fences::FenceTableReq;
 use brindle_wire::mgs::RegisterReq;
 use brindle_wire::version::PeerKind;
-use tokio::sync::watch;
 
 use crate::collect;
 use crate::config::Config;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use brindle_net::Peer;
 use brindle_net::latch::Latch;
 use brindle_stdx::Seams;
+use brindle_stdx::watch;
 use brindle_types::{Code, Fault, FsName, TargetId};
 use brindle_wire::Message;
 use brindle_wire::frame::{Frame, Header, Priority, decode_reply, encode_body};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::GetMapReq;
-use tokio::sync::watch;
 
 /// How long the MGS holds a poll.
 const POLL_MS: u32 = 10_000;

@@ -13,6 +13,7 @@ pub mod disk;
 pub mod real;
 pub mod real_disk;
 pub mod time;
+pub mod watch;
 
 use std::future::Future;
 use std::pin::Pin;
