@@ -1981,7 +1981,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__setstripe)
-            opts="-c -S -i -d -p -o -E -L -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --delete --pool --ost --ost-list --component-end --layout --help"
+            opts="-c -S -i -o -E -L -d -p -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --component-end --layout --delete --pool --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2027,14 +2027,6 @@ _brindle() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --pool)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -p)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --ost-list)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2060,6 +2052,14 @@ _brindle() {
                     return 0
                     ;;
                 -L)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2273,7 +2273,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__stripe__subcmd__set)
-            opts="-c -S -i -d -o -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --delete --output --help"
+            opts="-c -S -i -o -E -L -d -o -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --component-end --layout --delete --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2316,6 +2316,34 @@ _brindle() {
                     return 0
                     ;;
                 -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ost-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ost)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --component-end)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --layout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -L)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

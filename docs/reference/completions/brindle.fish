@@ -127,6 +127,9 @@ complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from set" -s c -l stripe-count -l count -d 'Number of stripes; -1 for all OSTs, 0 for the default' -r
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from set" -s S -l stripe-size -l size -d 'Stripe size: a multiple of 64KiB; 0 for the default' -r
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from set" -s i -l stripe-index -l index -l start-ost -d 'Index of the first OST; -1 for any' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from set" -s o -l ost-list -l ost -d 'These OSTs, a stripe on each: 1,2-4,7' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from set" -s E -l component-end -d 'End of a component: the options behind it are its own; -1 for the end of the file' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from set" -s L -l layout -d 'raid0, or mdt for a first component (small files always begin in the MDT)' -r
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from set" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from set" -s d -l delete -d 'Delete the directory\'s default'
@@ -164,10 +167,10 @@ complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s c -l stripe-count -l count -d 'Number of stripes; -1 for all OSTs, 0 for the default' -r
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s S -l stripe-size -l size -d 'Stripe size: a multiple of 64KiB; 0 for the default' -r
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s i -l stripe-index -l index -l start-ost -d 'Index of the first OST; -1 for any' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s o -l ost-list -l ost -d 'These OSTs, a stripe on each: 1,2-4,7' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s E -l component-end -d 'End of a component: the options behind it are its own; -1 for the end of the file' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s L -l layout -d 'raid0, or mdt for a first component (small files always begin in the MDT)' -r
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s p -l pool -d 'Pool (not in this release)' -r
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s o -l ost-list -l ost -d 'OSTs by index (not in this release)' -r
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s E -l component-end -d 'End of a component (not in this release)' -r
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s L -l layout -d 'Layout (only raid0 in this release)' -r
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s d -l delete -d 'Delete the default of a directory'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from getstripe" -s c -l stripe-count -l count -d 'Print the stripe count'
