@@ -1,8 +1,9 @@
 //! `cargo xtask sim` and `sim-teeth`: simulated clusters from seeds, and the planted bugs that they must find.
 
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::Session;
 
@@ -10,6 +11,8 @@ use crate::Session;
 const SEEDS_DEFAULT: u64 = 100;
 /// Seeds within which a planted bug must be caught.
 const TEETH_SEEDS: u64 = 200;
+/// What the row of a bug ends with that was not caught.
+const NOT_CAUGHT: &str = "NOT CAUGHT";
 /// What marks the place of a planted bug.
 const MARK: &str = "planted(\"";
 
@@ -50,7 +53,7 @@ pub fn sim(session: &Session) -> Result<(), String> {
     run(cargo.args(words).current_dir(&session.root), "sim")
 }
 
-/// `cargo xtask sim-teeth [--seeds COUNT] [NAME...]`: all planted bugs, or those named.
+/// `cargo xtask sim-teeth [--seeds COUNT] [NAME...]`: all planted bugs, or those named. Ends with a table of them.
 pub fn teeth(session: &Session) -> Result<(), String> {
     let mut names = session.args.clone();
     let mut seeds = TEETH_SEEDS;
@@ -59,14 +62,71 @@ pub fn teeth(session: &Session) -> Result<(), String> {
         seeds = value.parse().map_err(|_| format!("--seeds: '{value}' is not a number"))?;
         names.drain(at..at + 2);
     }
-    if names.is_empty() {
-        names = planted(&session.root.join("crates"))?.into_iter().collect();
+    let known = planted(&session.root.join("crates"))?;
+    if let Some(unknown) = names.iter().find(|name| !known.contains(*name)) {
+        return Err(format!("no bug is planted under the name '{unknown}'"));
     }
-    let mut cargo = Command::new("cargo");
-    cargo.args(["run", "--release", "--quiet", "--package", "brindle-testkit", "--example", "sim"]);
-    cargo.args(["--target-dir", "target/teeth", "--", "teeth", &seeds.to_string()]).args(names);
-    cargo.env("RUSTFLAGS", "--cfg brindle_teeth");
-    run(cargo.current_dir(&session.root), "sim-teeth")
+    if names.is_empty() {
+        names = known.into_iter().collect();
+    }
+    let (of_log, of_cluster): (Vec<String>, Vec<String>) = names.iter().cloned().partition(|n| is_of_log(n));
+    let mut rows = Vec::new();
+    if !of_log.is_empty() {
+        let mut cargo = Command::new("cargo");
+        cargo.args(["test", "--release", "--quiet", "--package", "brindle-kv", "--lib", "tests::teeth::"]);
+        cargo.args(["--", "--nocapture"]);
+        rows.extend(search(cargo.current_dir(&session.root), &of_log)?);
+    }
+    if !of_cluster.is_empty() {
+        let mut cargo = Command::new("cargo");
+        cargo.args(["run", "--release", "--quiet", "--package", "brindle-testkit", "--example", "sim"]);
+        cargo.args(["--target-dir", "target/teeth", "--", "teeth", &seeds.to_string()]).args(&of_cluster);
+        cargo.env("RUSTFLAGS", "--cfg brindle_teeth");
+        rows.extend(search(cargo.current_dir(&session.root), &of_cluster)?);
+    }
+    println!("\n{:<36} {:<8} {:>5} {:>8}  caught by", "planted bug", "plan", "seeds", "seconds");
+    rows.iter().for_each(|row| println!("{row}"));
+    let caught = |name: &&String| rows.iter().any(|row| is_row_of(row, name) && !row.ends_with(NOT_CAUGHT));
+    let missed: Vec<&str> = names.iter().filter(|n| !caught(n)).map(String::as_str).collect();
+    println!("{} caught, {} not caught", names.len() - missed.len(), missed.len());
+    if missed.is_empty() { Ok(()) } else { Err(format!("not caught: {}", missed.join(", "))) }
+}
+
+/// Bugs of the metadata log and its store: the crash tests of that crate look for them, which need no cluster.
+fn is_of_log(name: &str) -> bool {
+    name.starts_with("log_") || name.starts_with("kv_")
+}
+
+fn is_row_of(row: &str, name: &str) -> bool {
+    row.split_whitespace().next() == Some(name)
+}
+
+/// Runs a search and returns its rows, which it shows as they come; the rest of its output is left out.
+fn search(command: &mut Command, names: &[String]) -> Result<Vec<String>, String> {
+    let started = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = started.map_err(|e| format!("cannot start cargo: {e}"))?;
+    // Its panics are what it looks for; they are shown only if it comes to no rows at all.
+    let stderr = child.stderr.take();
+    let panics = std::thread::spawn(move || {
+        let mut text = String::new();
+        // What cannot be read is not shown.
+        let _ = stderr.map(|mut s| s.read_to_string(&mut text));
+        text
+    });
+    let mut rows = Vec::new();
+    for line in child.stdout.take().into_iter().flat_map(|out| BufReader::new(out).lines()) {
+        let line = line.map_err(|e| format!("cannot read what the search prints: {e}"))?;
+        if names.iter().any(|name| is_row_of(&line, name)) {
+            println!("{line}");
+            rows.push(line);
+        }
+    }
+    let status = child.wait().map_err(|e| format!("cannot wait for the search: {e}"))?;
+    let panics = panics.join().unwrap_or_default();
+    if rows.is_empty() {
+        return Err(format!("the search failed ({status}):\n{panics}"));
+    }
+    Ok(rows)
 }
 
 fn run(command: &mut Command, name: &str) -> Result<(), String> {

@@ -24,6 +24,7 @@ const STEPS: &[Step] = &[
     Step { name: "build", about: "the binary", run: build },
     Step { name: "cargo-test", about: "unit, property, golden and model tests", run: cargo_test },
     Step { name: "faults", about: "real processes killed, cut off, filled up, damaged", run: faults },
+    Step { name: "teeth", about: "two planted bugs are caught (make sim-teeth: all)", run: teeth },
     Step {
         name: "mounted",
         about: "tests, suites and programs on two mounts of a real cluster",
@@ -33,6 +34,10 @@ const STEPS: &[Step] = &[
 
 /// Longest time for building and running all tests.
 const CARGO_TEST_SECS_MAX: u64 = 1500;
+/// Longest time for building with planted bugs and catching two of them.
+const TEETH_SECS_MAX: u64 = 900;
+/// Two bugs that few seeds are needed for: one of the MDT, one of an OST.
+const TEETH: [&str; 2] = ["mds_reply_before_log", "ost_skip_fdatasync"];
 /// Longest time for building and running the faults; they take three minutes.
 const FAULTS_SECS_MAX: u64 = 900;
 
@@ -147,4 +152,11 @@ fn faults(session: &Session) -> Report {
         report.add_failure("faults", done.explain());
     }
     report
+}
+
+/// That the simulator still has teeth; `make soak` has all planted bugs caught.
+fn teeth(session: &Session) -> Report {
+    let cargo = Cmd::new("cargo").args(["xtask", "sim-teeth"]).args(TEETH).dir(&session.root);
+    let done = cargo.limit_secs(TEETH_SECS_MAX).run(&log(session, "teeth"));
+    Report::check("teeth", if done.ok() { Ok(()) } else { Err(done.explain()) })
 }

@@ -4,8 +4,11 @@
 //! sim seed N            one seed, with the last operations and events (BRINDLE_SIM_LINES each) if it is broken
 //! sim seeds FIRST COUNT several
 //! sim kills FIRST COUNT several, in which processes die and connections break
+//! sim aim NAME FIRST COUNT several, of which work and faults aim at something
 //! sim teeth SEEDS NAME...  (build with --cfg brindle_teeth) seeds until each planted bug is caught
 //! ```
+//!
+//! In a build with planted bugs `BRINDLE_TOOTH` names the one that the other commands run with.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
 
@@ -14,6 +17,7 @@ use std::fmt;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use brindle_testkit::aim::Aim;
 use brindle_testkit::run::{Plan, Report, run};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
@@ -23,6 +27,8 @@ const LINES: usize = 300;
 
 fn main() -> ExitCode {
     start_log();
+    #[cfg(brindle_teeth)]
+    brindle_stdx::teeth::choose(std::env::var("BRINDLE_TOOTH").ok().as_deref());
     let args: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let number = |text: &str| text.parse::<u64>().ok();
@@ -36,6 +42,14 @@ fn main() -> ExitCode {
             (Some(first), Some(count)) => several(first, count, Plan::kills),
             _ => usage(),
         },
+        ["aim", name, first, count] => {
+            match (Aim::ALL.iter().find(|a| a.name() == *name), number(first), number(count)) {
+                (Some(aim), Some(first), Some(count)) => {
+                    several(first, count, |seed| Plan::aimed(*aim, seed))
+                }
+                _ => usage(),
+            }
+        }
         ["teeth", count, names @ ..] => match number(count) {
             Some(count) => teeth(count, names),
             None => usage(),
@@ -45,7 +59,9 @@ fn main() -> ExitCode {
 }
 
 fn usage() -> ExitCode {
-    eprintln!("usage: sim seed N | sim seeds FIRST COUNT | sim teeth SEEDS NAME...");
+    eprintln!(
+        "usage: sim seed N | sim seeds|kills FIRST COUNT | sim aim NAME FIRST COUNT | sim teeth SEEDS NAME..."
+    );
     ExitCode::from(2)
 }
 
@@ -93,7 +109,7 @@ fn faults(faults: &BTreeMap<&'static str, u64>) {
     faults.iter().for_each(|(kind, count)| println!("  {count:>6} {kind}"));
 }
 
-fn several(first: u64, count: u64, plan: fn(u64) -> Plan) -> ExitCode {
+fn several(first: u64, count: u64, plan: impl Fn(u64) -> Plan) -> ExitCode {
     let started = Instant::now();
     let mut broken: Vec<Report> = Vec::new();
     let mut all: BTreeMap<&'static str, u64> = BTreeMap::new();
@@ -126,45 +142,107 @@ fn teeth(_: u64, _: &[&str]) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// What is wrong with a seed, if anything is, while a planted bug is chosen.
-#[cfg(brindle_teeth)]
-fn broken_by(bug: Option<&str>, seed: u64) -> Option<String> {
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-    brindle_stdx::teeth::choose(bug);
-    let report = catch_unwind(AssertUnwindSafe(|| run(seed, &Plan::of(seed))));
-    brindle_stdx::teeth::choose(None);
-    match report {
-        Ok(report) => report.violations.first().cloned(),
-        Err(_) => Some("a panic".to_owned()),
-    }
-}
-
-/// Runs seeds with each planted bug until one is broken that holds without the bug.
+/// Looks for each planted bug in turn. One line each, in the columns that `cargo xtask sim-teeth` reads.
 #[cfg(brindle_teeth)]
 fn teeth(seeds_max: u64, names: &[&str]) -> ExitCode {
     std::panic::set_hook(Box::new(|_| {}));
+    let mut holds = planted::Holds::default();
     let mut missed = 0;
-    let mut holds: BTreeMap<u64, bool> = BTreeMap::new();
-    println!("{:<36} {:>6} {:>8}  caught by", "planted bug", "seeds", "seconds");
     for name in names {
         let started = Instant::now();
-        let caught = (1..=seeds_max).find_map(|seed| {
-            let how = broken_by(Some(name), seed)?;
-            let holds = *holds.entry(seed).or_insert_with(|| broken_by(None, seed).is_none());
-            holds.then_some((seed, how))
-        });
+        let caught = planted::catch(name, seeds_max, &mut holds);
         let seconds = started.elapsed().as_secs_f64();
         match caught {
-            Some((seed, how)) => {
+            Some(planted::Caught { seeds, plan, how }) => {
                 let how: String = how.chars().take(110).collect();
-                println!("{name:<36} {seed:>6} {seconds:>8.1}  {how}");
+                println!("{name:<36} {plan:<8} {seeds:>5} {seconds:>8.1}  {how}");
             }
             None => {
                 missed += 1;
-                println!("{name:<36} {:>6} {seconds:>8.1}  NOT CAUGHT", "-");
+                println!("{name:<36} {:<8} {:>5} {seconds:>8.1}  NOT CAUGHT", "-", "-");
             }
         }
     }
-    println!("{} caught, {missed} not caught", names.len() - missed);
     verdict(missed > 0)
+}
+
+/// The search for planted bugs.
+#[cfg(brindle_teeth)]
+mod planted {
+    use std::collections::BTreeMap;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use brindle_stdx::teeth::choose;
+    use brindle_testkit::aim::Aim;
+    use brindle_testkit::run::{Plan, run};
+
+    /// Seeds that are tried as every run draws them, before those that aim at the kind of bug.
+    const DRAWN: u64 = 16;
+
+    /// How a bug was caught.
+    pub struct Caught {
+        /// Seeds tried, the one that broke included.
+        pub seeds: u64,
+        /// What it aimed at.
+        pub plan: &'static str,
+        /// What was found wrong.
+        pub how: String,
+    }
+
+    /// Whether a seed holds without any bug, by seed and name of the plan.
+    pub type Holds = BTreeMap<(u64, &'static str), bool>;
+
+    /// The aim under which a bug bites. It names a kind of trouble; work and faults know nothing of the bug.
+    fn aim_of(name: &str) -> Aim {
+        match name {
+            "mds_destroy_before_durable" | "mds_number_reuse" => Aim::Names,
+            "mds_recall_not_awaited" | "ost_mark_given_once" | "client_no_refetch_after_invalidate" => {
+                Aim::Pages
+            }
+            "ost_bless_damage" => Aim::Rot,
+            "ost_accept_old_sequence"
+            | "ost_accept_old_session_epoch"
+            | "ost_accept_old_truncate_epoch"
+            | "mds_stale_epoch_accepted"
+            | "client_new_sequence_on_resend" => Aim::Late,
+            _ => Aim::General,
+        }
+    }
+
+    fn plan(name: &str, seed: u64) -> Plan {
+        if seed <= DRAWN { Plan::of(seed) } else { Plan::aimed(aim_of(name), seed) }
+    }
+
+    /// What is wrong with a seed, if anything is, while a planted bug is chosen.
+    fn broken(seed: u64, plan: &Plan) -> Option<String> {
+        match catch_unwind(AssertUnwindSafe(|| run(seed, plan))) {
+            Ok(report) => report.violations.first().cloned(),
+            Err(_) => Some("a panic".to_owned()),
+        }
+    }
+
+    /// Runs seeds with a bug until one is broken that holds without it.
+    pub fn catch(name: &str, seeds_max: u64, holds: &mut Holds) -> Option<Caught> {
+        let at_once = std::thread::available_parallelism().map_or(2, |n| n.get() as u64);
+        for first in (1..=seeds_max).step_by(at_once as usize) {
+            let seeds: Vec<u64> = (first..=seeds_max.min(first + at_once - 1)).collect();
+            choose(Some(name));
+            let found: Vec<(u64, Option<String>)> = std::thread::scope(|scope| {
+                let one = |seed: u64| scope.spawn(move || broken(seed, &plan(name, seed)));
+                let running: Vec<_> = seeds.iter().map(|seed| (*seed, one(*seed))).collect();
+                let how = |running: std::thread::ScopedJoinHandle<'_, _>| running.join().unwrap_or(None);
+                running.into_iter().map(|(seed, running)| (seed, how(running))).collect()
+            });
+            choose(None);
+            for (seed, how) in found {
+                let Some(how) = how else { continue };
+                let plan = plan(name, seed);
+                let aim = plan.aim.name();
+                if *holds.entry((seed, aim)).or_insert_with(|| broken(seed, &plan).is_none()) {
+                    return Some(Caught { seeds: seed, plan: aim, how });
+                }
+            }
+        }
+        None
+    }
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use brindle_kv::KvReader;
 use brindle_mds::check::{FileObjects, for_each_file, verify};
 use brindle_mds::store::{destroy_queue, orphan};
-use brindle_objects::check::{check, is_damage, recorded_findings};
+use brindle_objects::check::{Problem, check, is_damage, recorded_findings};
+use brindle_objects::format::BLOCK;
 use brindle_stdx::Disk;
 use brindle_types::{Fault, ObjectId};
 
@@ -66,7 +67,9 @@ fn objects(index: u16, name: &str, disk: Arc<dyn Disk>, files: &[FileObjects], h
     }
     let checked = check(&*disk, TARGET_DIR, true, |checked| {
         let object = checked.listed.object;
-        for problem in checked.problems {
+        let rotten = |offset: u64| history.is_rotten(object, offset / BLOCK);
+        let known_rot = |p: &Problem| matches!(p, Problem::Block(offset, ..) if rotten(*offset));
+        for problem in checked.problems.iter().filter(|p| !known_rot(p)) {
             history.violation(format!("I1: object {object} on {name} is damaged: {problem:?}"));
         }
         if !checked.listed.exists {
@@ -87,7 +90,8 @@ fn objects(index: u16, name: &str, disk: Arc<dyn Disk>, files: &[FileObjects], h
     if !known.is_empty() {
         history.violation(format!("I1: objects are missing on {name}: {known:?}"));
     }
-    for finding in recorded_findings(&*disk, TARGET_DIR).into_iter().filter(is_damage) {
+    let findings = recorded_findings(&*disk, TARGET_DIR).into_iter().filter(is_damage);
+    for finding in findings.filter(|f| !history.is_rotten(f.object, f.offset / BLOCK)) {
         history.violation(format!("I1: {name} has met damage: {finding:?}"));
     }
 }

@@ -9,9 +9,14 @@ use std::sync::Arc;
 use brindle_stdx::Seams;
 use parking_lot::Mutex;
 
-use crate::cluster::SimCluster;
+use brindle_objects::format::{BLOCK, data_pos};
+use brindle_objects::names;
+
+use crate::aim::Aim;
+use crate::cluster::{SimCluster, TARGET_DIR};
 use crate::history::History;
 use crate::sim::{Crash, Direction, DiskOp};
+use crate::workload::blocks::Blocks;
 
 /// How often the supervisor looks.
 const LOOK_MS: u64 = 50;
@@ -23,10 +28,19 @@ const CLIENT_DOWN_MAX_MS: u64 = 3_000;
 const PAUSE_MAX_MS: u64 = 4_500;
 /// A partition this long or longer outlasts a lease.
 const LONG_CUT_MS: u64 = 7_000;
+/// Longest time for which requests are held up before their connection breaks.
+const HELD_UP_MAX_MS: u64 = 700;
+/// Longest time after which they come all the same.
+const LATE_MAX_MS: u64 = 3_000;
+/// Longest wait for the MDT before one more of its faults.
+const MDT_WAIT_MS: u64 = 15_000;
 /// Disk operations after which a planned crash comes, at most.
 const CRASH_POINT_MAX: u64 = 60;
 /// What a planned crash is put off to when there are to be none any more.
 const NEVER: u64 = u64::MAX / 2;
+
+/// Node of the MDT.
+const MDT: &str = "mdt0";
 
 /// Which faults are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +71,17 @@ pub struct Chaos {
     cluster: SimCluster,
     history: History,
     down: Arc<Mutex<Down>>,
+    /// Where bits can flip without anybody's work coming to an end.
+    blocks: Blocks,
     /// The driver's own node, which never goes down.
     seams: Seams,
 }
 
 impl Chaos {
     /// Faults for a cluster.
-    pub fn new(cluster: SimCluster, history: History) -> Chaos {
+    pub fn new(cluster: SimCluster, history: History, blocks: Blocks) -> Chaos {
         let seams = cluster.world().node("driver").seams;
-        Chaos { cluster, history, down: Arc::default(), seams }
+        Chaos { cluster, history, down: Arc::default(), blocks, seams }
     }
 
     /// Restarts what is down; clients with `revive`. Never ends.
@@ -125,24 +141,139 @@ impl Chaos {
         &names[self.choose(names.len() as u64) as usize]
     }
 
-    /// Injects `count` faults from `menu`.
-    pub async fn run(&self, menu: Menu, count: usize) {
+    /// Injects `count` faults from `menu`, most of them those that are aimed at.
+    pub async fn run(&self, menu: Menu, aim: Aim, count: usize) {
         for _ in 0..count {
             if menu == Menu::Nothing {
                 return;
             }
             let pause_ms = if self.choose(5) == 0 { 200 } else { PAUSE_MAX_MS };
             self.seams.sleep_ms(1 + self.choose(pause_ms)).await;
-            self.one(menu);
+            match aim {
+                Aim::General => self.one(menu),
+                Aim::Rot => self.rot(),
+                _ if self.choose(4) == 0 => self.one(menu),
+                Aim::Names => self.names().await,
+                Aim::Pages => self.deafen(),
+                Aim::Late => self.late(),
+            }
         }
+    }
+
+    /// The MDT goes down while it works.
+    async fn names(&self) {
+        let working = async {
+            while !self.cluster.is_up(MDT) {
+                self.seams.sleep_ms(LOOK_MS).await;
+            }
+        };
+        // One that does not come up is found by the end of the run.
+        let _ = self.seams.timeout_ms(MDT_WAIT_MS, working).await;
+        self.seams.sleep_ms(self.choose(2_500)).await;
+        match self.choose(5) {
+            0..3 => {
+                self.history.fault("power cut of the MDT");
+                self.power_cut(MDT);
+            }
+            3 => self.cut_between_operations(MDT),
+            _ => {
+                self.history.fault("kill the MDT");
+                self.cluster.world().kill(MDT);
+            }
+        }
+    }
+
+    /// A client does not hear a server for a while.
+    fn deafen(&self) {
+        self.history.fault("client hears a server late");
+        self.history.excuse(|e| e.silence = true);
+        let (clients, servers) = (self.cluster.clients(), self.cluster.servers());
+        let from = if self.choose(3) > 0 { MDT } else { self.pick(&servers[2..]) }.to_owned();
+        let to = self.pick(&clients).to_owned();
+        self.cluster.world().partition(&from, &to, Direction::OneWay);
+        self.heal_after(vec![(from, to)], 1 + self.choose(LATE_MAX_MS));
+    }
+
+    /// Requests come late: sent again long ago, or of a session that has been ended, or of a client that is dead.
+    fn late(&self) {
+        let client = self.pick(&self.cluster.clients()).to_owned();
+        match self.choose(4) {
+            0..2 => self.break_late(client, self.pick(&self.cluster.osts()).to_owned()),
+            2 => {
+                self.history.fault("late requests of an ended session");
+                self.history.excuse(|e| e.silence = true);
+                let held_ms = LONG_CUT_MS + self.choose(3_000);
+                for server in self.cluster.servers() {
+                    self.hold_up(&client, &server, held_ms);
+                }
+            }
+            _ => self.kill_late(client),
+        }
+    }
+
+    fn kill_late(&self, client: String) {
+        self.history.fault("client killed while its requests are held up");
+        let osts = self.cluster.osts();
+        let ways: Vec<(String, String)> = osts.into_iter().map(|ost| (client.clone(), ost)).collect();
+        for (from, to) in &ways {
+            self.cluster.world().partition(from, to, Direction::OneWay);
+        }
+        self.heal_after(ways, LONG_CUT_MS + self.choose(4_000));
+        let (world, seams) = (self.cluster.world().clone(), self.seams.clone());
+        let held_ms = self.choose(HELD_UP_MAX_MS);
+        self.seams.spawn("faults.kill", async move {
+            seams.sleep_ms(held_ms).await;
+            world.kill(&client);
+        });
+    }
+
+    fn break_late(&self, client: String, server: String) {
+        self.history.fault("late requests of a broken connection");
+        self.hold_up(&client, &server, 1 + self.choose(HELD_UP_MAX_MS));
+    }
+
+    /// Requests are held up, their connection breaks at the client's end, and they come when it has long sent them again.
+    fn hold_up(&self, client: &str, server: &str, held_ms: u64) {
+        let world = self.cluster.world().clone();
+        world.partition(client, server, Direction::OneWay);
+        let late_ms = self.choose(LATE_MAX_MS);
+        let (seams, client, server) = (self.seams.clone(), client.to_owned(), server.to_owned());
+        self.seams.spawn("faults.break late", async move {
+            seams.sleep_ms(held_ms).await;
+            world.break_late(&client, &server, late_ms);
+            world.heal_between(&client, &server);
+        });
+    }
+
+    /// A bit flips; or somebody sends again, or waits. No OST goes down: what a crash may have torn is summed anew by its
+    /// next start, and nobody can tell rot from that.
+    fn rot(&self) {
+        let (servers, clients) = (self.cluster.servers(), self.cluster.clients());
+        match self.choose(8) {
+            0 => {
+                self.history.fault("kill the MDT");
+                self.cluster.world().kill(MDT);
+            }
+            1 => self.break_connections(&servers, &clients),
+            2 => self.slow_sync(&servers),
+            _ => self.flip(),
+        }
+    }
+
+    fn flip(&self) {
+        self.history.fault("bit rot");
+        let Some((ost, object, offset)) = self.blocks.victim(|n| self.choose(n)) else { return };
+        self.history.rot(object, offset / BLOCK);
+        let path = names::path(TARGET_DIR, &object);
+        self.cluster.world().disk(&self.cluster.osts()[ost as usize]).rot(&path, data_pos(offset));
     }
 
     fn one(&self, menu: Menu) {
         let kinds = match menu {
             Menu::Nothing => return,
-            Menu::Kills => 9,
-            Menu::Partitions => 14,
-            Menu::Everything => 19,
+            Menu::Kills => 10,
+            Menu::Partitions => 15,
+            Menu::Everything => 20,
         };
         let servers = self.cluster.servers();
         let clients = self.cluster.clients();
@@ -168,36 +299,38 @@ impl Chaos {
                 let node = if self.choose(2) == 0 { self.pick(&servers) } else { self.pick(&clients) };
                 world.jump_wall(node, ms);
             }
-            9..12 => self.partition(&servers, &clients),
-            12 => self.isolate(&clients),
-            13 => {
+            9 => self.break_late(self.pick(&clients).to_owned(), self.pick(&servers[1..]).to_owned()),
+            10..13 => self.partition(&servers, &clients),
+            13 => self.isolate(&clients),
+            14 => {
                 self.history.fault("kill a client");
                 world.kill(self.pick(&clients));
             }
-            14..16 => {
+            15..17 => {
                 self.history.fault("power cut of a server");
                 self.power_cut(self.pick(&servers[1..]));
             }
-            16 => {
+            17 => {
                 self.history.fault("power cut of all servers");
                 servers.iter().for_each(|name| self.power_cut(name));
             }
-            17 => {
-                self.history.fault("power cut between two disk operations");
-                let name = self.pick(&servers[1..]);
-                self.history.excuse(|e| {
-                    e.silence = true;
-                    e.data_loss = true;
-                    e.name_loss = true;
-                });
-                world.crash_after(name, self.choose(CRASH_POINT_MAX), Crash::PowerCut);
-            }
+            18 => self.cut_between_operations(self.pick(&servers[1..])),
             _ => {
                 self.history.fault("EIO at a sync of an OST");
                 self.history.excuse(|e| e.data_loss = true);
                 world.disk(self.pick(&self.cluster.osts())).fail_next(DiskOp::Sync, 1 + self.choose(3));
             }
         }
+    }
+
+    fn cut_between_operations(&self, name: &str) {
+        self.history.fault("power cut between two disk operations");
+        self.history.excuse(|e| {
+            e.silence = true;
+            e.data_loss = true;
+            e.name_loss = true;
+        });
+        self.cluster.world().crash_after(name, self.choose(CRASH_POINT_MAX), Crash::PowerCut);
     }
 
     fn break_connections(&self, servers: &[String], clients: &[String]) {

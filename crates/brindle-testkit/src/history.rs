@@ -3,10 +3,10 @@
 //! Called by every workload. Times are the world's own. An operation whose client died, or whose answer was a failure
 //! of the system, has an unknown outcome. Invariant: an entry is ended at most once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, Ino, ObjectId};
 use parking_lot::Mutex;
 
 use crate::sim::World;
@@ -76,6 +76,8 @@ pub struct Excuses {
     pub data_loss: bool,
     /// The MDT lost power.
     pub name_loss: bool,
+    /// Bits flipped on some OST's disk.
+    pub damage: bool,
 }
 
 #[derive(Default)]
@@ -87,6 +89,10 @@ struct Inner {
     faults: BTreeMap<&'static str, u64>,
     /// Ids that were given to written values.
     values: u64,
+    /// Inode numbers of files that were made, and as what.
+    issued: BTreeMap<Ino, String>,
+    /// Blocks of objects in which bits were flipped.
+    rotten: BTreeSet<(ObjectId, u64)>,
 }
 
 /// The history of one run. Cloning gives another handle to the same one.
@@ -167,6 +173,7 @@ impl History {
             Code::DataLost => excuses.data_loss || excuses.name_loss,
             Code::TermChanged | Code::OstIo => excuses.data_loss,
             Code::HandleStale => excuses.name_loss,
+            Code::ObjectDamaged => excuses.damage,
             _ => false,
         };
         if !excused {
@@ -182,6 +189,33 @@ impl History {
         let mut inner = self.inner.lock();
         inner.values += 1;
         inner.values
+    }
+
+    /// Notes that a new file was given a number, which no other file may ever be given.
+    pub fn issued(&self, ino: Ino, name: &str) {
+        let before = self.inner.lock().issued.insert(ino, name.to_owned());
+        if let Some(before) = before {
+            self.violation(format!(
+                "I8: {name} was made as {ino:?}, the number that {before} had been given"
+            ));
+        }
+    }
+
+    /// Notes that bits were flipped in a block of an object.
+    pub fn rot(&self, object: ObjectId, block: u64) {
+        let mut inner = self.inner.lock();
+        inner.excuses.damage = true;
+        inner.rotten.insert((object, block));
+    }
+
+    /// Whether bits were flipped anywhere.
+    pub fn has_rot(&self) -> bool {
+        self.inner.lock().excuses.damage
+    }
+
+    /// Whether bits were flipped in a block of an object.
+    pub fn is_rotten(&self, object: ObjectId, block: u64) -> bool {
+        self.inner.lock().rotten.contains(&(object, block))
     }
 
     /// Notes that something is wrong.

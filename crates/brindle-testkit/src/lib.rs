@@ -2,6 +2,7 @@
 //!
 //! Used by tests only. Everything random comes from one seed, so that a failing run replays exactly.
 
+pub mod aim;
 pub mod check;
 pub mod cluster;
 pub mod faults;

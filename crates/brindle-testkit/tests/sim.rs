@@ -1,6 +1,7 @@
 //! Whole clusters under faults, from seeds: a few fixed ones, and fresh ones (`BRINDLE_SIM_SEEDS` says how many,
 //! `BRINDLE_SEED` where they start). Half of the fresh ones are of clusters whose processes die and whose connections
-//! break, half of all faults: partitions, power cuts, failed disks, silent clients.
+//! break, half draw from everything: partitions, power cuts, failed disks, silent clients, and one in two of them from the
+//! aims of `brindle_testkit::aim`.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,21 +1,33 @@
 //! Every planted bug of this crate is caught by the model within a few seeds; otherwise the model has no teeth.
+//!
+//! With `--nocapture` it prints one row for each, in the columns that `cargo xtask sim-teeth` reads.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
 
 use super::PLANTED;
 use super::model::random_run;
 
 const SEEDS_MAX: u64 = 200;
 
-/// The first seed whose run fails with the bug planted.
-fn caught_by(bug: &'static str) -> Option<u64> {
+fn text_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let owned = panic.downcast_ref::<String>().cloned();
+    owned.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default()
+}
+
+/// The first seed whose run fails with the bug planted, and how it fails.
+fn caught_by(bug: &'static str) -> Option<(u64, String)> {
     PLANTED.set(Some(bug));
-    let caught = (1..=SEEDS_MAX).find(|&seed| catch_unwind(AssertUnwindSafe(|| random_run(seed))).is_err());
+    let caught = (1..=SEEDS_MAX).find_map(|seed| {
+        let panic = catch_unwind(AssertUnwindSafe(|| random_run(seed))).err()?;
+        Some((seed, text_of(&*panic).split_whitespace().collect::<Vec<_>>().join(" ")))
+    });
     PLANTED.set(None);
     caught
 }
 
 #[test]
+#[allow(clippy::print_stdout, reason = "rows of a table for people")]
 fn planted_bugs_are_caught() {
     let bugs = [
         "log_reply_before_write",
@@ -26,7 +38,19 @@ fn planted_bugs_are_caught() {
         "log_segment_name_unsynced",
         "kv_checkpoint_before_log",
     ];
-    let missed: Vec<_> = bugs.into_iter().filter(|bug| caught_by(bug).is_none()).collect();
+    let mut missed = Vec::new();
+    for bug in bugs {
+        let started = Instant::now();
+        let caught = caught_by(bug);
+        let seconds = started.elapsed().as_secs_f64();
+        match caught {
+            Some((seeds, how)) => {
+                let how: String = how.chars().take(110).collect();
+                println!("{bug:<36} {:<8} {seeds:>5} {seconds:>8.1}  {how}", "kv");
+            }
+            None => missed.push(bug),
+        }
+    }
     assert_eq!(missed, [""; 0], "not caught within {SEEDS_MAX} seeds");
     assert_eq!(caught_by("no such bug"), None);
 }

@@ -224,6 +224,13 @@ impl World {
         self.shared.break_connections(a, b)
     }
 
+    /// Breaks the connections from `a` to `b` at `a`'s end only; what is on its way to `b` comes late, and then `b` hears
+    /// of the break. Returns how many there were.
+    pub fn break_late(&self, a: &str, b: &str, late_ms: u64) -> usize {
+        self.shared.note("late frames of a broken connection", &format!("{a} {b} {late_ms}"));
+        self.shared.break_late(a, b, late_ms * 1_000_000)
+    }
+
     /// Lets a node's civil time jump.
     pub fn jump_wall(&self, name: &str, ms: i64) {
         self.shared.note("clock jump", name);

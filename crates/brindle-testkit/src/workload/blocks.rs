@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brindle_client::{Opened, SetAttr, WriteIn};
-use brindle_types::{Fault, Ino, Layout};
+use brindle_types::{Code, Fault, Ino, Layout, ObjectId};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
 
 use super::Life;
+use crate::aim::Aim;
 use crate::history::Cuts;
 
 /// Names of the files, in `data`.
@@ -25,10 +26,71 @@ const BLOCK: u64 = 512;
 pub const BLOCKS: u64 = 400;
 /// First blocks of the places where everybody works: some lie on the borders of stripes.
 const PLACES: [u64; 4] = [0, 125, 253, 390];
-/// Most blocks of one read or write.
-const BLOCKS_MAX: u64 = 6;
-/// Longest pause between two operations.
-const PAUSE_MS: u64 = 120;
+/// Blocks written at once, at most.
+const BLOCKS_MAX: u64 = 24;
+/// Blocks that share a checksum.
+const SHARE_SUM: u64 = 4096 / BLOCK;
+
+/// How often which operation is done, in percent; what is left are cuts.
+#[derive(Clone, Copy)]
+struct Mix {
+    files: &'static [usize],
+    places: &'static [u64],
+    /// Most blocks of one read or write.
+    blocks_max: u64,
+    /// Longest pause between two operations.
+    pause_ms: u64,
+    write: u64,
+    read: u64,
+    sync: u64,
+    close_writer: u64,
+    close_reader: u64,
+}
+
+impl Mix {
+    fn of(aim: Aim) -> Mix {
+        let general = Mix {
+            files: &[0, 1, 2, CUT_FILE],
+            places: &PLACES,
+            blocks_max: 6,
+            pause_ms: 120,
+            write: 38,
+            read: 40,
+            sync: 8,
+            close_writer: 6,
+            close_reader: 5,
+        };
+        match aim {
+            Aim::General => general,
+            Aim::Names => Mix { pause_ms: 300, ..general },
+            // Writers come and go, so that readers are given pages again and again.
+            Aim::Pages => Mix {
+                files: &[1],
+                places: &PLACES[1..2],
+                pause_ms: 60,
+                write: 11,
+                read: 58,
+                sync: 2,
+                close_writer: 24,
+                close_reader: 5,
+                ..general
+            },
+            Aim::Late => Mix {
+                files: &[0, CUT_FILE],
+                places: &PLACES[..2],
+                pause_ms: 80,
+                write: 34,
+                read: 34,
+                sync: 2,
+                close_writer: 16,
+                close_reader: 3,
+                ..general
+            },
+            // Whole checksummed blocks too: only they put right what is damaged.
+            Aim::Rot => Mix { files: &[0, 1, 2], blocks_max: BLOCKS_MAX, ..general },
+        }
+    }
+}
 
 /// Something that puts a value into blocks: a write, or a cut (value 0).
 struct Write {
@@ -66,13 +128,14 @@ struct Record {
     writes: Vec<Write>,
     syncs: Vec<Sync>,
     reads: Vec<Read>,
-    layouts: BTreeMap<usize, Layout>,
+    layouts: BTreeMap<usize, (Ino, Layout)>,
 }
 
 /// Everything that happened to the files; outlives the clients.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct Blocks {
     record: Arc<Mutex<Record>>,
+    mix: Mix,
 }
 
 /// One task's open files.
@@ -101,6 +164,23 @@ fn value_of(bytes: &[u8], file: usize, block: u64) -> Option<u64> {
 }
 
 impl Blocks {
+    /// Nothing written yet.
+    pub fn new(aim: Aim) -> Blocks {
+        Blocks { record: Arc::default(), mix: Mix::of(aim) }
+    }
+
+    /// Where a byte of a file that is never cut lies, near one of the places where everybody works: OST, object, offset.
+    /// `choose` gives a random number below its argument.
+    pub fn victim(&self, choose: impl Fn(u64) -> u64) -> Option<(u16, ObjectId, u64)> {
+        let file = choose(CUT_FILE as u64) as usize;
+        let (ino, layout) = self.record.lock().layouts.get(&file)?.clone();
+        let block = PLACES[choose(PLACES.len() as u64) as usize] + choose(8);
+        let component = &layout.component;
+        let place = brindle_layout::locate(component, block.min(BLOCKS - 1) * BLOCK + choose(BLOCK));
+        let object = ObjectId { ino, generation: component.generation, stripe: place.stripe };
+        Some((*component.osts.get(place.stripe as usize)?, object, place.object_offset))
+    }
+
     /// Fills the files, which are open for writing, and syncs them.
     pub async fn fill(&self, life: &Life, data: Ino) -> Result<(), Fault> {
         for (file, name) in FILES.iter().enumerate() {
@@ -116,7 +196,7 @@ impl Blocks {
             self.write(life, &opened, file, 0..BLOCKS).await?;
             self.sync(life, &opened, file).await?;
             let layout = life.client.get_stripe(opened.attr.ino).await?.layout;
-            self.record.lock().layouts.extend(layout.map(|l| (file, l)));
+            self.record.lock().layouts.extend(layout.map(|l| (file, (opened.attr.ino, l))));
             life.client.close(opened.handle).await?;
         }
         Ok(())
@@ -130,8 +210,8 @@ impl Blocks {
         }
         let mut hands = Hands::default();
         while !life.stopping() {
-            life.pause(PAUSE_MS).await;
-            let file = life.below(FILES.len() as u64) as usize;
+            life.pause(self.mix.pause_ms).await;
+            let file = self.mix.files[life.below(self.mix.files.len() as u64) as usize];
             if self.step(&life, &mut hands, file, inos[file]).await.is_err() {
                 // Its handles are dead, or say from now on that data was lost.
                 hands.drop_all(&life).await;
@@ -147,32 +227,49 @@ impl Blocks {
             let mut hands = Hands::default();
             hands.open(life, file, ino, false).await?;
             let opened = hands.readers[&file].clone();
-            self.read(life, &opened, file, 0..BLOCKS).await?;
+            let rotten = life.history.has_rot();
+            let step = if rotten { SHARE_SUM } else { BLOCKS };
+            for first in (0..BLOCKS).step_by(step as usize) {
+                match self.read(life, &opened, file, first..(first + step).min(BLOCKS)).await {
+                    // Said, and not returned.
+                    Err(fault) if rotten && fault.code == Code::ObjectDamaged => {}
+                    read => read?,
+                }
+            }
             hands.drop_all(life).await;
         }
         Ok(())
     }
 
     async fn step(&self, life: &Life, hands: &mut Hands, file: usize, ino: Ino) -> Result<(), Fault> {
-        let first = PLACES[life.below(PLACES.len() as u64) as usize] + life.below(4);
-        let blocks = first..first + 1 + life.below(BLOCKS_MAX);
-        match life.below(100) {
-            0..38 => {
-                let opened = hands.open(life, file, ino, true).await?;
-                self.write(life, &opened, file, blocks).await
-            }
-            38..78 => {
-                let opened = hands.open(life, file, ino, false).await?;
-                self.read(life, &opened, file, blocks).await
-            }
-            78..86 => match hands.writers.get(&file).cloned() {
+        let mix = &self.mix;
+        let first = mix.places[life.below(mix.places.len() as u64) as usize] + life.below(4);
+        let blocks = first..(first + 1 + life.below(mix.blocks_max)).min(BLOCKS);
+        let dice = life.below(100);
+        let mut below = 0;
+        let mut is = |percent: u64| {
+            below += percent;
+            dice < below
+        };
+        if is(mix.write) {
+            let opened = hands.open(life, file, ino, true).await?;
+            self.write(life, &opened, file, blocks).await
+        } else if is(mix.read) {
+            let opened = hands.open(life, file, ino, false).await?;
+            self.read(life, &opened, file, blocks).await
+        } else if is(mix.sync) {
+            match hands.writers.get(&file).cloned() {
                 Some(opened) => self.sync(life, &opened, file).await,
                 None => Ok(()),
-            },
-            86..92 => hands.close(life, file, true).await,
-            92..97 => hands.close(life, file, false).await,
-            _ if file == CUT_FILE => self.cut(life, ino, blocks.start).await,
-            _ => Ok(()),
+            }
+        } else if is(mix.close_writer) {
+            hands.close(life, file, true).await
+        } else if is(mix.close_reader) {
+            hands.close(life, file, false).await
+        } else if file == CUT_FILE {
+            self.cut(life, ino, blocks.start).await
+        } else {
+            Ok(())
         }
     }
 
@@ -283,7 +380,18 @@ impl Blocks {
                 by_block.entry((write.file, block)).or_default().push(write);
             }
         }
-        record.reads.iter().filter_map(|read| record.check_read(read, &by_block, cuts)).collect()
+        let mut wrong: Vec<String> =
+            record.reads.iter().filter_map(|read| record.check_read(read, &by_block, cuts)).collect();
+        wrong.extend(record.check_halves(&by_block, cuts));
+        let mut reads: BTreeMap<(usize, u64), Vec<&Read>> = BTreeMap::new();
+        for read in &record.reads {
+            reads.entry((read.file, read.block)).or_default().push(read);
+        }
+        for (place, reads) in &reads {
+            let writes = by_block.get(place).map_or(&[][..], Vec::as_slice);
+            wrong.extend(reads.iter().filter_map(|read| record.check_return(read, reads, writes, cuts)));
+        }
+        wrong
     }
 
     /// How many reads and writes there were.
@@ -339,6 +447,83 @@ impl Record {
         })
     }
 
+    /// A value that was seen to be replaced after its write had ended must not come back once what replaced it is
+    /// acknowledged: that came later on the object, and everybody sees what has returned. Until then a reader elsewhere may
+    /// still show the old value. Zeros have several sources, and a power cut may bring back what a lost write had replaced.
+    fn check_return(&self, read: &Read, reads: &[&Read], writes: &[&Write], cuts: &Cuts) -> Option<String> {
+        let source = writes.iter().find(|w| w.value == read.value && w.value != 0)?;
+        let end_ns = source.return_ns?;
+        // Whatever may have put the value there that was seen instead has returned.
+        let settled = |seen: &Read| {
+            let mut by = writes.iter().filter(|w| w.value == seen.value && w.invoke_ns < seen.return_ns);
+            by.all(|w| w.acked && w.return_ns.is_some_and(|at| at < read.invoke_ns))
+        };
+        let other = |r: &&&Read| {
+            r.invoke_ns > end_ns && r.return_ns < read.invoke_ns && r.value != read.value && settled(r)
+        };
+        let seen = reads.iter().find(other)?;
+        let nodes = self.nodes_of(read.file, read.block, false);
+        let cut = nodes.iter().any(|n| cuts.between(n, source.invoke_ns, read.return_ns));
+        (!cut).then(|| {
+            format!(
+                "I2: c{} read {} in block {} of {} between {:.6} and {:.6} s; its write had ended at {:.6} s, and c{} read \
+                 {} between {:.6} and {:.6} s",
+                read.client,
+                read.value,
+                read.block,
+                FILES[read.file],
+                secs(read.invoke_ns),
+                secs(read.return_ns),
+                secs(end_ns),
+                seen.client,
+                seen.value,
+                secs(seen.invoke_ns),
+                secs(seen.return_ns)
+            )
+        })
+    }
+
+    /// When a write and the cuts beside it are over, all of the write that lies behind a cut is gone, or all of it is there:
+    /// a cut that took the block before also covers the block behind. Looked for within one read, which no cut overlaps.
+    fn check_halves(&self, by_block: &BTreeMap<(usize, u64), Vec<&Write>>, cuts: &Cuts) -> Vec<String> {
+        let cutting: Vec<&Write> =
+            self.writes.iter().filter(|w| w.file == CUT_FILE && w.value == 0).collect();
+        let one_read = |a: &Read, b: &Read| {
+            (a.file, a.client, a.invoke_ns, a.return_ns) == (b.file, b.client, b.invoke_ns, b.return_ns)
+        };
+        let torn = |read: &[Read]| {
+            let gone = read.iter().find(|r| r.value == 0)?;
+            let there = read.iter().rev().find(|r| r.value != 0 && r.block > gone.block)?;
+            let writes = by_block.get(&(there.file, there.block))?;
+            let source = writes.iter().find(|w| w.value == there.value && w.blocks.contains(&gone.block))?;
+            let over = source.acked && source.return_ns.is_some_and(|at| at < there.invoke_ns);
+            // A cut that failed may have been made, or may be made yet.
+            let open = |w: &&&Write| {
+                let end_ns = w.return_ns.filter(|_| w.acked).unwrap_or(u64::MAX);
+                w.invoke_ns < there.return_ns && end_ns >= there.invoke_ns
+            };
+            let nodes = self.nodes_of(CUT_FILE, gone.block, true);
+            let lost = nodes.iter().any(|n| cuts.between(n, source.invoke_ns, there.return_ns));
+            (over && !lost && !cutting.iter().any(|w| open(&w))).then(|| {
+                format!(
+                    "I2: c{} read between {:.6} and {:.6} s that block {} of {} was cut off, and {} in block {}, which one \
+                     write of c{} had put into both until {:.6} s",
+                    there.client,
+                    secs(there.invoke_ns),
+                    secs(there.return_ns),
+                    gone.block,
+                    FILES[CUT_FILE],
+                    there.value,
+                    there.block,
+                    source.client,
+                    secs(source.return_ns.unwrap_or(0))
+                )
+            })
+        };
+        let of_file = self.reads.chunk_by(one_read).filter(|read| read.iter().all(|r| r.file == CUT_FILE));
+        of_file.filter_map(torn).collect()
+    }
+
     /// Whether nothing that happened before the read excuses the loss of an acknowledged write.
     fn is_held(&self, write: &Write, read: &Read, cuts: &Cuts) -> bool {
         let nodes = self.nodes_of(read.file, read.block, write.value == 0);
@@ -360,7 +545,7 @@ impl Record {
 
     /// Nodes whose power cut can take a block: its OST; for a size also the MDT and every OST.
     fn nodes_of(&self, file: usize, block: u64, size: bool) -> Vec<String> {
-        let Some(layout) = self.layouts.get(&file) else { return Vec::new() };
+        let Some((_, layout)) = self.layouts.get(&file) else { return Vec::new() };
         let node = |ost: u16| format!("ost{ost}");
         if size || file == CUT_FILE {
             return layout.stripes().map(|(_, ost)| node(ost)).chain(["mdt0".to_owned()]).collect();

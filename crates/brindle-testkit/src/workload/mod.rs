@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`tree`] | everything POSIX, in a subtree of its own | exact model; after faults, one of the states allowed |
 //! | [`blocks`] | reads and writes of shared files | each block is the last write, or one that may have come later |
+//! | [`brief`] | makes, fills and removes files | names, contents and numbers after power cuts |
 //! | [`log`] | appends of all clients to one file | each once, in order, none lost |
 //! | [`shared`] | races for names in one directory | one winner, renames atomic |
 //! | [`locks`] | critical sections under a lock | one at a time, nothing written by who lost the lock |
@@ -11,6 +12,7 @@
 //! Each is one task a client; what it must remember over the death of its client lies outside the node.
 
 pub mod blocks;
+pub mod brief;
 pub mod locks;
 pub mod log;
 pub mod shared;

@@ -85,7 +85,9 @@ impl Shared {
             this.return_ns = Some(life.history.now_ns());
             this.made = made;
         }
-        let handle = done?.opened.handle;
+        let opened = done?.opened;
+        life.history.issued(opened.attr.ino, &name);
+        let handle = opened.handle;
         life.note(format!("close {name}"), life.client.close(handle)).await
     }
 

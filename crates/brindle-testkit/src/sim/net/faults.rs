@@ -32,6 +32,32 @@ impl Shared {
         ids.len()
     }
 
+    /// Breaks every connection from `a` to `b` at `a`'s end. What `a` has sent and has not arrived comes `late_ns` later,
+    /// and only then does `b` hear of the break: a process that was too busy to read its sockets finds there what came
+    /// before they broke.
+    pub(in crate::sim) fn break_late(self: &Arc<Self>, a: &str, b: &str, late_ns: u64) -> usize {
+        let mut net = self.net.lock();
+        let mut ends = Vec::new();
+        for (id, conn) in &net.conns {
+            ends.extend((0..2).filter(|e| conn.nodes[*e] == a && conn.nodes[1 - e] == b).map(|e| (*id, e)));
+        }
+        let mut wakers = Vec::new();
+        for (id, end) in &ends {
+            let Some(conn) = net.conns.get_mut(id) else { continue };
+            for (at_ns, _) in &mut conn.pipes[*end].flight {
+                *at_ns += late_ns;
+                let (id, end) = (*id, *end);
+                self.act_at(*at_ns, move |shared| shared.arrive(id, end));
+            }
+            conn.reset_at(*end);
+            wakers.extend(conn.all_wakers());
+            self.post(&mut net, *id, *end, Parcel::Reset);
+        }
+        drop(net);
+        wakers.into_iter().for_each(Waker::wake);
+        ends.len()
+    }
+
     /// Drops a random tail of what end `end` has sent and has not arrived.
     fn lose_tail(&self, net: &mut super::Net, id: u64, end: usize) {
         let Some(conn) = net.conns.get_mut(&id) else { return };

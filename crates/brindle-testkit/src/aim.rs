@@ -1,0 +1,38 @@
+//! [`Aim`]: kinds of trouble that are too rare in the ordinary mixture of work and faults, brought close together.
+//!
+//! An aim only changes how often things happen, never what is right: the checkers are the same. Fresh seeds draw from all
+//! aims, so that they watch the code as it is; `make sim-teeth` chooses the one under which a planted bug bites.
+
+/// What the faults and the work of a seed concentrate on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Aim {
+    /// Nothing: everything now and then.
+    General,
+    /// Changes of names that a power cut of the MDT may take back: many files of a short life, and the MDT goes dark
+    /// while they are made and removed.
+    Names,
+    /// Pages that readers keep beside writers: one file, opened and closed all the time, and clients that are slow to hear
+    /// what servers tell them.
+    Pages,
+    /// Requests that come late: connections that break at one end, clients that die while their requests are held up,
+    /// writers of the same places, cuts of the file.
+    Late,
+    /// Bits that flip on the OSTs' disks.
+    Rot,
+}
+
+impl Aim {
+    /// Every aim.
+    pub const ALL: [Aim; 5] = [Aim::General, Aim::Names, Aim::Pages, Aim::Late, Aim::Rot];
+
+    /// Its name on command lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Aim::General => "general",
+            Aim::Names => "names",
+            Aim::Pages => "pages",
+            Aim::Late => "late",
+            Aim::Rot => "rot",
+        }
+    }
+}

@@ -1,0 +1,361 @@
+//! Files of a short life: made, filled, synced, written again through handles that are kept, read by everybody, removed.
+//!
+//! A file is written whole, by the client that made it only, so that each cell of it tells which write it is from. Names
+//! are never used twice: whatever a power cut takes or gives back, a name shows its own file, with what was synced of it,
+//! and no inode number is given out twice.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use brindle_client::namespace::create::CreateIn;
+use brindle_client::{Opened, WriteIn};
+use brindle_types::{Code, Fault, Ino};
+use brindle_wire::mds::open::Access;
+use parking_lot::Mutex;
+
+use super::Life;
+use crate::aim::Aim;
+use crate::history::Cuts;
+
+/// Name of the directory.
+pub const DIR: &str = "brief";
+/// Bytes of a cell: a disk's sector, which a power cut does not tear.
+const CELL: usize = 512;
+/// Cells of a file: one that fits into the MDT, one that does not.
+const CELLS: [usize; 2] = [8, 24];
+/// How many of the latest files are read and removed.
+const RECENT: usize = 24;
+/// Handles that a task keeps.
+const KEPT_MAX: usize = 3;
+
+struct Write {
+    value: u64,
+    invoke_ns: u64,
+    return_ns: Option<u64>,
+    acked: bool,
+}
+
+struct File {
+    name: String,
+    client: usize,
+    cells: usize,
+    ino: Ino,
+    invoke_ns: u64,
+    /// One after the other.
+    writes: Vec<Write>,
+    /// Fsyncs that succeeded: when they were answered, and how many writes were answered before they began.
+    syncs: Vec<(u64, usize)>,
+    /// When somebody first asked to remove it.
+    removing_ns: Option<u64>,
+    /// When a removal was asked for and answered.
+    removed: Option<(u64, u64)>,
+}
+
+/// What somebody found under a name.
+enum Found {
+    Nothing,
+    Cells(Vec<Option<u64>>),
+}
+
+struct Look {
+    file: usize,
+    client: usize,
+    invoke_ns: u64,
+    return_ns: u64,
+    found: Found,
+}
+
+#[derive(Default)]
+struct Record {
+    files: Vec<File>,
+    looks: Vec<Look>,
+}
+
+/// All files; outlives the clients.
+#[derive(Clone)]
+pub struct Brief {
+    record: Arc<Mutex<Record>>,
+    pause_ms: u64,
+}
+
+/// Open files of one task, the oldest first.
+type Hands = VecDeque<(usize, Opened)>;
+
+fn cell(value: u64, at: usize) -> Vec<u8> {
+    let mut bytes = value.to_le_bytes().to_vec();
+    bytes.extend_from_slice(&(at as u64).to_le_bytes());
+    bytes.repeat(CELL / 16)
+}
+
+/// The value of a cell, 0 for zeros; `None` for a mixture or something else.
+fn value_of(bytes: &[u8], at: usize) -> Option<u64> {
+    if bytes.iter().all(|b| *b == 0) {
+        return Some(0);
+    }
+    let value = u64::from_le_bytes(bytes.get(..8)?.try_into().ok()?);
+    (bytes == cell(value, at)).then_some(value)
+}
+
+impl Brief {
+    /// No files yet.
+    pub fn new(aim: Aim) -> Brief {
+        Brief { record: Arc::default(), pause_ms: if aim == Aim::Names { 70 } else { 450 } }
+    }
+
+    /// Makes and removes files until it is told to stop.
+    pub async fn run(self, life: Life) {
+        let dir = life.find(DIR).await;
+        let mut hands = Hands::new();
+        while !life.stopping() {
+            life.pause(self.pause_ms).await;
+            let done = match life.below(100) {
+                0..30 => self.make(&life, &mut hands, dir).await,
+                30..48 => self.write_again(&life, &mut hands).await,
+                48..75 => match self.recent(&life, true) {
+                    Some(file) => self.look(&life, dir, file).await,
+                    None => Ok(()),
+                },
+                _ => self.remove(&life, dir).await,
+            };
+            if done.is_err() {
+                close_all(&life, &mut hands).await;
+            }
+        }
+        close_all(&life, &mut hands).await;
+    }
+
+    async fn make(&self, life: &Life, hands: &mut Hands, dir: Ino) -> Result<(), Fault> {
+        let name = format!("b{}.{}", life.index, life.history.value());
+        let cells = CELLS[life.below(CELLS.len() as u64) as usize];
+        let create = CreateIn {
+            parent: dir,
+            name: name.as_bytes(),
+            mode: 0o644,
+            umask: 0,
+            exclusive: true,
+            access: Access { read: true, write: true, truncate: false },
+        };
+        let invoke_ns = life.history.now_ns();
+        let done = life.note(format!("create {name}"), life.client.create(&life.ctx, create)).await;
+        let opened = done?.opened;
+        let ino = opened.attr.ino;
+        life.history.issued(ino, &name);
+        let file = File {
+            name,
+            client: life.index,
+            cells,
+            ino,
+            invoke_ns,
+            writes: Vec::new(),
+            syncs: Vec::new(),
+            removing_ns: None,
+            removed: None,
+        };
+        let at = {
+            let mut record = self.record.lock();
+            record.files.push(file);
+            record.files.len() - 1
+        };
+        hands.push_back((at, opened.clone()));
+        self.write(life, at, &opened, life.below(3) > 0).await?;
+        let keep = if life.below(3) == 0 { KEPT_MAX } else { hands.len() - 1 };
+        while hands.len() > keep {
+            let Some((at, opened)) = hands.pop_front() else { break };
+            let name = self.record.lock().files[at].name.clone();
+            life.client.flush(opened.handle).await?;
+            life.note(format!("close {name}"), life.client.close(opened.handle)).await?;
+        }
+        Ok(())
+    }
+
+    async fn write_again(&self, life: &Life, hands: &mut Hands) -> Result<(), Fault> {
+        if hands.is_empty() {
+            return Ok(());
+        }
+        let (at, opened) = hands[life.below(hands.len() as u64) as usize].clone();
+        self.write(life, at, &opened, life.below(2) == 0).await
+    }
+
+    /// Writes a new value over all of a file.
+    async fn write(&self, life: &Life, at: usize, opened: &Opened, sync: bool) -> Result<(), Fault> {
+        let value = life.history.value();
+        let (name, data) = {
+            let mut record = self.record.lock();
+            let file = &mut record.files[at];
+            let invoke_ns = life.history.now_ns();
+            file.writes.push(Write { value, invoke_ns, return_ns: None, acked: false });
+            let data: Vec<u8> = (0..file.cells).flat_map(|n| cell(value, n)).collect();
+            (file.name.clone(), data)
+        };
+        let len_bytes = data.len() as u64;
+        let write = WriteIn { data: data.into(), ..WriteIn::default() };
+        let writing = life.client.write(&life.ctx, opened.handle, write);
+        let done = life.note(format!("write {value} to {name}"), writing).await;
+        let count = {
+            let mut record = self.record.lock();
+            let file = &mut record.files[at];
+            if let Some(write) = file.writes.last_mut() {
+                write.return_ns = Some(life.history.now_ns());
+                write.acked = done.as_ref().is_ok_and(|written| *written == len_bytes);
+            }
+            file.writes.len()
+        };
+        done?;
+        if sync {
+            life.note(format!("fsync {name}"), life.client.fsync(opened.handle)).await?;
+            self.record.lock().files[at].syncs.push((life.history.now_ns(), count));
+        }
+        Ok(())
+    }
+
+    /// One of the latest files; `removed`: also of those that were removed.
+    fn recent(&self, life: &Life, removed: bool) -> Option<usize> {
+        let record = self.record.lock();
+        let from = record.files.len().saturating_sub(RECENT);
+        let files = (from..record.files.len()).filter(|n| removed || record.files[*n].removing_ns.is_none());
+        let files: Vec<usize> = files.collect();
+        if files.is_empty() { None } else { Some(files[life.below(files.len() as u64) as usize]) }
+    }
+
+    async fn remove(&self, life: &Life, dir: Ino) -> Result<(), Fault> {
+        let Some(at) = self.recent(life, false) else { return Ok(()) };
+        let invoke_ns = life.history.now_ns();
+        let name = {
+            let mut record = self.record.lock();
+            let file = &mut record.files[at];
+            file.removing_ns = Some(invoke_ns);
+            file.name.clone()
+        };
+        let removing = life.client.unlink(&life.ctx, dir, name.as_bytes());
+        let done = life.note(format!("unlink {name}"), removing).await;
+        match done {
+            Ok(()) => {
+                self.record.lock().files[at].removed = Some((invoke_ns, life.history.now_ns()));
+                Ok(())
+            }
+            // A power cut took it. Whether one may have is for the looks to find.
+            Err(fault) if fault.code == Code::NotFound => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Reads a file by its name.
+    async fn look(&self, life: &Life, dir: Ino, at: usize) -> Result<(), Fault> {
+        let (name, ino, cells) = {
+            let record = self.record.lock();
+            let file = &record.files[at];
+            (file.name.clone(), file.ino, file.cells)
+        };
+        let invoke_ns = life.history.now_ns();
+        let looking = life.client.lookup(dir, name.as_bytes());
+        let found = match life.note(format!("lookup {name}"), looking).await {
+            Err(fault) if fault.code == Code::NotFound => Found::Nothing,
+            Err(fault) => return Err(fault),
+            Ok(attr) if attr.ino != ino => {
+                let text = format!("I3: {name} was made as {ino:?} and is {:?}", attr.ino);
+                life.history.violation(text);
+                return Ok(());
+            }
+            Ok(_) => {
+                let access = Access { read: true, ..Access::default() };
+                let opening = life.client.open(&life.ctx, ino, access, false);
+                let opened = match life.note(format!("open {name}"), opening).await {
+                    // Removed in between.
+                    Err(fault) if fault.code == Code::NotFound => return Ok(()),
+                    opened => opened?,
+                };
+                let reading = life.client.read(opened.handle, 0, (cells * CELL) as u64, false);
+                let read = life.note(format!("read {name}"), reading).await;
+                let closed = life.note(format!("close {name}"), life.client.close(opened.handle)).await;
+                let mut bytes = read?.into_bytes().to_vec();
+                closed?;
+                bytes.resize(cells * CELL, 0);
+                Found::Cells(bytes.chunks(CELL).enumerate().map(|(n, bytes)| value_of(bytes, n)).collect())
+            }
+        };
+        let return_ns = life.history.now_ns();
+        self.record.lock().looks.push(Look { file: at, client: life.index, invoke_ns, return_ns, found });
+        Ok(())
+    }
+
+    /// Looks at every file a last time, then at what everybody found; what is wrong.
+    pub async fn check(&self, life: &Life, cuts: &Cuts) -> Result<Vec<String>, Fault> {
+        let dir = life.find(DIR).await;
+        let count = self.record.lock().files.len();
+        for at in 0..count {
+            self.look(life, dir, at).await?;
+        }
+        let record = self.record.lock();
+        Ok(record.looks.iter().filter_map(|look| check_look(&record.files[look.file], look, cuts)).collect())
+    }
+}
+
+fn check_look(file: &File, look: &Look, cuts: &Cuts) -> Option<String> {
+    let when = format!(
+        "c{} looked at {} of c{} between {:.6} and {:.6} s",
+        look.client,
+        file.name,
+        file.client,
+        look.invoke_ns as f64 / 1e9,
+        look.return_ns as f64 / 1e9
+    );
+    match &look.found {
+        Found::Nothing => {
+            let removed = file.removing_ns.is_some_and(|at| at <= look.return_ns);
+            let synced = file.syncs.iter().any(|(at, _)| *at < look.invoke_ns);
+            let lost = !synced && cuts.between("mdt0", file.invoke_ns, look.return_ns);
+            let why = if synced { "was synced" } else { "was made" };
+            (!removed && !lost).then(|| format!("I1: {when}: it {why}, and is gone"))
+        }
+        Found::Cells(cells) => {
+            // How late a power cut may take a change of names back is for the model of `tree` to know.
+            if let Some((from_ns, until_ns)) = file.removed
+                && until_ns < look.invoke_ns
+                && !cuts.between("mdt0", from_ns, look.return_ns)
+            {
+                return Some(format!("I3: {when}: it was removed at {:.6} s", until_ns as f64 / 1e9));
+            }
+            let floor = file.floor(look, cuts);
+            let odd = cells.iter().enumerate().find(|(_, value)| !file.allows(**value, floor, look))?;
+            let (at, found) = odd;
+            let found = found.map_or_else(|| "a mixture".to_owned(), |value| format!("{value}"));
+            let least = floor.map_or(0, |n| file.writes[n].value);
+            Some(format!("I2: {when}: cell {at} holds {found}, and {least} cannot have been lost"))
+        }
+    }
+}
+
+impl File {
+    /// The last write that must be seen, unless a later one is.
+    fn floor(&self, look: &Look, cuts: &Cuts) -> Option<usize> {
+        let synced = self.syncs.iter().filter(|(at, _)| *at < look.invoke_ns).map(|(_, count)| *count).max();
+        let held = |n: usize, w: &Write| {
+            let cut = || cuts.by_node.keys().any(|node| cuts.between(node, w.invoke_ns, look.return_ns));
+            w.acked
+                && w.return_ns.is_some_and(|at| at < look.invoke_ns)
+                && (synced.is_some_and(|count| n < count) || !cut())
+        };
+        (0..self.writes.len()).rev().find(|n| held(*n, &self.writes[*n]))
+    }
+
+    /// Whether a cell may hold this.
+    fn allows(&self, value: Option<u64>, floor: Option<usize>, look: &Look) -> bool {
+        match value {
+            None => false,
+            Some(0) => floor.is_none(),
+            Some(value) => {
+                self.writes.iter().position(|w| w.value == value).is_some_and(|n| {
+                    floor.is_none_or(|f| n >= f) && self.writes[n].invoke_ns < look.return_ns
+                })
+            }
+        }
+    }
+}
+
+async fn close_all(life: &Life, hands: &mut Hands) {
+    for (_, opened) in std::mem::take(hands) {
+        // The handles are given up; what they had to say was said to the operation that failed.
+        let _ = life.client.flush(opened.handle).await;
+        let _ = life.client.close(opened.handle).await;
+    }
+}
