@@ -175,10 +175,9 @@ impl Blocks {
         let file = choose(CUT_FILE as u64) as usize;
         let (ino, layout) = self.record.lock().layouts.get(&file)?.clone();
         let block = PLACES[choose(PLACES.len() as u64) as usize] + choose(8);
-        let component = &layout.component;
-        let place = brindle_layout::locate(component, block.min(BLOCKS - 1) * BLOCK + choose(BLOCK));
-        let object = ObjectId { ino, generation: component.generation, stripe: place.stripe };
-        Some((*component.osts.get(place.stripe as usize)?, object, place.object_offset))
+        let at = block.min(BLOCKS - 1) * BLOCK + choose(BLOCK);
+        let part = *brindle_layout::object_ranges(&layout, at..at + 1).first()?;
+        Some((part.ost, ObjectId::of(ino, part.stripe), part.object_offset))
     }
 
     /// Fills the files, which are open for writing, and syncs them.
