@@ -52,7 +52,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
 }
 
 /// After a restart of everything the OSTs are heard of one by one; until the first one is, nothing can leave the MDT.
-async fn wait_for_ost(mdt: &Mdt) {
+pub async fn wait_for_ost(mdt: &Mdt) {
     let started = mdt.seams().now();
     while mdt.osts().candidates().is_empty() && mdt.seams().now().ms_since(started) < OST_WAIT_MAX_MS {
         mdt.seams().sleep_ms(OST_LOOK_MS).await;

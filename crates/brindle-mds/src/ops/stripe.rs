@@ -8,11 +8,14 @@ use brindle_wire::mds::stripe::{GetStripeReq, GetStripeResp, SetStripeReq};
 
 use crate::birth;
 use crate::mdt::{Call, Mdt, Step, Txn};
+use crate::ops::convert::wait_for_ost;
 use crate::store::{Inode, inode};
 
 /// Sets the layout of an empty file, or the default of a directory.
 pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetStripeReq) -> Result<Empty> {
     if let Some(policy) = &req.policy {
+        // What is possible depends on how many OSTs there are.
+        wait_for_ost(mdt).await;
         mdt.osts().check_policy(policy)?;
     }
     mdt.modify(call, |t| {
