@@ -86,7 +86,8 @@ struct Seen {
     size_bytes: u64,
     has_acl: bool,
     has_xattr: bool,
-    open_for_write: bool,
+    /// It must be on the list of inodes to look at after a restart.
+    watched: bool,
 }
 
 /// State of one check.
@@ -193,6 +194,7 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
             let used = self.used.entry(owner).or_default();
             *used = used.apply(Delta::of(&inode, 1));
         }
+        let watched = inode.is_watched();
         let seen = Seen {
             kind: inode.kind,
             nlink: inode.nlink,
@@ -203,7 +205,7 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
             size_bytes: inode.size_bytes,
             has_acl: inode.has_acl,
             has_xattr: inode.has_xattr,
-            open_for_write: inode.open_for_write,
+            watched,
         };
         self.inodes.insert(inode.ino, seen);
     }
@@ -333,11 +335,11 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
         let unwatched: Vec<Ino> = self
             .inodes
             .iter()
-            .filter(|(i, s)| s.open_for_write && !watched.contains(i))
+            .filter(|(i, s)| s.watched && !watched.contains(i))
             .map(|(i, _)| *i)
             .collect();
         for ino in unwatched {
-            self.inode(7, ino, "it is open for writing and would not be looked at after a restart");
+            self.inode(7, ino, "it is open for writing or being cut, and would not be looked at after a restart");
         }
         Ok(())
     }

@@ -235,7 +235,6 @@ async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result
         if file.open_for_write && !t.live().opens.is_written(ino) {
             file.open_for_write = false;
             file.data_version = t.pair();
-            watch::delete(t, ino);
             inode::put(t, &file)?;
         }
         t.after(move |live| live.events.fire(Event::Idle(ino)));

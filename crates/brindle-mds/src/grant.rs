@@ -7,7 +7,7 @@ use brindle_wire::mds::session::ReclaimOpen;
 use crate::mdt::{Call, Errand, Event, Step, Stop, Txn};
 use crate::namespace;
 use crate::opens::{Decision, OPENS_MAX, Writing};
-use crate::store::{Inode, inline, inode, watch};
+use crate::store::{Inode, inline, inode};
 
 /// Opens an inode that others may have open: decides the mode, after the recalls it needs. The first write open begins
 /// the write session in the caller's batch (the caller stores the inode).
@@ -59,7 +59,6 @@ fn add_handle(
         return Err(Fault::new(Code::TooManyOpens).into());
     }
     if access.write && !inode.open_for_write {
-        watch::put(t, inode.ino);
         inode.open_for_write = true;
         inode.data_version = t.pair();
     }
@@ -109,7 +108,6 @@ pub fn close(t: &mut Txn<'_>, session: SessionId, inode: &mut Inode, handle: u64
         return namespace::purge(t, inode);
     }
     if last_writer {
-        watch::delete(t, ino);
         inode.open_for_write = false;
         inode.data_version = t.pair();
         inode::put(t, inode)?;

@@ -8,7 +8,7 @@ use brindle_types::{Code, Fault, FileType, Ino, Result};
 
 use crate::mdt::{Step, Txn};
 use crate::store::dirent::Dirent;
-use crate::store::{Inode, destroy_queue, dirent, inline, inode, link, orphan, watch, xattr};
+use crate::store::{Inode, destroy_queue, dirent, inline, inode, link, orphan, xattr};
 
 /// Longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -190,9 +190,6 @@ pub fn purge(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
         for (name, _) in xattr::list(t, child.ino)? {
             xattr::delete(t, child.ino, &name);
         }
-    }
-    if child.open_for_write {
-        watch::delete(t, child.ino);
     }
     inline::delete(t, child.ino);
     orphan::delete(t, child.ino);

@@ -13,7 +13,7 @@ use crate::ask::{Notice, apply_reports};
 use crate::mdt::{Busy, Call, Errand, Event, Mdt, Step, Stop, Txn};
 use crate::opens::Writing;
 use crate::ops::setattr;
-use crate::store::{Inode, inline, inode, watch};
+use crate::store::{Inode, inline, inode};
 use crate::{attrs, grant, namespace, reports};
 
 /// A truncate with whatever else the request changes, all of it in one batch or not at all.
@@ -84,7 +84,6 @@ fn begin(t: &mut Txn<'_>, session: SessionId, ino: Ino, size_bytes: u64) -> Step
     }
     file.truncate_epoch = t.pair();
     file.file_mut()?.pending_cut = Some(size_bytes);
-    watch::put(t, ino);
     inode::put(t, &file)?;
     Ok(Some(file))
 }
@@ -125,9 +124,6 @@ fn finish(t: &mut Txn<'_>, file: &mut Inode, size_bytes: u64, made: &Made) -> St
             .what("a truncate was overtaken on")
             .subject(file.ino.fid().to_string())
             .into());
-    }
-    if !file.open_for_write {
-        watch::delete(t, file.ino);
     }
     file.size_bytes = size_bytes;
     file.allocated_bytes = made.allocated_bytes;

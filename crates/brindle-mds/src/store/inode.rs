@@ -5,7 +5,7 @@ use brindle_types::layout::STRIPE_SIZE_DEFAULT_BYTES;
 use brindle_types::{Attr, Code, Fault, FileType, Ino, Layout, LayoutPolicy, Pair, Result, Stripe};
 use serde::{Deserialize, Serialize};
 
-use super::{Changes, Rows, keys, row};
+use super::{Changes, Rows, keys, row, watch};
 
 /// Size that stat shows for a directory.
 pub const DIR_SIZE_BYTES: u64 = 4096;
@@ -92,6 +92,11 @@ impl Inode {
         self.file.as_ref().is_some_and(|f| f.layout.inline)
     }
 
+    /// Whether it must be looked at after a restart: somebody has it open for writing, or its objects are being cut.
+    pub fn is_watched(&self) -> bool {
+        self.open_for_write || self.file.as_ref().is_some_and(|f| f.pending_cut.is_some())
+    }
+
     /// Whether objects of its components may exist.
     pub fn may_have_objects(&self) -> bool {
         self.file.as_ref().is_some_and(|f| !f.layout.inline || f.convert_begun)
@@ -166,10 +171,15 @@ pub fn dir(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Inode> {
     Ok(inode)
 }
 
-/// Stores an inode and charges what changed to its owners.
+/// Stores an inode and charges what changed to its owners. Keeps the list of inodes to look at after a restart.
 pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     let old = find(t, inode.ino)?;
     t.charge(old.as_ref(), Some(inode));
+    match (old.is_some_and(|old| old.is_watched()), inode.is_watched()) {
+        (false, true) => watch::put(t, inode.ino),
+        (true, false) => watch::delete(t, inode.ino),
+        _ => {}
+    }
     t.put(keys::of_ino(keys::INODE, inode.ino), row::encode(inode));
     Ok(())
 }
@@ -178,6 +188,9 @@ pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
 pub fn delete(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     let old = find(t, inode.ino)?;
     t.charge(old.as_ref(), None);
+    if old.is_some_and(|old| old.is_watched()) {
+        watch::delete(t, inode.ino);
+    }
     t.delete(keys::of_ino(keys::INODE, inode.ino));
     Ok(())
 }

@@ -190,6 +190,25 @@ fn nobody_sees_a_file_before_a_cut_is_finished_that_a_restart_interrupted() {
 }
 
 #[test]
+fn a_cut_is_finished_after_a_restart_although_its_last_writer_closed_while_it_was_under_way() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        rig.osts.down.lock().extend(0..4);
+        let cut = rig.mdt.seams().timeout_ms(100, truncate(&rig, A, ino, 4)).await;
+        assert!(cut.is_none(), "it waits for its OSTs");
+        rig.close(A, ino, 1).await.expect("closed");
+        rig.verify();
+        rig.restart().await;
+        crate::recovery::begin(&rig.mdt).expect("rows can be read");
+        rig.osts.down.lock().clear();
+        crate::recovery::run(rig.mdt.clone()).await;
+        assert_eq!(open(&rig, B, ino, 1, RO).await.attr.size_bytes, 4);
+        rig.verify();
+    });
+}
+
+#[test]
 fn modes_follow_the_table_and_recalls_are_awaited() {
     run(async {
         let rig = Rig::new().await;

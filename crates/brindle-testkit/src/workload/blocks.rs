@@ -62,7 +62,7 @@ impl Mix {
         };
         match aim {
             Aim::General => general,
-            Aim::Names => Mix { pause_ms: 300, ..general },
+            Aim::Names => Mix { pause_ms: 400, ..general },
             // Writers come and go, so that readers are given pages again and again.
             Aim::Pages => Mix {
                 files: &[1],
@@ -79,10 +79,12 @@ impl Mix {
                 files: &[0, CUT_FILE],
                 places: &PLACES[..2],
                 pause_ms: 80,
+                // Some of one stripe, some of two.
+                blocks_max: 12,
                 write: 34,
-                read: 34,
+                read: 40,
                 sync: 2,
-                close_writer: 16,
+                close_writer: 14,
                 close_reader: 3,
                 ..general
             },
@@ -490,9 +492,7 @@ impl Record {
         let one_read = |a: &Read, b: &Read| {
             (a.file, a.client, a.invoke_ns, a.return_ns) == (b.file, b.client, b.invoke_ns, b.return_ns)
         };
-        let torn = |read: &[Read]| {
-            let gone = read.iter().find(|r| r.value == 0)?;
-            let there = read.iter().rev().find(|r| r.value != 0 && r.block > gone.block)?;
+        let torn = |gone: &Read, there: &Read| {
             let writes = by_block.get(&(there.file, there.block))?;
             let source = writes.iter().find(|w| w.value == there.value && w.blocks.contains(&gone.block))?;
             let over = source.acked && source.return_ns.is_some_and(|at| at < there.invoke_ns);
@@ -520,7 +520,11 @@ impl Record {
             })
         };
         let of_file = self.reads.chunk_by(one_read).filter(|read| read.iter().all(|r| r.file == CUT_FILE));
-        of_file.filter_map(torn).collect()
+        let pairs = of_file.flat_map(|read| {
+            let gone = read.iter().filter(|r| r.value == 0);
+            gone.flat_map(|g| read.iter().filter(|r| r.value != 0 && r.block > g.block).map(move |r| (g, r)))
+        });
+        pairs.filter_map(|(gone, there)| torn(gone, there)).collect()
     }
 
     /// Whether nothing that happened before the read excuses the loss of an acknowledged write.

@@ -99,7 +99,7 @@ fn value_of(bytes: &[u8], at: usize) -> Option<u64> {
 impl Brief {
     /// No files yet.
     pub fn new(aim: Aim) -> Brief {
-        Brief { record: Arc::default(), pause_ms: if aim == Aim::Names { 70 } else { 450 } }
+        Brief { record: Arc::default(), pause_ms: if aim == Aim::Names { 100 } else { 450 } }
     }
 
     /// Makes and removes files until it is told to stop.
