@@ -9,6 +9,7 @@ use std::sync::Arc;
 use brindle_types::{Code, Fault, Fid, Ino, Layout, LayoutPolicy};
 use brindle_wire::Cred;
 use brindle_wire::map::Map;
+use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
 use brindle_wire::mds::waits::MdtWaitsReq;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -39,6 +40,19 @@ pub enum Request {
         ino: u64,
         /// What is asked for; `null` deletes a directory's default.
         policy: Option<LayoutPolicy>,
+    },
+    /// Moves one piece of a file to other OSTs.
+    Migrate {
+        /// Inode number.
+        ino: u64,
+        /// Where the piece begins.
+        offset: u64,
+        /// What the file is to look like; `null`: as it is.
+        policy: Option<LayoutPolicy>,
+        /// OSTs that it is to leave.
+        avoid: Vec<u16>,
+        /// Most bytes to copy.
+        copy_max_bytes: u64,
     },
     /// From an inode to its FID.
     Path2fid {
@@ -134,6 +148,15 @@ pub enum Answer {
         effective: LayoutPolicy,
         /// Number of layout changes so far.
         layout_gen: u32,
+    },
+    /// To [`Request::Migrate`].
+    Migrated {
+        /// Where the next piece begins; `null` when all is done.
+        next: Option<u64>,
+        /// Bytes of the file that were copied.
+        copied_bytes: u64,
+        /// Size of the file.
+        size_bytes: u64,
     },
     /// To [`Request::Path2fid`].
     Fid(String),
@@ -242,6 +265,12 @@ impl Client {
             }
             Request::Setstripe { ino, policy } => {
                 self.set_stripe(ctx, Ino(ino), policy).await.map(|()| Answer::Done)
+            }
+            Request::Migrate { ino, offset, policy, avoid, copy_max_bytes } => {
+                let cred = ctx.cred.clone();
+                let request = MigrateReq { ino: Ino(ino), offset, policy, avoid, copy_max_bytes, cred };
+                let MigrateResp { next, copied_bytes, size_bytes } = self.migrate(request).await?;
+                Ok(Answer::Migrated { next, copied_bytes, size_bytes })
             }
             Request::Path2fid { ino } => Ok(Answer::Fid(Ino(ino).fid().to_string())),
             Request::Fid2path { fid } => self.fid_to_path(ctx, &fid).await.map(Answer::Paths),

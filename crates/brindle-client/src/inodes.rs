@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use brindle_types::{Ino, Layout, Pair, Stripe};
+use brindle_types::{Code, Fault, Ino, Layout, Pair, Stripe};
 use brindle_wire::mds::open::{OpenGrant, OpenMode};
 use brindle_wire::oss::Ticket;
 use bytes::Bytes;
@@ -171,10 +171,17 @@ impl Inode {
         Cutting(self)
     }
 
-    /// Begins a change of objects. Waits while bytes that an OST lost are written again, which would lie over the new ones.
-    pub async fn changing(&self) -> Changing<'_> {
+    /// Begins a change of objects under a layout. Waits while bytes that an OST lost are written again, which would lie over
+    /// the new ones. `StaleLayout` if the layout is another by now, or is about to be: whoever settles before bytes are copied
+    /// waits for changes that have begun, and the objects of an old layout may be gone.
+    pub async fn changing(&self, sight: &Sight) -> Result<Changing<'_>, Fault> {
         self.wait_then(|state| state.rewriters == 0, |state| state.changing += 1).await;
-        Changing(self)
+        let changing = Changing(self);
+        let now = self.lock().sight();
+        match now.is_some_and(|now| now.layout.epoch == sight.layout.epoch) {
+            true => Ok(changing),
+            false => Err(Fault::new(Code::StaleLayout)),
+        }
     }
 
     /// Begins to write bytes again that an OST lost. Waits for changes under way, which may be newer.
@@ -233,9 +240,11 @@ impl Drop for Rewriting<'_> {
 
 impl State {
     pub fn sight(&self) -> Option<Sight> {
-        if self.stale {
-            return None;
-        }
+        if self.stale { None } else { self.last_sight() }
+    }
+
+    /// What was known last, however old it is.
+    pub fn last_sight(&self) -> Option<Sight> {
         let layout = self.layout.clone()?;
         let ticket = Ticket {
             layout_epoch: layout.epoch,

@@ -12,7 +12,7 @@ use brindle_types::{Code, Fault, Ino};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::notify::{
     InvalidateAck, InvalidateNotice, LayoutAck, LayoutNotice, Recall, RecallAck, RecallNotice, ReportAck,
-    ReportNotice, SessionEndAck, SessionEndNotice,
+    ReportNotice, SessionEndAck, SessionEndNotice, SettleAck, SettleNotice,
 };
 use brindle_wire::{Message, Op};
 use tokio::sync::oneshot;
@@ -23,6 +23,9 @@ use crate::inodes::Inode;
 
 /// How long a recall waits for an append of our own before it answers with the end that the append will have.
 const APPEND_WAIT_MS: u64 = 2_000;
+
+/// How long changes under way may take to end and be made durable, before bytes are copied.
+const SETTLE_WAIT_MS: u64 = 2_000;
 
 /// Hands notices to the client, as long as it lives.
 pub(crate) struct Notices(pub Weak<Client>);
@@ -60,6 +63,11 @@ impl Client {
             Some(Op::LayoutNotice) => {
                 let notice: LayoutNotice = decode_body(&frame.body)?;
                 Ok(ack(frame, &notice, self.layout_changed(&notice).await))
+            }
+            Some(Op::SettleNotice) => {
+                let notice: SettleNotice = decode_body(&frame.body)?;
+                let settled = self.settled(notice.ino).await;
+                Ok(ack(frame, &notice, SettleAck { settled }))
             }
             Some(Op::ReportNotice) => {
                 let notice: ReportNotice = decode_body(&frame.body)?;
@@ -128,6 +136,30 @@ impl Client {
         };
         self.invalidate(&inode, notice.drop_from..u64::MAX).await;
         LayoutAck { report }
+    }
+
+    /// Bytes of the file are about to be copied: changes under way end, and are made durable. Less than a lease is spent on it:
+    /// an OST that is away must not cost us the session.
+    async fn settled(&self, ino: Ino) -> bool {
+        let Some(inode) = self.inodes.notice(ino) else { return true };
+        let sight = {
+            let mut state = inode.lock();
+            state.stale = true;
+            state.last_sight()
+        };
+        let work = async {
+            inode.wait_until(|state| state.changing == 0 && !state.rewriting).await;
+            match sight.filter(|sight| !sight.layout.inline) {
+                Some(sight) => self.make_durable(&inode, &sight).await,
+                None => Ok(()),
+            }
+        };
+        let settled = matches!(self.seams.timeout_ms(SETTLE_WAIT_MS, work).await, Some(Ok(())));
+        if !settled && let Some(this) = self.this.upgrade() {
+            // Perhaps under an epoch that is refused by now.
+            self.seams.spawn("client.settle", async move { drop(this.sight(&inode).await) });
+        }
+        settled
     }
 
     fn report_asked(&self, notice: &ReportNotice) -> ReportAck {

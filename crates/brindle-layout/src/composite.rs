@@ -17,9 +17,13 @@ pub fn check(layout: &Layout) -> Result<(), Fault> {
     }
     let mut next = 0;
     for component in parts {
-        let Component { start, end, .. } = *component;
-        if start != next || end <= start || !start.is_multiple_of(STRIPE_SIZE_UNIT_BYTES.into()) {
+        let Component { start, end, origin, .. } = *component;
+        let units = [start, origin].iter().all(|at| at.is_multiple_of(STRIPE_SIZE_UNIT_BYTES.into()));
+        if start != next || end <= start || !units {
             return refuse(format!("a component from {start} to {end} where one from {next} belongs"));
+        }
+        if origin > start {
+            return refuse(format!("objects that begin at {origin} for a component that begins at {start}"));
         }
         map::check(component)?;
         next = end;
@@ -57,10 +61,23 @@ pub fn last_stripe(layout: &Layout, file_size_bytes: u64) -> Option<Stripe> {
     Some(Stripe { generation: component.generation, index: map::locate(component, last).stripe })
 }
 
-/// Where a search for data or a hole at or after `from` begins: objects, the OST of each, and the place in it.
+/// Length of a stripe's object in a file of this size without holes: what truncate cuts it to.
+pub fn object_len(layout: &Layout, stripe: Stripe, file_size_bytes: u64) -> u64 {
+    let len = |c: &Component| map::object_len(c, stripe.index, file_size_bytes);
+    layout.parts_of(stripe.generation).map(len).max().unwrap_or(0)
+}
+
+/// Size of the file as far as one object tells: the end of its last byte that is the file's. At most the largest file.
+pub fn file_size_from(layout: &Layout, stripe: Stripe, object_len_bytes: u64) -> u64 {
+    let size = |c: &Component| map::file_size_from(c, stripe.index, object_len_bytes);
+    layout.parts_of(stripe.generation).map(size).max().unwrap_or(0)
+}
+
+/// Where a search for data or a hole at or after `from` begins: objects, the OST of each, and the place in it. An object
+/// is searched once for each component that lies in it.
 pub fn seek_start(layout: &Layout, from: u64) -> Vec<(Stripe, u16, u64)> {
     let placed = layout.components.iter().filter(|c| c.is_placed() && c.end > from);
-    let place = |c: &Component, stripe: Stripe| map::object_len(c, stripe.index, from);
+    let place = |c: &Component, stripe: Stripe| map::object_offset(c, stripe.index, from);
     placed.flat_map(|c| c.stripes().map(move |(stripe, ost)| (stripe, ost, place(c, stripe)))).collect()
 }
 
@@ -111,7 +128,7 @@ mod tests {
         for (n, (units, count, placed)) in parts.iter().enumerate() {
             let end = if n + 1 == parts.len() { EOF } else { start + units * UNIT };
             let generation = Pair { term: 1, counter: n as u64 + 1 };
-            let mut c = Component { start, end, generation, ..component(1, *count) };
+            let mut c = Component { start, end, origin: start, generation, ..component(1, *count) };
             if !placed {
                 c.osts.clear();
             }
@@ -202,8 +219,7 @@ mod tests {
         #[test]
         fn sizes_round_trip_through_any_component(layout in layouts(), size in 1u64..60 * UNIT) {
             let end = |(stripe, _): (Stripe, u16)| {
-                let c = layout.component(stripe.generation).expect("placed");
-                map::file_size_from(c, stripe.index, map::object_len(c, stripe.index, size))
+                file_size_from(&layout, stripe, object_len(&layout, stripe, size))
             };
             let largest = layout.stripes().map(end).max().unwrap_or(0);
             prop_assert!(largest <= size);

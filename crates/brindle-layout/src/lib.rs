@@ -7,10 +7,14 @@ pub mod composite;
 pub mod map;
 pub mod place;
 pub mod policy;
+pub mod relocate;
 
-pub use composite::{check, is_placed, last_stripe, object_ranges, parts, seek_join, seek_start};
-pub use map::{ObjectRange, Place, StripeExtent, extents, file_offset, file_size_from, locate, object_len};
+pub use composite::{
+    check, file_size_from, is_placed, last_stripe, object_len, object_ranges, parts, seek_join, seek_start,
+};
+pub use map::{ObjectRange, Place, StripeExtent, extents, file_offset, locate};
 pub use place::{Ask, Candidate, place};
 pub use policy::{
     Planned, StripeCount, Striping, check_policy, inherit_layout, normalise, plan, progressive,
 };
+pub use relocate::{Run, copies, emptied, relocated};

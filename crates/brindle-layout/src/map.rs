@@ -1,5 +1,5 @@
 //! The arithmetic of striping: unit `n` of a component lies in stripe `n % count`, at unit `n / count` of its object.
-//! Offsets are those of the file; units are counted from where the component begins.
+//! Offsets are those of the file; units are counted from the origin of the component.
 
 use std::ops::Range;
 
@@ -84,7 +84,7 @@ pub fn check(c: &Component) -> Result<(), Fault> {
 /// Where byte `offset` of the file lies, which is one of the component's.
 pub fn locate(c: &Component, offset: u64) -> Place {
     let (size, count) = geometry(c);
-    let offset = offset.saturating_sub(c.start);
+    let offset = offset.saturating_sub(c.origin);
     let unit = offset / size;
     Place { stripe: (unit % count) as u32, object_offset: unit / count * size + offset % size }
 }
@@ -94,14 +94,18 @@ pub fn locate(c: &Component, offset: u64) -> Place {
 pub fn file_offset(c: &Component, stripe: u32, object_offset: u64) -> Option<u64> {
     let (size, count) = geometry(c);
     let unit = (object_offset / size).checked_mul(count)?.checked_add(u64::from(stripe))?;
-    unit.checked_mul(size)?.checked_add(object_offset % size)?.checked_add(c.start)
+    unit.checked_mul(size)?.checked_add(object_offset % size)?.checked_add(c.origin)
 }
 
-/// Length of a stripe's object in a file of `file_size_bytes` without holes: what truncate cuts it to. It is also
-/// the first byte of the object that lies at or after that offset of the file.
-pub fn object_len(c: &Component, stripe: u32, file_size_bytes: u64) -> u64 {
+/// Length of a stripe's object in a file of `file_size_bytes` without holes, as far as this component needs it.
+pub(crate) fn object_len(c: &Component, stripe: u32, file_size_bytes: u64) -> u64 {
+    if file_size_bytes <= c.start { 0 } else { object_offset(c, stripe, file_size_bytes) }
+}
+
+/// First byte of a stripe's object that lies at or after a byte of the file; one of the component's, or its end.
+pub fn object_offset(c: &Component, stripe: u32, file_offset: u64) -> u64 {
     let (size, count) = geometry(c);
-    let here = file_size_bytes.clamp(c.start, c.end) - c.start;
+    let here = file_offset.clamp(c.start, c.end) - c.origin;
     let units = here / size;
     let (rows, last) = (units / count, units % count);
     let stripe = u64::from(stripe);
@@ -113,11 +117,12 @@ pub fn object_len(c: &Component, stripe: u32, file_size_bytes: u64) -> u64 {
     rows * size + tail
 }
 
-/// Size of the file as far as one object tells: the end of its last byte. At most the largest file.
-pub fn file_size_from(c: &Component, stripe: u32, object_len_bytes: u64) -> u64 {
+/// Size of the file as far as one object tells about this component: the end of its last byte there. At most the largest
+/// file.
+pub(crate) fn file_size_from(c: &Component, stripe: u32, object_len_bytes: u64) -> u64 {
     let Some(last) = object_len_bytes.checked_sub(1) else { return 0 };
     let end = file_offset(c, stripe, last).map_or(u64::MAX, |at| at.saturating_add(1));
-    end.min(c.end).min(FILE_SIZE_MAX_BYTES)
+    if end <= c.start { 0 } else { end.min(c.end).min(FILE_SIZE_MAX_BYTES) }
 }
 
 /// The range of a component in pieces that are contiguous in file and object, in order of the file. With one stripe the
@@ -129,7 +134,7 @@ pub fn extents(c: &Component, range: Range<u64>) -> Vec<StripeExtent> {
     while at < range.end {
         let unit_end = match count {
             1 => range.end,
-            _ => (((at - c.start) / size + 1).saturating_mul(size)).saturating_add(c.start).min(range.end),
+            _ => (((at - c.origin) / size + 1).saturating_mul(size)).saturating_add(c.origin).min(range.end),
         };
         let Place { stripe, object_offset } = locate(c, at);
         let ost = c.osts[stripe as usize];
@@ -144,8 +149,8 @@ pub fn extents(c: &Component, range: Range<u64>) -> Vec<StripeExtent> {
 pub fn object_ranges(c: &Component, range: Range<u64>) -> Vec<ObjectRange> {
     stripes_touched(c, range.clone())
         .map(|stripe| {
-            let start = object_len(c, stripe, range.start);
-            let end = object_len(c, stripe, range.end);
+            let start = object_offset(c, stripe, range.start);
+            let end = object_offset(c, stripe, range.end);
             let ost = c.osts[stripe as usize];
             let stripe = Stripe { generation: c.generation, index: stripe };
             ObjectRange { stripe, ost, object_offset: start, len_bytes: end - start }
@@ -156,15 +161,10 @@ pub fn object_ranges(c: &Component, range: Range<u64>) -> Vec<ObjectRange> {
 /// The stripes that hold bytes of the range, in order of first touch.
 pub fn stripes_touched(c: &Component, range: Range<u64>) -> impl Iterator<Item = u32> + use<> {
     let (size, count) = geometry(c);
-    let unit = |offset: u64| offset.saturating_sub(c.start) / size;
+    let unit = |offset: u64| offset.saturating_sub(c.origin) / size;
     let first = unit(range.start);
     let touched = if range.end <= range.start { 0 } else { (unit(range.end - 1) - first + 1).min(count) };
     (0..touched).map(move |i| ((first % count + i) % count) as u32)
-}
-
-/// Where a search for data or a hole at or after `from` begins in the object of `stripe`.
-pub fn seek_start(c: &Component, stripe: u32, from: u64) -> u64 {
-    object_len(c, stripe, from)
 }
 
 #[cfg(test)]
@@ -178,6 +178,7 @@ pub(crate) mod tests {
         Component {
             start: 0,
             end: EOF,
+            origin: 0,
             generation: Pair { term: 1, counter: 9 },
             stripe_size_bytes: units * STRIPE_SIZE_UNIT_BYTES,
             asked: StripePolicy::default(),
@@ -186,12 +187,13 @@ pub(crate) mod tests {
         }
     }
 
-    /// Components that begin anywhere, and reach as far as any offset below.
+    /// Components that begin anywhere, with objects that begin there or before, and reach as far as any offset below.
     fn components() -> impl Strategy<Value = Component> {
-        let starts = prop_oneof![Just(0u64), 1u64..40];
+        let starts = prop_oneof![Just((0u64, 0u64)), (0u64..40, 0u64..40)];
         (prop_oneof![1u32..8, Just(16384)], prop_oneof![1u16..9, Just(2000)], starts).prop_map(
-            |(units, count, start)| Component {
-                start: start * u64::from(STRIPE_SIZE_UNIT_BYTES),
+            |(units, count, (origin, gone))| Component {
+                start: (origin + gone) * u64::from(STRIPE_SIZE_UNIT_BYTES),
+                origin: origin * u64::from(STRIPE_SIZE_UNIT_BYTES),
                 ..component(units, count)
             },
         )
@@ -212,7 +214,7 @@ pub(crate) mod tests {
             let p = locate(&c, offset);
             prop_assert!((p.stripe as usize) < c.osts.len());
             prop_assert_eq!(file_offset(&c, p.stripe, p.object_offset), Some(offset));
-            prop_assert_eq!(object_len(&c, p.stripe, offset), p.object_offset);
+            prop_assert_eq!(object_offset(&c, p.stripe, offset), p.object_offset);
             prop_assert_eq!(object_len(&c, p.stripe, offset + 1), p.object_offset + 1);
         }
 
@@ -226,12 +228,15 @@ pub(crate) mod tests {
                 total += len;
                 largest = largest.max(file_size_from(&c, stripe, len));
             }
-            prop_assert_eq!(total, size - c.start);
+            prop_assert_eq!(total, size - c.origin);
             prop_assert_eq!(largest, size);
             let last = locate(&c, size - 1).stripe;
             prop_assert_eq!(file_size_from(&c, last, object_len(&c, last, size)), size);
             let short = Component { end: size - 1, ..c.clone() };
-            prop_assert_eq!(object_len(&short, last, size), object_len(&c, last, size) - 1, "what is not its own");
+            if size > c.start + 1 {
+                let its_own = object_len(&c, last, size) - 1;
+                prop_assert_eq!(object_len(&short, last, size), its_own, "what is not its own");
+            }
             prop_assert_eq!(object_len(&c, last, c.start / 2), 0, "a file that ends before it");
         }
 

@@ -115,9 +115,8 @@ pub fn merge_objects(inode: &mut Inode, stats: &[(Stripe, ObjectStat)]) {
     let Some(file) = &inode.file else { return };
     let mut allocated = 0;
     for (stripe, stat) in stats.iter().filter(|(_, s)| s.exists) {
-        let component = file.layout.component(stripe.generation);
-        let end = component.map(|c| brindle_layout::file_size_from(c, stripe.index, stat.len_bytes));
-        inode.size_bytes = inode.size_bytes.max(end.unwrap_or(0));
+        let end = brindle_layout::file_size_from(&file.layout, *stripe, stat.len_bytes);
+        inode.size_bytes = inode.size_bytes.max(end);
         allocated += stat.allocated_bytes;
         if let Some((epoch, time)) = stat.last_write
             && epoch >= inode.attr_epoch

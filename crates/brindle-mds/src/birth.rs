@@ -134,6 +134,7 @@ pub fn empty_file(t: &Txn<'_>, policy: &LayoutPolicy) -> Result<FileBody> {
         layout_gen: 0,
         convert_begun: false,
         unsynced: Vec::new(),
+        aside: Vec::new(),
         pending_cut: None,
         changed: Pair::ZERO,
     })

@@ -41,6 +41,8 @@ pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::InlineRead => run(mdt, call, body, inline::handle_read).await,
         Op::InlineWrite => run(mdt, call, body, inline::handle_write).await,
         Op::Convert => run(mdt, call, body, convert::handle).await,
+        Op::Spill => run(mdt, call, body, spill::handle).await,
+        Op::Migrate => run(mdt, call, body, migrate::handle).await,
         Op::LayoutGet => run(mdt, call, body, convert::handle_layout_get).await,
         Op::AppendReserve => run(mdt, call, body, append::handle_reserve).await,
         Op::AppendDone => run(mdt, call, body, append::handle_done).await,

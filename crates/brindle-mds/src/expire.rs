@@ -199,6 +199,7 @@ pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>
 /// Size := max(MDT, objects); then, if nobody writes, the write session ends.
 async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result<()> {
     crate::truncate::finish_pending(mdt, ino).await?;
+    crate::relocate::give_up_aside(mdt, ino, None).await?;
     let call = Call::internal(Op::Report);
     let file = mdt
         .read(|t| match inode::find(t, ino)? {

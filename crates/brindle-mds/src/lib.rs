@@ -32,6 +32,7 @@ pub mod opens;
 pub mod ops;
 pub mod osts;
 pub mod recovery;
+pub mod relocate;
 pub mod reports;
 pub mod service;
 pub mod start;

@@ -4,6 +4,9 @@
 //! while an inode has several names, and otherwise the hint in the inode is its name; an inode without a name is an
 //! orphan row or gone.
 
+use std::collections::BTreeSet;
+
+use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, FileType, Ino, Result};
 
 use crate::mdt::{Step, Txn};
@@ -202,7 +205,9 @@ pub fn purge(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
 /// Queues the objects of a file; the queue's task is woken once the batch is in the log.
 pub fn destroy_objects(t: &mut Txn<'_>, file: &Inode) {
     if let Some(body) = &file.file {
-        destroy_queue::put_all(t, file.ino, &body.layout);
+        let aside = body.aside.iter().flat_map(Component::stripes);
+        let objects: BTreeSet<_> = body.layout.stripes().chain(aside).collect();
+        destroy_queue::put_all(t, file.ino, objects);
         t.mdt().destroy_queue().notify_one();
     }
 }

@@ -3,7 +3,7 @@
 //! The MDT is a client of the OSTs with a session id of its own range, so that its writes (of a convert) go through slots
 //! like everybody's. Calls that must happen are repeated until they are answered, however long the OST is away.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use brindle_types::{Code, Fault, LayoutPolicy, ObjectId, Pair, Result, SessionId
 use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq};
-use brindle_wire::oss::write::WriteReq;
+use brindle_wire::oss::write::{CopyRangeReq, WriteReq};
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -28,6 +28,8 @@ pub const MDT_SESSIONS: u64 = 0xffff_ffff_ffff_0000;
 const PAUSE_MIN_MS: u64 = 50;
 /// Longest pause before a call is repeated.
 const PAUSE_MAX_MS: u64 = 1_000;
+/// Free bytes that an OST reports which was full, and is used again.
+const ROOM_AGAIN_BYTES: u64 = 16 << 20;
 
 /// The way to OSTs: over the network (`service`), or a test's.
 pub trait OstCalls: Send + Sync + 'static {
@@ -44,6 +46,8 @@ pub struct Osts {
     calls: Arc<dyn OstCalls>,
     session: SessionId,
     candidates: RwLock<BTreeMap<u16, Candidate>>,
+    /// OSTs that refused bytes for want of room, and have not reported room since.
+    full: Mutex<BTreeSet<u16>>,
     cursor: AtomicU64,
     slots: Mutex<Slots>,
     waits: Arc<Waits>,
@@ -59,6 +63,7 @@ struct Slots {
 struct Slot<'a> {
     osts: &'a Osts,
     slot: u16,
+    sequence: u64,
 }
 
 impl Drop for Slot<'_> {
@@ -76,6 +81,7 @@ impl Osts {
             calls,
             session: SessionId(MDT_SESSIONS | u64::from(mdt_index)),
             candidates: RwLock::default(),
+            full: Mutex::default(),
             cursor: AtomicU64::new(0),
             slots: Mutex::new(Slots { free: (0..SLOTS_MAX).rev().collect(), sequence: 0 }),
         }
@@ -108,6 +114,9 @@ impl Osts {
 
     /// Records the free space of an OST.
     pub fn set_candidate(&self, candidate: Candidate) {
+        if candidate.free_bytes >= ROOM_AGAIN_BYTES {
+            self.full.lock().remove(&candidate.index);
+        }
         self.candidates.write().insert(candidate.index, candidate);
     }
 
@@ -128,6 +137,7 @@ impl Osts {
         let component = |part: Planned| Component {
             start: part.start,
             end: part.end,
+            origin: part.start,
             generation,
             stripe_size_bytes: part.stripe_size_bytes,
             asked: part.asked,
@@ -143,7 +153,27 @@ impl Osts {
 
     /// OSTs for a component; none while no OST is known. A wish that cannot be had any more is met as nearly as possible.
     pub fn place(&self, asked: &StripePolicy) -> Result<Vec<u16>> {
-        let all = self.candidates();
+        self.place_among(self.candidates(), asked)
+    }
+
+    /// OSTs for bytes that are to go elsewhere: none of `avoid`, and none that is down or has said that it is full. No OSTs if
+    /// there are no others.
+    pub fn place_elsewhere(&self, asked: &StripePolicy, avoid: &[u16]) -> Result<Vec<u16>> {
+        let full = self.full.lock().clone();
+        let mut others = self.candidates();
+        others.retain(|c| c.up && !avoid.contains(&c.index) && !full.contains(&c.index));
+        self.place_among(others, asked)
+    }
+
+    /// An OST has refused bytes for want of room. Counts until it reports room again.
+    pub fn note_full(&self, ost: u16) {
+        if let Some(candidate) = self.candidates.write().get_mut(&ost) {
+            candidate.free_bytes = 0;
+            self.full.lock().insert(ost);
+        }
+    }
+
+    fn place_among(&self, all: Vec<Candidate>, asked: &StripePolicy) -> Result<Vec<u16>> {
         if all.is_empty() {
             return Ok(Vec::new());
         }
@@ -197,22 +227,41 @@ impl Osts {
         }
     }
 
+    /// Asks an OST until it answers, or the time is over.
+    pub async fn ask_within<M: Message>(&self, ms: u64, ost: u16, question: &M) -> Result<M::Resp> {
+        let answer = self.seams.timeout_ms(ms, self.insist(ost, question)).await;
+        answer.unwrap_or_else(|| Err(no_answer(ost)))
+    }
+
     /// Writes bytes of a file that nobody else can write now, durably.
     pub async fn write(&self, ost: u16, request: &WriteReq, data: Bytes) -> Result<ChangeResp> {
-        let (slot, sequence) = {
-            let mut slots = self.slots.lock();
-            let slot = slots.free.pop().ok_or_else(|| Fault::new(Code::Overloaded))?;
-            slots.sequence += 1;
-            (Slot { osts: self, slot }, slots.sequence)
-        };
-        let mut header = self.header::<WriteReq>(ost);
+        let slot = self.slot()?;
+        let frame = self.slotted(&slot, ost, request).with_bulk(vec![data]);
+        decode_reply(&self.until_answered(ost, Op::Write, frame).await)
+    }
+
+    /// Has an OST copy bytes, and asks again until the time is over. A request whose fate is unknown then has no effect once
+    /// its objects are fenced.
+    pub async fn copy_range(&self, ms: u64, ost: u16, request: &CopyRangeReq) -> Result<ChangeResp> {
+        let slot = self.slot()?;
+        let frame = self.slotted(&slot, ost, request);
+        let answer = self.seams.timeout_ms(ms, self.until_answered(ost, Op::CopyRange, frame)).await;
+        decode_reply(&answer.ok_or_else(|| no_answer(ost))?)
+    }
+
+    fn slot(&self) -> Result<Slot<'_>> {
+        let mut slots = self.slots.lock();
+        let slot = slots.free.pop().ok_or_else(|| Fault::new(Code::Overloaded))?;
+        slots.sequence += 1;
+        Ok(Slot { osts: self, slot, sequence: slots.sequence })
+    }
+
+    fn slotted<M: Message>(&self, slot: &Slot<'_>, ost: u16, request: &M) -> Frame {
+        let mut header = self.header::<M>(ost);
         header.slot = slot.slot;
-        header.sequence = sequence;
+        header.sequence = slot.sequence;
         header.session_epoch = Pair { term: 1, counter: 1 };
-        let frame = Frame::new(header, encode_body(request)).with_bulk(vec![data]);
-        let answer = self.until_answered(ost, Op::Write, frame).await;
-        drop(slot);
-        decode_reply(&answer)
+        Frame::new(header, encode_body(request))
     }
 
     /// Asks every OST of a component about its objects, in order of stripe.
@@ -233,6 +282,10 @@ impl Osts {
         }
         Ok(stats)
     }
+}
+
+fn no_answer(ost: u16) -> Fault {
+    Fault::new(Code::TargetDown).subject(TargetId::ost(ost).to_string())
 }
 
 /// Whether an answer says that the OST cannot answer now.

@@ -95,8 +95,7 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
     let last = brindle_layout::last_stripe(layout, size_bytes);
     let asked = attrs::objects(file).into_iter().map(|(ost, object)| async move {
         let stripe = object.named();
-        let component = layout.component(stripe.generation).ok_or_else(|| Fault::new(Code::Bug))?;
-        let len_bytes = brindle_layout::object_len(component, stripe.index, size_bytes);
+        let len_bytes = brindle_layout::object_len(layout, stripe, size_bytes);
         let make = last == Some(stripe);
         let truncate_epoch = file.truncate_epoch;
         let cut = TruncateObjectReq { object, len_bytes, truncate_epoch, make };
@@ -163,13 +162,8 @@ fn zero(t: &mut Txn<'_>, file: &mut Inode) -> Result<()> {
     let (generation, epoch, body_id) = (t.pair(), t.pair(), t.pair());
     let body = file.file_mut()?;
     if !body.layout.inline || body.convert_begun {
-        for (n, component) in body.layout.components.iter_mut().enumerate() {
-            component.generation = generation;
-            component.objects = Vec::new();
-            if n > 0 {
-                component.osts = Vec::new();
-            }
-        }
+        body.layout.components = brindle_layout::emptied(&body.layout.components);
+        body.layout.components.iter_mut().for_each(|c| c.generation = generation);
         body.layout.epoch = epoch;
         body.layout.body = body_id;
         body.layout_gen += 1;
@@ -177,6 +171,7 @@ fn zero(t: &mut Txn<'_>, file: &mut Inode) -> Result<()> {
     body.layout.inline = true;
     body.convert_begun = false;
     body.unsynced = Vec::new();
+    body.aside = Vec::new();
     body.pending_cut = None;
     file.size_bytes = 0;
     file.allocated_bytes = 0;

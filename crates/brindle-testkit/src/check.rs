@@ -57,6 +57,9 @@ fn objects(index: u16, name: &str, disk: Arc<dyn Disk>, files: &[FileObjects], h
     let mut owned: BTreeMap<ObjectId, &FileObjects> = BTreeMap::new();
     let mut known: BTreeSet<ObjectId> = BTreeSet::new();
     for file in files {
+        if !file.aside.is_empty() {
+            history.violation(format!("I4: objects of a move are left beside file {}", file.ino.fid()));
+        }
         for (stripe, _) in file.layout.stripes().filter(|(_, ost)| *ost == index) {
             let object = ObjectId::of(file.ino, stripe);
             owned.insert(object, file);

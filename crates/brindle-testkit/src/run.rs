@@ -376,6 +376,8 @@ impl Run {
         let life = self.life(99, 0, "witness", client.clone());
         let cuts = self.history.cuts();
         self.works.blocks.read_all(&life).await?;
+        self.works.blocks.move_all(&life).await?;
+        self.works.blocks.read_all(&life).await?;
         let mut wrong = self.works.blocks.check(&cuts);
         wrong.extend(self.works.log.check(&life, &cuts).await?);
         wrong.extend(self.works.shared.check(&life, &cuts).await?);

@@ -68,13 +68,17 @@ pub struct Stripe {
     pub index: u32,
 }
 
-/// One component: a part of the file that is striped over OSTs. Its objects begin where it begins.
+/// One component: a part of the file that is striped over OSTs. Parts of a file that lie in the same objects (something
+/// between them was moved elsewhere) are components of the same generation, and differ only in where they begin and end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Component {
     /// First byte in the file.
     pub start: u64,
     /// Byte behind its last in the file; [`EOF`] for the last component.
     pub end: u64,
+    /// Byte of the file that its objects begin with: at or in front of [`Component::start`], since what lay there may have
+    /// been moved elsewhere.
+    pub origin: u64,
     /// Names the objects; new whenever OSTs are chosen.
     pub generation: Gen,
     /// Stripe size in bytes.
@@ -133,19 +137,22 @@ impl Layout {
         self.components.iter().find(|c| c.start <= offset && offset < c.end)
     }
 
-    /// The component of a generation, if its objects are still the file's.
+    /// The first component of a generation, if its objects are still the file's.
     pub fn component(&self, generation: Gen) -> Option<&Component> {
         self.components.iter().find(|c| c.is_placed() && c.generation == generation)
     }
 
-    /// Likewise, to change it.
-    pub fn component_mut(&mut self, generation: Gen) -> Option<&mut Component> {
-        self.components.iter_mut().find(|c| c.is_placed() && c.generation == generation)
+    /// All components of a generation: the parts of the file that lie in its objects, in order.
+    pub fn parts_of(&self, generation: Gen) -> impl Iterator<Item = &Component> {
+        self.components.iter().filter(move |c| c.is_placed() && c.generation == generation)
     }
 
-    /// Every stripe that there can be an object of, and its OST: by component, then in order.
+    /// Every stripe that there can be an object of, and its OST, each once: by component, then in order.
     pub fn stripes(&self) -> impl Iterator<Item = (Stripe, u16)> + '_ {
-        self.components.iter().flat_map(Component::stripes)
+        let before =
+            |n: usize, c: &Component| self.components[..n].iter().any(|b| b.generation == c.generation);
+        let first = self.components.iter().enumerate().filter(move |(n, c)| c.is_placed() && !before(*n, c));
+        first.flat_map(|(_, c)| c.stripes())
     }
 
     /// The OST of a stripe; `None` if it is not this file's any more.
@@ -160,10 +167,10 @@ impl Layout {
 
     /// Records that the object of a stripe exists; nothing happens for one that is not this file's.
     pub fn set_object_known(&mut self, stripe: Stripe) {
-        if let Some(component) = self.component_mut(stripe.generation)
-            && (stripe.index as usize) < component.osts.len()
-        {
-            component.set_object_known(stripe.index);
+        for component in self.components.iter_mut().filter(|c| c.generation == stripe.generation) {
+            if (stripe.index as usize) < component.osts.len() {
+                component.set_object_known(stripe.index);
+            }
         }
     }
 }

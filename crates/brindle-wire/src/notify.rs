@@ -66,6 +66,22 @@ pub struct LayoutAck {
 }
 message!(LayoutNotice => LayoutAck, LayoutNotice);
 
+/// Bytes of the file are about to be copied elsewhere: fetch the layout before the next I/O (which waits until they are),
+/// let changes of objects that are under way end, and make what was written durable where it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettleNotice {
+    /// The file.
+    pub ino: Ino,
+}
+
+/// Answer: whether that is done. If an OST keeps us waiting it is not, and nothing must be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SettleAck {
+    /// Done.
+    pub settled: bool,
+}
+message!(SettleNotice => SettleAck, SettleNotice);
+
 /// Report size and "written since" now (somebody stats, or sets times explicitly).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportNotice {

@@ -74,12 +74,14 @@ ops! {
     129 AppendReserve "append_reserve" slotted;
     130 AppendDone "append_done" slotted;
     131 Invalidate "invalidate" plain;
+    132 Spill "spill" slotted;
     140 GetLock "get_lock" plain;
     141 SetLock "set_lock" plain;
     142 CancelLock "cancel_lock" plain;
     150 SetStripe "set_stripe" slotted;
     151 GetStripe "get_stripe" plain;
     152 PathOf "path_of" plain;
+    154 Migrate "migrate" slotted;
     160 OwnerQuery "owner_query" plain;
     161 MdtWaits "mdt_waits" plain;
     162 FenceTable "fence_table" plain;
@@ -108,4 +110,5 @@ ops! {
     502 LayoutNotice "layout_notice" plain;
     503 ReportNotice "report_notice" plain;
     504 SessionEndNotice "session_end_notice" plain;
+    505 SettleNotice "settle_notice" plain;
 }

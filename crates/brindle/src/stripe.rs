@@ -1,4 +1,4 @@
-//! Layouts of files and defaults of directories: asked for and chosen through the mount; `brindle stripe get|set`.
+//! Layouts of files and defaults of directories: asked for and chosen through the mount; `brindle stripe get|set|migrate`.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Ino, Layout, LayoutPolicy, Result, StripePolicy};
 use serde::Serialize;
 
+pub mod migrate;
 mod wanted;
 
 use crate::control::{Control, ino, path_fault, unexpected};
@@ -23,6 +24,8 @@ pub enum Command {
     Get(GetArgs),
     /// Choose the layout of a new or empty file, or what a directory gives to new files
     Set(SetArgs),
+    /// Move files to other OSTs, or give them another layout
+    Migrate(migrate::Args),
 }
 
 /// Arguments of `brindle stripe get`.
@@ -260,6 +263,7 @@ impl From<&Striped> for FileView {
 pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::Get(args) => show(args),
+        Command::Migrate(args) => migrate::run(args),
         Command::Set(args) => {
             let policy = args.policy.policy()?;
             if policy == LayoutPolicy::default() && !args.delete {

@@ -10,6 +10,7 @@ use brindle_wire::mds::append::{AppendDoneReq, AppendReserveReq};
 use brindle_wire::mds::report::ReportReq;
 
 use super::Tries;
+use super::scatter::Progress;
 use super::write::WriteIn;
 use crate::handles::Handle;
 use crate::inodes::{Carry, Inode, PlacedAppend};
@@ -119,7 +120,14 @@ impl Client {
             drop((place, one_appends));
             return self.place(inode, range).await.err().map(Err);
         }
-        Some(self.scatter(inode, &sight, range.start, &write.data, write.how(handle)).await)
+        let written = self.scatter(inode, &sight, range.start, &write.data, write.how(handle)).await;
+        match written {
+            Ok(Progress { written: 0, full: Some(full) }) => {
+                drop((place, one_appends));
+                self.spill(inode, full).await.err().map(Err)
+            }
+            written => Some(written.map(|progress| progress.written)),
+        }
     }
 
     async fn append_at_place(&self, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {

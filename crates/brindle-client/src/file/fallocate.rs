@@ -10,8 +10,9 @@ use brindle_types::{Code, Fault, ObjectId, Stripe};
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::punch::{AllocateReq, PunchReq};
 use bytes::Bytes;
+use parking_lot::Mutex;
 
-use super::scatter::Met;
+use super::scatter::{Full, Met};
 use super::write::WriteIn;
 use super::{Tries, try_gather};
 use crate::handles::Handle;
@@ -143,15 +144,30 @@ impl Client {
             let punching = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
                 Box::pin(self.punch_part(inode, sight, part, keep_space, change.options))
             });
-            self.change(inode, range.clone(), punching.collect()).await?;
+            self.change(inode, sight, range.clone(), punching.collect()).await?;
         }
         if how != Allocation::Punch {
             let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
             let keep_len = how.keeps_size();
+            let full = Mutex::new(None);
+            let full = &full;
             let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
-                Box::pin(self.allocate_part(inode, sight, part, keep_len, change.options))
+                Box::pin(async move {
+                    let done = self.allocate_part(inode, sight, part, keep_len, change.options).await;
+                    done.inspect_err(|fault| {
+                        if fault.code == Code::OstFull {
+                            *full.lock() = Some(part);
+                        }
+                    })
+                })
             });
-            self.change(inode, range.clone(), reserving.collect()).await?;
+            let reserved = self.change(inode, sight, range.clone(), reserving.collect()).await;
+            let part = *full.lock();
+            if let (Err(_), Some(part)) = (&reserved, part) {
+                self.spill(inode, no_room(sight, &part)).await?;
+                return Err(Fault::new(Code::StaleLayout));
+            }
+            reserved?;
         }
         let end = if how.keeps_size() { 0 } else { range.end };
         inode.lock().wrote(sight, end, kill_suidgid);
@@ -162,11 +178,12 @@ impl Client {
     async fn change(
         &self,
         inode: &Inode,
+        sight: &Sight,
         range: Range<u64>,
         changes: Vec<BoxFuture<'_, Result<(ObjectRange, ChangeResp), Fault>>>,
     ) -> Result<(), Fault> {
         let mut met = Met::default();
-        let changing = inode.changing().await;
+        let changing = inode.changing(sight).await?;
         let changed = try_gather(changes).await;
         drop(changing);
         for (part, answer) in changed? {
@@ -214,6 +231,14 @@ impl Client {
         note_change(inode, sight, part.stripe, &answer);
         Ok((part, answer))
     }
+}
+
+/// Where in the file the part begins that found no room.
+fn no_room(sight: &Sight, part: &ObjectRange) -> Full {
+    let component = sight.layout.component(part.stripe.generation);
+    let first = component.and_then(|c| part.pieces(c).next());
+    let (offset, len_bytes) = first.map_or((0, part.len_bytes), |piece| (piece.file_offset, piece.len_bytes));
+    Full { ost: part.ost, offset, len_bytes }
 }
 
 /// A change whose bytes nobody could send again.

@@ -74,6 +74,16 @@ impl Client {
         if lost { Err(self.data_lost(inode)) } else { synced }
     }
 
+    /// Makes what was written durable at the OSTs alone, under a layout that is about to change.
+    pub(crate) async fn make_durable(&self, inode: &Arc<Inode>, sight: &Sight) -> Result<(), Fault> {
+        let (_, lost) = self.sync_objects(inode, sight).await?;
+        if lost {
+            // Told to every handle, and no reason to keep the rest where it is.
+            self.data_lost(inode);
+        }
+        Ok(())
+    }
+
     /// Which stripes exist, and whether writes were lost.
     async fn sync_objects(&self, inode: &Inode, sight: &Sight) -> Result<(Vec<Stripe>, bool), Fault> {
         let mark = inode.lock().changes;

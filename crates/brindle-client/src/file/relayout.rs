@@ -1,12 +1,20 @@
-//! Layout and epochs: fetching them again, having inline data moved to objects and OSTs chosen for what is to be written.
+//! Layout and epochs: fetching them again, having inline data moved to objects and OSTs chosen for what is to be written,
+//! having parts of a file moved.
 
 use std::ops::Range;
 
-use brindle_types::{Fault, Layout};
-use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
+use brindle_types::{Code, Fault, Layout};
+use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq, SpillReq};
+use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
+
+use super::scatter::Full;
 
 use crate::Client;
 use crate::inodes::{Inode, Sight};
+
+/// Times that a move is tried again, and the first pause; each is longer by as much.
+const MOVE_TRIES_MAX: u64 = 20;
+const MOVE_PAUSE_MS: u64 = 50;
 
 impl Client {
     /// Layout, epochs and leases as they are now; fetched if a notice or a refusal said that they are old.
@@ -46,5 +54,41 @@ impl Client {
         state.changed_at_mdt(grant.changed);
         state.inline = None;
         Ok(())
+    }
+
+    /// Has other OSTs chosen for what one has no room for. `OstFull` if none has room.
+    pub(crate) async fn spill(&self, inode: &Inode, full: Full) -> Result<(), Fault> {
+        let _one_asks = inode.relayout.lock().await;
+        let Full { ost, offset, len_bytes } = full;
+        let elsewhere = |layout: &Layout| layout.at(offset).is_some_and(|c| !c.osts.contains(&ost));
+        if inode.sight().is_some_and(|sight| elsewhere(&sight.layout)) {
+            return Ok(());
+        }
+        let asked = inode.asked();
+        let grant = self.mds.ask(&SpillReq { ino: inode.ino, offset, len_bytes, ost }).await?;
+        brindle_layout::check(&grant.layout)?;
+        tracing::debug!(ino = inode.ino.0, ost, offset, "an OST is full; others take what is written here");
+        inode.lock().take_grant(asked, &grant, None);
+        Ok(())
+    }
+
+    /// Has one piece of a file moved; see [`MigrateReq`]. A move that is called off, because an OST or a client does not answer
+    /// soon, is tried again some times.
+    pub async fn migrate(&self, request: MigrateReq) -> Result<MigrateResp, Fault> {
+        let mut tries = 0;
+        loop {
+            match self.mds.ask(&request).await {
+                Err(fault) if fault.code == Code::StaleLayout && tries < MOVE_TRIES_MAX => {
+                    tries += 1;
+                    self.seams.sleep_ms(MOVE_PAUSE_MS * tries).await;
+                }
+                Err(fault) if fault.code == Code::StaleLayout => {
+                    let fault = fault.what("cannot move it now:").subject(request.ino.fid().to_string());
+                    let fault = fault.data("nothing was changed that is not complete");
+                    return Err(fault.next("try again; look whether all servers answer: brindle status"));
+                }
+                answer => return answer,
+            }
+        }
     }
 }

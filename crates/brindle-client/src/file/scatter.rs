@@ -81,14 +81,32 @@ struct Written {
 /// What became of a scatter.
 struct Scattered {
     /// First byte of the file that was not written, and why.
-    failed: Option<(u64, Fault)>,
+    failed: Option<(u64, ObjectRange, Fault)>,
     met: Met,
 }
 
+/// An OST without room for what was to be written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Full {
+    pub ost: u16,
+    /// First byte of the file that found no room.
+    pub offset: u64,
+    pub len_bytes: u64,
+}
+
+/// How far a scatter came.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Progress {
+    /// Bytes written from the first on.
+    pub written: u64,
+    /// What kept it from writing the rest, if that was want of room.
+    pub full: Option<Full>,
+}
+
 impl Client {
-    /// Writes `data` at `offset` into the objects of `inode`; how many bytes, if at least the first could be written.
-    /// `StaleLayout` when the layout was changed meanwhile: nothing is certain then, and all is to be written again. The
-    /// caller has seen to it that all of the range is placed.
+    /// Writes `data` at `offset` into the objects of `inode`; how far it came, if at least the first byte could be written or
+    /// an OST was full. `StaleLayout` when the layout was changed meanwhile: nothing is certain then, and all is to be
+    /// written again. The caller has seen to it that all of the range is placed.
     pub(crate) async fn scatter(
         &self,
         inode: &Inode,
@@ -96,7 +114,7 @@ impl Client {
         offset: u64,
         data: &Bytes,
         how: How,
-    ) -> Result<u64, Fault> {
+    ) -> Result<Progress, Fault> {
         let end = offset + data.len() as u64;
         if !brindle_layout::is_placed(&sight.layout, offset..end) {
             return Err(Fault::new(Code::Bug).why("bytes were to be written where the file has no objects"));
@@ -107,13 +125,13 @@ impl Client {
             Box::pin(self.write_part(inode, sight, part, offset, data, how))
         });
         let mut sum = Scattered { failed: None, met: Met::default() };
-        let changing = inode.changing().await;
+        let changing = inode.changing(sight).await?;
         let written = gather(writing.collect()).await;
         drop(changing);
         for Written { part, first, outcome } in written {
             match outcome {
                 Ok(answer) => sum.met.add(ObjectId::of(inode.ino, part.stripe), &part, answer),
-                Err(fault) => note_failure(&mut sum.failed, first, fault),
+                Err(fault) => note_failure(&mut sum.failed, first, part, fault),
             }
         }
         tracing::trace!(
@@ -122,12 +140,20 @@ impl Client {
             offset,
             len = data.len(),
             first = data.first(),
-            failed = ?sum.failed.as_ref().map(|(at, fault)| (at, fault.code)),
+            failed = ?sum.failed.as_ref().map(|(at, _, fault)| (at, fault.code)),
             "written to objects"
         );
+        let mut full = None;
         let (written, failed) = match sum.failed {
-            Some((_, fault)) if fault.code == Code::StaleLayout => (0, Some(fault)),
-            Some((first, fault)) => (first - offset, Some(fault)),
+            Some((_, _, fault)) if fault.code == Code::StaleLayout => (0, Some(fault)),
+            Some((first, part, fault)) => {
+                full = (fault.code == Code::OstFull).then_some(Full {
+                    ost: part.ost,
+                    offset: first,
+                    len_bytes: end - first,
+                });
+                (first - offset, Some(fault))
+            }
             None => (data.len() as u64, None),
         };
         // Also where a part failed: the others have been written.
@@ -136,8 +162,8 @@ impl Client {
             inode.lock().wrote(sight, offset + written, how.kill_suidgid);
         }
         match failed {
-            Some(fault) if written == 0 => Err(fault),
-            _ => Ok(written),
+            Some(fault) if written == 0 && full.is_none() => Err(fault),
+            _ => Ok(Progress { written, full }),
         }
     }
 
@@ -243,7 +269,8 @@ impl Client {
         told.inspect(|()| self.to_tell.add(Met::told(takings, all)))
     }
 
-    /// Writes into objects until the layout stands still under it.
+    /// Writes into objects until the layout stands still under it, and on other OSTs where one is full. Fewer bytes where no
+    /// OST has room for the rest.
     pub(crate) async fn write_objects(
         &self,
         inode: &Inode,
@@ -252,30 +279,46 @@ impl Client {
         how: How,
     ) -> Result<u64, Fault> {
         let mut tries = Tries::default();
+        let mut done = 0;
+        loop {
+            let step = self.write_some(inode, offset + done, data.slice(done as usize..), how).await;
+            let again = match step {
+                Ok(Progress { written, full }) => {
+                    done += written;
+                    let Some(full) = full else { return Ok(done) };
+                    self.spill(inode, full).await
+                }
+                Err(fault) => Err(fault),
+            };
+            if let Err(fault) = again
+                && let Err(fault) = self.retry(inode, &mut tries, fault).await
+            {
+                return if done > 0 { Ok(done) } else { Err(fault) };
+            }
+        }
+    }
+
+    async fn write_some(&self, inode: &Inode, offset: u64, data: Bytes, how: How) -> Result<Progress, Fault> {
         loop {
             let sight = self.sight(inode).await?;
             let range = offset..offset + data.len() as u64;
-            if !brindle_layout::is_placed(&sight.layout, range.clone()) {
-                self.place(inode, range).await?;
-                continue;
+            if brindle_layout::is_placed(&sight.layout, range.clone()) {
+                return self.scatter(inode, &sight, offset, &data, how).await;
             }
-            match self.scatter(inode, &sight, offset, data, how).await {
-                Err(fault) => self.retry(inode, &mut tries, fault).await?,
-                done => return done,
-            }
+            self.place(inode, range).await?;
         }
     }
 }
 
 /// Keeps the failure that lies first in the file; an old layout goes before everything.
-fn note_failure(failed: &mut Option<(u64, Fault)>, first: u64, fault: Fault) {
+fn note_failure(failed: &mut Option<(u64, ObjectRange, Fault)>, first: u64, part: ObjectRange, fault: Fault) {
     let stale = |f: &Fault| f.code == Code::StaleLayout;
     let replace = match failed {
         None => true,
-        Some((_, before)) if stale(before) => false,
-        Some((at, _)) => stale(&fault) || first < *at,
+        Some((_, _, before)) if stale(before) => false,
+        Some((at, _, _)) => stale(&fault) || first < *at,
     };
     if replace {
-        *failed = Some((first, fault));
+        *failed = Some((first, part, fault));
     }
 }

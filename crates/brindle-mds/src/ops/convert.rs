@@ -139,6 +139,7 @@ fn place(t: &Txn<'_>, file: &mut Inode, range: Range<u64>) -> Result<bool> {
     let without = layout.components.iter_mut().filter(|c| !c.is_placed());
     for component in without.filter(|c| c.start < range.end && range.start < c.end) {
         component.generation = t.pair();
+        component.origin = component.start;
         component.osts = t.mdt().osts().place(&component.asked)?;
         if component.osts.is_empty() {
             return Err(no_ost());

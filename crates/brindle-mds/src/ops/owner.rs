@@ -31,6 +31,8 @@ fn verdict(t: &Txn<'_>, object: &ObjectId, ost: u16) -> Result<Verdict> {
     let Some(found) = inode::find(t, object.ino)? else { return Ok(Verdict::Disowned) };
     let Some(file) = &found.file else { return Ok(Verdict::Unknown) };
     // A file in the MDT has objects only from a convert that has begun; others are of one that a power cut took.
-    let owned = found.may_have_objects() && file.layout.ost_of(object.named()) == Some(ost);
+    let mine = (object.named(), ost);
+    let owned = found.may_have_objects() && file.layout.ost_of(mine.0) == Some(ost)
+        || file.aside.iter().any(|c| c.stripes().any(|stripe| stripe == mine));
     Ok(if owned { Verdict::Owned } else { Verdict::Disowned })
 }

@@ -1,13 +1,13 @@
 //! `Q|ost|object`: objects that no inode owns any more, until their OST has destroyed them.
 
-use brindle_types::{Ino, Layout, ObjectId, Result};
+use brindle_types::{Ino, ObjectId, Result, Stripe};
 use bytes::Bytes;
 
 use super::{Changes, Rows, keys, row};
 
-/// Queues all objects that a layout can have.
-pub fn put_all(t: &mut Changes<'_>, ino: Ino, layout: &Layout) {
-    for (stripe, ost) in layout.stripes() {
+/// Queues objects of an inode.
+pub fn put_all(t: &mut Changes<'_>, ino: Ino, objects: impl IntoIterator<Item = (Stripe, u16)>) {
+    for (stripe, ost) in objects {
         t.put(keys::destroy(ost, &ObjectId::of(ino, stripe)), Bytes::from_static(&[row::VERSION]));
     }
 }

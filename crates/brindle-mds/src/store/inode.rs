@@ -1,7 +1,7 @@
 //! `I|ino`: attributes, layout, flags, and where the inode hangs in the tree.
 
 use brindle_types::attr::Time;
-use brindle_types::layout::STRIPE_SIZE_DEFAULT_BYTES;
+use brindle_types::layout::{Component, STRIPE_SIZE_DEFAULT_BYTES};
 use brindle_types::{Attr, Code, Fault, FileType, Ino, Layout, LayoutPolicy, Pair, Result, Stripe};
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,9 @@ pub struct FileBody {
     pub convert_begun: bool,
     /// Stripes that were written and are not known to be synced, with the boot term of the OST at the write.
     pub unsynced: Vec<(Stripe, u32)>,
+    /// Objects beside the layout: of a move that is under way, or that a move has left behind and nobody may destroy before
+    /// all clients know the new layout. After a restart they are garbage.
+    pub aside: Vec<Component>,
     /// A partial truncate under way: the size it cuts to, under the inode's truncate epoch.
     pub pending_cut: Option<u64>,
     /// Last change of the contents that the MDT made itself: inline bytes, truncate, move to objects. A client that was
@@ -92,14 +95,16 @@ impl Inode {
         self.file.as_ref().is_some_and(|f| f.layout.inline)
     }
 
-    /// Whether it must be looked at after a restart: somebody has it open for writing, or its objects are being cut.
+    /// Whether it must be looked at after a restart: somebody has it open for writing, or its objects are being cut or
+    /// moved.
     pub fn is_watched(&self) -> bool {
-        self.open_for_write || self.file.as_ref().is_some_and(|f| f.pending_cut.is_some())
+        let unfinished = |f: &FileBody| f.pending_cut.is_some() || !f.aside.is_empty();
+        self.open_for_write || self.file.as_ref().is_some_and(unfinished)
     }
 
     /// Whether objects of its components may exist.
     pub fn may_have_objects(&self) -> bool {
-        self.file.as_ref().is_some_and(|f| !f.layout.inline || f.convert_begun)
+        self.file.as_ref().is_some_and(|f| !f.layout.inline || f.convert_begun || !f.aside.is_empty())
     }
 
     /// The regular file's part; `InvalidArgument` (or `IsDirectory`) for everything else.

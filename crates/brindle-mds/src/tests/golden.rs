@@ -23,6 +23,7 @@ fn inode(file: bool) -> Inode {
     let component = Component {
         start: 0,
         end: 1 << 20,
+        origin: 0,
         generation: pair(3, 4),
         stripe_size_bytes: 65536,
         asked: StripePolicy { count: Some(2), size_bytes: Some(65536), ..StripePolicy::default() },
@@ -32,6 +33,7 @@ fn inode(file: bool) -> Inode {
     let last = Component {
         start: 1 << 20,
         end: EOF,
+        origin: 1 << 20,
         osts: Vec::new(),
         objects: Vec::new(),
         asked: StripePolicy { count: Some(-1), ..StripePolicy::default() },
@@ -47,6 +49,7 @@ fn inode(file: bool) -> Inode {
         layout_gen: 1,
         convert_begun: false,
         unsynced: vec![(Stripe { generation: pair(3, 4), index: 0 }, 9)],
+        aside: Vec::new(),
         pending_cut: Some(100),
         changed: pair(3, 6),
     };

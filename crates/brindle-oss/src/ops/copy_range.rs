@@ -1,5 +1,6 @@
 //! copy_range: bytes of another object into this one, read where they lie: here, or from another OST.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_objects::slots::Turn;
@@ -18,6 +19,8 @@ use crate::service::Oss;
 pub const COPY_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that are on their way at once.
 const PIECE_BYTES: u64 = 4 << 20;
+/// Zeros that are at least as many become a hole.
+const HOLE_BYTES: usize = 64 << 10;
 /// Newer than every epoch: the client had the right to read before it asked a server to do it.
 const ANY_EPOCH: Pair = Pair { term: u32::MAX, counter: u64::MAX };
 const SERVER_TICKET: Ticket =
@@ -30,7 +33,13 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: CopyRangeReq) -> Result<An
         return Err(Fault::new(Code::InvalidArgument).why(why));
     }
     let range = req.offset..req.offset.saturating_add(req.len_bytes);
-    once(oss, call, req.object, range, async |store, turn| copy(oss, store, &req, turn).await).await
+    let copied =
+        once(oss, call, req.object, range, async |store, turn| copy(oss, store, &req, turn).await).await;
+    if !brindle_stdx::planted("ost_copy_keeps_marks") {
+        // Who holds pages of the source is known where that lies: whoever changes the copy first tells everybody.
+        oss.marks.forget(req.object);
+    }
+    copied
 }
 
 async fn copy(oss: &Oss, store: &ObjectStore, req: &CopyRangeReq, turn: &mut Turn) -> Result<Changed> {
@@ -41,10 +50,16 @@ async fn copy(oss: &Oss, store: &ObjectStore, req: &CopyRangeReq, turn: &mut Tur
         let (data, crc) = source(oss, req, req.source_offset.saturating_add(done), wanted).await?;
         let read = data.len() as u64;
         let mut step = changed;
-        if read > 0 {
-            let offset = req.offset + done;
-            let op = WriteOp { object: req.object, offset, data, crc, ticket: req.ticket, sync: false };
-            step = store.write(&op, turn).await?;
+        for (part, zeros) in runs(&data) {
+            let offset = req.offset + done + part.start as u64;
+            let (object, ticket, len_bytes) = (req.object, req.ticket, part.len() as u64);
+            step = if zeros {
+                store.punch(&PunchOp { object, offset, len_bytes, ticket }, false, turn).await?
+            } else {
+                let crc = if part.len() == data.len() { crc } else { brindle_stdx::crc(&data[part.clone()]) };
+                let data = data.slice(part);
+                store.write(&WriteOp { object, offset, data, crc, ticket, sync: false }, turn).await?
+            };
         }
         if read < wanted {
             let (offset, len_bytes) = (req.offset + done + read, req.len_bytes - done - read);
@@ -58,6 +73,20 @@ async fn copy(oss: &Oss, store: &ObjectStore, req: &CopyRangeReq, turn: &mut Tur
         changed = Changed { boot_term, allocated_bytes: step.allocated_bytes };
     }
     Ok(changed)
+}
+
+/// The bytes in runs that are all zeros, and such that are not: a hole stays one.
+fn runs(data: &Bytes) -> Vec<(Range<usize>, bool)> {
+    let mut runs: Vec<(Range<usize>, bool)> = Vec::new();
+    for (n, block) in data.chunks(HOLE_BYTES).enumerate() {
+        let range = n * HOLE_BYTES..n * HOLE_BYTES + block.len();
+        let zeros = block.iter().all(|byte| *byte == 0);
+        match runs.last_mut() {
+            Some((last, kind)) if *kind == zeros => last.end = range.end,
+            _ => runs.push((range, zeros)),
+        }
+    }
+    runs
 }
 
 /// Bytes of the source, fewer where it ends, and their checksum.

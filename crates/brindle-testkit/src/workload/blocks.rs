@@ -8,18 +8,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brindle_client::{Opened, SetAttr, WriteIn};
-use brindle_types::{Code, Fault, Ino, Layout, ObjectId};
+use brindle_types::{Code, Fault, Ino, Layout, LayoutPolicy, ObjectId, StripePolicy};
+use brindle_wire::mds::migrate::MigrateReq;
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
 
 use super::Life;
 use crate::aim::Aim;
+use crate::cluster::Options;
 use crate::history::Cuts;
 
 /// Names of the files, in `data`.
 pub const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
 /// The file that is also truncated.
 const CUT_FILE: usize = 3;
+/// Files whose bytes are also moved from OST to OST.
+const MOVED_FILES: [usize; 2] = [0, CUT_FILE];
+/// Where pieces of them begin and how long they are.
+const PIECE: u64 = 64 << 10;
 /// Bytes of a block: a disk's sector, which a power cut does not tear.
 const BLOCK: u64 = 512;
 /// Blocks of a file.
@@ -31,7 +37,7 @@ const BLOCKS_MAX: u64 = 24;
 /// Blocks that share a checksum.
 const SHARE_SUM: u64 = 4096 / BLOCK;
 
-/// How often which operation is done, in percent; what is left are cuts.
+/// How often which operation is done, in percent; what is left are cuts and moves.
 #[derive(Clone, Copy)]
 struct Mix {
     files: &'static [usize],
@@ -45,6 +51,7 @@ struct Mix {
     sync: u64,
     close_writer: u64,
     close_reader: u64,
+    cut: u64,
 }
 
 impl Mix {
@@ -54,11 +61,12 @@ impl Mix {
             places: &PLACES,
             blocks_max: 6,
             pause_ms: 120,
-            write: 38,
-            read: 40,
+            write: 36,
+            read: 38,
             sync: 8,
             close_writer: 6,
             close_reader: 5,
+            cut: 3,
         };
         match aim {
             Aim::General => general,
@@ -86,6 +94,7 @@ impl Mix {
                 sync: 2,
                 close_writer: 14,
                 close_reader: 3,
+                cut: 7,
                 ..general
             },
             // Whole checksummed blocks too: only they put right what is damaged.
@@ -171,10 +180,10 @@ impl Blocks {
         Blocks { record: Arc::default(), mix: Mix::of(aim) }
     }
 
-    /// Where a byte of a file that is never cut lies, near one of the places where everybody works: OST, object, offset.
+    /// Where a byte of a file that is never cut or moved lies, near one of the places where everybody works: OST, object, offset.
     /// `choose` gives a random number below its argument.
     pub fn victim(&self, choose: impl Fn(u64) -> u64) -> Option<(u16, ObjectId, u64)> {
-        let file = choose(CUT_FILE as u64) as usize;
+        let file = 1 + choose(CUT_FILE as u64 - 1) as usize;
         let (ino, layout) = self.record.lock().layouts.get(&file)?.clone();
         let block = PLACES[choose(PLACES.len() as u64) as usize] + choose(8);
         let at = block.min(BLOCKS - 1) * BLOCK + choose(BLOCK);
@@ -267,11 +276,58 @@ impl Blocks {
             hands.close(life, file, true).await
         } else if is(mix.close_reader) {
             hands.close(life, file, false).await
-        } else if file == CUT_FILE {
-            self.cut(life, ino, blocks.start).await
+        } else if is(mix.cut) {
+            if file == CUT_FILE { self.cut(life, ino, blocks.start).await } else { Ok(()) }
+        } else if MOVED_FILES.contains(&file) {
+            self.move_piece(life, ino, file).await
         } else {
             Ok(())
         }
+    }
+
+    /// Moves a piece of a file to other OSTs, or gives it another form.
+    async fn move_piece(&self, life: &Life, ino: Ino, file: usize) -> Result<(), Fault> {
+        let offset = life.below(5) * PIECE;
+        let (policy, avoid) = match life.below(3) {
+            0 => (None, Vec::new()),
+            1 => (None, vec![life.below(4) as u16]),
+            _ => {
+                let count = Some(1 + life.below(3) as i32);
+                let stripe =
+                    StripePolicy { count, size_bytes: Some(PIECE as u32), ..StripePolicy::default() };
+                (Some(LayoutPolicy::from(stripe)), Vec::new())
+            }
+        };
+        let copy_max_bytes = (1 + life.below(4)) * PIECE;
+        let what = format!(
+            "move {} from {offset}, {copy_max_bytes} bytes, to {policy:?}, off {avoid:?}",
+            FILES[file]
+        );
+        let request = MigrateReq { ino, offset, policy, avoid, copy_max_bytes, cred: life.ctx.cred.clone() };
+        let moving = async {
+            match life.client.migrate(request).await {
+                // Called off because a server is away, or because all others are.
+                Err(fault) if [Code::StaleLayout, Code::OstFull].contains(&fault.code) => Ok(()),
+                done => done.map(drop),
+            }
+        };
+        life.note(what, moving).await
+    }
+
+    /// Moves all bytes of the files that are moved, while nothing is wrong.
+    pub async fn move_all(&self, life: &Life) -> Result<(), Fault> {
+        for file in MOVED_FILES {
+            let ino = life.find(&format!("data/{}", FILES[file])).await;
+            let mut offset = Some(0);
+            while let Some(at) = offset {
+                let (cred, copy_max_bytes) = (life.ctx.cred.clone(), PIECE);
+                let request =
+                    MigrateReq { ino, offset: at, policy: None, avoid: Vec::new(), copy_max_bytes, cred };
+                let what = format!("move {} from {at}", FILES[file]);
+                offset = life.note(what, life.client.migrate(request)).await?.next;
+            }
+        }
+        Ok(())
     }
 
     async fn write(
@@ -550,7 +606,10 @@ impl Record {
     fn nodes_of(&self, file: usize, block: u64, size: bool) -> Vec<String> {
         let Some((_, layout)) = self.layouts.get(&file) else { return Vec::new() };
         let node = |ost: u16| format!("ost{ost}");
-        if size || file == CUT_FILE {
+        if MOVED_FILES.contains(&file) {
+            return (0..Options::default().osts).map(node).chain(["mdt0".to_owned()]).collect();
+        }
+        if size {
             return layout.stripes().map(|(_, ost)| node(ost)).chain(["mdt0".to_owned()]).collect();
         }
         let range = block * BLOCK..(block + 1) * BLOCK;

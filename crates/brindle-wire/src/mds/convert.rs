@@ -1,5 +1,5 @@
-//! convert: inline data moves to objects, once, and parts of the file that are to be written get OSTs, under the rule of
-//! every layout change; and layout_get.
+//! Changes of a file's layout while it is written: inline data moves to objects, once, and parts of the file that are to be
+//! written get OSTs (convert), or other OSTs where theirs are full (spill); and layout_get.
 
 use brindle_types::Ino;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,21 @@ pub struct ConvertReq {
     pub len_bytes: u64,
 }
 message!(ConvertReq => OpenGrant, Convert);
+
+/// An OST has no room for what is to be written there: the place gets other OSTs. Where it has them already, the answer is
+/// the layout. `OstFull` when no OST has room.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpillReq {
+    /// The file.
+    pub ino: Ino,
+    /// First byte of the file that found no room.
+    pub offset: u64,
+    /// Length in bytes.
+    pub len_bytes: u64,
+    /// The OST that refused it.
+    pub ost: u16,
+}
+message!(SpillReq => OpenGrant, Spill);
 
 /// Fetches layout and epochs again (after `StaleLayout` or a notice).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

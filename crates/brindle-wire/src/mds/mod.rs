@@ -12,6 +12,7 @@ pub mod invalidate;
 pub mod link;
 pub mod lock;
 pub mod lookup;
+pub mod migrate;
 pub mod mkdir;
 pub mod mknod;
 pub mod open;

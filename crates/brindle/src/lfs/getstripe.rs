@@ -192,6 +192,7 @@ mod tests {
         Component {
             start,
             end,
+            origin: start,
             generation: Pair { term: 1, counter: 7 },
             stripe_size_bytes: 1 << 20,
             asked: StripePolicy { count: Some(4), ..StripePolicy::default() },

@@ -7,6 +7,7 @@ mod df;
 pub mod fid;
 mod getstripe;
 mod lists;
+mod migrate;
 mod setstripe;
 
 use brindle_types::Result;
@@ -18,6 +19,8 @@ use crate::exit::Done;
 pub enum Command {
     /// Choose the layout of a new or empty file, or the default of a directory
     Setstripe(setstripe::Args),
+    /// Move files to other OSTs, or give them another layout
+    Migrate(migrate::Args),
     /// Show how files lie
     Getstripe(getstripe::Args),
     /// Show the space of each target
@@ -39,6 +42,7 @@ pub enum Command {
 pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::Setstripe(args) => setstripe::run(args),
+        Command::Migrate(args) => migrate::run(args),
         Command::Getstripe(args) => getstripe::run(args),
         Command::Df(args) => df::run(args),
         Command::Path2fid(args) => fid::path2fid(args),

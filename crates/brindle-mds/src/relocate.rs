@@ -1,0 +1,355 @@
+//! Relocation: the bytes of a part of a file go to other objects, as one fenced operation (design note 004).
+//!
+//! | step | then |
+//! |---|---|
+//! | 1 the inode is busy, its layout epoch is raised and synced | nobody gets a layout; what is asked for is |
+//! | 2 every writer settles ([`settle`]), if anything is to be copied or given up | all its writes are on disk |
+//! | 3 the old objects refuse older epochs ([`fence`]) | nothing changes them any more |
+//! | 4 bytes are copied and synced | the copies survive a power cut |
+//! | 5 one batch: the layout; everybody fetches it | the new objects are the file |
+//! | 6 objects that nothing lies in any more are queued to be destroyed | |
+//!
+//! A crash before step 5 leaves the old layout under a higher epoch, and objects set aside that recovery gives up. Nobody is
+//! waited for without an end: an OST or a client that does not answer soon calls the move off ([`not_now`]), and nothing has
+//! changed. Contents, size, times and `data_version` stay.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+
+use brindle_layout::{Run, copies, relocated};
+use brindle_types::layout::{COMPONENTS_MAX, Component, STRIPE_SIZE_UNIT_BYTES};
+use brindle_types::{Code, Fault, Ino, Layout, ObjectId, Pair, Result, SessionId, Stripe};
+use brindle_wire::Op;
+use brindle_wire::notify::{LayoutNotice, SettleNotice};
+use brindle_wire::oss::Ticket;
+use brindle_wire::oss::fence::FenceLayoutReq;
+use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq};
+use brindle_wire::oss::sync::SyncObjectsReq;
+use brindle_wire::oss::write::CopyRangeReq;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream;
+
+use crate::ask::{Notice, ask};
+use crate::mdt::{Busy, Call, Event, Mdt, Step, Stop, Txn};
+use crate::store::{Inode, destroy_queue, inode};
+
+/// How long a move waits for an OST before it is called off.
+const OST_WAIT_MS: u64 = 5_000;
+/// How long it waits for a copy.
+const COPY_WAIT_MS: u64 = 20_000;
+/// Copies of one move that are under way at once.
+const COPIES_AT_ONCE: usize = 8;
+/// Most bytes that one request copies.
+const COPY_BYTES_MAX: u64 = 16 << 20;
+
+/// A file that is about to change, and the mark that keeps others away.
+pub struct Moving<'a> {
+    /// The MDT.
+    pub mdt: &'a Mdt,
+    /// On whose behalf.
+    pub call: &'a Call,
+    /// The mark.
+    pub busy: Busy<'a>,
+    /// The inode as step 1 has left it.
+    pub file: Inode,
+}
+
+/// Where bytes are to go.
+#[derive(Clone, Debug)]
+pub enum Into {
+    /// New objects.
+    New(Component),
+    /// Objects that the bytes in front already lie in.
+    Behind(Component),
+}
+
+/// The move cannot be made at this moment; nothing has changed.
+pub fn not_now(why: impl std::fmt::Display) -> Fault {
+    Fault::new(Code::StaleLayout).why(format!("the layout is about to change: {why}"))
+}
+
+/// Step 1, in the batch of `t`: whoever asks for the layout waits from now on.
+pub fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, file: &mut Inode) -> Step<()> {
+    if t.live().recovering {
+        // Not all who write are known yet.
+        return Err(Stop::Park(Event::Recovered));
+    }
+    busy.set(t)?;
+    let epoch = t.pair();
+    file.file_mut()?.layout.epoch = epoch;
+    Ok(inode::put(t, file)?)
+}
+
+/// Step 2: every session that can write the file lets its changes end and makes them durable.
+async fn settle(mdt: &Mdt, ino: Ino) -> Result<()> {
+    if brindle_stdx::planted("mds_move_without_settling") {
+        return Ok(());
+    }
+    let writers = mdt.live().opens.other_writers(ino, SessionId(0));
+    let notice = SettleNotice { ino };
+    let answers = join_all(writers.iter().map(|session| ask(mdt, *session, &notice))).await;
+    // A session that was ended instead of answering is fenced.
+    match answers.into_iter().flatten().all(|ack| ack.settled) {
+        true => Ok(()),
+        false => Err(not_now("a client still writes to an OST that does not answer")),
+    }
+}
+
+/// Step 3: nothing older changes or reads the objects of these components.
+async fn fence(mdt: &Mdt, ino: Ino, components: &[&Component], epoch: Pair) -> Result<()> {
+    if brindle_stdx::planted("mds_move_without_fence") {
+        return Ok(());
+    }
+    let asked = by_ost(ino, components).into_iter().map(|(ost, objects)| {
+        let question = FenceLayoutReq { objects, layout_epoch: epoch };
+        async move { mdt.osts().ask_within(OST_WAIT_MS, ost, &question).await }
+    });
+    join_all(asked).await.into_iter().collect::<Result<Vec<_>>>().map(drop).map_err(not_now)
+}
+
+/// What the objects of these components are now.
+async fn stat(mdt: &Mdt, ino: Ino, components: &[&Component]) -> Result<Vec<(Stripe, ObjectStat)>> {
+    let asked = by_ost(ino, components).into_iter().map(|(ost, objects)| async move {
+        let question = StatObjectsReq { objects: objects.clone() };
+        let answer = mdt.osts().ask_within(OST_WAIT_MS, ost, &question).await.map_err(not_now)?;
+        Ok(objects.iter().map(ObjectId::named).zip(answer.objects).collect::<Vec<_>>())
+    });
+    let answers: Vec<Vec<_>> = join_all(asked).await.into_iter().collect::<Result<_>>()?;
+    Ok(answers.into_iter().flatten().collect())
+}
+
+fn by_ost(ino: Ino, components: &[&Component]) -> BTreeMap<u16, Vec<ObjectId>> {
+    let mut by_ost: BTreeMap<u16, Vec<ObjectId>> = BTreeMap::new();
+    for (stripe, ost) in components.iter().flat_map(|c| c.stripes()) {
+        let objects = by_ost.entry(ost).or_default();
+        let object = ObjectId::of(ino, stripe);
+        if !objects.contains(&object) {
+            objects.push(object);
+        }
+    }
+    by_ost
+}
+
+/// Where the bytes in these objects end, rounded up to what layouts can be cut at; 0 if there are none.
+fn end_of(layout: &Layout, stats: &[(Stripe, ObjectStat)]) -> u64 {
+    let there = stats.iter().filter(|(_, stat)| stat.exists);
+    let ends = there.map(|(stripe, stat)| brindle_layout::file_size_from(layout, *stripe, stat.len_bytes));
+    round_up(ends.max().unwrap_or(0))
+}
+
+/// The next place at or behind `at` where a layout can be cut.
+pub fn round_up(at: u64) -> u64 {
+    at.checked_next_multiple_of(STRIPE_SIZE_UNIT_BYTES.into()).unwrap_or(u64::MAX)
+}
+
+/// The last place at or before `at` where a layout can be cut.
+pub fn round_down(at: u64) -> u64 {
+    at - at % u64::from(STRIPE_SIZE_UNIT_BYTES)
+}
+
+impl Moving<'_> {
+    /// Where the bytes in the objects of a component end, rounded up.
+    pub async fn end_of(&self, component: &Component) -> Result<u64> {
+        self.mdt.synced().await?;
+        let layout = &self.file.file()?.layout;
+        Ok(end_of(layout, &stat(self.mdt, self.file.ino, &[component]).await?))
+    }
+
+    /// Cuts a component behind its last byte: what is written there from now on goes to `osts`. `offset`, which is to be
+    /// written, must come to lie there, or else this is not the way. Nothing is copied.
+    pub async fn cut_off(self, component: &Component, offset: u64, osts: Vec<u16>) -> Result<()> {
+        let (mdt, ino) = (self.mdt, self.file.ino);
+        let layout = self.file.file()?.layout.clone();
+        let seen = end_of(&layout, &stat(mdt, ino, &[component]).await?);
+        if seen <= component.start {
+            // Its objects will be given up: none of the writes under way may come to lie in them.
+            settle(mdt, ino).await?;
+        }
+        fence(mdt, ino, &[component], layout.epoch).await?;
+        let stats = stat(mdt, ino, &[component]).await?;
+        let start = end_of(&layout, &stats).max(component.start);
+        if offset < start || (start == component.start && seen > start) {
+            return Err(not_now("others have written behind this place"));
+        }
+        let generation = mdt.numbers().pair();
+        let to =
+            Component { start, origin: start, generation, osts, objects: Vec::new(), ..component.clone() };
+        self.finish(to, &stats, &[]).await
+    }
+
+    /// Moves a range of the file, and returns how many bytes were copied.
+    pub async fn relocate(self, range: Range<u64>, into: Into) -> Result<u64> {
+        let (mdt, ino) = (self.mdt, self.file.ino);
+        mdt.synced().await?;
+        let layout = self.file.file()?.layout.clone();
+        let to = match &into {
+            Into::New(c) | Into::Behind(c) => Component { start: range.start, end: range.end, ..c.clone() },
+        };
+        if relocated(&layout.components, &to).len() > COMPONENTS_MAX {
+            let why = format!("its layout would have more than {COMPONENTS_MAX} components");
+            let next = "make it one again: lfs migrate";
+            return Err(Fault::new(Code::OstFull).subject(ino.fid().to_string()).why(why).next(next));
+        }
+        let meets = |c: &&Component| c.is_placed() && c.start < range.end && range.start < c.end;
+        let sources: Vec<&Component> = layout.components.iter().filter(meets).collect();
+        settle(mdt, ino).await?;
+        let fenced: Vec<&Component> = sources.iter().copied().chain([&to]).collect();
+        let fenced = if matches!(into, Into::New(_)) { &sources } else { &fenced };
+        fence(mdt, ino, fenced, layout.epoch).await?;
+        let stats = stat(mdt, ino, &sources).await?;
+        let copy = range.start..range.end.min(end_of(&layout, &stats)).max(range.start);
+        let runs = copies(&layout, &to, copy.clone());
+        if matches!(into, Into::New(_)) {
+            set_aside(mdt, self.call, ino, &to).await?;
+        }
+        match copy_all(mdt, &self.file, &layout, &runs).await {
+            Ok(made) => self.finish(to, &stats, &made).await?,
+            Err(fault) => {
+                give_up_aside(mdt, ino, Some(&self.busy)).await?;
+                return Err(fault);
+            }
+        }
+        Ok(copy.end - copy.start)
+    }
+
+    /// Steps 5 and 6. `stats`: of the objects that the range lay in. `made`: those that it lies in now, if they exist.
+    async fn finish(&self, to: Component, stats: &[(Stripe, ObjectStat)], made: &[Stripe]) -> Result<()> {
+        let (mdt, ino) = (self.mdt, self.file.ino);
+        mdt.step(self.call, |t| {
+            let mut file = inode::get(t, ino)?;
+            let layout = file.file()?.layout.clone();
+            let ends = stats.iter().filter(|(_, stat)| stat.exists);
+            let ends = ends.map(|(s, stat)| brindle_layout::file_size_from(&layout, *s, stat.len_bytes));
+            let end = ends.max().filter(|_| file.open_for_write).unwrap_or(0);
+            file.size_bytes = file.size_bytes.max(end);
+            let epoch = t.pair();
+            let body = file.file_mut()?;
+            body.layout_gen += 1;
+            body.layout.epoch = epoch;
+            body.layout.components = relocated(&layout.components, &to);
+            made.iter().for_each(|stripe| body.layout.set_object_known(*stripe));
+            let now = body.layout.clone();
+            body.aside.extend(layout.components.iter().filter(|c| is_gone(c, &now)).cloned());
+            body.unsynced.retain(|(stripe, _)| now.ost_of(*stripe).is_some());
+            inode::put(t, &file)?;
+            for other in t.live().opens.others(ino, SessionId(0)) {
+                t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX }));
+            }
+            Ok(())
+        })
+        .await?;
+        // Everybody knows the new layout by now: nobody reads zeros where an object was destroyed.
+        give_up_aside(mdt, ino, Some(&self.busy)).await
+    }
+}
+
+/// Whether no part of the file lies in the objects of a component any more.
+fn is_gone(c: &Component, layout: &Layout) -> bool {
+    c.is_placed() && layout.component(c.generation).is_none()
+}
+
+/// Records the objects that bytes are about to be copied into, so that nobody takes them for garbage.
+async fn set_aside(mdt: &Mdt, call: &Call, ino: Ino, to: &Component) -> Result<()> {
+    mdt.step(call, |t| {
+        let mut file = inode::get(t, ino)?;
+        file.file_mut()?.aside.push(to.clone());
+        Ok(inode::put(t, &file)?)
+    })
+    .await
+}
+
+/// Has the objects destroyed that were set aside and are not the file's, and gives up the mark of the move; without one (after
+/// a restart) once no move is under way.
+pub async fn give_up_aside(mdt: &Mdt, ino: Ino, busy: Option<&Busy<'_>>) -> Result<()> {
+    mdt.step(&Call::internal(Op::Migrate), |t| {
+        t.frees_space();
+        match busy {
+            Some(busy) => busy.clear(t),
+            None => t.idle(ino)?,
+        }
+        let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
+        let Some(body) = file.file.as_mut().filter(|body| !body.aside.is_empty()) else { return Ok(()) };
+        let aside = std::mem::take(&mut body.aside);
+        let gone = aside.iter().filter(|c| is_gone(c, &body.layout));
+        let objects: BTreeSet<(Stripe, u16)> = gone.flat_map(Component::stripes).collect();
+        destroy_queue::put_all(t, ino, objects);
+        t.mdt().destroy_queue().notify_one();
+        Ok(inode::put(t, &file)?)
+    })
+    .await
+}
+
+/// Step 4: copies everything and makes it durable. The objects that exist now: where there were only holes none is made.
+async fn copy_all(mdt: &Mdt, file: &Inode, layout: &Layout, runs: &[Run]) -> Result<Vec<Stripe>> {
+    let ticket = Ticket {
+        layout_epoch: layout.epoch,
+        truncate_epoch: file.truncate_epoch,
+        attr_epoch: file.attr_epoch,
+    };
+    let requests = runs.iter().flat_map(split).map(|Run { source, target }| {
+        let request = CopyRangeReq {
+            source: ObjectId::of(file.ino, source.stripe),
+            source_ost: source.ost,
+            source_offset: source.object_offset,
+            source_known: layout.object_known(source.stripe),
+            object: ObjectId::of(file.ino, target.stripe),
+            offset: target.object_offset,
+            len_bytes: target.len_bytes,
+            ticket,
+        };
+        async move {
+            let answer = mdt.osts().copy_range(COPY_WAIT_MS, target.ost, &request).await?;
+            Ok((target.ost, target.stripe, answer.boot_term))
+        }
+    });
+    let answers: Vec<Result<(u16, Stripe, u32)>> =
+        stream::iter(requests).buffer_unordered(COPIES_AT_ONCE).collect().await;
+    let mut written: BTreeMap<u16, (BTreeSet<Stripe>, BTreeSet<u32>)> = BTreeMap::new();
+    for answer in answers {
+        let (ost, stripe, term) = answer.map_err(called_off)?;
+        let (stripes, terms) = written.entry(ost).or_default();
+        stripes.insert(stripe);
+        terms.insert(term);
+    }
+    let synced = written.into_iter().map(|(ost, (stripes, terms))| async move {
+        let objects: Vec<ObjectId> = stripes.iter().map(|stripe| ObjectId::of(file.ino, *stripe)).collect();
+        let (exists, term) = if brindle_stdx::planted("mds_move_without_sync") {
+            let stats = mdt.osts().ask_within(OST_WAIT_MS, ost, &StatObjectsReq { objects }).await;
+            (stats.map_err(not_now)?.objects.iter().map(|o| o.exists).collect(), terms.first().copied())
+        } else {
+            let answer = mdt.osts().ask_within(OST_WAIT_MS, ost, &SyncObjectsReq { objects }).await;
+            answer.map(|answer| (answer.exists, Some(answer.boot_term))).map_err(not_now)?
+        };
+        if terms.iter().any(|written| Some(*written) != term) {
+            return Err(not_now(format!("OST {ost:04x} lost power while bytes were copied to it")));
+        }
+        let made = stripes.into_iter().zip(exists).filter(|(_, exists)| *exists);
+        Ok(made.map(|(stripe, _)| stripe).collect::<Vec<_>>())
+    });
+    let made: Vec<Vec<Stripe>> = join_all(synced).await.into_iter().collect::<Result<_>>()?;
+    Ok(made.concat())
+}
+
+/// A copy that failed: for want of room, because of damage, or for a moment.
+fn called_off(fault: Fault) -> Fault {
+    match fault.code {
+        Code::OstFull | Code::ObjectDamaged | Code::ObjectMissing => fault,
+        _ => not_now(fault),
+    }
+}
+
+fn split(run: &Run) -> impl Iterator<Item = Run> + use<> {
+    let run = *run;
+    (0..run.source.len_bytes.div_ceil(COPY_BYTES_MAX)).map(move |n| {
+        let first = n * COPY_BYTES_MAX;
+        let len_bytes = COPY_BYTES_MAX.min(run.source.len_bytes - first);
+        let part = |e: brindle_layout::StripeExtent| brindle_layout::StripeExtent {
+            object_offset: e.object_offset + first,
+            file_offset: e.file_offset + first,
+            len_bytes,
+            ..e
+        };
+        Run { source: part(run.source), target: part(run.target) }
+    })
+}

@@ -1,0 +1,41 @@
+//! migrate: one piece of a file moves to other OSTs. A whole migration is piece after piece, driven by whoever wants it, so
+//! that it can be paced, interrupted and taken up again.
+
+use brindle_types::{Ino, LayoutPolicy};
+use serde::{Deserialize, Serialize};
+
+use crate::{Cred, message};
+
+/// Most bytes that one piece copies.
+pub const PIECE_BYTES_MAX: u64 = 64 << 20;
+/// Most OSTs that can be named to be avoided.
+pub const AVOID_MAX: usize = 1024;
+
+/// Moves the piece of a file that begins at `offset`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrateReq {
+    /// The file.
+    pub ino: Ino,
+    /// Where the piece begins: 0, then what the answer before it said.
+    pub offset: u64,
+    /// What the file is to look like; parts that look like it and lie on none of `avoid` stay. `None`: as it is.
+    pub policy: Option<LayoutPolicy>,
+    /// OSTs that it is to leave. With no policy only parts that lie there move; with neither, everything does.
+    pub avoid: Vec<u16>,
+    /// Most bytes to copy; at most [`PIECE_BYTES_MAX`].
+    pub copy_max_bytes: u64,
+    /// Who asks: the owner, or root.
+    pub cred: Cred,
+}
+message!(MigrateReq => MigrateResp, Migrate);
+
+/// How far it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MigrateResp {
+    /// Where the next piece begins; `None` when all is done.
+    pub next: Option<u64>,
+    /// Bytes of the file that were copied.
+    pub copied_bytes: u64,
+    /// Size of the file, as far as the MDT knows.
+    pub size_bytes: u64,
+}

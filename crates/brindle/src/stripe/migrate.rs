@@ -1,0 +1,189 @@
+//! Moving files to other OSTs, piece by piece: `brindle stripe migrate`, `lfs migrate`.
+//!
+//! The MDT moves one piece at a time; what is in between (pace, progress, going on after an interruption) is here. Programs
+//! may read and write the file all the time.
+
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use brindle_client::control::{Answer, Request};
+use brindle_types::units::format_bytes;
+use brindle_types::{Code, Fault, LayoutPolicy, Result};
+use brindle_wire::mds::migrate::PIECE_BYTES_MAX;
+use serde::Serialize;
+
+use super::PolicyArgs;
+use crate::control::{Control, ino, path_fault, unexpected};
+use crate::exit::Done;
+use crate::output::{Output, print_json};
+
+/// Bytes of a piece, unless the bandwidth is limited to less in a second.
+const PIECE_BYTES: u64 = 32 << 20;
+/// Smallest piece.
+const PIECE_BYTES_MIN: u64 = 1 << 20;
+
+/// Arguments of `brindle stripe migrate`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  brindle stripe migrate -c 4 /mnt/b/big.dat        (spread over four OSTs)\n  \
+                        brindle stripe migrate --off 3 /mnt/b/big.dat     (whatever lies on OST 3 goes elsewhere)\n\n\
+                        Programs may read and write the files meanwhile. After an interruption the same command goes on."
+)]
+pub struct Args {
+    #[command(flatten)]
+    policy: PolicyArgs,
+    /// OSTs that the files are to leave
+    #[arg(long, value_name = "OST", value_delimiter = ',')]
+    off: Vec<u16>,
+    /// Most bytes a second, such as 100MiB
+    #[arg(long, value_name = "BYTES", value_parser = brindle_types::units::parse_bytes)]
+    bandwidth: Option<u64>,
+    /// Files
+    #[arg(required = true, value_name = "FILE")]
+    paths: Vec<PathBuf>,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// What is to be done with files.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// What they are to look like; none: as they are.
+    pub policy: Option<LayoutPolicy>,
+    /// OSTs that they are to leave.
+    pub avoid: Vec<u16>,
+    /// Most bytes a second.
+    pub bandwidth_bytes: Option<u64>,
+    /// Whether progress is shown.
+    pub progress: bool,
+}
+
+/// What became of a file.
+#[derive(Clone, Debug, Serialize)]
+pub struct Moved {
+    /// The file.
+    pub path: String,
+    /// Bytes that were copied; 0 when it was as it is to be.
+    pub copied_bytes: u64,
+    /// How long it took.
+    pub milliseconds: u64,
+}
+
+#[derive(Serialize)]
+struct View {
+    files: Vec<Moved>,
+}
+
+/// Runs `brindle stripe migrate`.
+pub fn run(args: &Args) -> Result<Done> {
+    let policy = args.policy.policy()?;
+    let plan = Plan {
+        policy: (policy != LayoutPolicy::default()).then_some(policy),
+        avoid: args.off.clone(),
+        bandwidth_bytes: args.bandwidth,
+        progress: !args.output.json() && std::io::stderr().is_terminal(),
+    };
+    let mut files = Vec::new();
+    for path in &args.paths {
+        let moved = migrate(path, &plan)?;
+        if !args.output.json() {
+            println!("{}", describe(&moved));
+        }
+        files.push(moved);
+    }
+    if args.output.json() {
+        print_json("brindle.stripe.migrate", 1, &View { files })?;
+    }
+    Ok(Done::Ok)
+}
+
+fn describe(moved: &Moved) -> String {
+    match moved.copied_bytes {
+        0 => format!("{}: nothing to move", moved.path),
+        bytes => {
+            let rate = (bytes as f64 / (moved.milliseconds.max(1) as f64 / 1000.0)) as u64;
+            format!("{}: {} moved, {}/s", moved.path, format_bytes(bytes), format_bytes(rate))
+        }
+    }
+}
+
+/// Moves one file.
+pub fn migrate(path: &Path, plan: &Plan) -> Result<Moved> {
+    let meta = std::fs::metadata(path).map_err(|e| path_fault("cannot look at", path, &e))?;
+    if !meta.is_file() {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot migrate")
+            .subject(path.display().to_string())
+            .why("only files have bytes on OSTs")
+            .next(format!(
+                "for all files below it: lfs find {} -type f -print0 | xargs -0 lfs migrate ...",
+                path.display()
+            )));
+    }
+    let (control, ino) = (Control::of(path)?, ino(path)?);
+    let limit = plan.bandwidth_bytes.unwrap_or(u64::MAX).max(PIECE_BYTES_MIN);
+    let piece = PIECE_BYTES.min(limit / PIECE_BYTES_MIN * PIECE_BYTES_MIN).min(PIECE_BYTES_MAX);
+    let begun = Instant::now();
+    let (mut offset, mut copied) = (0, 0);
+    let mut progress = Progress { path, shown: None, begun, active: plan.progress };
+    loop {
+        let request = Request::Migrate {
+            ino: ino.0,
+            offset,
+            policy: plan.policy.clone(),
+            avoid: plan.avoid.clone(),
+            copy_max_bytes: piece,
+        };
+        let answer = control.ask(&request).map_err(|fault| {
+            let done = format!("{} of {} are moved", format_bytes(copied), path.display());
+            fault.why(done).data("the file is whole: what is not moved is where it was")
+        })?;
+        let Answer::Migrated { next, copied_bytes, size_bytes } = answer else {
+            return Err(unexpected(&answer));
+        };
+        copied += copied_bytes;
+        progress.show(offset.saturating_add(copied_bytes).min(size_bytes), copied, size_bytes);
+        let Some(next) = next else { break };
+        offset = next;
+        let due = Duration::from_secs_f64(copied as f64 / limit as f64);
+        std::thread::sleep(due.saturating_sub(begun.elapsed()));
+    }
+    progress.end();
+    let milliseconds = begun.elapsed().as_millis() as u64;
+    Ok(Moved { path: path.display().to_string(), copied_bytes: copied, milliseconds })
+}
+
+/// One line that is written over again and again.
+struct Progress<'a> {
+    path: &'a Path,
+    shown: Option<Instant>,
+    begun: Instant,
+    active: bool,
+}
+
+impl Progress<'_> {
+    /// Pause between two looks of the line.
+    const PAUSE: Duration = Duration::from_millis(200);
+
+    fn show(&mut self, at: u64, copied: u64, size_bytes: u64) {
+        if !self.active || self.shown.is_some_and(|shown| shown.elapsed() < Self::PAUSE) {
+            return;
+        }
+        self.shown = Some(Instant::now());
+        let rate = copied as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
+        let left = (size_bytes.saturating_sub(at)) as f64 / rate.max(1.0);
+        let percent = if size_bytes == 0 { 100 } else { at.min(size_bytes) * 100 / size_bytes };
+        let name = self.path.display();
+        let rate = format_bytes(rate as u64);
+        eprint!("\r\x1b[K{name}: {percent} % of {}, {rate}/s, {left:.0} s left", format_bytes(size_bytes));
+        // A line that cannot be shown is no reason to stop.
+        let _ = std::io::stderr().flush();
+    }
+
+    fn end(&self) {
+        if self.shown.is_some() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
