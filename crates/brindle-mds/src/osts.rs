@@ -159,10 +159,19 @@ impl Osts {
     /// OSTs for bytes that are to go elsewhere: none of `avoid`, and none that is down or has said that it is full. No OSTs if
     /// there are no others.
     pub fn place_elsewhere(&self, asked: &StripePolicy, avoid: &[u16]) -> Result<Vec<u16>> {
+        self.place_among(self.elsewhere(avoid), asked)
+    }
+
+    /// Whether there is an OST that [`Osts::place_elsewhere`] can choose.
+    pub fn has_room_elsewhere(&self, avoid: &[u16]) -> bool {
+        !self.elsewhere(avoid).is_empty()
+    }
+
+    fn elsewhere(&self, avoid: &[u16]) -> Vec<Candidate> {
         let full = self.full.lock().clone();
         let mut others = self.candidates();
         others.retain(|c| c.up && !avoid.contains(&c.index) && !full.contains(&c.index));
-        self.place_among(others, asked)
+        others
     }
 
     /// An OST has refused bytes for want of room. Counts until it reports room again.
@@ -181,9 +190,10 @@ impl Osts {
         if !asked.osts.is_empty() && normalise(asked, &indices).is_ok() {
             return Ok(asked.osts.clone());
         }
-        let nearest =
-            || StripePolicy { count: Some(-1), size_bytes: asked.size_bytes, ..StripePolicy::default() };
-        let striping = normalise(asked, &indices).or_else(|_| normalise(&nearest(), &indices))?;
+        let anywhere = StripePolicy { start_ost: None, osts: Vec::new(), ..asked.clone() };
+        let nearest = StripePolicy { count: Some(-1), ..anywhere.clone() };
+        let striping = normalise(asked, &indices).or_else(|_| normalise(&anywhere, &indices));
+        let striping = striping.or_else(|_| normalise(&nearest, &indices))?;
         let cursor = self.cursor.load(Ordering::Relaxed);
         let random = self.seams.rng.next_u64();
         let osts =

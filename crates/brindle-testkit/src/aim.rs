@@ -19,11 +19,14 @@ pub enum Aim {
     Late,
     /// Bits that flip on the OSTs' disks.
     Rot,
+    /// OSTs that are full for a while, though never all of them, while files are cut and grow and are moved.
+    Room,
 }
 
 impl Aim {
     /// Every aim.
-    pub const ALL: [Aim; 5] = [Aim::General, Aim::Names, Aim::Pages, Aim::Late, Aim::Rot];
+    pub const ALL: [Aim; 6] =
+        [Aim::General, Aim::Names, Aim::Pages, Aim::Late, Aim::Rot, Aim::Room];
 
     /// Its name on command lines.
     pub fn name(self) -> &'static str {
@@ -33,6 +36,7 @@ impl Aim {
             Aim::Pages => "pages",
             Aim::Late => "late",
             Aim::Rot => "rot",
+            Aim::Room => "room",
         }
     }
 }

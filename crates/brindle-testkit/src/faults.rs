@@ -3,7 +3,7 @@
 //! Servers and clients that went down are restarted by [`Chaos::supervise`], whoever took them down. Invariant: a power
 //! cut is in the history before anything runs on what it left.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use brindle_stdx::Seams;
@@ -65,12 +65,17 @@ struct Down {
     last_up_ns: BTreeMap<String, u64>,
 }
 
+/// Most bytes that a full OST has left.
+const ROOM_LEFT_MAX_BYTES: u64 = 3 << 20;
+
 /// The driver. Cloning gives another handle to the same one.
 #[derive(Clone)]
 pub struct Chaos {
     cluster: SimCluster,
     history: History,
     down: Arc<Mutex<Down>>,
+    /// OSTs without room.
+    full: Arc<Mutex<BTreeSet<String>>>,
     /// Where bits can flip without anybody's work coming to an end.
     blocks: Blocks,
     /// The driver's own node, which never goes down.
@@ -81,7 +86,7 @@ impl Chaos {
     /// Faults for a cluster.
     pub fn new(cluster: SimCluster, history: History, blocks: Blocks) -> Chaos {
         let seams = cluster.world().node("driver").seams;
-        Chaos { cluster, history, down: Arc::default(), blocks, seams }
+        Chaos { cluster, history, down: Arc::default(), full: Arc::default(), blocks, seams }
     }
 
     /// Restarts what is down; clients with `revive`. Never ends.
@@ -156,6 +161,7 @@ impl Chaos {
                 Aim::Names => self.names().await,
                 Aim::Pages => self.deafen(),
                 Aim::Late => self.late(),
+                Aim::Room => self.fill_up(),
             }
         }
     }
@@ -258,6 +264,27 @@ impl Chaos {
             2 => self.slow_sync(&servers),
             _ => self.flip(),
         }
+    }
+
+    /// An OST has no room for a while. One always has: whoever is told that nobody has is told wrong.
+    fn fill_up(&self) {
+        let osts = self.cluster.osts();
+        let free = |name: &&String| !self.full.lock().contains(*name);
+        let candidates: Vec<&String> = osts.iter().filter(free).collect();
+        if candidates.len() < 2 {
+            return;
+        }
+        self.history.fault("an OST is full");
+        let name = candidates[self.choose(candidates.len() as u64) as usize].clone();
+        let disk = self.cluster.world().disk(&name);
+        disk.set_capacity_bytes(Some(disk.used_bytes() + self.choose(ROOM_LEFT_MAX_BYTES)));
+        self.full.lock().insert(name.clone());
+        let (seams, full, ms) = (self.seams.clone(), self.full.clone(), 500 + self.choose(6_000));
+        self.seams.spawn("faults.room again", async move {
+            seams.sleep_ms(ms).await;
+            disk.set_capacity_bytes(None);
+            full.lock().remove(&name);
+        });
     }
 
     fn flip(&self) {
@@ -425,6 +452,7 @@ impl Chaos {
             disk.fail_after(NEVER);
             disk.fail_next(DiskOp::Sync, 0);
             disk.set_sync_ms(0, 3);
+            disk.set_capacity_bytes(None);
         }
         loop {
             let servers = self.cluster.servers();

@@ -78,6 +78,7 @@ impl Plan {
             3 => Plan::aimed(Aim::Pages, seed),
             4 => Plan::aimed(Aim::Late, seed),
             5 => Plan::aimed(Aim::Rot, seed),
+            6 => Plan::aimed(Aim::Room, seed),
             rest => Plan::general(rest),
         }
     }
@@ -100,7 +101,7 @@ impl Plan {
             Aim::Pages | Aim::Rot => Menu::Partitions,
             // Not between servers: an OST that serves clients while the MDT cannot reach it is not told in time of the end of
             // a session (`brindle-mds/src/expire.rs`), and takes the late writes of one.
-            Aim::Late => Menu::Kills,
+            Aim::Late | Aim::Room => Menu::Kills,
         };
         Plan { menu, aim, ..Plan::default() }
     }

@@ -7,14 +7,14 @@ use brindle_session::Options;
 use brindle_stdx::BoxFuture;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault, ObjectId, Stripe};
+use brindle_wire::Message;
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::punch::{AllocateReq, PunchReq};
 use bytes::Bytes;
-use parking_lot::Mutex;
 
 use super::scatter::{Full, Met};
 use super::write::WriteIn;
-use super::{Tries, try_gather};
+use super::{Tries, gather};
 use crate::handles::Handle;
 use crate::inodes::{Inode, Sight};
 use crate::{Client, Ctx, SetAttr};
@@ -149,47 +149,45 @@ impl Client {
         if how != Allocation::Punch {
             let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
             let keep_len = how.keeps_size();
-            let full = Mutex::new(None);
-            let full = &full;
             let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
-                Box::pin(async move {
-                    let done = self.allocate_part(inode, sight, part, keep_len, change.options).await;
-                    done.inspect_err(|fault| {
-                        if fault.code == Code::OstFull {
-                            *full.lock() = Some(part);
-                        }
-                    })
-                })
+                Box::pin(self.allocate_part(inode, sight, part, keep_len, change.options))
             });
-            let reserved = self.change(inode, sight, range.clone(), reserving.collect()).await;
-            let part = *full.lock();
-            if let (Err(_), Some(part)) = (&reserved, part) {
-                self.spill(inode, no_room(sight, &part)).await?;
-                return Err(Fault::new(Code::StaleLayout));
-            }
-            reserved?;
+            self.change(inode, sight, range.clone(), reserving.collect()).await?;
         }
         let end = if how.keeps_size() { 0 } else { range.end };
         inode.lock().wrote(sight, end, kill_suidgid);
         Ok(())
     }
 
-    /// Runs changes of objects, a bounded number at once, and tells the readers whose pages they met.
+    /// Runs changes of objects, a bounded number at once, and tells the readers whose pages they met. Where an OST has no room,
+    /// others are found, and the answer is `StaleLayout`: all is to be done again.
     async fn change(
         &self,
         inode: &Inode,
         sight: &Sight,
         range: Range<u64>,
-        changes: Vec<BoxFuture<'_, Result<(ObjectRange, ChangeResp), Fault>>>,
+        changes: Vec<BoxFuture<'_, Changed>>,
     ) -> Result<(), Fault> {
         let mut met = Met::default();
         let changing = inode.changing(sight).await?;
-        let changed = try_gather(changes).await;
+        let changed = gather(changes).await;
         drop(changing);
-        for (part, answer) in changed? {
-            met.add(ObjectId::of(inode.ino, part.stripe), &part, answer);
+        let mut failed = None;
+        for (part, answer) in changed {
+            match answer {
+                Ok(answer) => met.add(ObjectId::of(inode.ino, part.stripe), &part, answer),
+                Err(fault) => failed = failed.or(Some((part, fault))),
+            }
         }
-        self.tell_readers(inode, range.start, range.end - range.start, met, false).await
+        self.tell_readers(inode, range.start, range.end - range.start, met, false).await?;
+        match failed {
+            None => Ok(()),
+            Some((part, fault)) if fault.code == Code::OstFull => {
+                self.spill(inode, no_room(sight, &part)).await?;
+                Err(Fault::new(Code::StaleLayout))
+            }
+            Some((_, fault)) => Err(fault),
+        }
     }
 
     async fn punch_part(
@@ -199,7 +197,7 @@ impl Client {
         part: ObjectRange,
         keep_space: bool,
         options: Options,
-    ) -> Result<(ObjectRange, ChangeResp), Fault> {
+    ) -> Changed {
         let request = PunchReq {
             object: ObjectId::of(inode.ino, part.stripe),
             offset: part.object_offset,
@@ -207,9 +205,7 @@ impl Client {
             keep_space,
             ticket: sight.ticket,
         };
-        let (answer, _) = self.ost(part.ost).await?.call_with(&request, Vec::new(), options).await?;
-        note_change(inode, sight, part.stripe, &answer);
-        Ok((part, answer))
+        (part, self.change_part(inode, sight, part, &request, options).await)
     }
 
     async fn allocate_part(
@@ -219,7 +215,7 @@ impl Client {
         part: ObjectRange,
         keep_len: bool,
         options: Options,
-    ) -> Result<(ObjectRange, ChangeResp), Fault> {
+    ) -> Changed {
         let request = AllocateReq {
             object: ObjectId::of(inode.ino, part.stripe),
             offset: part.object_offset,
@@ -227,11 +223,25 @@ impl Client {
             keep_len,
             ticket: sight.ticket,
         };
-        let (answer, _) = self.ost(part.ost).await?.call_with(&request, Vec::new(), options).await?;
+        (part, self.change_part(inode, sight, part, &request, options).await)
+    }
+
+    async fn change_part<M: Message<Resp = ChangeResp>>(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        part: ObjectRange,
+        request: &M,
+        options: Options,
+    ) -> Result<ChangeResp, Fault> {
+        let (answer, _) = self.ost(part.ost).await?.call_with(request, Vec::new(), options).await?;
         note_change(inode, sight, part.stripe, &answer);
-        Ok((part, answer))
+        Ok(answer)
     }
 }
+
+/// What became of the change of a part.
+type Changed = (ObjectRange, Result<ChangeResp, Fault>);
 
 /// Where in the file the part begins that found no room.
 fn no_room(sight: &Sight, part: &ObjectRange) -> Full {

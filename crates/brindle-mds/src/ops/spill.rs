@@ -21,9 +21,14 @@ const SPILL_COPY_MAX_BYTES: u64 = 64 << 20;
 /// Smallest part that moves.
 const OVERLAY_BYTES: u64 = 16 << 20;
 
+/// How long OSTs that are not heard of are waited for, and how often that is looked at.
+const ROOM_WAIT_MS: u64 = 15_000;
+const ROOM_LOOK_MS: u64 = 50;
+
 /// Gives the place other OSTs. The answer is the layout, also where others were faster.
 pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> {
     mdt.osts().note_full(req.ost);
+    wait_for_room(mdt, &req).await;
     let busy = Busy::new(mdt, req.ino);
     let begun = mdt
         .step(call, |t| {
@@ -48,6 +53,20 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
         Ok(grant::grant_now(t, &file, call.session)?)
     })
     .await
+}
+
+/// An OST that has not been heard of may have room: nobody is told that the file system is full before it has had its time.
+async fn wait_for_room(mdt: &Mdt, req: &SpillReq) {
+    let all = mdt.osts().all().await;
+    let started = mdt.seams().now();
+    loop {
+        let heard = mdt.osts().candidates().iter().filter(|c| c.up).count();
+        let room = mdt.osts().has_room_elsewhere(&[req.ost]);
+        if room || heard >= all.len() || mdt.seams().now().ms_since(started) >= ROOM_WAIT_MS {
+            return;
+        }
+        mdt.seams().sleep_ms(ROOM_LOOK_MS).await;
+    }
 }
 
 async fn spill(moving: Moving<'_>, full: &Component, osts: Vec<u16>, req: &SpillReq) -> Result<()> {

@@ -63,6 +63,11 @@ impl DiskControl {
         self.disk.lock().fail_next.insert(op, count);
     }
 
+    /// Bytes in use.
+    pub fn used_bytes(&self) -> u64 {
+        self.disk.lock().used_bytes()
+    }
+
     /// Limits the space (ENOSPC beyond it); `None` for the usual, very large one.
     pub fn set_capacity_bytes(&self, bytes: Option<u64>) {
         if bytes.is_some() {
