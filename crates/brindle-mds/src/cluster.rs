@@ -125,7 +125,8 @@ pub async fn poll_space(mdt: Arc<Mdt>, peers: Arc<OstPeers>) {
     }
 }
 
-async fn ask_space(mdt: &Mdt, index: u16) {
+/// Asks an OST for its free space.
+pub async fn ask_space(mdt: &Mdt, index: u16) {
     let asked = mdt.osts().ask(index, &OstStatfsReq {});
     match mdt.seams().timeout_ms(POLL_TIMEOUT_MS, asked).await {
         Some(Ok(space)) => mdt.osts().set_candidate(Candidate {

@@ -3,7 +3,7 @@
 //! The MDT is a client of the OSTs with a session id of its own range, so that its writes (of a convert) go through slots
 //! like everybody's. Calls that must happen are repeated until they are answered, however long the OST is away.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,8 +28,8 @@ pub const MDT_SESSIONS: u64 = 0xffff_ffff_ffff_0000;
 const PAUSE_MIN_MS: u64 = 50;
 /// Longest pause before a call is repeated.
 const PAUSE_MAX_MS: u64 = 1_000;
-/// Free bytes that an OST reports which was full, and is used again.
-const ROOM_AGAIN_BYTES: u64 = 16 << 20;
+/// An OST that refused bytes takes them again when it reports as many free, and these.
+const ROOM_AGAIN_BYTES: u64 = 1 << 20;
 
 /// The way to OSTs: over the network (`service`), or a test's.
 pub trait OstCalls: Send + Sync + 'static {
@@ -46,8 +46,8 @@ pub struct Osts {
     calls: Arc<dyn OstCalls>,
     session: SessionId,
     candidates: RwLock<BTreeMap<u16, Candidate>>,
-    /// OSTs that refused bytes for want of room, and have not reported room since.
-    full: Mutex<BTreeSet<u16>>,
+    /// OSTs that refused bytes for want of room, and how many; until they report more room.
+    full: Mutex<BTreeMap<u16, u64>>,
     cursor: AtomicU64,
     slots: Mutex<Slots>,
     waits: Arc<Waits>,
@@ -114,9 +114,8 @@ impl Osts {
 
     /// Records the free space of an OST.
     pub fn set_candidate(&self, candidate: Candidate) {
-        if candidate.free_bytes >= ROOM_AGAIN_BYTES {
-            self.full.lock().remove(&candidate.index);
-        }
+        let room = candidate.free_bytes.saturating_sub(ROOM_AGAIN_BYTES);
+        self.full.lock().retain(|ost, refused| *ost != candidate.index || *refused > room);
         self.candidates.write().insert(candidate.index, candidate);
     }
 
@@ -156,29 +155,35 @@ impl Osts {
         self.place_among(self.candidates(), asked)
     }
 
-    /// OSTs for bytes that are to go elsewhere: none of `avoid`, and none that is down or has said that it is full. No OSTs if
-    /// there are no others.
-    pub fn place_elsewhere(&self, asked: &StripePolicy, avoid: &[u16]) -> Result<Vec<u16>> {
-        self.place_among(self.elsewhere(avoid), asked)
+    /// OSTs for bytes that are to go elsewhere, so many or more: none of `avoid`, and none that is down or has no room. No OSTs
+    /// if there are no others.
+    pub fn place_elsewhere(&self, asked: &StripePolicy, avoid: &[u16], len_bytes: u64) -> Result<Vec<u16>> {
+        self.place_among(self.elsewhere(avoid, len_bytes), asked)
     }
 
     /// Whether there is an OST that [`Osts::place_elsewhere`] can choose.
-    pub fn has_room_elsewhere(&self, avoid: &[u16]) -> bool {
-        !self.elsewhere(avoid).is_empty()
+    pub fn has_room_elsewhere(&self, avoid: &[u16], len_bytes: u64) -> bool {
+        !self.elsewhere(avoid, len_bytes).is_empty()
     }
 
-    fn elsewhere(&self, avoid: &[u16]) -> Vec<Candidate> {
-        let full = self.full.lock().clone();
+    fn elsewhere(&self, avoid: &[u16], len_bytes: u64) -> Vec<Candidate> {
         let mut others = self.candidates();
-        others.retain(|c| c.up && !avoid.contains(&c.index) && !full.contains(&c.index));
+        others.retain(|c| c.up && !avoid.contains(&c.index) && !self.is_full(c.index, len_bytes));
         others
     }
 
-    /// An OST has refused bytes for want of room. Counts until it reports room again.
-    pub fn note_full(&self, ost: u16) {
+    /// Whether an OST has refused so few bytes, and has not reported room since.
+    pub fn is_full(&self, ost: u16, len_bytes: u64) -> bool {
+        self.full.lock().get(&ost).is_some_and(|refused| *refused <= len_bytes)
+    }
+
+    /// An OST has refused bytes for want of room.
+    pub fn note_full(&self, ost: u16, len_bytes: u64) {
         if let Some(candidate) = self.candidates.write().get_mut(&ost) {
-            candidate.free_bytes = 0;
-            self.full.lock().insert(ost);
+            candidate.free_bytes = candidate.free_bytes.min(len_bytes);
+            let mut full = self.full.lock();
+            let refused = full.entry(ost).or_insert(len_bytes);
+            *refused = len_bytes.min(*refused);
         }
     }
 

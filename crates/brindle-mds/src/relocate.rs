@@ -299,7 +299,12 @@ async fn copy_all(mdt: &Mdt, file: &Inode, layout: &Layout, runs: &[Run]) -> Res
             ticket,
         };
         async move {
-            let answer = mdt.osts().copy_range(COPY_WAIT_MS, target.ost, &request).await?;
+            let answer = mdt.osts().copy_range(COPY_WAIT_MS, target.ost, &request).await;
+            let answer = answer.inspect_err(|fault| {
+                if fault.code == Code::OstFull {
+                    mdt.osts().note_full(target.ost, target.len_bytes);
+                }
+            })?;
             Ok((target.ost, target.stripe, answer.boot_term))
         }
     });
@@ -331,10 +336,10 @@ async fn copy_all(mdt: &Mdt, file: &Inode, layout: &Layout, runs: &[Run]) -> Res
     Ok(made.concat())
 }
 
-/// A copy that failed: for want of room, because of damage, or for a moment.
+/// A copy that failed: because of damage, or for a moment; for want of room others are chosen next time, if there are any.
 fn called_off(fault: Fault) -> Fault {
     match fault.code {
-        Code::OstFull | Code::ObjectDamaged | Code::ObjectMissing => fault,
+        Code::ObjectDamaged | Code::ObjectMissing => fault,
         _ => not_now(fault),
     }
 }

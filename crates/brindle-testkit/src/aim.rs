@@ -25,8 +25,7 @@ pub enum Aim {
 
 impl Aim {
     /// Every aim.
-    pub const ALL: [Aim; 6] =
-        [Aim::General, Aim::Names, Aim::Pages, Aim::Late, Aim::Rot, Aim::Room];
+    pub const ALL: [Aim; 6] = [Aim::General, Aim::Names, Aim::Pages, Aim::Late, Aim::Rot, Aim::Room];
 
     /// Its name on command lines.
     pub fn name(self) -> &'static str {

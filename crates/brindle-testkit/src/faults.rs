@@ -15,7 +15,7 @@ use brindle_objects::names;
 use crate::aim::Aim;
 use crate::cluster::{SimCluster, TARGET_DIR};
 use crate::history::History;
-use crate::sim::{Crash, Direction, DiskOp};
+use crate::sim::{Crash, Direction, DiskOp, LIMITED_BYTES};
 use crate::workload::blocks::Blocks;
 
 /// How often the supervisor looks.
@@ -65,8 +65,8 @@ struct Down {
     last_up_ns: BTreeMap<String, u64>,
 }
 
-/// Most bytes that a full OST has left.
-const ROOM_LEFT_MAX_BYTES: u64 = 3 << 20;
+/// Most bytes that a full OST has left for users.
+const ROOM_LEFT_MAX_BYTES: u64 = 128 << 10;
 
 /// The driver. Cloning gives another handle to the same one.
 #[derive(Clone)]
@@ -277,12 +277,13 @@ impl Chaos {
         self.history.fault("an OST is full");
         let name = candidates[self.choose(candidates.len() as u64) as usize].clone();
         let disk = self.cluster.world().disk(&name);
-        disk.set_capacity_bytes(Some(disk.used_bytes() + self.choose(ROOM_LEFT_MAX_BYTES)));
+        // As much as the OST keeps back, and little more.
+        disk.set_room_bytes(Some(LIMITED_BYTES / 20 + self.choose(ROOM_LEFT_MAX_BYTES)));
         self.full.lock().insert(name.clone());
         let (seams, full, ms) = (self.seams.clone(), self.full.clone(), 500 + self.choose(6_000));
         self.seams.spawn("faults.room again", async move {
             seams.sleep_ms(ms).await;
-            disk.set_capacity_bytes(None);
+            disk.set_room_bytes(None);
             full.lock().remove(&name);
         });
     }
@@ -452,7 +453,7 @@ impl Chaos {
             disk.fail_after(NEVER);
             disk.fail_next(DiskOp::Sync, 0);
             disk.set_sync_ms(0, 3);
-            disk.set_capacity_bytes(None);
+            disk.set_room_bytes(None);
         }
         loop {
             let servers = self.cluster.servers();

@@ -247,8 +247,8 @@ type Changed = (ObjectRange, Result<ChangeResp, Fault>);
 fn no_room(sight: &Sight, part: &ObjectRange) -> Full {
     let component = sight.layout.component(part.stripe.generation);
     let first = component.and_then(|c| part.pieces(c).next());
-    let (offset, len_bytes) = first.map_or((0, part.len_bytes), |piece| (piece.file_offset, piece.len_bytes));
-    Full { ost: part.ost, offset, len_bytes }
+    let offset = first.map_or(0, |piece| piece.file_offset);
+    Full { ost: part.ost, offset, len_bytes: part.len_bytes }
 }
 
 /// A change whose bytes nobody could send again.

@@ -65,7 +65,10 @@ impl Client {
             return Ok(());
         }
         let asked = inode.asked();
-        let grant = self.mds.ask(&SpillReq { ino: inode.ino, offset, len_bytes, ost }).await?;
+        let request = SpillReq { ino: inode.ino, offset, len_bytes, ost };
+        let grant = self.mds.ask(&request).await.inspect_err(|fault| {
+            tracing::debug!(code = %fault.code, ino = inode.ino.0, ost, offset, "no other OST instead of a full one: {fault}");
+        })?;
         brindle_layout::check(&grant.layout)?;
         tracing::debug!(ino = inode.ino.0, ost, offset, "an OST is full; others take what is written here");
         inode.lock().take_grant(asked, &grant, None);

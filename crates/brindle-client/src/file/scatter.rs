@@ -91,6 +91,7 @@ pub(crate) struct Full {
     pub ost: u16,
     /// First byte of the file that found no room.
     pub offset: u64,
+    /// How many bytes of it the OST refused.
     pub len_bytes: u64,
 }
 

@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::ask::Notice;
 use crate::mdt::{Busy, Call, Mdt, Step, Txn};
+use crate::ops::spill::wait_for_room;
 use crate::store::{Inode, inline, inode};
 use crate::{grant, namespace};
 
@@ -25,10 +26,23 @@ const OST_LOOK_MS: u64 = 50;
 pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant> {
     wait_for_ost(mdt).await;
     let busy = Busy::new(mdt, req.ino);
-    let begun = mdt.step(call, |t| begin(t, &busy, req.ino, call.session)).await?;
-    let written = match &begun {
-        Some((file, data)) if !data.is_empty() => Some(write(mdt, file, data.clone()).await?),
-        _ => None,
+    let (begun, written) = loop {
+        let begun = mdt.step(call, |t| begin(t, &busy, req.ino, call.session)).await?;
+        let Some((file, data)) = begun.as_ref().filter(|(_, data)| !data.is_empty()) else {
+            break (begun, None);
+        };
+        match write(mdt, file, data.clone()).await {
+            Ok(written) => break (begun, Some(written)),
+            // Each OST that says so is not chosen again before it reports room.
+            Err(fault) if fault.code == Code::OstFull && room_elsewhere(mdt, file, data).await => {
+                mdt.step(call, |t| {
+                    busy.clear(t);
+                    Ok(())
+                })
+                .await?;
+            }
+            Err(fault) => return Err(fault),
+        }
     };
     mdt.complete(call, |t| {
         t.frees_space();
@@ -49,6 +63,17 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
         Ok(grant::grant_now(t, &file, call.session)?)
     })
     .await
+}
+
+/// The first OST of the file has no room for its bytes. Whether another may have.
+async fn room_elsewhere(mdt: &Mdt, file: &Inode, data: &Bytes) -> bool {
+    let Some((_, ost)) = file.file.as_ref().and_then(|body| body.layout.stripes().next()) else {
+        return false;
+    };
+    let len_bytes = data.len() as u64;
+    mdt.osts().note_full(ost, len_bytes);
+    wait_for_room(mdt, &[], len_bytes).await;
+    mdt.osts().has_room_elsewhere(&[], len_bytes)
 }
 
 /// After a restart of everything the OSTs are heard of one by one; until the first one is, nothing can leave the MDT.
@@ -86,17 +111,22 @@ fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, ino: Ino, session: SessionId) -> Step
     }
     // Always a new one: a convert that a power cut took from the log may have left objects of the old.
     let generation = t.pair();
+    let data = inline::get(t, ino)?;
     let first = first(&mut file)?;
     first.generation = generation;
+    let osts = t.mdt().osts();
+    if first.osts.first().is_some_and(|ost| osts.is_full(*ost, data.len() as u64)) {
+        first.osts = osts.place_elsewhere(&first.asked, &[], data.len() as u64)?;
+    }
     if first.osts.is_empty() {
-        first.osts = t.mdt().osts().place(&first.asked)?;
+        first.osts = osts.place(&first.asked)?;
         if first.osts.is_empty() {
             return Err(no_ost().into());
         }
     }
     file.file_mut()?.convert_begun = true;
     inode::put(t, &file)?;
-    Ok(Some((file, inline::get(t, ino)?)))
+    Ok(Some((file, data)))
 }
 
 /// Inline bytes are fewer than a stripe, so they lie in the first object. Durable, and written under the generation

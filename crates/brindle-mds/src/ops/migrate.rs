@@ -131,11 +131,12 @@ fn decide(t: &Txn<'_>, file: &Inode, req: &MigrateReq, shapes: Option<&[Shape]>)
         return Ok(Step::Skip(end));
     }
     let before = layout.components.iter().find(|c| c.end == req.offset && c.is_placed());
-    let before = before.filter(|c| alike(c) && !avoided(c) && c.generation > here.generation);
+    let full = |c: &Component| c.osts.iter().any(|ost| t.mdt().osts().is_full(*ost, req.copy_max_bytes));
+    let before = before.filter(|c| alike(c) && !avoided(c) && !full(c) && c.generation > here.generation);
     let into = match before {
         Some(before) => Into::Behind(before.clone()),
         None => {
-            let osts = t.mdt().osts().place_elsewhere(&wanted.asked, &req.avoid)?;
+            let osts = t.mdt().osts().place_elsewhere(&wanted.asked, &req.avoid, req.copy_max_bytes)?;
             if osts.is_empty() {
                 let why = "every other OST is full, or does not answer";
                 return Err(Fault::new(Code::OstFull).what("nowhere to move to").why(why));

@@ -10,10 +10,12 @@ use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::convert::SpillReq;
 use brindle_wire::mds::open::OpenGrant;
+use futures_util::future::join_all;
 
+use crate::cluster::ask_space;
 use crate::grant;
 use crate::mdt::{Busy, Call, Mdt};
-use crate::relocate::{Into, Moving, begin, round_down, round_up};
+use crate::relocate::{Into, Moving, begin, not_now, round_down, round_up};
 use crate::store::{Inode, inode};
 
 /// Bytes behind a place that move with it; with more of them only a part of the component moves.
@@ -21,23 +23,25 @@ const SPILL_COPY_MAX_BYTES: u64 = 64 << 20;
 /// Smallest part that moves.
 const OVERLAY_BYTES: u64 = 16 << 20;
 
-/// How long OSTs that are not heard of are waited for, and how often that is looked at.
+/// How long OSTs that do not answer are waited for, and how often they are asked.
 const ROOM_WAIT_MS: u64 = 15_000;
 const ROOM_LOOK_MS: u64 = 50;
 
 /// Gives the place other OSTs. The answer is the layout, also where others were faster.
 pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> {
-    mdt.osts().note_full(req.ost);
-    wait_for_room(mdt, &req).await;
+    mdt.osts().note_full(req.ost, req.len_bytes);
+    wait_for_room(mdt, &[req.ost], req.len_bytes).await;
     let busy = Busy::new(mdt, req.ino);
     let begun = mdt
         .step(call, |t| {
             t.idle(req.ino)?;
             let mut file = inode::get(t, req.ino)?;
             let Some(full) = full_component(&file, &req) else { return Ok(None) };
-            let osts = mdt.osts().place_elsewhere(&full.asked, &[req.ost])?;
+            let osts = mdt.osts().place_elsewhere(&full.asked, &[req.ost], req.len_bytes)?;
             if osts.is_empty() {
-                return Err(nobody_has_room(mdt).into());
+                let again = mdt.osts().has_room_elsewhere(&[], req.len_bytes);
+                let fault = if again { not_now("there is room again") } else { nobody_has_room(mdt) };
+                return Err(fault.into());
             }
             begin(t, &busy, &mut file)?;
             Ok(Some((file, full, osts)))
@@ -55,14 +59,15 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
     .await
 }
 
-/// An OST that has not been heard of may have room: nobody is told that the file system is full before it has had its time.
-async fn wait_for_room(mdt: &Mdt, req: &SpillReq) {
+/// Where nobody is known to have room everybody is asked, and who does not answer is given time to: nobody is told that the
+/// file system is full as long as it may not be.
+pub async fn wait_for_room(mdt: &Mdt, avoid: &[u16], len_bytes: u64) {
     let all = mdt.osts().all().await;
     let started = mdt.seams().now();
-    loop {
+    while !mdt.osts().has_room_elsewhere(avoid, len_bytes) {
+        join_all(all.iter().map(|ost| ask_space(mdt, *ost))).await;
         let heard = mdt.osts().candidates().iter().filter(|c| c.up).count();
-        let room = mdt.osts().has_room_elsewhere(&[req.ost]);
-        if room || heard >= all.len() || mdt.seams().now().ms_since(started) >= ROOM_WAIT_MS {
+        if heard >= all.len() || mdt.seams().now().ms_since(started) >= ROOM_WAIT_MS {
             return;
         }
         mdt.seams().sleep_ms(ROOM_LOOK_MS).await;

@@ -24,7 +24,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-pub use disk::{DiskControl, DiskOp, SECTOR_LEN};
+pub use disk::{DiskControl, DiskOp, LIMITED_BYTES, SECTOR_LEN};
 pub use exec::{Stuck, log_ns};
 pub use net::{Direction, NetConfig};
 pub use rng::SplitMix;

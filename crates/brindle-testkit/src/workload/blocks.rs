@@ -98,7 +98,9 @@ impl Mix {
                 ..general
             },
             // What is cut off needs room again.
-            Aim::Room => Mix { files: &[0, CUT_FILE, CUT_FILE], pause_ms: 60, write: 45, read: 24, cut: 9, ..general },
+            Aim::Room => {
+                Mix { files: &[0, CUT_FILE, CUT_FILE], pause_ms: 60, write: 45, read: 24, cut: 9, ..general }
+            }
             // Whole checksummed blocks too: only they put right what is damaged.
             Aim::Rot => Mix { files: &[0, 1, 2], blocks_max: BLOCKS_MAX, ..general },
         }

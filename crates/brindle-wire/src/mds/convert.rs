@@ -28,9 +28,9 @@ pub struct SpillReq {
     pub ino: Ino,
     /// First byte of the file that found no room.
     pub offset: u64,
-    /// Length in bytes.
+    /// How many bytes the OST refused.
     pub len_bytes: u64,
-    /// The OST that refused it.
+    /// The OST that refused them.
     pub ost: u16,
 }
 message!(SpillReq => OpenGrant, Spill);

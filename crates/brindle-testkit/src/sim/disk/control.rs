@@ -26,6 +26,9 @@ pub struct DiskControl {
     pub(in crate::sim) disk: Arc<Mutex<Disk>>,
 }
 
+/// Size of a disk whose room is limited: what OSTs keep back of it is more than they write in a run.
+pub const LIMITED_BYTES: u64 = 64 << 20;
+
 impl DiskControl {
     /// After `ops` more operations that change or sync something, every operation of this incarnation fails: a crash
     /// point between any two operations. [`crate::sim::World::crash_after`] makes the crash follow at once.
@@ -63,17 +66,17 @@ impl DiskControl {
         self.disk.lock().fail_next.insert(op, count);
     }
 
-    /// Bytes in use.
-    pub fn used_bytes(&self) -> u64 {
-        self.disk.lock().used_bytes()
-    }
-
-    /// Limits the space (ENOSPC beyond it); `None` for the usual, very large one.
-    pub fn set_capacity_bytes(&self, bytes: Option<u64>) {
-        if bytes.is_some() {
-            self.shared.trace.lock().count("disk full");
-        }
-        self.disk.lock().capacity_bytes = bytes.unwrap_or(CAPACITY_DEFAULT_BYTES);
+    /// Leaves this much room on a disk of [`LIMITED_BYTES`] (ENOSPC beyond it); `None` for the usual, very large disk.
+    pub fn set_room_bytes(&self, bytes: Option<u64>) {
+        let mut disk = self.disk.lock();
+        disk.ballast_bytes = 0;
+        disk.capacity_bytes = CAPACITY_DEFAULT_BYTES;
+        let Some(bytes) = bytes else { return };
+        let used = disk.used_bytes();
+        disk.capacity_bytes = LIMITED_BYTES.max(used + bytes);
+        disk.ballast_bytes = disk.capacity_bytes - used - bytes;
+        drop(disk);
+        self.shared.trace.lock().count("disk full");
     }
 
     /// How long an asynchronous sync takes, in milliseconds.

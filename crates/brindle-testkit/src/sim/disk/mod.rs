@@ -24,7 +24,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 pub use content::SECTOR_LEN;
-pub use control::{DiskControl, DiskOp};
+pub use control::{DiskControl, DiskOp, LIMITED_BYTES};
 pub(super) use handle::SimDisk;
 
 use super::exec::Group;
@@ -52,6 +52,8 @@ pub(super) struct Disk {
     next_inode: InodeId,
     cuts: u64,
     capacity_bytes: u64,
+    /// In use by something else.
+    ballast_bytes: u64,
     /// Operations that changed or synced something so far.
     ops: u64,
     /// The process of this incarnation can do nothing more.
@@ -99,6 +101,7 @@ impl Disk {
             next_inode: 1,
             cuts: 0,
             capacity_bytes: CAPACITY_DEFAULT_BYTES,
+            ballast_bytes: 0,
             ops: 0,
             frozen: false,
             freeze_after: None,
@@ -151,7 +154,7 @@ impl Disk {
             self.inodes.values().filter(|i| i.handles > 0).map(|i| i.content.sectors()).sum();
         let named = self.names.live_inodes().filter_map(|id| self.inodes.get(&id));
         let closed: usize = named.filter(|i| i.handles == 0).map(|i| i.content.sectors()).sum();
-        ((sectors + closed) * SECTOR_LEN) as u64
+        ((sectors + closed) * SECTOR_LEN) as u64 + self.ballast_bytes
     }
 
     /// Refuses to grow beyond the capacity.

@@ -237,7 +237,7 @@ fn full_disks_and_injected_errors_are_reported_and_leave_the_rest_alone() {
     durable_file(&*disk, "/f", &[1; 1024]);
     let file = disk.open("/f", OpenHow::Existing).expect("there");
     let control = world.disk("a");
-    control.set_capacity_bytes(Some(4096));
+    control.set_room_bytes(Some(3072));
     let full = file.write_at(&[2; 8192], 0).expect_err("full");
     assert_eq!(full.kind(), ErrorKind::StorageFull);
     file.write_at(&[2; 1024], 0).expect("overwriting needs no space");
@@ -246,7 +246,7 @@ fn full_disks_and_injected_errors_are_reported_and_leave_the_rest_alone() {
     disk.remove("/f").expect("removing always works");
     drop(file);
     assert_eq!(disk.space("/").expect("space").available_bytes, 4096);
-    control.set_capacity_bytes(None);
+    control.set_room_bytes(None);
     durable_file(&*disk, "/g", &[1; 512]);
     let file = disk.open("/g", OpenHow::Existing).expect("there");
     control.fail_next(DiskOp::Read, 1);
