@@ -140,8 +140,8 @@ codes! {
         "fsck found rows of the metadata store that cannot both be true, such as an entry of a directory without an inode. The message names the invariant, the object and what is wrong with it.";
 
     // 4xxx: OSS
-    4001 OstFull ENOSPC "the storage target is full" "remove files, or write to files on other OSTs: lfs df"
-        "The OST that holds this part of the file has no free space left. Other OSTs may have.";
+    4001 OstFull ENOSPC "the storage target is full" "remove files: lfs df"
+        "No OST that could hold this part of the file has free space left.";
     4002 ObjectMissing EIO "part of the file is missing" "run: brindle fsck"
         "An object that is known to exist was not found on its OST. It is reported, and never read as zeros.";
     4003 ObjectDamaged EIO "part of the file is damaged" "restore the file from a copy; run: brindle fsck"

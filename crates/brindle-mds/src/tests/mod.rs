@@ -5,6 +5,7 @@ mod rig;
 
 mod golden;
 mod model;
+mod moves;
 mod once;
 mod posix;
 mod served;

@@ -15,10 +15,12 @@ use brindle_wire::mds::create::{CreateReq, CreateResp};
 use brindle_wire::mds::open::Access;
 use brindle_wire::notify::*;
 use brindle_wire::oss::destroy::{DestroyObjectsReq, DestroyObjectsResp};
-use brindle_wire::oss::fence::FenceSessionReq;
+use brindle_wire::oss::fence::{FenceLayoutReq, FenceSessionReq};
 use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq, StatObjectsResp};
+use brindle_wire::oss::statfs::{OstStatfsReq, OstStatfsResp};
+use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
 use brindle_wire::oss::truncate::TruncateObjectReq;
-use brindle_wire::oss::write::WriteReq;
+use brindle_wire::oss::write::{CopyRangeReq, WriteReq};
 use brindle_wire::oss::{ChangeResp, Marks};
 use brindle_wire::{Cred, Message, Op};
 use bytes::Bytes;
@@ -43,6 +45,8 @@ pub struct Clients {
     /// Report that a session answers with for a file, once.
     pub reports: Mutex<BTreeMap<(SessionId, Ino), brindle_wire::mds::report::WriteReport>>,
     pub silent: Mutex<Vec<SessionId>>,
+    /// They have writes under way that do not end.
+    pub unsettled: Mutex<Vec<SessionId>>,
 }
 
 impl Clients {
@@ -60,6 +64,7 @@ impl Notifier for Clients {
             Op::RecallNotice => decode_body::<RecallNotice>(&body).expect("decodes").ino,
             Op::LayoutNotice => decode_body::<LayoutNotice>(&body).expect("decodes").ino,
             Op::ReportNotice => decode_body::<ReportNotice>(&body).expect("decodes").ino,
+            Op::SettleNotice => decode_body::<SettleNotice>(&body).expect("decodes").ino,
             Op::InvalidateNotice => decode_body::<InvalidateNotice>(&body).expect("decodes").ino,
             other => panic!("{other:?} is no notice"),
         };
@@ -69,6 +74,10 @@ impl Notifier for Clients {
             Op::RecallNotice => encode_body(&Ok::<_, Fault>(RecallAck { report })),
             Op::LayoutNotice => encode_body(&Ok::<_, Fault>(LayoutAck { report })),
             Op::ReportNotice => encode_body(&Ok::<_, Fault>(ReportAck { report })),
+            Op::SettleNotice => {
+                let settled = !self.unsettled.lock().contains(&session);
+                encode_body(&Ok::<_, Fault>(SettleAck { settled }))
+            }
             _ => encode_body(&Ok::<_, Fault>(InvalidateAck {})),
         };
         Box::pin(std::future::ready(Ok(answer)))
@@ -83,6 +92,10 @@ pub struct FakeOsts {
     pub calls: Mutex<Vec<(u16, Op)>>,
     pub down: Mutex<Vec<u16>>,
     pub last_write: Mutex<Option<(Pair, Time)>>,
+    /// Bytes that each OST has left; plenty where nothing is said.
+    pub room: Mutex<BTreeMap<u16, u64>>,
+    /// Lowest layout epoch of each object.
+    pub fences: Mutex<BTreeMap<(u16, ObjectId), Pair>>,
 }
 
 fn answer<M: Message>(frame: &Frame, respond: impl FnOnce(M) -> M::Resp) -> Frame {
@@ -143,6 +156,38 @@ impl OstCalls for FakeOsts {
                 let removed = req.objects.iter().filter(|o| objects.remove(&(ost, **o)).is_some()).count();
                 self.destroyed.lock().extend(req.objects);
                 DestroyObjectsResp { removed: removed as u32 }
+            }),
+            Op::FenceLayout => answer(&frame, |req: FenceLayoutReq| {
+                self.fences.lock().extend(req.objects.iter().map(|o| ((ost, *o), req.layout_epoch)));
+                Empty {}
+            }),
+            Op::CopyRange => answer(&frame, |req: CopyRangeReq| {
+                let from = objects.get(&(req.source_ost, req.source)).cloned().unwrap_or_default();
+                let from = from.into_iter().skip(req.source_offset as usize).take(req.len_bytes as usize);
+                let bytes: Vec<u8> = from.collect();
+                if bytes.iter().all(|byte| *byte == 0) {
+                    return change(&[]);
+                }
+                let data = objects.entry((ost, req.object)).or_default();
+                let (at, end) = (req.offset as usize, req.offset as usize + bytes.len());
+                data.resize(data.len().max(end), 0);
+                data[at..end].copy_from_slice(&bytes);
+                change(data)
+            }),
+            Op::OstStatfs => answer(&frame, |_: OstStatfsReq| {
+                let available_bytes = self.room.lock().get(&ost).copied().unwrap_or(1 << 40);
+                OstStatfsResp {
+                    available_bytes,
+                    total_bytes: 1 << 41,
+                    total_inodes: 1 << 30,
+                    free_inodes: 1 << 30,
+                    device_id: u64::from(ost),
+                    boot_term: 1,
+                }
+            }),
+            Op::SyncObjects => answer(&frame, |req: SyncObjectsReq| {
+                let exists = req.objects.iter().map(|o| objects.contains_key(&(ost, *o))).collect();
+                SyncObjectsResp { boot_term: 1, exists, allocated_bytes: 0 }
             }),
             Op::FenceSession => answer(&frame, |_: FenceSessionReq| Empty {}),
             other => panic!("{other:?} is not asked here"),
