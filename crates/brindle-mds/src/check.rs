@@ -332,14 +332,14 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
             .collect();
         lost.into_iter().for_each(|ino| self.inode(2, ino, "it has no name and is no orphan"));
         let watched: BTreeSet<Ino> = watch::list(self.rows)?.into_iter().collect();
-        let unwatched: Vec<Ino> = self
-            .inodes
-            .iter()
-            .filter(|(i, s)| s.watched && !watched.contains(i))
-            .map(|(i, _)| *i)
-            .collect();
+        let unwatched: Vec<Ino> =
+            self.inodes.iter().filter(|(i, s)| s.watched && !watched.contains(i)).map(|(i, _)| *i).collect();
         for ino in unwatched {
-            self.inode(7, ino, "it is open for writing or being cut, and would not be looked at after a restart");
+            self.inode(
+                7,
+                ino,
+                "it is open for writing or being cut, and would not be looked at after a restart",
+            );
         }
         Ok(())
     }

@@ -80,6 +80,7 @@ ops! {
     150 SetStripe "set_stripe" slotted;
     151 GetStripe "get_stripe" plain;
     152 PathOf "path_of" plain;
+    153 Scan "scan" plain;
     160 OwnerQuery "owner_query" plain;
     161 MdtWaits "mdt_waits" plain;
     162 FenceTable "fence_table" plain;

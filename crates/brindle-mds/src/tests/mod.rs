@@ -7,6 +7,7 @@ mod golden;
 mod model;
 mod once;
 mod posix;
+mod scan;
 mod served;
 mod sharing;
 mod smoke;
