@@ -20,6 +20,8 @@ pub enum Command {
     Setstripe(setstripe::Args),
     /// Show how files lie
     Getstripe(getstripe::Args),
+    /// Search trees in the MDT, without walking them
+    Find(crate::find::LfsArgs),
     /// Show the space of each target
     #[command(disable_help_flag = true)]
     Df(df::Args),
@@ -40,6 +42,7 @@ pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::Setstripe(args) => setstripe::run(args),
         Command::Getstripe(args) => getstripe::run(args),
+        Command::Find(args) => crate::find::lfs(args),
         Command::Df(args) => df::run(args),
         Command::Path2fid(args) => fid::path2fid(args),
         Command::Fid2path(args) => fid::fid2path(args),
