@@ -286,7 +286,7 @@ async fn write_line(writing: &mut WriteHalf<'_>, answer: &Answer) -> std::io::Re
     writing.write_all(&out).await
 }
 
-/// Writes the pages of a scan as fast as they are read.
+/// Writes the pages of a scan as fast as they are read; the next one is on its way meanwhile.
 async fn answer_pages(
     client: &Client,
     cred: &Cred,
@@ -294,17 +294,20 @@ async fn answer_pages(
     writing: &mut WriteHalf<'_>,
 ) -> std::io::Result<Result<(), Fault>> {
     let mut request = ask.request(cred.clone());
+    let mut next = client.scan_page(&request).await;
     loop {
-        let page = match client.scan_page(&request).await {
+        let mut page = match next {
             Ok(page) => page,
             Err(fault) => return Ok(Err(fault)),
         };
-        request.cursor = page.cursor.clone();
-        let is_last = page.cursor.is_none();
-        write_line(writing, &Answer::Scan(page.into())).await?;
-        if is_last {
-            return Ok(Ok(()));
+        request.cursor = page.cursor.take();
+        let answer = Answer::Scan(ScanPage::new(page, request.cursor.is_none()));
+        if request.cursor.is_none() {
+            return write_line(writing, &answer).await.map(Ok);
         }
+        let (written, following) = tokio::join!(write_line(writing, &answer), client.scan_page(&request));
+        written?;
+        next = following;
     }
 }
 

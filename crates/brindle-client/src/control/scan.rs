@@ -113,8 +113,9 @@ pub struct ScanPage {
     pub is_last: bool,
 }
 
-impl From<ScanResp> for ScanPage {
-    fn from(resp: ScanResp) -> ScanPage {
+impl ScanPage {
+    /// A page as it is told; `is_last` if it had no cursor.
+    pub fn new(resp: ScanResp, is_last: bool) -> ScanPage {
         let found = |f: ScanFound| FoundLine { path: f.path.into(), attr: f.attr };
         let sum = |s: ScanSum| SumLine {
             path: s.path.into(),
@@ -128,7 +129,7 @@ impl From<ScanResp> for ScanPage {
             found: resp.found.into_iter().map(found).collect(),
             sums: resp.sums.into_iter().map(sum).collect(),
             refused: resp.refused.into_iter().map(refused).collect(),
-            is_last: resp.cursor.is_none(),
+            is_last,
         }
     }
 }

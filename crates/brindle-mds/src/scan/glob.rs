@@ -75,20 +75,29 @@ impl Glob {
 
     /// Whether a name matches, in at most (length of the glob) x (length of the name) steps.
     pub fn matches(&self, name: &[u8]) -> bool {
+        if name.is_ascii() {
+            let lower = |at: usize| u32::from(name[at].to_ascii_lowercase());
+            let exact = |at: usize| u32::from(name[at]);
+            return if self.fold_case { self.run(name.len(), lower) } else { self.run(name.len(), exact) };
+        }
         let mut text = characters(name);
         if self.fold_case {
             text.iter_mut().for_each(|c| *c = fold(*c));
         }
+        self.run(text.len(), |at| text[at])
+    }
+
+    fn run(&self, len: usize, character: impl Fn(usize) -> u32) -> bool {
         let (mut piece, mut at) = (0, 0);
         // Where to go on when what follows the last star does not match: one character later.
         let mut star: Option<(usize, usize)> = None;
-        while at < text.len() {
+        while at < len {
             match self.pieces.get(piece) {
                 Some(Piece::Many) => {
                     star = Some((piece, at));
                     piece += 1;
                 }
-                Some(one) if one.is(text[at]) => {
+                Some(one) if one.is(character(at)) => {
                     piece += 1;
                     at += 1;
                 }
