@@ -205,7 +205,7 @@ mod tests {
             ("*", ".hidden"),
             ("*.c", "main.c"),
             ("a*b*c", "aXXbYYbZc"),
-            ("?", "ä"),
+            ("?", "\u{e4}"),
             ("[a-c]x", "bx"),
             ("[!a-c]x", "dx"),
             ("[^a]", "b"),
@@ -228,7 +228,7 @@ mod tests {
             assert!(!Glob::new(glob.as_bytes(), false).matches(name.as_bytes()), "{glob} {name}");
         }
         assert!(Glob::new(b"*.TXT", true).matches(b"Read.txt"));
-        assert!(Glob::new("ÄB*".as_bytes(), true).matches("äbc".as_bytes()));
+        assert!(Glob::new("\u{c4}B*".as_bytes(), true).matches("\u{e4}bc".as_bytes()));
         assert!(Glob::new(b"[A-C]", true).matches(b"b"));
         assert!(Glob::new(b"?\xff", false).matches(b"\xfe\xff"));
     }

@@ -456,7 +456,7 @@ mod tests {
 
     #[test]
     fn refusals_name_what_is_wrong_and_what_is_possible() {
-        insta_like(&[
+        check_beginnings(&[
             ("-nmae x", "unknown predicate -nmae"),
             ("-size 5Q", "cannot search with -size 5Q"),
             ("-type x", "cannot search with -type x"),
@@ -472,7 +472,7 @@ mod tests {
         ]);
     }
 
-    fn insta_like(cases: &[(&str, &str)]) {
+    fn check_beginnings(cases: &[(&str, &str)]) {
         for (line, begins) in cases {
             let text = message(line);
             assert!(text.starts_with(begins), "{line}: {text}");
