@@ -342,7 +342,8 @@ impl Drop for Cluster {
 }
 
 /// The binary under test.
-fn binary() -> PathBuf {
+/// The binary under test.
+pub fn binary() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/brindle");
     std::env::var_os("BRINDLE_BIN").map_or(built, PathBuf::from)
 }

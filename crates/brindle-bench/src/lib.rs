@@ -6,8 +6,11 @@
 //! smallest and the largest beside them.
 
 mod meta;
+mod search;
 mod stream;
 mod tree;
+
+pub use search::{Pair, SearchOptions, SearchReport, SearchRow, search};
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,10 +1,16 @@
-//! What commands ask of a running mount: a Unix socket, one JSON request a line, one JSON answer a line.
+//! What commands ask of a running mount: a Unix socket, one JSON request a line, one JSON answer a line (of a scan: one
+//! a page).
 //!
-//! Served by the mount daemon at a path that it chooses; asked by `lfs` and `brindle` through [`ask`]. Never part of a
+//! Served by the mount daemon at a path that it chooses; asked by `lfs` and `brindle` through [`ask`] and [`ask_scan`]. Never part of a
 //! simulation. What changes something, or tells names, is done with the rights of the process at the other end.
+
+mod peer;
+mod scan;
 
 use std::path::Path;
 use std::sync::Arc;
+
+pub use scan::{FoundLine, PathText, RefusedLine, ScanAsk, ScanPage, SumLine};
 
 use brindle_types::{Code, Fault, Fid, Ino, Layout, LayoutPolicy};
 use brindle_wire::Cred;
@@ -13,6 +19,7 @@ use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
 use brindle_wire::mds::waits::MdtWaitsReq;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::unix::WriteHalf;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 
@@ -20,6 +27,8 @@ use crate::{Client, Ctx};
 
 /// Longest line of a request or an answer.
 const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Longest line of a page of a scan: what JSON can make of the largest page.
+const PAGE_LINE_BYTES_MAX: u64 = 4 << 20;
 /// Connections at once.
 const CONNECTIONS_MAX: usize = 64;
 
@@ -72,6 +81,8 @@ pub enum Request {
     Map,
     /// Make everything durable.
     Sync,
+    /// What below a directory matches a predicate; answered with pages, until one is the last.
+    Scan(ScanAsk),
 }
 
 /// One target in a [`Answer::Status`].
@@ -168,6 +179,8 @@ pub enum Answer {
     Df(Vec<TargetSpace>),
     /// To [`Request::Map`].
     Map(Map),
+    /// To [`Request::Scan`], several times.
+    Scan(ScanPage),
     /// Done.
     Done,
     /// What went wrong.
@@ -209,26 +222,66 @@ pub async fn serve(client: Arc<Client>, path: &Path) -> Result<(), Fault> {
 
 /// Asks the mount whose socket is at `path`.
 pub async fn ask(path: &Path, request: &Request) -> Result<Answer, Fault> {
-    let failed = |e: std::io::Error| {
-        Fault::io(Code::NotABrindlePath, "cannot ask the mount at", path.display().to_string(), &e)
-    };
-    let mut stream = UnixStream::connect(path).await.map_err(failed)?;
-    let mut line = serde_json::to_vec(request).expect("requests are plain data");
-    line.push(b'\n');
-    stream.write_all(&line).await.map_err(failed)?;
-    let mut answer = Vec::new();
-    let mut reader = BufReader::new(stream).take(LINE_BYTES_MAX);
-    reader.read_until(b'\n', &mut answer).await.map_err(failed)?;
-    match serde_json::from_slice(&answer) {
-        Ok(Answer::Fault(fault)) => Err(fault),
-        Ok(answer) => Ok(answer),
-        Err(e) => Err(failed(std::io::Error::other(e))),
+    Asked::new(path, request).await?.answer(LINE_BYTES_MAX).await
+}
+
+/// Asks the mount whose socket is at `path` for a scan; `each` gets the pages.
+pub async fn ask_scan(
+    path: &Path,
+    ask: ScanAsk,
+    each: &mut (dyn FnMut(ScanPage) -> Result<(), Fault> + Send),
+) -> Result<(), Fault> {
+    let mut asked = Asked::new(path, &Request::Scan(ask)).await?;
+    loop {
+        let page = match asked.answer(PAGE_LINE_BYTES_MAX).await? {
+            Answer::Scan(page) => page,
+            other => return Err(asked.failed(&std::io::Error::other(format!("it answered {other:?}")))),
+        };
+        let is_last = page.is_last;
+        each(page)?;
+        if is_last {
+            return Ok(());
+        }
     }
 }
 
+/// A question on its way.
+struct Asked<'a> {
+    path: &'a Path,
+    reader: BufReader<UnixStream>,
+}
+
+impl<'a> Asked<'a> {
+    async fn new(path: &'a Path, request: &Request) -> Result<Asked<'a>, Fault> {
+        let mut stream = UnixStream::connect(path).await.map_err(|e| ask_failed(path, &e))?;
+        let mut line = serde_json::to_vec(request).expect("requests are plain data");
+        line.push(b'\n');
+        stream.write_all(&line).await.map_err(|e| ask_failed(path, &e))?;
+        Ok(Asked { path, reader: BufReader::new(stream) })
+    }
+
+    async fn answer(&mut self, line_bytes_max: u64) -> Result<Answer, Fault> {
+        let mut line = Vec::new();
+        let mut reader = (&mut self.reader).take(line_bytes_max);
+        reader.read_until(b'\n', &mut line).await.map_err(|e| ask_failed(self.path, &e))?;
+        match serde_json::from_slice(&line) {
+            Ok(Answer::Fault(fault)) => Err(fault),
+            Ok(answer) => Ok(answer),
+            Err(e) => Err(self.failed(&std::io::Error::other(e))),
+        }
+    }
+
+    fn failed(&self, e: &std::io::Error) -> Fault {
+        ask_failed(self.path, e)
+    }
+}
+
+fn ask_failed(path: &Path, e: &std::io::Error) -> Fault {
+    Fault::io(Code::NotABrindlePath, "cannot ask the mount at", path.display().to_string(), e)
+}
+
 async fn converse(client: &Client, mut stream: UnixStream) -> std::io::Result<()> {
-    let peer = stream.peer_cred()?;
-    let cred = Cred { uid: peer.uid(), gid: peer.gid(), groups: Vec::new() };
+    let cred = peer::cred(&stream)?;
     let (reading, mut writing) = stream.split();
     let mut reader = BufReader::new(reading);
     loop {
@@ -237,15 +290,47 @@ async fn converse(client: &Client, mut stream: UnixStream) -> std::io::Result<()
             return Ok(());
         }
         let answer = match serde_json::from_slice(&line) {
+            Ok(Request::Scan(ask)) => match answer_pages(client, &cred, ask, &mut writing).await? {
+                Ok(()) => continue,
+                Err(fault) => Err(fault),
+            },
             Ok(request) => client.control(&Ctx::of(cred.clone()), request).await,
             Err(e) => {
                 Err(Fault::new(Code::InvalidArgument).what("cannot read the request").why(e.to_string()))
             }
         };
-        let mut out =
-            serde_json::to_vec(&answer.unwrap_or_else(Answer::Fault)).expect("answers are plain data");
-        out.push(b'\n');
-        writing.write_all(&out).await?;
+        write_line(&mut writing, &answer.unwrap_or_else(Answer::Fault)).await?;
+    }
+}
+
+async fn write_line(writing: &mut WriteHalf<'_>, answer: &Answer) -> std::io::Result<()> {
+    let mut out = serde_json::to_vec(answer).expect("answers are plain data");
+    out.push(b'\n');
+    writing.write_all(&out).await
+}
+
+/// Writes the pages of a scan as fast as they are read; the next one is on its way meanwhile.
+async fn answer_pages(
+    client: &Client,
+    cred: &Cred,
+    ask: ScanAsk,
+    writing: &mut WriteHalf<'_>,
+) -> std::io::Result<Result<(), Fault>> {
+    let mut request = ask.request(cred.clone());
+    let mut next = client.scan_page(&request).await;
+    loop {
+        let mut page = match next {
+            Ok(page) => page,
+            Err(fault) => return Ok(Err(fault)),
+        };
+        request.cursor = page.cursor.take();
+        let answer = Answer::Scan(ScanPage::new(page, request.cursor.is_none()));
+        if request.cursor.is_none() {
+            return write_line(writing, &answer).await.map(Ok);
+        }
+        let (written, following) = tokio::join!(write_line(writing, &answer), client.scan_page(&request));
+        written?;
+        next = following;
     }
 }
 
@@ -278,6 +363,7 @@ impl Client {
             Request::Df => self.list_space().await.map(Answer::Df),
             Request::Map => Ok(Answer::Map(Map::clone(&self.map.current()))),
             Request::Sync => self.sync_all().await.map(|()| Answer::Done),
+            Request::Scan(_) => Err(scan::not_one_answer()),
         }
     }
 

@@ -11,6 +11,7 @@ pub mod readdir;
 pub mod readlink;
 pub mod rename;
 pub mod rmdir;
+pub mod scan;
 pub mod setattr;
 pub mod statfs;
 pub mod stripe;

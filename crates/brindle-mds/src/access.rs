@@ -5,21 +5,22 @@ use brindle_types::{Code, Fault, Result};
 use brindle_wire::Cred;
 
 use crate::acl::{self, Acl};
-use crate::mdt::Txn;
-use crate::store::{Inode, xattr};
+use crate::store::{Inode, Rows, xattr};
 
 /// Reading.
 pub const READ: u16 = 4;
 /// Writing.
 pub const WRITE: u16 = 2;
+/// Looking up names in a directory.
+pub const SEARCH: u16 = 1;
 
 /// Refuses with `PermissionDenied` what mode bits or ACL do not allow. Root may everything here.
-pub fn check(t: &Txn<'_>, inode: &Inode, cred: &Cred, wanted: u16) -> Result<()> {
+pub fn check(rows: &(impl Rows + ?Sized), inode: &Inode, cred: &Cred, wanted: u16) -> Result<()> {
     if cred.uid == 0 {
         return Ok(());
     }
     let stored = match inode.has_acl {
-        true => xattr::find(t, inode.ino, acl::ACCESS)?,
+        true => xattr::find(rows, inode.ino, acl::ACCESS)?,
         false => None,
     };
     let acl = match stored {

@@ -7,6 +7,7 @@
 //! | [`mdt`] | batches under one lock, replies after the log, exactly once |
 //! | [`store`] | the rows; the only code that touches `brindle-kv` |
 //! | [`namespace`], [`birth`], [`grant`], [`opens`], [`attrs`], [`reports`], [`truncate`], [`acl`] | what operations share |
+//! | [`scan`] | walking a tree with a predicate, a page at a time |
 //! | [`ask`], [`osts`] | what the MDT asks of clients and of OSTs |
 //!
 //! Invariants: DESIGN section 12, numbers 1, 2, 4, 6, 11, 14, 15.
@@ -34,6 +35,7 @@ pub mod osts;
 pub mod recovery;
 pub mod relocate;
 pub mod reports;
+pub mod scan;
 pub mod service;
 pub mod start;
 pub mod store;

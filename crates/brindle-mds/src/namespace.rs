@@ -11,7 +11,7 @@ use brindle_types::{Code, Fault, FileType, Ino, Result};
 
 use crate::mdt::{Step, Txn};
 use crate::store::dirent::Dirent;
-use crate::store::{Inode, destroy_queue, dirent, inline, inode, link, orphan, xattr};
+use crate::store::{Inode, Rows, destroy_queue, dirent, inline, inode, link, orphan, xattr};
 
 /// Longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
@@ -57,8 +57,8 @@ pub fn get(t: &Txn<'_>, dir: Ino, name: &[u8]) -> Result<Inode> {
 }
 
 /// The inode of an entry, which must be there.
-pub fn named(t: &Txn<'_>, dir: Ino, name: &[u8], entry: Dirent) -> Result<Inode> {
-    inode::find(t, entry.ino)?.ok_or_else(|| {
+pub fn named(rows: &(impl Rows + ?Sized), dir: Ino, name: &[u8], entry: Dirent) -> Result<Inode> {
+    inode::find(rows, entry.ino)?.ok_or_else(|| {
         Fault::new(Code::KvDamaged)
             .what("a directory entry leads nowhere:")
             .subject(format!("'{}' in {}", name.escape_ascii(), dir.fid()))

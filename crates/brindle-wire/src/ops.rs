@@ -81,6 +81,7 @@ ops! {
     150 SetStripe "set_stripe" slotted;
     151 GetStripe "get_stripe" plain;
     152 PathOf "path_of" plain;
+    153 Scan "scan" plain;
     154 Migrate "migrate" slotted;
     160 OwnerQuery "owner_query" plain;
     161 MdtWaits "mdt_waits" plain;

@@ -50,7 +50,7 @@ enum Command {
     /// Layouts of files and directories
     #[command(subcommand)]
     Stripe(stripe::Command),
-    /// Files by path and by FID
+    /// Files by path, by FID and by what they are like
     #[command(subcommand)]
     File(admin::mount_info::FileCommand),
     /// Make everything in a mount durable, as sync(2) would

@@ -6,7 +6,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use brindle_client::control::{self, Answer, Request};
+use brindle_client::control::{self, Answer, Request, ScanAsk, ScanPage};
 use brindle_types::{Code, Fault, Ino, Result};
 
 use crate::admin::place::mount_of;
@@ -45,22 +45,36 @@ impl Control {
 
     /// Asks its daemon.
     pub fn ask(&self, request: &Request) -> Result<Answer> {
+        let socket = self.socket()?;
+        self.runtime.block_on(control::ask(&socket, request)).map_err(|fault| self.named(fault))
+    }
+
+    /// Has its daemon scan; `each` gets the pages.
+    pub fn scan(&self, ask: ScanAsk, each: &mut (dyn FnMut(ScanPage) -> Result<()> + Send)) -> Result<()> {
+        let socket = self.socket()?;
+        self.runtime.block_on(control::ask_scan(&socket, ask, each)).map_err(|fault| self.named(fault))
+    }
+
+    fn socket(&self) -> Result<PathBuf> {
         let socket = socket(self.mount.minor);
-        let mount = self.mount.mount_point.display().to_string();
-        if !socket.exists() {
-            return Err(Fault::new(Code::NotMounted)
-                .what("cannot ask the daemon of")
-                .subject(mount)
-                .why(format!("it has no socket {}", socket.display()))
-                .next("mount it again, if its daemon is dead"));
+        if socket.exists() {
+            return Ok(socket);
         }
-        self.runtime.block_on(control::ask(&socket, request)).map_err(|fault| {
-            if fault.code != Code::NotABrindlePath {
-                return fault;
-            }
-            let named = Fault::new(Code::NotMounted).what("no answer from the daemon of").subject(mount);
-            fault.why.into_iter().fold(named, Fault::why).next("mount it again, if its daemon is dead")
-        })
+        Err(Fault::new(Code::NotMounted)
+            .what("cannot ask the daemon of")
+            .subject(self.mount.mount_point.display().to_string())
+            .why(format!("it has no socket {}", socket.display()))
+            .next("mount it again, if its daemon is dead"))
+    }
+
+    /// A daemon that does not answer, by the name of its mount.
+    fn named(&self, fault: Fault) -> Fault {
+        if fault.code != Code::NotABrindlePath {
+            return fault;
+        }
+        let mount = self.mount.mount_point.display().to_string();
+        let named = Fault::new(Code::NotMounted).what("no answer from the daemon of").subject(mount);
+        fault.why.into_iter().fold(named, Fault::why).next("mount it again, if its daemon is dead")
     }
 }
 

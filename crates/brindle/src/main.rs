@@ -13,6 +13,7 @@ mod control;
 mod dev;
 mod exit;
 mod explain;
+mod find;
 mod format;
 mod fsck;
 mod gen_docs;

@@ -19,6 +19,8 @@ fn help() {
         &["dev", "down", "--help"],
         &["status", "--help"],
         &["explain", "--help"],
+        &["lfs", "find", "--help"],
+        &["file", "du", "--help"],
     ];
     let text: Vec<String> = commands.iter().map(|c| s.run(c)).collect();
     check("help", &text.join("\n"));
@@ -54,6 +56,33 @@ fn wrong_command_lines() {
         s.run(&["dev", "up", "--ost-size", "1M"]),
     ];
     check("wrong-command-lines", &text.join("\n"));
+}
+
+#[test]
+fn searching() {
+    let s = Scratch::new();
+    let find = |words: &[&str]| s.run(&[&["lfs", "find", "."], words].concat());
+    let text = [
+        find(&["-nmae", "x"]),
+        find(&["-size", "5Q"]),
+        find(&["-type", "x"]),
+        find(&["-mtime", "yesterday"]),
+        find(&["-pool", "flash"]),
+        find(&["-layout", "released"]),
+        find(&["-ost", "first"]),
+        find(&["-perm", "u=rwx"]),
+        find(&["-user", "no-such-user-here"]),
+        find(&["-exec", "rm", "{}", ";"]),
+        find(&["(", "-type", "f"]),
+        find(&["-type", "f", "-o"]),
+        find(&["-name"]),
+        find(&["-type", "f"]),
+        s.run(&["lfs", "find", "nowhere"]),
+        s.run(&["file", "du", "nowhere"]),
+        s.run(&["file", "du", "-B", "0"]),
+        s.run(&["bench", "search", "."]),
+    ];
+    check("searching", &text.join("\n"));
 }
 
 #[test]

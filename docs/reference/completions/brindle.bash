@@ -82,11 +82,17 @@ _brindle() {
             brindle__subcmd__bench,quick)
                 cmd="brindle__subcmd__bench__subcmd__quick"
                 ;;
+            brindle__subcmd__bench,search)
+                cmd="brindle__subcmd__bench__subcmd__search"
+                ;;
             brindle__subcmd__bench__subcmd__help,help)
                 cmd="brindle__subcmd__bench__subcmd__help__subcmd__help"
                 ;;
             brindle__subcmd__bench__subcmd__help,quick)
                 cmd="brindle__subcmd__bench__subcmd__help__subcmd__quick"
+                ;;
+            brindle__subcmd__bench__subcmd__help,search)
+                cmd="brindle__subcmd__bench__subcmd__help__subcmd__search"
                 ;;
             brindle__subcmd__config,check)
                 cmd="brindle__subcmd__config__subcmd__check"
@@ -142,8 +148,14 @@ _brindle() {
             brindle__subcmd__dev__subcmd__help,up)
                 cmd="brindle__subcmd__dev__subcmd__help__subcmd__up"
                 ;;
+            brindle__subcmd__file,du)
+                cmd="brindle__subcmd__file__subcmd__du"
+                ;;
             brindle__subcmd__file,fid)
                 cmd="brindle__subcmd__file__subcmd__fid"
+                ;;
+            brindle__subcmd__file,find)
+                cmd="brindle__subcmd__file__subcmd__find"
                 ;;
             brindle__subcmd__file,help)
                 cmd="brindle__subcmd__file__subcmd__help"
@@ -151,8 +163,14 @@ _brindle() {
             brindle__subcmd__file,path)
                 cmd="brindle__subcmd__file__subcmd__path"
                 ;;
+            brindle__subcmd__file__subcmd__help,du)
+                cmd="brindle__subcmd__file__subcmd__help__subcmd__du"
+                ;;
             brindle__subcmd__file__subcmd__help,fid)
                 cmd="brindle__subcmd__file__subcmd__help__subcmd__fid"
+                ;;
+            brindle__subcmd__file__subcmd__help,find)
+                cmd="brindle__subcmd__file__subcmd__help__subcmd__find"
                 ;;
             brindle__subcmd__file__subcmd__help,help)
                 cmd="brindle__subcmd__file__subcmd__help__subcmd__help"
@@ -235,6 +253,9 @@ _brindle() {
             brindle__subcmd__help__subcmd__bench,quick)
                 cmd="brindle__subcmd__help__subcmd__bench__subcmd__quick"
                 ;;
+            brindle__subcmd__help__subcmd__bench,search)
+                cmd="brindle__subcmd__help__subcmd__bench__subcmd__search"
+                ;;
             brindle__subcmd__help__subcmd__config,check)
                 cmd="brindle__subcmd__help__subcmd__config__subcmd__check"
                 ;;
@@ -256,8 +277,14 @@ _brindle() {
             brindle__subcmd__help__subcmd__dev,up)
                 cmd="brindle__subcmd__help__subcmd__dev__subcmd__up"
                 ;;
+            brindle__subcmd__help__subcmd__file,du)
+                cmd="brindle__subcmd__help__subcmd__file__subcmd__du"
+                ;;
             brindle__subcmd__help__subcmd__file,fid)
                 cmd="brindle__subcmd__help__subcmd__file__subcmd__fid"
+                ;;
+            brindle__subcmd__help__subcmd__file,find)
+                cmd="brindle__subcmd__help__subcmd__file__subcmd__find"
                 ;;
             brindle__subcmd__help__subcmd__file,path)
                 cmd="brindle__subcmd__help__subcmd__file__subcmd__path"
@@ -273,6 +300,9 @@ _brindle() {
                 ;;
             brindle__subcmd__help__subcmd__lfs,fid2path)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__fid2path"
+                ;;
+            brindle__subcmd__help__subcmd__lfs,find)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__find"
                 ;;
             brindle__subcmd__help__subcmd__lfs,getstripe)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__getstripe"
@@ -307,6 +337,9 @@ _brindle() {
             brindle__subcmd__lfs,fid2path)
                 cmd="brindle__subcmd__lfs__subcmd__fid2path"
                 ;;
+            brindle__subcmd__lfs,find)
+                cmd="brindle__subcmd__lfs__subcmd__find"
+                ;;
             brindle__subcmd__lfs,getstripe)
                 cmd="brindle__subcmd__lfs__subcmd__getstripe"
                 ;;
@@ -333,6 +366,9 @@ _brindle() {
                 ;;
             brindle__subcmd__lfs__subcmd__help,fid2path)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__fid2path"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,find)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__find"
                 ;;
             brindle__subcmd__lfs__subcmd__help,getstripe)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__getstripe"
@@ -403,7 +439,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__bench)
-            opts="-h --help quick help"
+            opts="-h --help quick search help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -417,7 +453,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__bench__subcmd__help)
-            opts="quick help"
+            opts="quick search help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -458,6 +494,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__bench__subcmd__help__subcmd__search)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__bench__subcmd__quick)
             opts="-o -h --repetitions --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -465,6 +515,36 @@ _brindle() {
                 return 0
             fi
             case "${prev}" in
+                --repetitions)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__bench__subcmd__search)
+            opts="-o -h --files --repetitions --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --files)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --repetitions)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -853,12 +933,50 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__file)
-            opts="-h --help fid path help"
+            opts="-h --help fid path find du help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__file__subcmd__du)
+            opts="-s -h -d -B -o --summarize --human-readable --max-depth --apparent-size --block-size --help --output"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --max-depth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -d)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --block-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -B)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -888,8 +1006,30 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__file__subcmd__find)
+            opts="-o -h --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__file__subcmd__help)
-            opts="fid path help"
+            opts="fid path find du help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -902,7 +1042,35 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__file__subcmd__help__subcmd__du)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__file__subcmd__help__subcmd__fid)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__file__subcmd__help__subcmd__find)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1141,7 +1309,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__bench)
-            opts="quick"
+            opts="quick search"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1155,6 +1323,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__bench__subcmd__quick)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__bench__subcmd__search)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1323,7 +1505,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__file)
-            opts="fid path"
+            opts="fid path find du"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1336,7 +1518,35 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__file__subcmd__du)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__file__subcmd__fid)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__file__subcmd__find)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1449,7 +1659,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__lfs)
-            opts="setstripe getstripe df path2fid fid2path osts mdts check"
+            opts="setstripe getstripe find df path2fid fid2path osts mdts check"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1491,6 +1701,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__lfs__subcmd__fid2path)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__find)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1729,7 +1953,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs)
-            opts="-h --help setstripe getstripe df path2fid fid2path osts mdts check help"
+            opts="-h --help setstripe getstripe find df path2fid fid2path osts mdts check help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1784,6 +2008,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__lfs__subcmd__find)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__lfs__subcmd__getstripe)
             opts="-c -S -i -L -g -d -r -q -h --count --stripe-count --size --stripe-size --index --stripe-index --layout --generation --directory --recursive --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1799,7 +2037,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__help)
-            opts="setstripe getstripe df path2fid fid2path osts mdts check help"
+            opts="setstripe getstripe find df path2fid fid2path osts mdts check help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1841,6 +2079,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__help__subcmd__fid2path)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__find)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -16,6 +16,7 @@ mod names;
 mod open_files;
 mod permissions;
 mod rename;
+mod search;
 mod special;
 mod times;
 mod xattrs;

@@ -25,7 +25,7 @@ use brindle_wire::frame::encode_body;
 use bytes::Bytes;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use serde::Serialize;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
 
 pub use live::{Events, Live, LiveSession, Replaced};
 pub use numbers::{INODES_FIRST, INODES_RESERVED, Numbers};
@@ -40,6 +40,8 @@ use crate::locking::LockService;
 use crate::osts::Osts;
 use crate::store::{self, Engine, meta, reply};
 
+/// Pages of scans that are made at once: the other threads are for operations that somebody waits for.
+const SCAN_PAGES_MAX: usize = 1;
 /// How often an operation is run again before that counts as a defect.
 const RERUNS_MAX: usize = 10_000;
 
@@ -58,6 +60,7 @@ pub struct Mdt {
     destroy_queue: Notify,
     replaced: Notify,
     locks: LockService,
+    scans: Semaphore,
     me: Weak<Mdt>,
 }
 
@@ -111,6 +114,7 @@ impl Mdt {
             destroy_queue: Notify::new(),
             replaced: Notify::new(),
             locks: LockService::default(),
+            scans: Semaphore::new(SCAN_PAGES_MAX),
             me: me.clone(),
         });
         mdt.reserve_inodes().await?;
@@ -188,6 +192,11 @@ impl Mdt {
     /// Locks of programs.
     pub fn locks(&self) -> &LockService {
         &self.locks
+    }
+
+    /// Room for pages of scans.
+    pub fn scans(&self) -> &Semaphore {
+        &self.scans
     }
 
     /// This MDT for a task that goes on by itself; `None` while it is going down.

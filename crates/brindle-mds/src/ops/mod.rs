@@ -22,6 +22,7 @@ pub mod readdir;
 pub mod readlink;
 pub mod rename;
 pub mod report;
+pub mod scan;
 pub mod session;
 pub mod setattr;
 pub mod spill;

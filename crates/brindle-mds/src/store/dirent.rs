@@ -93,3 +93,16 @@ pub fn page(rows: &(impl Rows + ?Sized), dir: Ino, after: u64, limit: usize) -> 
     }
     Ok((entries, false))
 }
+
+/// At most `limit` entries behind the one of this name (all, where it is empty), whether or not that is still there.
+pub fn behind(
+    rows: &(impl Rows + ?Sized),
+    key: HashKey,
+    dir: Ino,
+    name: &[u8],
+    limit: usize,
+) -> Result<Vec<Found>> {
+    let after = (!name.is_empty()).then(|| keys::dirent(dir, key.hash(name), name));
+    let found = rows.rows(&keys::dir(dir), after.as_deref(), limit)?;
+    found.iter().map(|(k, v)| decode(k, v)).collect()
+}

@@ -8,6 +8,7 @@ mod model;
 mod moves;
 mod once;
 mod posix;
+mod scan;
 mod served;
 mod sharing;
 mod smoke;

@@ -87,6 +87,10 @@ pub enum FileCommand {
         #[command(flatten)]
         output: Output,
     },
+    /// Search trees in the MDT, without walking them
+    Find(crate::find::Args),
+    /// Add up the space of trees in the MDT, without walking them
+    Du(crate::find::du::Args),
 }
 
 #[derive(Serialize)]
@@ -108,6 +112,8 @@ pub fn file(command: &FileCommand) -> Result<Done> {
             let paths: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
             (FileView { fid: fid.to_string(), paths: paths.clone() }, *output, paths)
         }
+        FileCommand::Find(args) => return crate::find::run(args),
+        FileCommand::Du(args) => return crate::find::du::run(args),
     };
     if output.json() {
         print_json("brindle.file", 1, &view)?;

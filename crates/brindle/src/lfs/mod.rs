@@ -23,6 +23,8 @@ pub enum Command {
     Migrate(migrate::Args),
     /// Show how files lie
     Getstripe(getstripe::Args),
+    /// Search trees in the MDT, without walking them
+    Find(crate::find::LfsArgs),
     /// Show the space of each target
     #[command(disable_help_flag = true)]
     Df(df::Args),
@@ -44,6 +46,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Setstripe(args) => setstripe::run(args),
         Command::Migrate(args) => migrate::run(args),
         Command::Getstripe(args) => getstripe::run(args),
+        Command::Find(args) => crate::find::lfs(args),
         Command::Df(args) => df::run(args),
         Command::Path2fid(args) => fid::path2fid(args),
         Command::Fid2path(args) => fid::fid2path(args),

@@ -1,0 +1,33 @@
+//! scan: a page of a walk over a tree, with a predicate or sums (`lfs find`, `brindle file du`).
+//!
+//! What a scan sees. It reads committed rows without a lock, so it is not a picture of one moment: what is created,
+//! removed or renamed while it runs may be found or not. An entry that is there all the time, in directories that stay
+//! where they are, is found exactly once; of a directory that is moved from a part that was scanned to one that was not
+//! the contents are found twice, and the other way round not at all, as with find(1). A file with several names is found
+//! under each of them; sums name it apart, so that whoever adds them up counts it once.
+//!
+//! Sizes, space and times are those that the MDT knows without asking anybody. For a file that is open for writing they
+//! may be about a second behind (a write session reports that often); for all others they are exact.
+
+use brindle_types::attr::Time;
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::mds::scan::{ScanReq, ScanResp};
+
+use crate::mdt::{Call, Mdt};
+use crate::namespace::NAME_BYTES_MAX;
+use crate::scan::{Limits, Walk};
+
+/// Makes one page. Pages of several scans are made one after the other.
+pub async fn handle(mdt: &Mdt, _call: &Call, req: ScanReq) -> Result<ScanResp> {
+    if req.start_name.len() > NAME_BYTES_MAX {
+        return Err(Fault::new(Code::NameTooLong).why(format!("the name has {} bytes", req.start_name.len())));
+    }
+    let page = {
+        let _turn = mdt.scans().acquire().await;
+        let wall = mdt.seams().wall();
+        let now = Time { secs: wall.secs, nanos: wall.nanos };
+        Walk::page(mdt.engine(), mdt.engine().format().hash_key, &req, now, Limits::PAGE)?
+    };
+    mdt.engine().wait_reply(mdt.engine().last_pos()).await?;
+    Ok(page)
+}

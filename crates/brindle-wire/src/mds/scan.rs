@@ -1,0 +1,254 @@
+//! scan: what below a directory matches a predicate, found or summed up by the MDT (`lfs find`, `brindle file du`).
+//!
+//! One request is answered with one page of bounded size and work, and a cursor to go on from. The server keeps nothing
+//! between pages, so that a scan outlives a restart and nobody is in its way.
+
+use brindle_types::attr::Time;
+use brindle_types::{Attr, Code, FileType, Ino};
+use serde::{Deserialize, Serialize};
+
+use crate::{Cred, Name, message};
+
+/// Most terms of a predicate.
+pub const TERMS_MAX: usize = 256;
+/// Longest glob in bytes.
+pub const GLOB_BYTES_MAX: usize = 1024;
+/// Deepest level below the start of a scan that is looked at; what lies deeper is named as refused.
+pub const DEPTH_MAX: u32 = 4096;
+/// Longest path below the start of a scan, in bytes; what lies deeper is named as refused.
+pub const PATH_BYTES_MAX: usize = 64 << 10;
+
+/// Numbers from `min` to `max`, both included; none if `min` is above `max`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Range {
+    /// Smallest.
+    pub min: u64,
+    /// Largest.
+    pub max: u64,
+}
+
+impl Range {
+    /// Whether a number is in it.
+    pub fn holds(&self, n: u64) -> bool {
+        self.min <= n && n <= self.max
+    }
+}
+
+/// One of the times of an inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stamp {
+    /// Last access.
+    Access,
+    /// Last change of contents.
+    Modify,
+    /// Last change of the inode.
+    Change,
+    /// Creation.
+    Birth,
+}
+
+/// How permission bits are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PermMatch {
+    /// All bits are these.
+    Exact,
+    /// At least all of these are set.
+    All,
+    /// At least one of these is set (or none is asked for).
+    Any,
+}
+
+/// Where the bytes of a regular file lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LayoutKind {
+    /// In objects, striped; also of an empty file, which has no bytes anywhere yet.
+    Raid0,
+    /// In the MDT.
+    Mdt,
+    /// In several components, as far as it grows.
+    Composite,
+}
+
+/// A question to one entry. Those from [`Test::StripeCount`] on are false for everything but regular files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Test {
+    /// The name (without directories) matches a glob.
+    Name {
+        /// `*`, `?`, `[...]` and `\` as in fnmatch(3); a leading dot is nothing special.
+        glob: Vec<u8>,
+        /// Upper and lower case are the same.
+        fold_case: bool,
+    },
+    /// The type is one of these.
+    Kind(Vec<FileType>),
+    /// Size in bytes, as the MDT knows it.
+    Size(Range),
+    /// Age in seconds at the beginning of the scan.
+    Age {
+        /// Of which time.
+        of: Stamp,
+        /// At least this old; `None`: from the future too.
+        at_least_secs: Option<u64>,
+        /// Younger than this; `None`: however old.
+        below_secs: Option<u64>,
+    },
+    /// A time later than this one.
+    Newer {
+        /// Which time.
+        of: Stamp,
+        /// Than when.
+        than: Time,
+    },
+    /// Owner.
+    Uid(Range),
+    /// Group.
+    Gid(Range),
+    /// Number of names.
+    Links(Range),
+    /// Permission bits, with set-id and sticky bits.
+    Perm {
+        /// How they are compared.
+        how: PermMatch,
+        /// With what.
+        bits: u16,
+    },
+    /// Number of stripes, of the component that `lfs getstripe -c` shows; all OSTs, asked for and not placed yet, count as
+    /// the largest number.
+    StripeCount(Range),
+    /// Stripe size in bytes, of the same component.
+    StripeSize(Range),
+    /// The first OST, of the same component, is one of these.
+    StripeIndex(Vec<u16>),
+    /// A stripe of any component is on one of these OSTs.
+    Ost(Vec<u16>),
+    /// Where the bytes lie.
+    Layout(LayoutKind),
+    /// Number of components.
+    Components(Range),
+}
+
+/// A predicate is a list of these in postfix order (`a b And Not`); an empty one is true.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Term {
+    /// A question.
+    Test(Test),
+    /// The opposite of the term before.
+    Not,
+    /// Both terms before.
+    And,
+    /// One of the two terms before.
+    Or,
+}
+
+/// What is wanted of the entries that match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Wanted {
+    /// Their paths.
+    Paths,
+    /// Their paths and attributes.
+    Attrs,
+    /// The space that they take, for every directory down to this depth (0: only the start).
+    Sums {
+        /// Deepest directory with a sum of its own.
+        depth_max: u32,
+    },
+}
+
+/// Asks for a page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanReq {
+    /// Who asks. Anybody but root gets what find(1) would show: nothing below a directory without search permission, or
+    /// without read permission.
+    pub cred: Cred,
+    /// Where to begin; the directory (or file) itself is looked at first, at depth 0.
+    pub start: Ino,
+    /// What [`Test::Name`] takes for its name: the last part of the path that the user gave.
+    pub start_name: Name,
+    /// What matches.
+    pub predicate: Vec<Term>,
+    /// Entries above this depth do not match.
+    pub depth_min: u32,
+    /// Entries below this depth are not looked at.
+    pub depth_max: u32,
+    /// What is wanted.
+    pub wanted: Wanted,
+    /// Of the page before; `None` for the first.
+    pub cursor: Option<ScanCursor>,
+}
+
+/// A place in a scan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanCursor {
+    /// When the scan began, by the clock of the MDT; ages are those of this moment.
+    pub began: Time,
+    /// The directories that are being read, outermost first.
+    pub levels: Vec<ScanLevel>,
+}
+
+/// A directory that is being read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanLevel {
+    /// The directory.
+    pub dir: Ino,
+    /// Its last entry that was looked at, empty at the beginning; for all levels but the last, the name of the next one.
+    pub after: Name,
+}
+
+/// An entry that matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanFound {
+    /// Below the start, without a leading slash; empty for the start itself.
+    pub path: Vec<u8>,
+    /// With [`Wanted::Attrs`], as the MDT knows them.
+    pub attr: Option<Attr>,
+}
+
+/// Space of the matching entries in (and below) a directory, as far as this page met them. A directory has as many
+/// of these as it takes, its first one before those of the directories in it, and none once it was left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanSum {
+    /// The directory, below the start.
+    pub path: Vec<u8>,
+    /// Entries.
+    pub entries: u64,
+    /// Allocated bytes in whole blocks of 512, without [`ScanSum::linked`].
+    pub allocated_bytes: u64,
+    /// Sizes of regular files and symbolic links, without [`ScanSum::linked`].
+    pub size_bytes: u64,
+    /// Entries with more names than one, each to be counted once.
+    pub linked: Vec<ScanLinked>,
+}
+
+/// An inode with several names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanLinked {
+    /// The inode.
+    pub ino: Ino,
+    /// Allocated bytes in whole blocks of 512.
+    pub allocated_bytes: u64,
+    /// Size.
+    pub size_bytes: u64,
+}
+
+/// A directory that was not looked into.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanRefused {
+    /// The directory, below the start.
+    pub path: Vec<u8>,
+    /// Why.
+    pub code: Code,
+}
+
+/// A page.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScanResp {
+    /// Entries that match, each directory before what is in it.
+    pub found: Vec<ScanFound>,
+    /// With [`Wanted::Sums`].
+    pub sums: Vec<ScanSum>,
+    /// Directories that were not looked into.
+    pub refused: Vec<ScanRefused>,
+    /// Where the next page begins; `None` at the end.
+    pub cursor: Option<ScanCursor>,
+}
+message!(ScanReq => ScanResp, Scan);

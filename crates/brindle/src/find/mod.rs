@@ -1,0 +1,295 @@
+//! Searching and summing up trees in the MDT: `lfs find`, `brindle file find` and `brindle file du`.
+//!
+//! The daemon of the mount has the MDT scan the rows of the tree and passes on what matches, a page at a time. Nothing is
+//! opened or stat'ed here but the starting points. What is mounted on a directory of the tree is not looked at.
+
+pub mod du;
+mod query;
+mod users;
+mod values;
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use brindle_client::control::{FoundLine, RefusedLine, ScanAsk, ScanPage};
+use brindle_types::attr::Time;
+use brindle_types::{Attr, Code, Fault, FileType, Result};
+use brindle_wire::mds::scan::Wanted;
+use serde::Serialize;
+
+use crate::control::{Control, path_fault};
+use crate::exit::{self, Done};
+use crate::output::Output;
+use query::Query;
+
+/// Arguments of `brindle file find`.
+#[derive(clap::Args)]
+#[command(after_help = query::HELP)]
+pub struct Args {
+    #[command(flatten)]
+    output: Output,
+    /// Where to look (the working directory without any), then what for
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PATH|PREDICATE")]
+    words: Vec<OsString>,
+}
+
+/// Arguments of `lfs find`.
+#[derive(clap::Args)]
+#[command(after_help = query::HELP)]
+pub struct LfsArgs {
+    /// Where to look (the working directory without any), then what for
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "PATH|PREDICATE")]
+    words: Vec<OsString>,
+}
+
+/// Runs `lfs find`: paths, as they are found.
+pub fn lfs(args: &LfsArgs) -> Result<Done> {
+    paths(&Query::parse(&args.words)?, Done::Code(1))
+}
+
+/// Runs `brindle file find`.
+pub fn run(args: &Args) -> Result<Done> {
+    let query = Query::parse(&args.words)?;
+    if args.output.json() { json(&query) } else { paths(&query, Done::Partly) }
+}
+
+/// A starting point, as the user named it.
+struct Start<'a> {
+    path: &'a Path,
+    /// The file system, for inodes that two starting points have in common.
+    device: u64,
+    control: Control,
+    ask: ScanAsk,
+}
+
+impl<'a> Start<'a> {
+    fn new(query: &Query, path: &'a Path, wanted: Wanted) -> Result<Start<'a>> {
+        let meta = std::fs::symlink_metadata(path).map_err(|e| path_fault("cannot look at", path, &e))?;
+        let ask = ScanAsk {
+            start: meta.ino(),
+            start_name: last_part(path.as_os_str().as_bytes()).to_vec(),
+            predicate: query.predicate.clone(),
+            depth_min: query.depth_min,
+            depth_max: query.depth_max,
+            wanted,
+        };
+        Ok(Start { path, device: meta.dev(), control: Control::of(path)?, ask })
+    }
+
+    /// A path as it is printed: that of the starting point with what was found behind it.
+    fn joined(&self, below: &[u8]) -> Vec<u8> {
+        let mut path = self.path.as_os_str().as_bytes().to_vec();
+        if !below.is_empty() {
+            if !path.ends_with(b"/") {
+                path.push(b'/');
+            }
+            path.extend_from_slice(below);
+        }
+        path
+    }
+
+    fn shown(&self, below: &[u8]) -> String {
+        String::from_utf8_lossy(&self.joined(below)).into_owned()
+    }
+
+    /// Scans; `each` gets the pages. Says what could not be looked into, and whether there was something.
+    fn scan(&self, mut each: impl FnMut(&mut ScanPage) -> Result<()> + Send) -> Result<bool> {
+        let mut is_whole = true;
+        self.control.scan(self.ask.clone(), &mut |mut page| {
+            each(&mut page)?;
+            for RefusedLine { path, code } in page.refused {
+                is_whole = false;
+                let subject = self.shown(&path.into_bytes());
+                exit::warn(&Fault::new(code).what("cannot look into").subject(subject));
+            }
+            Ok(())
+        })?;
+        Ok(is_whole)
+    }
+}
+
+/// What find takes for the name of a starting point.
+fn last_part(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|b| *b != b'/').map_or(1, |at| at + 1).min(path.len());
+    let start = path[..end].iter().rposition(|b| *b == b'/').map_or(0, |at| at + 1);
+    if start < end { &path[start..end] } else { &path[..end] }
+}
+
+/// Scans from every starting point of the query; one that cannot be scanned is said, and the others go on. `partly` is
+/// how a command ends that left something out.
+fn each_start(
+    query: &Query,
+    wanted: Wanted,
+    partly: Done,
+    mut scan: impl FnMut(&Start<'_>) -> Result<bool>,
+) -> Result<Done> {
+    let mut done = Done::Ok;
+    for path in &query.paths {
+        let outcome = Start::new(query, path, wanted).and_then(|start| {
+            scan(&start).map_err(|fault| {
+                let is_unnamed = fault.subject.is_empty();
+                if is_unnamed { fault.subject(path.display().to_string()) } else { fault }
+            })
+        });
+        match outcome {
+            Ok(true) => {}
+            Ok(false) => done = partly,
+            Err(fault) if query.paths.len() == 1 => return Err(fault),
+            Err(fault) => {
+                exit::warn(&fault);
+                done = partly;
+            }
+        }
+    }
+    Ok(done)
+}
+
+fn stdout_failed(e: &std::io::Error) -> Fault {
+    Fault::io(Code::CommandFailed, "cannot print to", "standard output", e)
+}
+
+fn paths(query: &Query, partly: Done) -> Result<Done> {
+    let mut out = std::io::BufWriter::new(std::io::stdout());
+    let end: &[u8] = if query.print0 { b"\0" } else { b"\n" };
+    let done = each_start(query, Wanted::Paths, partly, |start| {
+        start.scan(|page| {
+            for found in page.found.drain(..) {
+                let path = start.joined(&found.path.into_bytes());
+                out.write_all(&path).and_then(|()| out.write_all(end)).map_err(|e| stdout_failed(&e))?;
+            }
+            out.flush().map_err(|e| stdout_failed(&e))
+        })
+    })?;
+    Ok(done)
+}
+
+/// An entry in JSON.
+#[derive(Serialize)]
+struct FoundView {
+    path: String,
+    /// Where the path is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    path_bytes: Option<Vec<u8>>,
+    fid: String,
+    kind: &'static str,
+    mode: u16,
+    uid: u32,
+    gid: u32,
+    links: u32,
+    size_bytes: u64,
+    allocated_bytes: u64,
+    atime_seconds: f64,
+    mtime_seconds: f64,
+    ctime_seconds: f64,
+}
+
+impl FoundView {
+    fn new(path: Vec<u8>, attr: &Attr) -> FoundView {
+        let seconds = |time: Time| time.secs as f64 + f64::from(time.nanos) / 1e9;
+        let path_bytes = std::str::from_utf8(&path).is_err().then(|| path.clone());
+        FoundView {
+            path: String::from_utf8_lossy(&path).into_owned(),
+            path_bytes,
+            fid: attr.ino.fid().to_string(),
+            kind: kind_name(attr.kind),
+            mode: attr.perm,
+            uid: attr.uid,
+            gid: attr.gid,
+            links: attr.nlink,
+            size_bytes: attr.size_bytes,
+            allocated_bytes: attr.allocated_bytes,
+            atime_seconds: seconds(attr.atime),
+            mtime_seconds: seconds(attr.mtime),
+            ctime_seconds: seconds(attr.ctime),
+        }
+    }
+}
+
+fn kind_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Fifo => "fifo",
+        FileType::CharDevice => "char_device",
+        FileType::Directory => "directory",
+        FileType::BlockDevice => "block_device",
+        FileType::Regular => "file",
+        FileType::Symlink => "symlink",
+        FileType::Socket => "socket",
+    }
+}
+
+/// One document, an entry a line, written as they are found: there may be millions.
+fn json(query: &Query) -> Result<Done> {
+    let mut out = std::io::BufWriter::new(std::io::stdout());
+    let mut write = |bytes: &[u8]| out.write_all(bytes).map_err(|e| stdout_failed(&e));
+    write(b"{\"schema\":\"brindle.find\",\"version\":1,\"files\":[")?;
+    let mut separator: &[u8] = b"\n";
+    let done = each_start(query, Wanted::Attrs, Done::Partly, |start| {
+        start.scan(|page| {
+            for FoundLine { path, attr } in page.found.drain(..) {
+                let Some(attr) = attr else { continue };
+                let view = FoundView::new(start.joined(&path.into_bytes()), &attr);
+                let line = serde_json::to_vec(&view)
+                    .map_err(|e| Fault::new(Code::Bug).what("cannot print JSON").why(e.to_string()))?;
+                write(separator)?;
+                write(&line)?;
+                separator = b",\n";
+            }
+            Ok(())
+        })
+    })?;
+    write(b"\n]}\n")?;
+    out.flush().map_err(|e| stdout_failed(&e))?;
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn starting_points_are_named_as_find_names_them() {
+        for (path, name) in
+            [("/mnt/b", "b"), ("/mnt/b/", "b"), (".", "."), ("/", "/"), ("//", "/"), ("a//", "a"), ("x", "x")]
+        {
+            assert_eq!(last_part(path.as_bytes()), name.as_bytes(), "{path}");
+        }
+    }
+
+    #[test]
+    fn entries_in_json() {
+        let time = |secs| Time { secs, nanos: 500_000_000 };
+        let attr = Attr {
+            ino: brindle_types::Ino(0x200_0000_4001),
+            kind: FileType::Regular,
+            perm: 0o640,
+            nlink: 2,
+            uid: 7,
+            gid: 8,
+            rdev: 0,
+            size_bytes: 10,
+            allocated_bytes: 4096,
+            atime: time(1),
+            mtime: time(2),
+            ctime: time(3),
+            btime: time(0),
+            has_acl: false,
+            has_xattr: false,
+            data_version: None,
+            blksize_bytes: 1 << 20,
+        };
+        let json = serde_json::to_string(&FoundView::new(b"/mnt/f".to_vec(), &attr)).unwrap();
+        let fid = attr.ino.fid();
+        assert_eq!(
+            json,
+            format!(
+                "{{\"path\":\"/mnt/f\",\"fid\":\"{fid}\",\"kind\":\"file\",\"mode\":416,\"uid\":7,\"gid\":8,\"links\":2,\
+                 \"size_bytes\":10,\"allocated_bytes\":4096,\"atime_seconds\":1.5,\"mtime_seconds\":2.5,\
+                 \"ctime_seconds\":3.5}}"
+            )
+        );
+        assert_eq!(FoundView::new(b"\xff".to_vec(), &attr).path_bytes, Some(vec![0xff]));
+    }
+}
