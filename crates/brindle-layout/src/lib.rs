@@ -12,5 +12,6 @@ pub use composite::{check, is_placed, last_stripe, object_ranges, parts, seek_jo
 pub use map::{ObjectRange, Place, StripeExtent, extents, file_offset, file_size_from, locate, object_len};
 pub use place::{Ask, Candidate, place};
 pub use policy::{
-    Planned, StripeCount, Striping, check_policy, inherit_layout, normalise, plan, progressive,
+    Planned, Pools, StripeCount, Striping, check_policy, empty_pool, in_pool_of, inherit_layout, normalise,
+    plan, progressive,
 };

@@ -102,12 +102,18 @@ impl OstCalls for OstPeers {
     }
 }
 
+/// Takes in a map: the pools first, so that they are known when their OSTs are.
+pub fn take_map(mdt: &Mdt, peers: &OstPeers, map: Arc<Map>) {
+    mdt.osts().set_map(&map);
+    peers.set_map(map);
+}
+
 /// Follows the map.
-pub async fn follow_map(peers: Arc<OstPeers>, watch: Arc<MapWatch>) {
+pub async fn follow_map(mdt: Arc<Mdt>, peers: Arc<OstPeers>, watch: Arc<MapWatch>) {
     let mut news = watch.subscribe();
     loop {
         let map = news.borrow_and_update().clone();
-        peers.set_map(map);
+        take_map(&mdt, &peers, map);
         if news.changed().await.is_err() {
             return;
         }

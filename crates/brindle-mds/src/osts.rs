@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use brindle_layout::{Ask, Candidate, Planned, check_policy, normalise, place, plan};
-use brindle_stdx::{BoxFuture, Seams};
+use brindle_layout::{Ask, Candidate, Planned, Pools, check_policy, empty_pool, normalise, place, plan};
+use brindle_stdx::{BoxFuture, Seams, watch};
 use brindle_types::layout::Component;
-use brindle_types::{Code, Fault, LayoutPolicy, ObjectId, Pair, Result, SessionId, StripePolicy, TargetId};
+use brindle_types::{
+    Code, Fault, LayoutPolicy, ObjectId, Pair, PoolName, Result, SessionId, StripePolicy, TargetId,
+};
 use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
+use brindle_wire::map::Map;
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq};
 use brindle_wire::oss::write::WriteReq;
@@ -28,6 +30,8 @@ pub const MDT_SESSIONS: u64 = 0xffff_ffff_ffff_0000;
 const PAUSE_MIN_MS: u64 = 50;
 /// Longest pause before a call is repeated.
 const PAUSE_MAX_MS: u64 = 1_000;
+/// Longest wait for a map that the caller has seen already.
+const MAP_WAIT_MAX_MS: u64 = 1_000;
 
 /// The way to OSTs: over the network (`service`), or a test's.
 pub trait OstCalls: Send + Sync + 'static {
@@ -44,9 +48,19 @@ pub struct Osts {
     calls: Arc<dyn OstCalls>,
     session: SessionId,
     candidates: RwLock<BTreeMap<u16, Candidate>>,
-    cursor: AtomicU64,
+    /// Version and pools of the map.
+    known: watch::Sender<Known>,
+    /// Places in the round: of the file system (`None`) and of each pool.
+    cursors: Mutex<BTreeMap<Option<PoolName>, u64>>,
     slots: Mutex<Slots>,
     waits: Arc<Waits>,
+}
+
+/// What is known of the map.
+#[derive(Clone, Default)]
+struct Known {
+    version: u64,
+    pools: Arc<Pools>,
 }
 
 /// Slots of the MDT's own writes. A sequence is unique over restarts, because the term is in it.
@@ -76,7 +90,8 @@ impl Osts {
             calls,
             session: SessionId(MDT_SESSIONS | u64::from(mdt_index)),
             candidates: RwLock::default(),
-            cursor: AtomicU64::new(0),
+            known: watch::Sender::default(),
+            cursors: Mutex::default(),
             slots: Mutex::new(Slots { free: (0..SLOTS_MAX).rev().collect(), sequence: 0 }),
         }
     }
@@ -111,6 +126,12 @@ impl Osts {
         self.candidates.write().insert(candidate.index, candidate);
     }
 
+    /// What is known of an OST; one that was not heard of is silent.
+    fn candidate(&self, index: u16) -> Candidate {
+        let silent = Candidate { index, free_bytes: 0, total_bytes: 0, up: false };
+        self.candidates.read().get(&index).copied().unwrap_or(silent)
+    }
+
     /// An OST does not answer.
     pub fn set_down(&self, index: u16) {
         if let Some(candidate) = self.candidates.write().get_mut(&index) {
@@ -118,9 +139,33 @@ impl Osts {
         }
     }
 
+    /// Takes in the pools of a map.
+    pub fn set_map(&self, map: &Map) {
+        let pools: Pools = map.pools.iter().map(|p| (p.name.clone(), p.osts.clone())).collect();
+        self.cursors.lock().retain(|pool, _| pool.as_ref().is_none_or(|name| pools.contains_key(name)));
+        self.known.send_replace(Known { version: map.version, pools: Arc::new(pools) });
+    }
+
+    /// Version of the map that is known; 0 before the first.
+    pub fn map_version(&self) -> u64 {
+        self.known.borrow().version
+    }
+
+    /// Waits for a map that the caller has seen already, for a second at most: it is on its way.
+    pub async fn until_map(&self, version: u64) {
+        let mut news = self.known.subscribe();
+        let there = news.wait_for(|known| known.version >= version);
+        // Without it the caller goes by what is known.
+        let _ = self.seams.timeout_ms(MAP_WAIT_MAX_MS, there).await;
+    }
+
+    fn pools(&self) -> Arc<Pools> {
+        self.known.borrow().pools.clone()
+    }
+
     /// Refuses a layout that cannot be had, with the nearest value that can.
     pub fn check_policy(&self, policy: &LayoutPolicy) -> Result<()> {
-        check_policy(policy, &self.indices())
+        check_policy(policy, &self.indices(), &self.pools())
     }
 
     /// The components of a new file; OSTs are chosen for the first one, if any is known yet.
@@ -141,24 +186,37 @@ impl Osts {
         Ok(components)
     }
 
-    /// OSTs for a component; none while no OST is known. A wish that cannot be had any more is met as nearly as possible.
+    /// OSTs for a component; none while no OST is known. A wish that cannot be had any more is met as nearly as possible: a
+    /// pool that was destroyed is as if none had been named. A pool without OSTs is refused.
     pub fn place(&self, asked: &StripePolicy) -> Result<Vec<u16>> {
-        let all = self.candidates();
+        let mut all = self.candidates();
         if all.is_empty() {
             return Ok(Vec::new());
         }
+        let pools = self.pools();
+        let mut asked = asked.clone();
+        if let Some(name) = asked.pool() {
+            match pools.get(name) {
+                Some(members) if members.is_empty() => return Err(empty_pool(name)),
+                Some(members) => all = members.iter().map(|index| self.candidate(*index)).collect(),
+                None => asked.pool = None,
+            }
+        }
+        let asked = &asked;
         let indices: Vec<u16> = all.iter().map(|c| c.index).collect();
         if !asked.osts.is_empty() && normalise(asked, &indices).is_ok() {
             return Ok(asked.osts.clone());
         }
-        let nearest =
-            || StripePolicy { count: Some(-1), size_bytes: asked.size_bytes, ..StripePolicy::default() };
+        let nearest = || StripePolicy { count: Some(-1), start_ost: None, osts: Vec::new(), ..asked.clone() };
         let striping = normalise(asked, &indices).or_else(|_| normalise(&nearest(), &indices))?;
-        let cursor = self.cursor.load(Ordering::Relaxed);
+        let mut cursors = self.cursors.lock();
+        let cursor = cursors.entry(asked.pool().cloned()).or_default();
         let random = self.seams.rng.next_u64();
-        let osts =
-            place(&all, &Ask { count: striping.count, start_ost: striping.start_ost, cursor, random })?;
-        self.cursor.fetch_add(osts.len() as u64, Ordering::Relaxed);
+        let osts = place(
+            &all,
+            &Ask { count: striping.count, start_ost: striping.start_ost, cursor: *cursor, random },
+        )?;
+        *cursor += osts.len() as u64;
         Ok(osts)
     }
 

@@ -163,10 +163,11 @@ async fn join(
         superblock.save(&*mdt.seams().disk, &mdt.config().dir)?;
     }
     let map = registration.map().clone();
-    peers.set_map(map.current());
+    cluster::take_map(&mdt, &peers, map.current());
     service.registered(registration);
+    let following = mdt.clone();
     mdt.seams().spawn("mds.map", async move {
-        stop.until(cluster::follow_map(peers, map)).await;
+        stop.until(cluster::follow_map(following, peers, map)).await;
     });
     Ok(())
 }

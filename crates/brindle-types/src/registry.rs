@@ -174,6 +174,14 @@ codes! {
         "The server of this target does not answer. Clients wait for it and go on when it is back.";
     5006 StoreDamaged EIO "the configuration store is damaged" "restore the MGT from its copy"
         "The file that holds the cluster's configuration has a wrong checksum.";
+    5007 NoSuchPool ENOENT "no such pool" "list them: brindle pool list"
+        "The file system has no pool of OSTs of this name. A layout that names a pool which was destroyed later is not refused: its new files lie anywhere, until a pool of that name is made again.";
+    5008 PoolExists EEXIST "the pool exists already" ""
+        "The file system has a pool of OSTs of this name.";
+    5009 PoolNotEmpty ENOTEMPTY "the pool has OSTs" "remove them from it first: brindle pool remove"
+        "A pool that has OSTs is destroyed only when that was meant: what is made under its name later lies on any OST.";
+    5010 PoolEmpty ENOSPC "the pool has no OST" "give it one: brindle pool add"
+        "The layout asks for OSTs of a pool that has none, so there is no place for the file. Nothing was written anywhere else.";
 
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""

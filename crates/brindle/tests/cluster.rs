@@ -151,6 +151,41 @@ fn status_says_who_is_missing_and_what_to_do() {
 }
 
 #[test]
+fn pools_by_brindle_and_by_lctl() {
+    let cluster = Cluster::up(&["--osts", "4"]);
+    let run = |words: &[&str]| cluster.scratch.run(&[words, &["--dir", "c"]].concat());
+    let text = [
+        run(&["pool", "create", "flash", "0-1"]),
+        run(&["pool", "create", "flash"]),
+        run(&["pool", "create", "disk", "2-7"]),
+        run(&["pool", "create", "none"]),
+        run(&["pool", "create", "sixteen_letters_"]),
+        run(&["lctl", "pool_new", "dev.disk"]),
+        run(&["lctl", "pool_add", "dev.disk", "OST[2-3]"]),
+        run(&["lctl", "pool_add", "dev.disk", "other-OST0000"]),
+        run(&["lctl", "pool_add", "dev.disk", "OST[0-a/0]"]),
+        run(&["lctl", "pool_add", "dev.disc", "OST0000"]),
+        run(&["lctl", "pool_list", "dev"]),
+        run(&["lctl", "pool_list", "dev.disk"]),
+        run(&["lfs", "pool_list", "dev.flush"]),
+        run(&["pool", "list"]),
+        run(&["pool", "remove", "flash", "OST0003"]),
+        run(&["pool", "remove", "flash", "1"]),
+        run(&["lctl", "pool_destroy", "dev.disk"]),
+        run(&["lctl", "pool_remove", "dev.disk", "dev-OST[2-3]_UUID"]),
+        run(&["lctl", "pool_destroy", "dev.disk"]),
+        run(&["pool", "destroy", "flash"]),
+        run(&["pool", "list", "flash", "-o", "json"]),
+        run(&["pool", "destroy", "flash", "--yes"]),
+        run(&["pool", "list"]),
+    ];
+    // The map's version counts registrations too, in any order of the servers.
+    let versions = |line: &&str| !line.contains("\"map_version\"");
+    let text: String = text.join("\n").lines().filter(versions).map(|line| format!("{line}\n")).collect();
+    check("pools", &text);
+}
+
+#[test]
 fn a_second_server_of_a_target_and_an_occupied_port_are_refused() {
     let cluster = Cluster::up(&["--osts", "1"]);
     let without_log = |said: String| -> String {

@@ -49,11 +49,17 @@ _brindle() {
             brindle,help)
                 cmd="brindle__subcmd__help"
                 ;;
+            brindle,lctl)
+                cmd="brindle__subcmd__lctl"
+                ;;
             brindle,lfs)
                 cmd="brindle__subcmd__lfs"
                 ;;
             brindle,mount)
                 cmd="brindle__subcmd__mount"
+                ;;
+            brindle,pool)
+                cmd="brindle__subcmd__pool"
                 ;;
             brindle,serve)
                 cmd="brindle__subcmd__serve"
@@ -205,11 +211,17 @@ _brindle() {
             brindle__subcmd__help,help)
                 cmd="brindle__subcmd__help__subcmd__help"
                 ;;
+            brindle__subcmd__help,lctl)
+                cmd="brindle__subcmd__help__subcmd__lctl"
+                ;;
             brindle__subcmd__help,lfs)
                 cmd="brindle__subcmd__help__subcmd__lfs"
                 ;;
             brindle__subcmd__help,mount)
                 cmd="brindle__subcmd__help__subcmd__mount"
+                ;;
+            brindle__subcmd__help,pool)
+                cmd="brindle__subcmd__help__subcmd__pool"
                 ;;
             brindle__subcmd__help,serve)
                 cmd="brindle__subcmd__help__subcmd__serve"
@@ -265,6 +277,21 @@ _brindle() {
             brindle__subcmd__help__subcmd__fs,df)
                 cmd="brindle__subcmd__help__subcmd__fs__subcmd__df"
                 ;;
+            brindle__subcmd__help__subcmd__lctl,pool_add)
+                cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_add"
+                ;;
+            brindle__subcmd__help__subcmd__lctl,pool_destroy)
+                cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_destroy"
+                ;;
+            brindle__subcmd__help__subcmd__lctl,pool_list)
+                cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_list"
+                ;;
+            brindle__subcmd__help__subcmd__lctl,pool_new)
+                cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_new"
+                ;;
+            brindle__subcmd__help__subcmd__lctl,pool_remove)
+                cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_remove"
+                ;;
             brindle__subcmd__help__subcmd__lfs,check)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__check"
                 ;;
@@ -286,8 +313,26 @@ _brindle() {
             brindle__subcmd__help__subcmd__lfs,path2fid)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__path2fid"
                 ;;
+            brindle__subcmd__help__subcmd__lfs,pool_list)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__pool_list"
+                ;;
             brindle__subcmd__help__subcmd__lfs,setstripe)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__setstripe"
+                ;;
+            brindle__subcmd__help__subcmd__pool,add)
+                cmd="brindle__subcmd__help__subcmd__pool__subcmd__add"
+                ;;
+            brindle__subcmd__help__subcmd__pool,create)
+                cmd="brindle__subcmd__help__subcmd__pool__subcmd__create"
+                ;;
+            brindle__subcmd__help__subcmd__pool,destroy)
+                cmd="brindle__subcmd__help__subcmd__pool__subcmd__destroy"
+                ;;
+            brindle__subcmd__help__subcmd__pool,list)
+                cmd="brindle__subcmd__help__subcmd__pool__subcmd__list"
+                ;;
+            brindle__subcmd__help__subcmd__pool,remove)
+                cmd="brindle__subcmd__help__subcmd__pool__subcmd__remove"
                 ;;
             brindle__subcmd__help__subcmd__stripe,get)
                 cmd="brindle__subcmd__help__subcmd__stripe__subcmd__get"
@@ -297,6 +342,42 @@ _brindle() {
                 ;;
             brindle__subcmd__help__subcmd__target,list)
                 cmd="brindle__subcmd__help__subcmd__target__subcmd__list"
+                ;;
+            brindle__subcmd__lctl,help)
+                cmd="brindle__subcmd__lctl__subcmd__help"
+                ;;
+            brindle__subcmd__lctl,pool_add)
+                cmd="brindle__subcmd__lctl__subcmd__pool_add"
+                ;;
+            brindle__subcmd__lctl,pool_destroy)
+                cmd="brindle__subcmd__lctl__subcmd__pool_destroy"
+                ;;
+            brindle__subcmd__lctl,pool_list)
+                cmd="brindle__subcmd__lctl__subcmd__pool_list"
+                ;;
+            brindle__subcmd__lctl,pool_new)
+                cmd="brindle__subcmd__lctl__subcmd__pool_new"
+                ;;
+            brindle__subcmd__lctl,pool_remove)
+                cmd="brindle__subcmd__lctl__subcmd__pool_remove"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,help)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__help"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,pool_add)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__pool_add"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,pool_destroy)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__pool_destroy"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,pool_list)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__pool_list"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,pool_new)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__pool_new"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,pool_remove)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__pool_remove"
                 ;;
             brindle__subcmd__lfs,check)
                 cmd="brindle__subcmd__lfs__subcmd__check"
@@ -321,6 +402,9 @@ _brindle() {
                 ;;
             brindle__subcmd__lfs,path2fid)
                 cmd="brindle__subcmd__lfs__subcmd__path2fid"
+                ;;
+            brindle__subcmd__lfs,pool_list)
+                cmd="brindle__subcmd__lfs__subcmd__pool_list"
                 ;;
             brindle__subcmd__lfs,setstripe)
                 cmd="brindle__subcmd__lfs__subcmd__setstripe"
@@ -349,8 +433,47 @@ _brindle() {
             brindle__subcmd__lfs__subcmd__help,path2fid)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__path2fid"
                 ;;
+            brindle__subcmd__lfs__subcmd__help,pool_list)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__pool_list"
+                ;;
             brindle__subcmd__lfs__subcmd__help,setstripe)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__setstripe"
+                ;;
+            brindle__subcmd__pool,add)
+                cmd="brindle__subcmd__pool__subcmd__add"
+                ;;
+            brindle__subcmd__pool,create)
+                cmd="brindle__subcmd__pool__subcmd__create"
+                ;;
+            brindle__subcmd__pool,destroy)
+                cmd="brindle__subcmd__pool__subcmd__destroy"
+                ;;
+            brindle__subcmd__pool,help)
+                cmd="brindle__subcmd__pool__subcmd__help"
+                ;;
+            brindle__subcmd__pool,list)
+                cmd="brindle__subcmd__pool__subcmd__list"
+                ;;
+            brindle__subcmd__pool,remove)
+                cmd="brindle__subcmd__pool__subcmd__remove"
+                ;;
+            brindle__subcmd__pool__subcmd__help,add)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__add"
+                ;;
+            brindle__subcmd__pool__subcmd__help,create)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__create"
+                ;;
+            brindle__subcmd__pool__subcmd__help,destroy)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__destroy"
+                ;;
+            brindle__subcmd__pool__subcmd__help,help)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__help"
+                ;;
+            brindle__subcmd__pool__subcmd__help,list)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__list"
+                ;;
+            brindle__subcmd__pool__subcmd__help,remove)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__remove"
                 ;;
             brindle__subcmd__stripe,get)
                 cmd="brindle__subcmd__stripe__subcmd__get"
@@ -389,7 +512,7 @@ _brindle() {
 
     case "${cmd}" in
         brindle)
-            opts="-h -V --help --version dev mount umount status target fs stripe file sync waits lfs format serve fsck config explain bench completion gen-docs help"
+            opts="-h -V --help --version dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1127,7 +1250,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help)
-            opts="dev mount umount status target fs stripe file sync waits lfs format serve fsck config explain bench completion gen-docs help"
+            opts="dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1448,8 +1571,92 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__lctl)
+            opts="pool_new pool_add pool_remove pool_destroy pool_list"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lctl__subcmd__pool_add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lctl__subcmd__pool_destroy)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lctl__subcmd__pool_list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lctl__subcmd__pool_new)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lctl__subcmd__pool_remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__lfs)
-            opts="setstripe getstripe df path2fid fid2path osts mdts check"
+            opts="setstripe getstripe df path2fid fid2path pool_list osts mdts check"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1560,6 +1767,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__pool_list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__lfs__subcmd__setstripe)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -1577,6 +1798,90 @@ _brindle() {
         brindle__subcmd__help__subcmd__mount)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool)
+            opts="create add remove destroy list"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool__subcmd__destroy)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1728,8 +2033,230 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__lctl)
+            opts="-h --help pool_new pool_add pool_remove pool_destroy pool_list help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help)
+            opts="pool_new pool_add pool_remove pool_destroy pool_list help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__pool_add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__pool_destroy)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__pool_list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__pool_new)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__pool_remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__pool_add)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__pool_destroy)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__pool_list)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__pool_new)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__pool_remove)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__lfs)
-            opts="-h --help setstripe getstripe df path2fid fid2path osts mdts check help"
+            opts="-h --help setstripe getstripe df path2fid fid2path pool_list osts mdts check help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1757,12 +2284,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__df)
-            opts="-h -i --human-readable --inodes --help"
+            opts="-h -i -p --human-readable --inodes --pool --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1785,7 +2320,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__getstripe)
-            opts="-c -S -i -L -g -d -r -q -h --count --stripe-count --size --stripe-size --index --stripe-index --layout --generation --directory --recursive --quiet --help"
+            opts="-c -S -i -p -L -g -d -r -q -h --count --stripe-count --size --stripe-size --index --stripe-index --pool --layout --generation --directory --recursive --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1799,7 +2334,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__help)
-            opts="setstripe getstripe df path2fid fid2path osts mdts check help"
+            opts="setstripe getstripe df path2fid fid2path pool_list osts mdts check help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1924,6 +2459,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__pool_list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__lfs__subcmd__help__subcmd__setstripe)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -1980,8 +2529,30 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__lfs__subcmd__pool_list)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__lfs__subcmd__setstripe)
-            opts="-c -S -i -o -E -L -d -p -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --component-end --layout --delete --pool --help"
+            opts="-c -S -i -o -p -E -L -d -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --pool --component-end --layout --delete --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2039,6 +2610,14 @@ _brindle() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --component-end)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2052,14 +2631,6 @@ _brindle() {
                     return 0
                     ;;
                 -L)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --pool)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -p)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2091,6 +2662,288 @@ _brindle() {
                     ;;
                 --workers)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool)
+            opts="-h --help create add remove destroy list help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__add)
+            opts="-o -h --path --mgs --dir --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__create)
+            opts="-o -h --path --mgs --dir --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__destroy)
+            opts="-o -h --yes --path --mgs --dir --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help)
+            opts="create add remove destroy list help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__destroy)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__list)
+            opts="-o -h --path --mgs --dir --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__remove)
+            opts="-o -h --path --mgs --dir --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
                     return 0
                     ;;
                 *)
@@ -2273,7 +3126,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__stripe__subcmd__set)
-            opts="-c -S -i -o -E -L -d -o -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --component-end --layout --delete --output --help"
+            opts="-c -S -i -o -p -E -L -d -o -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --pool --component-end --layout --delete --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2328,6 +3181,14 @@ _brindle() {
                     return 0
                     ;;
                 -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -17,6 +17,7 @@ mod garbage;
 mod kill;
 mod load;
 mod names;
+mod pools;
 mod power;
 mod stripes;
 mod tree;

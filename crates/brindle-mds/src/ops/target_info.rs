@@ -29,6 +29,7 @@ pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
         .await?;
     let (locks, lock_waiters) = mdt.locks().counts();
     let counters = [
+        ("map_version", mdt.osts().map_version()),
         ("inodes", inodes),
         ("orphans", orphans),
         ("objects_to_destroy", queued),

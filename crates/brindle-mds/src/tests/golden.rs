@@ -2,7 +2,7 @@
 
 use brindle_types::attr::Time;
 use brindle_types::layout::{Component, ComponentPolicy, EOF};
-use brindle_types::{FileType, Ino, Layout, LayoutPolicy, Pair, SessionId, Stripe, StripePolicy};
+use brindle_types::{FileType, Ino, Layout, LayoutPolicy, Pair, PoolChoice, SessionId, Stripe, StripePolicy};
 use bytes::Bytes;
 
 use crate::store::append::Reservation;
@@ -34,7 +34,11 @@ fn inode(file: bool) -> Inode {
         end: EOF,
         osts: Vec::new(),
         objects: Vec::new(),
-        asked: StripePolicy { count: Some(-1), ..StripePolicy::default() },
+        asked: StripePolicy {
+            count: Some(-1),
+            pool: Some(PoolChoice::Named("flash".parse().expect("a good name"))),
+            ..StripePolicy::default()
+        },
         ..component.clone()
     };
     let body = FileBody {
@@ -77,7 +81,11 @@ fn inode(file: bool) -> Inode {
             stripe: StripePolicy { count: Some(-1), start_ost: Some(3), ..StripePolicy::default() },
             components: vec![ComponentPolicy {
                 end_bytes: EOF,
-                stripe: StripePolicy { osts: vec![7, 1], ..StripePolicy::default() },
+                stripe: StripePolicy {
+                    osts: vec![7, 1],
+                    pool: Some(PoolChoice::All),
+                    ..StripePolicy::default()
+                },
             }],
         }),
     }

@@ -6,6 +6,7 @@ mod rig;
 mod golden;
 mod model;
 mod once;
+mod pools;
 mod posix;
 mod served;
 mod sharing;
