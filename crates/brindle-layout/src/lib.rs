@@ -10,7 +10,9 @@ pub mod policy;
 
 pub use composite::{check, is_placed, last_stripe, object_ranges, parts, seek_join, seek_start};
 pub use map::{ObjectRange, Place, StripeExtent, extents, file_offset, file_size_from, locate, object_len};
-pub use place::{Ask, Candidate, place};
+pub use place::{
+    Ask, Candidate, HIGH_WATER_PERCENT_DEFAULT, HIGH_WATER_PERCENT_RANGE, is_full, place, usable,
+};
 pub use policy::{
     Planned, Pools, StripeCount, Striping, check_policy, empty_pool, in_pool_of, inherit_layout, normalise,
     plan, progressive,

@@ -6,7 +6,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use brindle_layout::{Ask, Candidate, Planned, Pools, check_policy, empty_pool, normalise, place, plan};
+use brindle_layout::{
+    Ask, Candidate, HIGH_WATER_PERCENT_DEFAULT, Planned, Pools, check_policy, empty_pool, normalise, place,
+    plan,
+};
 use brindle_stdx::{BoxFuture, Seams, watch};
 use brindle_types::layout::Component;
 use brindle_types::{
@@ -31,7 +34,7 @@ const PAUSE_MIN_MS: u64 = 50;
 /// Longest pause before a call is repeated.
 const PAUSE_MAX_MS: u64 = 1_000;
 /// Longest wait for a map that the caller has seen already.
-const MAP_WAIT_MAX_MS: u64 = 1_000;
+const MAP_WAIT_MAX_MS: u64 = 2_000;
 
 /// The way to OSTs: over the network (`service`), or a test's.
 pub trait OstCalls: Send + Sync + 'static {
@@ -46,10 +49,13 @@ pub trait OstCalls: Send + Sync + 'static {
 pub struct Osts {
     seams: Seams,
     calls: Arc<dyn OstCalls>,
+    high_water_percent: u64,
     session: SessionId,
     candidates: RwLock<BTreeMap<u16, Candidate>>,
     /// Version and pools of the map.
     known: watch::Sender<Known>,
+    /// Version of the map all of whose OSTs were asked for their space.
+    asked: watch::Sender<u64>,
     /// Places in the round: of the file system (`None`) and of each pool.
     cursors: Mutex<BTreeMap<Option<PoolName>, u64>>,
     slots: Mutex<Slots>,
@@ -88,12 +94,25 @@ impl Osts {
             waits: Waits::new(seams.clone()),
             seams,
             calls,
+            high_water_percent: HIGH_WATER_PERCENT_DEFAULT,
             session: SessionId(MDT_SESSIONS | u64::from(mdt_index)),
             candidates: RwLock::default(),
             known: watch::Sender::default(),
+            asked: watch::Sender::default(),
             cursors: Mutex::default(),
             slots: Mutex::new(Slots { free: (0..SLOTS_MAX).rev().collect(), sequence: 0 }),
         }
+    }
+
+    /// Another high-water mark: nothing new on fuller OSTs while others can take it.
+    pub fn with_high_water(mut self, percent: u64) -> Osts {
+        self.high_water_percent = percent;
+        self
+    }
+
+    /// The high-water mark.
+    pub fn high_water_percent(&self) -> u64 {
+        self.high_water_percent
     }
 
     /// The MDT opened under this term.
@@ -128,7 +147,7 @@ impl Osts {
 
     /// What is known of an OST; one that was not heard of is silent.
     fn candidate(&self, index: u16) -> Candidate {
-        let silent = Candidate { index, free_bytes: 0, total_bytes: 0, up: false };
+        let silent = Candidate { index, ..Candidate::default() };
         self.candidates.read().get(&index).copied().unwrap_or(silent)
     }
 
@@ -151,10 +170,15 @@ impl Osts {
         self.known.borrow().version
     }
 
-    /// Waits for a map that the caller has seen already, for a second at most: it is on its way.
+    /// All OSTs of the map of this version were asked for their space.
+    pub fn set_asked(&self, version: u64) {
+        self.asked.send_replace(version);
+    }
+
+    /// Waits for a map that the caller has seen already, and for what its OSTs say, for two seconds at most.
     pub async fn until_map(&self, version: u64) {
-        let mut news = self.known.subscribe();
-        let there = news.wait_for(|known| known.version >= version);
+        let mut news = self.asked.subscribe();
+        let there = news.wait_for(|asked| *asked >= version);
         // Without it the caller goes by what is known.
         let _ = self.seams.timeout_ms(MAP_WAIT_MAX_MS, there).await;
     }
@@ -212,10 +236,14 @@ impl Osts {
         let mut cursors = self.cursors.lock();
         let cursor = cursors.entry(asked.pool().cloned()).or_default();
         let random = self.seams.rng.next_u64();
-        let osts = place(
-            &all,
-            &Ask { count: striping.count, start_ost: striping.start_ost, cursor: *cursor, random },
-        )?;
+        let ask = Ask {
+            count: striping.count,
+            start_ost: striping.start_ost,
+            cursor: *cursor,
+            random,
+            high_water_percent: self.high_water_percent,
+        };
+        let osts = place(&all, &ask)?;
         *cursor += osts.len() as u64;
         Ok(osts)
     }

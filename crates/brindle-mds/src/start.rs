@@ -93,6 +93,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let connections = Connections::new(identity.target());
     let peers = OstPeers::new(&seams, transport.clone(), &config.host);
     let osts = Osts::new(seams.clone(), identity.index, peers.clone());
+    let osts = osts.with_high_water(config.high_water_percent);
     let mdt = Mdt::open(&seams, identity, config, connections.clone(), osts).await?;
     recovery::begin(&mdt)?;
     let service = MdsService::new(mdt.clone(), connections, superblock.fs_id);

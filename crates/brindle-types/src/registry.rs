@@ -138,6 +138,8 @@ codes! {
         "The disk returned an error for the file that holds the MDT's rows. What was acknowledged is in the log or in that file; nothing is returned in place of what could not be read.";
     3033 Inconsistent EIO "the metadata contradicts itself" "please report this with the output of fsck; restore the MDT from its backup if files are concerned"
         "fsck found rows of the metadata store that cannot both be true, such as an entry of a directory without an inode. The message names the invariant, the object and what is wrong with it.";
+    3034 MdtFillsUp ENOSPC "the metadata target fills up" "remove files, or give the MDT a larger disk"
+        "The MDT is fuller than 85 %. Nothing is refused yet: this is said long before it is.";
 
     // 4xxx: OSS
     4001 OstFull ENOSPC "the storage target is full" "remove files, or write to files on other OSTs: lfs df"
@@ -160,6 +162,10 @@ codes! {
         "The OST has no object of this name. For a stripe that was never written this is normal.";
     4010 ObjectUnowned EIO "an object of an unknown owner" "look at it before you remove it: it lies in the quarantine of its OST"
         "An object names a file or a generation that its metadata target never issued, or that was lost with an accepted loss of metadata. It is set aside and listed, never destroyed automatically.";
+    4011 OstAboveMark ENOSPC "the storage target takes no new objects" "add an OST, or remove files: lfs df"
+        "The OST is fuller than the high-water mark (97 % unless the MDT's option high-water says otherwise), so new files and new parts of files go to others. Files that lie on it grow on it while it has room.";
+    4012 OstFillsUp ENOSPC "the storage target fills up" "add an OST, or remove files: lfs df"
+        "The OST is fuller than 85 %. Nothing is refused yet: this is said long before it is. Above the high-water mark it takes no new objects.";
 
     // 5xxx: MGS and map
     5001 NoMgs ETIMEDOUT "no answer from the MGS" "check that the MGS runs: brindle status"

@@ -130,6 +130,7 @@ impl Command {
                 | Command::Mount(_)
                 | Command::Umount(_)
                 | Command::Dev(_)
+                | Command::Target(admin::target_list::Command::Add(_))
                 | Command::Format(_)
                 | Command::Bench(_)
         )
@@ -148,7 +149,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Mount(args) => mount::run(args),
         Command::Umount(args) => mount::umount(&args),
         Command::Status(args) => admin::status::run(&args),
-        Command::Target(command) => admin::target_list::run(&command),
+        Command::Target(command) => admin::target_list::run(command),
         Command::Fs(command) => admin::fs_df::run(&command),
         Command::Pool(command) => pool::run(&command),
         Command::Stripe(command) => stripe::run(&command),

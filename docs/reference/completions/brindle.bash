@@ -112,6 +112,9 @@ _brindle() {
             brindle__subcmd__config__subcmd__help,help)
                 cmd="brindle__subcmd__config__subcmd__help__subcmd__help"
                 ;;
+            brindle__subcmd__dev,add-ost)
+                cmd="brindle__subcmd__dev__subcmd__add__subcmd__ost"
+                ;;
             brindle__subcmd__dev,down)
                 cmd="brindle__subcmd__dev__subcmd__down"
                 ;;
@@ -129,6 +132,9 @@ _brindle() {
                 ;;
             brindle__subcmd__dev,up)
                 cmd="brindle__subcmd__dev__subcmd__up"
+                ;;
+            brindle__subcmd__dev__subcmd__help,add-ost)
+                cmd="brindle__subcmd__dev__subcmd__help__subcmd__add__subcmd__ost"
                 ;;
             brindle__subcmd__dev__subcmd__help,down)
                 cmd="brindle__subcmd__dev__subcmd__help__subcmd__down"
@@ -253,6 +259,9 @@ _brindle() {
             brindle__subcmd__help__subcmd__config,default)
                 cmd="brindle__subcmd__help__subcmd__config__subcmd__default"
                 ;;
+            brindle__subcmd__help__subcmd__dev,add-ost)
+                cmd="brindle__subcmd__help__subcmd__dev__subcmd__add__subcmd__ost"
+                ;;
             brindle__subcmd__help__subcmd__dev,down)
                 cmd="brindle__subcmd__help__subcmd__dev__subcmd__down"
                 ;;
@@ -339,6 +348,9 @@ _brindle() {
                 ;;
             brindle__subcmd__help__subcmd__stripe,set)
                 cmd="brindle__subcmd__help__subcmd__stripe__subcmd__set"
+                ;;
+            brindle__subcmd__help__subcmd__target,add)
+                cmd="brindle__subcmd__help__subcmd__target__subcmd__add"
                 ;;
             brindle__subcmd__help__subcmd__target,list)
                 cmd="brindle__subcmd__help__subcmd__target__subcmd__list"
@@ -493,11 +505,17 @@ _brindle() {
             brindle__subcmd__stripe__subcmd__help,set)
                 cmd="brindle__subcmd__stripe__subcmd__help__subcmd__set"
                 ;;
+            brindle__subcmd__target,add)
+                cmd="brindle__subcmd__target__subcmd__add"
+                ;;
             brindle__subcmd__target,help)
                 cmd="brindle__subcmd__target__subcmd__help"
                 ;;
             brindle__subcmd__target,list)
                 cmd="brindle__subcmd__target__subcmd__list"
+                ;;
+            brindle__subcmd__target__subcmd__help,add)
+                cmd="brindle__subcmd__target__subcmd__help__subcmd__add"
                 ;;
             brindle__subcmd__target__subcmd__help,help)
                 cmd="brindle__subcmd__target__subcmd__help__subcmd__help"
@@ -720,12 +738,38 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__dev)
-            opts="-h --help up status kill start down help"
+            opts="-h --help up status kill start add-ost down help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__dev__subcmd__add__subcmd__ost)
+            opts="-h --dir --ost-size --image-fs --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ost-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image-fs)
+                    COMPREPLY=($(compgen -W "ext4 xfs" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -752,8 +796,22 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__dev__subcmd__help)
-            opts="up status kill start down help"
+            opts="up status kill start add-ost down help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__dev__subcmd__help__subcmd__add__subcmd__ost)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1348,8 +1406,22 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__dev)
-            opts="up status kill start down"
+            opts="up status kill start add-ost down"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__dev__subcmd__add__subcmd__ost)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1978,8 +2050,22 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__target)
-            opts="list"
+            opts="list add"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__target__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -2954,7 +3040,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__serve)
-            opts="-h --config --dir --listen --port --advertise --host --metrics --log --workers --ready-json --help"
+            opts="-h --config --dir --listen --port --advertise --host --metrics --log --high-water --workers --ready-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2989,6 +3075,10 @@ _brindle() {
                     return 0
                     ;;
                 --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --high-water)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -3238,7 +3328,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__target)
-            opts="-h --help list help"
+            opts="-h --help list add help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3251,9 +3341,81 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        brindle__subcmd__target__subcmd__help)
-            opts="list help"
+        brindle__subcmd__target__subcmd__add)
+            opts="-h --mgsnode --index --dir --listen --port --advertise --host --metrics --log --high-water --workers --ready-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgsnode)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --advertise)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --high-water)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__target__subcmd__help)
+            opts="list add help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__target__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

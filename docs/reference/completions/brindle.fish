@@ -48,13 +48,14 @@ complete -c brindle -n "__fish_brindle_needs_command" -f -a "bench" -d 'Measure 
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "completion" -d 'Print the completions of a shell'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "gen-docs" -d 'Write man pages, completions and reference pages'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "up" -d 'Start a cluster, or start it again with its data, and mount it'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "status" -d 'Show its processes'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "start" -d 'Start one of its processes again'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "down" -d 'Unmount, and end every process; the data stays'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start down help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "up" -d 'Start a cluster, or start it again with its data, and mount it'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "status" -d 'Show its processes'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "start" -d 'Start one of its processes again'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "add-ost" -d 'Add an OST while the cluster runs; new files lie on it at once'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "down" -d 'Unmount, and end every process; the data stays'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l dir -d 'Directory of the cluster' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l osts -d 'Number of OSTs; 4 at the first start' -r
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l mount -d 'Mount point; given twice, there are two clients. DIR/mnt at the first start' -r -F
@@ -73,6 +74,11 @@ complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_sub
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from kill" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from start" -l dir -d 'Directory of the cluster' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from start" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from add-ost" -l dir -d 'Directory of the cluster' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from add-ost" -l ost-size -d 'Put it on a loop image of this size; like the last OST unless told otherwise' -r
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from add-ost" -l image-fs -d 'File system of the loop image' -r -f -a "ext4\t'ext4'
+xfs\t'XFS (images of 300 MiB or more)'"
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from add-ost" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from down" -l dir -d 'Directory of the cluster' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from down" -l purge -d 'Remove the directory with all data too'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from down" -s h -l help -d 'Print help'
@@ -80,6 +86,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_sub
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "status" -d 'Show its processes'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "start" -d 'Start one of its processes again'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "add-ost" -d 'Add an OST while the cluster runs; new files lie on it at once'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "down" -d 'Unmount, and end every process; the data stays'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand mount" -s o -d 'Options, separated by commas: ro, nodev, nosuid, noexec, log=FILE, metrics=ADDRESS:PORT' -r
@@ -99,15 +106,30 @@ json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand status" -s x -l problems -d 'Show only what is not healthy'
 complete -c brindle -n "__fish_brindle_using_subcommand status" -l exit-code -d 'Exit with 8 when something is not healthy'
 complete -c brindle -n "__fish_brindle_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list help" -f -a "list" -d 'List the targets of a file system'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add help" -f -a "list" -d 'List the targets of a file system'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add help" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -l mgs -d 'Address of its MGS' -r
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -l dir -d 'Directory of a development cluster' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l mgsnode -d 'Address of the MGS of the file system, such as 10.0.0.1:9880@tcp; may be given several times' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l index -d 'Index of the OST; the lowest free one without it' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l dir -d 'Directory of a formatted target; may be given several times' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l listen -d 'Address to listen at; this release has no authentication, so keep it to trusted networks' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l port -d 'Port of the first target; each further one takes the next. 0 for any free ones' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l advertise -d 'Host name or address that others reach this server at, where it is not the one it listens at' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l host -d 'Name of this host in messages; the system\'s by default' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l metrics -d 'Where to serve metrics over HTTP; port 0 for any free one, \'none\' for not at all' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l log -d 'Write the log to the end of this file instead of standard error' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l high-water -d 'An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l workers -d 'Threads' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l ready-json -d 'Print one line of JSON on standard output when ready'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the targets of a file system'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df help" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df help" -f -a "df" -d 'Show the space of a file system, target by target'
@@ -301,6 +323,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand serve" -l advertise -d '
 complete -c brindle -n "__fish_brindle_using_subcommand serve" -l host -d 'Name of this host in messages; the system\'s by default' -r
 complete -c brindle -n "__fish_brindle_using_subcommand serve" -l metrics -d 'Where to serve metrics over HTTP; port 0 for any free one, \'none\' for not at all' -r
 complete -c brindle -n "__fish_brindle_using_subcommand serve" -l log -d 'Write the log to the end of this file instead of standard error' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand serve" -l high-water -d 'An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it' -r
 complete -c brindle -n "__fish_brindle_using_subcommand serve" -l workers -d 'Threads' -r
 complete -c brindle -n "__fish_brindle_using_subcommand serve" -l ready-json -d 'Print one line of JSON on standard output when ready'
 complete -c brindle -n "__fish_brindle_using_subcommand serve" -s h -l help -d 'Print help'
@@ -358,8 +381,10 @@ complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_su
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "status" -d 'Show its processes'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "start" -d 'Start one of its processes again'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "add-ost" -d 'Add an OST while the cluster runs; new files lie on it at once'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "down" -d 'Unmount, and end every process; the data stays'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "list" -d 'List the targets of a file system'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from fs" -f -a "df" -d 'Show the space of a file system, target by target'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "create" -d 'Make a pool, and give it OSTs'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "add" -d 'Put OSTs into a pool'

@@ -19,5 +19,6 @@ mod load;
 mod names;
 mod pools;
 mod power;
+mod space;
 mod stripes;
 mod tree;

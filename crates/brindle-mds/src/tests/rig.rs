@@ -313,7 +313,8 @@ async fn open(seams: &Seams, clients: &Arc<Clients>, calls: &Arc<FakeOsts>) -> R
     let config = Config { lease_ms: 200, ..Config::new(DIR, nid, "mds1") };
     let osts = Osts::new(seams.clone(), 0, calls.clone());
     for index in 0..OSTS {
-        let candidate = Candidate { index, free_bytes: 1 << 30, total_bytes: 1 << 31, up: true };
+        let candidate =
+            Candidate { index, free_bytes: 1 << 30, total_bytes: 1 << 31, up: true, ..Candidate::default() };
         osts.set_candidate(candidate);
     }
     let mdt = Mdt::open(seams, identity(), config, clients.clone(), osts).await?;

@@ -86,7 +86,10 @@ fn text(args: &Args, spaces: &Spaces, mount: &str) -> String {
     for (id, space) in &spaces.targets {
         let uuid = format!("{}_UUID", spaces.map.fs.target(*id));
         match space {
-            Ok(space) => text.push_str(&row(args, &uuid, space, &format!("{mount}{}", place(*id)))),
+            Ok(space) => {
+                let letters = letters(*id, space);
+                text.push_str(&row(args, &uuid, space, &format!("{mount}{}{letters}", place(*id))));
+            }
             Err(_) => {
                 let _ = writeln!(text, "{uuid:<20}: inactive device");
             }
@@ -98,7 +101,19 @@ fn text(args: &Args, spaces: &Spaces, mount: &str) -> String {
     text
 }
 
-/// `[OST:3]`, with a letter behind it when the target is full.
+/// Letters behind the mount point: D a disk that returns errors, S no space, I no inodes.
+fn letters(id: TargetId, space: &Space) -> String {
+    let out_of = |free: u64, all: u64| id.role == Role::Ost && free == 0 && all > 0;
+    let found = [
+        (space.degraded, 'D'),
+        (out_of(space.available_bytes, space.total_bytes), 'S'),
+        (out_of(space.inodes_free, space.inodes_used), 'I'),
+    ];
+    let letters: String = found.into_iter().filter(|(is, _)| *is).map(|(_, letter)| letter).collect();
+    if letters.is_empty() { letters } else { format!(" {letters}") }
+}
+
+/// `[OST:3]`.
 fn place(id: TargetId) -> String {
     let role = if id.role == Role::Mdt { "MDT" } else { "OST" };
     format!("[{role}:{}]", id.index)
@@ -155,6 +170,7 @@ mod tests {
             inodes_used: 10,
             inodes_free: 990,
             device_id,
+            degraded: false,
         };
         Spaces {
             map: Map {
@@ -190,6 +206,16 @@ mod tests {
              filesystem_summary:      3471096     2125816     1345280  62%  /mnt\n\
              \n"
         );
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_target_stands_behind_it() {
+        let ost = TargetId::ost(0);
+        let space = Space { total_bytes: 9, inodes_used: 4, degraded: true, ..Space::default() };
+        assert_eq!(letters(ost, &space), " DSI");
+        let well = Space { available_bytes: 1, inodes_free: 1, degraded: false, ..space };
+        assert_eq!(letters(ost, &well), "");
+        assert_eq!(letters(TargetId::mdt(0), &Space { degraded: false, ..space }), "");
     }
 
     #[test]
