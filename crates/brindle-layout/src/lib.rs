@@ -13,8 +13,11 @@ pub use composite::{
     check, file_size_from, is_placed, last_stripe, object_len, object_ranges, parts, seek_join, seek_start,
 };
 pub use map::{ObjectRange, Place, StripeExtent, extents, file_offset, locate};
-pub use place::{Ask, Candidate, place};
+pub use place::{
+    Ask, Candidate, HIGH_WATER_PERCENT_DEFAULT, HIGH_WATER_PERCENT_RANGE, is_full, place, usable,
+};
 pub use policy::{
-    Planned, StripeCount, Striping, check_policy, inherit_layout, normalise, plan, progressive,
+    Planned, Pools, StripeCount, Striping, check_policy, empty_pool, in_pool_of, inherit_layout, normalise,
+    plan, progressive,
 };
 pub use relocate::{Run, copies, emptied, relocated};

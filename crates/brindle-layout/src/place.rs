@@ -1,16 +1,22 @@
-//! Choice of the OSTs of a new file: strict round robin while free space is alike, weighted by it when not.
+//! Choice of the OSTs of a new component: in turn while the room on them is alike, weighted by it when not.
+//!
+//! Room is what is free below the high-water mark, in bytes. Who can take new objects ([`usable`]) is chosen from first;
+//! the others only where those are too few, the least bad first. Pure: chance is handed in, so that the same seed makes
+//! the same choice. How busy an OST is does not count: no OST reports it yet.
 
 use brindle_types::{Code, Fault};
 
 use crate::policy::StripeCount;
 
-/// An OST above this fullness takes no new files while others can.
-pub const HIGH_WATER_PERCENT: u64 = 95;
-/// Free space counts as alike when the smallest is at most this far below the largest.
+/// An OST that is fuller than this takes no new objects while others can, unless configured otherwise.
+pub const HIGH_WATER_PERCENT_DEFAULT: u64 = 97;
+/// Lowest and highest mark that can be configured.
+pub const HIGH_WATER_PERCENT_RANGE: std::ops::RangeInclusive<u64> = 50..=99;
+/// Room counts as alike when the smallest is at most this far below the largest.
 pub const ALIKE_PERCENT: u64 = 17;
 
 /// An OST that a file might be placed on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
     /// Its index.
     pub index: u16,
@@ -18,8 +24,14 @@ pub struct Candidate {
     pub free_bytes: u64,
     /// Bytes in all.
     pub total_bytes: u64,
+    /// Objects that would still fit.
+    pub free_inodes: u64,
+    /// Objects in all; 0 where there is no limit of its own.
+    pub total_inodes: u64,
     /// Whether it answers.
     pub up: bool,
+    /// It answers, and its disk returns errors.
+    pub degraded: bool,
 }
 
 /// What is asked for.
@@ -31,17 +43,20 @@ pub struct Ask {
     pub start_ost: Option<u16>,
     /// Place in the round; the caller adds the number of OSTs returned after every choice.
     pub cursor: u64,
-    /// 64 random bits, used when free space is not alike.
+    /// 64 random bits, used when the room is not alike.
     pub random: u64,
+    /// Fuller OSTs take no new objects while others can.
+    pub high_water_percent: u64,
 }
 
-/// Chooses distinct OSTs. An OST that is down or above the high-water mark is taken only when there are not enough
-/// others (and never for [`StripeCount::All`] while there is any other).
+/// Chooses distinct OSTs. One that is not usable is taken only when there are not enough others (and never for
+/// [`StripeCount::All`] while there is any other).
 pub fn place(candidates: &[Candidate], ask: &Ask) -> Result<Vec<u16>, Fault> {
     let mut all = candidates.to_vec();
     all.sort_by_key(|c| c.index);
     all.dedup_by_key(|c| c.index);
-    let good: Vec<Candidate> = all.iter().copied().filter(usable).collect();
+    let mark = ask.high_water_percent;
+    let good: Vec<Candidate> = all.iter().copied().filter(|c| usable(c, mark)).collect();
     let wanted = match ask.count {
         StripeCount::All if good.is_empty() => all.len(),
         StripeCount::All => good.len(),
@@ -51,29 +66,44 @@ pub fn place(candidates: &[Candidate], ask: &Ask) -> Result<Vec<u16>, Fault> {
         return Err(Fault::new(Code::BadStripe)
             .what("cannot stripe with")
             .subject(format!("stripe count {wanted}"))
-            .why(format!("the file system has {} OSTs", all.len())));
+            .why(format!("there are {} OSTs to choose from", all.len())));
     }
     let mut order = match ask.start_ost {
         Some(start) => after(&all, &good, start)?,
-        None if alike(&good) => round(&good, ask.cursor),
-        None => weighted(good, ask.random),
+        None if alike(&good, mark) => round(&good, ask.cursor),
+        None => weighted(good, mark, ask.random),
     };
-    // Not enough good ones: the full before the silent.
+    // Not enough good ones: the failing before the full, of those the emptiest first, before the silent.
     let mut rest: Vec<Candidate> = all.into_iter().filter(|c| !order.contains(&c.index)).collect();
-    rest.sort_by_key(|c| (!c.up, c.index));
+    rest.sort_by_key(|c| (!c.up, is_full(c, mark), std::cmp::Reverse(c.free_bytes), c.index));
     order.extend(rest.iter().map(|c| c.index));
     order.truncate(wanted);
     Ok(order)
 }
 
-fn usable(c: &Candidate) -> bool {
-    let used = u128::from(c.total_bytes.saturating_sub(c.free_bytes));
-    c.up && used * 100 <= u128::from(c.total_bytes) * u128::from(HIGH_WATER_PERCENT) && c.total_bytes > 0
+/// Whether it can take new objects: it answers, its disk is well, and it is not above the mark.
+pub fn usable(c: &Candidate, high_water_percent: u64) -> bool {
+    c.up && !c.degraded && !is_full(c, high_water_percent)
 }
 
-fn alike(good: &[Candidate]) -> bool {
-    let least = good.iter().map(|c| c.free_bytes).min().unwrap_or(0);
-    let most = good.iter().map(|c| c.free_bytes).max().unwrap_or(0);
+/// Whether it is above the mark, in bytes or in objects.
+pub fn is_full(c: &Candidate, high_water_percent: u64) -> bool {
+    let above = |free: u64, total: u64| {
+        let used = u128::from(total.saturating_sub(free));
+        used * 100 > u128::from(total) * u128::from(high_water_percent)
+    };
+    c.total_bytes == 0 || above(c.free_bytes, c.total_bytes) || above(c.free_inodes, c.total_inodes)
+}
+
+/// Bytes that fit below the mark; at least one, so that everybody usable has a chance.
+fn room(c: &Candidate, high_water_percent: u64) -> u64 {
+    let kept = u128::from(c.total_bytes) * u128::from(100 - high_water_percent.min(100)) / 100;
+    c.free_bytes.saturating_sub(u64::try_from(kept).unwrap_or(u64::MAX)).max(1)
+}
+
+fn alike(good: &[Candidate], mark: u64) -> bool {
+    let least = good.iter().map(|c| room(c, mark)).min().unwrap_or(0);
+    let most = good.iter().map(|c| room(c, mark)).max().unwrap_or(0);
     u128::from(least) * 100 >= u128::from(most) * u128::from(100 - ALIKE_PERCENT)
 }
 
@@ -96,15 +126,15 @@ fn after(all: &[Candidate], good: &[Candidate], start: u16) -> Result<Vec<u16>, 
     Ok([vec![start], behind, before].concat())
 }
 
-/// Draws without putting back, each with a chance in proportion to its free space.
-fn weighted(mut good: Vec<Candidate>, mut random: u64) -> Vec<u16> {
+/// Draws without putting back, each with a chance in proportion to its room.
+fn weighted(mut good: Vec<Candidate>, mark: u64, mut random: u64) -> Vec<u16> {
     let mut order = Vec::with_capacity(good.len());
     while !good.is_empty() {
-        let sum: u128 = good.iter().map(|c| u128::from(c.free_bytes)).sum();
+        let sum: u128 = good.iter().map(|c| u128::from(room(c, mark))).sum();
         random = mix(random);
         let mut ticket = (u128::from(random) * sum) >> 64;
         let hit = good.iter().position(|c| {
-            let weight = u128::from(c.free_bytes);
+            let weight = u128::from(room(c, mark));
             let here = ticket < weight;
             ticket = ticket.saturating_sub(weight);
             here
@@ -123,86 +153,4 @@ fn mix(seed: u64) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn ost(index: u16, free: u64) -> Candidate {
-        Candidate { index, free_bytes: free, total_bytes: 1000, up: true }
-    }
-
-    fn ask(count: u32) -> Ask {
-        Ask { count: StripeCount::Exactly(count), start_ost: None, cursor: 0, random: 7 }
-    }
-
-    #[test]
-    fn alike_osts_are_used_in_turn() {
-        let osts = [ost(2, 900), ost(0, 850), ost(1, 899)];
-        let mut cursor = 0;
-        let mut seen = Vec::new();
-        for _ in 0..3 {
-            let got = place(&osts, &Ask { cursor, ..ask(2) }).expect("placed");
-            cursor += got.len() as u64;
-            seen.extend(got);
-        }
-        assert_eq!(seen, [0, 1, 2, 0, 1, 2]);
-    }
-
-    #[test]
-    fn emptier_osts_get_more() {
-        let osts = [ost(0, 900), ost(1, 100)];
-        let firsts = (0..1000u64)
-            .filter(|n| place(&osts, &Ask { random: mix(*n), ..ask(1) }).expect("placed") == [0])
-            .count();
-        assert!((860..940).contains(&firsts), "{firsts} of 1000 for nine tenths of the space");
-    }
-
-    #[test]
-    fn full_and_silent_ones_only_when_nobody_else() {
-        let down = Candidate { up: false, ..ost(1, 900) };
-        let osts = [ost(0, 10), down, ost(2, 900)];
-        for cursor in 0..5 {
-            assert_eq!(place(&osts, &Ask { cursor, ..ask(1) }).expect("placed"), [2]);
-        }
-        assert_eq!(place(&osts, &ask(3)).expect("placed"), [2, 0, 1]);
-        assert_eq!(place(&osts, &Ask { count: StripeCount::All, ..ask(1) }).expect("placed"), [2]);
-        let all_full = [ost(0, 10), ost(1, 20)];
-        assert_eq!(place(&all_full, &Ask { count: StripeCount::All, ..ask(1) }).expect("placed"), [0, 1]);
-        assert_eq!(place(&all_full, &ask(3)).expect_err("too many").code, Code::BadStripe);
-        assert_eq!(place(&[], &ask(1)).expect_err("nobody").code, Code::BadStripe);
-    }
-
-    #[test]
-    fn a_chosen_start_is_kept_and_the_others_follow() {
-        let osts = [ost(0, 900), ost(1, 10), ost(2, 900), ost(3, 900)];
-        let start = |i, n| place(&osts, &Ask { start_ost: Some(i), ..ask(n) });
-        assert_eq!(start(2, 3).expect("placed"), [2, 3, 0]);
-        assert_eq!(start(1, 2).expect("placed"), [1, 2]);
-        assert_eq!(start(9, 1).expect_err("no such OST").code, Code::BadStripe);
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(200))]
-        #[test]
-        fn the_choice_is_distinct_and_complete(
-            list in proptest::collection::vec((0u16..50, 0u64..1000, any::<bool>()), 1..20),
-            count in 1u32..20, cursor: u64, random: u64,
-        ) {
-            let osts: Vec<Candidate> =
-                list.iter().map(|(i, f, up)| Candidate { up: *up, ..ost(*i, *f) }).collect();
-            let mut indices: Vec<u16> = osts.iter().map(|o| o.index).collect();
-            indices.sort_unstable();
-            indices.dedup();
-            let got = place(&osts, &Ask { cursor, random, ..ask(count) });
-            if count as usize > indices.len() {
-                prop_assert!(got.is_err());
-            } else {
-                let mut got = got.expect("placed");
-                prop_assert_eq!(got.len(), count as usize);
-                got.sort_unstable();
-                got.dedup();
-                prop_assert_eq!(got.len(), count as usize);
-            }
-        }
-    }
-}
+mod tests;

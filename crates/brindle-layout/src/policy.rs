@@ -4,7 +4,9 @@ use brindle_types::layout::{
     COMPONENTS_MAX, ComponentPolicy, EOF, LayoutPolicy, STRIPE_COUNT_MAX, STRIPE_SIZE_DEFAULT_BYTES,
     STRIPE_SIZE_MAX_BYTES, STRIPE_SIZE_UNIT_BYTES, StripePolicy,
 };
-use brindle_types::{Code, Fault};
+use std::collections::BTreeMap;
+
+use brindle_types::{Code, Fault, PoolName};
 
 /// Stripes of a file where nobody chose.
 pub const STRIPE_COUNT_DEFAULT: u32 = 1;
@@ -29,32 +31,57 @@ pub struct Striping {
     pub start_ost: Option<u16>,
 }
 
-/// `own` with what it leaves out taken from `default` (the directory's).
+/// The pools of a file system: indices of their OSTs.
+pub type Pools = BTreeMap<PoolName, Vec<u16>>;
+
+/// `own` with what it leaves out taken from `default` (the directory's). Who names OSTs by their indices does not mean
+/// those of an inherited pool, and who names a pool does not mean OSTs that were inherited by their indices.
 pub fn inherit(own: &StripePolicy, default: &StripePolicy) -> StripePolicy {
     let size_bytes = own.size_bytes.or(default.size_bytes);
     if !own.osts.is_empty() {
         return StripePolicy { size_bytes, ..own.clone() };
     }
+    let elsewhere = own.pool.is_some() && own.pool != default.pool;
     // Certain OSTs are a choice of count and start.
-    let chooses = own.count.is_some() || own.start_ost.is_some();
+    let chooses = own.count.is_some() || own.start_ost.is_some() || elsewhere;
+    let by_index = own.start_ost.is_some_and(|start| start != -1);
     StripePolicy {
         count: own.count.or(default.count),
         size_bytes,
-        start_ost: own.start_ost.or(default.start_ost),
+        start_ost: own.start_ost.or(default.start_ost.filter(|_| !elsewhere)),
         osts: if chooses { Vec::new() } else { default.osts.clone() },
+        pool: own.pool.clone().or(default.pool.clone().filter(|_| !by_index)),
     }
 }
 
 /// `own` with what it leaves out taken from `default`. Components are one wish: they are inherited whole, and only by who
-/// asks for nothing.
+/// asks for nothing, or for nothing but a pool, which is then that of all of them.
 pub fn inherit_layout(own: &LayoutPolicy, default: &LayoutPolicy) -> LayoutPolicy {
     if !own.components.is_empty() {
-        return own.clone();
+        return in_pool_of(own, default);
     }
     if own.stripe == StripePolicy::default() {
         return default.clone();
     }
+    let only_pool = StripePolicy { pool: own.stripe.pool.clone(), ..StripePolicy::default() };
+    if own.stripe == only_pool && !default.components.is_empty() {
+        let mut components = default.components.clone();
+        components.iter_mut().for_each(|part| part.stripe = inherit(&only_pool, &part.stripe));
+        return LayoutPolicy { components, ..LayoutPolicy::default() };
+    }
     inherit(&own.stripe, &default.stripe).into()
+}
+
+/// `own`, and where it says nothing of a pool, the pool of `default`: that of its first component.
+pub fn in_pool_of(own: &LayoutPolicy, default: &LayoutPolicy) -> LayoutPolicy {
+    let mut own = own.clone();
+    let from = default.components.first().map_or(&default.stripe, |part| &part.stripe);
+    let of = own.components.first_mut().map_or(&mut own.stripe, |part| &mut part.stripe);
+    let by_index = !of.osts.is_empty() || of.start_ost.is_some_and(|start| start != -1);
+    if of.pool.is_none() && !by_index {
+        of.pool.clone_from(&from.pool);
+    }
+    own
 }
 
 /// One component of a definite layout.
@@ -70,9 +97,40 @@ pub struct Planned {
     pub stripe_size_bytes: u32,
 }
 
-/// Refuses a layout that a file system with these OSTs cannot have, with `BadStripe` and the nearest value that it can.
-pub fn check_policy(policy: &LayoutPolicy, osts: &[u16]) -> Result<(), Fault> {
-    plan(policy)?.iter().try_for_each(|part| normalise(&part.asked, osts).map(drop))
+/// Refuses a layout that a file system with these OSTs and pools cannot have, with the nearest value that it can.
+pub fn check_policy(policy: &LayoutPolicy, osts: &[u16], pools: &Pools) -> Result<(), Fault> {
+    plan(policy)?.iter().try_for_each(|part| match part.asked.pool() {
+        None => normalise(&part.asked, osts).map(drop),
+        Some(name) => {
+            let members = pools.get(name).ok_or_else(|| no_pool(name, pools))?;
+            if members.is_empty() {
+                return Err(empty_pool(name));
+            }
+            normalise(&part.asked, members).map(drop)
+        }
+    })
+}
+
+fn no_pool(name: &PoolName, pools: &Pools) -> Fault {
+    let names: Vec<&str> = pools.keys().map(PoolName::as_str).collect();
+    let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    Fault::new(Code::NoSuchPool)
+        .subject(name.to_string())
+        .why(format!("the pools are: {known}"))
+        .next(format!("choose one of them, or make it: brindle pool create {name}"))
+}
+
+/// The refusal of a place in a pool that has no OST.
+pub fn empty_pool(name: &PoolName) -> Fault {
+    Fault::new(Code::PoolEmpty)
+        .subject(name.to_string())
+        .data("nothing was written")
+        .next(format!("give it OSTs: brindle pool add {name} OST..., or choose another: lfs setstripe -p"))
+}
+
+/// Where OSTs are chosen from, in words.
+fn ground(pool: Option<&PoolName>) -> String {
+    pool.map_or("the file system".to_owned(), |name| format!("the pool {name}"))
 }
 
 /// The components of a layout; refuses what no file system can have. Count and stripe size that a component leaves out
@@ -144,7 +202,7 @@ pub fn progressive() -> LayoutPolicy {
     LayoutPolicy { stripe: StripePolicy::default(), components }
 }
 
-/// Makes a policy definite for a file system with these OSTs (indices, in any order), or refuses it with
+/// Makes a policy definite for a file system or pool with these OSTs (indices, in any order), or refuses it with
 /// `BadStripe` and the nearest value that is possible.
 pub fn normalise(policy: &StripePolicy, osts: &[u16]) -> Result<Striping, Fault> {
     listed(policy, osts)?;
@@ -170,7 +228,7 @@ fn listed(policy: &StripePolicy, osts: &[u16]) -> Result<(), Fault> {
         if list[..n].contains(ost) {
             return Err(refuse("OST", (*ost).into(), "it is named twice".into(), (*ost).into()));
         }
-        known("OST", (*ost).into(), osts)?;
+        known("OST", (*ost).into(), osts, policy.pool())?;
     }
     match policy.count.filter(|n| !list.is_empty() && *n != 0 && *n != list.len() as i32) {
         Some(n) => {
@@ -196,7 +254,7 @@ fn count(policy: &StripePolicy, ost_count: usize) -> Result<StripeCount, Fault> 
             let why = if most == i64::from(STRIPE_COUNT_MAX) {
                 format!("a file has at most {STRIPE_COUNT_MAX} stripes")
             } else {
-                format!("the file system has {ost_count} OSTs")
+                format!("{} has {ost_count} OSTs", ground(policy.pool()))
             };
             Err(refuse("stripe count", n.into(), why, most))
         }
@@ -229,33 +287,102 @@ fn start(policy: &StripePolicy, osts: &[u16]) -> Result<Option<u16>, Fault> {
         -1 => return Ok(None),
         n => i64::from(n),
     };
-    known("start OST", asked, osts).map(Some)
+    known("start OST", asked, osts, policy.pool()).map(Some)
 }
 
 /// An OST that was asked for by its index.
-fn known(field: &str, asked: i64, osts: &[u16]) -> Result<u16, Fault> {
+fn known(field: &str, asked: i64, osts: &[u16], pool: Option<&PoolName>) -> Result<u16, Fault> {
     if let Some(found) = osts.iter().find(|o| i64::from(**o) == asked) {
         return Ok(*found);
     }
     match osts.iter().min_by_key(|o| ((i64::from(**o) - asked).abs(), **o)) {
         Some(nearest) => {
-            Err(refuse(field, asked, format!("there is no OST of index {asked}"), (*nearest).into()))
+            let why = match pool {
+                None => format!("there is no OST of index {asked}"),
+                Some(name) => format!("the pool {name} has no OST of index {asked}"),
+            };
+            Err(refuse(field, asked, why, (*nearest).into()))
         }
-        None => Err(Fault::new(Code::BadStripe).why("the file system has no OST")),
+        None => Err(Fault::new(Code::BadStripe).why(format!("{} has no OST", ground(pool)))),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use brindle_types::PoolChoice;
 
     fn policy(count: i32, size_bytes: u32, start_ost: i32) -> StripePolicy {
         StripePolicy {
             count: Some(count),
             size_bytes: Some(size_bytes),
             start_ost: Some(start_ost),
-            osts: Vec::new(),
+            ..StripePolicy::default()
         }
+    }
+
+    fn pool(name: &str) -> StripePolicy {
+        let pool = Some(PoolChoice::Named(name.parse().expect("a good name")));
+        StripePolicy { pool, ..StripePolicy::default() }
+    }
+
+    #[test]
+    fn pools_are_inherited_unless_osts_are_named() {
+        let (flash, plain) = (pool("flash"), policy(2, 65536, 1));
+        let counted = StripePolicy { count: Some(2), ..Default::default() };
+        assert_eq!(inherit(&counted, &flash).pool(), flash.pool());
+        assert_eq!(inherit(&policy(2, 0, 5), &flash).pool(), None, "OST 5 may lie in another pool");
+        assert_eq!(inherit(&policy(2, 0, -1), &flash).pool(), flash.pool());
+        let listed = StripePolicy { osts: vec![1], ..Default::default() };
+        assert_eq!(inherit(&listed, &flash).pool(), None);
+        let in_flash = inherit(&flash, &plain);
+        assert_eq!((in_flash.count, in_flash.start_ost), (Some(2), None), "the start is of another pool");
+        assert_eq!(inherit(&flash, &listed).osts, [0; 0]);
+        let all = StripePolicy { pool: Some(PoolChoice::All), ..Default::default() };
+        assert_eq!(inherit(&all, &flash).pool, Some(PoolChoice::All));
+    }
+
+    #[test]
+    fn a_pool_is_that_of_all_components() {
+        let names = |p: &LayoutPolicy| -> Vec<Option<String>> {
+            let planned = plan(p).expect("good");
+            planned.iter().map(|part| part.asked.pool().map(ToString::to_string)).collect()
+        };
+        let flash = Some("flash".to_owned());
+        let grows = inherit_layout(&pool("flash").into(), &progressive());
+        assert_eq!(names(&grows), [flash.clone(), flash.clone(), flash.clone()]);
+        assert_eq!(grows.components.len(), 3, "the rest is inherited");
+        let mut own = progressive();
+        assert_eq!(names(&inherit_layout(&own, &pool("flash").into())), names(&grows));
+        own.components[1].stripe.pool = pool("disk").pool;
+        let disk = Some("disk".to_owned());
+        assert_eq!(names(&own), [None, disk.clone(), disk], "behind a component the pool stays");
+    }
+
+    #[test]
+    fn pools_that_cannot_be_had_are_named() {
+        let mut pools = Pools::new();
+        pools.insert("flash".parse().expect("good"), vec![4, 5]);
+        pools.insert("empty".parse().expect("good"), Vec::new());
+        let check = |p: StripePolicy| check_policy(&p.into(), &[0, 1, 4, 5], &pools);
+        assert_eq!(check(StripePolicy { count: Some(2), ..pool("flash") }), Ok(()));
+        assert_eq!(
+            check(StripePolicy { count: Some(3), ..pool("flash") }).expect_err("refused").to_string(),
+            "cannot stripe with stripe count 3\
+             \n  why:  the pool flash has 2 OSTs\
+             \n  next: the nearest possible stripe count is 2\
+             \n  code: E3026 (brindle explain E3026)"
+        );
+        let start = check(StripePolicy { start_ost: Some(1), ..pool("flash") }).expect_err("refused");
+        assert_eq!(start.why[0], "the pool flash has no OST of index 1");
+        assert_eq!(check(pool("empty")).expect_err("refused").code, Code::PoolEmpty);
+        assert_eq!(
+            check(pool("flush")).expect_err("refused").to_string(),
+            "no such pool flush\
+             \n  why:  the pools are: empty, flash\
+             \n  next: choose one of them, or make it: brindle pool create flush\
+             \n  code: E5007 (brindle explain E5007)"
+        );
     }
 
     #[test]
@@ -284,10 +411,11 @@ mod tests {
         let shape: Vec<_> = good.iter().map(|p| (p.start, p.end, p.asked.count)).collect();
         assert_eq!(shape, [(0, unit, Some(1)), (unit, 4 * unit, Some(2)), (4 * unit, EOF, Some(2))]);
         assert_eq!(plan(&policy(2, 0, 3).into()).expect("plain")[0].asked.start_ost, Some(3));
-        assert_eq!(check_policy(&progressive(), &osts), Ok(()));
+        let none = Pools::new();
+        assert_eq!(check_policy(&progressive(), &osts, &none), Ok(()));
 
         let next = |of: &[(u64, Option<i32>)]| {
-            check_policy(&parts(of), &osts).expect_err("refused").next.into_owned()
+            check_policy(&parts(of), &osts, &none).expect_err("refused").next.into_owned()
         };
         assert_eq!(next(&[(unit, None)]), "add a last one: -E -1");
         assert_eq!(next(&[(EOF, None), (EOF, None)]), "leave out what follows, or give it an end");

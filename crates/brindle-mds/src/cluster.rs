@@ -50,8 +50,8 @@ impl OstPeers {
         })
     }
 
-    /// Takes in a newer map: connects to new OSTs, and tells known ones' new addresses.
-    pub fn set_map(&self, map: Arc<Map>) {
+    /// Connects to the new OSTs of a map, and tells known ones' new addresses.
+    fn add(&self, map: &Map) {
         let mut peers = self.peers.write();
         for entry in map.targets.iter().filter(|t| t.id.role == Role::Ost) {
             match peers.get(&entry.id.index) {
@@ -64,6 +64,10 @@ impl OstPeers {
                 }
             }
         }
+    }
+
+    /// Goes by a newer map from now on.
+    fn set_map(&self, map: Arc<Map>) {
         self.map.send_replace(Some(map));
         self.news.notify_one();
     }
@@ -102,12 +106,19 @@ impl OstCalls for OstPeers {
     }
 }
 
+/// Takes in a map: the pools before the OSTs are asked, so that they are known when their OSTs are.
+pub fn take_map(mdt: &Mdt, peers: &OstPeers, map: Arc<Map>) {
+    peers.add(&map);
+    mdt.osts().set_map(&map);
+    peers.set_map(map);
+}
+
 /// Follows the map.
-pub async fn follow_map(peers: Arc<OstPeers>, watch: Arc<MapWatch>) {
+pub async fn follow_map(mdt: Arc<Mdt>, peers: Arc<OstPeers>, watch: Arc<MapWatch>) {
     let mut news = watch.subscribe();
     loop {
         let map = news.borrow_and_update().clone();
-        peers.set_map(map);
+        take_map(&mdt, &peers, map);
         if news.changed().await.is_err() {
             return;
         }
@@ -117,8 +128,10 @@ pub async fn follow_map(peers: Arc<OstPeers>, watch: Arc<MapWatch>) {
 /// Asks for free space, for as long as the MDT runs; of new OSTs at once.
 pub async fn poll_space(mdt: Arc<Mdt>, peers: Arc<OstPeers>) {
     loop {
-        let known = peers.indices();
+        // In this order: an OST that comes in between is asked in the next round.
+        let (version, known) = (mdt.osts().map_version(), peers.indices());
         join_all(known.iter().map(|ost| ask_space(&mdt, *ost))).await;
+        mdt.osts().set_asked(version);
         let news = peers.news.notified();
         // Both outcomes mean that it is time to look again.
         let _ = mdt.seams().timeout_ms(POLL_MS, news).await;
@@ -133,7 +146,10 @@ pub async fn ask_space(mdt: &Mdt, index: u16) {
             index,
             free_bytes: space.available_bytes,
             total_bytes: space.total_bytes,
+            free_inodes: space.free_inodes,
+            total_inodes: space.total_inodes,
             up: true,
+            degraded: space.degraded,
         }),
         Some(Err(_)) | None => mdt.osts().set_down(index),
     }

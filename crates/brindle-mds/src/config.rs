@@ -54,6 +54,8 @@ pub struct Config {
     pub durability: DurabilityMode,
     /// Default of new files where no directory has one.
     pub layout_default: LayoutPolicy,
+    /// Nothing new goes to OSTs that are fuller than this while others can take it, in percent.
+    pub high_water_percent: u64,
     /// Size of one log segment in bytes.
     pub segment_bytes: u64,
     /// Bound of the store's memtable in bytes.
@@ -75,6 +77,7 @@ impl Config {
             lease_ms: LEASE_MS,
             durability: DurabilityMode::Relaxed,
             layout_default: brindle_layout::progressive(),
+            high_water_percent: brindle_layout::HIGH_WATER_PERCENT_DEFAULT,
             segment_bytes: SEGMENT_BYTES,
             memtable_bytes_max: MEMTABLE_BYTES_MAX,
             cache_bytes_max: CACHE_BYTES_MAX,

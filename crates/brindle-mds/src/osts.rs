@@ -5,13 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use brindle_layout::{Ask, Candidate, Planned, check_policy, normalise, place, plan};
-use brindle_stdx::{BoxFuture, Seams};
+use brindle_layout::{
+    Ask, Candidate, HIGH_WATER_PERCENT_DEFAULT, Planned, Pools, check_policy, empty_pool, normalise, place,
+    plan,
+};
+use brindle_stdx::{BoxFuture, Seams, watch};
 use brindle_types::layout::Component;
-use brindle_types::{Code, Fault, LayoutPolicy, ObjectId, Pair, Result, SessionId, StripePolicy, TargetId};
+use brindle_types::{
+    Code, Fault, LayoutPolicy, ObjectId, Pair, PoolName, Result, SessionId, StripePolicy, TargetId,
+};
 use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
+use brindle_wire::map::Map;
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq};
 use brindle_wire::oss::write::{CopyRangeReq, WriteReq};
@@ -30,6 +35,8 @@ const PAUSE_MIN_MS: u64 = 50;
 const PAUSE_MAX_MS: u64 = 1_000;
 /// An OST that refused bytes takes them again when it reports as many free, and these.
 const ROOM_AGAIN_BYTES: u64 = 1 << 20;
+/// Longest wait for a map that the caller has seen already.
+const MAP_WAIT_MAX_MS: u64 = 2_000;
 
 /// The way to OSTs: over the network (`service`), or a test's.
 pub trait OstCalls: Send + Sync + 'static {
@@ -44,13 +51,26 @@ pub trait OstCalls: Send + Sync + 'static {
 pub struct Osts {
     seams: Seams,
     calls: Arc<dyn OstCalls>,
+    high_water_percent: u64,
     session: SessionId,
     candidates: RwLock<BTreeMap<u16, Candidate>>,
     /// OSTs that refused bytes for want of room, and how many; until they report more room.
     full: Mutex<BTreeMap<u16, u64>>,
-    cursor: AtomicU64,
+    /// Version and pools of the map.
+    known: watch::Sender<Known>,
+    /// Version of the map all of whose OSTs were asked for their space.
+    asked: watch::Sender<u64>,
+    /// Places in the round: of the file system (`None`) and of each pool.
+    cursors: Mutex<BTreeMap<Option<PoolName>, u64>>,
     slots: Mutex<Slots>,
     waits: Arc<Waits>,
+}
+
+/// What is known of the map.
+#[derive(Clone, Default)]
+struct Known {
+    version: u64,
+    pools: Arc<Pools>,
 }
 
 /// Slots of the MDT's own writes. A sequence is unique over restarts, because the term is in it.
@@ -79,12 +99,26 @@ impl Osts {
             waits: Waits::new(seams.clone()),
             seams,
             calls,
+            high_water_percent: HIGH_WATER_PERCENT_DEFAULT,
             session: SessionId(MDT_SESSIONS | u64::from(mdt_index)),
             candidates: RwLock::default(),
             full: Mutex::default(),
-            cursor: AtomicU64::new(0),
+            known: watch::Sender::default(),
+            asked: watch::Sender::default(),
+            cursors: Mutex::default(),
             slots: Mutex::new(Slots { free: (0..SLOTS_MAX).rev().collect(), sequence: 0 }),
         }
+    }
+
+    /// Another high-water mark: nothing new on fuller OSTs while others can take it.
+    pub fn with_high_water(mut self, percent: u64) -> Osts {
+        self.high_water_percent = percent;
+        self
+    }
+
+    /// The high-water mark.
+    pub fn high_water_percent(&self) -> u64 {
+        self.high_water_percent
     }
 
     /// The MDT opened under this term.
@@ -119,6 +153,12 @@ impl Osts {
         self.candidates.write().insert(candidate.index, candidate);
     }
 
+    /// What is known of an OST; one that was not heard of is silent.
+    fn candidate(&self, index: u16) -> Candidate {
+        let silent = Candidate { index, ..Candidate::default() };
+        self.candidates.read().get(&index).copied().unwrap_or(silent)
+    }
+
     /// An OST does not answer.
     pub fn set_down(&self, index: u16) {
         if let Some(candidate) = self.candidates.write().get_mut(&index) {
@@ -126,9 +166,38 @@ impl Osts {
         }
     }
 
+    /// Takes in the pools of a map.
+    pub fn set_map(&self, map: &Map) {
+        let pools: Pools = map.pools.iter().map(|p| (p.name.clone(), p.osts.clone())).collect();
+        self.cursors.lock().retain(|pool, _| pool.as_ref().is_none_or(|name| pools.contains_key(name)));
+        self.known.send_replace(Known { version: map.version, pools: Arc::new(pools) });
+    }
+
+    /// Version of the map that is known; 0 before the first.
+    pub fn map_version(&self) -> u64 {
+        self.known.borrow().version
+    }
+
+    /// All OSTs of the map of this version were asked for their space.
+    pub fn set_asked(&self, version: u64) {
+        self.asked.send_replace(version);
+    }
+
+    /// Waits for a map that the caller has seen already, and for what its OSTs say, for two seconds at most.
+    pub async fn until_map(&self, version: u64) {
+        let mut news = self.asked.subscribe();
+        let there = news.wait_for(|asked| *asked >= version);
+        // Without it the caller goes by what is known.
+        let _ = self.seams.timeout_ms(MAP_WAIT_MAX_MS, there).await;
+    }
+
+    fn pools(&self) -> Arc<Pools> {
+        self.known.borrow().pools.clone()
+    }
+
     /// Refuses a layout that cannot be had, with the nearest value that can.
     pub fn check_policy(&self, policy: &LayoutPolicy) -> Result<()> {
-        check_policy(policy, &self.indices())
+        check_policy(policy, &self.indices(), &self.pools())
     }
 
     /// The components of a new file; OSTs are chosen for the first one, if any is known yet.
@@ -150,26 +219,50 @@ impl Osts {
         Ok(components)
     }
 
-    /// OSTs for a component; none while no OST is known. A wish that cannot be had any more is met as nearly as possible.
+    /// OSTs for a component; none while no OST is known. A wish that cannot be had any more is met as nearly as possible: a
+    /// pool that was destroyed is as if none had been named. A pool without OSTs is refused.
     pub fn place(&self, asked: &StripePolicy) -> Result<Vec<u16>> {
-        self.place_among(self.candidates(), asked)
+        let (asked, all) = self.ground(asked)?;
+        self.place_among(all, &asked)
     }
 
     /// OSTs for bytes that are to go elsewhere, so many or more: none of `avoid`, and none that is down or has no room. No OSTs
     /// if there are no others.
     pub fn place_elsewhere(&self, asked: &StripePolicy, avoid: &[u16], len_bytes: u64) -> Result<Vec<u16>> {
-        self.place_among(self.elsewhere(avoid, len_bytes), asked)
+        let (asked, all) = self.ground(asked)?;
+        self.place_among(self.elsewhere(all, avoid, len_bytes), &asked)
     }
 
     /// Whether there is an OST that [`Osts::place_elsewhere`] can choose.
-    pub fn has_room_elsewhere(&self, avoid: &[u16], len_bytes: u64) -> bool {
-        !self.elsewhere(avoid, len_bytes).is_empty()
+    pub fn has_room_elsewhere(&self, asked: &StripePolicy, avoid: &[u16], len_bytes: u64) -> bool {
+        self.ground(asked).is_ok_and(|(_, all)| !self.elsewhere(all, avoid, len_bytes).is_empty())
     }
 
-    fn elsewhere(&self, avoid: &[u16], len_bytes: u64) -> Vec<Candidate> {
-        let mut others = self.candidates();
-        others.retain(|c| c.up && !avoid.contains(&c.index) && !self.is_full(c.index, len_bytes));
-        others
+    /// Where OSTs are chosen from: those of the pool, if one is asked for and there is one of that name; what is asked of them.
+    fn ground(&self, asked: &StripePolicy) -> Result<(StripePolicy, Vec<Candidate>)> {
+        let all = self.candidates();
+        let pools = self.pools();
+        let mut asked = asked.clone();
+        let members = asked.pool().and_then(|name| pools.get(name).map(|members| (name, members)));
+        match members {
+            _ if all.is_empty() => Ok((asked, all)),
+            Some((name, members)) if members.is_empty() => Err(empty_pool(name)),
+            Some((_, members)) => {
+                let members = members.iter().map(|index| self.candidate(*index)).collect();
+                Ok((asked, members))
+            }
+            None => {
+                if asked.pool().is_some() {
+                    asked.pool = None;
+                }
+                Ok((asked, all))
+            }
+        }
+    }
+
+    fn elsewhere(&self, mut all: Vec<Candidate>, avoid: &[u16], len_bytes: u64) -> Vec<Candidate> {
+        all.retain(|c| c.up && !avoid.contains(&c.index) && !self.is_full(c.index, len_bytes));
+        all
     }
 
     /// Whether an OST has refused so few bytes, and has not reported room since.
@@ -199,11 +292,18 @@ impl Osts {
         let nearest = StripePolicy { count: Some(-1), ..anywhere.clone() };
         let striping = normalise(asked, &indices).or_else(|_| normalise(&anywhere, &indices));
         let striping = striping.or_else(|_| normalise(&nearest, &indices))?;
-        let cursor = self.cursor.load(Ordering::Relaxed);
+        let mut cursors = self.cursors.lock();
+        let cursor = cursors.entry(asked.pool().cloned()).or_default();
         let random = self.seams.rng.next_u64();
-        let osts =
-            place(&all, &Ask { count: striping.count, start_ost: striping.start_ost, cursor, random })?;
-        self.cursor.fetch_add(osts.len() as u64, Ordering::Relaxed);
+        let ask = Ask {
+            count: striping.count,
+            start_ost: striping.start_ost,
+            cursor: *cursor,
+            random,
+            high_water_percent: self.high_water_percent,
+        };
+        let osts = place(&all, &ask)?;
+        *cursor += osts.len() as u64;
         Ok(osts)
     }
 

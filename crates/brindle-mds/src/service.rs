@@ -57,6 +57,10 @@ impl MdsService {
         let number = || Fault::new(Code::UnknownOp).why(format!("operation {}", header.op));
         let op = Op::from_number(header.op).ok_or_else(number)?;
         let call = Call::new(header, op);
+        if matches!(op, Op::TargetInfo | Op::SetStripe) {
+            // Who has changed a pool may name it at once.
+            self.mdt.osts().until_map(header.map_version).await;
+        }
         match op {
             Op::SessionOpen => {
                 let answer = self.open_session(conn, &frame.body).await?;

@@ -93,6 +93,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let connections = Connections::new(identity.target());
     let peers = OstPeers::new(&seams, transport.clone(), &config.host);
     let osts = Osts::new(seams.clone(), identity.index, peers.clone());
+    let osts = osts.with_high_water(config.high_water_percent);
     let mdt = Mdt::open(&seams, identity, config, connections.clone(), osts).await?;
     recovery::begin(&mdt)?;
     let service = MdsService::new(mdt.clone(), connections, superblock.fs_id);
@@ -163,10 +164,11 @@ async fn join(
         superblock.save(&*mdt.seams().disk, &mdt.config().dir)?;
     }
     let map = registration.map().clone();
-    peers.set_map(map.current());
+    cluster::take_map(&mdt, &peers, map.current());
     service.registered(registration);
+    let following = mdt.clone();
     mdt.seams().spawn("mds.map", async move {
-        stop.until(cluster::follow_map(peers, map)).await;
+        stop.until(cluster::follow_map(following, peers, map)).await;
     });
     Ok(())
 }

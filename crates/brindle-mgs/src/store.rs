@@ -12,7 +12,11 @@ use brindle_wire::map::Map;
 use tokio::sync::Mutex;
 
 /// Format of the stored map that this release writes.
-const MAP_FORMAT: u8 = 1;
+const MAP_FORMAT: u8 = 2;
+/// The format before, which had no pools.
+const MAP_FORMAT_WITHOUT_POOLS: u8 = 1;
+/// An empty list, as it is stored.
+const NO_POOLS: &[u8] = &[0];
 /// Attempts to store a change while others store theirs.
 const ATTEMPTS_MAX: usize = 16;
 
@@ -37,10 +41,12 @@ fn encode(map: &Map) -> Vec<u8> {
 
 fn decode(key: &str, bytes: &[u8]) -> Result<Map> {
     let damaged = |why: String| Fault::new(Code::StoreDamaged).subject(key.to_owned()).why(why);
+    let map = |bytes: &[u8]| {
+        postcard::from_bytes(bytes).map_err(|e| damaged(format!("the map does not decode: {e}")))
+    };
     match bytes.split_first() {
-        Some((&MAP_FORMAT, rest)) => {
-            postcard::from_bytes(rest).map_err(|e| damaged(format!("the map does not decode: {e}")))
-        }
+        Some((&MAP_FORMAT, rest)) => map(rest),
+        Some((&MAP_FORMAT_WITHOUT_POOLS, rest)) => map(&[rest, NO_POOLS].concat()),
         Some((other, _)) => Err(Fault::new(Code::NewerFormat)
             .what("cannot read the map of targets")
             .subject(key.to_owned())
@@ -54,7 +60,7 @@ impl MapStore {
     pub(crate) fn format(store: &LocalStore, superblock: &Superblock) -> Result<()> {
         let fs = superblock.fs.clone();
         let key = key(&fs);
-        let map = Map { fs, fs_id: superblock.fs_id, version: 1, targets: Vec::new() };
+        let map = Map { fs, fs_id: superblock.fs_id, version: 1, targets: Vec::new(), pools: Vec::new() };
         store.create_entry(&key, &encode(&map))
     }
 
@@ -123,7 +129,7 @@ mod tests {
     #[test]
     fn bytes_in_the_store_never_change() {
         use brindle_types::TargetId;
-        use brindle_wire::map::{TargetEntry, TargetState};
+        use brindle_wire::map::{Pool, TargetEntry, TargetState};
         let entry = TargetEntry {
             id: TargetId::ost(10),
             uuid: *b"0123456789abcdef",
@@ -132,10 +138,19 @@ mod tests {
             state: TargetState::Up,
             host: "oss1".into(),
         };
-        let map = Map { fs: "scratch".parse().unwrap(), fs_id: 5, version: 6, targets: vec![entry] };
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v1/map.bin");
+        let mut map = Map {
+            fs: "scratch".parse().unwrap(),
+            fs_id: 5,
+            version: 6,
+            targets: vec![entry],
+            pools: Vec::new(),
+        };
+        let before = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v1/map.bin")).unwrap();
+        assert_eq!(decode("k", &before), Ok(map.clone()), "the format without pools is still read");
+        map.pools.push(Pool { name: "flash".parse().unwrap(), osts: vec![3, 10] });
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2/map.bin");
         if std::env::var_os("BRINDLE_GOLDEN").is_some() && !std::path::Path::new(path).exists() {
-            std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v1")).unwrap();
+            std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2")).unwrap();
             std::fs::write(path, encode(&map)).unwrap();
         }
         let golden = std::fs::read(path).expect("golden file exists");

@@ -162,7 +162,8 @@ impl Disk for RealDisk {
     fn space(&self, path: &str) -> io::Result<DiskSpace> {
         let s = rustix::fs::statvfs(path)?;
         Ok(DiskSpace {
-            total_bytes: s.f_blocks * s.f_frsize,
+            // Without what is kept for root, so that what is not available is what is used, as df(1) counts.
+            total_bytes: s.f_blocks.saturating_sub(s.f_bfree.saturating_sub(s.f_bavail)) * s.f_frsize,
             available_bytes: s.f_bavail * s.f_frsize,
             total_inodes: s.f_files,
             free_inodes: s.f_ffree,

@@ -274,6 +274,62 @@ impl FromStr for FsName {
     }
 }
 
+/// Longest name of a pool.
+pub const POOL_NAME_MAX_BYTES: usize = 15;
+/// Words that stand where a pool's name could, and mean something else.
+pub const POOL_NAMES_RESERVED: [&str; 3] = ["none", "ignore", "inherit"];
+
+/// Name of a pool of OSTs: 1 to 15 characters of `-_a-zA-Z0-9` (Lustre's rule).
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PoolName(String);
+
+impl PoolName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PoolName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for PoolName {
+    type Err = String;
+
+    fn from_str(s: &str) -> Result<PoolName, String> {
+        let good = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if s.is_empty() || s.len() > POOL_NAME_MAX_BYTES || !s.chars().all(good) {
+            return Err(format!(
+                "'{s}' is not a pool name: 1 to {POOL_NAME_MAX_BYTES} letters, digits, '-' or '_'"
+            ));
+        }
+        if POOL_NAMES_RESERVED.contains(&s) {
+            return Err(format!(
+                "'{s}' cannot be a pool name: it has a meaning of its own behind setstripe -p"
+            ));
+        }
+        Ok(PoolName(s.to_owned()))
+    }
+}
+
+impl TryFrom<String> for PoolName {
+    type Error = String;
+
+    fn try_from(s: String) -> Result<PoolName, String> {
+        s.parse()
+    }
+}
+
+impl From<PoolName> for String {
+    fn from(name: PoolName) -> String {
+        name.0
+    }
+}
+
 /// Address of a service: host, port and rail; `10.0.0.12:9880@tcp1`. The rail is the number behind `tcp`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Nid {

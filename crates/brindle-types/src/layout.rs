@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{Gen, Pair};
+use crate::ids::{Gen, Pair, PoolName};
 
 /// Stripe sizes are multiples of this.
 pub const STRIPE_SIZE_UNIT_BYTES: u32 = 64 << 10;
@@ -22,6 +22,16 @@ pub const COMPONENTS_MAX: usize = 32;
 /// End of a component that reaches to the end of the file, wherever that is.
 pub const EOF: u64 = u64::MAX;
 
+/// Which OSTs a file may lie on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolChoice {
+    /// All of the file system, whatever a default says.
+    All,
+    /// Those of a pool.
+    Named(PoolName),
+}
+
 /// What a user or a directory's default asks of a run of stripes; fields left out are inherited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripePolicy {
@@ -33,6 +43,18 @@ pub struct StripePolicy {
     pub start_ost: Option<i32>,
     /// These OSTs in this order, a stripe each; none: any.
     pub osts: Vec<u16>,
+    /// Where OSTs are chosen from.
+    pub pool: Option<PoolChoice>,
+}
+
+impl StripePolicy {
+    /// The pool that OSTs are chosen from, if it is not the whole file system.
+    pub fn pool(&self) -> Option<&PoolName> {
+        match &self.pool {
+            Some(PoolChoice::Named(name)) => Some(name),
+            Some(PoolChoice::All) | None => None,
+        }
+    }
 }
 
 /// What is asked of one component.

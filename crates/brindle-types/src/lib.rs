@@ -13,8 +13,8 @@ pub mod units;
 pub use attr::{Attr, FileType};
 pub use code::Code;
 pub use fault::Fault;
-pub use ids::{Fid, FsName, Gen, Ino, Nid, ObjectId, Pair, Role, SessionId, TargetId};
-pub use layout::{Layout, LayoutPolicy, Stripe, StripePolicy};
+pub use ids::{Fid, FsName, Gen, Ino, Nid, ObjectId, Pair, PoolName, Role, SessionId, TargetId};
+pub use layout::{Layout, LayoutPolicy, PoolChoice, Stripe, StripePolicy};
 
 /// What most operations return: the value, or a fault to show.
 pub type Result<T> = std::result::Result<T, Fault>;

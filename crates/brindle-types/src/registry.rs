@@ -138,6 +138,8 @@ codes! {
         "The disk returned an error for the file that holds the MDT's rows. What was acknowledged is in the log or in that file; nothing is returned in place of what could not be read.";
     3033 Inconsistent EIO "the metadata contradicts itself" "please report this with the output of fsck; restore the MDT from its backup if files are concerned"
         "fsck found rows of the metadata store that cannot both be true, such as an entry of a directory without an inode. The message names the invariant, the object and what is wrong with it.";
+    3034 MdtFillsUp ENOSPC "the metadata target fills up" "remove files, or give the MDT a larger disk"
+        "The MDT is fuller than 85 %. Nothing is refused yet: this is said long before it is.";
 
     // 4xxx: OSS
     4001 OstFull ENOSPC "the storage target is full" "remove files: lfs df"
@@ -160,6 +162,10 @@ codes! {
         "The OST has no object of this name. For a stripe that was never written this is normal.";
     4010 ObjectUnowned EIO "an object of an unknown owner" "look at it before you remove it: it lies in the quarantine of its OST"
         "An object names a file or a generation that its metadata target never issued, or that was lost with an accepted loss of metadata. It is set aside and listed, never destroyed automatically.";
+    4011 OstAboveMark ENOSPC "the storage target takes no new objects" "add an OST, or remove files: lfs df"
+        "The OST is fuller than the high-water mark (97 % unless the MDT's option high-water says otherwise), so new files and new parts of files go to others. Files that lie on it grow on it while it has room.";
+    4012 OstFillsUp ENOSPC "the storage target fills up" "add an OST, or remove files: lfs df"
+        "The OST is fuller than 85 %. Nothing is refused yet: this is said long before it is. Above the high-water mark it takes no new objects.";
 
     // 5xxx: MGS and map
     5001 NoMgs ETIMEDOUT "no answer from the MGS" "check that the MGS runs: brindle status"
@@ -174,6 +180,14 @@ codes! {
         "The server of this target does not answer. Clients wait for it and go on when it is back.";
     5006 StoreDamaged EIO "the configuration store is damaged" "restore the MGT from its copy"
         "The file that holds the cluster's configuration has a wrong checksum.";
+    5007 NoSuchPool ENOENT "no such pool" "list them: brindle pool list"
+        "The file system has no pool of OSTs of this name. A layout that names a pool which was destroyed later is not refused: its new files lie anywhere, until a pool of that name is made again.";
+    5008 PoolExists EEXIST "the pool exists already" ""
+        "The file system has a pool of OSTs of this name.";
+    5009 PoolNotEmpty ENOTEMPTY "the pool has OSTs" "remove them from it first: brindle pool remove"
+        "A pool that has OSTs is destroyed only when that was meant: what is made under its name later lies on any OST.";
+    5010 PoolEmpty ENOSPC "the pool has no OST" "give it one: brindle pool add"
+        "The layout asks for OSTs of a pool that has none, so there is no place for the file. Nothing was written anywhere else.";
 
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""

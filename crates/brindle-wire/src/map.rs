@@ -1,6 +1,6 @@
 //! The map: targets, addresses, epochs. Kept by the MGS in the config store; its version is in every RPC.
 
-use brindle_types::{FsName, Nid, TargetId};
+use brindle_types::{FsName, Nid, PoolName, TargetId};
 use serde::{Deserialize, Serialize};
 
 /// What the MGS believes of a target.
@@ -29,6 +29,18 @@ pub struct TargetEntry {
     pub host: String,
 }
 
+/// Most pools of a file system.
+pub const POOLS_MAX: usize = 1024;
+
+/// A named set of OSTs that layouts can ask for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pool {
+    /// Its name.
+    pub name: PoolName,
+    /// Indices of its OSTs, ascending.
+    pub osts: Vec<u16>,
+}
+
 /// The versioned description of one file system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Map {
@@ -40,11 +52,24 @@ pub struct Map {
     pub version: u64,
     /// Targets, sorted by id.
     pub targets: Vec<TargetEntry>,
+    /// Pools, sorted by name.
+    pub pools: Vec<Pool>,
 }
 
 impl Map {
     /// The entry of a target.
     pub fn target(&self, id: TargetId) -> Option<&TargetEntry> {
         self.targets.iter().find(|t| t.id == id)
+    }
+
+    /// The pool of a name.
+    pub fn pool(&self, name: &PoolName) -> Option<&Pool> {
+        self.pools.iter().find(|p| p.name == *name)
+    }
+
+    /// Names of its pools, for messages: `flash, disk`.
+    pub fn pool_names(&self) -> String {
+        let names: Vec<&str> = self.pools.iter().map(|p| p.name.as_str()).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
     }
 }

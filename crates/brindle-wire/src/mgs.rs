@@ -1,6 +1,6 @@
 //! Messages of the MGS.
 
-use brindle_types::{FsName, Nid, TargetId};
+use brindle_types::{FsName, Nid, PoolName, TargetId};
 use serde::{Deserialize, Serialize};
 
 use crate::map::Map;
@@ -76,3 +76,40 @@ pub struct HeartbeatResp {
     pub known: bool,
 }
 message!(HeartbeatReq => HeartbeatResp, Heartbeat);
+
+/// What happens to a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PoolChange {
+    /// It is made, without OSTs.
+    Create,
+    /// These OSTs come into it.
+    Add(Vec<u16>),
+    /// These OSTs go from it; what lies on them stays.
+    Remove(Vec<u16>),
+    /// It goes.
+    Destroy {
+        /// Even if it has OSTs.
+        with_osts: bool,
+    },
+}
+
+/// Changes a pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangePoolReq {
+    /// Name of the file system.
+    pub fs: FsName,
+    /// The pool.
+    pub pool: PoolName,
+    /// What happens to it.
+    pub change: PoolChange,
+}
+
+/// The map as it is then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangePoolResp {
+    /// The map.
+    pub map: Map,
+    /// Whether anything was changed.
+    pub changed: bool,
+}
+message!(ChangePoolReq => ChangePoolResp, ChangePool);

@@ -8,7 +8,7 @@ use brindle_types::{Code, Fault, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
-use crate::{admin, bench, dev, explain, format, fsck, gen_docs, lfs, mount, serve, stripe};
+use crate::{admin, bench, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, pool, serve, stripe};
 
 /// Columns of help texts.
 const HELP_COLUMNS: usize = 100;
@@ -47,6 +47,9 @@ enum Command {
     /// File systems
     #[command(subcommand)]
     Fs(admin::fs_df::Command),
+    /// Pools of OSTs
+    #[command(subcommand)]
+    Pool(pool::Command),
     /// Layouts of files and directories
     #[command(subcommand)]
     Stripe(stripe::Command),
@@ -60,6 +63,9 @@ enum Command {
     /// Lustre's user commands, in Lustre's words
     #[command(subcommand)]
     Lfs(lfs::Command),
+    /// Lustre's administration commands, in Lustre's words
+    #[command(subcommand)]
+    Lctl(lctl::Command),
     /// Make a target in a directory
     Format(format::Args),
     /// Serve the targets in directories until SIGTERM
@@ -90,8 +96,8 @@ pub fn declaration() -> clap::Command {
 fn by_name(arguments: &[OsString]) -> Vec<OsString> {
     let name = arguments.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let rest = arguments.iter().skip(1).cloned();
-    if name == "lfs" {
-        return ["brindle", "lfs"].into_iter().map(OsString::from).chain(rest).collect();
+    if name == "lfs" || name == "lctl" {
+        return [OsString::from("brindle"), name.to_owned()].into_iter().chain(rest).collect();
     }
     if name == "mount.brindle" {
         return mount::mount_helper(arguments);
@@ -124,6 +130,7 @@ impl Command {
                 | Command::Mount(_)
                 | Command::Umount(_)
                 | Command::Dev(_)
+                | Command::Target(admin::target_list::Command::Add(_))
                 | Command::Format(_)
                 | Command::Bench(_)
         )
@@ -142,13 +149,15 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Mount(args) => mount::run(args),
         Command::Umount(args) => mount::umount(&args),
         Command::Status(args) => admin::status::run(&args),
-        Command::Target(command) => admin::target_list::run(&command),
+        Command::Target(command) => admin::target_list::run(command),
         Command::Fs(command) => admin::fs_df::run(&command),
+        Command::Pool(command) => pool::run(&command),
         Command::Stripe(command) => stripe::run(&command),
         Command::File(command) => admin::mount_info::file(&command),
         Command::Sync(args) => admin::mount_info::sync(&args),
         Command::Waits(args) => admin::mount_info::waits(&args),
         Command::Lfs(command) => lfs::run(&command),
+        Command::Lctl(command) => lctl::run(&command),
         Command::Format(args) => format::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Fsck(args) => fsck::run(&args),

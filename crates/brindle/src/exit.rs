@@ -65,7 +65,7 @@ fn of_fault(fault: &Fault) -> u8 {
     match fault.code {
         Code::BadArgument | Code::UnknownConfigKey | Code::BadConfigValue | Code::BadStripe => codes::USAGE,
         Code::NoMgs | Code::Disconnected | Code::TargetDown | Code::NotConnected => codes::UNREACHABLE,
-        Code::NotATarget | Code::UnknownTarget => codes::NOT_FOUND,
+        Code::NotATarget | Code::UnknownTarget | Code::NoSuchPool => codes::NOT_FOUND,
         code => match code.errno() {
             ENOENT => codes::NOT_FOUND,
             EACCES | EPERM => codes::DENIED,

@@ -200,6 +200,12 @@ fn holds(dir: &Path, contents: &[String]) -> Result<String> {
     })
 }
 
+/// Refuses a directory that holds anything.
+pub fn refuse_occupied(dir: &Path) -> Result<()> {
+    let contents = contents(dir)?;
+    if contents.is_empty() { Ok(()) } else { Err(occupied(dir, &contents)?) }
+}
+
 fn occupied(dir: &Path, contents: &[String]) -> Result<Fault> {
     let holds = holds(dir, contents)?;
     let code = if holds.starts_with('\'') { Code::BadArgument } else { Code::AlreadyFormatted };

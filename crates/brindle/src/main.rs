@@ -1,6 +1,6 @@
 //! The one binary: parses arguments, calls the crates below, prints.
 //!
-//! Started under another name it behaves as that tool: `lfs` (Lustre's texts), `mount.brindle` (for fstab). Everything
+//! Started under another name it behaves as that tool: `lfs` and `lctl` (Lustre's texts), `mount.brindle` (for fstab). Everything
 //! else is `brindle NOUN VERB`; [`cli`] is the table of contents. Invariant: only this crate parses arguments and
 //! prints; standard output is data, standard error is talk; every failure is a `Fault` and an exit code ([`exit`]).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this crate is the one that prints")]
@@ -17,11 +17,13 @@ mod find;
 mod format;
 mod fsck;
 mod gen_docs;
+mod lctl;
 mod lfs;
 mod mount;
 mod mounts;
 mod nearest;
 mod output;
+mod pool;
 mod process;
 mod serve;
 mod stripe;

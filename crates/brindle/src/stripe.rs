@@ -15,7 +15,7 @@ use crate::control::{Control, ino, path_fault, unexpected};
 use crate::exit::Done;
 use crate::output::{Output, print_json};
 
-pub use wanted::PolicyArgs;
+pub use wanted::{PolicyArgs, ost_list};
 
 /// The verbs of `brindle stripe`.
 #[derive(clap::Subcommand)]
@@ -109,6 +109,8 @@ pub struct Part {
     pub stripe_size_bytes: u32,
     /// First OST; -1 for any.
     pub start_ost: i64,
+    /// Pool that its OSTs are chosen from; `None` for the whole file system.
+    pub pool: Option<String>,
     /// OST of each stripe; none before the first write in it.
     pub osts: Vec<u16>,
     /// Names its objects.
@@ -126,6 +128,7 @@ impl Part {
             stripe_count: listed.unwrap_or(count.into()),
             stripe_size_bytes: asked.size_bytes.filter(|s| *s != 0).unwrap_or(STRIPE_SIZE_DEFAULT_BYTES),
             start_ost: asked.osts.first().map_or(asked.start_ost.unwrap_or(-1).into(), |ost| (*ost).into()),
+            pool: asked.pool().map(ToString::to_string),
             osts: Vec::new(),
             generation: 0,
         }
@@ -182,6 +185,11 @@ impl Striped {
         self.main().map_or(-1, |part| part.start_ost)
     }
 
+    /// The pool; empty for the whole file system.
+    pub fn pool(&self) -> String {
+        self.main().and_then(|part| part.pool).unwrap_or_default()
+    }
+
     /// Where the bytes are: `mdt` while they lie in the MDT, otherwise `raid0`.
     pub fn pattern(&self) -> &'static str {
         let inline = self.layout.as_ref().is_some_and(|l| l.inline);
@@ -229,6 +237,8 @@ struct FileView {
     stripe_count: i64,
     stripe_size_bytes: u32,
     start_ost: i64,
+    /// Pool that the OSTs are chosen from; empty for the whole file system.
+    pool: String,
     pattern: &'static str,
     layout_gen: u32,
     /// For directories: whether the default is its own (else inherited).
@@ -248,6 +258,7 @@ impl From<&Striped> for FileView {
             stripe_count: s.count(),
             stripe_size_bytes: s.stripe_bytes(),
             start_ost: s.start(),
+            pool: s.pool(),
             pattern: s.pattern(),
             layout_gen: s.layout_gen,
             own_default: s.own_default,
@@ -270,7 +281,7 @@ pub fn run(command: &Command) -> Result<Done> {
                 return Err(Fault::new(Code::BadArgument)
                     .what("nothing to set on")
                     .subject(args.path.display().to_string())
-                    .next("give -c, -S, -i, -o or -E; or -d to delete a directory's default"));
+                    .next("give -c, -S, -i, -o, -p or -E; or -d to delete a directory's default"));
             }
             set(&args.path, (!args.delete).then_some(policy))?;
             let striped = get(&Control::of(&args.path)?, &args.path)?;
@@ -307,6 +318,9 @@ fn describe(s: &Striped) -> String {
     if let [part] = &parts[..] {
         line("stripes", stripes(part));
         line("stripe size", format_bytes(part.stripe_size_bytes.into()));
+        if let Some(pool) = &part.pool {
+            line("pool", pool.clone());
+        }
         line("first OST", if part.start_ost == -1 { "any".to_owned() } else { part.start_ost.to_string() });
     }
     if s.pattern() == "mdt" {
@@ -325,7 +339,8 @@ fn describe(s: &Striped) -> String {
                     (false, _) => String::new(),
                 };
                 let noun = if part.stripe_count == 1 { "stripe" } else { "stripes" };
-                line(&format!("up to {end}"), format!("{} {noun} of {size}{place}", stripes(part)));
+                let pool = part.pool.as_ref().map_or(String::new(), |pool| format!(" in pool {pool}"));
+                line(&format!("up to {end}"), format!("{} {noun} of {size}{pool}{place}", stripes(part)));
             }
         }
     }

@@ -151,6 +151,110 @@ fn status_says_who_is_missing_and_what_to_do() {
 }
 
 #[test]
+fn pools_by_brindle_and_by_lctl() {
+    let cluster = Cluster::up(&["--osts", "4"]);
+    let run = |words: &[&str]| cluster.scratch.run(&[words, &["--dir", "c"]].concat());
+    let text = [
+        run(&["pool", "create", "flash", "0-1"]),
+        run(&["pool", "create", "flash"]),
+        run(&["pool", "create", "disk", "2-7"]),
+        run(&["pool", "create", "none"]),
+        run(&["pool", "create", "sixteen_letters_"]),
+        run(&["lctl", "pool_new", "dev.disk"]),
+        run(&["lctl", "pool_add", "dev.disk", "OST[2-3]"]),
+        run(&["lctl", "pool_add", "dev.disk", "other-OST0000"]),
+        run(&["lctl", "pool_add", "dev.disk", "OST[0-a/0]"]),
+        run(&["lctl", "pool_add", "dev.disc", "OST0000"]),
+        run(&["lctl", "pool_list", "dev"]),
+        run(&["lctl", "pool_list", "dev.disk"]),
+        run(&["lfs", "pool_list", "dev.flush"]),
+        run(&["pool", "list"]),
+        run(&["pool", "remove", "flash", "OST0003"]),
+        run(&["pool", "remove", "flash", "1"]),
+        run(&["lctl", "pool_destroy", "dev.disk"]),
+        run(&["lctl", "pool_remove", "dev.disk", "dev-OST[2-3]_UUID"]),
+        run(&["lctl", "pool_destroy", "dev.disk"]),
+        run(&["pool", "destroy", "flash"]),
+        run(&["pool", "list", "flash", "-o", "json"]),
+        run(&["pool", "destroy", "flash", "--yes"]),
+        run(&["pool", "list"]),
+    ];
+    // The map's version counts registrations too, in any order of the servers.
+    let versions = |line: &&str| !line.contains("\"map_version\"");
+    let text: String = text.join("\n").lines().filter(versions).map(|line| format!("{line}\n")).collect();
+    check("pools", &text);
+}
+
+#[test]
+fn an_added_ost_is_part_of_the_cluster() {
+    let cluster = Cluster::up(&["--osts", "1"]);
+    let said = cluster.run(&["add-ost"]);
+    assert!(said.contains("ost1 serves dev-OST0001 at 127.0.0.1:"), "{said}");
+    let names = |c: &Cluster| -> Vec<String> {
+        let processes = c.status()["processes"].as_array().unwrap().clone();
+        processes.iter().map(|p| format!("{} {}", p["name"], p["state"]).replace('"', "")).collect()
+    };
+    let all = ["mgs running", "mdt0 running", "ost0 running", "ost1 running"];
+    assert_eq!(names(&cluster), all);
+    cluster.run(&["down"]);
+    let refused = cluster.run(&["add-ost"]);
+    assert!(refused.contains("its MGS does not run") && refused.contains("[exit code 6]"), "{refused}");
+    assert_eq!(names(&cluster).len(), 4, "nothing was added");
+    let up = cluster.run(&["up", "--no-mount"]);
+    assert!(up.ends_with("[exit code 0]\n"), "{up}");
+    assert_eq!(names(&cluster), all);
+}
+
+/// A server that this test started, ended with it.
+struct Served(std::process::Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_target_is_added_in_one_command() {
+    use std::io::BufRead as _;
+    let cluster = Cluster::up(&["--osts", "1"]);
+    let status = cluster.status();
+    let mgs = status["processes"][0]["addresses"][0].as_str().unwrap().to_owned();
+    let run = |words: &[&str]| cluster.scratch.run(&[&["target", "add", "--mgsnode", &mgs], words].concat());
+    let taken = run(&["--index", "0", "--dir", "new"]);
+    assert!(taken.contains("the lowest free index is 1") && taken.contains("E5003"), "{taken}");
+    assert!(!cluster.scratch.path().join("new").exists(), "nothing was changed");
+    std::fs::create_dir(cluster.scratch.path().join("full")).unwrap();
+    std::fs::write(cluster.scratch.path().join("full/photo.jpg"), "x").unwrap();
+    let full = run(&["--dir", "full"]);
+    assert!(full.contains("it holds 'photo.jpg'"), "{full}");
+    let two = run(&["--dir", "a", "--dir", "b"]);
+    assert!(two.contains("2 directories are given, and one is needed"), "{two}");
+
+    // The second time it is only served.
+    for _ in 0..2 {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_brindle"))
+            .args(["target", "add", "--mgsnode", &mgs, "--dir", "new", "--port", "0", "--ready-json"])
+            .args(["--metrics", "none", "--log", "new.log"])
+            .current_dir(cluster.scratch.path())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let out = child.stdout.take().unwrap();
+        let _served = Served(child);
+        let ready = std::io::BufReader::new(out)
+            .lines()
+            .map(Result::unwrap)
+            .find(|line| line.contains("dev-OST0001"));
+        assert!(ready.is_some(), "it was not served");
+        let list = cluster.scratch.run(&["target", "list", "--dir", "c"]);
+        assert!(list.contains("dev-OST0001"), "{list}");
+    }
+}
+
+#[test]
 fn a_second_server_of_a_target_and_an_occupied_port_are_refused() {
     let cluster = Cluster::up(&["--osts", "1"]);
     let without_log = |said: String| -> String {

@@ -49,11 +49,17 @@ _brindle() {
             brindle,help)
                 cmd="brindle__subcmd__help"
                 ;;
+            brindle,lctl)
+                cmd="brindle__subcmd__lctl"
+                ;;
             brindle,lfs)
                 cmd="brindle__subcmd__lfs"
                 ;;
             brindle,mount)
                 cmd="brindle__subcmd__mount"
+                ;;
+            brindle,pool)
+                cmd="brindle__subcmd__pool"
                 ;;
             brindle,serve)
                 cmd="brindle__subcmd__serve"
@@ -82,17 +88,11 @@ _brindle() {
             brindle__subcmd__bench,quick)
                 cmd="brindle__subcmd__bench__subcmd__quick"
                 ;;
-            brindle__subcmd__bench,search)
-                cmd="brindle__subcmd__bench__subcmd__search"
-                ;;
             brindle__subcmd__bench__subcmd__help,help)
                 cmd="brindle__subcmd__bench__subcmd__help__subcmd__help"
                 ;;
             brindle__subcmd__bench__subcmd__help,quick)
                 cmd="brindle__subcmd__bench__subcmd__help__subcmd__quick"
-                ;;
-            brindle__subcmd__bench__subcmd__help,search)
-                cmd="brindle__subcmd__bench__subcmd__help__subcmd__search"
                 ;;
             brindle__subcmd__config,check)
                 cmd="brindle__subcmd__config__subcmd__check"
@@ -112,6 +112,9 @@ _brindle() {
             brindle__subcmd__config__subcmd__help,help)
                 cmd="brindle__subcmd__config__subcmd__help__subcmd__help"
                 ;;
+            brindle__subcmd__dev,add-ost)
+                cmd="brindle__subcmd__dev__subcmd__add__subcmd__ost"
+                ;;
             brindle__subcmd__dev,down)
                 cmd="brindle__subcmd__dev__subcmd__down"
                 ;;
@@ -129,6 +132,9 @@ _brindle() {
                 ;;
             brindle__subcmd__dev,up)
                 cmd="brindle__subcmd__dev__subcmd__up"
+                ;;
+            brindle__subcmd__dev__subcmd__help,add-ost)
+                cmd="brindle__subcmd__dev__subcmd__help__subcmd__add__subcmd__ost"
                 ;;
             brindle__subcmd__dev__subcmd__help,down)
                 cmd="brindle__subcmd__dev__subcmd__help__subcmd__down"
@@ -148,14 +154,8 @@ _brindle() {
             brindle__subcmd__dev__subcmd__help,up)
                 cmd="brindle__subcmd__dev__subcmd__help__subcmd__up"
                 ;;
-            brindle__subcmd__file,du)
-                cmd="brindle__subcmd__file__subcmd__du"
-                ;;
             brindle__subcmd__file,fid)
                 cmd="brindle__subcmd__file__subcmd__fid"
-                ;;
-            brindle__subcmd__file,find)
-                cmd="brindle__subcmd__file__subcmd__find"
                 ;;
             brindle__subcmd__file,help)
                 cmd="brindle__subcmd__file__subcmd__help"
@@ -163,14 +163,8 @@ _brindle() {
             brindle__subcmd__file,path)
                 cmd="brindle__subcmd__file__subcmd__path"
                 ;;
-            brindle__subcmd__file__subcmd__help,du)
-                cmd="brindle__subcmd__file__subcmd__help__subcmd__du"
-                ;;
             brindle__subcmd__file__subcmd__help,fid)
                 cmd="brindle__subcmd__file__subcmd__help__subcmd__fid"
-                ;;
-            brindle__subcmd__file__subcmd__help,find)
-                cmd="brindle__subcmd__file__subcmd__help__subcmd__find"
                 ;;
             brindle__subcmd__file__subcmd__help,help)
                 cmd="brindle__subcmd__file__subcmd__help__subcmd__help"
@@ -223,11 +217,17 @@ _brindle() {
             brindle__subcmd__help,help)
                 cmd="brindle__subcmd__help__subcmd__help"
                 ;;
+            brindle__subcmd__help,lctl)
+                cmd="brindle__subcmd__help__subcmd__lctl"
+                ;;
             brindle__subcmd__help,lfs)
                 cmd="brindle__subcmd__help__subcmd__lfs"
                 ;;
             brindle__subcmd__help,mount)
                 cmd="brindle__subcmd__help__subcmd__mount"
+                ;;
+            brindle__subcmd__help,pool)
+                cmd="brindle__subcmd__help__subcmd__pool"
                 ;;
             brindle__subcmd__help,serve)
                 cmd="brindle__subcmd__help__subcmd__serve"
@@ -253,14 +253,14 @@ _brindle() {
             brindle__subcmd__help__subcmd__bench,quick)
                 cmd="brindle__subcmd__help__subcmd__bench__subcmd__quick"
                 ;;
-            brindle__subcmd__help__subcmd__bench,search)
-                cmd="brindle__subcmd__help__subcmd__bench__subcmd__search"
-                ;;
             brindle__subcmd__help__subcmd__config,check)
                 cmd="brindle__subcmd__help__subcmd__config__subcmd__check"
                 ;;
             brindle__subcmd__help__subcmd__config,default)
                 cmd="brindle__subcmd__help__subcmd__config__subcmd__default"
+                ;;
+            brindle__subcmd__help__subcmd__dev,add-ost)
+                cmd="brindle__subcmd__help__subcmd__dev__subcmd__add__subcmd__ost"
                 ;;
             brindle__subcmd__help__subcmd__dev,down)
                 cmd="brindle__subcmd__help__subcmd__dev__subcmd__down"
@@ -277,20 +277,29 @@ _brindle() {
             brindle__subcmd__help__subcmd__dev,up)
                 cmd="brindle__subcmd__help__subcmd__dev__subcmd__up"
                 ;;
-            brindle__subcmd__help__subcmd__file,du)
-                cmd="brindle__subcmd__help__subcmd__file__subcmd__du"
-                ;;
             brindle__subcmd__help__subcmd__file,fid)
                 cmd="brindle__subcmd__help__subcmd__file__subcmd__fid"
-                ;;
-            brindle__subcmd__help__subcmd__file,find)
-                cmd="brindle__subcmd__help__subcmd__file__subcmd__find"
                 ;;
             brindle__subcmd__help__subcmd__file,path)
                 cmd="brindle__subcmd__help__subcmd__file__subcmd__path"
                 ;;
             brindle__subcmd__help__subcmd__fs,df)
                 cmd="brindle__subcmd__help__subcmd__fs__subcmd__df"
+                ;;
+            brindle__subcmd__help__subcmd__lctl,pool_add)
+                cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_add"
+                ;;
+            brindle__subcmd__help__subcmd__lctl,pool_destroy)
+                cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_destroy"
+                ;;
+            brindle__subcmd__help__subcmd__lctl,pool_list)
+                cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_list"
+                ;;
+            brindle__subcmd__help__subcmd__lctl,pool_new)
+                cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_new"
+                ;;
+            brindle__subcmd__help__subcmd__lctl,pool_remove)
+                cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_remove"
                 ;;
             brindle__subcmd__help__subcmd__lfs,check)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__check"
@@ -300,9 +309,6 @@ _brindle() {
                 ;;
             brindle__subcmd__help__subcmd__lfs,fid2path)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__fid2path"
-                ;;
-            brindle__subcmd__help__subcmd__lfs,find)
-                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__find"
                 ;;
             brindle__subcmd__help__subcmd__lfs,getstripe)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__getstripe"
@@ -316,8 +322,26 @@ _brindle() {
             brindle__subcmd__help__subcmd__lfs,path2fid)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__path2fid"
                 ;;
+            brindle__subcmd__help__subcmd__lfs,pool_list)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__pool_list"
+                ;;
             brindle__subcmd__help__subcmd__lfs,setstripe)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__setstripe"
+                ;;
+            brindle__subcmd__help__subcmd__pool,add)
+                cmd="brindle__subcmd__help__subcmd__pool__subcmd__add"
+                ;;
+            brindle__subcmd__help__subcmd__pool,create)
+                cmd="brindle__subcmd__help__subcmd__pool__subcmd__create"
+                ;;
+            brindle__subcmd__help__subcmd__pool,destroy)
+                cmd="brindle__subcmd__help__subcmd__pool__subcmd__destroy"
+                ;;
+            brindle__subcmd__help__subcmd__pool,list)
+                cmd="brindle__subcmd__help__subcmd__pool__subcmd__list"
+                ;;
+            brindle__subcmd__help__subcmd__pool,remove)
+                cmd="brindle__subcmd__help__subcmd__pool__subcmd__remove"
                 ;;
             brindle__subcmd__help__subcmd__stripe,get)
                 cmd="brindle__subcmd__help__subcmd__stripe__subcmd__get"
@@ -325,8 +349,47 @@ _brindle() {
             brindle__subcmd__help__subcmd__stripe,set)
                 cmd="brindle__subcmd__help__subcmd__stripe__subcmd__set"
                 ;;
+            brindle__subcmd__help__subcmd__target,add)
+                cmd="brindle__subcmd__help__subcmd__target__subcmd__add"
+                ;;
             brindle__subcmd__help__subcmd__target,list)
                 cmd="brindle__subcmd__help__subcmd__target__subcmd__list"
+                ;;
+            brindle__subcmd__lctl,help)
+                cmd="brindle__subcmd__lctl__subcmd__help"
+                ;;
+            brindle__subcmd__lctl,pool_add)
+                cmd="brindle__subcmd__lctl__subcmd__pool_add"
+                ;;
+            brindle__subcmd__lctl,pool_destroy)
+                cmd="brindle__subcmd__lctl__subcmd__pool_destroy"
+                ;;
+            brindle__subcmd__lctl,pool_list)
+                cmd="brindle__subcmd__lctl__subcmd__pool_list"
+                ;;
+            brindle__subcmd__lctl,pool_new)
+                cmd="brindle__subcmd__lctl__subcmd__pool_new"
+                ;;
+            brindle__subcmd__lctl,pool_remove)
+                cmd="brindle__subcmd__lctl__subcmd__pool_remove"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,help)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__help"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,pool_add)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__pool_add"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,pool_destroy)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__pool_destroy"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,pool_list)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__pool_list"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,pool_new)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__pool_new"
+                ;;
+            brindle__subcmd__lctl__subcmd__help,pool_remove)
+                cmd="brindle__subcmd__lctl__subcmd__help__subcmd__pool_remove"
                 ;;
             brindle__subcmd__lfs,check)
                 cmd="brindle__subcmd__lfs__subcmd__check"
@@ -336,9 +399,6 @@ _brindle() {
                 ;;
             brindle__subcmd__lfs,fid2path)
                 cmd="brindle__subcmd__lfs__subcmd__fid2path"
-                ;;
-            brindle__subcmd__lfs,find)
-                cmd="brindle__subcmd__lfs__subcmd__find"
                 ;;
             brindle__subcmd__lfs,getstripe)
                 cmd="brindle__subcmd__lfs__subcmd__getstripe"
@@ -355,6 +415,9 @@ _brindle() {
             brindle__subcmd__lfs,path2fid)
                 cmd="brindle__subcmd__lfs__subcmd__path2fid"
                 ;;
+            brindle__subcmd__lfs,pool_list)
+                cmd="brindle__subcmd__lfs__subcmd__pool_list"
+                ;;
             brindle__subcmd__lfs,setstripe)
                 cmd="brindle__subcmd__lfs__subcmd__setstripe"
                 ;;
@@ -366,9 +429,6 @@ _brindle() {
                 ;;
             brindle__subcmd__lfs__subcmd__help,fid2path)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__fid2path"
-                ;;
-            brindle__subcmd__lfs__subcmd__help,find)
-                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__find"
                 ;;
             brindle__subcmd__lfs__subcmd__help,getstripe)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__getstripe"
@@ -385,8 +445,47 @@ _brindle() {
             brindle__subcmd__lfs__subcmd__help,path2fid)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__path2fid"
                 ;;
+            brindle__subcmd__lfs__subcmd__help,pool_list)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__pool_list"
+                ;;
             brindle__subcmd__lfs__subcmd__help,setstripe)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__setstripe"
+                ;;
+            brindle__subcmd__pool,add)
+                cmd="brindle__subcmd__pool__subcmd__add"
+                ;;
+            brindle__subcmd__pool,create)
+                cmd="brindle__subcmd__pool__subcmd__create"
+                ;;
+            brindle__subcmd__pool,destroy)
+                cmd="brindle__subcmd__pool__subcmd__destroy"
+                ;;
+            brindle__subcmd__pool,help)
+                cmd="brindle__subcmd__pool__subcmd__help"
+                ;;
+            brindle__subcmd__pool,list)
+                cmd="brindle__subcmd__pool__subcmd__list"
+                ;;
+            brindle__subcmd__pool,remove)
+                cmd="brindle__subcmd__pool__subcmd__remove"
+                ;;
+            brindle__subcmd__pool__subcmd__help,add)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__add"
+                ;;
+            brindle__subcmd__pool__subcmd__help,create)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__create"
+                ;;
+            brindle__subcmd__pool__subcmd__help,destroy)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__destroy"
+                ;;
+            brindle__subcmd__pool__subcmd__help,help)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__help"
+                ;;
+            brindle__subcmd__pool__subcmd__help,list)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__list"
+                ;;
+            brindle__subcmd__pool__subcmd__help,remove)
+                cmd="brindle__subcmd__pool__subcmd__help__subcmd__remove"
                 ;;
             brindle__subcmd__stripe,get)
                 cmd="brindle__subcmd__stripe__subcmd__get"
@@ -406,11 +505,17 @@ _brindle() {
             brindle__subcmd__stripe__subcmd__help,set)
                 cmd="brindle__subcmd__stripe__subcmd__help__subcmd__set"
                 ;;
+            brindle__subcmd__target,add)
+                cmd="brindle__subcmd__target__subcmd__add"
+                ;;
             brindle__subcmd__target,help)
                 cmd="brindle__subcmd__target__subcmd__help"
                 ;;
             brindle__subcmd__target,list)
                 cmd="brindle__subcmd__target__subcmd__list"
+                ;;
+            brindle__subcmd__target__subcmd__help,add)
+                cmd="brindle__subcmd__target__subcmd__help__subcmd__add"
                 ;;
             brindle__subcmd__target__subcmd__help,help)
                 cmd="brindle__subcmd__target__subcmd__help__subcmd__help"
@@ -425,7 +530,7 @@ _brindle() {
 
     case "${cmd}" in
         brindle)
-            opts="-h -V --help --version dev mount umount status target fs stripe file sync waits lfs format serve fsck config explain bench completion gen-docs help"
+            opts="-h -V --help --version dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -439,7 +544,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__bench)
-            opts="-h --help quick search help"
+            opts="-h --help quick help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -453,7 +558,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__bench__subcmd__help)
-            opts="quick search help"
+            opts="quick help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -494,20 +599,6 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        brindle__subcmd__bench__subcmd__help__subcmd__search)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         brindle__subcmd__bench__subcmd__quick)
             opts="-o -h --repetitions --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -515,36 +606,6 @@ _brindle() {
                 return 0
             fi
             case "${prev}" in
-                --repetitions)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        brindle__subcmd__bench__subcmd__search)
-            opts="-o -h --files --repetitions --output --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --files)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --repetitions)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -677,12 +738,38 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__dev)
-            opts="-h --help up status kill start down help"
+            opts="-h --help up status kill start add-ost down help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__dev__subcmd__add__subcmd__ost)
+            opts="-h --dir --ost-size --image-fs --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ost-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image-fs)
+                    COMPREPLY=($(compgen -W "ext4 xfs" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -709,8 +796,22 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__dev__subcmd__help)
-            opts="up status kill start down help"
+            opts="up status kill start add-ost down help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__dev__subcmd__help__subcmd__add__subcmd__ost)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -933,50 +1034,12 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__file)
-            opts="-h --help fid path find du help"
+            opts="-h --help fid path help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        brindle__subcmd__file__subcmd__du)
-            opts="-s -h -d -B -o --summarize --human-readable --max-depth --apparent-size --block-size --help --output"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --max-depth)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -d)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --block-size)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -B)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --output)
-                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
-                    return 0
-                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1006,45 +1069,9 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        brindle__subcmd__file__subcmd__find)
-            opts="-o -h --output --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                --output)
-                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
-                    return 0
-                    ;;
-                -o)
-                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
-                    return 0
-                    ;;
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         brindle__subcmd__file__subcmd__help)
-            opts="fid path find du help"
+            opts="fid path help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        brindle__subcmd__file__subcmd__help__subcmd__du)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1057,20 +1084,6 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__file__subcmd__help__subcmd__fid)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        brindle__subcmd__file__subcmd__help__subcmd__find)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1295,7 +1308,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help)
-            opts="dev mount umount status target fs stripe file sync waits lfs format serve fsck config explain bench completion gen-docs help"
+            opts="dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1309,7 +1322,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__bench)
-            opts="quick search"
+            opts="quick"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1323,20 +1336,6 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__bench__subcmd__quick)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        brindle__subcmd__help__subcmd__bench__subcmd__search)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1407,8 +1406,22 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__dev)
-            opts="up status kill start down"
+            opts="up status kill start add-ost down"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__dev__subcmd__add__subcmd__ost)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1505,7 +1518,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__file)
-            opts="fid path find du"
+            opts="fid path"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1518,35 +1531,7 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        brindle__subcmd__help__subcmd__file__subcmd__du)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         brindle__subcmd__help__subcmd__file__subcmd__fid)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        brindle__subcmd__help__subcmd__file__subcmd__find)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1658,8 +1643,92 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__lctl)
+            opts="pool_new pool_add pool_remove pool_destroy pool_list"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lctl__subcmd__pool_add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lctl__subcmd__pool_destroy)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lctl__subcmd__pool_list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lctl__subcmd__pool_new)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lctl__subcmd__pool_remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__lfs)
-            opts="setstripe getstripe find df path2fid fid2path osts mdts check"
+            opts="setstripe getstripe df path2fid fid2path pool_list osts mdts check"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1701,20 +1770,6 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__lfs__subcmd__fid2path)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        brindle__subcmd__help__subcmd__lfs__subcmd__find)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1784,6 +1839,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__pool_list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__lfs__subcmd__setstripe)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -1801,6 +1870,90 @@ _brindle() {
         brindle__subcmd__help__subcmd__mount)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool)
+            opts="create add remove destroy list"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool__subcmd__destroy)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__pool__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1897,8 +2050,22 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__target)
-            opts="list"
+            opts="list add"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__target__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
@@ -1952,8 +2119,230 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__lctl)
+            opts="-h --help pool_new pool_add pool_remove pool_destroy pool_list help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help)
+            opts="pool_new pool_add pool_remove pool_destroy pool_list help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__pool_add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__pool_destroy)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__pool_list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__pool_new)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__help__subcmd__pool_remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__pool_add)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__pool_destroy)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__pool_list)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__pool_new)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lctl__subcmd__pool_remove)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__lfs)
-            opts="-h --help setstripe getstripe find df path2fid fid2path osts mdts check help"
+            opts="-h --help setstripe getstripe df path2fid fid2path pool_list osts mdts check help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1981,12 +2370,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__df)
-            opts="-h -i --human-readable --inodes --help"
+            opts="-h -i -p --human-readable --inodes --pool --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -2008,22 +2405,8 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        brindle__subcmd__lfs__subcmd__find)
-            opts="-h --help"
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
         brindle__subcmd__lfs__subcmd__getstripe)
-            opts="-c -S -i -L -g -d -r -q -h --count --stripe-count --size --stripe-size --index --stripe-index --layout --generation --directory --recursive --quiet --help"
+            opts="-c -S -i -p -L -g -d -r -q -h --count --stripe-count --size --stripe-size --index --stripe-index --pool --layout --generation --directory --recursive --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2037,7 +2420,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__help)
-            opts="setstripe getstripe find df path2fid fid2path osts mdts check help"
+            opts="setstripe getstripe df path2fid fid2path pool_list osts mdts check help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2079,20 +2462,6 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__help__subcmd__fid2path)
-            opts=""
-            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
-                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-                return 0
-            fi
-            case "${prev}" in
-                *)
-                    COMPREPLY=()
-                    ;;
-            esac
-            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
-            return 0
-            ;;
-        brindle__subcmd__lfs__subcmd__help__subcmd__find)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2176,6 +2545,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__pool_list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__lfs__subcmd__help__subcmd__setstripe)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -2232,8 +2615,30 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__lfs__subcmd__pool_list)
+            opts="-h --mgs --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__lfs__subcmd__setstripe)
-            opts="-c -S -i -o -E -L -d -p -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --component-end --layout --delete --pool --help"
+            opts="-c -S -i -o -p -E -L -d -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --pool --component-end --layout --delete --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2291,6 +2696,14 @@ _brindle() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --component-end)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2304,14 +2717,6 @@ _brindle() {
                     return 0
                     ;;
                 -L)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --pool)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -p)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2352,8 +2757,290 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__pool)
+            opts="-h --help create add remove destroy list help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__add)
+            opts="-o -h --path --mgs --dir --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__create)
+            opts="-o -h --path --mgs --dir --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__destroy)
+            opts="-o -h --yes --path --mgs --dir --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help)
+            opts="create add remove destroy list help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__create)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__destroy)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__help)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__list)
+            opts="-o -h --path --mgs --dir --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__pool__subcmd__remove)
+            opts="-o -h --path --mgs --dir --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --path)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --mgs)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__serve)
-            opts="-h --config --dir --listen --port --advertise --host --metrics --log --workers --ready-json --help"
+            opts="-h --config --dir --listen --port --advertise --host --metrics --log --high-water --workers --ready-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2388,6 +3075,10 @@ _brindle() {
                     return 0
                     ;;
                 --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --high-water)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -2525,7 +3216,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__stripe__subcmd__set)
-            opts="-c -S -i -o -E -L -d -o -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --component-end --layout --delete --output --help"
+            opts="-c -S -i -o -p -E -L -d -o -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --pool --component-end --layout --delete --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2583,6 +3274,14 @@ _brindle() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --component-end)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -2629,7 +3328,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__target)
-            opts="-h --help list help"
+            opts="-h --help list add help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2642,9 +3341,81 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
-        brindle__subcmd__target__subcmd__help)
-            opts="list help"
+        brindle__subcmd__target__subcmd__add)
+            opts="-h --mgsnode --index --dir --listen --port --advertise --host --metrics --log --high-water --workers --ready-json --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --mgsnode)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --listen)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --port)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --advertise)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --host)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --log)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --high-water)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --workers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__target__subcmd__help)
+            opts="list add help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__target__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi

@@ -17,6 +17,8 @@ mod garbage;
 mod kill;
 mod load;
 mod names;
+mod pools;
 mod power;
+mod space;
 mod stripes;
 mod tree;

@@ -67,13 +67,12 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
 
 /// The first OST of the file has no room for its bytes. Whether another may have.
 async fn room_elsewhere(mdt: &Mdt, file: &Inode, data: &Bytes) -> bool {
-    let Some((_, ost)) = file.file.as_ref().and_then(|body| body.layout.stripes().next()) else {
-        return false;
-    };
+    let first = file.file.as_ref().and_then(|body| body.layout.components.first());
+    let Some((first, ost)) = first.and_then(|c| Some((c, *c.osts.first()?))) else { return false };
     let len_bytes = data.len() as u64;
     mdt.osts().note_full(ost, len_bytes);
-    wait_for_room(mdt, &[], len_bytes).await;
-    mdt.osts().has_room_elsewhere(&[], len_bytes)
+    wait_for_room(mdt, &first.asked, &[], len_bytes).await;
+    mdt.osts().has_room_elsewhere(&first.asked, &[], len_bytes)
 }
 
 /// After a restart of everything the OSTs are heard of one by one; until the first one is, nothing can leave the MDT.

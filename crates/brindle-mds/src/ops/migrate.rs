@@ -33,7 +33,7 @@ enum Step {
     /// A part without objects is asked for otherwise.
     Ask(Component),
     /// Bytes move.
-    Move { file: Inode, end: u64, into: Into },
+    Move { file: Box<Inode>, end: u64, into: Into },
 }
 
 /// Moves the piece that begins at `req.offset`, if it is not where it belongs.
@@ -54,7 +54,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: MigrateReq) -> Result<MigrateRe
             Step::Move { .. } => begin(t, &busy, &mut file)?,
         }
         Ok(match step {
-            Step::Move { end, into, .. } => Step::Move { file, end, into },
+            Step::Move { end, into, .. } => Step::Move { file: Box::new(file), end, into },
             other => other,
         })
     });
@@ -62,7 +62,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: MigrateReq) -> Result<MigrateRe
         Step::Skip(end) => (end, 0),
         Step::Ask(component) => (component.end, 0),
         Step::Move { file, end, into } => {
-            let moving = Moving { mdt, call, busy, file };
+            let moving = Moving { mdt, call, busy, file: *file };
             let range = piece(&moving, &req, end).await?;
             (range.end, moving.relocate(range, into).await?)
         }
@@ -153,7 +153,7 @@ fn decide(t: &Txn<'_>, file: &Inode, req: &MigrateReq, shapes: Option<&[Shape]>)
             })
         }
     };
-    Ok(Step::Move { file: file.clone(), end, into })
+    Ok(Step::Move { file: Box::new(file.clone()), end, into })
 }
 
 /// As much as may be copied at once; all the rest when there are no more bytes behind it.

@@ -7,7 +7,7 @@
 //! | lies in a hole far from the end | a part of bounded size around it moves |
 
 use brindle_types::layout::Component;
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Result, StripePolicy};
 use brindle_wire::mds::convert::SpillReq;
 use brindle_wire::mds::open::OpenGrant;
 use futures_util::future::join_all;
@@ -30,7 +30,11 @@ const ROOM_LOOK_MS: u64 = 50;
 /// Gives the place other OSTs. The answer is the layout, also where others were faster.
 pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> {
     mdt.osts().note_full(req.ost, req.len_bytes);
-    wait_for_room(mdt, &[req.ost], req.len_bytes).await;
+    let full =
+        mdt.read(|t| Ok(inode::find(t, req.ino)?.and_then(|file| full_component(&file, &req)))).await?;
+    if let Some(full) = full {
+        wait_for_room(mdt, &full.asked, &[req.ost], req.len_bytes).await;
+    }
     let busy = Busy::new(mdt, req.ino);
     let begun = mdt
         .step(call, |t| {
@@ -39,7 +43,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
             let Some(full) = full_component(&file, &req) else { return Ok(None) };
             let osts = mdt.osts().place_elsewhere(&full.asked, &[req.ost], req.len_bytes)?;
             if osts.is_empty() {
-                let again = mdt.osts().has_room_elsewhere(&[], req.len_bytes);
+                let again = mdt.osts().has_room_elsewhere(&full.asked, &[], req.len_bytes);
                 let fault = if again { not_now("there is room again") } else { nobody_has_room(mdt) };
                 return Err(fault.into());
             }
@@ -61,10 +65,10 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
 
 /// Where nobody is known to have room everybody is asked, and who does not answer is given time to: nobody is told that the
 /// file system is full as long as it may not be.
-pub async fn wait_for_room(mdt: &Mdt, avoid: &[u16], len_bytes: u64) {
+pub async fn wait_for_room(mdt: &Mdt, asked: &StripePolicy, avoid: &[u16], len_bytes: u64) {
     let all = mdt.osts().all().await;
     let started = mdt.seams().now();
-    while !mdt.osts().has_room_elsewhere(avoid, len_bytes) {
+    while !mdt.osts().has_room_elsewhere(asked, avoid, len_bytes) {
         join_all(all.iter().map(|ost| ask_space(mdt, *ost))).await;
         let heard = mdt.osts().candidates().iter().filter(|c| c.up).count();
         if heard >= all.len() || mdt.seams().now().ms_since(started) >= ROOM_WAIT_MS {

@@ -1,7 +1,8 @@
 //! Stripe settings: the layout of an empty file, the default of a directory. New directories copy their parent's
-//! default; what a default leaves out comes from the root's, then from the configuration.
+//! default; what a default leaves out comes from the root's, then from the configuration. A file whose layout says nothing
+//! of a pool stays in that of its directory.
 
-use brindle_layout::inherit_layout;
+use brindle_layout::{in_pool_of, inherit_layout};
 use brindle_types::{Code, Fault, LayoutPolicy, Result};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::stripe::{GetStripeReq, GetStripeResp, SetStripeReq};
@@ -43,6 +44,10 @@ fn set_layout(t: &mut Txn<'_>, file: &mut Inode, policy: LayoutPolicy) -> Step<(
         return Err(Fault::new(Code::LayoutFixed).subject(file.ino.fid().to_string()).into());
     }
     let layout_gen = body.layout_gen + 1;
+    let policy = match inode::find(t, file.parent)?.filter(Inode::is_dir) {
+        Some(dir) => in_pool_of(&policy, &birth::effective_policy(t, &dir)?),
+        None => policy,
+    };
     let policy = inherit_layout(&policy, &t.mdt().config().layout_default);
     let mut body = birth::empty_file(t, &policy)?;
     body.layout_gen = layout_gen;

@@ -28,7 +28,12 @@ pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
         })
         .await?;
     let (locks, lock_waiters) = mdt.locks().counts();
+    let osts = mdt.osts().candidates();
+    let usable = osts.iter().filter(|c| brindle_layout::usable(c, mdt.osts().high_water_percent())).count();
     let counters = [
+        ("osts_usable", usable as u64),
+        ("high_water_percent", mdt.osts().high_water_percent()),
+        ("map_version", mdt.osts().map_version()),
         ("inodes", inodes),
         ("orphans", orphans),
         ("objects_to_destroy", queued),

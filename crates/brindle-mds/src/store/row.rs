@@ -5,7 +5,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Version of every row (1 was that of single components). A row whose form changes gets its own version and a conversion from the one before.
+/// Version of every row (1 was that of single components, 2 that of layouts without pools and moves). A row whose form changes gets its own
+/// version and a conversion from the one before.
 pub const VERSION: u8 = 3;
 
 /// The bytes of a row.

@@ -2,7 +2,7 @@
 
 use brindle_types::attr::Time;
 use brindle_types::layout::{Component, ComponentPolicy, EOF};
-use brindle_types::{FileType, Ino, Layout, LayoutPolicy, Pair, SessionId, Stripe, StripePolicy};
+use brindle_types::{FileType, Ino, Layout, LayoutPolicy, Pair, PoolChoice, SessionId, Stripe, StripePolicy};
 use bytes::Bytes;
 
 use crate::store::append::Reservation;
@@ -18,8 +18,7 @@ fn pair(term: u32, counter: u64) -> Pair {
     Pair { term, counter }
 }
 
-fn inode(file: bool) -> Inode {
-    let time = |secs| Time { secs, nanos: 7 };
+fn body() -> FileBody {
     let component = Component {
         start: 0,
         end: 1 << 20,
@@ -36,10 +35,15 @@ fn inode(file: bool) -> Inode {
         origin: 1 << 20,
         osts: Vec::new(),
         objects: Vec::new(),
-        asked: StripePolicy { count: Some(-1), ..StripePolicy::default() },
+        asked: StripePolicy {
+            count: Some(-1),
+            pool: Some(PoolChoice::Named("flash".parse().expect("a good name"))),
+            ..StripePolicy::default()
+        },
         ..component.clone()
     };
-    let body = FileBody {
+    let old = Component { generation: pair(3, 1), ..component.clone() };
+    FileBody {
         layout: Layout {
             epoch: pair(3, 5),
             body: pair(3, 6),
@@ -49,10 +53,14 @@ fn inode(file: bool) -> Inode {
         layout_gen: 1,
         convert_begun: false,
         unsynced: vec![(Stripe { generation: pair(3, 4), index: 0 }, 9)],
-        aside: Vec::new(),
+        aside: vec![old],
         pending_cut: Some(100),
         changed: pair(3, 6),
-    };
+    }
+}
+
+fn inode(file: bool) -> Inode {
+    let time = |secs| Time { secs, nanos: 7 };
     Inode {
         ino: Ino(0x1234),
         kind: if file { FileType::Regular } else { FileType::Directory },
@@ -75,12 +83,16 @@ fn inode(file: bool) -> Inode {
         open_for_write: true,
         attr_epoch: pair(3, 2),
         truncate_epoch: pair(3, 3),
-        file: file.then_some(body),
+        file: file.then(body),
         layout_policy: (!file).then_some(LayoutPolicy {
             stripe: StripePolicy { count: Some(-1), start_ost: Some(3), ..StripePolicy::default() },
             components: vec![ComponentPolicy {
                 end_bytes: EOF,
-                stripe: StripePolicy { osts: vec![7, 1], ..StripePolicy::default() },
+                stripe: StripePolicy {
+                    osts: vec![7, 1],
+                    pool: Some(PoolChoice::All),
+                    ..StripePolicy::default()
+                },
             }],
         }),
     }

@@ -7,6 +7,7 @@ mod golden;
 mod model;
 mod moves;
 mod once;
+mod pools;
 mod posix;
 mod scan;
 mod served;

@@ -96,7 +96,7 @@ fn what_lies_behind_a_place_without_room_moves_with_it() {
         assert_eq!(rig.osts.objects.lock()[&(new.osts[0], copy)], vec![7; 300_000 - UNIT as usize]);
         assert!(after.object_known(copy.named()));
         let old = object(ino, Stripe { generation: before.layout.components[0].generation, index: 0 });
-        assert_eq!(rig.osts.fences.lock()[&(0, old)] > before.layout.epoch, true);
+        assert!(rig.osts.fences.lock()[&(0, old)] > before.layout.epoch);
         rig.verify();
     });
 }
@@ -111,7 +111,10 @@ fn nobody_is_told_that_all_are_full_before_all_are() {
         (1..4).for_each(|ost| osts.note_full(ost, 4096));
         let fault = rig.ask(A, spill(ino, UNIT)).await.expect_err("no room");
         assert_eq!(fault.code, Code::OstFull);
-        assert!(osts.has_room_elsewhere(&[], 4095), "fewer bytes than were refused may find room");
+        assert!(
+            osts.has_room_elsewhere(&StripePolicy::default(), &[], 4095),
+            "fewer bytes than were refused may find room"
+        );
         // One has room again, and was not asked since.
         rig.osts.room.lock().remove(&2);
         let spilled = rig.ask(A, spill(ino, UNIT)).await.expect("spilled").layout;

@@ -107,6 +107,35 @@ fn change(data: &[u8]) -> ChangeResp {
     ChangeResp { boot_term: 1, marks: Marks::None, takings: Vec::new(), allocated_bytes: data.len() as u64 }
 }
 
+/// As an OST copies: holes stay holes, and no object is made for them.
+fn copy(objects: &mut BTreeMap<(u16, ObjectId), Vec<u8>>, ost: u16, req: &CopyRangeReq) -> ChangeResp {
+    let from = objects.get(&(req.source_ost, req.source)).cloned().unwrap_or_default();
+    let from = from.into_iter().skip(req.source_offset as usize).take(req.len_bytes as usize);
+    let bytes: Vec<u8> = from.collect();
+    if bytes.iter().all(|byte| *byte == 0) {
+        return change(&[]);
+    }
+    let data = objects.entry((ost, req.object)).or_default();
+    let (at, end) = (req.offset as usize, req.offset as usize + bytes.len());
+    data.resize(data.len().max(end), 0);
+    data[at..end].copy_from_slice(&bytes);
+    change(data)
+}
+
+impl FakeOsts {
+    fn space(&self, ost: u16) -> OstStatfsResp {
+        OstStatfsResp {
+            available_bytes: self.room.lock().get(&ost).copied().unwrap_or(1 << 40),
+            total_bytes: 1 << 41,
+            total_inodes: 1 << 30,
+            free_inodes: 1 << 30,
+            device_id: ost.into(),
+            boot_term: 1,
+            degraded: false,
+        }
+    }
+}
+
 impl OstCalls for FakeOsts {
     fn call(&self, ost: u16, frame: Frame) -> BoxFuture<'static, Result<Frame>> {
         if self.down.lock().contains(&ost) {
@@ -161,30 +190,8 @@ impl OstCalls for FakeOsts {
                 self.fences.lock().extend(req.objects.iter().map(|o| ((ost, *o), req.layout_epoch)));
                 Empty {}
             }),
-            Op::CopyRange => answer(&frame, |req: CopyRangeReq| {
-                let from = objects.get(&(req.source_ost, req.source)).cloned().unwrap_or_default();
-                let from = from.into_iter().skip(req.source_offset as usize).take(req.len_bytes as usize);
-                let bytes: Vec<u8> = from.collect();
-                if bytes.iter().all(|byte| *byte == 0) {
-                    return change(&[]);
-                }
-                let data = objects.entry((ost, req.object)).or_default();
-                let (at, end) = (req.offset as usize, req.offset as usize + bytes.len());
-                data.resize(data.len().max(end), 0);
-                data[at..end].copy_from_slice(&bytes);
-                change(data)
-            }),
-            Op::OstStatfs => answer(&frame, |_: OstStatfsReq| {
-                let available_bytes = self.room.lock().get(&ost).copied().unwrap_or(1 << 40);
-                OstStatfsResp {
-                    available_bytes,
-                    total_bytes: 1 << 41,
-                    total_inodes: 1 << 30,
-                    free_inodes: 1 << 30,
-                    device_id: u64::from(ost),
-                    boot_term: 1,
-                }
-            }),
+            Op::CopyRange => answer(&frame, |req: CopyRangeReq| copy(&mut objects, ost, &req)),
+            Op::OstStatfs => answer(&frame, |_: OstStatfsReq| self.space(ost)),
             Op::SyncObjects => answer(&frame, |req: SyncObjectsReq| {
                 let exists = req.objects.iter().map(|o| objects.contains_key(&(ost, *o))).collect();
                 SyncObjectsResp { boot_term: 1, exists, allocated_bytes: 0 }
@@ -358,7 +365,8 @@ async fn open(seams: &Seams, clients: &Arc<Clients>, calls: &Arc<FakeOsts>) -> R
     let config = Config { lease_ms: 200, ..Config::new(DIR, nid, "mds1") };
     let osts = Osts::new(seams.clone(), 0, calls.clone());
     for index in 0..OSTS {
-        let candidate = Candidate { index, free_bytes: 1 << 30, total_bytes: 1 << 31, up: true };
+        let candidate =
+            Candidate { index, free_bytes: 1 << 30, total_bytes: 1 << 31, up: true, ..Candidate::default() };
         osts.set_candidate(candidate);
     }
     let mdt = Mdt::open(seams, identity(), config, clients.clone(), osts).await?;

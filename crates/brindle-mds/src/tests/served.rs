@@ -33,7 +33,13 @@ fn map(nids: Vec<Nid>) -> Map {
     let id = TargetId::mdt(0);
     let entry =
         TargetEntry { id, uuid: [0; 16], nids, epoch: 3, state: TargetState::Up, host: "mds1".into() };
-    Map { fs: "scratch".parse().expect("name"), fs_id: FS_ID, version: 1, targets: vec![entry] }
+    Map {
+        fs: "scratch".parse().expect("name"),
+        fs_id: FS_ID,
+        version: 1,
+        targets: vec![entry],
+        pools: Vec::new(),
+    }
 }
 
 impl Service for FakeMgs {

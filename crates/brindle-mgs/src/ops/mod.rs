@@ -2,5 +2,6 @@
 
 pub(crate) mod get_map;
 pub(crate) mod heartbeat;
+pub(crate) mod pool;
 pub(crate) mod register;
 pub(crate) mod target_info;

@@ -31,6 +31,7 @@ pub(crate) fn handle(mgs: &Mgs) -> Result<TargetInfoResp> {
         counters: vec![
             ("map_version".to_owned(), map.version),
             ("targets".to_owned(), map.targets.len() as u64),
+            ("pools".to_owned(), map.pools.len() as u64),
             ("registrations".to_owned(), count(&mgs.stats.registrations)),
             ("heartbeats".to_owned(), count(&mgs.stats.heartbeats)),
         ],

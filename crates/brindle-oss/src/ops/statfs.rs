@@ -15,5 +15,6 @@ pub async fn handle(oss: &Oss, _req: OstStatfsReq) -> Result<OstStatfsResp> {
         free_inodes: space.free_inodes,
         device_id: space.device_id,
         boot_term: oss.store.boot_term(),
+        degraded: super::target_info::failure(oss).is_some(),
     })
 }

@@ -12,7 +12,7 @@ const FULL_BELOW_BYTES: u64 = 4 << 20;
 /// One line of status.
 pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
     let space = oss.store.space()?;
-    let failure = oss.store.failure().or_else(|| oss.disk.problem(&oss.identity.name()));
+    let failure = failure(oss);
     let state = match &failure {
         Some(_) => "failed",
         None if !oss.fences_known.is_set() => "recovering",
@@ -20,7 +20,9 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
         None => "active",
     };
     let counters = oss.store.stats().list().into_iter().chain(oss.stats.list());
-    let counters = counters.map(|(name, _, n)| (name.to_owned(), n)).collect();
+    let counters = counters.map(|(name, _, n)| (name.to_owned(), n));
+    let objects = [("total_inodes", space.total_inodes), ("free_inodes", space.free_inodes)];
+    let counters = counters.chain(objects.map(|(name, n)| (name.to_owned(), n))).collect();
     Ok(TargetInfoResp {
         name: oss.identity.name(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -32,6 +34,11 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
         available_bytes: space.available_bytes,
         counters,
     })
+}
+
+/// Why its disk cannot be trusted with anything new.
+pub fn failure(oss: &Oss) -> Option<Fault> {
+    oss.store.failure().or_else(|| oss.disk.problem(&oss.identity.name()))
 }
 
 /// What the store found damaged, as one fault.

@@ -95,7 +95,6 @@ impl Mix {
                 close_writer: 14,
                 close_reader: 3,
                 cut: 7,
-                ..general
             },
             // What is cut off needs room again.
             Aim::Room => {

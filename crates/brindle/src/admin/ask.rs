@@ -6,12 +6,12 @@ use brindle_client::control::{Answer, Request};
 use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, TcpTransport, Transport};
 use brindle_stdx::Seams;
-use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_types::{Code, Fault, FsName, Nid, PoolName, Result, Role, TargetId};
 use brindle_wire::Message;
 use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
-use brindle_wire::mgs::GetMapReq;
+use brindle_wire::mgs::{ChangePoolReq, ChangePoolResp, GetMapReq, PoolChange};
 use brindle_wire::version::PeerKind;
 
 use super::place::Place;
@@ -50,8 +50,14 @@ impl Asker {
         target: TargetId,
         request: &M,
     ) -> Result<M::Resp> {
-        let peer = self.peer(nids, fs_id);
-        let header = Header { op: M::OP as u16, target: Some(target), fs_id, ..Header::default() };
+        let header = Header { target: Some(target), fs_id, ..Header::default() };
+        self.send(nids, header, request).await
+    }
+
+    /// One question; the header says to whom.
+    async fn send<M: Message>(&self, nids: &[Nid], mut header: Header, request: &M) -> Result<M::Resp> {
+        header.op = M::OP as u16;
+        let peer = self.peer(nids, header.fs_id);
         let asking = async { decode_reply(&peer.call(Frame::new(header, encode_body(request))).await?) };
         let answered = self.bounded(&peer, asking).await;
         peer.stop();
@@ -134,6 +140,41 @@ impl Asker {
         let info = self.ask(mgs, 0, TargetId::MGT, &TargetInfoReq {}).await.map_err(|f| no_mgs(&place, f))?;
         let name = info.name.strip_suffix("-MGT0000").unwrap_or(&info.name).to_owned();
         name.parse().map_err(|why: String| Fault::new(Code::NoSuchFs).why(why))
+    }
+
+    /// Waits until the MDTs know a map, which they do at once unless they have lost the MGS; full names of those that do not.
+    pub async fn until_known(&self, map: &Map) -> Vec<String> {
+        let mut behind = Vec::new();
+        for entry in map.targets.iter().filter(|t| t.id.role == Role::Mdt) {
+            let (target, fs_id, map_version) = (Some(entry.id), map.fs_id, map.version);
+            let header = Header { target, fs_id, map_version, ..Header::default() };
+            let info = self.send(&entry.nids, header, &TargetInfoReq {}).await;
+            let known = info.map_or(0, |info| {
+                info.counters
+                    .iter()
+                    .find(|(name, _)| name == "map_version")
+                    .map_or(0, |(_, version)| *version)
+            });
+            if known < map.version {
+                behind.push(map.fs.target(entry.id));
+            }
+        }
+        behind
+    }
+
+    /// Changes a pool; the map as it is then, and whether anything was changed.
+    pub async fn change_pool(
+        &self,
+        place: &Place,
+        pool: &PoolName,
+        change: PoolChange,
+    ) -> Result<ChangePoolResp> {
+        let fs = match &place.fs {
+            Some(fs) => fs.clone(),
+            None => self.only_fs(&place.mgs).await?,
+        };
+        let request = ChangePoolReq { fs, pool: pool.clone(), change };
+        self.ask(&place.mgs, 0, TargetId::MGT, &request).await.map_err(|f| no_mgs(place, f))
     }
 
     /// How a target does.

@@ -42,6 +42,8 @@ pub struct Space {
     pub inodes_free: u64,
     /// The device, so that targets on one are counted once.
     pub device_id: u64,
+    /// Its disk returns errors.
+    pub degraded: bool,
 }
 
 /// Every MDT and OST with its space, or why there is none.
@@ -80,6 +82,7 @@ async fn space(asker: &Asker, entry: &brindle_wire::map::TargetEntry, fs_id: u64
             inodes_used: s.inodes_used,
             inodes_free: s.inodes_free,
             device_id: s.device_id,
+            degraded: false,
         });
     }
     let s = asker.ask(&entry.nids, fs_id, entry.id, &OstStatfsReq {}).await?;
@@ -89,6 +92,7 @@ async fn space(asker: &Asker, entry: &brindle_wire::map::TargetEntry, fs_id: u64
         inodes_used: s.total_inodes.saturating_sub(s.free_inodes),
         inodes_free: s.free_inodes,
         device_id: s.device_id,
+        degraded: s.degraded,
     })
 }
 
@@ -126,6 +130,7 @@ struct TargetView {
     inodes_used: u64,
     inodes_free: u64,
     device_id: u64,
+    degraded: bool,
 }
 
 /// Runs the command.
@@ -175,6 +180,7 @@ fn target_view(map: &Map, id: TargetId, space: &Result<Space>) -> TargetView {
         inodes_used: s.inodes_used,
         inodes_free: s.inodes_free,
         device_id: s.device_id,
+        degraded: s.degraded,
     }
 }
 
@@ -184,7 +190,8 @@ mod tests {
 
     #[test]
     fn one_disk_is_counted_once() {
-        let map = Map { fs: "dev".parse().unwrap(), fs_id: 1, version: 1, targets: Vec::new() };
+        let map =
+            Map { fs: "dev".parse().unwrap(), fs_id: 1, version: 1, targets: Vec::new(), pools: Vec::new() };
         let space =
             |device_id| Space { total_bytes: 100, available_bytes: 40, device_id, ..Space::default() };
         let down = Err(Fault::new(brindle_types::Code::TargetDown));

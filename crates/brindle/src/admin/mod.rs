@@ -3,7 +3,9 @@
 
 pub mod ask;
 pub mod fs_df;
+pub mod fullness;
 pub mod mount_info;
 pub mod place;
 pub mod status;
+pub mod target_add;
 pub mod target_list;

@@ -10,6 +10,7 @@ use brindle_wire::mds::session::TargetInfoResp;
 use serde::Serialize;
 
 use super::ask::Asker;
+use super::fullness::{self, Fullness};
 use super::place::{Place, PlaceArgs, resolve};
 use crate::exit::Done;
 use crate::format::runtime;
@@ -60,6 +61,8 @@ struct FsView<'a> {
     map_version: u64,
     targets: Vec<TargetView<'a>>,
     problems: Vec<FaultView>,
+    /// Nothing is wrong yet; something will be if nobody looks.
+    warnings: Vec<FaultView>,
 }
 
 #[derive(Serialize)]
@@ -86,13 +89,15 @@ pub fn run(args: &Args) -> Result<Done> {
         reports.push(runtime.block_on(report(place))?);
     }
     let healthy = reports.iter().all(|r| r.problems().is_empty());
+    let quiet = healthy && reports.iter().all(|r| r.warnings().is_empty());
     if args.output.json() {
         let file_systems = reports.iter().map(FsView::from).collect();
         print_json("brindle.status", 1, &View { healthy, file_systems })?;
-    } else if args.problems && healthy {
+    } else if args.problems && quiet {
         println!("all file systems are healthy");
     } else {
-        let shown = reports.iter().filter(|r| !args.problems || !r.problems().is_empty());
+        let shown =
+            reports.iter().filter(|r| !args.problems || !r.problems().is_empty() || !r.warnings().is_empty());
         let pages: Vec<String> = shown.map(page).collect();
         print!("{}", pages.join("\n"));
     }
@@ -129,6 +134,24 @@ impl Target {
 }
 
 impl Report {
+    /// How full a target is that answers and is not full to the brim, which is a problem of its own.
+    fn fullness(&self, target: &Target) -> Fullness {
+        let mdt = self.targets.iter().find(|t| t.entry.id.role == Role::Mdt);
+        let mark = fullness::mark(mdt.and_then(|t| t.info.as_ref().ok()));
+        match &target.info {
+            Ok(info) if info.state != "full" => {
+                fullness::of(target.entry.id.role, &self.map.fs.target(target.entry.id), info, mark)
+            }
+            _ => Fullness::Fine,
+        }
+    }
+
+    /// What will be wrong if nobody looks.
+    fn warnings(&self) -> Vec<Fault> {
+        let told = self.targets.iter().map(|target| self.fullness(target));
+        told.filter_map(|f| if let Fullness::FillsUp(fault) = f { Some(fault) } else { None }).collect()
+    }
+
     /// Everything that is wrong, named.
     fn problems(&self) -> Vec<Fault> {
         let mut problems = Vec::new();
@@ -140,6 +163,9 @@ impl Report {
                 }
                 Ok(info) => problems.extend(info.problems.iter().cloned()),
                 Err(fault) => problems.push(self.unreachable(target, &name, fault)),
+            }
+            if let Fullness::AboveMark(fault) = self.fullness(target) {
+                problems.push(fault);
             }
         }
         for role in [Role::Mdt, Role::Ost] {
@@ -201,8 +227,11 @@ fn page(report: &Report) -> String {
     let map = &report.map;
     let mut page = format!("    fs: {}\n state: {}\n", map.fs, state(&problems));
     // Writing to a String cannot fail.
-    for fault in &problems {
-        let _ = writeln!(page, "status: {} {}", fault.what, fault.subject);
+    let warnings = report.warnings();
+    let told =
+        problems.iter().map(|fault| ("status", fault)).chain(warnings.iter().map(|fault| ("warning", fault)));
+    for (word, fault) in told {
+        let _ = writeln!(page, "{word}: {} {}", fault.what, fault.subject);
         for why in &fault.why {
             let _ = writeln!(page, "   why: {why}");
         }
@@ -269,6 +298,7 @@ impl<'a> From<&'a Report> for FsView<'a> {
             map_version: report.map.version,
             targets,
             problems: problems.iter().map(FaultView::from).collect(),
+            warnings: report.warnings().iter().map(FaultView::from).collect(),
         }
     }
 }

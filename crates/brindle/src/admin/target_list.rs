@@ -6,6 +6,7 @@ use serde::Serialize;
 
 use super::ask::Asker;
 use super::place::{PlaceArgs, one};
+use super::target_add;
 use crate::exit::Done;
 use crate::format::{hex, runtime};
 use crate::output::{Output, print_json, table};
@@ -15,6 +16,8 @@ use crate::output::{Output, print_json, table};
 pub enum Command {
     /// List the targets of a file system
     List(Args),
+    /// Add an OST while the file system runs: format a directory if need be, and serve it
+    Add(Box<target_add::Args>),
 }
 
 /// Arguments of `brindle target list`.
@@ -64,8 +67,14 @@ fn view(map: &Map) -> View {
 }
 
 /// Runs the command.
-pub fn run(command: &Command) -> Result<Done> {
-    let Command::List(args) = command;
+pub fn run(command: Command) -> Result<Done> {
+    match command {
+        Command::List(args) => list(&args),
+        Command::Add(args) => target_add::run(*args),
+    }
+}
+
+fn list(args: &Args) -> Result<Done> {
     let place = one(&args.place)?;
     let map = runtime()?.block_on(async { Asker::new().map(&place).await })?;
     let view = view(&map);

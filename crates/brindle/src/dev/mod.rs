@@ -4,6 +4,7 @@
 //! directory ([`state`]). Invariant: the state file names every process, image and mount point that this command made,
 //! before the next one is made, so that `down` finds them all, whatever was killed in between.
 
+mod add_ost;
 mod down;
 mod image;
 mod node;
@@ -40,6 +41,8 @@ pub enum Command {
     Kill(NameArgs),
     /// Start one of its processes again
     Start(NameArgs),
+    /// Add an OST while the cluster runs; new files lie on it at once
+    AddOst(AddOstArgs),
     /// Unmount, and end every process; the data stays
     Down(DownArgs),
 }
@@ -117,6 +120,19 @@ pub struct NameArgs {
     name: String,
 }
 
+/// Arguments of `brindle dev add-ost`.
+#[derive(clap::Args, Debug)]
+pub struct AddOstArgs {
+    #[command(flatten)]
+    dir: DirArg,
+    /// Put it on a loop image of this size; like the last OST unless told otherwise
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    ost_size: Option<u64>,
+    /// File system of the loop image
+    #[arg(long, value_enum)]
+    image_fs: Option<image::Kind>,
+}
+
 /// Arguments of `brindle dev down`.
 #[derive(clap::Args, Debug)]
 pub struct DownArgs {
@@ -134,6 +150,7 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Status(args) => status::run(&args),
         Command::Kill(args) => node::kill(&args),
         Command::Start(args) => node::start(&args),
+        Command::AddOst(args) => add_ost::run(&args),
         Command::Down(args) => down::run(&args),
     }
 }

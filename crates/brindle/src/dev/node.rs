@@ -8,6 +8,8 @@ use rustix::process::Signal;
 
 use super::state::{Cluster, Mount, Run, Server, alive, lock, port_of_url};
 use super::{NameArgs, image};
+use crate::admin::ask::Asker;
+use crate::admin::place::Place;
 use crate::exit::Done;
 use crate::mount;
 use crate::nearest::nearest;
@@ -211,6 +213,20 @@ pub fn start(args: &NameArgs) -> Result<Done> {
     println!("{} started", args.name);
     warn_of_moved_mgs(&cluster, place, &dir);
     Ok(Done::Ok)
+}
+
+/// Waits until the MDTs know the servers that there are now, so that what is made next may lie on a new one.
+pub fn until_used(cluster: &Cluster, dir: &Path) -> Result<()> {
+    let mgs: Vec<_> = cluster.mgs().into_iter().collect();
+    let place = Place { mgs, fs: Some(cluster.fs.clone()), dev_dir: Some(dir.to_owned()) };
+    crate::format::runtime()?.block_on(async {
+        let asker = Asker::new();
+        let map = asker.map(&place).await?;
+        for name in asker.until_known(&map).await {
+            eprintln!("warning: {name} does not know of it yet; it takes it in when it finds the MGS");
+        }
+        Ok(())
+    })
 }
 
 /// Everybody knows the MGS by its address; another port means that nobody finds it.

@@ -124,7 +124,8 @@ fn refuse_running(dir: &Path, cluster: &Cluster) -> Result<()> {
         .next(next))
 }
 
-fn new_server(dir: &Path, target: TargetId, size: Option<u64>, kind: image::Kind) -> Server {
+/// A server that has never run.
+pub fn new_server(dir: &Path, target: TargetId, size: Option<u64>, kind: image::Kind) -> Server {
     let name = match target.role {
         brindle_types::Role::Mgt => "mgs".to_owned(),
         brindle_types::Role::Mdt => format!("mdt{}", target.index),
@@ -258,7 +259,8 @@ fn say_server(cluster: &Cluster, index: usize, progress: &Progress) {
     progress.line(&server.name, &format!("{} at {address}", cluster.fs.target(server.target)));
 }
 
-fn format_if_new(
+/// Formats the target of a server, if that was not done.
+pub fn format_if_new(
     cluster: &Cluster,
     index: usize,
     mgs: &[Nid],

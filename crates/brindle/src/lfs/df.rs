@@ -3,12 +3,13 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use brindle_types::{Code, Fault, Result, Role, TargetId};
+use brindle_types::{Code, Fault, FsName, PoolName, Result, Role, TargetId};
 
 use crate::admin::fs_df::{Space, Spaces, spaces, summary};
 use crate::admin::place::{PlaceArgs, mount_of, one};
 use crate::exit::Done;
 use crate::mounts;
+use crate::pool::find;
 
 /// Arguments of `lfs df`.
 #[derive(clap::Args)]
@@ -19,11 +20,28 @@ pub struct Args {
     /// Inodes instead of bytes
     #[arg(short = 'i', long = "inodes")]
     inodes: bool,
+    /// Only the OSTs of a pool: POOL or FS.POOL
+    #[arg(short = 'p', long = "pool", value_name = "POOL", value_parser = pool)]
+    pool: Option<Wanted>,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
     /// A path in the mount; every mount without it
     path: Option<PathBuf>,
+}
+
+/// A pool that is asked for, and the file system in front of its name.
+#[derive(Clone, Debug)]
+struct Wanted {
+    fs: Option<FsName>,
+    name: PoolName,
+}
+
+fn pool(text: &str) -> std::result::Result<Wanted, String> {
+    match text.split_once('.') {
+        Some((fs, name)) => Ok(Wanted { fs: Some(fs.parse()?), name: name.parse()? }),
+        None => Ok(Wanted { fs: None, name: text.parse()? }),
+    }
 }
 
 /// Runs the command.
@@ -35,12 +53,32 @@ pub fn run(args: &Args) -> Result<Done> {
     if lines.is_empty() {
         return Err(Fault::new(Code::NotMounted).what("no Brindle file system is mounted here"));
     }
+    let mut shown = false;
     for line in lines {
         let place = PlaceArgs { path: Some(line.mount_point.clone()), ..PlaceArgs::default() };
-        let spaces = spaces(&one(&place)?)?;
+        let place = one(&place)?;
+        if args.pool.as_ref().and_then(|p| p.fs.as_ref()).is_some_and(|fs| place.fs.as_ref() != Some(fs)) {
+            continue;
+        }
+        let spaces = in_pool(args, spaces(&place)?)?;
         print!("{}", text(args, &spaces, &line.mount_point.display().to_string()));
+        shown = true;
     }
-    Ok(Done::Ok)
+    match args.pool.as_ref().and_then(|pool| pool.fs.as_ref()).filter(|_| !shown) {
+        Some(fs) => Err(Fault::new(Code::NoSuchFs)
+            .subject(fs.to_string())
+            .why("it is not mounted here, or not at the path that was given")),
+        None => Ok(Done::Ok),
+    }
+}
+
+/// Leaves out OSTs that are not in the pool, if one is asked for; MDTs stay, as in Lustre.
+fn in_pool(args: &Args, mut spaces: Spaces) -> Result<Spaces> {
+    if let Some(pool) = &args.pool {
+        let osts = find(&spaces.map, &pool.name)?.osts.clone();
+        spaces.targets.retain(|(id, _)| id.role != Role::Ost || osts.contains(&id.index));
+    }
+    Ok(spaces)
 }
 
 fn text(args: &Args, spaces: &Spaces, mount: &str) -> String {
@@ -48,7 +86,10 @@ fn text(args: &Args, spaces: &Spaces, mount: &str) -> String {
     for (id, space) in &spaces.targets {
         let uuid = format!("{}_UUID", spaces.map.fs.target(*id));
         match space {
-            Ok(space) => text.push_str(&row(args, &uuid, space, &format!("{mount}{}", place(*id)))),
+            Ok(space) => {
+                let letters = letters(*id, space);
+                text.push_str(&row(args, &uuid, space, &format!("{mount}{}{letters}", place(*id))));
+            }
             Err(_) => {
                 let _ = writeln!(text, "{uuid:<20}: inactive device");
             }
@@ -60,7 +101,19 @@ fn text(args: &Args, spaces: &Spaces, mount: &str) -> String {
     text
 }
 
-/// `[OST:3]`, with a letter behind it when the target is full.
+/// Letters behind the mount point: D a disk that returns errors, S no space, I no inodes.
+fn letters(id: TargetId, space: &Space) -> String {
+    let out_of = |free: u64, all: u64| id.role == Role::Ost && free == 0 && all > 0;
+    let found = [
+        (space.degraded, 'D'),
+        (out_of(space.available_bytes, space.total_bytes), 'S'),
+        (out_of(space.inodes_free, space.inodes_used), 'I'),
+    ];
+    let letters: String = found.into_iter().filter(|(is, _)| *is).map(|(_, letter)| letter).collect();
+    if letters.is_empty() { letters } else { format!(" {letters}") }
+}
+
+/// `[OST:3]`.
 fn place(id: TargetId) -> String {
     let role = if id.role == Role::Mdt { "MDT" } else { "OST" };
     format!("[{role}:{}]", id.index)
@@ -117,9 +170,16 @@ mod tests {
             inodes_used: 10,
             inodes_free: 990,
             device_id,
+            degraded: false,
         };
         Spaces {
-            map: Map { fs: "testfs".parse().unwrap(), fs_id: 1, version: 1, targets: Vec::new() },
+            map: Map {
+                fs: "testfs".parse().unwrap(),
+                fs_id: 1,
+                version: 1,
+                targets: Vec::new(),
+                pools: Vec::new(),
+            },
             targets: vec![
                 (TargetId::mdt(0), Ok(space(125_056, 122_944, 1))),
                 (TargetId::ost(0), Ok(space(325_368, 296_704, 2))),
@@ -130,7 +190,7 @@ mod tests {
     }
 
     fn args(human: bool, inodes: bool) -> Args {
-        Args { human, inodes, help: None, path: None }
+        Args { human, inodes, pool: None, help: None, path: None }
     }
 
     #[test]
@@ -146,6 +206,16 @@ mod tests {
              filesystem_summary:      3471096     2125816     1345280  62%  /mnt\n\
              \n"
         );
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_target_stands_behind_it() {
+        let ost = TargetId::ost(0);
+        let space = Space { total_bytes: 9, inodes_used: 4, degraded: true, ..Space::default() };
+        assert_eq!(letters(ost, &space), " DSI");
+        let well = Space { available_bytes: 1, inodes_free: 1, degraded: false, ..space };
+        assert_eq!(letters(ost, &well), "");
+        assert_eq!(letters(TargetId::mdt(0), &Space { degraded: false, ..space }), "");
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub struct Args {
     /// Print the index of the first OST
     #[arg(short = 'i', long = "stripe-index", visible_alias = "index")]
     index: bool,
+    /// Print the pool
+    #[arg(short = 'p', long = "pool")]
+    pool: bool,
     /// Print the layout pattern
     #[arg(short = 'L', long = "layout")]
     layout: bool,
@@ -43,7 +46,7 @@ pub struct Args {
 
 impl Args {
     fn single_field(&self) -> bool {
-        self.count || self.size || self.index || self.layout || self.generation
+        self.count || self.size || self.index || self.pool || self.layout || self.generation
     }
 
     /// Values of the fields that were asked for, a line each.
@@ -52,6 +55,7 @@ impl Args {
             (self.count, s.count().to_string()),
             (self.size, s.stripe_bytes().to_string()),
             (self.index, s.start().to_string()),
+            (self.pool, s.pool()),
             (self.layout, s.pattern().to_owned()),
             (self.generation, s.layout_gen.to_string()),
         ];
@@ -114,6 +118,9 @@ fn file_text(s: &Striped, quiet: bool) -> String {
     line("lmm_pattern:", s.pattern().to_owned());
     line("lmm_layout_gen:", s.layout_gen.to_string());
     line("lmm_stripe_offset:", s.start().to_string());
+    if !s.pool().is_empty() {
+        line("lmm_pool:", s.pool());
+    }
     if let Some(layout) = s.layout.as_ref().filter(|_| !quiet) {
         text.push_str("\tobdidx\t\t objid\t\t objid\t\t group\n");
         let objid = s.ino.counter();
@@ -154,6 +161,9 @@ fn composite_text(s: &Striped, quiet: bool) -> String {
         line(6, "lmm_pattern:", if n == 0 { s.pattern() } else { "raid0" }.to_owned());
         line(6, "lmm_layout_gen:", "0".to_owned());
         line(6, "lmm_stripe_offset:", part.start_ost.to_string());
+        if let Some(pool) = &part.pool {
+            line(6, "lmm_pool:", pool.clone());
+        }
         if !part.osts.is_empty() && !quiet {
             line(6, "lmm_objects:", String::new());
             for (index, ost) in part.osts.iter().enumerate() {
@@ -173,8 +183,9 @@ fn dir_text(s: &Striped, only: bool) -> String {
     if s.is_composite() {
         return composite_text(s, false);
     }
+    let pool = if s.pool().is_empty() { String::new() } else { format!(" pool:          {}", s.pool()) };
     let default = format!(
-        "stripe_count:  {} stripe_size:   {} pattern:       raid0 stripe_offset: {}\n",
+        "stripe_count:  {} stripe_size:   {} pattern:       raid0 stripe_offset: {}{pool}\n",
         s.count(),
         s.stripe_bytes(),
         s.start()
@@ -271,6 +282,22 @@ mod tests {
              lmm_stripe_offset: -1\n\
              \n"
         );
+    }
+
+    #[test]
+    fn a_pool_is_shown_as_in_lustre() {
+        let pool = Some(brindle_types::PoolChoice::Named("flash".parse().expect("good")));
+        let asked = StripePolicy { count: Some(4), pool: pool.clone(), ..StripePolicy::default() };
+        let in_pool = |start, end, osts| Component { asked: asked.clone(), ..component(start, end, osts) };
+        let s = Striped { layout: layout(vec![in_pool(0, EOF, vec![2])]), ..file() };
+        let text = file_text(&s, false);
+        assert!(text.contains("lmm_stripe_offset: 2\nlmm_pool:          flash\n\tobdidx"), "{text}");
+        let parts = vec![in_pool(0, 1 << 20, vec![2]), component(1 << 20, EOF, Vec::new())];
+        let text = file_text(&Striped { layout: layout(parts), ..file() }, true);
+        assert!(text.contains("      lmm_stripe_offset: 2\n      lmm_pool:          flash\n\n"), "{text}");
+        assert_eq!(text.matches("lmm_pool").count(), 1);
+        let dir = Striped { layout: None, effective: asked.into(), is_dir: true, ..file() };
+        assert!(dir_text(&dir, true).ends_with(" stripe_offset: -1 pool:          flash\n"));
     }
 
     #[test]

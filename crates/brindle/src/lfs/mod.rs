@@ -32,6 +32,9 @@ pub enum Command {
     Path2fid(fid::Path2FidArgs),
     /// Print the paths of FIDs
     Fid2path(fid::Fid2PathArgs),
+    /// List the pools of a file system, or the OSTs of a pool
+    #[command(name = "pool_list")]
+    PoolList(crate::lctl::ListArgs),
     /// List the OSTs
     Osts(lists::ListArgs),
     /// List the MDTs
@@ -50,6 +53,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Df(args) => df::run(args),
         Command::Path2fid(args) => fid::path2fid(args),
         Command::Fid2path(args) => fid::fid2path(args),
+        Command::PoolList(args) => crate::lctl::list(args),
         Command::Osts(args) => lists::osts(args),
         Command::Mdts(args) => lists::mdts(args),
         Command::Check(args) => lists::check(args),

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_client::Client;
 use brindle_client::control::{Answer, Request};
+use brindle_layout::{Candidate, is_full, usable};
 use brindle_telemetry::{Kind, Registry};
 use futures_util::FutureExt;
 
@@ -54,6 +55,18 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
     registry.read("available_bytes", "Space left for names and inodes", Kind::Gauge, move || {
         space.mdt().engine().space().map_or(0.0, |s| s.available_bytes as f64)
     });
+    let osts = |name: &str, help: &str, get: fn(&Candidate, u64) -> bool| {
+        let handle = handle.clone();
+        registry.read(name, help, Kind::Gauge, move || {
+            let osts = handle.mdt().osts();
+            osts.candidates().iter().filter(|c| get(c, osts.high_water_percent())).count() as f64
+        });
+    };
+    osts("osts_usable", "OSTs that take new objects", usable);
+    osts("osts_above_high_water", "OSTs that are too full for new objects", |c, mark| {
+        c.up && is_full(c, mark)
+    });
+    osts("osts_silent", "OSTs that do not answer this MDT", |c, _| !c.up);
     let server = handle.clone();
     server_stats(&registry, move || server.server_stats());
 }
@@ -71,6 +84,10 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
     let space = handle.clone();
     registry.read("available_bytes", "Space left for objects", Kind::Gauge, move || {
         space.oss().store.space().map_or(0.0, |s| s.available_bytes as f64)
+    });
+    let space = handle.clone();
+    registry.read("total_bytes", "Space for objects in all", Kind::Gauge, move || {
+        space.oss().store.space().map_or(0.0, |s| s.total_bytes as f64)
     });
     let server = handle.clone();
     server_stats(&registry, move || server.server_stats());

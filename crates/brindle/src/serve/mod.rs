@@ -8,7 +8,7 @@ mod run;
 use brindle_types::Result;
 
 use crate::exit::Done;
-pub use options::Args;
+pub use options::{Args, Options};
 pub use run::{Announcement, endpoint, failed, host_name, raise_limits, start_log, stop_signal};
 
 /// Runs the command.

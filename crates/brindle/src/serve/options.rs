@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use brindle_layout::{HIGH_WATER_PERCENT_DEFAULT, HIGH_WATER_PERCENT_RANGE};
 use brindle_types::{Code, Fault, Result};
 use clap::parser::ValueSource;
 use clap::{Args as _, FromArgMatches};
@@ -59,6 +60,9 @@ pub struct Options {
     /// Write the log to the end of this file instead of standard error
     #[arg(long, env = "BRINDLE_LOG_FILE", value_name = "FILE")]
     pub log: Option<PathBuf>,
+    /// An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it
+    #[arg(long, env = "BRINDLE_HIGH_WATER", value_name = "PERCENT", value_parser = high_water, default_value_t = HIGH_WATER_PERCENT_DEFAULT)]
+    pub high_water: u64,
     /// Threads
     #[arg(long, env = "BRINDLE_WORKERS", value_parser = workers, default_value_t = WORKERS_MIN)]
     pub workers: usize,
@@ -67,6 +71,12 @@ pub struct Options {
 fn workers(text: &str) -> std::result::Result<usize, String> {
     let n = text.parse().ok().filter(|n| (WORKERS_MIN..=WORKERS_MAX).contains(n));
     n.ok_or_else(|| format!("it must be {WORKERS_MIN} to {WORKERS_MAX}"))
+}
+
+fn high_water(text: &str) -> std::result::Result<u64, String> {
+    let range = HIGH_WATER_PERCENT_RANGE;
+    let percent = text.trim_end_matches('%').parse().ok().filter(|n| range.contains(n));
+    percent.ok_or_else(|| format!("it must be {} to {}", range.start(), range.end()))
 }
 
 fn declaration() -> clap::Command {
@@ -231,6 +241,7 @@ impl Options {
             ("host", or_none(&self.host)),
             ("metrics", self.metrics.clone()),
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),
+            ("high-water", self.high_water.to_string()),
             ("workers", self.workers.to_string()),
         ]
     }

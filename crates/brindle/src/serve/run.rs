@@ -291,6 +291,7 @@ async fn start(
         }
         Role::Mdt => {
             let mut config = brindle_mds::Config::new(found.dir.clone(), listen.clone(), host);
+            config.high_water_percent = options.high_water;
             config.advertise = advertised(options, &listen)?;
             let handle = brindle_mds::start(config, seams.clone(), transport.clone()).await;
             handle.map(|h| Service::Mds(Arc::new(h)))

@@ -173,7 +173,7 @@ impl Progress<'_> {
         self.shown = Some(Instant::now());
         let rate = copied as f64 / self.begun.elapsed().as_secs_f64().max(0.001);
         let left = (size_bytes.saturating_sub(at)) as f64 / rate.max(1.0);
-        let percent = if size_bytes == 0 { 100 } else { at.min(size_bytes) * 100 / size_bytes };
+        let percent = (at.min(size_bytes) * 100).checked_div(size_bytes).unwrap_or(100);
         let name = self.path.display();
         let rate = format_bytes(rate as u64);
         eprint!("\r\x1b[K{name}: {percent} % of {}, {rate}/s, {left:.0} s left", format_bytes(size_bytes));

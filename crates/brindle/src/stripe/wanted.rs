@@ -2,7 +2,7 @@
 
 use brindle_types::layout::{ComponentPolicy, EOF};
 use brindle_types::units::parse_bytes;
-use brindle_types::{Code, Fault, LayoutPolicy, Result, StripePolicy};
+use brindle_types::{Code, Fault, LayoutPolicy, PoolChoice, Result, StripePolicy};
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches};
 
@@ -15,6 +15,7 @@ const COUNT: &str = "stripe-count";
 const SIZE: &str = "stripe-size";
 const INDEX: &str = "stripe-index";
 const LIST: &str = "ost-list";
+const POOL: &str = "pool";
 const END: &str = "component-end";
 const PATTERN: &str = "layout";
 
@@ -30,6 +31,7 @@ enum Wish {
     Size(u32),
     Index(i32),
     Osts(Vec<u16>),
+    Pool(Option<PoolChoice>),
     End(u64),
     Pattern(String),
 }
@@ -50,8 +52,17 @@ fn component_end(text: &str) -> std::result::Result<u64, String> {
     }
 }
 
+/// `None`: what is inherited.
+fn pool(text: &str) -> std::result::Result<Option<PoolChoice>, String> {
+    match text {
+        "" | "inherit" => Ok(None),
+        "none" | "ignore" => Ok(Some(PoolChoice::All)),
+        _ => Ok(Some(PoolChoice::Named(text.parse()?))),
+    }
+}
+
 /// `1,2-4,7`.
-fn ost_list(text: &str) -> std::result::Result<Vec<u16>, String> {
+pub fn ost_list(text: &str) -> std::result::Result<Vec<u16>, String> {
     let number = |t: &str| t.parse::<u16>().map_err(|_| format!("'{t}' is not the index of an OST"));
     let mut osts = Vec::new();
     for item in text.split(',') {
@@ -91,6 +102,8 @@ impl PolicyArgs {
                 Wish::Count(count) => stripe.count.replace(*count).is_some(),
                 Wish::Size(size) => stripe.size_bytes.replace(*size).is_some(),
                 Wish::Index(index) => stripe.start_ost.replace(*index).is_some(),
+                Wish::Pool(None) => false,
+                Wish::Pool(Some(pool)) => stripe.pool.replace(pool.clone()).is_some(),
                 Wish::Osts(osts) => {
                     stripe.osts.extend(osts);
                     false
@@ -141,6 +154,7 @@ impl clap::FromArgMatches for PolicyArgs {
         collect(matches, SIZE, &mut found, Wish::Size);
         collect(matches, INDEX, &mut found, Wish::Index);
         collect(matches, LIST, &mut found, Wish::Osts);
+        collect(matches, POOL, &mut found, Wish::Pool);
         collect(matches, END, &mut found, Wish::End);
         collect(matches, PATTERN, &mut found, Wish::Pattern);
         found.sort_by_key(|(place, _)| *place);
@@ -174,16 +188,20 @@ impl clap::Args for PolicyArgs {
         let index = option(INDEX, 'i', "INDEX", "Index of the first OST; -1 for any", number());
         let list_help = "These OSTs, a stripe on each: 1,2-4,7";
         let list = option(LIST, 'o', "INDICES", list_help, ValueParser::new(ost_list));
+        let pool_help = "OSTs of this pool only; 'none': of the whole file system; 'inherit': of the pool that is inherited";
+        let pool = option(POOL, 'p', "POOL", pool_help, ValueParser::new(pool));
         let end_help = "End of a component: the options behind it are its own; -1 for the end of the file";
         let end = option(END, 'E', "END", end_help, ValueParser::new(component_end));
         let pattern_help = "raid0, or mdt for a first component (small files always begin in the MDT)";
         let pattern = option(PATTERN, 'L', "LAYOUT", pattern_help, ValueParser::string());
-        let group = ArgGroup::new("policy").multiple(true).args([COUNT, SIZE, INDEX, LIST, END, PATTERN]);
+        let group =
+            ArgGroup::new("policy").multiple(true).args([COUNT, SIZE, INDEX, LIST, POOL, END, PATTERN]);
         command
             .arg(count.visible_alias("count"))
             .arg(size.visible_alias("size"))
             .arg(index.visible_aliases(["index", "start-ost"]))
             .arg(list.visible_alias("ost"))
+            .arg(pool)
             .arg(end)
             .arg(pattern)
             .group(group)
@@ -239,6 +257,19 @@ mod tests {
         let with_mdt = policy("-E 64K -L mdt -E eof -c 2").expect("good");
         assert_eq!(with_mdt.components, [ComponentPolicy { end_bytes: EOF, stripe: stripe(Some(2), None) }]);
         assert_eq!(policy("-o 1,2 -o 0").expect("good").stripe.osts, [1, 2, 0]);
+    }
+
+    #[test]
+    fn pools_are_of_their_component() {
+        let pools = |words: &str| -> Vec<Option<PoolChoice>> {
+            policy(words).expect("good").components.into_iter().map(|part| part.stripe.pool).collect()
+        };
+        let flash = Some(PoolChoice::Named("flash".parse().expect("good")));
+        assert_eq!(pools("-E 1M -p flash -E -1 -p none"), [flash.clone(), Some(PoolChoice::All)]);
+        assert_eq!(pools("-E 1M -p inherit -E -1 -p flash"), [None, flash.clone()]);
+        assert_eq!(policy("-p flash -c 2").expect("good").stripe.pool, flash);
+        assert!(pool("sixteen_letters_").is_err() && pool("a.b").is_err());
+        assert_eq!(policy("-p a -p b").expect_err("twice").code, Code::BadArgument);
     }
 
     #[test]

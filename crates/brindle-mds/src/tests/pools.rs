@@ -1,0 +1,75 @@
+//! Pools: what a layout that names one gets.
+
+use std::collections::BTreeSet;
+
+use brindle_types::{Code, Ino, PoolChoice, StripePolicy};
+use brindle_wire::map::{Map, Pool};
+use brindle_wire::mds::create::CreateResp;
+use brindle_wire::mds::stripe::{GetStripeReq, SetStripeReq};
+
+use super::rig::*;
+
+const TOP: Ino = Ino::ROOT;
+
+/// A map with these pools, as the MGS sends it.
+fn map_with_pools(version: u64, pools: &[(&str, &[u16])]) -> Map {
+    let pool =
+        |(name, osts): &(&str, &[u16])| Pool { name: name.parse().expect("name"), osts: osts.to_vec() };
+    let pools = pools.iter().map(pool).collect();
+    Map { fs: "scratch".parse().expect("name"), fs_id: 7, version, targets: Vec::new(), pools }
+}
+
+#[test]
+fn files_lie_in_the_pool_of_their_directory() {
+    run(async {
+        let rig = Rig::new().await;
+        let flash = |count: Option<i32>| StripePolicy {
+            count,
+            pool: Some(PoolChoice::Named("flash".parse().expect("name"))),
+            ..Default::default()
+        };
+        let set = |ino, policy: StripePolicy| SetStripeReq { ino, policy: Some(policy.into()), cred: root() };
+        let d = rig.mkdir(TOP, "d").await.expect("made").ino;
+        assert_eq!(code(rig.ask(A, set(d, flash(None))).await), Some(Code::NoSuchPool));
+        rig.mdt.osts().set_map(&map_with_pools(2, &[("flash", &[1, 3]), ("empty", &[])]));
+        rig.ask(A, set(d, flash(Some(1)))).await.expect("set");
+        let sub = rig.mkdir(d, "sub").await.expect("made").ino;
+        let made = async |name: &str| rig.ask(A, create_req(sub, name, RW)).await;
+        let place = |made: &CreateResp| made.grant.layout.components[0].osts.clone();
+        // Others take turns of their own in between.
+        let mut turns = Vec::new();
+        for name in ["a", "b", "c", "d"] {
+            turns.extend(place(&made(name).await.expect("made")));
+            rig.ask(A, create_req(TOP, &format!("top-{name}"), RW)).await.expect("made");
+        }
+        assert_eq!(turns, [1, 3, 1, 3]);
+        assert_eq!(code(rig.ask(A, set(d, flash(Some(3)))).await), Some(Code::BadStripe));
+
+        // A choice for a file that says nothing of a pool stays in it; one of certain OSTs, or of all, does not.
+        let two = made("two").await.expect("made").attr.ino;
+        let osts = async |policy: StripePolicy| {
+            rig.ask(A, set(two, policy)).await.expect("set");
+            let got = rig.ask(A, GetStripeReq { ino: two }).await.expect("got");
+            got.layout.expect("a file").components[0].osts.clone()
+        };
+        let mut both = osts(StripePolicy { count: Some(2), ..Default::default() }).await;
+        both.sort_unstable();
+        assert_eq!(both, [1, 3]);
+        assert_eq!(osts(StripePolicy { start_ost: Some(2), ..Default::default() }).await, [2]);
+        let all = StripePolicy { count: Some(-1), pool: Some(PoolChoice::All), ..Default::default() };
+        assert_eq!(osts(all).await.len(), 4);
+
+        // An emptied pool is refused by name; a destroyed one is as if none had been named.
+        rig.mdt.osts().set_map(&map_with_pools(3, &[("flash", &[])]));
+        let fault = made("none").await.expect_err("no place");
+        assert_eq!((fault.code, fault.subject.as_ref()), (Code::PoolEmpty, "flash"));
+        assert_eq!(rig.mdt.osts().map_version(), 3);
+        rig.mdt.osts().set_map(&map_with_pools(4, &[]));
+        let mut seen = BTreeSet::new();
+        for name in ["e", "f", "g", "h"] {
+            seen.extend(place(&made(name).await.expect("made")));
+        }
+        assert_eq!(seen.len(), 4, "{seen:?}");
+        rig.verify();
+    });
+}
