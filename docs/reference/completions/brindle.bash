@@ -88,11 +88,17 @@ _brindle() {
             brindle__subcmd__bench,quick)
                 cmd="brindle__subcmd__bench__subcmd__quick"
                 ;;
+            brindle__subcmd__bench,search)
+                cmd="brindle__subcmd__bench__subcmd__search"
+                ;;
             brindle__subcmd__bench__subcmd__help,help)
                 cmd="brindle__subcmd__bench__subcmd__help__subcmd__help"
                 ;;
             brindle__subcmd__bench__subcmd__help,quick)
                 cmd="brindle__subcmd__bench__subcmd__help__subcmd__quick"
+                ;;
+            brindle__subcmd__bench__subcmd__help,search)
+                cmd="brindle__subcmd__bench__subcmd__help__subcmd__search"
                 ;;
             brindle__subcmd__config,check)
                 cmd="brindle__subcmd__config__subcmd__check"
@@ -154,8 +160,14 @@ _brindle() {
             brindle__subcmd__dev__subcmd__help,up)
                 cmd="brindle__subcmd__dev__subcmd__help__subcmd__up"
                 ;;
+            brindle__subcmd__file,du)
+                cmd="brindle__subcmd__file__subcmd__du"
+                ;;
             brindle__subcmd__file,fid)
                 cmd="brindle__subcmd__file__subcmd__fid"
+                ;;
+            brindle__subcmd__file,find)
+                cmd="brindle__subcmd__file__subcmd__find"
                 ;;
             brindle__subcmd__file,help)
                 cmd="brindle__subcmd__file__subcmd__help"
@@ -163,8 +175,14 @@ _brindle() {
             brindle__subcmd__file,path)
                 cmd="brindle__subcmd__file__subcmd__path"
                 ;;
+            brindle__subcmd__file__subcmd__help,du)
+                cmd="brindle__subcmd__file__subcmd__help__subcmd__du"
+                ;;
             brindle__subcmd__file__subcmd__help,fid)
                 cmd="brindle__subcmd__file__subcmd__help__subcmd__fid"
+                ;;
+            brindle__subcmd__file__subcmd__help,find)
+                cmd="brindle__subcmd__file__subcmd__help__subcmd__find"
                 ;;
             brindle__subcmd__file__subcmd__help,help)
                 cmd="brindle__subcmd__file__subcmd__help__subcmd__help"
@@ -253,6 +271,9 @@ _brindle() {
             brindle__subcmd__help__subcmd__bench,quick)
                 cmd="brindle__subcmd__help__subcmd__bench__subcmd__quick"
                 ;;
+            brindle__subcmd__help__subcmd__bench,search)
+                cmd="brindle__subcmd__help__subcmd__bench__subcmd__search"
+                ;;
             brindle__subcmd__help__subcmd__config,check)
                 cmd="brindle__subcmd__help__subcmd__config__subcmd__check"
                 ;;
@@ -277,8 +298,14 @@ _brindle() {
             brindle__subcmd__help__subcmd__dev,up)
                 cmd="brindle__subcmd__help__subcmd__dev__subcmd__up"
                 ;;
+            brindle__subcmd__help__subcmd__file,du)
+                cmd="brindle__subcmd__help__subcmd__file__subcmd__du"
+                ;;
             brindle__subcmd__help__subcmd__file,fid)
                 cmd="brindle__subcmd__help__subcmd__file__subcmd__fid"
+                ;;
+            brindle__subcmd__help__subcmd__file,find)
+                cmd="brindle__subcmd__help__subcmd__file__subcmd__find"
                 ;;
             brindle__subcmd__help__subcmd__file,path)
                 cmd="brindle__subcmd__help__subcmd__file__subcmd__path"
@@ -310,11 +337,17 @@ _brindle() {
             brindle__subcmd__help__subcmd__lfs,fid2path)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__fid2path"
                 ;;
+            brindle__subcmd__help__subcmd__lfs,find)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__find"
+                ;;
             brindle__subcmd__help__subcmd__lfs,getstripe)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__getstripe"
                 ;;
             brindle__subcmd__help__subcmd__lfs,mdts)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__mdts"
+                ;;
+            brindle__subcmd__help__subcmd__lfs,migrate)
+                cmd="brindle__subcmd__help__subcmd__lfs__subcmd__migrate"
                 ;;
             brindle__subcmd__help__subcmd__lfs,osts)
                 cmd="brindle__subcmd__help__subcmd__lfs__subcmd__osts"
@@ -345,6 +378,9 @@ _brindle() {
                 ;;
             brindle__subcmd__help__subcmd__stripe,get)
                 cmd="brindle__subcmd__help__subcmd__stripe__subcmd__get"
+                ;;
+            brindle__subcmd__help__subcmd__stripe,migrate)
+                cmd="brindle__subcmd__help__subcmd__stripe__subcmd__migrate"
                 ;;
             brindle__subcmd__help__subcmd__stripe,set)
                 cmd="brindle__subcmd__help__subcmd__stripe__subcmd__set"
@@ -400,6 +436,9 @@ _brindle() {
             brindle__subcmd__lfs,fid2path)
                 cmd="brindle__subcmd__lfs__subcmd__fid2path"
                 ;;
+            brindle__subcmd__lfs,find)
+                cmd="brindle__subcmd__lfs__subcmd__find"
+                ;;
             brindle__subcmd__lfs,getstripe)
                 cmd="brindle__subcmd__lfs__subcmd__getstripe"
                 ;;
@@ -408,6 +447,9 @@ _brindle() {
                 ;;
             brindle__subcmd__lfs,mdts)
                 cmd="brindle__subcmd__lfs__subcmd__mdts"
+                ;;
+            brindle__subcmd__lfs,migrate)
+                cmd="brindle__subcmd__lfs__subcmd__migrate"
                 ;;
             brindle__subcmd__lfs,osts)
                 cmd="brindle__subcmd__lfs__subcmd__osts"
@@ -430,6 +472,9 @@ _brindle() {
             brindle__subcmd__lfs__subcmd__help,fid2path)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__fid2path"
                 ;;
+            brindle__subcmd__lfs__subcmd__help,find)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__find"
+                ;;
             brindle__subcmd__lfs__subcmd__help,getstripe)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__getstripe"
                 ;;
@@ -438,6 +483,9 @@ _brindle() {
                 ;;
             brindle__subcmd__lfs__subcmd__help,mdts)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__mdts"
+                ;;
+            brindle__subcmd__lfs__subcmd__help,migrate)
+                cmd="brindle__subcmd__lfs__subcmd__help__subcmd__migrate"
                 ;;
             brindle__subcmd__lfs__subcmd__help,osts)
                 cmd="brindle__subcmd__lfs__subcmd__help__subcmd__osts"
@@ -493,6 +541,9 @@ _brindle() {
             brindle__subcmd__stripe,help)
                 cmd="brindle__subcmd__stripe__subcmd__help"
                 ;;
+            brindle__subcmd__stripe,migrate)
+                cmd="brindle__subcmd__stripe__subcmd__migrate"
+                ;;
             brindle__subcmd__stripe,set)
                 cmd="brindle__subcmd__stripe__subcmd__set"
                 ;;
@@ -501,6 +552,9 @@ _brindle() {
                 ;;
             brindle__subcmd__stripe__subcmd__help,help)
                 cmd="brindle__subcmd__stripe__subcmd__help__subcmd__help"
+                ;;
+            brindle__subcmd__stripe__subcmd__help,migrate)
+                cmd="brindle__subcmd__stripe__subcmd__help__subcmd__migrate"
                 ;;
             brindle__subcmd__stripe__subcmd__help,set)
                 cmd="brindle__subcmd__stripe__subcmd__help__subcmd__set"
@@ -544,7 +598,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__bench)
-            opts="-h --help quick help"
+            opts="-h --help quick search help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -558,7 +612,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__bench__subcmd__help)
-            opts="quick help"
+            opts="quick search help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -599,6 +653,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__bench__subcmd__help__subcmd__search)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__bench__subcmd__quick)
             opts="-o -h --repetitions --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -606,6 +674,36 @@ _brindle() {
                 return 0
             fi
             case "${prev}" in
+                --repetitions)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__bench__subcmd__search)
+            opts="-o -h --files --repetitions --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --files)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --repetitions)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -1034,12 +1132,50 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__file)
-            opts="-h --help fid path help"
+            opts="-h --help fid path find du help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__file__subcmd__du)
+            opts="-s -h -d -B -o --summarize --human-readable --max-depth --apparent-size --block-size --help --output"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --max-depth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -d)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --block-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -B)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1069,8 +1205,30 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__file__subcmd__find)
+            opts="-o -h --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__file__subcmd__help)
-            opts="fid path help"
+            opts="fid path find du help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1083,7 +1241,35 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__file__subcmd__help__subcmd__du)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__file__subcmd__help__subcmd__fid)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__file__subcmd__help__subcmd__find)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1322,7 +1508,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__bench)
-            opts="quick"
+            opts="quick search"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1336,6 +1522,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__bench__subcmd__quick)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__bench__subcmd__search)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1518,7 +1718,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__file)
-            opts="fid path"
+            opts="fid path find du"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1531,7 +1731,35 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__file__subcmd__du)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__file__subcmd__fid)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__file__subcmd__find)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1728,7 +1956,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__lfs)
-            opts="setstripe getstripe df path2fid fid2path pool_list osts mdts check"
+            opts="setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1783,6 +2011,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__find)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__lfs__subcmd__getstripe)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -1798,6 +2040,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__lfs__subcmd__mdts)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__lfs__subcmd__migrate)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1994,7 +2250,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__stripe)
-            opts="get set"
+            opts="get set migrate"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2008,6 +2264,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__stripe__subcmd__get)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__stripe__subcmd__migrate)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2342,7 +2612,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs)
-            opts="-h --help setstripe getstripe df path2fid fid2path pool_list osts mdts check help"
+            opts="-h --help setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2405,6 +2675,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__lfs__subcmd__find)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__lfs__subcmd__getstripe)
             opts="-c -S -i -p -L -g -d -r -q -h --count --stripe-count --size --stripe-size --index --stripe-index --pool --layout --generation --directory --recursive --quiet --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -2420,7 +2704,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__help)
-            opts="setstripe getstripe df path2fid fid2path pool_list osts mdts check help"
+            opts="setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2475,6 +2759,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__find)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__lfs__subcmd__help__subcmd__getstripe)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -2504,6 +2802,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__lfs__subcmd__help__subcmd__mdts)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__help__subcmd__migrate)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2580,6 +2892,104 @@ _brindle() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__lfs__subcmd__migrate)
+            opts="-c -S -i -o -p -E -L -b -n -v -W -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --pool --component-end --layout --block --non-block --verbose --stats --bandwidth --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --stripe-count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stripe-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -S)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stripe-index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --start-ost)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ost-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ost)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --component-end)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --layout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -L)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --bandwidth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -W)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -3124,7 +3534,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__stripe)
-            opts="-h --help get set help"
+            opts="-h --help get set migrate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3160,7 +3570,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__stripe__subcmd__help)
-            opts="get set help"
+            opts="get set migrate help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3201,6 +3611,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__stripe__subcmd__help__subcmd__migrate)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__stripe__subcmd__help__subcmd__set)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -3208,6 +3632,112 @@ _brindle() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__stripe__subcmd__migrate)
+            opts="-c -S -i -o -p -E -L -o -h --count --stripe-count --size --stripe-size --index --start-ost --stripe-index --ost --ost-list --pool --component-end --layout --off --bandwidth --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --stripe-count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --count)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -c)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stripe-size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --size)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -S)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --stripe-index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --index)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --start-ost)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -i)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ost-list)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ost)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pool)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -p)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --component-end)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -E)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --layout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -L)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --off)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --bandwidth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

@@ -34,7 +34,7 @@ complete -c brindle -n "__fish_brindle_needs_command" -f -a "target" -d 'Targets
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "fs" -d 'File systems'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "pool" -d 'Pools of OSTs'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "stripe" -d 'Layouts of files and directories'
-complete -c brindle -n "__fish_brindle_needs_command" -f -a "file" -d 'Files by path and by FID'
+complete -c brindle -n "__fish_brindle_needs_command" -f -a "file" -d 'Files by path, by FID and by what they are like'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "sync" -d 'Make everything in a mount durable, as sync(2) would'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "waits" -d 'Show what waits for whom'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "lfs" -d 'Lustre\'s user commands, in Lustre\'s words'
@@ -185,10 +185,11 @@ complete -c brindle -n "__fish_brindle_using_subcommand pool; and __fish_seen_su
 complete -c brindle -n "__fish_brindle_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "destroy" -d 'Destroy a pool; the files in it stay'
 complete -c brindle -n "__fish_brindle_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "list" -d 'List pools and their OSTs'
 complete -c brindle -n "__fish_brindle_using_subcommand pool; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c brindle -n "__fish_brindle_using_subcommand stripe; and not __fish_seen_subcommand_from get set help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand stripe; and not __fish_seen_subcommand_from get set help" -f -a "get" -d 'Show how files lie, and what directories give to new files'
-complete -c brindle -n "__fish_brindle_using_subcommand stripe; and not __fish_seen_subcommand_from get set help" -f -a "set" -d 'Choose the layout of a new or empty file, or what a directory gives to new files'
-complete -c brindle -n "__fish_brindle_using_subcommand stripe; and not __fish_seen_subcommand_from get set help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and not __fish_seen_subcommand_from get set migrate help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and not __fish_seen_subcommand_from get set migrate help" -f -a "get" -d 'Show how files lie, and what directories give to new files'
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and not __fish_seen_subcommand_from get set migrate help" -f -a "set" -d 'Choose the layout of a new or empty file, or what a directory gives to new files'
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and not __fish_seen_subcommand_from get set migrate help" -f -a "migrate" -d 'Move files to other OSTs, or give them another layout'
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and not __fish_seen_subcommand_from get set migrate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from get" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from get" -s h -l help -d 'Print help (see more with \'--help\')'
@@ -203,37 +204,67 @@ complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from set" -s d -l delete -d 'Delete the directory\'s default'
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from set" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -s c -l stripe-count -l count -d 'Number of stripes; -1 for all OSTs, 0 for the default' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -s S -l stripe-size -l size -d 'Stripe size: a multiple of 64KiB; 0 for the default' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -s i -l stripe-index -l index -l start-ost -d 'Index of the first OST; -1 for any' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -s o -l ost-list -l ost -d 'These OSTs, a stripe on each: 1,2-4,7' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -s p -l pool -d 'OSTs of this pool only; \'none\': of the whole file system; \'inherit\': of the pool that is inherited' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -s E -l component-end -d 'End of a component: the options behind it are its own; -1 for the end of the file' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -s L -l layout -d 'raid0, or mdt for a first component (small files always begin in the MDT)' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -l off -d 'OSTs that the files are to leave' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -l bandwidth -d 'Most bytes a second, such as 100MiB' -r
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from migrate" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from help" -f -a "get" -d 'Show how files lie, and what directories give to new files'
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from help" -f -a "set" -d 'Choose the layout of a new or empty file, or what a directory gives to new files'
+complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from help" -f -a "migrate" -d 'Move files to other OSTs, or give them another layout'
 complete -c brindle -n "__fish_brindle_using_subcommand stripe; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c brindle -n "__fish_brindle_using_subcommand file; and not __fish_seen_subcommand_from fid path help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand file; and not __fish_seen_subcommand_from fid path help" -f -a "fid" -d 'Print the FID of a file'
-complete -c brindle -n "__fish_brindle_using_subcommand file; and not __fish_seen_subcommand_from fid path help" -f -a "path" -d 'Print the paths of a FID'
-complete -c brindle -n "__fish_brindle_using_subcommand file; and not __fish_seen_subcommand_from fid path help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and not __fish_seen_subcommand_from fid path find du help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and not __fish_seen_subcommand_from fid path find du help" -f -a "fid" -d 'Print the FID of a file'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and not __fish_seen_subcommand_from fid path find du help" -f -a "path" -d 'Print the paths of a FID'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and not __fish_seen_subcommand_from fid path find du help" -f -a "find" -d 'Search trees in the MDT, without walking them'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and not __fish_seen_subcommand_from fid path find du help" -f -a "du" -d 'Add up the space of trees in the MDT, without walking them'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and not __fish_seen_subcommand_from fid path find du help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from fid" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from fid" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from path" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from path" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from find" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from find" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from du" -s d -l max-depth -d 'Directories down to this level; 0: as -s' -r
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from du" -s B -l block-size -d 'Unit of the numbers, such as 1 or 1M' -r
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from du" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from du" -s s -l summarize -d 'Only the sum of each PATH'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from du" -s h -l human-readable -d 'Sizes with a unit, powers of 1024'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from du" -l apparent-size -d 'Sizes of the contents instead of allocated space'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from du" -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from help" -f -a "fid" -d 'Print the FID of a file'
 complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from help" -f -a "path" -d 'Print the paths of a FID'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from help" -f -a "find" -d 'Search trees in the MDT, without walking them'
+complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from help" -f -a "du" -d 'Add up the space of trees in the MDT, without walking them'
 complete -c brindle -n "__fish_brindle_using_subcommand file; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand sync" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand waits" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand waits" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -f -a "setstripe" -d 'Choose the layout of a new or empty file, or the default of a directory'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -f -a "getstripe" -d 'Show how files lie'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -f -a "df" -d 'Show the space of each target'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -f -a "path2fid" -d 'Print the FID of files'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -f -a "fid2path" -d 'Print the paths of FIDs'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -f -a "pool_list" -d 'List the pools of a file system, or the OSTs of a pool'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -f -a "osts" -d 'List the OSTs'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -f -a "mdts" -d 'List the MDTs'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -f -a "check" -d 'Say which servers answer'
-complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe getstripe df path2fid fid2path pool_list osts mdts check help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "setstripe" -d 'Choose the layout of a new or empty file, or the default of a directory'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "migrate" -d 'Move files to other OSTs, or give them another layout'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "getstripe" -d 'Show how files lie'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "find" -d 'Search trees in the MDT, without walking them'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "df" -d 'Show the space of each target'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "path2fid" -d 'Print the FID of files'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "fid2path" -d 'Print the paths of FIDs'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "pool_list" -d 'List the pools of a file system, or the OSTs of a pool'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "osts" -d 'List the OSTs'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "mdts" -d 'List the MDTs'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "check" -d 'Say which servers answer'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and not __fish_seen_subcommand_from setstripe migrate getstripe find df path2fid fid2path pool_list osts mdts check help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s c -l stripe-count -l count -d 'Number of stripes; -1 for all OSTs, 0 for the default' -r
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s S -l stripe-size -l size -d 'Stripe size: a multiple of 64KiB; 0 for the default' -r
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s i -l stripe-index -l index -l start-ost -d 'Index of the first OST; -1 for any' -r
@@ -243,6 +274,19 @@ complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_sub
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s L -l layout -d 'raid0, or mdt for a first component (small files always begin in the MDT)' -r
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s d -l delete -d 'Delete the default of a directory'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from setstripe" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s c -l stripe-count -l count -d 'Number of stripes; -1 for all OSTs, 0 for the default' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s S -l stripe-size -l size -d 'Stripe size: a multiple of 64KiB; 0 for the default' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s i -l stripe-index -l index -l start-ost -d 'Index of the first OST; -1 for any' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s o -l ost-list -l ost -d 'These OSTs, a stripe on each: 1,2-4,7' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s p -l pool -d 'OSTs of this pool only; \'none\': of the whole file system; \'inherit\': of the pool that is inherited' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s E -l component-end -d 'End of a component: the options behind it are its own; -1 for the end of the file' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s L -l layout -d 'raid0, or mdt for a first component (small files always begin in the MDT)' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s W -l bandwidth -d 'Most megabytes a second' -r
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s b -l block -d 'Wait for programs that have the file open (they never have to: accepted for scripts)'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s n -l non-block -d 'Do not make programs wait (accepted for scripts; a piece at a time makes them wait, for a moment)'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s v -l verbose -d 'Say what is moved'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -l stats -d 'Show progress'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from migrate" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from getstripe" -s c -l stripe-count -l count -d 'Print the stripe count'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from getstripe" -s S -l stripe-size -l size -d 'Print the stripe size in bytes'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from getstripe" -s i -l stripe-index -l index -d 'Print the index of the first OST'
@@ -253,6 +297,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_sub
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from getstripe" -s r -l recursive -d 'Go down into directories'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from getstripe" -s q -l quiet -d 'Leave the objects out'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from getstripe" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from find" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from df" -s p -l pool -d 'Only the OSTs of a pool: POOL or FS.POOL' -r
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from df" -s h -l human-readable -d 'Sizes with a unit, powers of 1024'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from df" -s i -l inodes -d 'Inodes instead of bytes'
@@ -266,7 +311,9 @@ complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_sub
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from mdts" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from check" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from help" -f -a "setstripe" -d 'Choose the layout of a new or empty file, or the default of a directory'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from help" -f -a "migrate" -d 'Move files to other OSTs, or give them another layout'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from help" -f -a "getstripe" -d 'Show how files lie'
+complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from help" -f -a "find" -d 'Search trees in the MDT, without walking them'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from help" -f -a "df" -d 'Show the space of each target'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from help" -f -a "path2fid" -d 'Print the FID of files'
 complete -c brindle -n "__fish_brindle_using_subcommand lfs; and __fish_seen_subcommand_from help" -f -a "fid2path" -d 'Print the paths of FIDs'
@@ -344,14 +391,21 @@ complete -c brindle -n "__fish_brindle_using_subcommand config; and __fish_seen_
 complete -c brindle -n "__fish_brindle_using_subcommand explain" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick help" -f -a "quick" -d 'Streams, metadata operations and a small tree in a directory: about a minute'
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick search help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick search help" -f -a "quick" -d 'Streams, metadata operations and a small tree in a directory: about a minute'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick search help" -f -a "search" -d '`lfs find` and `brindle file du` beside find and du on the same mount, in one run'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick search help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l repetitions -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from search" -l files -d 'Files in the tree' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from search" -l repetitions -d 'Repetitions of each command; the median is shown' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from search" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from search" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "quick" -d 'Streams, metadata operations and a small tree in a directory: about a minute'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "search" -d '`lfs find` and `brindle file du` beside find and du on the same mount, in one run'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand completion" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand gen-docs" -s h -l help -d 'Print help'
@@ -363,7 +417,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_see
 complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help" -f -a "fs" -d 'File systems'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help" -f -a "pool" -d 'Pools of OSTs'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help" -f -a "stripe" -d 'Layouts of files and directories'
-complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help" -f -a "file" -d 'Files by path and by FID'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help" -f -a "file" -d 'Files by path, by FID and by what they are like'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help" -f -a "sync" -d 'Make everything in a mount durable, as sync(2) would'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help" -f -a "waits" -d 'Show what waits for whom'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and not __fish_seen_subcommand_from dev mount umount status target fs pool stripe file sync waits lfs lctl format serve fsck config explain bench completion gen-docs help" -f -a "lfs" -d 'Lustre\'s user commands, in Lustre\'s words'
@@ -393,10 +447,15 @@ complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_su
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "list" -d 'List pools and their OSTs'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from stripe" -f -a "get" -d 'Show how files lie, and what directories give to new files'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from stripe" -f -a "set" -d 'Choose the layout of a new or empty file, or what a directory gives to new files'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from stripe" -f -a "migrate" -d 'Move files to other OSTs, or give them another layout'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from file" -f -a "fid" -d 'Print the FID of a file'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from file" -f -a "path" -d 'Print the paths of a FID'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from file" -f -a "find" -d 'Search trees in the MDT, without walking them'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from file" -f -a "du" -d 'Add up the space of trees in the MDT, without walking them'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from lfs" -f -a "setstripe" -d 'Choose the layout of a new or empty file, or the default of a directory'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from lfs" -f -a "migrate" -d 'Move files to other OSTs, or give them another layout'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from lfs" -f -a "getstripe" -d 'Show how files lie'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from lfs" -f -a "find" -d 'Search trees in the MDT, without walking them'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from lfs" -f -a "df" -d 'Show the space of each target'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from lfs" -f -a "path2fid" -d 'Print the FID of files'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from lfs" -f -a "fid2path" -d 'Print the paths of FIDs'
@@ -412,3 +471,4 @@ complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_su
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "default" -d 'Print a file with every key, its meaning and its default'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "check" -d 'Check a file without starting anything'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "quick" -d 'Streams, metadata operations and a small tree in a directory: about a minute'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "search" -d '`lfs find` and `brindle file du` beside find and du on the same mount, in one run'
