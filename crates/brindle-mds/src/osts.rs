@@ -71,6 +71,8 @@ pub struct Osts {
 struct Known {
     version: u64,
     pools: Arc<Pools>,
+    /// OSTs that get no new objects.
+    draining: Arc<[u16]>,
 }
 
 /// Slots of the MDT's own writes. A sequence is unique over restarts, because the term is in it.
@@ -170,7 +172,8 @@ impl Osts {
     pub fn set_map(&self, map: &Map) {
         let pools: Pools = map.pools.iter().map(|p| (p.name.clone(), p.osts.clone())).collect();
         self.cursors.lock().retain(|pool, _| pool.as_ref().is_none_or(|name| pools.contains_key(name)));
-        self.known.send_replace(Known { version: map.version, pools: Arc::new(pools) });
+        let draining = map.draining.clone().into();
+        self.known.send_replace(Known { version: map.version, pools: Arc::new(pools), draining });
     }
 
     /// Version of the map that is known; 0 before the first.
@@ -197,7 +200,20 @@ impl Osts {
 
     /// Refuses a layout that cannot be had, with the nearest value that can.
     pub fn check_policy(&self, policy: &LayoutPolicy) -> Result<()> {
-        check_policy(policy, &self.indices(), &self.pools())
+        check_policy(policy, &self.indices(), &self.pools())?;
+        let draining = self.known.borrow().draining.clone();
+        let mut named = plan(policy)?.into_iter().flat_map(|part| {
+            let start = part.asked.start_ost.and_then(|ost| u16::try_from(ost).ok());
+            start.into_iter().chain(part.asked.osts)
+        });
+        match named.find(|ost| draining.contains(ost)) {
+            Some(ost) => Err(Fault::new(Code::BadStripe)
+                .what("cannot stripe over")
+                .subject(TargetId::ost(ost).to_string())
+                .why("it is drained, and gets nothing new")
+                .next("choose another, or take it back: brindle target undrain")),
+            None => Ok(()),
+        }
     }
 
     /// The components of a new file; OSTs are chosen for the first one, if any is known yet.
@@ -240,16 +256,21 @@ impl Osts {
 
     /// Where OSTs are chosen from: those of the pool, if one is asked for and there is one of that name; what is asked of them.
     fn ground(&self, asked: &StripePolicy) -> Result<(StripePolicy, Vec<Candidate>)> {
-        let all = self.candidates();
+        let draining = self.known.borrow().draining.clone();
+        let mut all = self.candidates();
+        all.retain(|c| !draining.contains(&c.index));
         let pools = self.pools();
         let mut asked = asked.clone();
         let members = asked.pool().and_then(|name| pools.get(name).map(|members| (name, members)));
         match members {
             _ if all.is_empty() => Ok((asked, all)),
             Some((name, members)) if members.is_empty() => Err(empty_pool(name)),
-            Some((_, members)) => {
-                let members = members.iter().map(|index| self.candidate(*index)).collect();
-                Ok((asked, members))
+            Some((name, members)) => {
+                let mut stay = members.iter().filter(|index| !draining.contains(index)).peekable();
+                if stay.peek().is_none() {
+                    return Err(empty_pool(name).why("all its OSTs are drained"));
+                }
+                Ok((asked, stay.map(|index| self.candidate(*index)).collect()))
             }
             None => {
                 if asked.pool().is_some() {
@@ -263,6 +284,12 @@ impl Osts {
     fn elsewhere(&self, mut all: Vec<Candidate>, avoid: &[u16], len_bytes: u64) -> Vec<Candidate> {
         all.retain(|c| c.up && !avoid.contains(&c.index) && !self.is_full(c.index, len_bytes));
         all
+    }
+
+    /// Whether an OST that was chosen is one that nothing should be placed on by now: it is drained, or has no room for so many
+    /// bytes.
+    pub fn is_avoided(&self, ost: u16, len_bytes: u64) -> bool {
+        self.known.borrow().draining.contains(&ost) || self.is_full(ost, len_bytes)
     }
 
     /// Whether an OST has refused so few bytes, and has not reported room since.

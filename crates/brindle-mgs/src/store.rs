@@ -12,11 +12,13 @@ use brindle_wire::map::Map;
 use tokio::sync::Mutex;
 
 /// Format of the stored map that this release writes.
-const MAP_FORMAT: u8 = 2;
+const MAP_FORMAT: u8 = 3;
 /// The format before, which had no pools.
 const MAP_FORMAT_WITHOUT_POOLS: u8 = 1;
+/// The one after it, which had no OSTs that are drained.
+const MAP_FORMAT_WITHOUT_DRAINING: u8 = 2;
 /// An empty list, as it is stored.
-const NO_POOLS: &[u8] = &[0];
+const NO_LIST: &[u8] = &[0];
 /// Attempts to store a change while others store theirs.
 const ATTEMPTS_MAX: usize = 16;
 
@@ -46,7 +48,8 @@ fn decode(key: &str, bytes: &[u8]) -> Result<Map> {
     };
     match bytes.split_first() {
         Some((&MAP_FORMAT, rest)) => map(rest),
-        Some((&MAP_FORMAT_WITHOUT_POOLS, rest)) => map(&[rest, NO_POOLS].concat()),
+        Some((&MAP_FORMAT_WITHOUT_POOLS, rest)) => map(&[rest, NO_LIST, NO_LIST].concat()),
+        Some((&MAP_FORMAT_WITHOUT_DRAINING, rest)) => map(&[rest, NO_LIST].concat()),
         Some((other, _)) => Err(Fault::new(Code::NewerFormat)
             .what("cannot read the map of targets")
             .subject(key.to_owned())
@@ -60,7 +63,14 @@ impl MapStore {
     pub(crate) fn format(store: &LocalStore, superblock: &Superblock) -> Result<()> {
         let fs = superblock.fs.clone();
         let key = key(&fs);
-        let map = Map { fs, fs_id: superblock.fs_id, version: 1, targets: Vec::new(), pools: Vec::new() };
+        let map = Map {
+            fs,
+            fs_id: superblock.fs_id,
+            version: 1,
+            targets: Vec::new(),
+            pools: Vec::new(),
+            draining: Vec::new(),
+        };
         store.create_entry(&key, &encode(&map))
     }
 
@@ -144,13 +154,17 @@ mod tests {
             version: 6,
             targets: vec![entry],
             pools: Vec::new(),
+            draining: Vec::new(),
         };
         let before = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v1/map.bin")).unwrap();
         assert_eq!(decode("k", &before), Ok(map.clone()), "the format without pools is still read");
         map.pools.push(Pool { name: "flash".parse().unwrap(), osts: vec![3, 10] });
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2/map.bin");
+        let before = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2/map.bin")).unwrap();
+        assert_eq!(decode("k", &before), Ok(map.clone()), "so is the one without OSTs that are drained");
+        map.draining.push(10);
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v3/map.bin");
         if std::env::var_os("BRINDLE_GOLDEN").is_some() && !std::path::Path::new(path).exists() {
-            std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2")).unwrap();
+            std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v3")).unwrap();
             std::fs::write(path, encode(&map)).unwrap();
         }
         let golden = std::fs::read(path).expect("golden file exists");

@@ -133,8 +133,14 @@ impl Cluster {
             state: TargetState::Up,
             host: "here".into(),
         };
-        *rest.map.lock() =
-            Some(Map { fs: fs(), fs_id: FS_ID, version: 1, targets: vec![mdt], pools: Vec::new() });
+        *rest.map.lock() = Some(Map {
+            fs: fs(),
+            fs_id: FS_ID,
+            version: 1,
+            targets: vec![mdt],
+            pools: Vec::new(),
+            draining: Vec::new(),
+        });
         let dir = tempfile::tempdir().expect("a directory");
         Cluster { seams, rest, rest_nid, _rest_server: server, dir }
     }

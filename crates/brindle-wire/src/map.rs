@@ -54,6 +54,8 @@ pub struct Map {
     pub targets: Vec<TargetEntry>,
     /// Pools, sorted by name.
     pub pools: Vec<Pool>,
+    /// OSTs that get no new objects, because they are to be emptied; ascending.
+    pub draining: Vec<u16>,
 }
 
 impl Map {

@@ -77,6 +77,36 @@ pub struct HeartbeatResp {
 }
 message!(HeartbeatReq => HeartbeatResp, Heartbeat);
 
+/// What happens to a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TargetChange {
+    /// It gets no new objects from now on.
+    Drain,
+    /// It gets new objects again.
+    Undrain,
+}
+
+/// Changes what a target is used for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeTargetReq {
+    /// Name of the file system.
+    pub fs: FsName,
+    /// Index of the OST.
+    pub ost: u16,
+    /// What happens to it.
+    pub change: TargetChange,
+}
+
+/// The map as it is then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeTargetResp {
+    /// The map.
+    pub map: Map,
+    /// Whether anything was changed.
+    pub changed: bool,
+}
+message!(ChangeTargetReq => ChangeTargetResp, ChangeTarget);
+
 /// What happens to a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolChange {

@@ -106,6 +106,7 @@ ops! {
     401 GetMap "get_map" plain;
     402 Heartbeat "heartbeat" plain;
     410 ChangePool "change_pool" plain;
+    411 ChangeTarget "change_target" plain;
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain;
     501 InvalidateNotice "invalidate_notice" plain;

@@ -388,8 +388,14 @@ _brindle() {
             brindle__subcmd__help__subcmd__target,add)
                 cmd="brindle__subcmd__help__subcmd__target__subcmd__add"
                 ;;
+            brindle__subcmd__help__subcmd__target,drain)
+                cmd="brindle__subcmd__help__subcmd__target__subcmd__drain"
+                ;;
             brindle__subcmd__help__subcmd__target,list)
                 cmd="brindle__subcmd__help__subcmd__target__subcmd__list"
+                ;;
+            brindle__subcmd__help__subcmd__target,undrain)
+                cmd="brindle__subcmd__help__subcmd__target__subcmd__undrain"
                 ;;
             brindle__subcmd__lctl,help)
                 cmd="brindle__subcmd__lctl__subcmd__help"
@@ -562,20 +568,32 @@ _brindle() {
             brindle__subcmd__target,add)
                 cmd="brindle__subcmd__target__subcmd__add"
                 ;;
+            brindle__subcmd__target,drain)
+                cmd="brindle__subcmd__target__subcmd__drain"
+                ;;
             brindle__subcmd__target,help)
                 cmd="brindle__subcmd__target__subcmd__help"
                 ;;
             brindle__subcmd__target,list)
                 cmd="brindle__subcmd__target__subcmd__list"
                 ;;
+            brindle__subcmd__target,undrain)
+                cmd="brindle__subcmd__target__subcmd__undrain"
+                ;;
             brindle__subcmd__target__subcmd__help,add)
                 cmd="brindle__subcmd__target__subcmd__help__subcmd__add"
+                ;;
+            brindle__subcmd__target__subcmd__help,drain)
+                cmd="brindle__subcmd__target__subcmd__help__subcmd__drain"
                 ;;
             brindle__subcmd__target__subcmd__help,help)
                 cmd="brindle__subcmd__target__subcmd__help__subcmd__help"
                 ;;
             brindle__subcmd__target__subcmd__help,list)
                 cmd="brindle__subcmd__target__subcmd__help__subcmd__list"
+                ;;
+            brindle__subcmd__target__subcmd__help,undrain)
+                cmd="brindle__subcmd__target__subcmd__help__subcmd__undrain"
                 ;;
             *)
                 ;;
@@ -2320,7 +2338,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__target)
-            opts="list add"
+            opts="list add drain undrain"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2347,7 +2365,35 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__help__subcmd__target__subcmd__drain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__help__subcmd__target__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__target__subcmd__undrain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3858,7 +3904,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__target)
-            opts="-h --help list add help"
+            opts="-h --help list add drain undrain help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3929,8 +3975,34 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__target__subcmd__drain)
+            opts="-o -h --bandwidth --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --bandwidth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__target__subcmd__help)
-            opts="list add help"
+            opts="list add drain undrain help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -3944,6 +4016,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__target__subcmd__help__subcmd__add)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__target__subcmd__help__subcmd__drain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3985,6 +4071,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__target__subcmd__help__subcmd__undrain)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__target__subcmd__list)
             opts="-o -h --mgs --dir --output --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -4008,6 +4108,20 @@ _brindle() {
                     COMPREPLY=($(compgen -W "table json" -- "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__target__subcmd__undrain)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

@@ -106,10 +106,12 @@ json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand status" -s x -l problems -d 'Show only what is not healthy'
 complete -c brindle -n "__fish_brindle_using_subcommand status" -l exit-code -d 'Exit with 8 when something is not healthy'
 complete -c brindle -n "__fish_brindle_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add help" -f -a "list" -d 'List the targets of a file system'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add help" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -f -a "list" -d 'List the targets of a file system'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -f -a "drain" -d 'Move everything off an OST, and give it no new files'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -f -a "undrain" -d 'Give an OST that was drained new files again'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -l mgs -d 'Address of its MGS' -r
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -l dir -d 'Directory of a development cluster' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
@@ -128,8 +130,15 @@ complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l workers -d 'Threads' -r
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -l ready-json -d 'Print one line of JSON on standard output when ready'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from add" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from drain" -l bandwidth -d 'Most bytes a second, such as 100MiB' -r
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from drain" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from drain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from undrain" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the targets of a file system'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "drain" -d 'Move everything off an OST, and give it no new files'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "undrain" -d 'Give an OST that was drained new files again'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df help" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df help" -f -a "df" -d 'Show the space of a file system, target by target'
@@ -439,6 +448,8 @@ complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_su
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "down" -d 'Unmount, and end every process; the data stays'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "list" -d 'List the targets of a file system'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "drain" -d 'Move everything off an OST, and give it no new files'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "undrain" -d 'Give an OST that was drained new files again'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from fs" -f -a "df" -d 'Show the space of a file system, target by target'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "create" -d 'Make a pool, and give it OSTs'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "add" -d 'Put OSTs into a pool'

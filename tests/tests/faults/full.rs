@@ -1,5 +1,6 @@
-//! F11: an OST is full, the MDT is full. Programs get ENOSPC, nothing else and without delay; other OSTs go on; removing
-//! works and brings the space back; nothing that was answered is lost.
+//! F11: an OST is full, all OSTs are full, the MDT is full. A file whose OST is full goes on on another; when nobody has
+//! room, programs get ENOSPC, nothing else and without delay; removing works and brings the space back; nothing that was
+//! answered is lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -28,7 +29,7 @@ const SPREAD: u64 = 1_000_003;
 const SMALL_FILES: u64 = 200_000;
 
 #[test]
-fn f11_full_ost_refuses_and_recovers() {
+fn f11_full_ost_spills_and_full_osts_refuse_and_recover() {
     seed("f11-ost");
     let options = Options { osts: 2, ost_size: Some("96MiB"), ..Options::default() };
     let cluster = Cluster::up("f11-ost", &options);
@@ -38,11 +39,13 @@ fn f11_full_ost_refuses_and_recovers() {
     kept.sync_all().unwrap();
 
     let filling = stripe_file(&cluster, "filling", 0);
-    let written = fill(&filling);
-    assert!(written * BLOCK as u64 > 16 << 20, "only {written} blocks fitted into 96 MiB");
+    let before = fill_until_spilled(&cluster, &filling);
+    assert!(before * BLOCK as u64 > 16 << 20, "only {before} blocks fitted into 96 MiB");
+    others_go_on(&cluster);
+    let written = fill(&filling, before);
+    assert!(written - before > before / 2, "{before} blocks fitted on one OST, and {written} on both");
     filling.sync_all().unwrap();
     check(&cluster.b().join("filling"), 2, written);
-    others_go_on(&cluster);
     check(&cluster.b().join("kept"), 1, kept_blocks);
 
     drop(filling);
@@ -117,9 +120,22 @@ fn write_run(file: &File, id: u64, run: std::ops::Range<u64>) -> io::Result<()> 
     file.write_all_at(&bytes, at)
 }
 
-/// Writes until nothing fits any more; gives the number of blocks whose write was answered.
-fn fill(file: &File) -> u64 {
+/// Writes until the file goes on on the other OST; gives the number of blocks.
+fn fill_until_spilled(cluster: &Cluster, file: &File) -> u64 {
+    let path = cluster.a().join("filling").display().to_string();
     let mut done = 0;
+    while cluster.lfs(&["find", &path, "-ost", "1"]).is_empty() {
+        assert!(done * (BLOCK as u64) < 96 << 20, "more than an OST holds lies on it");
+        for _ in 0..8 {
+            write_run(file, 2, done..done + RUN).unwrap_or_else(|e| panic!("the other OST has room: {e}"));
+            done += RUN;
+        }
+    }
+    done
+}
+
+/// Writes on until nothing fits any more; gives the number of blocks whose write was answered.
+fn fill(file: &File, mut done: u64) -> u64 {
     loop {
         let since = Instant::now();
         match write_run(file, 2, done..done + RUN) {

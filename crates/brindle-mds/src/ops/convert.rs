@@ -114,7 +114,7 @@ fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, ino: Ino, session: SessionId) -> Step
     let first = first(&mut file)?;
     first.generation = generation;
     let osts = t.mdt().osts();
-    if first.osts.first().is_some_and(|ost| osts.is_full(*ost, data.len() as u64)) {
+    if first.osts.first().is_some_and(|ost| osts.is_avoided(*ost, data.len() as u64)) {
         first.osts = osts.place_elsewhere(&first.asked, &[], data.len() as u64)?;
     }
     if first.osts.is_empty() {

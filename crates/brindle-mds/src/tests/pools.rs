@@ -1,4 +1,4 @@
-//! Pools: what a layout that names one gets.
+//! Pools: what a layout that names one gets; OSTs that are drained: what they do not get.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,8 @@ fn map_with_pools(version: u64, pools: &[(&str, &[u16])]) -> Map {
     let pool =
         |(name, osts): &(&str, &[u16])| Pool { name: name.parse().expect("name"), osts: osts.to_vec() };
     let pools = pools.iter().map(pool).collect();
-    Map { fs: "scratch".parse().expect("name"), fs_id: 7, version, targets: Vec::new(), pools }
+    let (targets, draining) = (Vec::new(), Vec::new());
+    Map { fs: "scratch".parse().expect("name"), fs_id: 7, version, targets, pools, draining }
 }
 
 #[test]
@@ -68,6 +69,49 @@ fn files_lie_in_the_pool_of_their_directory() {
         let mut seen = BTreeSet::new();
         for name in ["e", "f", "g", "h"] {
             seen.extend(place(&made(name).await.expect("made")));
+        }
+        assert_eq!(seen.len(), 4, "{seen:?}");
+        rig.verify();
+    });
+}
+
+#[test]
+fn an_ost_that_is_drained_gets_nothing_new() {
+    run(async {
+        let rig = Rig::new().await;
+        let pools: &[(&str, &[u16])] = &[("flash", &[1, 3])];
+        let map = Map { draining: vec![1, 2], ..map_with_pools(2, pools) };
+        rig.mdt.osts().set_map(&map);
+        let place = |made: &CreateResp| made.grant.layout.components[0].osts.clone();
+        let mut seen = BTreeSet::new();
+        for name in ["a", "b", "c", "d"] {
+            seen.extend(place(&rig.ask(A, create_req(TOP, name, RW)).await.expect("made")));
+        }
+        assert_eq!(Vec::from_iter(seen), [0, 3]);
+
+        // Of a pool, those that are left; as many stripes as there are.
+        let d = rig.mkdir(TOP, "pooled").await.expect("made").ino;
+        let policy = StripePolicy {
+            count: Some(-1),
+            pool: Some(PoolChoice::Named("flash".parse().expect("name"))),
+            ..Default::default()
+        };
+        let set = |ino, policy: StripePolicy| SetStripeReq { ino, policy: Some(policy.into()), cred: root() };
+        rig.ask(A, set(d, policy)).await.expect("set");
+        assert_eq!(place(&rig.ask(A, create_req(d, "one", RW)).await.expect("made")), [3]);
+        rig.mdt.osts().set_map(&Map { draining: vec![1, 3], ..map_with_pools(3, pools) });
+        let fault = rig.ask(A, create_req(d, "none", RW)).await.expect_err("no place");
+        assert_eq!((fault.code, &fault.why[..]), (Code::PoolEmpty, &["all its OSTs are drained".into()][..]));
+
+        // Who asks for it by name is told.
+        let file = rig.ask(A, create_req(TOP, "mine", RW)).await.expect("made").attr.ino;
+        let here = StripePolicy { start_ost: Some(3), ..Default::default() };
+        assert_eq!(code(rig.ask(A, set(file, here)).await), Some(Code::BadStripe));
+
+        rig.mdt.osts().set_map(&map_with_pools(4, pools));
+        let mut seen = BTreeSet::new();
+        for name in ["w", "x", "y", "z"] {
+            seen.extend(place(&rig.ask(A, create_req(TOP, name, RW)).await.expect("made")));
         }
         assert_eq!(seen.len(), 4, "{seen:?}");
         rig.verify();

@@ -39,6 +39,7 @@ fn map(nids: Vec<Nid>) -> Map {
         version: 1,
         targets: vec![entry],
         pools: Vec::new(),
+        draining: Vec::new(),
     }
 }
 

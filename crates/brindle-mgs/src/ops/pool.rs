@@ -131,7 +131,14 @@ mod tests {
             host: String::new(),
         };
         let targets = osts.iter().map(entry).collect();
-        Map { fs: "scratch".parse().unwrap(), fs_id: 1, version: 7, targets, pools: Vec::new() }
+        Map {
+            fs: "scratch".parse().unwrap(),
+            fs_id: 1,
+            version: 7,
+            targets,
+            pools: Vec::new(),
+            draining: Vec::new(),
+        }
     }
 
     fn change(map: &Map, pool: &str, change: PoolChange) -> Result<Option<Map>> {

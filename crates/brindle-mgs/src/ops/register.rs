@@ -188,7 +188,14 @@ mod tests {
     }
 
     fn empty() -> Map {
-        Map { fs: "scratch".parse().unwrap(), fs_id: 1, version: 1, targets: Vec::new(), pools: Vec::new() }
+        Map {
+            fs: "scratch".parse().unwrap(),
+            fs_id: 1,
+            version: 1,
+            targets: Vec::new(),
+            pools: Vec::new(),
+            draining: Vec::new(),
+        }
     }
 
     #[test]

@@ -145,6 +145,7 @@ async fn rig(trouble: impl Fn(u64, &Frame) -> Option<Trouble> + Send + Sync + 's
         version: 1,
         targets: Vec::new(),
         pools: Vec::new(),
+        draining: Vec::new(),
     };
     let map = MapWatch::with_map(&seams, peer(Vec::new()), map);
     let host = Arc::new(TestHost { session: AtomicU64::new(1), refusals: AtomicU64::new(0) });

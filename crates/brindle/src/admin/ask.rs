@@ -11,7 +11,9 @@ use brindle_wire::Message;
 use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
-use brindle_wire::mgs::{ChangePoolReq, ChangePoolResp, GetMapReq, PoolChange};
+use brindle_wire::mgs::{
+    ChangePoolReq, ChangePoolResp, ChangeTargetReq, ChangeTargetResp, GetMapReq, PoolChange, TargetChange,
+};
 use brindle_wire::version::PeerKind;
 
 use super::place::Place;
@@ -174,6 +176,21 @@ impl Asker {
             None => self.only_fs(&place.mgs).await?,
         };
         let request = ChangePoolReq { fs, pool: pool.clone(), change };
+        self.ask(&place.mgs, 0, TargetId::MGT, &request).await.map_err(|f| no_mgs(place, f))
+    }
+
+    /// Changes what an OST is used for.
+    pub async fn change_target(
+        &self,
+        place: &Place,
+        ost: u16,
+        change: TargetChange,
+    ) -> Result<ChangeTargetResp> {
+        let fs = match &place.fs {
+            Some(fs) => fs.clone(),
+            None => self.only_fs(&place.mgs).await?,
+        };
+        let request = ChangeTargetReq { fs, ost, change };
         self.ask(&place.mgs, 0, TargetId::MGT, &request).await.map_err(|f| no_mgs(place, f))
     }
 

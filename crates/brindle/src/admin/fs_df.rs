@@ -190,8 +190,14 @@ mod tests {
 
     #[test]
     fn one_disk_is_counted_once() {
-        let map =
-            Map { fs: "dev".parse().unwrap(), fs_id: 1, version: 1, targets: Vec::new(), pools: Vec::new() };
+        let map = Map {
+            fs: "dev".parse().unwrap(),
+            fs_id: 1,
+            version: 1,
+            targets: Vec::new(),
+            pools: Vec::new(),
+            draining: Vec::new(),
+        };
         let space =
             |device_id| Space { total_bytes: 100, available_bytes: 40, device_id, ..Space::default() };
         let down = Err(Fault::new(brindle_types::Code::TargetDown));

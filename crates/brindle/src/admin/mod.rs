@@ -8,4 +8,5 @@ pub mod mount_info;
 pub mod place;
 pub mod status;
 pub mod target_add;
+pub mod target_drain;
 pub mod target_list;

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::ask::Asker;
 use super::fullness::{self, Fullness};
 use super::place::{Place, PlaceArgs, resolve};
+use super::target_list::is_draining;
 use crate::exit::Done;
 use crate::format::runtime;
 use crate::output::{FaultView, Output, print_json, table};
@@ -125,8 +126,9 @@ async fn report(place: Place) -> Result<Report> {
 }
 
 impl Target {
-    fn state(&self) -> &str {
+    fn state(&self, map: &Map) -> &str {
         match &self.info {
+            Ok(info) if info.state == "active" && is_draining(map, &self.entry) => "draining",
             Ok(info) => &info.state,
             Err(_) => "unreachable",
         }
@@ -254,7 +256,7 @@ fn page(report: &Report) -> String {
 
 fn row(map: &Map, target: &Target) -> Vec<String> {
     let address = target.entry.nids.first().map(ToString::to_string).unwrap_or_default();
-    let mut row = vec![map.fs.target(target.entry.id), target.state().to_owned(), address];
+    let mut row = vec![map.fs.target(target.entry.id), target.state(map).to_owned(), address];
     match &target.info {
         Ok(info) => {
             let used = info.total_bytes.saturating_sub(info.available_bytes);
@@ -307,7 +309,7 @@ fn target_view<'a>(map: &Map, target: &'a Target) -> TargetView<'a> {
     let info = target.info.as_ref().ok();
     TargetView {
         name: map.fs.target(target.entry.id),
-        state: target.state(),
+        state: target.state(map),
         addresses: target.entry.nids.iter().map(ToString::to_string).collect(),
         host: &target.entry.host,
         epoch: target.entry.epoch,

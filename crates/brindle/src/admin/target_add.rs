@@ -108,8 +108,14 @@ mod tests {
             host: String::new(),
         };
         let targets = [0, 1, 3].map(entry).to_vec();
-        let map =
-            Map { fs: "scratch".parse().expect("good"), fs_id: 1, version: 1, targets, pools: Vec::new() };
+        let map = Map {
+            fs: "scratch".parse().expect("good"),
+            fs_id: 1,
+            version: 1,
+            targets,
+            pools: Vec::new(),
+            draining: Vec::new(),
+        };
         assert_eq!(index(&map, None), Ok(2));
         assert_eq!(index(&map, Some(7)), Ok(7));
         let fault = index(&map, Some(3)).expect_err("taken");

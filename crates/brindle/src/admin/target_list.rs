@@ -1,12 +1,12 @@
 //! `brindle target list`: the map, a line a target.
 
-use brindle_types::Result;
-use brindle_wire::map::{Map, TargetState};
+use brindle_types::{Result, Role};
+use brindle_wire::map::{Map, TargetEntry, TargetState};
 use serde::Serialize;
 
 use super::ask::Asker;
 use super::place::{PlaceArgs, one};
-use super::target_add;
+use super::{target_add, target_drain};
 use crate::exit::Done;
 use crate::format::{hex, runtime};
 use crate::output::{Output, print_json, table};
@@ -18,6 +18,10 @@ pub enum Command {
     List(Args),
     /// Add an OST while the file system runs: format a directory if need be, and serve it
     Add(Box<target_add::Args>),
+    /// Move everything off an OST, and give it no new files
+    Drain(target_drain::DrainArgs),
+    /// Give an OST that was drained new files again
+    Undrain(target_drain::UndrainArgs),
 }
 
 /// Arguments of `brindle target list`.
@@ -54,10 +58,15 @@ pub fn state_word(state: TargetState) -> &'static str {
     }
 }
 
+/// Whether it gets no new objects.
+pub fn is_draining(map: &Map, target: &TargetEntry) -> bool {
+    target.id.role == Role::Ost && map.draining.contains(&target.id.index)
+}
+
 fn view(map: &Map) -> View {
     let targets = map.targets.iter().map(|t| TargetView {
         name: map.fs.target(t.id),
-        state: state_word(t.state),
+        state: if is_draining(map, t) { "draining" } else { state_word(t.state) },
         addresses: t.nids.iter().map(ToString::to_string).collect(),
         host: t.host.clone(),
         epoch: t.epoch,
@@ -71,6 +80,8 @@ pub fn run(command: Command) -> Result<Done> {
     match command {
         Command::List(args) => list(&args),
         Command::Add(args) => target_add::run(*args),
+        Command::Drain(args) => target_drain::drain(&args),
+        Command::Undrain(args) => target_drain::undrain(&args),
     }
 }
 

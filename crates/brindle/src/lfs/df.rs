@@ -179,6 +179,7 @@ mod tests {
                 version: 1,
                 targets: Vec::new(),
                 pools: Vec::new(),
+                draining: Vec::new(),
             },
             targets: vec![
                 (TargetId::mdt(0), Ok(space(125_056, 122_944, 1))),

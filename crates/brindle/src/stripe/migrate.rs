@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use brindle_client::control::{Answer, Request};
 use brindle_types::units::format_bytes;
-use brindle_types::{Code, Fault, LayoutPolicy, Result};
+use brindle_types::{Code, Fault, Ino, LayoutPolicy, Result};
 use brindle_wire::mds::migrate::PIECE_BYTES_MAX;
 use serde::Serialize;
 
@@ -121,7 +121,11 @@ pub fn migrate(path: &Path, plan: &Plan) -> Result<Moved> {
                 path.display()
             )));
     }
-    let (control, ino) = (Control::of(path)?, ino(path)?);
+    migrate_inode(&Control::of(path)?, ino(path)?, path, plan)
+}
+
+/// Moves a file of a mount; `path` is its name in messages.
+pub fn migrate_inode(control: &Control, ino: Ino, path: &Path, plan: &Plan) -> Result<Moved> {
     let limit = plan.bandwidth_bytes.unwrap_or(u64::MAX).max(PIECE_BYTES_MIN);
     let piece = PIECE_BYTES.min(limit / PIECE_BYTES_MIN * PIECE_BYTES_MIN).min(PIECE_BYTES_MAX);
     let begun = Instant::now();
