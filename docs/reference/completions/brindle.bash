@@ -130,6 +130,9 @@ _brindle() {
             brindle__subcmd__dev,kill)
                 cmd="brindle__subcmd__dev__subcmd__kill"
                 ;;
+            brindle__subcmd__dev,remove-ost)
+                cmd="brindle__subcmd__dev__subcmd__remove__subcmd__ost"
+                ;;
             brindle__subcmd__dev,start)
                 cmd="brindle__subcmd__dev__subcmd__start"
                 ;;
@@ -150,6 +153,9 @@ _brindle() {
                 ;;
             brindle__subcmd__dev__subcmd__help,kill)
                 cmd="brindle__subcmd__dev__subcmd__help__subcmd__kill"
+                ;;
+            brindle__subcmd__dev__subcmd__help,remove-ost)
+                cmd="brindle__subcmd__dev__subcmd__help__subcmd__remove__subcmd__ost"
                 ;;
             brindle__subcmd__dev__subcmd__help,start)
                 cmd="brindle__subcmd__dev__subcmd__help__subcmd__start"
@@ -196,11 +202,17 @@ _brindle() {
             brindle__subcmd__fs,help)
                 cmd="brindle__subcmd__fs__subcmd__help"
                 ;;
+            brindle__subcmd__fs,rebalance)
+                cmd="brindle__subcmd__fs__subcmd__rebalance"
+                ;;
             brindle__subcmd__fs__subcmd__help,df)
                 cmd="brindle__subcmd__fs__subcmd__help__subcmd__df"
                 ;;
             brindle__subcmd__fs__subcmd__help,help)
                 cmd="brindle__subcmd__fs__subcmd__help__subcmd__help"
+                ;;
+            brindle__subcmd__fs__subcmd__help,rebalance)
+                cmd="brindle__subcmd__fs__subcmd__help__subcmd__rebalance"
                 ;;
             brindle__subcmd__help,bench)
                 cmd="brindle__subcmd__help__subcmd__bench"
@@ -289,6 +301,9 @@ _brindle() {
             brindle__subcmd__help__subcmd__dev,kill)
                 cmd="brindle__subcmd__help__subcmd__dev__subcmd__kill"
                 ;;
+            brindle__subcmd__help__subcmd__dev,remove-ost)
+                cmd="brindle__subcmd__help__subcmd__dev__subcmd__remove__subcmd__ost"
+                ;;
             brindle__subcmd__help__subcmd__dev,start)
                 cmd="brindle__subcmd__help__subcmd__dev__subcmd__start"
                 ;;
@@ -312,6 +327,9 @@ _brindle() {
                 ;;
             brindle__subcmd__help__subcmd__fs,df)
                 cmd="brindle__subcmd__help__subcmd__fs__subcmd__df"
+                ;;
+            brindle__subcmd__help__subcmd__fs,rebalance)
+                cmd="brindle__subcmd__help__subcmd__fs__subcmd__rebalance"
                 ;;
             brindle__subcmd__help__subcmd__lctl,pool_add)
                 cmd="brindle__subcmd__help__subcmd__lctl__subcmd__pool_add"
@@ -393,6 +411,9 @@ _brindle() {
                 ;;
             brindle__subcmd__help__subcmd__target,list)
                 cmd="brindle__subcmd__help__subcmd__target__subcmd__list"
+                ;;
+            brindle__subcmd__help__subcmd__target,remove)
+                cmd="brindle__subcmd__help__subcmd__target__subcmd__remove"
                 ;;
             brindle__subcmd__help__subcmd__target,undrain)
                 cmd="brindle__subcmd__help__subcmd__target__subcmd__undrain"
@@ -577,6 +598,9 @@ _brindle() {
             brindle__subcmd__target,list)
                 cmd="brindle__subcmd__target__subcmd__list"
                 ;;
+            brindle__subcmd__target,remove)
+                cmd="brindle__subcmd__target__subcmd__remove"
+                ;;
             brindle__subcmd__target,undrain)
                 cmd="brindle__subcmd__target__subcmd__undrain"
                 ;;
@@ -591,6 +615,9 @@ _brindle() {
                 ;;
             brindle__subcmd__target__subcmd__help,list)
                 cmd="brindle__subcmd__target__subcmd__help__subcmd__list"
+                ;;
+            brindle__subcmd__target__subcmd__help,remove)
+                cmd="brindle__subcmd__target__subcmd__help__subcmd__remove"
                 ;;
             brindle__subcmd__target__subcmd__help,undrain)
                 cmd="brindle__subcmd__target__subcmd__help__subcmd__undrain"
@@ -854,7 +881,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__dev)
-            opts="-h --help up status kill start add-ost down help"
+            opts="-h --help up status kill start add-ost remove-ost down help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -912,7 +939,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__dev__subcmd__help)
-            opts="up status kill start add-ost down help"
+            opts="up status kill start add-ost remove-ost down help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -981,6 +1008,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__dev__subcmd__help__subcmd__remove__subcmd__ost)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__dev__subcmd__help__subcmd__start)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -1024,6 +1065,24 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__dev__subcmd__kill)
+            opts="-h --dir --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__dev__subcmd__remove__subcmd__ost)
             opts="-h --dir --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1386,7 +1445,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__fs)
-            opts="-h --help df help"
+            opts="-h --help df rebalance help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1430,7 +1489,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__fs__subcmd__help)
-            opts="df help"
+            opts="df rebalance help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1464,6 +1523,50 @@ _brindle() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__fs__subcmd__help__subcmd__rebalance)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__fs__subcmd__rebalance)
+            opts="-o -h --spread --bandwidth --dry-run --output --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --spread)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --bandwidth)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json" -- "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;
@@ -1624,7 +1727,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__dev)
-            opts="up status kill start add-ost down"
+            opts="up status kill start add-ost remove-ost down"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1666,6 +1769,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__dev__subcmd__kill)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__dev__subcmd__remove__subcmd__ost)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1820,7 +1937,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__fs)
-            opts="df"
+            opts="df rebalance"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1834,6 +1951,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__fs__subcmd__df)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__fs__subcmd__rebalance)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -2338,7 +2469,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__target)
-            opts="list add drain undrain"
+            opts="list add drain undrain remove"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -2380,6 +2511,20 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__help__subcmd__target__subcmd__list)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__help__subcmd__target__subcmd__remove)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -3904,7 +4049,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__target)
-            opts="-h --help list add drain undrain help"
+            opts="-h --help list add drain undrain remove help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4002,7 +4147,7 @@ _brindle() {
             return 0
             ;;
         brindle__subcmd__target__subcmd__help)
-            opts="list add drain undrain help"
+            opts="list add drain undrain remove help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -4071,6 +4216,20 @@ _brindle() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        brindle__subcmd__target__subcmd__help__subcmd__remove)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         brindle__subcmd__target__subcmd__help__subcmd__undrain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 4 ]] ; then
@@ -4108,6 +4267,20 @@ _brindle() {
                     COMPREPLY=($(compgen -W "table json" -- "${cur}"))
                     return 0
                     ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        brindle__subcmd__target__subcmd__remove)
+            opts="-h --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
                 *)
                     COMPREPLY=()
                     ;;

@@ -48,14 +48,15 @@ complete -c brindle -n "__fish_brindle_needs_command" -f -a "bench" -d 'Measure 
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "completion" -d 'Print the completions of a shell'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "gen-docs" -d 'Write man pages, completions and reference pages'
 complete -c brindle -n "__fish_brindle_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "up" -d 'Start a cluster, or start it again with its data, and mount it'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "status" -d 'Show its processes'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "start" -d 'Start one of its processes again'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "add-ost" -d 'Add an OST while the cluster runs; new files lie on it at once'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "down" -d 'Unmount, and end every process; the data stays'
-complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost down help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost remove-ost down help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost remove-ost down help" -f -a "up" -d 'Start a cluster, or start it again with its data, and mount it'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost remove-ost down help" -f -a "status" -d 'Show its processes'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost remove-ost down help" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost remove-ost down help" -f -a "start" -d 'Start one of its processes again'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost remove-ost down help" -f -a "add-ost" -d 'Add an OST while the cluster runs; new files lie on it at once'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost remove-ost down help" -f -a "remove-ost" -d 'Remove an OST that was drained, with its process and its directory'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost remove-ost down help" -f -a "down" -d 'Unmount, and end every process; the data stays'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and not __fish_seen_subcommand_from up status kill start add-ost remove-ost down help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l dir -d 'Directory of the cluster' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l osts -d 'Number of OSTs; 4 at the first start' -r
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from up" -l mount -d 'Mount point; given twice, there are two clients. DIR/mnt at the first start' -r -F
@@ -79,6 +80,8 @@ complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_sub
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from add-ost" -l image-fs -d 'File system of the loop image' -r -f -a "ext4\t'ext4'
 xfs\t'XFS (images of 300 MiB or more)'"
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from add-ost" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from remove-ost" -l dir -d 'Directory of the cluster' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from remove-ost" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from down" -l dir -d 'Directory of the cluster' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from down" -l purge -d 'Remove the directory with all data too'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from down" -s h -l help -d 'Print help'
@@ -87,6 +90,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_sub
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "start" -d 'Start one of its processes again'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "add-ost" -d 'Add an OST while the cluster runs; new files lie on it at once'
+complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "remove-ost" -d 'Remove an OST that was drained, with its process and its directory'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "down" -d 'Unmount, and end every process; the data stays'
 complete -c brindle -n "__fish_brindle_using_subcommand dev; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand mount" -s o -d 'Options, separated by commas: ro, nodev, nosuid, noexec, log=FILE, metrics=ADDRESS:PORT' -r
@@ -106,12 +110,13 @@ json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand status" -s x -l problems -d 'Show only what is not healthy'
 complete -c brindle -n "__fish_brindle_using_subcommand status" -l exit-code -d 'Exit with 8 when something is not healthy'
 complete -c brindle -n "__fish_brindle_using_subcommand status" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -f -a "list" -d 'List the targets of a file system'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -f -a "drain" -d 'Move everything off an OST, and give it no new files'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -f -a "undrain" -d 'Give an OST that was drained new files again'
-complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain remove help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain remove help" -f -a "list" -d 'List the targets of a file system'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain remove help" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain remove help" -f -a "drain" -d 'Move everything off an OST, and give it no new files'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain remove help" -f -a "undrain" -d 'Give an OST that was drained new files again'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain remove help" -f -a "remove" -d 'Take an empty OST out of the file system for good'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and not __fish_seen_subcommand_from list add drain undrain remove help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -l mgs -d 'Address of its MGS' -r
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -l dir -d 'Directory of a development cluster' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from list" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
@@ -135,20 +140,30 @@ complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from drain" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from undrain" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from remove" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the targets of a file system'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "drain" -d 'Move everything off an OST, and give it no new files'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "undrain" -d 'Give an OST that was drained new files again'
+complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "remove" -d 'Take an empty OST out of the file system for good'
 complete -c brindle -n "__fish_brindle_using_subcommand target; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df help" -f -a "df" -d 'Show the space of a file system, target by target'
-complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df rebalance help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df rebalance help" -f -a "df" -d 'Show the space of a file system, target by target'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df rebalance help" -f -a "rebalance" -d 'Move files from fuller OSTs to emptier ones, while programs use them'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and not __fish_seen_subcommand_from df rebalance help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from df" -l mgs -d 'Address of its MGS' -r
 complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from df" -l dir -d 'Directory of a development cluster' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from df" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from df" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from rebalance" -l spread -d 'Percentage points by which an OST may be fuller than all together' -r
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from rebalance" -l bandwidth -d 'Most bytes a second, such as 100MiB' -r
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from rebalance" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from rebalance" -l dry-run -d 'Only say what would be moved'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from rebalance" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from help" -f -a "df" -d 'Show the space of a file system, target by target'
+complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from help" -f -a "rebalance" -d 'Move files from fuller OSTs to emptier ones, while programs use them'
 complete -c brindle -n "__fish_brindle_using_subcommand fs; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand pool; and not __fish_seen_subcommand_from create add remove destroy list help" -s h -l help -d 'Print help'
 complete -c brindle -n "__fish_brindle_using_subcommand pool; and not __fish_seen_subcommand_from create add remove destroy list help" -f -a "create" -d 'Make a pool, and give it OSTs'
@@ -445,12 +460,15 @@ complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_su
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "kill" -d 'Kill one of its processes (SIGKILL), as a crash would'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "start" -d 'Start one of its processes again'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "add-ost" -d 'Add an OST while the cluster runs; new files lie on it at once'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "remove-ost" -d 'Remove an OST that was drained, with its process and its directory'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from dev" -f -a "down" -d 'Unmount, and end every process; the data stays'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "list" -d 'List the targets of a file system'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "add" -d 'Add an OST while the file system runs: format a directory if need be, and serve it'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "drain" -d 'Move everything off an OST, and give it no new files'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "undrain" -d 'Give an OST that was drained new files again'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from target" -f -a "remove" -d 'Take an empty OST out of the file system for good'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from fs" -f -a "df" -d 'Show the space of a file system, target by target'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from fs" -f -a "rebalance" -d 'Move files from fuller OSTs to emptier ones, while programs use them'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "create" -d 'Make a pool, and give it OSTs'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "add" -d 'Put OSTs into a pool'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from pool" -f -a "remove" -d 'Take OSTs out of a pool; the files on them stay'

@@ -156,7 +156,7 @@ fn test_layout(test: &Test, inode: &Inode) -> bool {
         Test::StripeCount(range) => range.holds(stripe_count(main)),
         Test::StripeSize(range) => range.holds(main.stripe_size_bytes.into()),
         Test::StripeIndex(list) => first_ost(main).is_some_and(|ost| list.contains(&ost)),
-        Test::Ost(list) => layout.stripes().any(|(_, ost)| list.contains(&ost)),
+        Test::Ost(list) => inode.may_have_objects() && layout.stripes().any(|(_, ost)| list.contains(&ost)),
         Test::Layout(LayoutKind::Raid0) => !is_in_mdt,
         Test::Layout(LayoutKind::Mdt) => is_in_mdt,
         Test::Layout(LayoutKind::Composite) => layout.components.len() > 1,
