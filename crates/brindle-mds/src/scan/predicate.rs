@@ -94,7 +94,8 @@ impl Predicate {
             | Test::StripeIndex(_)
             | Test::Ost(_)
             | Test::Layout(_)
-            | Test::Components(_) => test_layout(test, inode),
+            | Test::Components(_)
+            | Test::Pool(_) => test_layout(test, inode),
         }
     }
 }
@@ -161,6 +162,7 @@ fn test_layout(test: &Test, inode: &Inode) -> bool {
         Test::Layout(LayoutKind::Mdt) => is_in_mdt,
         Test::Layout(LayoutKind::Composite) => layout.components.len() > 1,
         Test::Components(range) => range.holds(layout.components.len() as u64),
+        Test::Pool(name) => layout.components.iter().any(|c| c.asked.pool() == Some(name)),
         _ => false,
     }
 }
