@@ -16,8 +16,8 @@ use futures_util::future::{join_all, select_all};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::metrics;
 use super::options::{self, Args, Options};
+use super::{metrics, numa};
 use crate::cli;
 use crate::exit::Done;
 use crate::output::print_line;
@@ -81,6 +81,10 @@ pub fn run(args: Args) -> Result<Done> {
     }
     start_log(options.log.as_deref())?;
     panic::install("brindle serve".to_owned(), panic::After::Abort);
+    if let Some(node) = options.numa_node {
+        // Before there are other threads: they inherit it.
+        numa::pin(node)?;
+    }
     raise_limits();
     let built = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(options.workers)
