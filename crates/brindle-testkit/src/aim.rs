@@ -21,11 +21,15 @@ pub enum Aim {
     Rot,
     /// OSTs that are full for a while, though never all of them, while files are cut and grow and are moved.
     Room,
+    /// A file whose bytes go from OST to OST all the time, while several write the same places and what they ask of OSTs comes
+    /// late.
+    Moves,
 }
 
 impl Aim {
     /// Every aim.
-    pub const ALL: [Aim; 6] = [Aim::General, Aim::Names, Aim::Pages, Aim::Late, Aim::Rot, Aim::Room];
+    pub const ALL: [Aim; 7] =
+        [Aim::General, Aim::Names, Aim::Pages, Aim::Late, Aim::Rot, Aim::Room, Aim::Moves];
 
     /// Its name on command lines.
     pub fn name(self) -> &'static str {
@@ -36,6 +40,7 @@ impl Aim {
             Aim::Late => "late",
             Aim::Rot => "rot",
             Aim::Room => "room",
+            Aim::Moves => "moves",
         }
     }
 }

@@ -162,6 +162,10 @@ impl Chaos {
                 Aim::Pages => self.deafen(),
                 Aim::Late => self.late(),
                 Aim::Room => self.fill_up(),
+                Aim::Moves => {
+                    let client = self.pick(&self.cluster.clients()).to_owned();
+                    self.break_late(client, self.pick(&self.cluster.osts()).to_owned());
+                }
             }
         }
     }

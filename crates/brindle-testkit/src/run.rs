@@ -101,7 +101,7 @@ impl Plan {
             Aim::Pages | Aim::Rot => Menu::Partitions,
             // Not between servers: an OST that serves clients while the MDT cannot reach it is not told in time of the end of
             // a session (`brindle-mds/src/expire.rs`), and takes the late writes of one.
-            Aim::Late | Aim::Room => Menu::Kills,
+            Aim::Late | Aim::Room | Aim::Moves => Menu::Kills,
         };
         Plan { menu, aim, ..Plan::default() }
     }

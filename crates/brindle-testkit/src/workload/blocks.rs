@@ -100,6 +100,18 @@ impl Mix {
             Aim::Room => {
                 Mix { files: &[0, CUT_FILE, CUT_FILE], pause_ms: 60, write: 45, read: 24, cut: 9, ..general }
             }
+            Aim::Moves => Mix {
+                files: &[0],
+                places: &PLACES[..2],
+                blocks_max: 12,
+                pause_ms: 60,
+                write: 42,
+                read: 30,
+                sync: 2,
+                close_writer: 6,
+                close_reader: 2,
+                cut: 0,
+            },
             // Whole checksummed blocks too: only they put right what is damaged.
             Aim::Rot => Mix { files: &[0, 1, 2], blocks_max: BLOCKS_MAX, ..general },
         }
