@@ -6,8 +6,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use brindle_types::{Code, Fault, Result};
-use clap::ValueEnum;
 
+use crate::completion::{self, Shell};
 use crate::exit::Done;
 use crate::{cli, explain, serve};
 
@@ -16,41 +16,6 @@ use crate::{cli, explain, serve};
 pub struct Args {
     /// Where to write them
     dir: PathBuf,
-}
-
-/// Arguments of `brindle completion`.
-#[derive(clap::Args)]
-pub struct CompletionArgs {
-    /// The shell
-    shell: Shell,
-}
-
-/// Shells with completions.
-#[derive(Clone, Copy, ValueEnum)]
-enum Shell {
-    /// GNU Bash
-    Bash,
-    /// Z shell
-    Zsh,
-    /// fish
-    Fish,
-}
-
-/// Prints completions.
-pub fn completion(args: &CompletionArgs) -> Result<Done> {
-    print!("{}", completions(args.shell));
-    Ok(Done::Ok)
-}
-
-fn completions(shell: Shell) -> String {
-    let shell = match shell {
-        Shell::Bash => clap_complete::Shell::Bash,
-        Shell::Zsh => clap_complete::Shell::Zsh,
-        Shell::Fish => clap_complete::Shell::Fish,
-    };
-    let mut bytes = Vec::new();
-    clap_complete::generate(shell, &mut cli::declaration(), "brindle", &mut bytes);
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Writes everything.
@@ -74,9 +39,9 @@ pub fn files() -> Result<BTreeMap<String, String>> {
     files.insert("errors.md".to_owned(), errors());
     files.insert("commands.md".to_owned(), commands());
     files.insert("serve.toml".to_owned(), serve::options::default_file());
-    files.insert("completions/brindle.bash".to_owned(), completions(Shell::Bash));
-    files.insert("completions/_brindle".to_owned(), completions(Shell::Zsh));
-    files.insert("completions/brindle.fish".to_owned(), completions(Shell::Fish));
+    files.insert("completions/brindle.bash".to_owned(), completion::script(Shell::Bash));
+    files.insert("completions/_brindle".to_owned(), completion::script(Shell::Zsh));
+    files.insert("completions/brindle.fish".to_owned(), completion::script(Shell::Fish));
     let mut command = cli::declaration();
     command.build();
     man_pages(&command, &mut files)?;

@@ -73,7 +73,8 @@ pub fn spaces(place: &Place) -> Result<Spaces> {
     })
 }
 
-async fn space(asker: &Asker, entry: &brindle_wire::map::TargetEntry, fs_id: u64) -> Result<Space> {
+/// Space of one target.
+pub async fn space(asker: &Asker, entry: &brindle_wire::map::TargetEntry, fs_id: u64) -> Result<Space> {
     if entry.id.role == Role::Mdt {
         let s = asker.ask(&entry.nids, fs_id, entry.id, &MdtStatfsReq {}).await?;
         return Ok(Space {

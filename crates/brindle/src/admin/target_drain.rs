@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::ask::Asker;
 use super::place::{Place, PlaceArgs, Source, one};
+use crate::completion::live;
 use crate::control::Control;
 use crate::exit::Done;
 use crate::format::{parse, runtime};
@@ -35,10 +36,10 @@ const FILES_AT_ONCE: usize = 100_000;
                         Programs may use the files meanwhile. After an interruption the same command goes on.")]
 pub struct DrainArgs {
     /// The OST: its index, or its name
-    #[arg(value_parser = parse::<OstList>)]
+    #[arg(value_parser = parse::<OstList>, add = live::osts_to_drain())]
     ost: OstList,
     /// Where the file system is mounted
-    #[arg(value_name = "MOUNT")]
+    #[arg(value_name = "MOUNT", add = live::mount_points())]
     mount: PathBuf,
     /// Most bytes a second, such as 100MiB
     #[arg(long, value_name = "BYTES", value_parser = brindle_types::units::parse_bytes)]
@@ -51,10 +52,10 @@ pub struct DrainArgs {
 #[derive(clap::Args)]
 pub struct UndrainArgs {
     /// The OST: its index, or its name
-    #[arg(value_parser = parse::<OstList>)]
+    #[arg(value_parser = parse::<OstList>, add = live::drained_osts())]
     ost: OstList,
     /// Where the file system is mounted
-    #[arg(value_name = "MOUNT")]
+    #[arg(value_name = "MOUNT", add = live::mount_points())]
     mount: PathBuf,
 }
 

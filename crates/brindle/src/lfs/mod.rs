@@ -6,7 +6,7 @@
 mod df;
 pub mod fid;
 mod getstripe;
-mod lists;
+pub mod lists;
 mod migrate;
 mod setstripe;
 
