@@ -86,7 +86,14 @@ pub fn answer(arguments: &[OsString]) -> Option<ExitCode> {
     let mut command = command_of(words.first());
     let here = std::env::current_dir().ok();
     let done = shell.write_complete(&mut command, words.to_vec(), here.as_deref(), &mut out);
-    let written = done.and_then(|()| std::io::Write::write_all(&mut std::io::stdout(), &out));
+    let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse().ok());
+    let begun = words.get(index.unwrap_or(words.len().saturating_sub(1))).is_some_and(|word| !word.is_empty());
+    let mut text = String::from_utf8_lossy(&out).into_owned();
+    if !begun {
+        let separator = std::env::var("_CLAP_IFS").ok().filter(|s| !s.is_empty());
+        text = without_options(&text, separator.as_deref().unwrap_or("\n"));
+    }
+    let written = done.and_then(|()| std::io::Write::write_all(&mut std::io::stdout(), text.as_bytes()));
     Some(if written.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -102,6 +109,13 @@ fn command_of(name: Option<&OsString>) -> clap::Command {
     let name = name.map(Path::new).and_then(Path::file_name).unwrap_or_default();
     let named = NAMES.iter().skip(1).find(|known| name == **known);
     named.and_then(|named| all.find_subcommand(named).cloned()).unwrap_or(all)
+}
+
+/// What is offered where nothing is typed yet: options only if there is nothing else, so that a single name is completed.
+fn without_options(text: &str, separator: &str) -> String {
+    let (options, names): (Vec<&str>, Vec<&str>) =
+        text.split(separator).filter(|one| !one.is_empty()).partition(|one| one.starts_with('-'));
+    if names.is_empty() { options.join(separator) } else { names.join(separator) }
 }
 
 /// Standard error leads nowhere from now on.
@@ -127,6 +141,13 @@ mod tests {
         assert!(zsh.contains("\ncompdef _clap_dynamic_completer_brindle brindle lfs lctl\n"), "{zsh}");
         let fish = script(Shell::Fish);
         assert_eq!(fish.lines().filter(|line| line.starts_with("complete ")).count(), 3, "{fish}");
+    }
+
+    #[test]
+    fn options_do_not_stand_between_a_name_and_its_completion() {
+        assert_eq!(without_options("flash\n--mgs\n--dir\n", "\n"), "flash");
+        assert_eq!(without_options("--mgs\u{b}--dir", "\u{b}"), "--mgs\u{b}--dir");
+        assert_eq!(without_options("", "\n"), "");
     }
 
     #[test]

@@ -49,7 +49,12 @@ pub enum Command {
     #[command(name = "list_param")]
     ListParam(param_commands::ListArgs),
     /// List the devices of this host: targets that it serves, and what its mounts talk to
-    #[command(name = "dl", visible_alias = "device_list")]
+    #[command(
+        name = "dl",
+        visible_alias = "device_list",
+        after_help = "Columns: number; UP, or IN while it does not answer; type; name; UUID (of a mount: its session); how much it is used:\n\
+                      clients (mdt), connections (obdfilter), registered targets (mgs), targets (lov, lmv), requests under way (osc, mdc)."
+    )]
     DeviceList(devices::Args),
     /// Print the addresses of this host
     #[command(name = "list_nids")]
@@ -140,6 +145,21 @@ impl MgsArgs {
                 .next("name its MGS: --mgs HOST[:PORT]")),
         }
     }
+}
+
+/// Every parameter: pattern, what it means, whether it can be set; for the reference.
+pub fn parameter_table() -> Vec<(String, &'static str, bool)> {
+    let of = |kind: &&'static str| {
+        let kind = *kind;
+        params::names(kind).into_iter().map(move |(name, help, set)| (format!("{kind}.*.{name}"), help, set))
+    };
+    let host = params::HOST.iter().map(|row| (row.name.to_owned(), row.help, false));
+    host.chain(params::KINDS.iter().flat_map(of)).collect()
+}
+
+/// What Lustre has and Brindle has not, and why; for the reference.
+pub fn absent_parameters() -> &'static [(&'static [&'static str], &'static str)] {
+    params::ABSENT
 }
 
 /// Parameters of this host by name, with what they mean; for completions.

@@ -22,7 +22,8 @@ struct Device {
     kind: &'static str,
     name: String,
     uuid: String,
-    /// Who uses it: the clients of a target, the targets of a mount's view of them, the requests under way to a target.
+    /// How much it is used: by clients (a target), by registered targets (the MGS), for targets (lov, lmv), for requests that
+    /// are under way (osc, mdc).
     users: u64,
 }
 
@@ -56,7 +57,14 @@ fn served(node: &Node) -> Result<Vec<Device>> {
             Role::Ost => ("obdfilter", target.name.clone(), format!("{}_UUID", target.name)),
         };
         let info = target.info();
-        let users = info.as_ref().map_or(0, |info| info.clients.into());
+        let counter = |wanted: &str| {
+            let found = info.as_ref().ok()?.counters.iter().find(|(name, _)| name == wanted);
+            found.map(|(_, count)| *count)
+        };
+        let users = match target.entry.id.role {
+            Role::Mgt => counter("targets").unwrap_or(0),
+            Role::Mdt | Role::Ost => info.as_ref().map_or(0, |info| info.clients.into()),
+        };
         Device { is_up: info.is_ok(), kind, name, uuid, users }
     };
     Ok(node.targets()?.iter().map(device).collect())

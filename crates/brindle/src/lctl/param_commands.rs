@@ -190,7 +190,9 @@ fn check(one: &Found<'_>, value: &str, permanent: bool) -> Result<()> {
         let why = if one.is_named() { "it can only be read" } else { "there are only parameters below it" };
         return Err(refused(why.to_owned()).next(format!("these can be set: {}", settable().join(", "))));
     };
-    (write.check)(value).map_err(|why| refused(format!("the value '{value}' is wrong: {why}")))?;
+    (write.check)(value).map_err(|why| {
+        refused(format!("the value '{value}' is wrong: {why}")).next(format!("it means: {}", one.leaf.help))
+    })?;
     if permanent && !write.is_permanent {
         return Err(refused("it does not stay after an unmount".to_owned())
             .next("leave -P out, and set it again after each mount"));

@@ -11,6 +11,7 @@ use crate::admin::place::{PlaceArgs, mount_of, one};
 use crate::completion::live;
 use crate::exit::Done;
 use crate::format::runtime;
+use crate::mounts;
 
 /// Arguments of `lfs osts` and `lfs mdts`.
 #[derive(clap::Args)]
@@ -84,7 +85,11 @@ pub fn target_lines(map: &Map, role: Role) -> Vec<String> {
 pub fn check(args: &CheckArgs) -> Result<Done> {
     let place = one(&place_of(&args.path))?;
     // Lustre shows the address of the mount in the kernel; the device number says as much.
-    let minor = args.path.as_deref().and_then(|p| mount_of(p).ok()).map_or(0, |m| m.minor);
+    let mount = match &args.path {
+        Some(path) => mount_of(path).ok(),
+        None => mounts::all().into_iter().find(|m| m.fs_type == mounts::FUSE_TYPE && place.is_mounted_by(m)),
+    };
+    let minor = mount.map_or(0, |m| m.minor);
     let wanted = |role: Role| match args.which {
         Which::All => true,
         Which::Osts => role == Role::Ost,
