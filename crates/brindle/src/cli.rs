@@ -8,7 +8,9 @@ use brindle_types::{Code, Fault, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
-use crate::{admin, bench, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, pool, serve, stripe};
+use crate::{
+    admin, bench, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, pool, serve, stripe,
+};
 
 /// Columns of help texts.
 const HELP_COLUMNS: usize = 100;

@@ -24,8 +24,10 @@ const NAMES: [&str; 3] = ["brindle", "lfs", "lctl"];
 
 /// Arguments of `brindle completion`.
 #[derive(clap::Args)]
-#[command(after_help = "Bash: brindle completion bash > /usr/share/bash-completion/completions/brindle, and links to it as lfs and lctl.\n\
-                        Zsh:  as _brindle in a directory of $fpath. Fish: as brindle.fish in ~/.config/fish/completions.")]
+#[command(
+    after_help = "Bash: brindle completion bash > /usr/share/bash-completion/completions/brindle, and links to it as lfs and lctl.\n\
+                        Zsh:  as _brindle in a directory of $fpath. Fish: as brindle.fish in ~/.config/fish/completions."
+)]
 pub struct Args {
     /// The shell
     shell: Shell,
@@ -58,7 +60,8 @@ pub fn script(shell: Shell) -> String {
     };
     let all = NAMES.join(" ");
     match shell {
-        Shell::Bash => register(&Bash, &all),
+        // A shell that does not find the binary says so at every TAB otherwise.
+        Shell::Bash => register(&Bash, &all).replace("-- \"${words[@]}\" \\", "-- \"${words[@]}\" 2>/dev/null \\"),
         Shell::Zsh => {
             const FUNCTION: &str = "_clap_dynamic_completer_brindle";
             let text = register(&Zsh, "brindle")
@@ -87,7 +90,8 @@ pub fn answer(arguments: &[OsString]) -> Option<ExitCode> {
     let here = std::env::current_dir().ok();
     let done = shell.write_complete(&mut command, words.to_vec(), here.as_deref(), &mut out);
     let index = std::env::var("_CLAP_COMPLETE_INDEX").ok().and_then(|index| index.parse().ok());
-    let begun = words.get(index.unwrap_or(words.len().saturating_sub(1))).is_some_and(|word| !word.is_empty());
+    let begun =
+        words.get(index.unwrap_or(words.len().saturating_sub(1))).is_some_and(|word| !word.is_empty());
     let mut text = String::from_utf8_lossy(&out).into_owned();
     if !begun {
         let separator = std::env::var("_CLAP_IFS").ok().filter(|s| !s.is_empty());
@@ -135,7 +139,7 @@ mod tests {
     fn scripts_are_for_all_names() {
         let bash = script(Shell::Bash);
         assert!(bash.contains("-F _clap_complete_brindle brindle lfs lctl\n"), "{bash}");
-        assert!(bash.contains("BRINDLE_COMPLETE=\"bash\"") && bash.contains("\"brindle\" -- "), "{bash}");
+        assert!(bash.contains("BRINDLE_COMPLETE=\"bash\"") && bash.contains("\"brindle\" -- \"${words[@]}\" 2>/dev/null"), "{bash}");
         let zsh = script(Shell::Zsh);
         assert!(zsh.starts_with("#compdef brindle lfs lctl\n"), "{zsh}");
         assert!(zsh.contains("\ncompdef _clap_dynamic_completer_brindle brindle lfs lctl\n"), "{zsh}");

@@ -304,7 +304,10 @@ fn lctl_reads_and_sets_parameters() {
     let has = |said: String, lines: &[&str]| {
         assert!(lines.iter().all(|line| said.lines().any(|l| l == *line)), "{lines:?} in {said}");
     };
-    has(get("obdfilter.*.no_create"), &["obdfilter.dev-OST0000.no_create=0", "obdfilter.dev-OST0001.no_create=0"]);
+    has(
+        get("obdfilter.*.no_create"),
+        &["obdfilter.dev-OST0000.no_create=0", "obdfilter.dev-OST0001.no_create=0"],
+    );
     has(run(&["set_param", "obdfilter.dev-OST0001.no_create=1"]), &["obdfilter.dev-OST0001.no_create=1"]);
     has(get("obdfilter/*1/no_create"), &["obdfilter.dev-OST0001.no_create=1", "[exit code 0]"]);
     has(run(&["set_param", "-n", "obdfilter.*.no_create=0"]), &["[exit code 0]"]);
@@ -365,7 +368,10 @@ fn bash_offers_names_that_exist_now() {
     cluster.scratch.run(&["pool", "create", "flash", "0-1", "--dir", "c"]);
     let offered = |words: &[&str]| offered(&cluster, words);
     assert_eq!(offered(&["brindle", "pool", "remove", "--dir", "c", ""]), ["flash"]);
-    assert_eq!(offered(&["brindle", "pool", "remove", "--dir=c", "flash", ""]), ["dev-OST0000", "dev-OST0001"]);
+    assert_eq!(
+        offered(&["brindle", "pool", "remove", "--dir=c", "flash", ""]),
+        ["dev-OST0000", "dev-OST0001"]
+    );
     assert_eq!(offered(&["lctl", "pool_list", "--dir", "c", ""]), ["dev", "dev.flash"]);
     assert_eq!(offered(&["brindle", "dev", "kill", "--dir", "c", "o"]), ["ost0", "ost1"]);
     assert_eq!(offered(&["lctl", "set_param", "--dir", "c", "obdf"]).len(), 2);

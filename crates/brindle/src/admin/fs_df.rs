@@ -97,19 +97,21 @@ pub async fn space(asker: &Asker, entry: &brindle_wire::map::TargetEntry, fs_id:
     })
 }
 
-/// Sum over the OSTs; bytes of each device once, as statfs(2) on the mount counts them.
+/// What df and df -i show of the mount: bytes of the OSTs (each device once) and inodes of the MDTs.
 pub fn summary(spaces: &Spaces) -> Space {
     let mut sum = Space::default();
     let mut devices = std::collections::BTreeSet::new();
     for (id, space) in &spaces.targets {
         let Ok(space) = space else { continue };
+        if id.role == Role::Mdt {
+            sum.inodes_used = sum.inodes_used.saturating_add(space.inodes_used);
+            sum.inodes_free = sum.inodes_free.saturating_add(space.inodes_free);
+        }
         if id.role != Role::Ost || !devices.insert(space.device_id) {
             continue;
         }
         sum.total_bytes = sum.total_bytes.saturating_add(space.total_bytes);
         sum.available_bytes = sum.available_bytes.saturating_add(space.available_bytes);
-        sum.inodes_used = sum.inodes_used.saturating_add(space.inodes_used);
-        sum.inodes_free = sum.inodes_free.saturating_add(space.inodes_free);
     }
     sum
 }
@@ -199,8 +201,14 @@ mod tests {
             pools: Vec::new(),
             draining: Vec::new(),
         };
-        let space =
-            |device_id| Space { total_bytes: 100, available_bytes: 40, device_id, ..Space::default() };
+        let space = |device_id| Space {
+            total_bytes: 100,
+            available_bytes: 40,
+            inodes_used: device_id,
+            inodes_free: 1,
+            device_id,
+            degraded: false,
+        };
         let down = Err(Fault::new(brindle_types::Code::TargetDown));
         let targets = vec![
             (TargetId::mdt(0), Ok(space(9))),
@@ -211,5 +219,6 @@ mod tests {
         ];
         let sum = summary(&Spaces { map, targets });
         assert_eq!((sum.total_bytes, sum.available_bytes), (200, 80));
+        assert_eq!((sum.inodes_used, sum.inodes_free), (9, 1));
     }
 }

@@ -5,6 +5,7 @@
 //! at TAB because a server is down is worse than one that offers nothing. Which file system is meant is taken from the words
 //! typed so far.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,9 @@ use std::time::Duration;
 
 use brindle_types::{Code, Nid, Role, TargetId};
 use brindle_wire::map::Map;
-use clap_complete::engine::{ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
+use clap_complete::engine::{
+    ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
+};
 
 use crate::admin::ask::Asker;
 use crate::admin::place::{Place, PlaceArgs, resolve};
@@ -96,7 +99,9 @@ pub fn mount_points() -> ArgValueCompleter {
             found.iter().map(|at| CompletionCandidate::new(at.as_os_str())).collect();
         if !typed.is_empty() || candidates.is_empty() {
             let paths = PathCompleter::any().complete(typed);
-            candidates.extend(paths.into_iter().filter(|path| !found.iter().any(|at| Path::new(path.get_value()) == at)));
+            candidates.extend(
+                paths.into_iter().filter(|path| !found.iter().any(|at| Path::new(path.get_value()) == at)),
+            );
         }
         candidates
     })
@@ -132,7 +137,13 @@ fn listed_parameters(settable: bool) -> Vec<CompletionCandidate> {
     let places = Words::typed().places();
     let names = bounded(move || lctl::parameter_names(places, settable));
     let shown = |(name, help): (String, &str)| (if settable { name + "=" } else { name }, help.to_owned());
-    names.into_iter().map(|named| candidate(shown(named))).collect()
+    distinct(names.into_iter().map(shown))
+}
+
+/// File systems of the same name have targets of the same names.
+fn distinct(names: impl Iterator<Item = (String, String)>) -> Vec<CompletionCandidate> {
+    let mut told = BTreeSet::new();
+    names.filter(|(name, _)| told.insert(name.clone())).map(candidate).collect()
 }
 
 fn candidate((name, help): (String, String)) -> CompletionCandidate {
@@ -147,7 +158,7 @@ fn ours() -> impl Iterator<Item = mounts::MountLine> {
 fn from_maps(names: impl Fn(&Map) -> Vec<(String, String)>) -> Vec<CompletionCandidate> {
     let places = Words::typed().places();
     let maps = bounded(move || maps(&places));
-    maps.iter().flat_map(&names).map(candidate).collect()
+    distinct(maps.iter().flat_map(&names))
 }
 
 /// What `work` gives, if that does not take too long.

@@ -4,6 +4,7 @@
 //! of daemons and servers in bounded time.
 
 use std::cell::OnceCell;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -118,7 +119,10 @@ fn ask(way: &Way, line: &MountLine, request: &Request) -> Result<Answer> {
             .what("no answer from the daemon of")
             .subject(line.mount_point.display().to_string())
             .why(why)
-            .next("look what it waits for: brindle waits; if it is dead, mount it again")
+            .next(format!(
+                "look what it waits for: brindle waits {}; if it is dead, mount it again",
+                line.mount_point.display()
+            ))
     };
     let asking = async { tokio::time::timeout(PATIENCE, control::ask(&path, request)).await };
     match way.runtime.block_on(asking) {
@@ -199,9 +203,7 @@ impl Served {
 
     /// Its space.
     pub fn space(&self) -> Result<&Space> {
-        let asked = || {
-            self.way.run(async |asker| fs_df::space(asker, &self.entry, self.map.fs_id).await)
-        };
+        let asked = || self.way.run(async |asker| fs_df::space(asker, &self.entry, self.map.fs_id).await);
         self.space.get_or_init(asked).as_ref().map_err(|fault| self.silent(fault))
     }
 
@@ -216,13 +218,20 @@ impl Served {
     }
 }
 
+/// The mounts on this host.
+#[derive(Default)]
+struct Mounts {
+    answering: Vec<Rc<Mounted>>,
+    silent: Vec<PathBuf>,
+}
+
 /// What this host has; the options say of which file systems.
 pub struct Node {
     places: PlaceArgs,
     /// Whether a map that may be a second old is better than waiting for the MGS.
     is_hurried: bool,
     way: OnceCell<Result<Rc<Way>>>,
-    mounts: OnceCell<Result<Vec<Rc<Mounted>>>>,
+    mounts: OnceCell<Result<Mounts>>,
     targets: OnceCell<Result<Vec<Rc<Served>>>>,
     elsewhere: OnceCell<Vec<String>>,
 }
@@ -244,23 +253,35 @@ impl Node {
         self.way.get_or_init(Way::new).as_ref().map_err(Fault::clone)
     }
 
-    /// The mounts whose daemons answer; the others are named on standard error.
+    /// The mounts whose daemons answer.
     pub fn mounts(&self) -> Result<&[Rc<Mounted>]> {
+        Ok(&self.all_mounts()?.answering)
+    }
+
+    /// Where daemons do not answer.
+    pub fn silent_mounts(&self) -> Result<&[PathBuf]> {
+        Ok(&self.all_mounts()?.silent)
+    }
+
+    fn all_mounts(&self) -> Result<&Mounts> {
         let look = || {
             let (way, places) = (self.way()?, resolve(&self.places)?);
             let ours = |line: &MountLine| {
                 line.fs_type == mounts::FUSE_TYPE && places.iter().any(|place| place.is_mounted_by(line))
             };
-            let mut found = Vec::new();
+            let mut found = Mounts::default();
             for line in mounts::all().into_iter().filter(ours) {
                 match Mounted::look(way, &line) {
-                    Ok(mount) => found.push(Rc::new(mount)),
-                    Err(fault) => exit::warn(&fault),
+                    Ok(mount) => found.answering.push(Rc::new(mount)),
+                    Err(fault) => {
+                        exit::warn(&fault);
+                        found.silent.push(line.mount_point);
+                    }
                 }
             }
             Ok(found)
         };
-        self.mounts.get_or_init(look).as_ref().map(Vec::as_slice).map_err(Fault::clone)
+        self.mounts.get_or_init(look).as_ref().map_err(Fault::clone)
     }
 
     /// The ways from mounts to targets.

@@ -87,7 +87,9 @@ pub fn get(args: &GetArgs) -> Result<Done> {
                 .what("no parameter")
                 .subject(pattern.clone())
                 .why("there are only parameters below it")
-                .next(format!("lctl get_param -R '{pattern}' shows them; lctl list_param -R '{pattern}' lists them")));
+                .next(format!(
+                    "lctl get_param -R '{pattern}' shows them; lctl list_param -R '{pattern}' lists them"
+                )));
         }
         for one in named {
             match (one.leaf.read)() {
@@ -161,8 +163,12 @@ pub fn set(args: &SetArgs) -> Result<Done> {
                 .next("a parameter and its value have a '=' between them"));
         };
         let found = select(&node, pattern).map_err(|fault| fault.data("nothing was changed"))?;
+        let mut told = BTreeSet::new();
         for one in found {
             check(&one, value, args.permanent)?;
+            if !told.insert(one.leaf.name()) {
+                return Err(ambiguous(&one.leaf.name()));
+            }
             changes.push((one.leaf, value));
         }
     }
@@ -177,6 +183,16 @@ pub fn set(args: &SetArgs) -> Result<Done> {
     Ok(Done::Ok)
 }
 
+/// One name in two file systems.
+fn ambiguous(name: &str) -> Fault {
+    Fault::new(Code::BadArgument)
+        .what("which one is meant by")
+        .subject(name.to_owned())
+        .why("file systems of the same name are mounted here, and each has it")
+        .data("nothing was changed")
+        .next("name the MGS of the one that is meant: --mgs HOST[:PORT]")
+}
+
 fn about(leaf: &Leaf<'_>, fault: Fault) -> Fault {
     fault.why(format!("asked to set {}", leaf.name()))
 }
@@ -184,7 +200,11 @@ fn about(leaf: &Leaf<'_>, fault: Fault) -> Fault {
 fn check(one: &Found<'_>, value: &str, permanent: bool) -> Result<()> {
     let name = one.leaf.path[..one.depth].join(".");
     let refused = |why: String| {
-        Fault::new(Code::BadArgument).what("cannot set").subject(name.clone()).why(why).data("nothing was changed")
+        Fault::new(Code::BadArgument)
+            .what("cannot set")
+            .subject(name.clone())
+            .why(why)
+            .data("nothing was changed")
     };
     let Some(write) = one.leaf.write.as_ref().filter(|_| one.is_named()) else {
         let why = if one.is_named() { "it can only be read" } else { "there are only parameters below it" };
@@ -232,9 +252,13 @@ mod tests {
 
     #[test]
     fn names_are_listed_level_by_level() {
-        let all = [found("osc.a.active", 2, false), found("osc.a.x", 2, true), found("osc.b.active", 2, false)];
+        let all =
+            [found("osc.a.active", 2, false), found("osc.a.x", 2, true), found("osc.b.active", 2, false)];
         assert_eq!(name_lines(&all, false, false), ["osc.a", "osc.b"]);
-        assert_eq!(name_lines(&all, true, true), ["osc.a/", "osc.a.active", "osc.a.x=", "osc.b/", "osc.b.active"]);
+        assert_eq!(
+            name_lines(&all, true, true),
+            ["osc.a/", "osc.a.active", "osc.a.x=", "osc.b/", "osc.b.active"]
+        );
     }
 
     #[test]

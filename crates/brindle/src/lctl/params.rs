@@ -200,6 +200,11 @@ pub const ABSENT: &[(&[&str], &str)] = &[
 /// The kinds of devices, which are the first part of a path.
 pub const KINDS: &[&str] = &["llite", "lmv", "lov", "mdc", "mdt", "obdfilter", "osc"];
 
+/// Where the value of a parameter of one device comes from.
+type Reading<'n> = dyn Fn() -> Result<String> + 'n;
+/// What changes a parameter of one device.
+type Writing<'n> = dyn Fn(&str) -> Result<()> + 'n;
+
 /// A parameter of one device.
 pub struct Leaf<'n> {
     /// Kind, device, name; of the host only the name.
@@ -207,7 +212,7 @@ pub struct Leaf<'n> {
     /// What it means.
     pub help: &'static str,
     /// Where its value comes from.
-    pub read: Box<dyn Fn() -> Result<String> + 'n>,
+    pub read: Box<Reading<'n>>,
     /// How it is changed, if it can be.
     pub write: Option<LeafWrite<'n>>,
 }
@@ -217,7 +222,7 @@ pub struct LeafWrite<'n> {
     /// What is wrong with a value.
     pub check: fn(&str) -> std::result::Result<(), String>,
     /// Changes it.
-    pub apply: Box<dyn Fn(&str) -> Result<()> + 'n>,
+    pub apply: Box<Writing<'n>>,
     /// Whether it stays after a restart.
     pub is_permanent: bool,
 }
@@ -327,13 +332,12 @@ fn add<T: 'static>(
 }
 
 fn health_check(node: &Node) -> Result<String> {
-    let mut text = String::new();
-    for target in node.targets()? {
-        if !target.info().is_ok_and(|info| info.state != "failed") {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "device {} reported unhealthy", target.name);
-        }
-    }
+    let is_well = |target: &&Rc<Served>| target.info().is_ok_and(|info| info.state != "failed");
+    let ill = node.targets()?.iter().filter(|target| !is_well(target)).map(|target| target.name.clone());
+    // Mounts are well where nobody mounts anything.
+    let silent = node.silent_mounts().unwrap_or_default().iter().map(|at| at.display().to_string());
+    let line = |name: String| format!("device {name} reported unhealthy\n");
+    let text: String = ill.chain(silent).map(line).collect();
     Ok(if text.is_empty() { "healthy".to_owned() } else { text + "NOT HEALTHY" })
 }
 
@@ -400,7 +404,8 @@ fn import(link: &Link) -> String {
         link.state(),
         nids.join(", "),
     );
-    let last_error = link.connection.as_ref().and_then(|c| c.last_error.as_ref()).filter(|_| link.state() != "FULL");
+    let last_error =
+        link.connection.as_ref().and_then(|c| c.last_error.as_ref()).filter(|_| link.state() != "FULL");
     if let Some(first) = last_error.and_then(|why| why.lines().next()) {
         // Writing to a String cannot fail.
         let _ = write!(text, "\n    last_error: {first:?}");

@@ -19,7 +19,10 @@ pub fn get(minor: u32) -> Result<String> {
     let text = std::fs::read_to_string(&path)
         .map_err(|e| Fault::io(Code::CommandFailed, "cannot read", path.clone(), &e))?;
     let kib: u64 = text.trim().parse().map_err(|_| {
-        Fault::new(Code::CommandFailed).what("cannot understand").subject(path).why(format!("it holds '{}'", text.trim()))
+        Fault::new(Code::CommandFailed)
+            .what("cannot understand")
+            .subject(path)
+            .why(format!("it holds '{}'", text.trim()))
     })?;
     Ok(mib(kib))
 }

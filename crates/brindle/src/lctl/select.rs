@@ -34,7 +34,8 @@ impl Parts {
 
     /// Whether the first parts of a path are these.
     fn leads_to(&self, path: &[String]) -> bool {
-        path.len() >= self.len() && self.globs.iter().zip(path).all(|(glob, part)| glob.matches(part.as_bytes()))
+        path.len() >= self.len()
+            && self.globs.iter().zip(path).all(|(glob, part)| glob.matches(part.as_bytes()))
     }
 
     fn last(&self) -> &str {
@@ -87,7 +88,11 @@ pub fn select<'n>(node: &'n Node, pattern: &str) -> Result<Vec<Found<'n>>> {
         add(of_host(node), &mut found);
     }
     if found.is_empty() {
-        return Err(nothing(node, pattern, &Parts::new(alternatives.first().map_or(pattern, String::as_str))));
+        return Err(nothing(
+            node,
+            pattern,
+            &Parts::new(alternatives.first().map_or(pattern, String::as_str)),
+        ));
     }
     Ok(found)
 }
@@ -211,7 +216,9 @@ mod tests {
     #[test]
     fn patterns_are_globs_of_each_part() {
         let leads = |pattern: &str, to: &str| Parts::new(pattern).leads_to(&path(to));
-        for pattern in ["osc.*.active", "osc/*/active", "/osc/testfs-OST000?-*/act*", "*.*.*", "osc", "osc.*."] {
+        for pattern in
+            ["osc.*.active", "osc/*/active", "/osc/testfs-OST000?-*/act*", "*.*.*", "osc", "osc.*."]
+        {
             assert!(leads(pattern, "osc.testfs-OST0001-osc-ffff000000000039.active"), "{pattern}");
         }
         for pattern in ["osc.*.import", "osc.active", "mdc.*.*", "osc.*.*.*", "os", "osc.[ab]*.active"] {

@@ -239,5 +239,9 @@ mod tests {
             lines.contains("testfs-MDT0000_UUID         1000          10         990   1%  /mnt[MDT:0]\n"),
             "{lines}"
         );
+        assert!(
+            lines.contains("filesystem_summary:         1000          10         990   1%  /mnt\n"),
+            "{lines}"
+        );
     }
 }

@@ -61,11 +61,7 @@ fn one(args: &Args, dir: &Path) -> Result<()> {
 
 fn text(args: &Args, dir: Ino) -> String {
     let mdt = dir.mdt();
-    let asked = [
-        (args.count, "0".to_owned()),
-        (args.index, mdt.to_string()),
-        (args.hash, "none".to_owned()),
-    ];
+    let asked = [(args.count, "0".to_owned()), (args.index, mdt.to_string()), (args.hash, "none".to_owned())];
     if asked.iter().any(|(is, _)| *is) {
         return asked.into_iter().filter(|(is, _)| *is).map(|(_, value)| value + "\n").collect();
     }
