@@ -61,7 +61,9 @@ pub fn script(shell: Shell) -> String {
     let all = NAMES.join(" ");
     match shell {
         // A shell that does not find the binary says so at every TAB otherwise.
-        Shell::Bash => register(&Bash, &all).replace("-- \"${words[@]}\" \\", "-- \"${words[@]}\" 2>/dev/null \\"),
+        Shell::Bash => {
+            register(&Bash, &all).replace("-- \"${words[@]}\" \\", "-- \"${words[@]}\" 2>/dev/null \\")
+        }
         Shell::Zsh => {
             const FUNCTION: &str = "_clap_dynamic_completer_brindle";
             let text = register(&Zsh, "brindle")
@@ -139,7 +141,11 @@ mod tests {
     fn scripts_are_for_all_names() {
         let bash = script(Shell::Bash);
         assert!(bash.contains("-F _clap_complete_brindle brindle lfs lctl\n"), "{bash}");
-        assert!(bash.contains("BRINDLE_COMPLETE=\"bash\"") && bash.contains("\"brindle\" -- \"${words[@]}\" 2>/dev/null"), "{bash}");
+        assert!(
+            bash.contains("BRINDLE_COMPLETE=\"bash\"")
+                && bash.contains("\"brindle\" -- \"${words[@]}\" 2>/dev/null"),
+            "{bash}"
+        );
         let zsh = script(Shell::Zsh);
         assert!(zsh.starts_with("#compdef brindle lfs lctl\n"), "{zsh}");
         assert!(zsh.contains("\ncompdef _clap_dynamic_completer_brindle brindle lfs lctl\n"), "{zsh}");

@@ -17,7 +17,7 @@ _clap_complete_brindle() {
         _CLAP_COMPLETE_COMP_TYPE="$_CLAP_COMPLETE_COMP_TYPE" \
         _CLAP_COMPLETE_SPACE="$_CLAP_COMPLETE_SPACE" \
         BRINDLE_COMPLETE="bash" \
-        "brindle" -- "${words[@]}" \
+        "brindle" -- "${words[@]}" 2>/dev/null \
     ) )
     if [[ $? != 0 ]]; then
         unset COMPREPLY
