@@ -234,10 +234,13 @@ impl Leaf<'_> {
     }
 }
 
-/// Names of the parameters of a kind, and whether each can be set.
+/// The parameters of a kind, by name: what each means, and whether it can be set.
 pub fn names(kind: &str) -> Vec<(&'static str, &'static str, bool)> {
     fn of<T>(tables: &[&[Row<T>]]) -> Vec<(&'static str, &'static str, bool)> {
-        tables.iter().flat_map(|t| t.iter()).map(|r| (r.name, r.help, r.write.is_some())).collect()
+        let rows = tables.iter().flat_map(|t| t.iter());
+        let mut names: Vec<_> = rows.map(|r| (r.name, r.help, r.write.is_some())).collect();
+        names.sort_unstable();
+        names
     }
     match kind {
         "llite" => of(&[LLITE]),
