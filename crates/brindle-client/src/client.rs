@@ -256,11 +256,18 @@ impl Client {
         if let Some(nids) = nids(self.mds.target()) {
             self.mds.peer().set_nids(nids);
         }
-        for caller in self.osts.lock().values() {
-            if let Some(nids) = nids(caller.target()) {
+        self.osts.lock().retain(|_, caller| match nids(caller.target()) {
+            Some(nids) => {
                 caller.peer().set_nids(nids);
+                true
             }
-        }
+            // No file has a part there any more.
+            None if map.is_removed(caller.target()) => {
+                caller.stop();
+                false
+            }
+            None => true,
+        });
     }
 }
 

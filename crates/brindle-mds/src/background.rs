@@ -102,6 +102,8 @@ async fn destroy_at(mdt: &Mdt, ost: u16, objects: &[ObjectId]) -> Result<bool> {
     let asked = mdt.osts().ask(ost, &request);
     match mdt.seams().timeout_ms(DESTROY_TIMEOUT_MS, asked).await {
         Some(Ok(_)) => {}
+        // They went with it.
+        _ if mdt.osts().is_removed(ost) => {}
         Some(Err(fault)) => {
             tracing::debug!(ost, %fault, "objects are destroyed later");
             return Ok(false);

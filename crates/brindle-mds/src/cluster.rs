@@ -50,9 +50,16 @@ impl OstPeers {
         })
     }
 
-    /// Connects to the new OSTs of a map, and tells known ones' new addresses.
+    /// Connects to the new OSTs of a map, tells known ones' new addresses, and parts from those that were removed.
     fn add(&self, map: &Map) {
         let mut peers = self.peers.write();
+        peers.retain(|ost, peer| {
+            let stays = !map.is_removed(TargetId::ost(*ost));
+            if !stays {
+                peer.stop();
+            }
+            stays
+        });
         for entry in map.targets.iter().filter(|t| t.id.role == Role::Ost) {
             match peers.get(&entry.id.index) {
                 Some(peer) => peer.set_nids(entry.nids.clone()),

@@ -54,6 +54,7 @@ pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::GetStripe => run(mdt, call, body, stripe::handle_get).await,
         Op::PathOf => run(mdt, call, body, path::handle).await,
         Op::Scan => run(mdt, call, body, scan::handle).await,
+        Op::OstUse => run(mdt, call, body, ost_use::handle).await,
         Op::OwnerQuery => run(mdt, call, body, owner::handle).await,
         Op::FenceTable => run(mdt, call, body, fences::handle).await,
         Op::MdtWaits => run(mdt, call, body, waits::handle).await,

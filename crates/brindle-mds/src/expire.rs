@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use brindle_types::{Ino, Result, SessionId};
+use brindle_types::{Code, Ino, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::oss::fence::FenceSessionReq;
 use futures_util::future::join_all;
@@ -113,6 +113,9 @@ async fn fence(mdt: &Mdt, question: FenceSessionReq) {
         let fenced = me.osts().all().await;
         let asked = fenced.iter().map(|ost| me.osts().insist(*ost, &question));
         for refused in join_all(asked).await.into_iter().filter_map(|answer| answer.err()) {
+            if refused.code == Code::TargetRemoved {
+                continue;
+            }
             tracing::error!(%session, fault = %refused, "an OST refused a fence");
         }
         // Nobody waits any more when it took long.

@@ -71,8 +71,10 @@ pub struct Osts {
 struct Known {
     version: u64,
     pools: Arc<Pools>,
-    /// OSTs that get no new objects.
+    /// OSTs that get no new objects: those that are drained, and those that there are no more.
     draining: Arc<[u16]>,
+    /// Those that there are no more.
+    removed: Arc<[u16]>,
 }
 
 /// Slots of the MDT's own writes. A sequence is unique over restarts, because the term is in it.
@@ -172,8 +174,18 @@ impl Osts {
     pub fn set_map(&self, map: &Map) {
         let pools: Pools = map.pools.iter().map(|p| (p.name.clone(), p.osts.clone())).collect();
         self.cursors.lock().retain(|pool, _| pool.as_ref().is_none_or(|name| pools.contains_key(name)));
-        let draining = map.draining.clone().into();
-        self.known.send_replace(Known { version: map.version, pools: Arc::new(pools), draining });
+        let removed: Vec<u16> = map.removed.iter().filter(|t| map.is_removed(t.id)).map(|t| t.id.index).collect();
+        let draining = [&map.draining[..], &removed].concat().into();
+        let known =
+            Known { version: map.version, pools: Arc::new(pools), draining, removed: removed.clone().into() };
+        self.known.send_replace(known);
+        self.candidates.write().retain(|ost, _| !removed.contains(ost));
+        self.full.lock().retain(|ost, _| !removed.contains(ost));
+    }
+
+    /// Whether there was such an OST, and there is none now.
+    pub fn is_removed(&self, ost: u16) -> bool {
+        self.known.borrow().removed.contains(&ost)
     }
 
     /// Version of the map that is known; 0 before the first.
@@ -352,15 +364,19 @@ impl Osts {
     /// Asks an OST until it answers.
     pub async fn insist<M: Message>(&self, ost: u16, question: &M) -> Result<M::Resp> {
         let frame = Frame::new(self.header::<M>(ost), encode_body(question));
-        decode_reply(&self.until_answered(ost, M::OP, frame).await)
+        decode_reply(&self.until_answered(ost, M::OP, frame).await?)
     }
 
-    async fn until_answered(&self, ost: u16, op: Op, frame: Frame) -> Frame {
+    /// The answer of an OST, whenever it comes; `TargetRemoved` when there is no such OST any more.
+    async fn until_answered(&self, ost: u16, op: Op, frame: Frame) -> Result<Frame> {
         let mut pause_ms = PAUSE_MIN_MS;
         let mut listed = None;
         loop {
             match self.calls.call(ost, frame.clone()).await {
-                Ok(answer) if !unavailable(&answer) => return answer,
+                Ok(answer) if !unavailable(&answer) => return Ok(answer),
+                _ if self.is_removed(ost) => {
+                    return Err(Fault::new(Code::TargetRemoved).subject(TargetId::ost(ost).to_string()));
+                }
                 _ => {}
             }
             listed.get_or_insert_with(|| self.waits.enter(op.name(), || TargetId::ost(ost).to_string()));
@@ -379,7 +395,7 @@ impl Osts {
     pub async fn write(&self, ost: u16, request: &WriteReq, data: Bytes) -> Result<ChangeResp> {
         let slot = self.slot()?;
         let frame = self.slotted(&slot, ost, request).with_bulk(vec![data]);
-        decode_reply(&self.until_answered(ost, Op::Write, frame).await)
+        decode_reply(&self.until_answered(ost, Op::Write, frame).await?)
     }
 
     /// Has an OST copy bytes, and asks again until the time is over. A request whose fate is unknown then has no effect once
@@ -388,7 +404,7 @@ impl Osts {
         let slot = self.slot()?;
         let frame = self.slotted(&slot, ost, request);
         let answer = self.seams.timeout_ms(ms, self.until_answered(ost, Op::CopyRange, frame)).await;
-        decode_reply(&answer.ok_or_else(|| no_answer(ost))?)
+        decode_reply(&answer.ok_or_else(|| no_answer(ost))??)
     }
 
     fn slot(&self) -> Result<Slot<'_>> {

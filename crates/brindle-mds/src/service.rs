@@ -57,8 +57,8 @@ impl MdsService {
         let number = || Fault::new(Code::UnknownOp).why(format!("operation {}", header.op));
         let op = Op::from_number(header.op).ok_or_else(number)?;
         let call = Call::new(header, op);
-        if matches!(op, Op::TargetInfo | Op::SetStripe) {
-            // Who has changed a pool may name it at once.
+        if matches!(op, Op::TargetInfo | Op::SetStripe | Op::OstUse) {
+            // Who has changed a pool may name it at once; who has drained an OST may count what is on it.
             self.mdt.osts().until_map(header.map_version).await;
         }
         match op {

@@ -31,7 +31,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Some(Op::GetMap) => reply(ops::get_map::handle(mgs, conn, decode_body(&frame.body)?).await),
         Some(Op::Heartbeat) => reply(ops::heartbeat::handle(mgs, &decode_body(&frame.body)?)),
         Some(Op::ChangePool) => reply(ops::pool::handle(mgs, decode_body(&frame.body)?).await),
-        Some(Op::ChangeTarget) => reply(ops::drain::handle(mgs, decode_body(&frame.body)?).await),
+        Some(Op::ChangeTarget) => reply(ops::change_target::handle(mgs, decode_body(&frame.body)?).await),
         Some(Op::TargetInfo) => reply(ops::target_info::handle(mgs)),
         _ => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

@@ -15,7 +15,7 @@ use tokio::sync::Mutex;
 const MAP_FORMAT: u8 = 3;
 /// The format before, which had no pools.
 const MAP_FORMAT_WITHOUT_POOLS: u8 = 1;
-/// The one after it, which had no OSTs that are drained.
+/// The one after it, which had neither OSTs that are drained nor removed ones.
 const MAP_FORMAT_WITHOUT_DRAINING: u8 = 2;
 /// An empty list, as it is stored.
 const NO_LIST: &[u8] = &[0];
@@ -48,8 +48,8 @@ fn decode(key: &str, bytes: &[u8]) -> Result<Map> {
     };
     match bytes.split_first() {
         Some((&MAP_FORMAT, rest)) => map(rest),
-        Some((&MAP_FORMAT_WITHOUT_POOLS, rest)) => map(&[rest, NO_LIST, NO_LIST].concat()),
-        Some((&MAP_FORMAT_WITHOUT_DRAINING, rest)) => map(&[rest, NO_LIST].concat()),
+        Some((&MAP_FORMAT_WITHOUT_POOLS, rest)) => map(&[rest, NO_LIST, NO_LIST, NO_LIST].concat()),
+        Some((&MAP_FORMAT_WITHOUT_DRAINING, rest)) => map(&[rest, NO_LIST, NO_LIST].concat()),
         Some((other, _)) => Err(Fault::new(Code::NewerFormat)
             .what("cannot read the map of targets")
             .subject(key.to_owned())
@@ -63,14 +63,7 @@ impl MapStore {
     pub(crate) fn format(store: &LocalStore, superblock: &Superblock) -> Result<()> {
         let fs = superblock.fs.clone();
         let key = key(&fs);
-        let map = Map {
-            fs,
-            fs_id: superblock.fs_id,
-            version: 1,
-            targets: Vec::new(),
-            pools: Vec::new(),
-            draining: Vec::new(),
-        };
+        let map = Map::new(fs, superblock.fs_id);
         store.create_entry(&key, &encode(&map))
     }
 
@@ -139,7 +132,7 @@ mod tests {
     #[test]
     fn bytes_in_the_store_never_change() {
         use brindle_types::TargetId;
-        use brindle_wire::map::{Pool, TargetEntry, TargetState};
+        use brindle_wire::map::{Pool, RemovedTarget, TargetEntry, TargetState};
         let entry = TargetEntry {
             id: TargetId::ost(10),
             uuid: *b"0123456789abcdef",
@@ -148,20 +141,14 @@ mod tests {
             state: TargetState::Up,
             host: "oss1".into(),
         };
-        let mut map = Map {
-            fs: "scratch".parse().unwrap(),
-            fs_id: 5,
-            version: 6,
-            targets: vec![entry],
-            pools: Vec::new(),
-            draining: Vec::new(),
-        };
+        let mut map = Map { version: 6, targets: vec![entry], ..Map::new("scratch".parse().unwrap(), 5) };
         let before = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v1/map.bin")).unwrap();
         assert_eq!(decode("k", &before), Ok(map.clone()), "the format without pools is still read");
         map.pools.push(Pool { name: "flash".parse().unwrap(), osts: vec![3, 10] });
         let before = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2/map.bin")).unwrap();
         assert_eq!(decode("k", &before), Ok(map.clone()), "so is the one without OSTs that are drained");
         map.draining.push(10);
+        map.removed.push(RemovedTarget { id: TargetId::ost(4), uuid: [8; 16] });
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v3/map.bin");
         if std::env::var_os("BRINDLE_GOLDEN").is_some() && !std::path::Path::new(path).exists() {
             std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v3")).unwrap();

@@ -133,14 +133,7 @@ impl Cluster {
             state: TargetState::Up,
             host: "here".into(),
         };
-        *rest.map.lock() = Some(Map {
-            fs: fs(),
-            fs_id: FS_ID,
-            version: 1,
-            targets: vec![mdt],
-            pools: Vec::new(),
-            draining: Vec::new(),
-        });
+        *rest.map.lock() = Some(Map { targets: vec![mdt], ..Map::new(fs(), FS_ID) });
         let dir = tempfile::tempdir().expect("a directory");
         Cluster { seams, rest, rest_nid, _rest_server: server, dir }
     }

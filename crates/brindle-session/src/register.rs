@@ -78,6 +78,7 @@ impl Registration {
     }
 
     async fn beat(&self, every_ms: u64) {
+        let mut refused = None;
         loop {
             self.seams.sleep_ms(every_ms.max(HEARTBEAT_MIN_MS)).await;
             let heartbeat = HeartbeatReq {
@@ -90,20 +91,21 @@ impl Registration {
             if let Some(Ok(answer)) = answer
                 && !answer.known
             {
-                self.again().await;
+                let refusal = self.again().await.err();
+                if let Some(fault) = refusal.as_ref().filter(|fault| refused != Some(fault.code)) {
+                    tracing::error!(code = %fault.code, "the MGS refuses this target: {fault}");
+                }
+                refused = refusal.map(|fault| fault.code);
             }
         }
     }
 
-    async fn again(&self) {
+    async fn again(&self) -> Result<(), Fault> {
         let mut announce = self.announce.clone();
         announce.fs_id = self.map.current().fs_id;
-        match ask_mgs(&self.mgs, &announce).await {
-            Ok(answer) => {
-                self.epoch.fetch_max(answer.epoch, Ordering::AcqRel);
-                self.map.offer(answer.map);
-            }
-            Err(fault) => tracing::warn!(code = %fault.code, "the MGS refuses this target: {fault}"),
-        }
+        let answer = ask_mgs(&self.mgs, &announce).await?;
+        self.epoch.fetch_max(answer.epoch, Ordering::AcqRel);
+        self.map.offer(answer.map);
+        Ok(())
     }
 }

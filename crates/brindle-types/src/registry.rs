@@ -188,6 +188,10 @@ codes! {
         "A pool that has OSTs is destroyed only when that was meant: what is made under its name later lies on any OST.";
     5010 PoolEmpty ENOSPC "the pool has no OST" "give it one: brindle pool add"
         "The layout asks for OSTs of a pool that has none, so there is no place for the file. Nothing was written anywhere else.";
+    5011 TargetInUse EBUSY "the target is in use" ""
+        "The OST holds parts of files, or gets new ones; nothing was changed. It is taken out of the file system once it is drained and empty.";
+    5012 TargetRemoved ENOENT "the target was removed" "format the directory again to use it: brindle target add"
+        "The target was taken out of the file system with brindle target remove. Nothing of the file system lies on it any more.";
 
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""

@@ -56,9 +56,41 @@ pub struct Map {
     pub pools: Vec<Pool>,
     /// OSTs that get no new objects, because they are to be emptied; ascending.
     pub draining: Vec<u16>,
+    /// Targets that were taken out for good, the last of them ([`REMOVED_MAX`]) in order: they are not let in again.
+    pub removed: Vec<RemovedTarget>,
 }
 
+/// A target that was taken out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedTarget {
+    /// Its id then; another target may have it by now.
+    pub id: TargetId,
+    /// Its identity.
+    pub uuid: [u8; 16],
+}
+
+/// Most removed targets that a map remembers.
+pub const REMOVED_MAX: usize = 1024;
+
 impl Map {
+    /// The map of a new file system.
+    pub fn new(fs: FsName, fs_id: u64) -> Map {
+        Map {
+            fs,
+            fs_id,
+            version: 1,
+            targets: Vec::new(),
+            pools: Vec::new(),
+            draining: Vec::new(),
+            removed: Vec::new(),
+        }
+    }
+
+    /// Whether there was a target of this id, and there is none now.
+    pub fn is_removed(&self, id: TargetId) -> bool {
+        self.removed.iter().any(|t| t.id == id) && self.target(id).is_none()
+    }
+
     /// The entry of a target.
     pub fn target(&self, id: TargetId) -> Option<&TargetEntry> {
         self.targets.iter().find(|t| t.id == id)

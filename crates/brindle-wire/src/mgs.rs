@@ -84,6 +84,9 @@ pub enum TargetChange {
     Drain,
     /// It gets new objects again.
     Undrain,
+    /// It does not belong to the file system any more. Only one that is drained; the asker has made sure that no MDT has
+    /// a file on it.
+    Remove,
 }
 
 /// Changes what a target is used for.

@@ -83,6 +83,7 @@ ops! {
     152 PathOf "path_of" plain;
     153 Scan "scan" plain;
     154 Migrate "migrate" slotted;
+    155 OstUse "ost_use" plain;
     160 OwnerQuery "owner_query" plain;
     161 MdtWaits "mdt_waits" plain;
     162 FenceTable "fence_table" plain;

@@ -252,8 +252,7 @@ mod tests {
         let pool = |name: &str, osts| Pool { name: name.parse().expect("good"), osts };
         let fs = "testfs".parse().expect("good");
         let pools = vec![pool("disk", Vec::new()), pool("flash", vec![0, 10])];
-        let (targets, draining) = (Vec::new(), Vec::new());
-        let map = Map { fs, fs_id: 1, version: 1, targets, pools, draining };
+        let map = Map { pools, ..Map::new(fs, 1) };
         assert_eq!(list_text(&map, None).expect("text"), "Pools from testfs:\ntestfs.disk\ntestfs.flash\n");
         let name = |n: &str| n.parse::<PoolName>().expect("good");
         assert_eq!(

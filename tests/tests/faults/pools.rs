@@ -39,6 +39,11 @@ fn files_stay_in_their_pool_through_kills() {
     cluster.start(&["mgs", "mdt0"]);
     assert_eq!(osts_of_new_files(&cluster, "d", 1), ["1", "3"]);
 
+    let in_pool = cluster.lfs(&["find", &cluster.b().display().to_string(), "-type", "f", "-pool", "flash"]);
+    assert_eq!(in_pool.lines().count(), 2 * FILES, "{in_pool}");
+    let none = cluster.lfs(&["find", &cluster.b().display().to_string(), "-pool", "disk", "-o", "!", "-type", "d", "!", "-pool", "flash"]);
+    assert_eq!(none, "");
+
     // A change of the pool concerns the next file.
     pool(&["add", "flash", "0"]);
     pool(&["remove", "flash", "3"]);

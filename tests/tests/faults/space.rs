@@ -108,6 +108,115 @@ fn an_added_ost_is_used_at_once_and_stays() {
     cluster.assert_sound();
 }
 
+/// What an administrator says to one OST.
+fn target(cluster: &Cluster, verb: &str, ost: &str) -> brindle_tests::cluster::Output {
+    cluster.brindle(&["target", verb, ost, &cluster.a().display().to_string()])
+}
+
+/// Reads and writes a file over and over on the second mount; gives what it wrote at last.
+fn churn(path: PathBuf, stop: std::sync::Arc<std::sync::atomic::AtomicBool>) -> std::thread::JoinHandle<u8> {
+    std::thread::spawn(move || {
+        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
+        let mut round = 1u8;
+        while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+            file.write_all_at(&vec![round; 3 << 20], 12345).unwrap();
+            let mut back = vec![0; 3 << 20];
+            file.read_exact_at(&mut back, 12345).unwrap();
+            assert!(back.iter().all(|b| *b == round), "other bytes than were written in round {round}");
+            round = round.wrapping_add(1).max(1);
+        }
+        round.wrapping_sub(1).max(1)
+    })
+}
+
+#[test]
+fn an_ost_with_files_stays_and_an_empty_one_is_removed_for_good() {
+    seed("space-remove");
+    let cluster = Cluster::up("space-remove", &Options { osts: 3, ..Options::default() });
+    let dir = dir_of_single_stripes(&cluster);
+    for n in 0..12 {
+        std::fs::write(dir.join(n.to_string()), vec![n + 1; 2 << 20]).unwrap();
+    }
+    let on_it = |name: &str| {
+        let path = cluster.a().join(name);
+        cluster.lfs(&["setstripe", "-c", "1", "-i", "1", &path.display().to_string()]);
+        std::fs::write(&path, vec![0; 4 << 20]).unwrap();
+        path
+    };
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    on_it("busy");
+    let busy = churn(cluster.b().join("busy"), stop.clone());
+    let nameless = OpenOptions::new().read(true).open(on_it("nameless")).unwrap();
+    std::fs::remove_file(cluster.a().join("nameless")).unwrap();
+
+    let refused = target(&cluster, "remove", "1");
+    assert!(!refused.ok() && refused.text.contains("parts of 6 files lie on it, 1 of them"), "{refused}");
+    assert!(refused.text.contains("brindle target drain 1 "), "{refused}");
+    let drained = target(&cluster, "drain", "OST0001");
+    assert!(drained.text.contains("1 file lie on it that have no name"), "{drained}");
+    assert_eq!(osts_of_new_files(&cluster, &dir, "then"), ["0", "2"]);
+    assert!(!target(&cluster, "remove", "1").ok(), "an open file lies on it");
+    let mut back = vec![1; 4 << 20];
+    nameless.read_exact_at(&mut back, 0).unwrap();
+    assert!(back.iter().all(|b| *b == 0));
+    drop(nameless);
+    let since = std::time::Instant::now();
+    while !target(&cluster, "drain", "1").ok() {
+        assert!(since.elapsed().as_secs() < 15, "the closed file stays on it");
+    }
+    // It is gone from the map while its server still runs; then the server goes, and a client that held things is lost.
+    let removed = target(&cluster, "remove", "1");
+    assert!(removed.ok(), "{removed}");
+    let state = cluster.dir().display().to_string();
+    let gone = cluster.brindle(&["dev", "remove-ost", "--dir", &state, "ost1"]);
+    assert!(gone.ok() && gone.stdout.contains("was removed before"), "{gone}");
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    let last = busy.join().unwrap();
+    assert_eq!(std::fs::read(cluster.a().join("busy")).unwrap()[12345], last);
+    cluster.kill(&["client1"]);
+    cluster.start(&["client1"]);
+    for n in 0..12 {
+        assert_eq!(std::fs::read(cluster.b().join(format!("d/{n}"))).unwrap(), vec![n + 1; 2 << 20]);
+        std::fs::remove_file(cluster.b().join(format!("d/{n}"))).unwrap();
+    }
+    cluster.kill(&["mdt0", "mgs"]);
+    cluster.start(&["mgs", "mdt0"]);
+    let list = cluster.brindle(&["target", "list", &cluster.a().display().to_string()]);
+    assert!(list.ok() && !list.stdout.contains("OST0001"), "{list}");
+    assert_eq!(osts_of_new_files(&cluster, &dir, "last"), ["0", "2"]);
+    assert!(cluster.brindle(&["sync", &cluster.a().display().to_string()]).ok());
+    cluster.assert_sound();
+}
+
+#[test]
+fn files_move_to_an_added_ost_until_all_are_alike() {
+    seed("space-rebalance");
+    let options = Options { osts: 1, mounts: 1, ost_size: Some("128MiB"), ..Options::default() };
+    let cluster = Cluster::up("space-rebalance", &options);
+    let dir = dir_of_single_stripes(&cluster);
+    let path = |n: u8| dir.join(n.to_string());
+    for n in 0..20 {
+        std::fs::write(path(n), vec![n + 1; 2 << 20]).unwrap();
+    }
+    let state = cluster.dir().display().to_string();
+    assert!(cluster.brindle(&["dev", "add-ost", "--dir", &state]).ok());
+    let rebalance = |more: &str| {
+        let said = cluster.brindle(&["fs", "rebalance", &cluster.a().display().to_string(), "-o", "json", more]);
+        assert!(said.ok(), "{said}");
+        serde_json::from_str::<serde_json::Value>(&said.stdout).unwrap()
+    };
+    let planned = rebalance("--dry-run");
+    assert_eq!((&planned["balanced"], &planned["files"]), (&false.into(), &0.into()), "{planned}");
+    let done = rebalance("--spread=5");
+    assert_eq!((&done["balanced"], &done["failed"]), (&true.into(), &0.into()), "{done}");
+    assert!((8..=12).contains(&done["files"].as_u64().unwrap()), "half of the files move: {done}");
+    assert_eq!(rebalance("--spread=5")["files"], 0, "and not again");
+    for n in 0..20 {
+        assert_eq!(std::fs::read(path(n)).unwrap(), vec![n + 1; 2 << 20]);
+    }
+    cluster.assert_sound();
+}
+
 /// A second file system, taken down whatever the test does.
 struct Second<'a> {
     cluster: &'a Cluster,

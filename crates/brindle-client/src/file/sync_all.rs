@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use brindle_stdx::BoxFuture;
-use brindle_types::{Fault, ObjectId};
+use brindle_types::{Fault, ObjectId, TargetId};
 use brindle_wire::mds::sync_all::SyncAllReq;
 use brindle_wire::oss::sync::SyncObjectsReq;
 
@@ -28,7 +28,9 @@ impl Client {
         }
         let left = std::mem::take(&mut *self.left_unsynced.lock());
         let mut by_ost: BTreeMap<u16, Vec<ObjectId>> = BTreeMap::new();
-        for (object, (ost, _)) in left {
+        let map = self.map.current();
+        // What lay on an OST that was removed was moved and synced before.
+        for (object, (ost, _)) in left.into_iter().filter(|(_, (ost, _))| !map.is_removed(TargetId::ost(*ost))) {
             by_ost.entry(ost).or_default().push(object);
         }
         let syncing = by_ost.into_iter().map(|(ost, objects)| -> BoxFuture<'_, _> {

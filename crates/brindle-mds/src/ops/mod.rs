@@ -16,6 +16,7 @@ pub mod migrate;
 pub mod mkdir;
 pub mod mknod;
 pub mod open;
+pub mod ost_use;
 pub mod owner;
 pub mod path;
 pub mod readdir;

@@ -94,7 +94,8 @@ impl Predicate {
             | Test::StripeIndex(_)
             | Test::Ost(_)
             | Test::Layout(_)
-            | Test::Components(_) => test_layout(test, inode),
+            | Test::Components(_)
+            | Test::Pool(_) => test_layout(test, inode),
         }
     }
 }
@@ -156,11 +157,12 @@ fn test_layout(test: &Test, inode: &Inode) -> bool {
         Test::StripeCount(range) => range.holds(stripe_count(main)),
         Test::StripeSize(range) => range.holds(main.stripe_size_bytes.into()),
         Test::StripeIndex(list) => first_ost(main).is_some_and(|ost| list.contains(&ost)),
-        Test::Ost(list) => layout.stripes().any(|(_, ost)| list.contains(&ost)),
+        Test::Ost(list) => inode.may_have_objects() && layout.stripes().any(|(_, ost)| list.contains(&ost)),
         Test::Layout(LayoutKind::Raid0) => !is_in_mdt,
         Test::Layout(LayoutKind::Mdt) => is_in_mdt,
         Test::Layout(LayoutKind::Composite) => layout.components.len() > 1,
         Test::Components(range) => range.holds(layout.components.len() as u64),
+        Test::Pool(name) => layout.components.iter().any(|c| c.asked.pool() == Some(name)),
         _ => false,
     }
 }

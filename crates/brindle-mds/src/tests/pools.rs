@@ -2,12 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use brindle_types::{Code, Ino, PoolChoice, StripePolicy};
-use brindle_wire::map::{Map, Pool};
+use brindle_types::{Code, Ino, Pair, PoolChoice, SessionId, StripePolicy, TargetId};
+use brindle_wire::map::{Map, Pool, RemovedTarget};
+use brindle_wire::mds::convert::ConvertReq;
 use brindle_wire::mds::create::CreateResp;
+use brindle_wire::mds::ost_use::{OstUseReq, OstUseResp};
+use brindle_wire::oss::fence::FenceSessionReq;
 use brindle_wire::mds::stripe::{GetStripeReq, SetStripeReq};
 
 use super::rig::*;
+use crate::background::{Progress, destroy_some};
 
 const TOP: Ino = Ino::ROOT;
 
@@ -16,8 +20,7 @@ fn map_with_pools(version: u64, pools: &[(&str, &[u16])]) -> Map {
     let pool =
         |(name, osts): &(&str, &[u16])| Pool { name: name.parse().expect("name"), osts: osts.to_vec() };
     let pools = pools.iter().map(pool).collect();
-    let (targets, draining) = (Vec::new(), Vec::new());
-    Map { fs: "scratch".parse().expect("name"), fs_id: 7, version, targets, pools, draining }
+    Map { version, pools, ..Map::new("scratch".parse().expect("name"), 7) }
 }
 
 #[test]
@@ -114,6 +117,42 @@ fn an_ost_that_is_drained_gets_nothing_new() {
             seen.extend(place(&rig.ask(A, create_req(TOP, name, RW)).await.expect("made")));
         }
         assert_eq!(seen.len(), 4, "{seen:?}");
+        rig.verify();
+    });
+}
+
+#[test]
+fn files_on_an_ost_are_counted_and_nobody_waits_for_one_that_is_removed() {
+    run(async {
+        let rig = Rig::new().await;
+        let used = async |ost| rig.ask(A, OstUseReq { ost, after: None }).await.expect("counted");
+        let create = create_req(TOP, "f", RW);
+        let handle = create.handle;
+        let made = rig.ask(A, create).await.expect("made");
+        let (ino, ost) = (made.attr.ino, made.grant.layout.components[0].osts[0]);
+        assert_eq!(used(ost).await.files, 0, "its bytes are in the MDT");
+        rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1 }).await.expect("converted");
+        assert_eq!(used(ost).await, OstUseResp { files: 1, nameless: 0, next: None });
+        assert_eq!(used((ost + 1) % 4).await.files, 0);
+        rig.unlink(TOP, "f").await.expect("removed");
+        assert_eq!(used(ost).await, OstUseResp { files: 1, nameless: 1, next: None });
+        rig.osts.down.lock().push(ost);
+        rig.close(A, ino, handle).await.expect("closed");
+        assert_eq!(used(ost).await.files, 0);
+
+        // Its objects are queued, and somebody insists on an answer; both end when the OST is removed.
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Stuck));
+        let question = FenceSessionReq { session: SessionId(77), epoch: Pair { term: 1, counter: 1 } };
+        let insisting = rig.mdt.osts().insist(ost, &question);
+        let removing = async {
+            let removed = vec![RemovedTarget { id: TargetId::ost(ost), uuid: [1; 16] }];
+            rig.mdt.osts().set_map(&Map { removed, ..map_with_pools(2, &[]) });
+        };
+        let (answer, ()) = tokio::join!(insisting, removing);
+        assert_eq!(answer.map(drop).map_err(|fault| fault.code), Err(Code::TargetRemoved));
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty));
+        assert!(!rig.mdt.osts().indices().contains(&ost) && rig.mdt.osts().is_avoided(ost, 1));
         rig.verify();
     });
 }

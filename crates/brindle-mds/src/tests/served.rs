@@ -33,14 +33,7 @@ fn map(nids: Vec<Nid>) -> Map {
     let id = TargetId::mdt(0);
     let entry =
         TargetEntry { id, uuid: [0; 16], nids, epoch: 3, state: TargetState::Up, host: "mds1".into() };
-    Map {
-        fs: "scratch".parse().expect("name"),
-        fs_id: FS_ID,
-        version: 1,
-        targets: vec![entry],
-        pools: Vec::new(),
-        draining: Vec::new(),
-    }
+    Map { targets: vec![entry], ..Map::new("scratch".parse().expect("name"), FS_ID) }
 }
 
 impl Service for FakeMgs {

@@ -1,6 +1,6 @@
 //! One file an operation.
 
-pub(crate) mod drain;
+pub(crate) mod change_target;
 pub(crate) mod get_map;
 pub(crate) mod heartbeat;
 pub(crate) mod pool;

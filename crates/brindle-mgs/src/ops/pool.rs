@@ -131,14 +131,7 @@ mod tests {
             host: String::new(),
         };
         let targets = osts.iter().map(entry).collect();
-        Map {
-            fs: "scratch".parse().unwrap(),
-            fs_id: 1,
-            version: 7,
-            targets,
-            pools: Vec::new(),
-            draining: Vec::new(),
-        }
+        Map { version: 7, targets, ..Map::new("scratch".parse().unwrap(), 1) }
     }
 
     fn change(map: &Map, pool: &str, change: PoolChange) -> Result<Option<Map>> {

@@ -113,6 +113,13 @@ fn decide(map: &Map, req: &RegisterReq) -> Result<Option<Map>> {
     }
     let mut next = map.clone();
     next.version += 1;
+    if map.removed.iter().any(|t| t.uuid == req.uuid) {
+        return Err(Fault::new(Code::TargetRemoved)
+            .what("cannot serve")
+            .subject(format!("{} at {}", req.fs.target(req.target), req.host))
+            .why("it was taken out of the file system: brindle target remove")
+            .data("no file lies on it; its directory was not changed"));
+    }
     let at = match next.targets.binary_search_by_key(&req.target, |t| t.id) {
         Ok(at) => at,
         Err(at) => {
@@ -188,14 +195,7 @@ mod tests {
     }
 
     fn empty() -> Map {
-        Map {
-            fs: "scratch".parse().unwrap(),
-            fs_id: 1,
-            version: 1,
-            targets: Vec::new(),
-            pools: Vec::new(),
-            draining: Vec::new(),
-        }
+        Map::new("scratch".parse().unwrap(), 1)
     }
 
     #[test]

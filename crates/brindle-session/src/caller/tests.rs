@@ -139,14 +139,7 @@ async fn rig(trouble: impl Fn(u64, &Frame) -> Option<Trouble> + Send + Sync + 's
     let server = server.await.expect("listens");
     let config = PeerConfig::new(7, PeerKind::Client, "test");
     let peer = |nids| Peer::new(transport.clone(), seams.clone(), nids, config.clone(), Arc::new(NoNotifies));
-    let map = Map {
-        fs: "test".parse().expect("a name"),
-        fs_id: 7,
-        version: 1,
-        targets: Vec::new(),
-        pools: Vec::new(),
-        draining: Vec::new(),
-    };
+    let map = Map::new("test".parse().expect("a name"), 7);
     let map = MapWatch::with_map(&seams, peer(Vec::new()), map);
     let host = Arc::new(TestHost { session: AtomicU64::new(1), refusals: AtomicU64::new(0) });
     let peer = peer(vec![server.local_nid().clone()]);

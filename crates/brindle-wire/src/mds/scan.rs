@@ -4,7 +4,7 @@
 //! between pages, so that a scan outlives a restart and nobody is in its way.
 
 use brindle_types::attr::Time;
-use brindle_types::{Attr, Code, FileType, Ino};
+use brindle_types::{Attr, Code, FileType, Ino, PoolName};
 use serde::{Deserialize, Serialize};
 
 use crate::{Cred, Name, message};
@@ -125,6 +125,8 @@ pub enum Test {
     Layout(LayoutKind),
     /// Number of components.
     Components(Range),
+    /// A component asks for this pool, whether there is one of that name now or not.
+    Pool(PoolName),
 }
 
 /// A predicate is a list of these in postfix order (`a b And Not`); an empty one is true.

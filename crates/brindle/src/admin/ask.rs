@@ -10,6 +10,7 @@ use brindle_types::{Code, Fault, FsName, Nid, PoolName, Result, Role, TargetId};
 use brindle_wire::Message;
 use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
 use brindle_wire::map::{Map, TargetEntry};
+use brindle_wire::mds::ost_use::OstUseReq;
 use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
 use brindle_wire::mgs::{
     ChangePoolReq, ChangePoolResp, ChangeTargetReq, ChangeTargetResp, GetMapReq, PoolChange, TargetChange,
@@ -30,6 +31,15 @@ const REFUSED_MS: u64 = 300;
 pub struct Asker {
     seams: Seams,
     transport: Arc<dyn Transport>,
+}
+
+/// Files with a part on an OST.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Use {
+    /// All of them.
+    pub files: u64,
+    /// Of those, files without a name, which programs have open.
+    pub nameless: u64,
 }
 
 impl Asker {
@@ -192,6 +202,30 @@ impl Asker {
         };
         let request = ChangeTargetReq { fs, ost, change };
         self.ask(&place.mgs, 0, TargetId::MGT, &request).await.map_err(|f| no_mgs(place, f))
+    }
+
+    /// What all MDTs have on an OST.
+    pub async fn ost_use(&self, map: &Map, ost: u16) -> Result<Use> {
+        let mut used = Use::default();
+        for entry in map.targets.iter().filter(|t| t.id.role == Role::Mdt) {
+            let mut after = None;
+            loop {
+                let header = Header {
+                    target: Some(entry.id),
+                    fs_id: map.fs_id,
+                    map_version: map.version,
+                    ..Header::default()
+                };
+                let page = self.send(&entry.nids, header, &OstUseReq { ost, after }).await?;
+                used.files += page.files;
+                used.nameless += page.nameless;
+                match page.next {
+                    Some(_) if page.next > after => after = page.next,
+                    _ => break,
+                }
+            }
+        }
+        Ok(used)
     }
 
     /// How a target does.

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use super::ask::Asker;
 use super::place::{Place, PlaceArgs, one};
+use super::rebalance;
 use crate::exit::Done;
 use crate::format::runtime;
 use crate::output::{Output, print_json, table};
@@ -18,6 +19,8 @@ use crate::output::{Output, print_json, table};
 pub enum Command {
     /// Show the space of a file system, target by target
     Df(Args),
+    /// Move files from fuller OSTs to emptier ones, while programs use them
+    Rebalance(rebalance::Args),
 }
 
 /// Arguments of `brindle fs df`.
@@ -138,7 +141,13 @@ struct TargetView {
 
 /// Runs the command.
 pub fn run(command: &Command) -> Result<Done> {
-    let Command::Df(args) = command;
+    match command {
+        Command::Df(args) => df(args),
+        Command::Rebalance(args) => rebalance::run(args),
+    }
+}
+
+fn df(args: &Args) -> Result<Done> {
     let spaces = spaces(&one(&args.place)?)?;
     let sum = summary(&spaces);
     let targets: Vec<TargetView> =
@@ -193,14 +202,7 @@ mod tests {
 
     #[test]
     fn one_disk_is_counted_once() {
-        let map = Map {
-            fs: "dev".parse().unwrap(),
-            fs_id: 1,
-            version: 1,
-            targets: Vec::new(),
-            pools: Vec::new(),
-            draining: Vec::new(),
-        };
+        let map = Map::new("dev".parse().unwrap(), 1);
         let space = |device_id| Space {
             total_bytes: 100,
             available_bytes: 40,

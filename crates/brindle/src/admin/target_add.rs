@@ -108,14 +108,7 @@ mod tests {
             host: String::new(),
         };
         let targets = [0, 1, 3].map(entry).to_vec();
-        let map = Map {
-            fs: "scratch".parse().expect("good"),
-            fs_id: 1,
-            version: 1,
-            targets,
-            pools: Vec::new(),
-            draining: Vec::new(),
-        };
+        let map = Map { targets, ..Map::new("scratch".parse().expect("good"), 1) };
         assert_eq!(index(&map, None), Ok(2));
         assert_eq!(index(&map, Some(7)), Ok(7));
         let fault = index(&map, Some(3)).expect_err("taken");

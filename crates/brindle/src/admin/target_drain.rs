@@ -7,28 +7,26 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
-use brindle_client::control::ScanAsk;
 use brindle_types::units::format_bytes;
-use brindle_types::{Code, Fault, Ino, Result, TargetId};
+use brindle_types::{Result, TargetId};
 use brindle_wire::map::Map;
-use brindle_wire::mds::scan::{DEPTH_MAX, Term, Test, Wanted};
+use brindle_wire::mds::scan::{Term, Test};
 use brindle_wire::mgs::TargetChange;
 use serde::Serialize;
 
-use super::ask::Asker;
-use super::place::{Place, PlaceArgs, Source, one};
+use super::ask::{Asker, Use};
+use super::moving::{self, Mover};
+use super::place::{Place, PlaceArgs, one};
+use super::target_remove::{describe as describe_use, one_ost};
 use crate::completion::live;
-use crate::control::Control;
 use crate::exit::Done;
 use crate::format::{parse, runtime};
 use crate::output::{Output, print_json};
-use crate::pool::{OstList, indices};
-use crate::stripe::migrate::{Plan, migrate_inode};
+use crate::pool::OstList;
+use crate::stripe::migrate::Plan;
 
 /// Times that all files are looked for; files that come in between were laid out before the MDT knew.
 const ROUNDS_MAX: usize = 8;
-/// Files that are listed before the first of them is moved.
-const FILES_AT_ONCE: usize = 100_000;
 
 /// Arguments of `brindle target drain`.
 #[derive(clap::Args)]
@@ -66,6 +64,8 @@ struct Drained {
     copied_bytes: u64,
     /// Files that could not be moved.
     failed: u64,
+    /// Files on it that have no name any more, and that programs have open.
+    nameless: u64,
     /// Whether no file is left on it.
     empty: bool,
 }
@@ -74,34 +74,28 @@ struct Drained {
 pub fn drain(args: &DrainArgs) -> Result<Done> {
     let (map, ost) = change(&args.ost, &args.mount, TargetChange::Drain)?;
     let target = map.fs.target(TargetId::ost(ost));
-    let control = Control::of(&args.mount)?;
-    let mount = control.mount();
-    let source: Option<Source> = mount.source.parse().ok();
-    if source.is_some_and(|source| !source.subdir.is_empty()) {
-        return Err(Fault::new(Code::BadArgument)
-            .what("cannot see all files of the file system at")
-            .subject(args.mount.display().to_string())
-            .why("only a directory of it is mounted there")
-            .data(format!("{target} gets no new files; nothing was moved"))
-            .next("mount all of it, and give that mount"));
-    }
-    let root = mount.mount_point.clone();
+    let mut mover = Mover::new(&args.mount, args.bandwidth)
+        .map_err(|fault| fault.data(format!("{target} gets no new files; nothing was moved")))?;
     let progress = !args.output.json() && std::io::stderr().is_terminal();
-    let plan = Plan { policy: None, avoid: vec![ost], bandwidth_bytes: args.bandwidth, progress };
+    let plan = Plan { policy: None, avoid: vec![ost], progress };
     let mut drained = Drained { target: target.clone(), ..Drained::default() };
     for _ in 0..ROUNDS_MAX {
-        let files = files_on(&control, &root, ost)?;
+        let files = mover.files(vec![Term::Test(Test::Ost(vec![ost]))])?;
         drained.empty = files.is_empty();
-        drained.failed = 0;
-        if drained.empty {
+        mover.done.failed = 0;
+        for file in &files {
+            mover.move_file(file, &plan)?;
+        }
+        if drained.empty || mover.done.failed > 0 {
             break;
         }
-        for (ino, path) in files {
-            move_one(&control, ino, &path, &plan, &mut drained)?;
-        }
-        if drained.failed > 0 {
-            break;
-        }
+    }
+    let moving::Done { files, copied_bytes, failed } = mover.done;
+    drained = Drained { files, copied_bytes, failed, ..drained };
+    if drained.empty {
+        let left = runtime()?.block_on(async { Asker::new().ost_use(&map, ost).await })?;
+        drained.nameless = left.nameless;
+        drained.empty = left.files == 0;
     }
     if args.output.json() {
         print_json("brindle.target.drain", 1, &drained)?;
@@ -119,74 +113,21 @@ pub fn undrain(args: &UndrainArgs) -> Result<Done> {
 }
 
 fn describe(drained: &Drained, ost: u16) -> String {
-    let Drained { target, files, copied_bytes, failed, empty } = drained;
+    let Drained { target, files, copied_bytes, failed, nameless, empty } = drained;
     let moved = format!("{files} files moved, {}", format_bytes(*copied_bytes));
     match empty {
         true => format!(
-            "{target} is empty, and gets no new files ({moved}); take it back with: brindle target undrain"
+            "{target} is empty, and gets no new files ({moved}); next: brindle target remove, or take it back: brindle target undrain"
         ),
         false if *failed > 0 => {
             format!("{target}: {moved}; {failed} files could not be moved; the same command tries again")
         }
+        false if *nameless > 0 => {
+            let used = Use { files: *nameless, nameless: *nameless };
+            format!("{target}: {moved}; {}; they go when those close them", describe_use(used))
+        }
         false => format!("{target}: {moved}; there are still files on it: lfs find MOUNT -ost {ost}"),
     }
-}
-
-fn move_one(control: &Control, ino: Ino, path: &Path, plan: &Plan, drained: &mut Drained) -> Result<()> {
-    match migrate_inode(control, ino, path, plan) {
-        Ok(moved) => {
-            drained.files += 1;
-            drained.copied_bytes += moved.copied_bytes;
-        }
-        // Removed meanwhile.
-        Err(fault) if fault.code == Code::NotFound => {}
-        Err(fault) if fault.code == Code::OstFull => {
-            let why = format!("{} of {} files are moved", format_bytes(drained.copied_bytes), drained.files);
-            return Err(fault.why(why).next("make room, or add an OST: brindle target add; then go on"));
-        }
-        Err(fault) => {
-            drained.failed += 1;
-            crate::exit::warn(&fault.why(path.display().to_string()));
-        }
-    }
-    Ok(())
-}
-
-/// Files with a stripe on the OST, some of them if there are many.
-fn files_on(control: &Control, root: &Path, ost: u16) -> Result<Vec<(Ino, PathBuf)>> {
-    use std::os::unix::ffi::OsStringExt;
-    use std::os::unix::fs::MetadataExt;
-    let meta = std::fs::metadata(root).map_err(|e| crate::control::path_fault("cannot look at", root, &e))?;
-    let ask = ScanAsk {
-        start: meta.ino(),
-        start_name: Vec::new(),
-        predicate: vec![Term::Test(Test::Ost(vec![ost]))],
-        depth_min: 0,
-        depth_max: DEPTH_MAX,
-        wanted: Wanted::Attrs,
-    };
-    let mut files = Vec::new();
-    let mut refused = 0;
-    control.scan(ask, &mut |page| {
-        refused += page.refused.len();
-        for found in page.found {
-            let Some(attr) = found.attr.filter(|_| files.len() < FILES_AT_ONCE) else { continue };
-            let below = std::ffi::OsString::from_vec(found.path.into_bytes());
-            files.push((attr.ino, root.join(below)));
-        }
-        Ok(())
-    })?;
-    if refused > 0 {
-        return Err(Fault::new(Code::PermissionDenied)
-            .what("cannot look into")
-            .subject(format!("{refused} directories"))
-            .why("files there may lie on the OST")
-            .next("run it as root"));
-    }
-    // A file of several names is found by each.
-    files.sort_by_key(|(ino, _)| *ino);
-    files.dedup_by_key(|(ino, _)| *ino);
-    Ok(files)
 }
 
 /// Changes the OST in the map, and waits until the MDTs know.
@@ -195,9 +136,7 @@ fn change(list: &OstList, mount: &Path, change: TargetChange) -> Result<(Map, u1
     runtime()?.block_on(async {
         let asker = Asker::new();
         let map = asker.map(&place).await?;
-        let [ost] = indices(std::slice::from_ref(list), &map.fs)?[..] else {
-            return Err(Fault::new(Code::BadArgument).why("one OST at a time"));
-        };
+        let ost = one_ost(list, &map)?;
         let done = asker.change_target(&place, ost, change).await?;
         for name in asker.until_known(&done.map).await {
             eprintln!(

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::ask::Asker;
 use super::place::{PlaceArgs, one};
-use super::{target_add, target_drain};
+use super::{target_add, target_drain, target_remove};
 use crate::exit::Done;
 use crate::format::{hex, runtime};
 use crate::output::{Output, print_json, table};
@@ -22,6 +22,8 @@ pub enum Command {
     Drain(target_drain::DrainArgs),
     /// Give an OST that was drained new files again
     Undrain(target_drain::UndrainArgs),
+    /// Take an empty OST out of the file system for good
+    Remove(target_remove::Args),
 }
 
 /// Arguments of `brindle target list`.
@@ -82,6 +84,7 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Add(args) => target_add::run(*args),
         Command::Drain(args) => target_drain::drain(&args),
         Command::Undrain(args) => target_drain::undrain(&args),
+        Command::Remove(args) => target_remove::run(&args),
     }
 }
 

@@ -78,7 +78,7 @@ pub fn end_all(cluster: &mut Cluster, dir: &Path, force: bool) -> Result<()> {
 }
 
 /// SIGTERM to all at once, so that they end side by side; SIGKILL to those that do not.
-fn end_processes<'a>(processes: impl Iterator<Item = (&'a str, Option<&'a Run>)>) -> Result<()> {
+pub fn end_processes<'a>(processes: impl Iterator<Item = (&'a str, Option<&'a Run>)>) -> Result<()> {
     let running: Vec<(&str, &Run)> =
         processes.filter_map(|(name, run)| Some((name, run.filter(|r| r.identity.alive())?))).collect();
     for (_, run) in &running {

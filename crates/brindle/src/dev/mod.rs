@@ -8,6 +8,7 @@ mod add_ost;
 mod down;
 mod image;
 mod node;
+mod remove_ost;
 mod state;
 mod status;
 mod up;
@@ -43,6 +44,8 @@ pub enum Command {
     Start(NameArgs),
     /// Add an OST while the cluster runs; new files lie on it at once
     AddOst(AddOstArgs),
+    /// Remove an OST that was drained, with its process and its directory
+    RemoveOst(NameArgs),
     /// Unmount, and end every process; the data stays
     Down(DownArgs),
 }
@@ -111,7 +114,7 @@ pub struct StatusArgs {
     output: Output,
 }
 
-/// Arguments of `brindle dev kill` and `brindle dev start`.
+/// Arguments of `brindle dev kill`, `start` and `remove-ost`.
 #[derive(clap::Args, Debug)]
 pub struct NameArgs {
     #[command(flatten)]
@@ -152,6 +155,7 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Kill(args) => node::kill(&args),
         Command::Start(args) => node::start(&args),
         Command::AddOst(args) => add_ost::run(&args),
+        Command::RemoveOst(args) => remove_ost::run(&args),
         Command::Down(args) => down::run(&args),
     }
 }

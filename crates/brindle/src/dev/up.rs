@@ -163,7 +163,8 @@ fn wanted_servers(cluster: &mut Cluster, dir: &Path, args: &UpArgs) -> Result<()
         cluster.servers.push(new_server(dir, TargetId::MGT, None, args.image_fs));
         cluster.servers.push(new_server(dir, TargetId::mdt(0), args.mdt_size, args.image_fs));
     }
-    for index in have..osts {
+    let taken = cluster.servers.iter().filter(is_ost).map(|s| s.target.index + 1).max();
+    for index in (taken.unwrap_or(0)..).take(usize::from(osts - have)) {
         cluster.servers.push(new_server(dir, TargetId::ost(index), args.ost_size, args.image_fs));
     }
     Ok(())

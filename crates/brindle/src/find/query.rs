@@ -60,6 +60,7 @@ enum Word {
     Ost,
     Layout,
     Components,
+    Pool,
     DepthMax,
     DepthMin,
     Print,
@@ -73,7 +74,6 @@ enum Word {
 
 const LATER: &str = "the search is done in the MDT, which runs no programs";
 const PIPE: &str = "pipe the paths: lfs find ... -print0 | xargs -0 ...";
-const POOLS: &str = "this release has no pools";
 
 /// Every word, without its dashes.
 const WORDS: &[(&str, Word)] = &[
@@ -132,7 +132,7 @@ const WORDS: &[(&str, Word)] = &[
     ("o", Word::Or),
     ("or", Word::Or),
     ("not", Word::Not),
-    ("pool", Word::Refused(POOLS, "name OSTs: -ost INDEX[,INDEX]")),
+    ("pool", Word::Pool),
     ("exec", Word::Refused(LATER, PIPE)),
     ("execdir", Word::Refused(LATER, PIPE)),
     ("ok", Word::Refused(LATER, PIPE)),
@@ -378,6 +378,7 @@ fn tests(meaning: Word, text: &str) -> std::result::Result<Vec<Term>, Wrong> {
         Word::StripeIndex => Test::StripeIndex(values::osts(text)?),
         Word::Ost => Test::Ost(values::osts(text)?),
         Word::Components => Test::Components(values::count(text)?),
+        Word::Pool => Test::Pool(text.parse()?),
         Word::Layout => {
             let kinds = values::layouts(text)?.into_iter();
             let mut terms = Vec::new();
@@ -460,7 +461,7 @@ mod tests {
             ("-nmae x", "unknown predicate -nmae"),
             ("-size 5Q", "cannot search with -size 5Q"),
             ("-type x", "cannot search with -type x"),
-            ("-pool flash", "cannot search with -pool"),
+            ("-pool fl/ash", "cannot search with -pool fl/ash"),
             ("-exec rm", "cannot search with -exec"),
             ("( -type f", "cannot search with ("),
             ("-type f )", "cannot search with )"),

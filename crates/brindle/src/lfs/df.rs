@@ -175,14 +175,7 @@ mod tests {
             degraded: false,
         };
         Spaces {
-            map: Map {
-                fs: "testfs".parse().unwrap(),
-                fs_id: 1,
-                version: 1,
-                targets: Vec::new(),
-                pools: Vec::new(),
-                draining: Vec::new(),
-            },
+            map: Map::new("testfs".parse().unwrap(), 1),
             targets: vec![
                 (TargetId::mdt(0), Ok(space(125_056, 122_944, 1))),
                 (TargetId::ost(0), Ok(space(325_368, 296_704, 2))),

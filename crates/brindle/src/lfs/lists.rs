@@ -144,14 +144,7 @@ mod tests {
             host: String::new(),
         };
         let targets = vec![entry(0, TargetState::Up), entry(11, TargetState::Down)];
-        let map = Map {
-            fs: "testfs".parse().unwrap(),
-            fs_id: 1,
-            version: 1,
-            targets,
-            pools: Vec::new(),
-            draining: Vec::new(),
-        };
+        let map = Map { targets, ..Map::new("testfs".parse().unwrap(), 1) };
         assert_eq!(
             list_text(&map, Role::Ost, "OBDS:"),
             "OBDS:\n0: testfs-OST0000_UUID ACTIVE\n11: testfs-OST000b_UUID INACTIVE\n"

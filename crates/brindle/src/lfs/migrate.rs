@@ -7,7 +7,7 @@ use brindle_types::{LayoutPolicy, Result};
 
 use crate::exit::Done;
 use crate::stripe::PolicyArgs;
-use crate::stripe::migrate::{Plan, migrate};
+use crate::stripe::migrate::{Pace, Plan, migrate};
 
 /// Bytes in a megabyte, as lfs counts them.
 const MEGABYTE: u64 = 1 << 20;
@@ -43,14 +43,14 @@ pub fn run(args: &Args) -> Result<Done> {
     let plan = Plan {
         policy: (policy != LayoutPolicy::default()).then_some(policy),
         avoid: Vec::new(),
-        bandwidth_bytes: args.bandwidth.map(|mb| mb.saturating_mul(MEGABYTE)),
         progress: args.stats || std::io::stderr().is_terminal(),
     };
+    let mut pace = Pace::new(args.bandwidth.map(|mb| mb.saturating_mul(MEGABYTE)));
     for path in &args.paths {
         if args.verbose {
             println!("{}", path.display());
         }
-        migrate(path, &plan)?;
+        migrate(path, &plan, &mut pace)?;
     }
     Ok(Done::Ok)
 }

@@ -20,6 +20,8 @@ use crate::output::{Output, print_json};
 
 /// Bytes of a piece, unless the bandwidth is limited to less in a second.
 const PIECE_BYTES: u64 = 32 << 20;
+/// Time that a job may make up for when it was slower than its pace.
+const PACE_SLACK: Duration = Duration::from_secs(1);
 /// Smallest piece.
 const PIECE_BYTES_MIN: u64 = 1 << 20;
 
@@ -53,10 +55,42 @@ pub struct Plan {
     pub policy: Option<LayoutPolicy>,
     /// OSTs that they are to leave.
     pub avoid: Vec<u16>,
-    /// Most bytes a second.
-    pub bandwidth_bytes: Option<u64>,
     /// Whether progress is shown.
     pub progress: bool,
+}
+
+/// Keeps a job of many files to its bandwidth: whoever has copied bytes waits for as long as they should have taken.
+#[derive(Debug)]
+pub struct Pace {
+    bytes_per_second: u64,
+    /// When what was copied should have been done.
+    due: Instant,
+}
+
+impl Pace {
+    /// A pace of so many bytes a second; as fast as it goes without.
+    pub fn new(bandwidth_bytes: Option<u64>) -> Pace {
+        let bytes_per_second = bandwidth_bytes.unwrap_or(u64::MAX).max(PIECE_BYTES_MIN);
+        Pace { bytes_per_second, due: Instant::now() }
+    }
+
+    /// Bytes of a piece: at most those of a second.
+    fn piece_bytes(&self) -> u64 {
+        let second = self.bytes_per_second / PIECE_BYTES_MIN * PIECE_BYTES_MIN;
+        PIECE_BYTES.min(second).min(PIECE_BYTES_MAX)
+    }
+
+    /// When it goes on after so many bytes at this time.
+    fn next(&mut self, now: Instant, copied_bytes: u64) -> Duration {
+        let took = Duration::from_secs_f64(copied_bytes as f64 / self.bytes_per_second as f64);
+        let slack = now.checked_sub(took.min(PACE_SLACK)).unwrap_or(now);
+        self.due = self.due.max(slack) + took;
+        self.due.saturating_duration_since(now)
+    }
+
+    fn copied(&mut self, bytes: u64) {
+        std::thread::sleep(self.next(Instant::now(), bytes));
+    }
 }
 
 /// What became of a file.
@@ -81,12 +115,12 @@ pub fn run(args: &Args) -> Result<Done> {
     let plan = Plan {
         policy: (policy != LayoutPolicy::default()).then_some(policy),
         avoid: args.off.clone(),
-        bandwidth_bytes: args.bandwidth,
         progress: !args.output.json() && std::io::stderr().is_terminal(),
     };
     let mut files = Vec::new();
+    let mut pace = Pace::new(args.bandwidth);
     for path in &args.paths {
-        let moved = migrate(path, &plan)?;
+        let moved = migrate(path, &plan, &mut pace)?;
         if !args.output.json() {
             println!("{}", describe(&moved));
         }
@@ -109,7 +143,7 @@ fn describe(moved: &Moved) -> String {
 }
 
 /// Moves one file.
-pub fn migrate(path: &Path, plan: &Plan) -> Result<Moved> {
+pub fn migrate(path: &Path, plan: &Plan, pace: &mut Pace) -> Result<Moved> {
     let meta = std::fs::metadata(path).map_err(|e| path_fault("cannot look at", path, &e))?;
     if !meta.is_file() {
         return Err(Fault::new(Code::BadArgument)
@@ -121,13 +155,17 @@ pub fn migrate(path: &Path, plan: &Plan) -> Result<Moved> {
                 path.display()
             )));
     }
-    migrate_inode(&Control::of(path)?, ino(path)?, path, plan)
+    migrate_inode(&Control::of(path)?, ino(path)?, path, plan, pace)
 }
 
 /// Moves a file of a mount; `path` is its name in messages.
-pub fn migrate_inode(control: &Control, ino: Ino, path: &Path, plan: &Plan) -> Result<Moved> {
-    let limit = plan.bandwidth_bytes.unwrap_or(u64::MAX).max(PIECE_BYTES_MIN);
-    let piece = PIECE_BYTES.min(limit / PIECE_BYTES_MIN * PIECE_BYTES_MIN).min(PIECE_BYTES_MAX);
+pub fn migrate_inode(
+    control: &Control,
+    ino: Ino,
+    path: &Path,
+    plan: &Plan,
+    pace: &mut Pace,
+) -> Result<Moved> {
     let begun = Instant::now();
     let (mut offset, mut copied) = (0, 0);
     let mut progress = Progress { path, shown: None, begun, active: plan.progress };
@@ -137,7 +175,7 @@ pub fn migrate_inode(control: &Control, ino: Ino, path: &Path, plan: &Plan) -> R
             offset,
             policy: plan.policy.clone(),
             avoid: plan.avoid.clone(),
-            copy_max_bytes: piece,
+            copy_max_bytes: pace.piece_bytes(),
         };
         let answer = control.ask(&request).map_err(|fault| {
             let done = format!("{} of {} are moved", format_bytes(copied), path.display());
@@ -148,10 +186,9 @@ pub fn migrate_inode(control: &Control, ino: Ino, path: &Path, plan: &Plan) -> R
         };
         copied += copied_bytes;
         progress.show(offset.saturating_add(copied_bytes).min(size_bytes), copied, size_bytes);
+        pace.copied(copied_bytes);
         let Some(next) = next else { break };
         offset = next;
-        let due = Duration::from_secs_f64(copied as f64 / limit as f64);
-        std::thread::sleep(due.saturating_sub(begun.elapsed()));
     }
     progress.end();
     let milliseconds = begun.elapsed().as_millis() as u64;
@@ -189,5 +226,28 @@ impl Progress<'_> {
         if self.shown.is_some() {
             eprint!("\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_small_files_keep_the_pace_of_one_large_one() {
+        let start = Instant::now();
+        let mut pace = Pace { bytes_per_second: 10 << 20, due: start };
+        // A hundred files of 1 MiB, copied in no time: ten seconds.
+        let mut now = start;
+        for _ in 0..100 {
+            now += pace.next(now, 1 << 20);
+        }
+        assert_eq!((now - start).as_millis(), 10_000);
+        // What took longer than its pace is not made to wait; what it lost is made up for within bounds.
+        now += Duration::from_secs(60);
+        assert_eq!(pace.next(now, 1 << 20), Duration::ZERO);
+        assert_eq!(pace.next(now, 1 << 20).as_millis(), 100);
+        assert_eq!(Pace::new(Some(1)).piece_bytes(), PIECE_BYTES_MIN);
+        assert_eq!(Pace::new(None).piece_bytes(), PIECE_BYTES.min(PIECE_BYTES_MAX));
     }
 }

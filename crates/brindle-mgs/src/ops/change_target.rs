@@ -1,7 +1,7 @@
-//! change_target: an OST gets no new objects, because it is to be emptied, or gets them again.
+//! change_target: an OST gets no new objects, because it is to be emptied, gets them again, or is taken out.
 
 use brindle_types::{Code, Fault, Result, Role, TargetId};
-use brindle_wire::map::Map;
+use brindle_wire::map::{Map, REMOVED_MAX, RemovedTarget};
 use brindle_wire::mgs::{ChangeTargetReq, ChangeTargetResp, TargetChange};
 
 use crate::Mgs;
@@ -44,15 +44,38 @@ fn decide(map: &Map, req: &ChangeTargetReq) -> Result<Option<Map>> {
             next.draining.insert(at, req.ost);
         }
         (TargetChange::Undrain, Ok(at)) => drop(next.draining.remove(at)),
-        _ => return Ok(None),
+        (TargetChange::Remove, Ok(at)) => {
+            next.draining.remove(at);
+            remove(&mut next, TargetId::ost(req.ost));
+        }
+        (TargetChange::Remove, Err(_)) => {
+            return Err(Fault::new(Code::TargetInUse)
+                .what("cannot remove")
+                .subject(name)
+                .why("it gets new files")
+                .data("nothing was changed")
+                .next(format!("empty it first: brindle target drain {} MOUNT", req.ost)));
+        }
+        (TargetChange::Drain, Ok(_)) | (TargetChange::Undrain, Err(_)) => return Ok(None),
     }
     Ok(Some(next))
+}
+
+fn remove(map: &mut Map, id: TargetId) {
+    for target in map.targets.extract_if(.., |t| t.id == id) {
+        map.removed.push(RemovedTarget { id, uuid: target.uuid });
+    }
+    let forgotten = map.removed.len().saturating_sub(REMOVED_MAX);
+    map.removed.drain(..forgotten);
+    for pool in &mut map.pools {
+        pool.osts.retain(|ost| *ost != id.index);
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use brindle_wire::map::{TargetEntry, TargetState};
+    use brindle_wire::map::{Pool, TargetEntry, TargetState};
 
     fn map(osts: u16) -> Map {
         let entry = |index| TargetEntry {
@@ -63,8 +86,8 @@ mod tests {
             state: TargetState::Up,
             host: "oss1".into(),
         };
-        let (targets, pools) = ((0..osts).map(entry).collect(), Vec::new());
-        Map { fs: "scratch".parse().unwrap(), fs_id: 1, version: 7, targets, pools, draining: Vec::new() }
+        let targets = (0..osts).map(entry).collect();
+        Map { version: 7, targets, ..Map::new("scratch".parse().unwrap(), 1) }
     }
 
     fn change(map: &Map, ost: u16, change: TargetChange) -> Result<Option<Map>> {
@@ -91,6 +114,22 @@ mod tests {
         let back = change(&both, 0, TargetChange::Undrain).unwrap().expect("changed");
         assert_eq!(back.draining, [2]);
         assert_eq!(change(&back, 0, TargetChange::Undrain), Ok(None));
+    }
+
+    #[test]
+    fn a_drained_ost_leaves_the_map_and_its_pools_and_does_not_come_back() {
+        let mut map = map(3);
+        map.pools.push(Pool { name: "flash".parse().unwrap(), osts: vec![1, 2] });
+        map.targets[2].uuid = [9; 16];
+        let fault = change(&map, 2, TargetChange::Remove).unwrap_err();
+        assert_eq!((fault.code, fault.data.as_ref()), (Code::TargetInUse, "nothing was changed"));
+        let drained = change(&map, 2, TargetChange::Drain).unwrap().expect("changed");
+        assert!(!drained.is_removed(TargetId::ost(2)));
+        let gone = change(&drained, 2, TargetChange::Remove).unwrap().expect("changed");
+        assert!(gone.is_removed(TargetId::ost(2)));
+        assert_eq!((gone.targets.len(), &gone.pools[0].osts[..], gone.draining.len()), (2, &[1][..], 0));
+        assert_eq!(gone.removed, [RemovedTarget { id: TargetId::ost(2), uuid: [9; 16] }]);
+        assert_eq!(change(&gone, 2, TargetChange::Remove).unwrap_err().code, Code::UnknownTarget);
     }
 
     #[test]
