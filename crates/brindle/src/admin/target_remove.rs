@@ -22,7 +22,7 @@ use crate::pool::{OstList, indices};
                         An OST with files on it is not removed. One that does not answer is, if no file lies on it.")]
 pub struct Args {
     /// The OST: its index, or its name
-    #[arg(value_parser = parse::<OstList>, add = live::drained_osts())]
+    #[arg(value_parser = parse::<OstList>, add = live::osts())]
     ost: OstList,
     /// Where the file system is mounted
     #[arg(value_name = "MOUNT", add = live::mount_points())]

@@ -219,10 +219,15 @@ impl Words {
         if let Some(dir) = self.option("--dir").filter(|dir| !dir.is_empty()) {
             return PlaceArgs { dir: Some(from_home(&dir)), ..PlaceArgs::default() };
         }
-        let path = self.0.iter().skip(1).map(PathBuf::from).find(|path| {
-            let absolute = std::path::absolute(path);
-            !path.as_os_str().is_empty() && absolute.is_ok_and(|path| mounts::holding(&path).is_some())
-        });
+        // In a directory of a mount every word could be a name; what is meant as a path shows it.
+        let is_path = |word: &&OsString| word.as_bytes().contains(&b'/') || word.as_bytes().starts_with(b".");
+        let path = self
+            .0
+            .iter()
+            .skip(1)
+            .filter(is_path)
+            .map(PathBuf::from)
+            .find(|path| std::path::absolute(path).is_ok_and(|path| mounts::holding(&path).is_some()));
         PlaceArgs { path, ..PlaceArgs::default() }
     }
 }
