@@ -29,6 +29,7 @@ pub struct Handle {
     mgs: Arc<Peer>,
     stop: Arc<Latch>,
     failed: watch::Receiver<Option<Fault>>,
+    registered: Arc<Latch>,
 }
 
 impl Handle {
@@ -59,6 +60,11 @@ impl Handle {
             Ok(fault) => fault.clone().unwrap_or_else(|| Fault::new(Code::Shutdown)),
             Err(_) => Fault::new(Code::Shutdown),
         }
+    }
+
+    /// Completes when the MGS knows the MDT under its address.
+    pub async fn until_registered(&self) {
+        self.registered.wait().await;
     }
 
     /// Stops in order: connections first, then the store is synced and closed.
@@ -105,9 +111,11 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let mgs_nids = superblock.mgs.clone();
     let mgs = Peer::new(transport, seams.clone(), mgs_nids, peer_config, Arc::new(NoNotifies));
     let stop = Arc::new(Latch::default());
-    let handle = Handle { server, service, peers, mgs, stop, failed };
+    let registered = Arc::new(Latch::default());
+    let handle = Handle { server, service, peers, mgs, stop, failed, registered: registered.clone() };
     let known = superblock.fs_id != 0;
-    let joining = Joining { superblock, advertised: handle.advertised(), tell_failed: Arc::new(tell_failed) };
+    let (advertised, tell_failed) = (handle.advertised(), Arc::new(tell_failed));
+    let joining = Joining { superblock, advertised, tell_failed, registered };
     handle.run_background(&joining);
     if known {
         handle.join_later(joining);
@@ -137,6 +145,7 @@ struct Joining {
     superblock: Superblock,
     advertised: Vec<Nid>,
     tell_failed: Arc<watch::Sender<Option<Fault>>>,
+    registered: Arc<Latch>,
 }
 
 /// Registers with the MGS; a file system id that is new here goes into the superblock.
@@ -166,6 +175,7 @@ async fn join(
     let map = registration.map().clone();
     cluster::take_map(&mdt, &peers, map.current());
     service.registered(registration);
+    joining.registered.set();
     let following = mdt.clone();
     mdt.seams().spawn("mds.map", async move {
         stop.until(cluster::follow_map(following, peers, map)).await;

@@ -30,6 +30,7 @@ pub struct Handle {
     mgs: Arc<Peer>,
     stop: Arc<Latch>,
     failed: watch::Receiver<Option<Fault>>,
+    registered: Arc<Latch>,
 }
 
 impl Handle {
@@ -60,6 +61,11 @@ impl Handle {
             Ok(fault) => fault.clone().unwrap_or_else(|| Fault::new(Code::Shutdown)),
             Err(_) => Fault::new(Code::Shutdown),
         }
+    }
+
+    /// Completes when the MGS knows the OST under its address.
+    pub async fn until_registered(&self) {
+        self.registered.wait().await;
     }
 
     /// Stops in order: connections first, then everything is synced.
@@ -120,11 +126,13 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let bounds = ServerConfig::default();
     let server = RpcServer::serve(transport, &seams, &config.listen, bounds, service).await?;
     let (tell_failed, failed) = watch::channel(None);
-    let handle = Handle { server, oss, mgs, stop: Arc::new(Latch::default()), failed };
+    let (stop, registered) = (Arc::new(Latch::default()), Arc::new(Latch::default()));
+    let handle = Handle { server, oss, mgs, stop, failed, registered: registered.clone() };
     handle.oss.store.start_background();
     handle.spawn("oss.fences", learn_fences(handle.oss.clone()));
     handle.spawn("oss.collect", collect::run(handle.oss.clone()));
-    let joined = join(handle.oss.clone(), handle.mgs.clone(), handle.advertised(&config), config.host);
+    let nids = handle.advertised(&config);
+    let joined = join(handle.oss.clone(), handle.mgs.clone(), nids, config.host, registered);
     handle.spawn("oss.join", async move {
         if let Err(fault) = joined.await {
             tell_failed.send_replace(Some(fault));
@@ -179,7 +187,13 @@ async fn learn_fences(oss: Arc<Oss>) {
 }
 
 /// Registers with the MGS, stays registered, and follows the map.
-async fn join(oss: Arc<Oss>, mgs: Arc<Peer>, nids: Vec<Nid>, host: String) -> Result<()> {
+async fn join(
+    oss: Arc<Oss>,
+    mgs: Arc<Peer>,
+    nids: Vec<Nid>,
+    host: String,
+    registered: Arc<Latch>,
+) -> Result<()> {
     let identity = &oss.identity;
     let announce = RegisterReq {
         fs: identity.fs.clone(),
@@ -192,6 +206,7 @@ async fn join(oss: Arc<Oss>, mgs: Arc<Peer>, nids: Vec<Nid>, host: String) -> Re
     let registration = Registration::start(&oss.seams, mgs, announce).await?;
     let map = registration.map().clone();
     oss.registered(registration);
+    registered.set();
     peers::follow_map(oss.peers.clone(), map).await;
     Ok(())
 }

@@ -51,6 +51,10 @@ pub struct Ground {
     pub dir: PathBuf,
     /// The mount point above `dir` when it belongs to the test alone, so that a suite may remount it.
     pub own_mount: Option<PathBuf>,
+    /// Whether it is on a Brindle mount.
+    pub is_ours: bool,
+    /// The command, for what only a Brindle mount can do.
+    pub brindle: PathBuf,
     /// Where logs go.
     pub logs: PathBuf,
     /// Seconds for each open-ended case.
@@ -122,6 +126,8 @@ fn ground(session: &Session, suite: &Suite, dir: &Path, seconds_each: u64) -> Re
         root: session.root.clone(),
         dir: mine,
         own_mount: own_mount(dir),
+        is_ours: is_ours(dir),
+        brindle: session.brindle(),
         logs,
         seconds_each,
         seed: session.seed(),
@@ -133,6 +139,14 @@ fn own_mount(dir: &Path) -> Option<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let is_there = mounts.lines().filter_map(|line| line.split(' ').nth(1)).any(|at| Path::new(at) == dir);
     (is_there && dir != Path::new("/")).then(|| dir.to_owned())
+}
+
+/// Whether the innermost mount that `dir` is in is one of ours.
+fn is_ours(dir: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let above = fields.filter(|f| f.len() > 2 && dir.starts_with(f[1]));
+    above.max_by_key(|f| f[1].len()).is_some_and(|f| f[2] == "fuse.brindle")
 }
 
 /// Removing what the suite left is part of the test.

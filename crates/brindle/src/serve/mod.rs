@@ -2,6 +2,7 @@
 
 pub mod config_command;
 pub mod metrics;
+mod numa;
 pub mod options;
 mod run;
 

@@ -63,6 +63,9 @@ pub struct Options {
     /// An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it
     #[arg(long, env = "BRINDLE_HIGH_WATER", value_name = "PERCENT", value_parser = high_water, default_value_t = HIGH_WATER_PERCENT_DEFAULT)]
     pub high_water: u64,
+    /// Run on the processors of this NUMA node only, best the one that the disk and the network card are at
+    #[arg(long, env = "BRINDLE_NUMA_NODE", value_name = "NODE")]
+    pub numa_node: Option<u32>,
     /// Threads
     #[arg(long, env = "BRINDLE_WORKERS", value_parser = workers, default_value_t = WORKERS_MIN)]
     pub workers: usize,
@@ -242,6 +245,7 @@ impl Options {
             ("metrics", self.metrics.clone()),
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),
             ("high-water", self.high_water.to_string()),
+            ("numa-node", self.numa_node.map(|n| n.to_string()).unwrap_or_default()),
             ("workers", self.workers.to_string()),
         ]
     }

@@ -12,12 +12,12 @@ use brindle_stdx::Seams;
 use brindle_telemetry::http::Health;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
 use brindle_types::{Code, Fault, Nid, Result, Role};
-use futures_util::future::select_all;
+use futures_util::future::{join_all, select_all};
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::metrics;
 use super::options::{self, Args, Options};
+use super::{metrics, numa};
 use crate::cli;
 use crate::exit::Done;
 use crate::output::print_line;
@@ -26,6 +26,8 @@ use crate::target_dir::DirLock;
 
 /// A target that is not served after this time waits for other servers, and says so.
 const WAITING_AFTER: Duration = Duration::from_secs(2);
+/// How long a server that listens may take to be known to the MGS until it counts as ready without it, because it is away.
+const REGISTERED_WITHIN: Duration = Duration::from_secs(1);
 
 /// What a server says of itself when it is ready.
 #[derive(Debug, Serialize, Deserialize)]
@@ -79,6 +81,10 @@ pub fn run(args: Args) -> Result<Done> {
     }
     start_log(options.log.as_deref())?;
     panic::install("brindle serve".to_owned(), panic::After::Abort);
+    if let Some(node) = options.numa_node {
+        // Before there are other threads: they inherit it.
+        numa::pin(node)?;
+    }
     raise_limits();
     let built = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(options.workers)
@@ -186,7 +192,20 @@ async fn start_all(
         });
         running.push(Running { service, _lock: found.lock });
     }
+    registered(&running).await?;
     Ok((running, targets))
+}
+
+/// Who is told that a server is ready means to use it: the MGS knows it then, if it answers at all. Fails if it refuses one.
+async fn registered(running: &[Running]) -> Result<()> {
+    let all = join_all(running.iter().map(|r| r.service.until_registered()));
+    let refused = select_all(running.iter().map(|r| Box::pin(r.service.until_failed())));
+    tokio::select! {
+        biased;
+        // Whether in time or not.
+        _ = tokio::time::timeout(REGISTERED_WITHIN, all) => Ok(()),
+        (fault, ..) = refused => Err(fault),
+    }
 }
 
 /// Waits for a service to start; tells whoever waits for this process when that takes long, because a target may wait
@@ -381,6 +400,15 @@ impl Service {
                 handle.stop();
                 handle.oss().store.close().await
             }
+        }
+    }
+
+    /// Completes when the MGS knows it.
+    async fn until_registered(&self) {
+        match self {
+            Service::Mgs(_) => {}
+            Service::Mds(handle) => handle.until_registered().await,
+            Service::Oss(handle) => handle.until_registered().await,
         }
     }
 
