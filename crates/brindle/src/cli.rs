@@ -8,7 +8,9 @@ use brindle_types::{Code, Fault, Result};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
-use crate::{admin, bench, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, pool, serve, stripe};
+use crate::{
+    admin, bench, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, pool, serve, stripe,
+};
 
 /// Columns of help texts.
 const HELP_COLUMNS: usize = 100;
@@ -81,7 +83,7 @@ enum Command {
     #[command(subcommand)]
     Bench(bench::Command),
     /// Print the completions of a shell
-    Completion(gen_docs::CompletionArgs),
+    Completion(completion::Args),
     /// Write man pages, completions and reference pages
     #[command(hide = true)]
     GenDocs(gen_docs::Args),
@@ -107,6 +109,9 @@ fn by_name(arguments: &[OsString]) -> Vec<OsString> {
 
 /// Runs the command line.
 pub fn run(arguments: &[OsString]) -> ExitCode {
+    if let Some(code) = completion::answer(arguments) {
+        return code;
+    }
     let matches = match declaration().try_get_matches_from(by_name(arguments)) {
         Ok(matches) => matches,
         Err(e) => return exit::usage(&e),
@@ -164,7 +169,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Config(command) => serve::config_command::run(&command),
         Command::Explain(args) => explain::run(&args),
         Command::Bench(command) => bench::run(&command),
-        Command::Completion(args) => gen_docs::completion(&args),
+        Command::Completion(args) => completion::run(&args),
         Command::GenDocs(args) => gen_docs::run(&args),
     }
 }

@@ -25,6 +25,7 @@ pub const RANGES: &[(u16, &str)] = &[
 #[derive(clap::Args)]
 pub struct Args {
     /// A code such as E3001; without one, all are listed
+    #[arg(add = crate::completion::live::codes())]
     code: Option<String>,
     #[command(flatten)]
     output: Output,

@@ -1,6 +1,13 @@
-//! `lctl`: the commands by which administrators of Lustre handle pools, in Lustre's text shapes.
+//! `lctl`: the commands by which administrators of Lustre handle pools and read and set parameters, in Lustre's text shapes.
 //!
 //! Reached as `lctl ...` (another name of this binary) and as `brindle lctl ...`.
+
+mod devices;
+mod node;
+mod param_commands;
+mod params;
+mod read_ahead;
+mod select;
 
 use std::path::PathBuf;
 
@@ -9,6 +16,7 @@ use brindle_wire::map::Map;
 use brindle_wire::mgs::PoolChange;
 
 use crate::admin::place::{Place, PlaceArgs, resolve};
+use crate::completion::live;
 use crate::exit::Done;
 use crate::format::parse;
 use crate::pool::{self, OstList};
@@ -31,6 +39,26 @@ pub enum Command {
     /// List the pools of a file system, or the OSTs of a pool
     #[command(name = "pool_list")]
     ListPools(ListArgs),
+    /// Print parameters
+    #[command(name = "get_param")]
+    GetParam(param_commands::GetArgs),
+    /// Set parameters
+    #[command(name = "set_param")]
+    SetParam(param_commands::SetArgs),
+    /// List the names of parameters
+    #[command(name = "list_param")]
+    ListParam(param_commands::ListArgs),
+    /// List the devices of this host: targets that it serves, and what its mounts talk to
+    #[command(
+        name = "dl",
+        visible_alias = "device_list",
+        after_help = "Columns: number; UP, or IN while it does not answer; type; name; UUID (of a mount: its session); how much it is used:\n\
+                      clients (mdt), connections (obdfilter), registered targets (mgs), targets (lov, lmv), requests under way (osc, mdc)."
+    )]
+    DeviceList(devices::Args),
+    /// Print the addresses of this host
+    #[command(name = "list_nids")]
+    ListNids(devices::Args),
 }
 
 /// Where the MGS is; without any of these, that of a file system that is mounted here.
@@ -48,7 +76,7 @@ pub struct MgsArgs {
 #[derive(clap::Args)]
 pub struct PoolArgs {
     /// File system and pool: scratch.flash
-    #[arg(value_name = "FS.POOL", value_parser = parse::<FullName>)]
+    #[arg(value_name = "FS.POOL", value_parser = parse::<FullName>, add = live::full_pools())]
     pool: FullName,
     #[command(flatten)]
     mgs: MgsArgs,
@@ -58,10 +86,10 @@ pub struct PoolArgs {
 #[derive(clap::Args)]
 pub struct OstArgs {
     /// File system and pool: scratch.flash
-    #[arg(value_name = "FS.POOL", value_parser = parse::<FullName>)]
+    #[arg(value_name = "FS.POOL", value_parser = parse::<FullName>, add = live::full_pools())]
     pool: FullName,
     /// OSTs: scratch-OST0003, OST[0-a/2] (hexadecimal)
-    #[arg(required = true, value_name = "OST", value_parser = parse::<OstList>)]
+    #[arg(required = true, value_name = "OST", value_parser = parse::<OstList>, add = live::osts())]
     osts: Vec<OstList>,
     #[command(flatten)]
     mgs: MgsArgs,
@@ -71,7 +99,7 @@ pub struct OstArgs {
 #[derive(clap::Args)]
 pub struct ListArgs {
     /// File system, file system and pool (scratch.flash), or a path in a mount
-    #[arg(value_name = "FS[.POOL]|PATH")]
+    #[arg(value_name = "FS[.POOL]|PATH", add = live::file_systems_and_pools())]
     what: String,
     #[command(flatten)]
     mgs: MgsArgs,
@@ -95,10 +123,13 @@ impl std::str::FromStr for FullName {
 }
 
 impl MgsArgs {
+    fn place_args(&self) -> PlaceArgs {
+        PlaceArgs { path: None, mgs: self.mgs.clone(), dir: self.dir.clone() }
+    }
+
     /// The file system of this name.
     fn place(&self, fs: &FsName) -> Result<Place> {
-        let args = PlaceArgs { path: None, mgs: self.mgs.clone(), dir: self.dir.clone() };
-        let places = resolve(&args)?;
+        let places = resolve(&self.place_args())?;
         let known: Vec<String> = places.iter().filter_map(|p| Some(p.fs.as_ref()?.to_string())).collect();
         let mut found: Vec<Place> =
             places.into_iter().filter(|p| p.fs.as_ref().is_none_or(|name| name == fs)).collect();
@@ -116,6 +147,26 @@ impl MgsArgs {
     }
 }
 
+/// Every parameter: pattern, what it means, whether it can be set; for the reference.
+pub fn parameter_table() -> Vec<(String, &'static str, bool)> {
+    let of = |kind: &&'static str| {
+        let kind = *kind;
+        params::names(kind).into_iter().map(move |(name, help, set)| (format!("{kind}.*.{name}"), help, set))
+    };
+    let host = params::HOST.iter().map(|row| (row.name.to_owned(), row.help, false));
+    host.chain(params::KINDS.iter().flat_map(of)).collect()
+}
+
+/// What Lustre has and Brindle has not, and why; for the reference.
+pub fn absent_parameters() -> &'static [(&'static [&'static str], &'static str)] {
+    params::ABSENT
+}
+
+/// Parameters of this host by name, with what they mean; for completions.
+pub fn parameter_names(places: PlaceArgs, settable: bool) -> Vec<(String, &'static str)> {
+    params::listed(&node::Node::hurried(places), settable)
+}
+
 /// Runs the command.
 pub fn run(command: &Command) -> Result<Done> {
     match command {
@@ -131,6 +182,11 @@ pub fn run(command: &Command) -> Result<Done> {
             println!("Pool {} destroyed", full(&args.pool));
         }
         Command::ListPools(args) => return list(args),
+        Command::GetParam(args) => return param_commands::get(args),
+        Command::SetParam(args) => return param_commands::set(args),
+        Command::ListParam(args) => return param_commands::list(args),
+        Command::DeviceList(args) => return devices::list(args),
+        Command::ListNids(args) => return devices::nids(args),
     }
     Ok(Done::Ok)
 }

@@ -9,6 +9,7 @@ mod admin;
 mod bench;
 mod cli;
 mod cluster;
+mod completion;
 mod control;
 mod dev;
 mod exit;

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::admin::ask::Asker;
 use crate::admin::place::{Place, PlaceArgs, one};
+use crate::completion::live;
 use crate::exit::Done;
 use crate::format::{parse, runtime};
 use crate::nearest::nearest;
@@ -33,7 +34,7 @@ pub enum Command {
 #[derive(clap::Args, Clone, Debug)]
 pub struct FsArgs {
     /// A path in a mount of the file system; not needed where only one is mounted
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", add = live::mount_points())]
     path: Option<PathBuf>,
     /// Address of its MGS
     #[arg(long, value_name = "NID", value_parser = parse::<Nid>, value_delimiter = ',', conflicts_with_all = ["path", "dir"])]
@@ -57,10 +58,10 @@ impl FsArgs {
 )]
 pub struct OstArgs {
     /// Name of the pool: 1 to 15 letters, digits, '-' or '_'
-    #[arg(value_parser = parse::<PoolName>)]
+    #[arg(value_parser = parse::<PoolName>, add = live::pools())]
     pool: PoolName,
     /// OSTs
-    #[arg(value_parser = parse::<OstList>)]
+    #[arg(value_parser = parse::<OstList>, add = live::osts())]
     osts: Vec<OstList>,
     #[command(flatten)]
     fs: FsArgs,
@@ -72,7 +73,7 @@ pub struct OstArgs {
 #[derive(clap::Args)]
 pub struct DestroyArgs {
     /// Name of the pool
-    #[arg(value_parser = parse::<PoolName>)]
+    #[arg(value_parser = parse::<PoolName>, add = live::pools())]
     pool: PoolName,
     /// Yes, even if it has OSTs
     #[arg(long)]
@@ -87,7 +88,7 @@ pub struct DestroyArgs {
 #[derive(clap::Args)]
 pub struct ListArgs {
     /// Only this one
-    #[arg(value_parser = parse::<PoolName>)]
+    #[arg(value_parser = parse::<PoolName>, add = live::pools())]
     pool: Option<PoolName>,
     #[command(flatten)]
     fs: FsArgs,

@@ -302,3 +302,94 @@ fn fsck_names_damage_and_changes_nothing() {
     assert_eq!(std::fs::read(at("mgs/config")).unwrap(), store);
     assert!(!at("ost0/superblock").exists(), "fsck repairs nothing");
 }
+
+#[test]
+fn lctl_reads_and_sets_parameters() {
+    let cluster = Cluster::up(&["--osts", "2"]);
+    let run = |words: &[&str]| cluster.scratch.run(&[&["lctl"], words, &["--dir", "c"]].concat());
+    let get = |pattern: &str| run(&["get_param", pattern]);
+    let has = |said: String, lines: &[&str]| {
+        assert!(lines.iter().all(|line| said.lines().any(|l| l == *line)), "{lines:?} in {said}");
+    };
+    has(
+        get("obdfilter.*.no_create"),
+        &["obdfilter.dev-OST0000.no_create=0", "obdfilter.dev-OST0001.no_create=0"],
+    );
+    has(run(&["set_param", "obdfilter.dev-OST0001.no_create=1"]), &["obdfilter.dev-OST0001.no_create=1"]);
+    has(get("obdfilter/*1/no_create"), &["obdfilter.dev-OST0001.no_create=1", "[exit code 0]"]);
+    has(run(&["set_param", "-n", "obdfilter.*.no_create=0"]), &["[exit code 0]"]);
+    has(run(&["get_param", "-n", "obdfilter.*.no_create"]), &["0", "[exit code 0]"]);
+    has(get("mdt.*.{recovery_status,num_exports}"), &["mdt.dev-MDT0000.recovery_status=status: COMPLETE"]);
+    has(get("health_check"), &["health_check=healthy"]);
+    let devices = run(&["dl"]);
+    assert!(devices.contains("\n  3 UP obdfilter dev-OST0001 dev-OST0001_UUID "), "{devices}");
+    has(devices, &["  0 UP mgs MGS MGS 4"]);
+    let nids = run(&["list_nids"]);
+    assert_eq!(nids.matches("127.0.0.1:").count(), 4, "{nids}");
+    let text = [
+        run(&["list_param", "-F", "obdfilter.*1.*"]),
+        run(&["get_param", "-n", "version", "jobid_var"]).replace(env!("CARGO_PKG_VERSION"), "VERSION"),
+        get("obdfiltre.*.no_create"),
+        get("obdfilter.*.no_craete"),
+        get("obdfilter.*.colour"),
+        get("obdfilter.*.read_cache_enable"),
+        get("obdfilter.dev-OST0007.no_create"),
+        get("obdfilter.*"),
+        get("colour"),
+        run(&["set_param", "obdfilter.*.no_create=2"]),
+        run(&["set_param", "obdfilter.*.kbytesfree=2"]),
+        run(&["set_param", "obdfilter.*.no_create"]),
+        run(&["set_param", "obdfilter.*=1"]),
+    ];
+    check("parameters", &text.join("\n"));
+    cluster.run(&["kill", "ost1"]);
+    has(get("health_check"), &["device dev-OST0001 reported unhealthy", "NOT HEALTHY"]);
+    let half = get("obdfilter.*.kbytestotal");
+    assert!(half.contains("does not answer: dev-OST0001") && half.ends_with("[exit code 7]\n"), "{half}");
+}
+
+/// What bash offers for the last of these words.
+fn offered(cluster: &Cluster, words: &[&str]) -> Vec<String> {
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_brindle"));
+    let path = format!("{}:{}", program.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let script = r#"
+        source <(brindle completion bash)
+        COMP_WORDS=("$@") COMP_CWORD=$(($# - 1)) COMP_TYPE=9 COMPREPLY=()
+        _clap_complete_brindle "$1" "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+        [ ${#COMPREPLY[@]} = 0 ] || printf '%s\n' "${COMPREPLY[@]}"
+    "#;
+    let out = Command::new("bash")
+        .args(["--norc", "-c", script, "bash"])
+        .args(words)
+        .env("PATH", path)
+        .current_dir(cluster.scratch.path())
+        .output()
+        .unwrap();
+    assert_eq!(String::from_utf8_lossy(&out.stderr), "", "{words:?}");
+    String::from_utf8_lossy(&out.stdout).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn bash_offers_names_that_exist_now() {
+    let cluster = Cluster::up(&["--osts", "2"]);
+    cluster.scratch.run(&["pool", "create", "flash", "0-1", "--dir", "c"]);
+    let offered = |words: &[&str]| offered(&cluster, words);
+    assert_eq!(offered(&["brindle", "pool", "remove", "--dir", "c", ""]), ["flash"]);
+    assert_eq!(
+        offered(&["brindle", "pool", "remove", "--dir=c", "flash", ""]),
+        ["dev-OST0000", "dev-OST0001"]
+    );
+    assert_eq!(offered(&["lctl", "pool_list", "--dir", "c", ""]), ["dev", "dev.flash"]);
+    assert_eq!(offered(&["brindle", "dev", "kill", "--dir", "c", "o"]), ["ost0", "ost1"]);
+    assert_eq!(offered(&["lctl", "set_param", "--dir", "c", "obdf"]).len(), 2);
+    assert_eq!(offered(&["lctl", "get_param", "--dir", "c", "ver"]), ["version"]);
+    assert_eq!(offered(&["brindle", "explain", "E500"]).first().map(String::as_str), Some("E5001"));
+    assert_eq!(offered(&["lfs", "getst"]), ["getstripe"]);
+    cluster.run(&["kill", "mgs"]);
+    // An address to which packets go and from which none come back.
+    for nowhere in [["--dir", "c"], ["--mgs", "192.0.2.1"]] {
+        let begun = std::time::Instant::now();
+        assert_eq!(offered(&[&["brindle", "pool", "remove"], &nowhere[..], &["f"]].concat()), [""; 0]);
+        assert!(begun.elapsed().as_millis() < 2_000, "{nowhere:?} took {:?}", begun.elapsed());
+    }
+}

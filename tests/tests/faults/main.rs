@@ -17,6 +17,7 @@ mod garbage;
 mod kill;
 mod load;
 mod names;
+mod parameters;
 mod pools;
 mod power;
 mod space;

@@ -123,7 +123,7 @@ impl Asker {
     }
 
     /// The map by which a mount of the file system goes, if its daemon answers.
-    async fn mounted_map(&self, place: &Place) -> Option<Map> {
+    pub async fn mounted_map(&self, place: &Place) -> Option<Map> {
         for line in mounts::all().iter().filter(|m| m.fs_type == mounts::FUSE_TYPE && place.is_mounted_by(m))
         {
             let socket = control::socket(line.minor);
@@ -136,7 +136,7 @@ impl Asker {
     }
 
     /// The map of the file system, as its MGS has it.
-    async fn mgs_map(&self, place: &Place) -> Result<Map> {
+    pub async fn mgs_map(&self, place: &Place) -> Result<Map> {
         let fs = match &place.fs {
             Some(fs) => fs.clone(),
             None => self.only_fs(&place.mgs).await?,

@@ -76,7 +76,8 @@ pub fn spaces(place: &Place) -> Result<Spaces> {
     })
 }
 
-async fn space(asker: &Asker, entry: &brindle_wire::map::TargetEntry, fs_id: u64) -> Result<Space> {
+/// Space of one target.
+pub async fn space(asker: &Asker, entry: &brindle_wire::map::TargetEntry, fs_id: u64) -> Result<Space> {
     if entry.id.role == Role::Mdt {
         let s = asker.ask(&entry.nids, fs_id, entry.id, &MdtStatfsReq {}).await?;
         return Ok(Space {
@@ -99,19 +100,21 @@ async fn space(asker: &Asker, entry: &brindle_wire::map::TargetEntry, fs_id: u64
     })
 }
 
-/// Sum over the OSTs; bytes of each device once, as statfs(2) on the mount counts them.
+/// What df and df -i show of the mount: bytes of the OSTs (each device once) and inodes of the MDTs.
 pub fn summary(spaces: &Spaces) -> Space {
     let mut sum = Space::default();
     let mut devices = std::collections::BTreeSet::new();
     for (id, space) in &spaces.targets {
         let Ok(space) = space else { continue };
+        if id.role == Role::Mdt {
+            sum.inodes_used = sum.inodes_used.saturating_add(space.inodes_used);
+            sum.inodes_free = sum.inodes_free.saturating_add(space.inodes_free);
+        }
         if id.role != Role::Ost || !devices.insert(space.device_id) {
             continue;
         }
         sum.total_bytes = sum.total_bytes.saturating_add(space.total_bytes);
         sum.available_bytes = sum.available_bytes.saturating_add(space.available_bytes);
-        sum.inodes_used = sum.inodes_used.saturating_add(space.inodes_used);
-        sum.inodes_free = sum.inodes_free.saturating_add(space.inodes_free);
     }
     sum
 }
@@ -200,8 +203,14 @@ mod tests {
     #[test]
     fn one_disk_is_counted_once() {
         let map = Map::new("dev".parse().unwrap(), 1);
-        let space =
-            |device_id| Space { total_bytes: 100, available_bytes: 40, device_id, ..Space::default() };
+        let space = |device_id| Space {
+            total_bytes: 100,
+            available_bytes: 40,
+            inodes_used: device_id,
+            inodes_free: 1,
+            device_id,
+            degraded: false,
+        };
         let down = Err(Fault::new(brindle_types::Code::TargetDown));
         let targets = vec![
             (TargetId::mdt(0), Ok(space(9))),
@@ -212,5 +221,6 @@ mod tests {
         ];
         let sum = summary(&Spaces { map, targets });
         assert_eq!((sum.total_bytes, sum.available_bytes), (200, 80));
+        assert_eq!((sum.inodes_used, sum.inodes_free), (9, 1));
     }
 }

@@ -6,6 +6,7 @@ use brindle_client::control::{Answer, Request, WaitLine};
 use brindle_types::{Fid, Result};
 use serde::Serialize;
 
+use crate::completion::live;
 use crate::control::{Control, ino, unexpected};
 use crate::exit::Done;
 use crate::output::{Output, print_json, table};
@@ -14,7 +15,7 @@ use crate::output::{Output, print_json, table};
 #[derive(clap::Args)]
 pub struct SyncArgs {
     /// A path in the mount
-    #[arg(value_name = "MNT")]
+    #[arg(value_name = "MNT", add = live::mount_points())]
     mount: PathBuf,
 }
 
@@ -30,7 +31,7 @@ pub fn sync(args: &SyncArgs) -> Result<Done> {
 #[derive(clap::Args)]
 pub struct WaitsArgs {
     /// A path in the mount
-    #[arg(value_name = "MNT")]
+    #[arg(value_name = "MNT", add = live::mount_points())]
     mount: PathBuf,
     #[command(flatten)]
     output: Output,
@@ -79,7 +80,7 @@ pub enum FileCommand {
     /// Print the paths of a FID
     Path {
         /// A path in the mount
-        #[arg(value_name = "MNT")]
+        #[arg(value_name = "MNT", add = live::mount_points())]
         mount: PathBuf,
         /// A FID such as [0x200000400:0x1:0x0]
         #[arg(value_parser = crate::format::parse::<Fid>)]

@@ -10,7 +10,7 @@ use crate::{dev, mounts};
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct PlaceArgs {
     /// A path in a mount of the file system; without any of these options, what is mounted here
-    #[arg(value_name = "PATH")]
+    #[arg(value_name = "PATH", add = crate::completion::live::mount_points())]
     pub path: Option<PathBuf>,
     /// Address of its MGS
     #[arg(long, value_name = "NID", value_parser = crate::format::parse::<Nid>, value_delimiter = ',', conflicts_with_all = ["path", "dir"])]

@@ -41,7 +41,7 @@ const FREED_LOOK: Duration = Duration::from_millis(200);
                         spread over several OSTs stay where they are.")]
 pub struct Args {
     /// Where the file system is mounted
-    #[arg(value_name = "MOUNT")]
+    #[arg(value_name = "MOUNT", add = crate::completion::live::mount_points())]
     mount: PathBuf,
     /// Percentage points by which an OST may be fuller than all together
     #[arg(long, value_name = "PERCENT", default_value_t = SPREAD_DEFAULT_PERCENT, value_parser = clap::value_parser!(u8).range(1..=50))]
@@ -257,7 +257,9 @@ fn describe(view: &View, dry_run: bool, spread: u8) -> String {
             format!("balanced: no OST is more than {spread} percentage points fuller than all together")
         }
         (true, _) => format!("balanced: {moved}"),
-        (false, true) => "nothing was moved; without --dry-run that is what would leave those OSTs".to_owned(),
+        (false, true) => {
+            "nothing was moved; without --dry-run that is what would leave those OSTs".to_owned()
+        }
         (false, false) if view.failed > 0 => {
             format!("{moved}; {} files could not be moved; the same command tries again", view.failed)
         }

@@ -18,6 +18,7 @@ use super::ask::{Asker, Use};
 use super::moving::{self, Mover};
 use super::place::{Place, PlaceArgs, one};
 use super::target_remove::{describe as describe_use, one_ost};
+use crate::completion::live;
 use crate::exit::Done;
 use crate::format::{parse, runtime};
 use crate::output::{Output, print_json};
@@ -33,10 +34,10 @@ const ROUNDS_MAX: usize = 8;
                         Programs may use the files meanwhile. After an interruption the same command goes on.")]
 pub struct DrainArgs {
     /// The OST: its index, or its name
-    #[arg(value_parser = parse::<OstList>)]
+    #[arg(value_parser = parse::<OstList>, add = live::osts_to_drain())]
     ost: OstList,
     /// Where the file system is mounted
-    #[arg(value_name = "MOUNT")]
+    #[arg(value_name = "MOUNT", add = live::mount_points())]
     mount: PathBuf,
     /// Most bytes a second, such as 100MiB
     #[arg(long, value_name = "BYTES", value_parser = brindle_types::units::parse_bytes)]
@@ -49,10 +50,10 @@ pub struct DrainArgs {
 #[derive(clap::Args)]
 pub struct UndrainArgs {
     /// The OST: its index, or its name
-    #[arg(value_parser = parse::<OstList>)]
+    #[arg(value_parser = parse::<OstList>, add = live::drained_osts())]
     ost: OstList,
     /// Where the file system is mounted
-    #[arg(value_name = "MOUNT")]
+    #[arg(value_name = "MOUNT", add = live::mount_points())]
     mount: PathBuf,
 }
 

@@ -11,6 +11,7 @@ use brindle_wire::mgs::TargetChange;
 
 use super::ask::{Asker, Use};
 use super::place::{Place, PlaceArgs, one};
+use crate::completion::live;
 use crate::exit::Done;
 use crate::format::{parse, runtime};
 use crate::pool::{OstList, indices};
@@ -21,10 +22,10 @@ use crate::pool::{OstList, indices};
                         An OST with files on it is not removed. One that does not answer is, if no file lies on it.")]
 pub struct Args {
     /// The OST: its index, or its name
-    #[arg(value_parser = parse::<OstList>)]
+    #[arg(value_parser = parse::<OstList>, add = live::osts())]
     ost: OstList,
     /// Where the file system is mounted
-    #[arg(value_name = "MOUNT")]
+    #[arg(value_name = "MOUNT", add = live::mount_points())]
     mount: PathBuf,
 }
 
@@ -37,7 +38,9 @@ pub fn run(args: &Args) -> Result<Done> {
         let ost = one_ost(&args.ost, &map)?;
         remove(&asker, &place, &map, ost, &args.mount.display().to_string()).await
     })?;
-    println!("{name} is removed; end its server on {host}. Its directory is used again only when it was formatted.");
+    println!(
+        "{name} is removed; end its server on {host}. Its directory is used again only when it was formatted."
+    );
     Ok(Done::Ok)
 }
 
@@ -60,8 +63,9 @@ pub async fn remove(
     let id = TargetId::ost(ost);
     let name = map.fs.target(id);
     let empty_it = format!("empty it first: brindle target drain {ost} {mount}");
-    let refuse =
-        || Fault::new(Code::TargetInUse).what("cannot remove").subject(name.clone()).data("nothing was changed");
+    let refuse = || {
+        Fault::new(Code::TargetInUse).what("cannot remove").subject(name.clone()).data("nothing was changed")
+    };
     if let Some(behind) = asker.until_known(map).await.first() {
         return Err(refuse()
             .why(format!("{behind} does not answer, or does not know of all changes yet"))
@@ -88,10 +92,16 @@ pub fn describe(used: Use) -> String {
     match used {
         Use { files: all, nameless: 0 } => format!("parts of {} lie on it", files(all)),
         Use { files: all, nameless } if all == nameless => {
-            format!("parts of {} lie on it that have no name any more and that programs have open", files(all))
+            format!(
+                "parts of {} lie on it that have no name any more and that programs have open",
+                files(all)
+            )
         }
         Use { files: all, nameless } => {
-            format!("parts of {} lie on it, {nameless} of them without a name and open in programs", files(all))
+            format!(
+                "parts of {} lie on it, {nameless} of them without a name and open in programs",
+                files(all)
+            )
         }
     }
 }

@@ -120,6 +120,7 @@ pub struct NameArgs {
     #[command(flatten)]
     dir: DirArg,
     /// Name of the process as in `brindle dev status`: mgs, mdt0, ost0, client0
+    #[arg(add = crate::completion::live::processes())]
     name: String,
 }
 
@@ -157,6 +158,20 @@ pub fn run(command: Command) -> Result<Done> {
         Command::RemoveOst(args) => remove_ost::run(&args),
         Command::Down(args) => down::run(&args),
     }
+}
+
+/// Where a development cluster lies unless told otherwise.
+pub fn default_dir() -> PathBuf {
+    PathBuf::from(DIR_DEFAULT)
+}
+
+/// The processes of the cluster in `dir`, and whether each runs.
+pub fn process_names(dir: &std::path::Path) -> Result<Vec<(String, &'static str)>> {
+    let cluster = state::Cluster::load(dir)?;
+    let word = |run: Option<&state::Run>| if state::alive(run) { "running" } else { "stopped" };
+    let servers = cluster.servers.iter().map(|s| (s.name.clone(), word(s.run.as_ref())));
+    let mounts = cluster.mounts.iter().map(|m| (m.name.clone(), word(m.run.as_ref())));
+    Ok(servers.chain(mounts).collect())
 }
 
 /// Where the MGS of the cluster in `dir` is, and the name of its file system.

@@ -7,6 +7,7 @@ use brindle_types::{Code, Fault, FsName, PoolName, Result, Role, TargetId};
 
 use crate::admin::fs_df::{Space, Spaces, spaces, summary};
 use crate::admin::place::{PlaceArgs, mount_of, one};
+use crate::completion::live;
 use crate::exit::Done;
 use crate::mounts;
 use crate::pool::find;
@@ -21,12 +22,13 @@ pub struct Args {
     #[arg(short = 'i', long = "inodes")]
     inodes: bool,
     /// Only the OSTs of a pool: POOL or FS.POOL
-    #[arg(short = 'p', long = "pool", value_name = "POOL", value_parser = pool)]
+    #[arg(short = 'p', long = "pool", value_name = "POOL", value_parser = pool, add = live::pools())]
     pool: Option<Wanted>,
     /// Print help
     #[arg(long, action = clap::ArgAction::Help)]
     help: Option<bool>,
     /// A path in the mount; every mount without it
+    #[arg(add = live::mount_points())]
     path: Option<PathBuf>,
 }
 
@@ -228,6 +230,10 @@ mod tests {
         );
         assert!(
             lines.contains("testfs-MDT0000_UUID         1000          10         990   1%  /mnt[MDT:0]\n"),
+            "{lines}"
+        );
+        assert!(
+            lines.contains("filesystem_summary:         1000          10         990   1%  /mnt\n"),
             "{lines}"
         );
     }

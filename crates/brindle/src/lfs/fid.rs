@@ -20,6 +20,7 @@ pub struct Path2FidArgs {
 #[derive(clap::Args)]
 pub struct Fid2PathArgs {
     /// A path in the mount
+    #[arg(add = crate::completion::live::mount_points())]
     mount: PathBuf,
     /// FIDs such as [0x200000400:0x1:0x0]
     #[arg(required = true, value_parser = crate::format::parse::<Fid>)]

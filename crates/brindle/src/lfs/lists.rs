@@ -3,18 +3,21 @@
 use std::path::PathBuf;
 
 use brindle_types::{Result, Role};
-use brindle_wire::map::{Map, TargetState};
+use brindle_wire::map::{Map, TargetEntry, TargetState};
 use clap::ValueEnum;
 
 use crate::admin::ask::Asker;
 use crate::admin::place::{PlaceArgs, mount_of, one};
+use crate::completion::live;
 use crate::exit::Done;
 use crate::format::runtime;
+use crate::mounts;
 
 /// Arguments of `lfs osts` and `lfs mdts`.
 #[derive(clap::Args)]
 pub struct ListArgs {
     /// A path in the mount; not needed where only one file system is mounted
+    #[arg(add = live::mount_points())]
     path: Option<PathBuf>,
 }
 
@@ -25,6 +28,7 @@ pub struct CheckArgs {
     #[arg(value_enum)]
     which: Which,
     /// A path in the mount; not needed where only one file system is mounted
+    #[arg(add = live::mount_points())]
     path: Option<PathBuf>,
 }
 
@@ -65,19 +69,27 @@ fn list(args: &ListArgs, role: Role, heading: &str) -> Result<Done> {
 }
 
 fn list_text(map: &Map, role: Role, heading: &str) -> String {
-    let mut text = format!("{heading}\n");
-    for target in map.targets.iter().filter(|t| t.id.role == role) {
+    target_lines(map, role).into_iter().fold(format!("{heading}\n"), |text, line| text + &line + "\n")
+}
+
+/// `0: scratch-OST0000_UUID ACTIVE`, one a target.
+pub fn target_lines(map: &Map, role: Role) -> Vec<String> {
+    let line = |target: &TargetEntry| {
         let state = if target.state == TargetState::Up { "ACTIVE" } else { "INACTIVE" };
-        text.push_str(&format!("{}: {}_UUID {state}\n", target.id.index, map.fs.target(target.id)));
-    }
-    text
+        format!("{}: {}_UUID {state}", target.id.index, map.fs.target(target.id))
+    };
+    map.targets.iter().filter(|t| t.id.role == role).map(line).collect()
 }
 
 /// Asks every server and says who answers.
 pub fn check(args: &CheckArgs) -> Result<Done> {
     let place = one(&place_of(&args.path))?;
     // Lustre shows the address of the mount in the kernel; the device number says as much.
-    let minor = args.path.as_deref().and_then(|p| mount_of(p).ok()).map_or(0, |m| m.minor);
+    let mount = match &args.path {
+        Some(path) => mount_of(path).ok(),
+        None => mounts::all().into_iter().find(|m| m.fs_type == mounts::FUSE_TYPE && place.is_mounted_by(m)),
+    };
+    let minor = mount.map_or(0, |m| m.minor);
     let wanted = |role: Role| match args.which {
         Which::All => true,
         Which::Osts => role == Role::Ost,
@@ -111,7 +123,8 @@ fn device(role: Role, name: &str, minor: u32, mgs_host: &str) -> String {
     }
 }
 
-fn instance(minor: u32) -> String {
+/// What tells a mount from others, in Lustre's form.
+pub fn instance(minor: u32) -> String {
     format!("ffff{minor:012x}")
 }
 
@@ -119,7 +132,6 @@ fn instance(minor: u32) -> String {
 mod tests {
     use super::*;
     use brindle_types::TargetId;
-    use brindle_wire::map::TargetEntry;
 
     #[test]
     fn lists_look_as_in_lustre() {

@@ -5,8 +5,10 @@
 
 mod df;
 pub mod fid;
+mod getdirstripe;
 mod getstripe;
-mod lists;
+mod hsm;
+pub mod lists;
 mod migrate;
 mod setstripe;
 
@@ -23,6 +25,8 @@ pub enum Command {
     Migrate(migrate::Args),
     /// Show how files lie
     Getstripe(getstripe::Args),
+    /// Show which MDT answers for directories
+    Getdirstripe(getdirstripe::Args),
     /// Search trees in the MDT, without walking them
     Find(crate::find::LfsArgs),
     /// Show the space of each target
@@ -41,6 +45,12 @@ pub enum Command {
     Mdts(lists::ListArgs),
     /// Say which servers answer
     Check(lists::CheckArgs),
+    /// Show the HSM flags of files: none, since this version archives nothing
+    #[command(name = "hsm_state")]
+    HsmState(hsm::Args),
+    /// Show the HSM actions on files: none, since this version archives nothing
+    #[command(name = "hsm_action")]
+    HsmAction(hsm::Args),
 }
 
 /// Runs the command.
@@ -49,6 +59,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Setstripe(args) => setstripe::run(args),
         Command::Migrate(args) => migrate::run(args),
         Command::Getstripe(args) => getstripe::run(args),
+        Command::Getdirstripe(args) => getdirstripe::run(args),
         Command::Find(args) => crate::find::lfs(args),
         Command::Df(args) => df::run(args),
         Command::Path2fid(args) => fid::path2fid(args),
@@ -57,5 +68,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Osts(args) => lists::osts(args),
         Command::Mdts(args) => lists::mdts(args),
         Command::Check(args) => lists::check(args),
+        Command::HsmState(args) => hsm::state(args),
+        Command::HsmAction(args) => hsm::action(args),
     }
 }

@@ -19,7 +19,7 @@ const GOODBYE_LIMIT: Duration = Duration::from_secs(10);
 #[derive(clap::Args, Debug)]
 pub struct UmountArgs {
     /// Where it is mounted
-    #[arg(value_name = "MNT")]
+    #[arg(value_name = "MNT", add = crate::completion::live::mount_points())]
     mount_point: PathBuf,
     /// Take it away from programs that use it
     #[arg(long)]

@@ -36,7 +36,7 @@ pub struct Args {
     #[command(flatten)]
     policy: PolicyArgs,
     /// OSTs that the files are to leave
-    #[arg(long, value_name = "OST", value_delimiter = ',')]
+    #[arg(long, value_name = "OST", value_delimiter = ',', add = crate::completion::live::ost_indices())]
     off: Vec<u16>,
     /// Most bytes a second, such as 100MiB
     #[arg(long, value_name = "BYTES", value_parser = brindle_types::units::parse_bytes)]

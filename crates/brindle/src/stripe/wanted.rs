@@ -6,6 +6,8 @@ use brindle_types::{Code, Fault, LayoutPolicy, PoolChoice, Result, StripePolicy}
 use clap::builder::ValueParser;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches};
 
+use crate::completion::live;
+
 /// As lfs has it, a bare number below this is in KiB.
 const BARE_KIB_BELOW: u64 = 4096;
 /// Most OSTs in one `-o`.
@@ -199,9 +201,9 @@ impl clap::Args for PolicyArgs {
         command
             .arg(count.visible_alias("count"))
             .arg(size.visible_alias("size"))
-            .arg(index.visible_aliases(["index", "start-ost"]))
-            .arg(list.visible_alias("ost"))
-            .arg(pool)
+            .arg(index.visible_aliases(["index", "start-ost"]).add(live::ost_indices()))
+            .arg(list.visible_alias("ost").add(live::ost_indices()))
+            .arg(pool.add(live::pools()))
             .arg(end)
             .arg(pattern)
             .group(group)

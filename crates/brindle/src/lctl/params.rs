@@ -1,0 +1,463 @@
+//! The parameters: one row each, with its name, where its value comes from, and what it means. Only what is true of a
+//! running system has a row; what Lustre has beyond that is in [`ABSENT`] with the reason, so that nobody has to guess.
+
+use std::fmt::Write as _;
+use std::rc::Rc;
+
+use brindle_types::{Code, Fault, Result, Role};
+use brindle_wire::map::{Map, TargetState};
+use brindle_wire::mgs::TargetChange;
+
+use super::node::{Link, Mounted, Node, Served};
+use super::read_ahead;
+use crate::admin::target_list::is_draining;
+use crate::lfs::lists::target_lines;
+
+/// Unit of statfs(2) on a mount.
+const BLOCK_BYTES: u64 = 4096;
+
+/// A parameter of things of one kind.
+pub struct Row<T> {
+    /// Its name, the last part of the path.
+    pub name: &'static str,
+    /// What it means.
+    pub help: &'static str,
+    /// Where its value comes from.
+    pub read: fn(&T) -> Result<String>,
+    /// How it is changed, if it can be.
+    pub write: Option<Write<T>>,
+}
+
+/// Changing a parameter: checked for all that are named before the first one is changed.
+pub struct Write<T> {
+    /// What is wrong with a value.
+    pub check: fn(&str) -> std::result::Result<(), String>,
+    /// Changes it.
+    pub apply: fn(&T, &str) -> Result<()>,
+    /// Whether it stays after a restart (`set_param -P`).
+    pub is_permanent: bool,
+}
+
+const fn row<T>(name: &'static str, help: &'static str, read: fn(&T) -> Result<String>) -> Row<T> {
+    Row { name, help, read, write: None }
+}
+
+/// Of the host.
+pub const HOST: &[Row<Node>] = &[
+    row("health_check", "whether the targets and mounts of this host are well", health_check),
+    row("jobid_var", "what requests are attributed to jobs by: nothing is", |_| Ok("disable".to_owned())),
+    row("version", "version of this command", |_| Ok(env!("CARGO_PKG_VERSION").to_owned())),
+];
+
+/// Of a mount: `llite.*`.
+const LLITE: &[Row<Mounted>] = &[
+    row("blocksize", "unit of statfs(2), in bytes", |_| Ok(BLOCK_BYTES.to_string())),
+    row("filesfree", "inodes that still fit, as df -i has it", |m| sum(m, Role::Mdt, |s| s.free_inodes)),
+    row("filestotal", "inodes in all", |m| sum(m, Role::Mdt, |s| s.total_inodes)),
+    row("kbytesavail", "KiB available to users, each device once", |m| sum(m, Role::Ost, available_kib)),
+    row("kbytesfree", "KiB free, each device once", |m| sum(m, Role::Ost, available_kib)),
+    row("kbytestotal", "KiB of all OSTs, each device once", |m| sum(m, Role::Ost, total_kib)),
+    Row {
+        name: "max_read_ahead_mb",
+        help: "how far the kernel reads ahead of a program, in MiB; files that are opened later go by it",
+        read: |m| read_ahead::get(m.line.minor),
+        write: Some(Write {
+            check: |text| read_ahead::parse(text).map(drop),
+            apply: |m, text| read_ahead::set(m.line.minor, text),
+            is_permanent: false,
+        }),
+    },
+    row("uuid", "the session of this mount at the MDT", |m| Ok(m.session.clone())),
+];
+
+/// Of a mount's view of the OSTs: `lov.*`.
+const LOV: &[Row<Mounted>] = &[
+    row("activeobd", "OSTs that are up", |m| Ok(up(&m.map, Role::Ost).to_string())),
+    row("numobd", "OSTs", |m| Ok(count(&m.map, Role::Ost).to_string())),
+    row("stripecount", "stripes of a file where nobody chose; as lfs getstripe -c of the root", |m| {
+        Ok(m.default_layout()?.count().to_string())
+    }),
+    row("stripeoffset", "first OST of a file where nobody chose; -1 for any", |m| {
+        Ok(m.default_layout()?.start().to_string())
+    }),
+    row("stripesize", "stripe size in bytes where nobody chose", |m| {
+        Ok(m.default_layout()?.stripe_bytes().to_string())
+    }),
+    row("target_obd", "the OSTs, a line each", |m| Ok(target_lines(&m.map, Role::Ost).join("\n"))),
+];
+
+/// Of a mount's view of the MDTs: `lmv.*`.
+const LMV: &[Row<Mounted>] = &[
+    row("activeobd", "MDTs that are up", |m| Ok(up(&m.map, Role::Mdt).to_string())),
+    row("numobd", "MDTs", |m| Ok(count(&m.map, Role::Mdt).to_string())),
+    row("target_obd", "the MDTs, a line each", |m| Ok(target_lines(&m.map, Role::Mdt).join("\n"))),
+];
+
+/// Of a mount's way to any target: `osc.*` and `mdc.*`.
+const LINK: &[Row<Link>] = &[
+    row("active", "1 while the MGS hears of the target", |l| {
+        Ok(u8::from(l.entry.state == TargetState::Up).to_string())
+    }),
+    row("blocksize", "unit of statfs(2), in bytes", |_| Ok(BLOCK_BYTES.to_string())),
+    row("filesfree", "inodes (objects) that still fit", |l| Ok(l.space()?.free_inodes.to_string())),
+    row("filestotal", "inodes (objects) in all", |l| Ok(l.space()?.total_inodes.to_string())),
+    row("import", "state of this mount's connection, as YAML", |l| Ok(import(l))),
+    row("kbytesavail", "KiB available to users", |l| Ok(available_kib(l.space()?).to_string())),
+    row("kbytesfree", "KiB free", |l| Ok(available_kib(l.space()?).to_string())),
+    row("kbytestotal", "KiB in all", |l| Ok(total_kib(l.space()?).to_string())),
+];
+
+/// Of a mount's way to an OST.
+const OSC: &[Row<Link>] = &[
+    row("ost_conn_uuid", "address of the OST", |l| Ok(address(l))),
+    row("ost_server_uuid", "the OST, and the state of the connection", server_uuid),
+];
+
+/// Of a mount's way to an MDT.
+const MDC: &[Row<Link>] = &[
+    row("mds_conn_uuid", "address of the MDT", |l| Ok(address(l))),
+    row("mds_server_uuid", "the MDT, and the state of the connection", server_uuid),
+];
+
+/// Of any target that is served here: `obdfilter.*` and `mdt.*`.
+const TARGET: &[Row<Served>] = &[
+    row("blocksize", "unit of statfs(2), in bytes", |_| Ok(BLOCK_BYTES.to_string())),
+    row("filesfree", "inodes (objects) that still fit", |t| Ok(t.space()?.inodes_free.to_string())),
+    row("filestotal", "inodes (objects) in all", |t| {
+        t.space().map(|s| s.inodes_used.saturating_add(s.inodes_free).to_string())
+    }),
+    row("job_stats", "requests by job; empty, since jobid_var is 'disable'", |t| {
+        t.info().map(|_| "job_stats:".to_owned())
+    }),
+    row("kbytesavail", "KiB available to users", |t| Ok((t.space()?.available_bytes >> 10).to_string())),
+    row("kbytesfree", "KiB free", |t| Ok((t.space()?.available_bytes >> 10).to_string())),
+    row("kbytestotal", "KiB in all", |t| Ok((t.space()?.total_bytes >> 10).to_string())),
+    row("num_exports", "clients (MDT), connections (OST)", |t| Ok(t.info()?.clients.to_string())),
+    row("recovery_status", "whether it waits for clients after a restart", |t| {
+        let state = if t.info()?.state == "recovering" { "RECOVERING" } else { "COMPLETE" };
+        Ok(format!("status: {state}"))
+    }),
+    row("uuid", "name of the target in Lustre's form", |t| Ok(format!("{}_UUID", t.name))),
+];
+
+/// Of an OST that is served here.
+const OBDFILTER: &[Row<Served>] = &[
+    row("degraded", "1 while its disk returns errors", |t| Ok(u8::from(t.space()?.degraded).to_string())),
+    Row {
+        name: "no_create",
+        help: "1: it gets no new files (as under 'brindle target drain', which also empties it)",
+        read: |t| Ok(u8::from(is_draining(&t.map, &t.entry)).to_string()),
+        write: Some(Write {
+            check: |text| match text {
+                "0" | "1" => Ok(()),
+                _ => Err("it is 0 or 1".to_owned()),
+            },
+            apply: set_no_create,
+            is_permanent: true,
+        }),
+    },
+];
+
+/// What Lustre has and Brindle has not, and why.
+pub const ABSENT: &[(&[&str], &str)] = &[
+    (
+        &["stats", "md_stats", "rpc_stats", "brw_stats", "extents_stats", "read_ahead_stats"],
+        "requests are counted in the metrics of each daemon (http://HOST:PORT/metrics) and in 'brindle status -o json'",
+    ),
+    (
+        &["read_cache_enable", "writethrough_cache_enable", "readcache_max_filesize"],
+        "an OST reads and writes through the page cache of its host; there is no switch",
+    ),
+    (
+        &["hsm_control", "changelog_mask", "changelog_users", "changelog_size"],
+        "this version has neither HSM nor a changelog",
+    ),
+    (
+        &["enable_remote_dir", "enable_remote_dir_gid", "commit_on_sharing", "evict_client"],
+        "this version has one MDT, which answers for every directory; clients that are silent are ended by their lease",
+    ),
+    (
+        &[
+            "max_rpcs_in_flight",
+            "max_dirty_mb",
+            "max_pages_per_rpc",
+            "max_cached_mb",
+            "checksums",
+            "statahead_max",
+            "at_max",
+            "at_min",
+            "timeout",
+            "lru_size",
+            "lru_max_age",
+            "lock_count",
+            "debug",
+            "panic_on_lbug",
+        ],
+        "Lustre has it; Brindle has nothing of the kind that could be read or set",
+    ),
+];
+
+/// The kinds of devices, which are the first part of a path.
+pub const KINDS: &[&str] = &["llite", "lmv", "lov", "mdc", "mdt", "obdfilter", "osc"];
+
+/// Where the value of a parameter of one device comes from.
+type Reading<'n> = dyn Fn() -> Result<String> + 'n;
+/// What changes a parameter of one device.
+type Writing<'n> = dyn Fn(&str) -> Result<()> + 'n;
+
+/// A parameter of one device.
+pub struct Leaf<'n> {
+    /// Kind, device, name; of the host only the name.
+    pub path: Vec<String>,
+    /// What it means.
+    pub help: &'static str,
+    /// Where its value comes from.
+    pub read: Box<Reading<'n>>,
+    /// How it is changed, if it can be.
+    pub write: Option<LeafWrite<'n>>,
+}
+
+/// How a parameter of one device is changed.
+pub struct LeafWrite<'n> {
+    /// What is wrong with a value.
+    pub check: fn(&str) -> std::result::Result<(), String>,
+    /// Changes it.
+    pub apply: Box<Writing<'n>>,
+    /// Whether it stays after a restart.
+    pub is_permanent: bool,
+}
+
+impl Leaf<'_> {
+    /// With dots, as it is printed.
+    pub fn name(&self) -> String {
+        self.path.join(".")
+    }
+}
+
+/// The parameters of a kind, by name: what each means, and whether it can be set.
+pub fn names(kind: &str) -> Vec<(&'static str, &'static str, bool)> {
+    fn of<T>(tables: &[&[Row<T>]]) -> Vec<(&'static str, &'static str, bool)> {
+        let rows = tables.iter().flat_map(|t| t.iter());
+        let mut names: Vec<_> = rows.map(|r| (r.name, r.help, r.write.is_some())).collect();
+        names.sort_unstable();
+        names
+    }
+    match kind {
+        "llite" => of(&[LLITE]),
+        "lmv" => of(&[LMV]),
+        "lov" => of(&[LOV]),
+        "mdc" => of(&[LINK, MDC]),
+        "mdt" => of(&[TARGET]),
+        "obdfilter" => of(&[TARGET, OBDFILTER]),
+        "osc" => of(&[LINK, OSC]),
+        _ => Vec::new(),
+    }
+}
+
+/// The parameters of the host.
+pub fn of_host(node: &Node) -> Vec<Leaf<'_>> {
+    let leaf = |row: &'static Row<Node>| Leaf {
+        path: vec![row.name.to_owned()],
+        help: row.help,
+        read: Box::new(move || (row.read)(node)),
+        write: None,
+    };
+    HOST.iter().map(leaf).collect()
+}
+
+/// The parameters of the devices of a kind.
+pub fn of_kind(node: &Node, kind: &'static str) -> Result<Vec<Leaf<'static>>> {
+    let mut leaves = Vec::new();
+    match kind {
+        "llite" | "lmv" | "lov" => {
+            let (infix, table) = match kind {
+                "llite" => ("", LLITE),
+                "lmv" => ("clilmv-", LMV),
+                _ => ("clilov-", LOV),
+            };
+            for mount in node.mounts()? {
+                let device = format!("{}-{infix}{}", mount.map.fs, mount.instance());
+                add(&mut leaves, kind, &device, mount, &[table]);
+            }
+        }
+        "mdc" | "osc" => {
+            let own = if kind == "osc" { OSC } else { MDC };
+            for link in node.links()?.iter().filter(|link| link.kind() == kind) {
+                add(&mut leaves, kind, &link.device(), link, &[LINK, own]);
+            }
+        }
+        _ => {
+            let (role, tables): (Role, &[&'static [Row<Served>]]) = match kind {
+                "mdt" => (Role::Mdt, &[TARGET]),
+                _ => (Role::Ost, &[TARGET, OBDFILTER]),
+            };
+            for target in node.targets()?.iter().filter(|target| target.entry.id.role == role) {
+                add(&mut leaves, kind, &target.name, target, tables);
+            }
+        }
+    }
+    Ok(leaves)
+}
+
+/// Names of all parameters of this host, with what they mean; what cannot be found out is left out.
+pub fn listed(node: &Node, settable: bool) -> Vec<(String, &'static str)> {
+    let kinds = KINDS.iter().filter_map(|kind| of_kind(node, kind).ok());
+    let leaves = kinds.flatten().chain(of_host(node)).filter(|leaf| !settable || leaf.write.is_some());
+    leaves.map(|leaf| (leaf.name(), leaf.help)).collect()
+}
+
+fn add<T: 'static>(
+    leaves: &mut Vec<Leaf<'static>>,
+    kind: &str,
+    device: &str,
+    of: &Rc<T>,
+    tables: &[&'static [Row<T>]],
+) {
+    let mut rows: Vec<&'static Row<T>> = tables.iter().flat_map(|table| table.iter()).collect();
+    rows.sort_by_key(|row| row.name);
+    for row in rows {
+        let reading = of.clone();
+        let write = row.write.as_ref().map(|write| {
+            let writing = of.clone();
+            LeafWrite {
+                check: write.check,
+                apply: Box::new(move |value| (write.apply)(&writing, value)),
+                is_permanent: write.is_permanent,
+            }
+        });
+        leaves.push(Leaf {
+            path: vec![kind.to_owned(), device.to_owned(), row.name.to_owned()],
+            help: row.help,
+            read: Box::new(move || (row.read)(&reading)),
+            write,
+        });
+    }
+}
+
+fn health_check(node: &Node) -> Result<String> {
+    let is_well = |target: &&Rc<Served>| target.info().is_ok_and(|info| info.state != "failed");
+    let ill = node.targets()?.iter().filter(|target| !is_well(target)).map(|target| target.name.clone());
+    // Mounts are well where nobody mounts anything.
+    let silent = node.silent_mounts().unwrap_or_default().iter().map(|at| at.display().to_string());
+    let line = |name: String| format!("device {name} reported unhealthy\n");
+    let text: String = ill.chain(silent).map(line).collect();
+    Ok(if text.is_empty() { "healthy".to_owned() } else { text + "NOT HEALTHY" })
+}
+
+type TargetSpace = brindle_client::control::TargetSpace;
+
+fn available_kib(space: &TargetSpace) -> u64 {
+    space.available_bytes >> 10
+}
+
+fn total_kib(space: &TargetSpace) -> u64 {
+    space.total_bytes >> 10
+}
+
+/// Adds up over the targets of a role that answer, each device once.
+fn sum(mount: &Mounted, role: Role, of: fn(&TargetSpace) -> u64) -> Result<String> {
+    let spaces = mount.spaces()?;
+    let mut devices = std::collections::BTreeSet::new();
+    let mut sum = 0_u64;
+    for entry in mount.map.targets.iter().filter(|entry| entry.id.role == role) {
+        let name = mount.map.fs.target(entry.id);
+        let Some(space) = spaces.iter().find(|s| s.name == name && s.answered) else { continue };
+        if devices.insert(space.device_id) {
+            sum = sum.saturating_add(of(space));
+        }
+    }
+    Ok(sum.to_string())
+}
+
+fn of_role(map: &Map, role: Role) -> impl Iterator<Item = &brindle_wire::map::TargetEntry> {
+    map.targets.iter().filter(move |entry| entry.id.role == role)
+}
+
+fn count(map: &Map, role: Role) -> usize {
+    of_role(map, role).count()
+}
+
+fn up(map: &Map, role: Role) -> usize {
+    of_role(map, role).filter(|entry| entry.state == TargetState::Up).count()
+}
+
+fn address(link: &Link) -> String {
+    link.entry.nids.first().map(ToString::to_string).unwrap_or_default()
+}
+
+fn server_uuid(link: &Link) -> Result<String> {
+    Ok(format!("{}_UUID\t{}", link.target(), link.state()))
+}
+
+/// The fields of Lustre's `import` that Brindle has.
+fn import(link: &Link) -> String {
+    let target = link.target();
+    let nids: Vec<String> = link.entry.nids.iter().map(ToString::to_string).collect();
+    let current = match &link.connection {
+        Some(connection) if connection.connected => nids.first().map_or("<none>", String::as_str),
+        _ => "<none>",
+    };
+    let in_flight = link.connection.as_ref().map_or(0, |c| c.requests_in_flight);
+    let seconds = link.connection.as_ref().map_or(0, |c| c.since_ms / 1000);
+    let mut text = format!(
+        "import:\n    name: {}\n    target: {target}_UUID\n    state: {}\n    connection:\n       \
+         failover_nids: [ {} ]\n       current_connection: {current}\n       in_this_state: {seconds} sec\n    rpcs:\n       \
+         inflight: {in_flight}",
+        link.device(),
+        link.state(),
+        nids.join(", "),
+    );
+    let last_error =
+        link.connection.as_ref().and_then(|c| c.last_error.as_ref()).filter(|_| link.state() != "FULL");
+    if let Some(first) = last_error.and_then(|why| why.lines().next()) {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "\n    last_error: {first:?}");
+    }
+    text
+}
+
+fn set_no_create(target: &Served, value: &str) -> Result<()> {
+    let change = if value == "1" { TargetChange::Drain } else { TargetChange::Undrain };
+    let (way, place) = target.mgs();
+    let ost = target.entry.id.index;
+    way.run(async |asker| {
+        let done = asker.change_target(place, ost, change).await?;
+        for name in asker.until_known(&done.map).await {
+            crate::exit::warn(
+                &Fault::new(Code::NoMgs)
+                    .what("does not know of the change yet:")
+                    .subject(name)
+                    .data("the change is made")
+                    .next("nothing: it takes the change in when it finds the MGS"),
+            );
+        }
+        Ok(())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_once_and_nothing_absent_is_there() {
+        for kind in KINDS {
+            let mut names: Vec<&str> = names(kind).iter().map(|(name, _, _)| *name).collect();
+            assert!(!names.is_empty(), "{kind}");
+            names.sort_unstable();
+            let told = names.len();
+            names.dedup();
+            assert_eq!(names.len(), told, "{kind}");
+            let absent = ABSENT.iter().flat_map(|(names, _)| names.iter());
+            assert_eq!(absent.filter(|name| names.contains(*name)).count(), 0, "{kind}");
+        }
+    }
+
+    #[test]
+    fn no_create_takes_a_switch() {
+        let row = OBDFILTER.iter().find(|row| row.name == "no_create").expect("it is there");
+        let check = row.write.as_ref().expect("it can be set").check;
+        assert!(check("1").is_ok() && check("0").is_ok());
+        assert!(check("2").is_err() && check("").is_err() && check("on").is_err());
+    }
+}
