@@ -174,7 +174,8 @@ impl Osts {
     pub fn set_map(&self, map: &Map) {
         let pools: Pools = map.pools.iter().map(|p| (p.name.clone(), p.osts.clone())).collect();
         self.cursors.lock().retain(|pool, _| pool.as_ref().is_none_or(|name| pools.contains_key(name)));
-        let removed: Vec<u16> = map.removed.iter().filter(|t| map.is_removed(t.id)).map(|t| t.id.index).collect();
+        let removed: Vec<u16> =
+            map.removed.iter().filter(|t| map.is_removed(t.id)).map(|t| t.id.index).collect();
         let draining = [&map.draining[..], &removed].concat().into();
         let known =
             Known { version: map.version, pools: Arc::new(pools), draining, removed: removed.clone().into() };

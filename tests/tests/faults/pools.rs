@@ -41,7 +41,19 @@ fn files_stay_in_their_pool_through_kills() {
 
     let in_pool = cluster.lfs(&["find", &cluster.b().display().to_string(), "-type", "f", "-pool", "flash"]);
     assert_eq!(in_pool.lines().count(), 2 * FILES, "{in_pool}");
-    let none = cluster.lfs(&["find", &cluster.b().display().to_string(), "-pool", "disk", "-o", "!", "-type", "d", "!", "-pool", "flash"]);
+    let none = cluster.lfs(&[
+        "find",
+        &cluster.b().display().to_string(),
+        "-pool",
+        "disk",
+        "-o",
+        "!",
+        "-type",
+        "d",
+        "!",
+        "-pool",
+        "flash",
+    ]);
     assert_eq!(none, "");
 
     // A change of the pool concerns the next file.

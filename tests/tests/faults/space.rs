@@ -201,7 +201,8 @@ fn files_move_to_an_added_ost_until_all_are_alike() {
     let state = cluster.dir().display().to_string();
     assert!(cluster.brindle(&["dev", "add-ost", "--dir", &state]).ok());
     let rebalance = |more: &str| {
-        let said = cluster.brindle(&["fs", "rebalance", &cluster.a().display().to_string(), "-o", "json", more]);
+        let said =
+            cluster.brindle(&["fs", "rebalance", &cluster.a().display().to_string(), "-o", "json", more]);
         assert!(said.ok(), "{said}");
         serde_json::from_str::<serde_json::Value>(&said.stdout).unwrap()
     };

@@ -30,7 +30,9 @@ impl Client {
         let mut by_ost: BTreeMap<u16, Vec<ObjectId>> = BTreeMap::new();
         let map = self.map.current();
         // What lay on an OST that was removed was moved and synced before.
-        for (object, (ost, _)) in left.into_iter().filter(|(_, (ost, _))| !map.is_removed(TargetId::ost(*ost))) {
+        for (object, (ost, _)) in
+            left.into_iter().filter(|(_, (ost, _))| !map.is_removed(TargetId::ost(*ost)))
+        {
             by_ost.entry(ost).or_default().push(object);
         }
         let syncing = by_ost.into_iter().map(|(ost, objects)| -> BoxFuture<'_, _> {

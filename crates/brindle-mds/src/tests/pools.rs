@@ -7,8 +7,8 @@ use brindle_wire::map::{Map, Pool, RemovedTarget};
 use brindle_wire::mds::convert::ConvertReq;
 use brindle_wire::mds::create::CreateResp;
 use brindle_wire::mds::ost_use::{OstUseReq, OstUseResp};
-use brindle_wire::oss::fence::FenceSessionReq;
 use brindle_wire::mds::stripe::{GetStripeReq, SetStripeReq};
+use brindle_wire::oss::fence::FenceSessionReq;
 
 use super::rig::*;
 use crate::background::{Progress, destroy_some};

@@ -59,8 +59,7 @@ fn take_out(cluster: &Cluster, dir: &Path, target: TargetId) -> Result<bool> {
     let mount = cluster.mounts.first().map_or("MOUNT".into(), |m| m.mount_point.display().to_string());
     runtime()?.block_on(async {
         let asker = Asker::new();
-        let place =
-            Place { mgs: vec![mgs], fs: Some(cluster.fs.clone()), dev_dir: Some(dir.to_owned()) };
+        let place = Place { mgs: vec![mgs], fs: Some(cluster.fs.clone()), dev_dir: Some(dir.to_owned()) };
         let map = asker.map(&place).await?;
         if map.is_removed(target) {
             return Ok(false);
