@@ -83,7 +83,7 @@ pub fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, file: &mut Inode) -> Step<()> {
 
 /// Step 2: every session that can write the file lets its changes end and makes them durable.
 async fn settle(mdt: &Mdt, ino: Ino) -> Result<()> {
-    if brindle_stdx::planted("mds_move_without_settling") {
+    if brindle_stdx::planted("mds_move_unguarded") {
         return Ok(());
     }
     let writers = mdt.live().opens.other_writers(ino, SessionId(0));
@@ -98,7 +98,7 @@ async fn settle(mdt: &Mdt, ino: Ino) -> Result<()> {
 
 /// Step 3: nothing older changes or reads the objects of these components.
 async fn fence(mdt: &Mdt, ino: Ino, components: &[&Component], epoch: Pair) -> Result<()> {
-    if brindle_stdx::planted("mds_move_without_fence") {
+    if brindle_stdx::planted("mds_move_unguarded") {
         return Ok(());
     }
     let asked = by_ost(ino, components).into_iter().map(|(ost, objects)| {
