@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::loopback;
 use crate::machine::Machine;
 use crate::plan::{Plan, Setting, Step};
-use crate::rank::{Phase, Spec};
+use crate::rank::{Job, Phase, Spec};
 use crate::run::{Figure, Run, Sample, Unit};
 use crate::site::{self, Site};
 use crate::stop;
@@ -19,6 +19,14 @@ use crate::team::{Launcher, Team};
 
 /// How long each of the two rates of loopback is measured in each repetition.
 const LOOPBACK_TIME: Duration = Duration::from_millis(400);
+
+/// What that is, for the reader.
+const LOOPBACK_NOTE: &str = "Limit 'loopback': plain TCP sockets in the same run, 256-byte questions and answers (or 1 MiB pieces), \
+                             one connection for each rank.";
+
+/// What was verified, for the reader.
+const ALL_COMPARED: &str = "Everything that was read was compared with what had been written.";
+const SIZES_COMPARED: &str = "Of what tar read back only the size was compared with what had been written.";
 
 /// Tells somebody what is being done.
 pub type Progress<'a> = &'a mut dyn FnMut(&str);
@@ -47,7 +55,15 @@ pub fn run(
     }
     measured.remove()?;
     limit.map(Site::remove).transpose()?;
-    let mut run = clock.run(workload, setting.notes(), figures);
+    let mut notes = setting.notes();
+    if setting.verify {
+        let trees = plans.iter().any(|plan| matches!(plan.job, Job::Tree(_)));
+        notes.push(if trees { SIZES_COMPARED } else { ALL_COMPARED }.to_owned());
+    }
+    if plans.iter().any(|plan| plan.loopback) {
+        notes.insert(2, LOOPBACK_NOTE.to_owned());
+    }
+    let mut run = clock.run(workload, notes, figures);
     run.directories.clone_from(&setting.dirs);
     run.limit.clone_from(&setting.limit);
     run.parameters = parameters;
@@ -217,9 +233,6 @@ impl Setting {
         });
         if !self.fsync {
             notes.push("Files were not fsynced: write phases may have measured memory.".to_owned());
-        }
-        if self.verify {
-            notes.push("Everything that was read was compared with what had been written.".to_owned());
         }
         if self.dirs.len() == 1 {
             notes.push("One mount; give --dir again to use several mounts at once.".to_owned());

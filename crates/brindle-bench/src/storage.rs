@@ -49,6 +49,8 @@ pub struct Options {
 struct Case {
     objects: u32,
     threads: u32,
+    /// Of the objects; a destroyed one is never made again, so each repetition has its own.
+    generation: u64,
     /// Calls of each thread.
     records: u64,
     record_bytes: u64,
@@ -62,7 +64,11 @@ impl Case {
     }
 
     fn object(&self, number: u32) -> ObjectId {
-        ObjectId { ino: Ino(1 + u64::from(number)), generation: Pair { term: 1, counter: 1 }, stripe: 0 }
+        ObjectId {
+            ino: Ino(1 + u64::from(number)),
+            generation: Pair { term: 1, counter: self.generation },
+            stripe: 0,
+        }
     }
 
     fn all(&self) -> Vec<ObjectId> {
@@ -99,7 +105,7 @@ pub fn run(
     for (number, (objects, threads)) in sizes.filter(|(o, t)| t >= o).enumerate() {
         let records = (options.bytes / u64::from(threads) / options.record_bytes).max(1);
         let (record_bytes, seed, verify) = (options.record_bytes, setting.seed, setting.verify);
-        let case = Case { objects, threads, records, record_bytes, seed, verify };
+        let case = Case { objects, threads, generation: 0, records, record_bytes, seed, verify };
         progress(&format!("{objects} objects, {threads} threads"));
         figures.extend(survey(&runtime, &place, number, case, setting)?);
     }
@@ -143,7 +149,8 @@ fn survey(
     let mut team = plain_files(case, &plain)?;
     let mut own: Vec<Vec<Sample>> = vec![Vec::new(); PHASES.len()];
     let mut limits: Vec<Vec<f64>> = vec![Vec::new(); PHASES.len()];
-    for _ in 0..setting.repeat {
+    for repetition in 1..=setting.repeat {
+        let case = Case { generation: repetition.into(), ..case };
         for (index, (phase, _)) in PHASES.iter().enumerate() {
             own[index].push(measure(runtime, &store, case, *phase, setting)?);
         }
@@ -310,7 +317,7 @@ mod tests {
             dirs: vec![Directory { path, file_system: "tmpfs".to_owned() }],
             limit: None,
             ranks: 1,
-            repeat: 1,
+            repeat: 2,
             cold: Cold { keep: true, command: None },
             fsync: true,
             verify: true,
@@ -334,7 +341,15 @@ mod tests {
 
     #[test]
     fn pieces_cover_each_object_once() {
-        let case = Case { objects: 2, threads: 6, records: 3, record_bytes: 10, seed: 0, verify: true };
+        let case = Case {
+            objects: 2,
+            threads: 6,
+            generation: 1,
+            records: 3,
+            record_bytes: 10,
+            seed: 0,
+            verify: true,
+        };
         let mut pieces: Vec<(u32, u64)> = (0..6).map(|thread| case.piece(thread)).collect();
         pieces.sort_unstable();
         assert_eq!(pieces, [(0, 0), (0, 30), (0, 60), (1, 0), (1, 30), (1, 60)]);

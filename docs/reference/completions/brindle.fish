@@ -400,21 +400,190 @@ complete -c brindle -n "__fish_brindle_using_subcommand config; and __fish_seen_
 complete -c brindle -n "__fish_brindle_using_subcommand explain" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick search help" -s h -l help -d 'Print help'
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick search help" -f -a "quick" -d 'Streams, metadata operations and a small tree in a directory: about a minute'
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick search help" -f -a "search" -d '`lfs find` and `brindle file du` beside find and du on the same mount, in one run'
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick search help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l repetitions -d 'Repetitions of each phase; the median is shown' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "quick" -d 'Four figures in about a minute: streams and files, beside disk and loopback'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "ior" -d 'Large files as IOR: file per process, shared file, 1 MiB and 47008-byte transfers'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "mdtest" -d 'Many files as mdtest: own directories with empty files, one directory with 3901-byte files'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "random" -d '4 KiB in random order with O_DIRECT'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "threads" -d 'Throughput against the number of threads, as iozone'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "tree" -d 'A real source tree: untar, find, du, tar, rm'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "search" -d '`lfs find` and `brindle file du` beside find and du on the same mount, in one run'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "storage" -d 'The object store of an OST alone, as obdfilter-survey'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "net" -d 'The network alone, as LNet selftest'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "compare" -d 'Two runs beside each other'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "rank" -d 'A process of a running benchmark'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l repeat -d 'Repetitions of each phase; the median is shown' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l label -d 'Name of this run in reports: a commit, a peer' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l json -d 'Write the whole run to this file too, as JSON' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l html -d 'Write a page with plots to this file too' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l ranks -d 'Processes at once [default: number of processors]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l size -d 'Bytes that each process writes and reads' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l files -d 'Files that each process makes' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l no-limit -d 'Compare with no local directory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l no-fsync -d 'No fsync at the end of write phases: figures may be those of memory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l keep-caches -d 'Leave caches as they are before phases that read'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l no-verify -d 'Do not compare what is read with what was written'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l repeat -d 'Repetitions of each phase; the median is shown' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l label -d 'Name of this run in reports: a commit, a peer' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l json -d 'Write the whole run to this file too, as JSON' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l html -d 'Write a page with plots to this file too' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l ranks -d 'Processes at once [default: number of processors]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l case -d 'Cases to run, in this order' -r -f -a "easy\t'File per process, as ior -F'
+segmented\t'One file, each process one piece of it'
+strided\t'One file, processes take turns every transfer'
+hard\t'One file, processes take turns every 47008 bytes'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l size -d 'Bytes that each process writes and reads' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l transfer-size -d 'Bytes of a call, in all cases but hard' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l no-limit -d 'Compare with no local directory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l no-fsync -d 'No fsync at the end of write phases: figures may be those of memory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l keep-caches -d 'Leave caches as they are before phases that read'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l no-verify -d 'Do not compare what is read with what was written'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l read-own -d 'Each process reads what it wrote itself (ior without -C)'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l direct -d 'With O_DIRECT, in all cases but hard'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l repeat -d 'Repetitions of each phase; the median is shown' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l label -d 'Name of this run in reports: a commit, a peer' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l json -d 'Write the whole run to this file too, as JSON' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l html -d 'Write a page with plots to this file too' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l ranks -d 'Processes at once [default: number of processors]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l case -d 'Cases to run' -r -f -a "easy\t'Own directories, empty files'
+hard\t'One directory, 3901-byte files'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l files -d 'Files that each process makes' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l no-limit -d 'Compare with no local directory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l no-fsync -d 'No fsync at the end of write phases: figures may be those of memory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l keep-caches -d 'Leave caches as they are before phases that read'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l no-verify -d 'Do not compare what is read with what was written'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l repeat -d 'Repetitions of each phase; the median is shown' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l label -d 'Name of this run in reports: a commit, a peer' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l json -d 'Write the whole run to this file too, as JSON' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l html -d 'Write a page with plots to this file too' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l ranks -d 'Processes at once [default: number of processors]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l size -d 'Bytes of all files together [default: 4GiB, or a fifth of the free space if that is less]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l seconds -d 'Length of each phase' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l no-limit -d 'Compare with no local directory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l no-fsync -d 'No fsync at the end of write phases: figures may be those of memory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l keep-caches -d 'Leave caches as they are before phases that read'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l no-verify -d 'Do not compare what is read with what was written'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l buffered -d 'Through the page cache instead of O_DIRECT'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l repeat -d 'Repetitions of each phase; the median is shown' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l label -d 'Name of this run in reports: a commit, a peer' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l json -d 'Write the whole run to this file too, as JSON' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l html -d 'Write a page with plots to this file too' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l max -d 'Most threads; measured are 1, 2, 4 ... and this' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l size -d 'Bytes of all files together' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l record-size -d 'Bytes of a call' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l no-limit -d 'Compare with no local directory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l no-fsync -d 'No fsync at the end of write phases: figures may be those of memory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l keep-caches -d 'Leave caches as they are before phases that read'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l no-verify -d 'Do not compare what is read with what was written'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l repeat -d 'Repetitions of each phase; the median is shown' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l label -d 'Name of this run in reports: a commit, a peer' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l json -d 'Write the whole run to this file too, as JSON' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l html -d 'Write a page with plots to this file too' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l ranks -d 'Trees at once, each unpacked by a process of its own' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l source -d 'Directory whose files make up the tree' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l entries -d 'Files and directories of the tree at least' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l no-limit -d 'Compare with no local directory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l no-fsync -d 'No fsync at the end of write phases: figures may be those of memory'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l keep-caches -d 'Leave caches as they are before phases that read'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l no-verify -d 'Do not compare what is read with what was written'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from search" -l files -d 'Files in the tree' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from search" -l repetitions -d 'Repetitions of each command; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from search" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
 json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from search" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "quick" -d 'Streams, metadata operations and a small tree in a directory: about a minute'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l repeat -d 'Repetitions of each phase; the median is shown' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l label -d 'Name of this run in reports: a commit, a peer' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l json -d 'Write the whole run to this file too, as JSON' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l html -d 'Write a page with plots to this file too' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l objects -d 'Numbers of objects' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l threads -d 'Numbers of threads, with each number of objects as far as it is not smaller' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l size -d 'Bytes of all objects together' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l record-size -d 'Bytes of a call' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l keep-caches -d 'Leave caches as they are before phases that read'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l no-verify -d 'Do not compare what is read with what was written'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -l serve -d 'Only answer, at this address, until Ctrl-C' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -l to -d 'Measure against the server at this address' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -l in-flight -d 'Requests in flight at once, one number after the other' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -l bulk-size -d 'Bytes of a bulk' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -l links -d 'Connections' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -l seconds -d 'Length of each phase' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -l repeat -d 'Repetitions of each phase; the median is shown' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -l label -d 'Name of this run in reports: a commit, a peer' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -l json -d 'Write the whole run to this file too, as JSON' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -l html -d 'Write a page with plots to this file too' -r -F
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from net" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from compare" -l fail-below -d 'End with exit code 8 when a figure of SECOND is slower than this part of that of FIRST' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from compare" -s o -l output -d 'How to print the result' -r -f -a "table\t'For people'
+json\t'One JSON document'"
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from compare" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from rank" -s h -l help -d 'Print help'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "quick" -d 'Four figures in about a minute: streams and files, beside disk and loopback'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "ior" -d 'Large files as IOR: file per process, shared file, 1 MiB and 47008-byte transfers'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "mdtest" -d 'Many files as mdtest: own directories with empty files, one directory with 3901-byte files'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "random" -d '4 KiB in random order with O_DIRECT'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "threads" -d 'Throughput against the number of threads, as iozone'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "tree" -d 'A real source tree: untar, find, du, tar, rm'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "search" -d '`lfs find` and `brindle file du` beside find and du on the same mount, in one run'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "storage" -d 'The object store of an OST alone, as obdfilter-survey'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "net" -d 'The network alone, as LNet selftest'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "compare" -d 'Two runs beside each other'
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "rank" -d 'A process of a running benchmark'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand completion" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand gen-docs" -s h -l help -d 'Print help'
@@ -481,5 +650,14 @@ complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_su
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from lctl" -f -a "pool_list" -d 'List the pools of a file system, or the OSTs of a pool'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "default" -d 'Print a file with every key, its meaning and its default'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from config" -f -a "check" -d 'Check a file without starting anything'
-complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "quick" -d 'Streams, metadata operations and a small tree in a directory: about a minute'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "quick" -d 'Four figures in about a minute: streams and files, beside disk and loopback'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "ior" -d 'Large files as IOR: file per process, shared file, 1 MiB and 47008-byte transfers'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "mdtest" -d 'Many files as mdtest: own directories with empty files, one directory with 3901-byte files'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "random" -d '4 KiB in random order with O_DIRECT'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "threads" -d 'Throughput against the number of threads, as iozone'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "tree" -d 'A real source tree: untar, find, du, tar, rm'
 complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "search" -d '`lfs find` and `brindle file du` beside find and du on the same mount, in one run'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "storage" -d 'The object store of an OST alone, as obdfilter-survey'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "net" -d 'The network alone, as LNet selftest'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "compare" -d 'Two runs beside each other'
+complete -c brindle -n "__fish_brindle_using_subcommand help; and __fish_seen_subcommand_from bench" -f -a "rank" -d 'A process of a running benchmark'

@@ -46,7 +46,12 @@ pub(crate) fn run(spec: &Spec, job: &Job, phase: Phase, halt: &Halt) -> Result<D
         }
         Phase::Find => command(Command::new("find").arg(&top).args(["-type", "f", "-size", "+100k"]), halt)?,
         Phase::Du => command(Command::new("du").arg("-s").arg(&top), halt)?,
-        Phase::Tar => done.bytes = pack(&top, halt)?,
+        Phase::Tar => {
+            done.bytes = pack(&top, halt)?;
+            if spec.verify {
+                compare_size(&top, done.bytes, bytes)?;
+            }
+        }
         Phase::Remove => command(Command::new("rm").arg("-rf").arg(&top), halt)?,
         other => return Err(super::no_such_phase(other)),
     }
@@ -114,6 +119,17 @@ fn pack(top: &Path, halt: &Halt) -> Result<u64> {
     }
     child.wait(halt)?;
     Ok(bytes)
+}
+
+/// An archive has at least the bytes of its files.
+fn compare_size(top: &Path, archive_bytes: u64, bytes: u64) -> Result<()> {
+    if archive_bytes >= bytes {
+        return Ok(());
+    }
+    Err(Fault::new(Code::WrongContents)
+        .what("wrong contents of")
+        .subject(top.display().to_string())
+        .why(format!("expected files of {bytes} bytes, found an archive of {archive_bytes} bytes")))
 }
 
 fn command(command: &mut Command, halt: &Halt) -> Result<()> {

@@ -39,7 +39,7 @@ const ON_DISK: &str = "/var/tmp";
 /// Processes at once that one may ask for.
 const RANKS_MAX: i64 = 1024;
 
-/// What is measured and how.
+/// What is measured and how, of benchmarks that go through a file system.
 #[derive(clap::Args)]
 pub struct Common {
     /// Directory to measure, on any file system
@@ -54,6 +54,19 @@ pub struct Common {
     /// Compare with no local directory
     #[arg(long, conflicts_with = "limit_dir")]
     no_limit: bool,
+    /// No fsync at the end of write phases: figures may be those of memory
+    #[arg(long)]
+    no_fsync: bool,
+    /// Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]
+    #[arg(long, value_name = "TEXT")]
+    cpu_of: Vec<String>,
+    #[command(flatten)]
+    basics: Basics,
+}
+
+/// How phases are repeated, checked and shown.
+#[derive(clap::Args)]
+pub struct Basics {
     /// Repetitions of each phase; the median is shown
     #[arg(long, alias = "repetitions", value_name = "N", default_value_t = 3,
         value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -64,18 +77,12 @@ pub struct Common {
     /// Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say
     #[arg(long, value_name = "COMMAND")]
     cold_command: Option<String>,
-    /// No fsync at the end of write phases: figures may be those of memory
-    #[arg(long)]
-    no_fsync: bool,
     /// Do not compare what is read with what was written
     #[arg(long)]
     no_verify: bool,
     /// Of the contents of files and the order of random pieces
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]
-    #[arg(long, value_name = "TEXT")]
-    cpu_of: Vec<String>,
     #[command(flatten)]
     reports: Reports,
 }
@@ -106,7 +113,6 @@ pub fn size(text: &str) -> std::result::Result<u64, String> {
 impl Common {
     /// The setting of a run with this many ranks. From now on Ctrl-C lets the benchmark remove its files.
     pub fn setting(&self, ranks: u32) -> Result<Setting> {
-        stop::listen();
         let dirs = self.dir.iter().chain(&self.dirs).map(|dir| directory(dir)).collect::<Result<Vec<_>>>()?;
         let local = dirs.iter().all(|dir| is_local(&dir.file_system));
         let limit = match &self.limit_dir {
@@ -115,20 +121,8 @@ impl Common {
             None if local => None,
             None => Some(local_dir()?),
         };
-        let program = std::env::current_exe()
-            .map_err(|e| Fault::io(Code::CommandFailed, "cannot find", "this program", &e))?;
-        Ok(Setting {
-            dirs,
-            limit,
-            ranks,
-            repeat: self.repeat,
-            cold: Cold { keep: self.keep_caches, command: self.cold_command.clone() },
-            fsync: !self.no_fsync,
-            verify: !self.no_verify,
-            seed: self.seed,
-            watched: Watched { patterns: self.cpu_of.clone() },
-            launcher: Launcher::Processes { program, arguments: vec!["bench".into(), "rank".into()] },
-        })
+        let watched = Watched { patterns: self.cpu_of.clone() };
+        Ok(Setting { limit, ranks, fsync: !self.no_fsync, watched, ..self.basics.setting(dirs)? })
     }
 
     /// Runs the plans and shows what came out; `parameters` says how much of what.
@@ -148,7 +142,29 @@ impl Common {
         let parameters = setting_parameters(setting, parameters);
         let mut run = driver::run(workload, plans, setting, parameters, &mut progress())?;
         run.notes.extend(notes);
-        self.show(run)
+        self.basics.show(run)
+    }
+}
+
+impl Basics {
+    /// The setting of a run in these directories, with one rank and nothing to compare with. From now on Ctrl-C lets the
+    /// benchmark remove its files.
+    pub fn setting(&self, dirs: Vec<Directory>) -> Result<Setting> {
+        stop::listen();
+        let program = std::env::current_exe()
+            .map_err(|e| Fault::io(Code::CommandFailed, "cannot find", "this program", &e))?;
+        Ok(Setting {
+            dirs,
+            limit: None,
+            ranks: 1,
+            repeat: self.repeat,
+            cold: Cold { keep: self.keep_caches, command: self.cold_command.clone() },
+            fsync: true,
+            verify: !self.no_verify,
+            seed: self.seed,
+            watched: Watched::default(),
+            launcher: Launcher::Processes { program, arguments: vec!["bench".into(), "rank".into()] },
+        })
     }
 
     /// Shows a finished run as was asked for.

@@ -72,7 +72,10 @@ pub fn text(run: &Run) -> String {
     heading.extend(["CPU s/GiB", "CPU us/op"].map(str::to_owned));
     let rows = run.figures.iter().map(|f| row(f, with_x.is_some(), &limits)).collect();
     let headings: Vec<&str> = heading.iter().map(String::as_str).collect();
-    let mut out = format!("{} of {}\n\n", run.workload, directories(run));
+    let mut out = match directories(run) {
+        none if none.is_empty() => format!("{}\n\n", run.workload),
+        dirs => format!("{} of {dirs}\n\n", run.workload),
+    };
     out += &table(&headings, rows);
     out += "\n";
     for note in &run.notes {

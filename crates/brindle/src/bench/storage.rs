@@ -1,10 +1,12 @@
 //! `brindle bench storage`.
 
+use std::path::PathBuf;
+
 use brindle_bench::storage::{Options, run as survey};
 use brindle_types::Result;
 use serde_json::json;
 
-use super::common::{Common, progress, setting_parameters, size};
+use super::common::{Basics, directory, progress, setting_parameters, size};
 use crate::exit::Done;
 
 /// Arguments of `brindle bench storage`.
@@ -13,8 +15,10 @@ use crate::exit::Done;
                         DIR is a directory on the disk of an OST, not a mount. Each thread writes its own piece of an object. \
                         The limit is plain files in the same directory.")]
 pub struct Args {
+    /// Directory on the disk to measure
+    dir: PathBuf,
     #[command(flatten)]
-    common: Common,
+    basics: Basics,
     /// Numbers of objects
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [1, 4, 16],
         value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -42,7 +46,7 @@ fn record_size(text: &str) -> std::result::Result<u64, String> {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Done> {
-    let setting = args.common.setting(1)?;
+    let setting = args.basics.setting(vec![directory(&args.dir)?])?;
     let options = Options {
         objects: args.objects.clone(),
         threads: args.threads.clone(),
@@ -52,5 +56,5 @@ pub fn run(args: &Args) -> Result<Done> {
     let own = json!({ "size_bytes": args.size, "record_bytes": args.record_size });
     let workers = std::thread::available_parallelism().map_or(1, usize::from).max(2);
     let parameters = setting_parameters(&setting, own);
-    args.common.show(survey(&options, &setting, workers, parameters, &mut progress())?)
+    args.basics.show(survey(&options, &setting, workers, parameters, &mut progress())?)
 }

@@ -7,7 +7,7 @@ use brindle_bench::workload::tree::{self, Job};
 use brindle_types::{Code, Fault, Result};
 use serde_json::json;
 
-use super::common::{Common, local_dir};
+use super::common::{Common, directory, local_dir};
 use crate::exit::Done;
 
 /// A header for each entry of a tar file, and the rounding of its contents.
@@ -35,7 +35,9 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Done> {
     let setting = args.common.setting(args.ranks)?;
-    let packed = tree::count(&args.source)?;
+    // tar runs in another directory than this command.
+    let source = PathBuf::from(directory(&args.source)?.path);
+    let packed = tree::count(&source)?;
     if packed.entries == 0 {
         return Err(Fault::new(Code::BadArgument)
             .what("cannot measure with the tree")
@@ -47,11 +49,11 @@ pub fn run(args: &Args) -> Result<Done> {
     site::need(&local, packed.bytes + packed.entries * TAR_ENTRY_BYTES, 1)?;
     let place = Site::new(&[local])?;
     let archive = place.path().join("tree.tar");
-    tree::archive(&args.source, &archive)?;
+    tree::archive(&source, &archive)?;
     let job = Job { archive, copies: 1, entries: packed.entries, bytes: packed.bytes };
     let plans = tree::plans(job, args.entries, args.ranks, &setting);
     let parameters = json!({
-        "source": shown(&args.source),
+        "source": shown(&source),
         "source_entries": packed.entries,
         "source_bytes": packed.bytes,
         "entries_min": args.entries,
