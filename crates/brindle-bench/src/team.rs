@@ -250,10 +250,12 @@ impl Member {
         }
         match self {
             Member::Process { child, .. } => {
-                // SAFETY: kill takes numbers only; the group is that of our child, which has not been waited for unless
-                // it ended, and then there is nothing left to kill but what it started.
-                unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
-                // It has been killed, so this ends.
+                if matches!(child.try_wait(), Ok(None)) {
+                    // SAFETY: kill takes numbers only; the group is that of our child, which has not been waited for, so
+                    // its number means nothing else yet.
+                    unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+                }
+                // It has ended or been killed, so this ends.
                 let _ = child.wait();
             }
             // A thread in a call that never ends cannot be ended; it is left behind.

@@ -152,6 +152,7 @@ fn texts() {
         s.run(&["bench", "ior", "not-a-run.json"]),
         s.run(&["bench", "ior", "--direct", "--transfer-size", "1000", "data"]),
         s.run(&["bench", "mdtest", "--dir", "data", "--dir", "other"]),
+        s.run(&["bench", "ior", "--json", "nowhere/run.json", "data"]),
         s.run(&["bench", "tree", "--source", "other", "data"]),
         s.run(&["bench", "compare", "not-a-run.json", "not-a-run.json"]),
         s.run(&["bench", "net", "--serve", "127.0.0.1:1", "--to", "127.0.0.1:1"]),

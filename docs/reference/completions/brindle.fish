@@ -418,7 +418,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l label -d 'Name of this run in reports: a commit, a peer' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l json -d 'Write the whole run to this file too, as JSON' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l html -d 'Write a page with plots to this file too' -r -F
@@ -437,7 +437,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l label -d 'Name of this run in reports: a commit, a peer' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l json -d 'Write the whole run to this file too, as JSON' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l html -d 'Write a page with plots to this file too' -r -F
@@ -462,7 +462,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l label -d 'Name of this run in reports: a commit, a peer' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l json -d 'Write the whole run to this file too, as JSON' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l html -d 'Write a page with plots to this file too' -r -F
@@ -482,7 +482,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l label -d 'Name of this run in reports: a commit, a peer' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l json -d 'Write the whole run to this file too, as JSON' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l html -d 'Write a page with plots to this file too' -r -F
@@ -502,7 +502,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l label -d 'Name of this run in reports: a commit, a peer' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l json -d 'Write the whole run to this file too, as JSON' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l html -d 'Write a page with plots to this file too' -r -F
@@ -521,7 +521,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l label -d 'Name of this run in reports: a commit, a peer' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l json -d 'Write the whole run to this file too, as JSON' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l html -d 'Write a page with plots to this file too' -r -F
@@ -542,7 +542,7 @@ json\t'One JSON document'"
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from search" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l seed -d 'Of the contents of files and the order of random pieces' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l label -d 'Name of this run in reports: a commit, a peer' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l json -d 'Write the whole run to this file too, as JSON' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from storage" -l html -d 'Write a page with plots to this file too' -r -F

@@ -26,13 +26,13 @@ pub(super) fn plot(figures: &[&Figure], unit: Unit) -> String {
     let height = TOP + ROW * figures.len() as f64 + BOTTOM;
     let better = if unit.more_is_better() { "more is better" } else { "less is better" };
     let mut out = format!("<figure><figcaption>{} ({better})</figcaption>\n", unit.text());
-    let _ = write!(out, "<svg class=\"plot\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">\n");
+    let _ = writeln!(out, "<svg class=\"plot\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\">");
     for tick in &ticks {
         let x = place(*tick);
-        let _ = write!(
+        let _ = writeln!(
             out,
             "<line class=\"grid\" x1=\"{x:.1}\" y1=\"{TOP}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>\
-             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
+             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             height - BOTTOM,
             height - 8.0,
             axis::label(*tick)
@@ -45,7 +45,7 @@ pub(super) fn plot(figures: &[&Figure], unit: Unit) -> String {
     out += "</svg>\n";
     let shown = figures.iter().any(|f| limit(f).is_some_and(|l| l <= most));
     if let (true, Some(l)) = (shown, figures.iter().find_map(|f| f.limits.first())) {
-        let _ = write!(out, "<div class=\"legend\">The mark is the limit: {}.</div>\n", escape(&l.name));
+        let _ = writeln!(out, "<div class=\"legend\">The mark is the limit: {}.</div>", escape(&l.name));
     }
     out + "</figure>\n"
 }
@@ -90,9 +90,9 @@ fn bar(f: &Figure, top: f64, colour: usize, place: &dyn Fn(f64) -> f64, limit: O
             right = x;
         }
     }
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "<text class=\"strong\" x=\"{:.1}\" y=\"{:.1}\">{}</text></g>\n",
+        "<text class=\"strong\" x=\"{:.1}\" y=\"{:.1}\">{}</text></g>",
         right + 8.0,
         middle + 4.0,
         axis::figure(f.summary.median)

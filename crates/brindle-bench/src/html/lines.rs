@@ -73,7 +73,7 @@ pub(super) fn plot(figures: &[&Figure], unit: Unit) -> String {
     let x_name = figures[0].x.as_ref().map_or("", |x| x.name.as_str());
     let mut out = format!("<figure><figcaption>{} against {}</figcaption>\n", unit.text(), escape(x_name));
     out += &legend(&all);
-    let _ = write!(out, "<svg class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">\n");
+    let _ = writeln!(out, "<svg class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
     out += &grid(&scale, &ticks, xs, x_name, unit);
     for (n, s) in all.iter().enumerate() {
         out += &line(s, &scale, n % COLOURS.len());
@@ -109,10 +109,10 @@ fn grid(scale: &Scale, ticks: &[f64], mut xs: Vec<f64>, x_name: &str, unit: Unit
     let mut out = String::new();
     for tick in ticks {
         let y = scale.y(*tick);
-        let _ = write!(
+        let _ = writeln!(
             out,
             "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{y:.1}\" x2=\"{right}\" y2=\"{y:.1}\"/>\
-             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\n",
+             <text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>",
             LEFT - 8.0,
             y + 4.0,
             axis::label(*tick)
@@ -121,18 +121,18 @@ fn grid(scale: &Scale, ticks: &[f64], mut xs: Vec<f64>, x_name: &str, unit: Unit
     xs.sort_by(f64::total_cmp);
     xs.dedup();
     for value in xs {
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\n",
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>",
             scale.x(value),
             bottom + 18.0,
             axis::label(value)
         );
     }
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<text class=\"strong\" x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{}</text>\
-         <text class=\"strong\" x=\"14\" y=\"{:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {:.1})\">{}</text>\n",
+         <text class=\"strong\" x=\"14\" y=\"{:.1}\" text-anchor=\"middle\" transform=\"rotate(-90 14 {:.1})\">{}</text>",
         (LEFT + right) / 2.0,
         bottom + 40.0,
         escape(x_name),
@@ -155,17 +155,17 @@ fn line(s: &Series<'_>, scale: &Scale, colour: usize) -> String {
     );
     let limit = places(limit_of);
     if !limit.is_empty() {
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "<polyline {stroke} stroke-width=\"1.5\" stroke-dasharray=\"5 4\" opacity=\"0.75\" points=\"{limit}\"/>\n"
+            "<polyline {stroke} stroke-width=\"1.5\" stroke-dasharray=\"5 4\" opacity=\"0.75\" points=\"{limit}\"/>"
         );
     }
     for (x, f) in &s.points {
         let (x, low, high) = (scale.x(*x), scale.y(f.summary.quartile_1), scale.y(f.summary.quartile_3));
-        let _ = write!(
+        let _ = writeln!(
             out,
             "<line x1=\"{x:.1}\" y1=\"{low:.1}\" x2=\"{x:.1}\" y2=\"{high:.1}\" stroke=\"var(--s{colour})\"/>\
-             <circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"3.5\" fill=\"var(--s{colour})\"><title>{}: {} {}</title></circle>\n",
+             <circle cx=\"{x:.1}\" cy=\"{:.1}\" r=\"3.5\" fill=\"var(--s{colour})\"><title>{}: {} {}</title></circle>",
             scale.y(f.summary.median),
             escape(&s.name),
             axis::figure(f.summary.median),

@@ -80,7 +80,7 @@ pub struct Basics {
     /// Do not compare what is read with what was written
     #[arg(long)]
     no_verify: bool,
-    /// Of the contents of files and the order of random pieces
+    /// Seed of the contents of files and of the order of random pieces
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     #[command(flatten)]
@@ -150,6 +150,7 @@ impl Basics {
     /// The setting of a run in these directories, with one rank and nothing to compare with. From now on Ctrl-C lets the
     /// benchmark remove its files.
     pub fn setting(&self, dirs: Vec<Directory>) -> Result<Setting> {
+        self.reports.check()?;
         stop::listen();
         let program = std::env::current_exe()
             .map_err(|e| Fault::io(Code::CommandFailed, "cannot find", "this program", &e))?;

@@ -64,6 +64,7 @@ pub fn run(args: &Args) -> Result<Done> {
         server.wait();
         return Ok(Done::Ok);
     }
+    args.reports.check()?;
     let options = Options {
         in_flight: args.in_flight.clone(),
         bulk_bytes: args.bulk_size as u32,

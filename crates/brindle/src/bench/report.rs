@@ -26,6 +26,19 @@ pub struct Reports {
 }
 
 impl Reports {
+    /// Refuses files that could not be written when the run is over.
+    pub fn check(&self) -> Result<()> {
+        for path in self.json.iter().chain(&self.html) {
+            let parent =
+                path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let there = if path.exists() { path } else { parent };
+            rustix::fs::access(there, rustix::fs::Access::WRITE_OK).map_err(|e| {
+                Fault::io(Code::NotWritable, "cannot write", path.display().to_string(), &e.into())
+            })?;
+        }
+        Ok(())
+    }
+
     /// Shows a run.
     pub fn show(&self, mut run: Run) -> Result<Done> {
         run.label.clone_from(&self.label);
