@@ -165,7 +165,7 @@ fn survey(
     drop(team);
     runtime.block_on(store.close())?;
     site::remove_all(&dirs[0])?;
-    let name = format!("{} objects", case.objects);
+    let name = if case.objects == 1 { "1 object".to_owned() } else { format!("{} objects", case.objects) };
     let x = X { name: "threads".to_owned(), value: f64::from(case.threads) };
     let figures = PHASES.iter().zip(own).zip(limits).filter_map(|(((_, phase), samples), limit)| {
         let mut figure = Figure::new(&name, phase, Unit::MibPerSecond, Some(x.clone()), samples)?;

@@ -12,21 +12,19 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 48.0;
 
-/// One line: the figures of a case and phase in the order of x.
+/// One line: the figures of a phase in the order of x.
 struct Series<'a> {
     name: String,
     points: Vec<(f64, &'a Figure)>,
 }
 
 fn series<'a>(figures: &[&'a Figure]) -> Vec<Series<'a>> {
-    let one_case = figures.iter().all(|f| f.case == figures[0].case);
     let mut all: Vec<Series<'a>> = Vec::new();
     for f in figures {
-        let name = if one_case { f.phase.clone() } else { format!("{}: {}", f.case, f.phase) };
         let point = (f.x.as_ref().map_or(1.0, |x| x.value), *f);
-        match all.iter_mut().find(|s| s.name == name) {
+        match all.iter_mut().find(|s| s.name == f.phase) {
             Some(s) => s.points.push(point),
-            None => all.push(Series { name, points: vec![point] }),
+            None => all.push(Series { name: f.phase.clone(), points: vec![point] }),
         }
     }
     for s in &mut all {
@@ -59,22 +57,35 @@ fn limit_of(f: &Figure) -> Option<f64> {
     f.limits.first().map(|l| l.summary.median)
 }
 
-/// The plot with its legend.
-pub(super) fn plot(figures: &[&Figure], unit: Unit) -> String {
-    let all = series(figures);
-    let xs: Vec<f64> = all.iter().flat_map(|s| s.points.iter().map(|p| p.0.max(f64::MIN_POSITIVE))).collect();
+/// A plot for each case, all on one scale, so that they can be compared.
+pub(super) fn plots(figures: &[&Figure], unit: Unit) -> String {
     let tops = figures.iter().flat_map(|f| [Some(f.summary.quartile_3), limit_of(f)]).flatten();
     let ticks = axis::ticks(tops.fold(0.0, f64::max));
+    let mut cases: Vec<&str> = Vec::new();
+    for f in figures {
+        if !cases.contains(&f.case.as_str()) {
+            cases.push(&f.case);
+        }
+    }
+    let of_case = |case: &&str| figures.iter().copied().filter(|f| f.case == *case).collect::<Vec<_>>();
+    cases.iter().map(|case| plot(case, &of_case(case), unit, &ticks)).collect()
+}
+
+/// The plot of one case, with its legend.
+fn plot(case: &str, figures: &[&Figure], unit: Unit, ticks: &[f64]) -> String {
+    let all = series(figures);
+    let xs: Vec<f64> = all.iter().flat_map(|s| s.points.iter().map(|p| p.0.max(f64::MIN_POSITIVE))).collect();
     let scale = Scale {
         x_min: xs.iter().copied().fold(f64::INFINITY, f64::min),
         x_max: xs.iter().copied().fold(0.0, f64::max),
         y_max: ticks.last().copied().unwrap_or(1.0),
     };
-    let x_name = figures[0].x.as_ref().map_or("", |x| x.name.as_str());
-    let mut out = format!("<figure><figcaption>{} against {}</figcaption>\n", unit.text(), escape(x_name));
+    let x_name = figures.iter().find_map(|f| f.x.as_ref()).map_or("", |x| x.name.as_str());
+    let (case, against) = (escape(case), escape(x_name));
+    let mut out = format!("<figure><figcaption>{case}: {} against {against}</figcaption>\n", unit.text());
     out += &legend(&all);
     let _ = writeln!(out, "<svg class=\"plot\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\">");
-    out += &grid(&scale, &ticks, xs, x_name, unit);
+    out += &grid(&scale, ticks, xs, x_name, unit);
     for (n, s) in all.iter().enumerate() {
         out += &line(s, &scale, n % COLOURS.len());
     }

@@ -149,9 +149,7 @@ fn plots(figures: &[Figure]) -> String {
         let of_unit = || figures.iter().filter(move |f| f.unit == unit);
         let varied: Vec<&Figure> = of_unit().filter(|f| f.x.is_some()).collect();
         let single: Vec<&Figure> = of_unit().filter(|f| f.x.is_none()).collect();
-        if !varied.is_empty() {
-            out += &lines::plot(&varied, unit);
-        }
+        out += &lines::plots(&varied, unit);
         if !single.is_empty() {
             out += &bars::plot(&single, unit);
         }
