@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 
-/// Whose processor time is counted.
+/// Whose processor time is counted; by default nobody's.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
-    /// Parts of command lines; empty for the servers and mounts of Brindle.
+    /// Processes whose command lines contain one of these.
     pub patterns: Vec<String>,
+    /// Servers and mounts of Brindle.
+    pub brindle: bool,
 }
 
 /// Ticks of each process so far, and of the whole machine.
@@ -62,11 +64,9 @@ impl Watched {
             // The benchmark itself and its ranks, whose own arguments hold the patterns.
             return false;
         }
-        if self.patterns.is_empty() {
-            return program == "mount.brindle" || (program == "brindle" && matches!(verb, "serve" | "mount"));
-        }
+        let ours = program == "mount.brindle" || (program == "brindle" && matches!(verb, "serve" | "mount"));
         let line = words.join(" ");
-        self.patterns.iter().any(|pattern| line.contains(pattern.as_str()))
+        (self.brindle && ours) || self.patterns.iter().any(|pattern| line.contains(pattern.as_str()))
     }
 }
 
@@ -139,12 +139,13 @@ mod tests {
 
     #[test]
     fn the_processes_of_the_file_system_are_told_from_others() {
-        let ours = Watched::default();
+        let ours = Watched { patterns: Vec::new(), brindle: true };
         assert!(ours.wants(b"/usr/bin/brindle\0serve\0/d/ost0\0"));
         assert!(ours.wants(b"brindle\0mount\0mgs:/fs\0/mnt\0"));
         assert!(!ours.wants(b"brindle\0bench\0ior\0/mnt\0"));
         assert!(!ours.wants(b"/usr/sbin/glusterfsd\0-s\0host\0"));
-        let peers = Watched { patterns: vec!["glusterfs".to_owned(), "/d/x/".to_owned()] };
+        let peers = Watched { patterns: vec!["glusterfs".to_owned(), "/d/x/".to_owned()], brindle: false };
+        assert!(!Watched::default().wants(b"brindle\0serve\0/d/ost0\0"));
         assert!(peers.wants(b"/usr/sbin/glusterfsd\0-s\0host\0"));
         assert!(peers.wants(b"brindle\0serve\0/d/x/ost0\0"));
         assert!(!peers.wants(b"brindle\0bench\0ior\0--cpu-of\0glusterfs\0"));

@@ -228,7 +228,8 @@ impl Setting {
             }
         });
         notes.push(match self.watched.count() {
-            0 => "Processor time: no process of the file system was found on this machine.".to_owned(),
+            0 => "Processor time: none is counted. Name the processes of the file system with --cpu-of."
+                .to_owned(),
             n => format!("Processor time: that of {n} processes, {}.", self.whose()),
         });
         if !self.fsync {

@@ -415,7 +415,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_se
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and not __fish_seen_subcommand_from quick ior mdtest random threads tree search storage net compare rank help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle, if DIR is in one]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
@@ -434,7 +434,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from quick" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle, if DIR is in one]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
@@ -459,7 +459,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from ior" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle, if DIR is in one]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
@@ -479,7 +479,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from mdtest" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle, if DIR is in one]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
@@ -499,7 +499,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from random" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle, if DIR is in one]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r
@@ -518,7 +518,7 @@ complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_s
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from threads" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l dir -d 'The same directory through one more mount; all are used at once' -r -F
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l limit-dir -d 'Local directory to compare with [default: the directory for temporary files, if DIR is not local itself]' -r -F
-complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]' -r
+complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l cpu-of -d 'Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle, if DIR is in one]' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l repeat -d 'Repetitions of each phase; the median is shown' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l cold-command -d 'Run by the shell when caches are to be cold, after those of the kernel were dropped: a remount, say' -r
 complete -c brindle -n "__fish_brindle_using_subcommand bench; and __fish_seen_subcommand_from tree" -l seed -d 'Seed of the contents of files and of the order of random pieces' -r

@@ -57,7 +57,7 @@ pub struct Common {
     /// No fsync at the end of write phases: figures may be those of memory
     #[arg(long)]
     no_fsync: bool,
-    /// Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle]
+    /// Count the processor time of processes whose command lines contain this [default: servers and mounts of Brindle, if DIR is in one]
     #[arg(long, value_name = "TEXT")]
     cpu_of: Vec<String>,
     #[command(flatten)]
@@ -121,7 +121,8 @@ impl Common {
             None if local => None,
             None => Some(local_dir()?),
         };
-        let watched = Watched { patterns: self.cpu_of.clone() };
+        let brindle = self.cpu_of.is_empty() && dirs.iter().any(|dir| dir.file_system == mounts::FUSE_TYPE);
+        let watched = Watched { patterns: self.cpu_of.clone(), brindle };
         Ok(Setting { limit, ranks, fsync: !self.no_fsync, watched, ..self.basics.setting(dirs)? })
     }
 
