@@ -140,9 +140,24 @@ impl Common {
         parameters: Value,
         notes: Vec<String>,
     ) -> Result<Done> {
-        let parameters = setting_parameters(setting, parameters);
-        let mut run = driver::run(workload, plans, setting, parameters, &mut progress())?;
+        let mut run = self.measure(workload, plans, setting, parameters)?;
         run.notes.extend(notes);
+        self.show(run)
+    }
+
+    /// Runs the plans.
+    pub fn measure(
+        &self,
+        workload: &str,
+        plans: &[Plan],
+        setting: &Setting,
+        parameters: Value,
+    ) -> Result<Run> {
+        driver::run(workload, plans, setting, setting_parameters(setting, parameters), &mut progress())
+    }
+
+    /// Shows a finished run as was asked for.
+    pub fn show(&self, run: Run) -> Result<Done> {
         self.basics.show(run)
     }
 }

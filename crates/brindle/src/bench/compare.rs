@@ -48,6 +48,7 @@ pub fn run(args: &Args) -> Result<Done> {
             .subject(format!("{} with {}", args.first.display(), args.second.display()))
             .why(format!("'{}' and '{}' have no figure in common", first.workload, second.workload)));
     }
+    crate::cli::end_with_the_reader();
     if args.output.json() {
         print_json("brindle.bench.compare", 1, &found)?;
     } else {

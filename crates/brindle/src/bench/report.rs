@@ -39,19 +39,20 @@ impl Reports {
         Ok(())
     }
 
-    /// Shows a run.
+    /// Shows a run whose own files have been removed: what prints may end here, with its reader.
     pub fn show(&self, mut run: Run) -> Result<Done> {
         run.label.clone_from(&self.label);
-        if self.output.json() {
-            print_json(SCHEMA, VERSION, &run)?;
-        } else {
-            println!("{}", text(&run));
-        }
         if let Some(path) = &self.json {
             write(path, &(json(SCHEMA, VERSION, &run)? + "\n"))?;
         }
         if let Some(path) = &self.html {
             write(path, &html::page(&run))?;
+        }
+        crate::cli::end_with_the_reader();
+        if self.output.json() {
+            print_json(SCHEMA, VERSION, &run)?;
+        } else {
+            println!("{}", text(&run));
         }
         Ok(Done::Ok)
     }

@@ -58,9 +58,9 @@ pub fn run(args: &Args) -> Result<Done> {
         "source_bytes": packed.bytes,
         "entries_min": args.entries,
     });
-    let done = args.common.run("tree", &plans, &setting, parameters)?;
+    let run = args.common.measure("tree", &plans, &setting, parameters)?;
     place.remove()?;
-    Ok(done)
+    args.common.show(run)
 }
 
 fn shown(path: &Path) -> String {
