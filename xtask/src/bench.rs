@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use brindle_bench::{Moment, Options, Report, Row};
+use brindle_bench::small::{self, Moment, Options, Report, Row};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -109,7 +109,7 @@ fn once(directory: &Path, watcher: Option<Watcher>) -> Result<Report, String> {
         let mut watcher = watcher;
         let options = Options { repetitions: 1, ..Options::default() };
         let mut watch = |moment: Moment<'_>| watcher.iter_mut().for_each(|w| w.see(moment));
-        let report = brindle_bench::quick(&directory, &options, &mut watch);
+        let report = small::run(&directory, &options, &mut watch);
         ended.store(true, Ordering::SeqCst);
         report.map_err(|e| format!("{}: {e}", directory.display()))
     });

@@ -42,6 +42,12 @@ codes! {
         "The path is not the root of a mounted Brindle file system, or its daemon does not answer.";
     1021 NeedsRoot EPERM "needs root" "run it as root"
         "Mounting, loop devices and targets of other users need root.";
+    1030 BenchmarkFailed EIO "the benchmark cannot go on" "look at the file system that is measured, then run it again"
+        "A system call of the benchmark failed on the directory that is measured, or one of its processes ended. What the benchmark had made was removed.";
+    1031 WrongContents EIO "the benchmark read something else than it wrote" "keep this message: data was damaged between the program and the disk"
+        "A benchmark fills files with bytes that follow from a seed, the file and the offset, and compares everything it reads. What it read differs. The message names the file, the offset, the bytes that were written and the bytes that were read.";
+    1032 NoRoom ENOSPC "not enough free space" "free some, or measure less: --size, --files"
+        "The file system of a directory that is measured has less free space or fewer free inodes than the benchmark will use. Nothing was written.";
 
     // 2xxx: client I/O
     2001 NotConnected EIO "not connected to the file system" ""

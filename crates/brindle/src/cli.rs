@@ -142,8 +142,8 @@ impl Command {
     }
 }
 
-/// Lets SIGPIPE end this process, as other commands do.
-fn end_with_the_reader() {
+/// Lets SIGPIPE end this process, as other commands do; for commands that have nothing left to do but to print.
+pub fn end_with_the_reader() {
     // SAFETY: this sets the default action of a signal; no handler of ours runs.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }

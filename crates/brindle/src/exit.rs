@@ -28,6 +28,7 @@ mod codes {
     pub const UNREACHABLE: u8 = 6;
     pub const PARTLY: u8 = 7;
     pub const UNHEALTHY: u8 = 8;
+    pub const INTERRUPTED: u8 = 130;
 }
 
 /// Prints the fault of a failed command and gives its exit code.
@@ -65,6 +66,7 @@ fn of_fault(fault: &Fault) -> u8 {
     match fault.code {
         Code::BadArgument | Code::UnknownConfigKey | Code::BadConfigValue | Code::BadStripe => codes::USAGE,
         Code::NoMgs | Code::Disconnected | Code::TargetDown | Code::NotConnected => codes::UNREACHABLE,
+        Code::Interrupted => codes::INTERRUPTED,
         Code::NotATarget | Code::UnknownTarget | Code::NoSuchPool => codes::NOT_FOUND,
         code => match code.errno() {
             ENOENT => codes::NOT_FOUND,

@@ -41,6 +41,15 @@ pub fn find(at: &Path) -> Option<MountLine> {
 
 /// The Brindle mount that holds `path`. `path` must be absolute and resolved.
 pub fn holding(path: &Path) -> Option<MountLine> {
+    deepest(path).filter(|m| m.fs_type == FUSE_TYPE)
+}
+
+/// The type of the file system that holds `path`, which must be absolute and resolved.
+pub fn type_of(path: &Path) -> Option<String> {
+    deepest(path).map(|m| m.fs_type)
+}
+
+fn deepest(path: &Path) -> Option<MountLine> {
     let mounts = all();
     let longest = mounts.iter().rev().filter(|m| path.starts_with(&m.mount_point));
     // Of several mounts on one point the last one counts, which `max_by_key` over the reversed list would not give.
@@ -48,7 +57,7 @@ pub fn holding(path: &Path) -> Option<MountLine> {
         Some(b) if b.mount_point.as_os_str().len() >= m.mount_point.as_os_str().len() => Some(b),
         _ => Some(m),
     });
-    deepest.filter(|m| m.fs_type == FUSE_TYPE).cloned()
+    deepest.cloned()
 }
 
 fn parse(line: &[u8]) -> Option<MountLine> {

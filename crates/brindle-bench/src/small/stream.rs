@@ -4,11 +4,11 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-use crate::{Options, Samples, forget_pages};
+use super::{Options, Samples, forget_pages};
 
 const BLOCK_BYTES: usize = 1 << 20;
 
-pub(crate) fn run(work: &Path, options: &Options, samples: &mut Samples<'_>) -> io::Result<()> {
+pub(super) fn run(work: &Path, options: &Options, samples: &mut Samples<'_>) -> io::Result<()> {
     let path = work.join("stream");
     let blocks = options.stream_bytes / BLOCK_BYTES as u64;
     let mib = blocks as f64;

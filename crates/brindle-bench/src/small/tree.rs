@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
 
-use crate::{Options, Samples};
+use super::{Options, Samples};
 
 const FILES_PER_DIRECTORY: u32 = 25;
 
@@ -14,7 +14,7 @@ fn size_of(n: u32) -> usize {
     SIZES[(n.wrapping_mul(2_654_435_761) >> 29) as usize]
 }
 
-pub(crate) fn run(work: &Path, options: &Options, samples: &mut Samples<'_>) -> io::Result<()> {
+pub(super) fn run(work: &Path, options: &Options, samples: &mut Samples<'_>) -> io::Result<()> {
     let root = work.join("tree");
     let data = vec![b'x'; 41_000];
     let count = options.tree_files as f64;

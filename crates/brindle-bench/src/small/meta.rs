@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-use crate::{Options, Samples};
+use super::{Options, Samples};
 
-pub(crate) fn run(work: &Path, options: &Options, samples: &mut Samples<'_>) -> io::Result<()> {
+pub(super) fn run(work: &Path, options: &Options, samples: &mut Samples<'_>) -> io::Result<()> {
     let dir = work.join("meta");
     std::fs::create_dir(&dir)?;
     let paths: Vec<_> = (0..options.files).map(|n| dir.join(format!("file.{n}"))).collect();

@@ -1,0 +1,157 @@
+//! One rank: the one of several processes (or threads) that do the same at once, each with its share.
+
+use std::path::{Path, PathBuf};
+
+use brindle_types::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::cpu;
+use crate::stop::Halt;
+use crate::workload::{ior, mdtest, random, tree};
+
+/// What a rank is to know before its first phase.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Spec {
+    /// Number of the rank, from 0.
+    pub rank: u32,
+    /// How many there are.
+    pub ranks: u32,
+    /// Directories that show the same files through one mount each; ranks take them in turn.
+    pub dirs: Vec<PathBuf>,
+    /// Of the contents of files.
+    pub seed: u64,
+    /// Whether what is read is compared with what was written.
+    pub verify: bool,
+    /// Whether write phases end with fsync of each file.
+    pub fsync: bool,
+    /// Whether this rank is a thread among others, so that only its own processor time is to be counted.
+    pub thread: bool,
+    /// What to do.
+    pub job: Job,
+}
+
+impl Spec {
+    /// The directory through which this rank goes.
+    pub fn dir(&self) -> &Path {
+        &self.dirs[self.rank as usize % self.dirs.len()]
+    }
+
+    /// The rank whose files this one reads: the next one, so that nobody reads from a cache what it wrote itself.
+    pub fn next(&self) -> u32 {
+        (self.rank + 1) % self.ranks
+    }
+}
+
+/// The jobs that ranks do.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Job {
+    /// Large files, each rank its own or all the same.
+    Ior(ior::Job),
+    /// Many files.
+    Mdtest(mdtest::Job),
+    /// Small pieces in random order.
+    Random(random::Job),
+    /// A source tree.
+    Tree(tree::Job),
+}
+
+/// What ranks do together; each workload has some of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Phase {
+    /// Writes everything, in order.
+    Write,
+    /// Writes everything over what is there.
+    Rewrite,
+    /// Reads everything, in order.
+    Read,
+    /// Writes pieces in random order, for some seconds.
+    RandomWrite,
+    /// Reads pieces in random order, for some seconds.
+    RandomRead,
+    /// Makes files.
+    Create,
+    /// Asks for the attributes of files by name.
+    Stat,
+    /// Removes files.
+    Remove,
+    /// Unpacks the tree.
+    Untar,
+    /// Looks for files of a size.
+    Find,
+    /// Adds up the tree.
+    Du,
+    /// Packs the tree.
+    Tar,
+    /// Removes what the workload itself does not remove in a phase of its own; not measured.
+    Clean,
+}
+
+/// What a rank did in a phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Tally {
+    /// When it began, in nanoseconds of the monotonic clock, which is one for all processes.
+    pub start_ns: u64,
+    /// When it ended.
+    pub end_ns: u64,
+    /// Calls, files, entries.
+    pub operations: u64,
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Processor time that it used, system calls included.
+    pub cpu_seconds: f64,
+}
+
+/// Operations and bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    pub operations: u64,
+    pub bytes: u64,
+}
+
+/// A rank with what it keeps between phases.
+pub struct Rank {
+    spec: Spec,
+    random: random::State,
+}
+
+impl Rank {
+    /// Before the first phase.
+    pub fn new(spec: Spec) -> Rank {
+        Rank { spec, random: random::State::default() }
+    }
+
+    /// Runs a phase that begins at `start_at_ns` of the monotonic clock.
+    pub fn run(&mut self, phase: Phase, start_at_ns: u64, halt: &Halt) -> Result<Tally> {
+        sleep_until(start_at_ns);
+        let cpu = if self.spec.thread { cpu::of_thread } else { cpu::of_process };
+        let (cpu_before, start_ns) = (cpu(), now_ns());
+        let spec = &self.spec;
+        let done = match &spec.job {
+            Job::Ior(job) => ior::run(spec, job, phase, halt)?,
+            Job::Mdtest(job) => mdtest::run(spec, job, phase, halt)?,
+            Job::Random(job) => random::run(spec, job, &mut self.random, phase, halt)?,
+            Job::Tree(job) => tree::run(spec, job, phase, halt)?,
+        };
+        let end_ns = now_ns();
+        Ok(Tally {
+            start_ns,
+            end_ns,
+            operations: done.operations,
+            bytes: done.bytes,
+            cpu_seconds: (cpu() - cpu_before).max(0.0),
+        })
+    }
+}
+
+/// The monotonic clock in nanoseconds.
+pub(crate) fn now_ns() -> u64 {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
+fn sleep_until(at_ns: u64) {
+    let left = at_ns.saturating_sub(now_ns());
+    if left > 0 {
+        std::thread::sleep(std::time::Duration::from_nanos(left));
+    }
+}
