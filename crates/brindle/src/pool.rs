@@ -156,9 +156,9 @@ impl std::str::FromStr for OstList {
 pub fn indices(lists: &[OstList], fs: &FsName) -> Result<Vec<u16>> {
     if let Some(other) = lists.iter().filter_map(|list| list.fs.as_ref()).find(|named| *named != fs) {
         return Err(Fault::new(Code::UnknownTarget)
-            .what("cannot put together")
-            .subject(format!("OSTs of {other} and a pool of {fs}"))
-            .why("a pool has OSTs of its own file system")
+            .what("no such OST in")
+            .subject(fs.to_string())
+            .why(format!("an OST of {other} is named; those of {fs} are {fs}-OST0000 and so on"))
             .data("nothing was changed"));
     }
     let mut osts: Vec<u16> = lists.iter().flat_map(|list| list.osts.iter().copied()).collect();

@@ -122,13 +122,17 @@ fn an_interrupted_benchmark_removes_its_files_and_ends_its_ranks() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let limit = Instant::now() + Duration::from_secs(20);
-    while is_empty(&dir) && Instant::now() < limit {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    std::thread::sleep(Duration::from_millis(200));
     let pid = child.id().to_string();
-    let ranks = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let limit = Instant::now() + Duration::from_secs(20);
+    let ranks = loop {
+        let ranks = std::fs::read_to_string(&children).unwrap_or_default();
+        if !is_empty(&dir) && !ranks.trim().is_empty() {
+            break ranks;
+        }
+        assert!(Instant::now() < limit, "it has neither ranks nor files: '{ranks}'");
+        std::thread::sleep(Duration::from_millis(5));
+    };
     assert!(Command::new("kill").args(["-INT", &pid]).status().unwrap().success());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert!(is_empty(&dir));

@@ -46,13 +46,13 @@ impl Variant {
     }
 }
 
+/// Every kind of operation, in a file of many small parts.
+const EVERYTHING: &str = "flen = 1048576\n[weights]\nclose_open = 3\ninvalidate = 3\nfsync = 2\nfdatasync = 2\nposix_fallocate = 5\n\
+     punch_hole = 8\nsendfile = 8\nposix_fadvise = 5\ncopy_file_range = 8";
+
 const VARIANTS: &[Variant] = &[
     Variant::new("plain", "[weights]\nclose_open = 1\ninvalidate = 1\nfsync = 1"),
-    Variant::new(
-        "everything",
-        "flen = 1048576\n[weights]\nclose_open = 3\ninvalidate = 3\nfsync = 2\nfdatasync = 2\nposix_fallocate = 5\n\
-                 punch_hole = 8\nsendfile = 8\nposix_fadvise = 5\ncopy_file_range = 8",
-    ),
+    Variant::new("everything", EVERYTHING),
     Variant::new(
         "no-mmap",
         "flen = 4194304\n[opsize]\nmax = 262144\n[weights]\nmapread = 0\nmapwrite = 0\nclose_open = 2\n\
@@ -78,11 +78,7 @@ const VARIANTS: &[Variant] = &[
         "flen = 20000\n[opsize]\nmax = 3000\n[weights]\nclose_open = 10\ntruncate = 20\npunch_hole = 5\n\
                  fdatasync = 3\ncopy_file_range = 5",
     ),
-    Variant::moving(
-        "moving-everything",
-        "flen = 1048576\n[weights]\nclose_open = 3\ninvalidate = 3\nfsync = 2\nfdatasync = 2\nposix_fallocate = 5\n\
-         punch_hole = 8\nsendfile = 8\nposix_fadvise = 5\ncopy_file_range = 8",
-    ),
+    Variant::moving("moving-everything", EVERYTHING),
     Variant::moving(
         "moving-large",
         "flen = 8388608\n[opsize]\nmax = 524288\n[weights]\nclose_open = 2\ntruncate = 10\nposix_fallocate = 5\n\

@@ -48,7 +48,12 @@ pub fn run(args: &Args) -> Result<Done> {
 pub fn one_ost(list: &OstList, map: &Map) -> Result<u16> {
     match indices(std::slice::from_ref(list), &map.fs)?[..] {
         [ost] => Ok(ost),
-        _ => Err(Fault::new(Code::BadArgument).why("one OST at a time").data("nothing was changed")),
+        ref several => Err(Fault::new(Code::BadArgument)
+            .what("cannot take")
+            .subject(format!("{} OSTs", several.len()))
+            .why("it is done with one OST at a time")
+            .data("nothing was changed")
+            .next("give them one after the other")),
     }
 }
 
