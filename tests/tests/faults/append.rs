@@ -12,6 +12,8 @@ use crate::load::{Ground, Worker, unexpected};
 
 /// Bytes of a record; no multiple of a block or a stripe, so that records cross both.
 const RECORD: usize = 700;
+/// Bytes of a block of the servers' disks.
+const BLOCK: usize = 4096;
 const MAGIC: u64 = 0x4252_4e44_4c52_4543;
 
 fn record(writer: u64, number: u64) -> Vec<u8> {
@@ -24,16 +26,53 @@ fn record(writer: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Writer and number of a record; `None` for a hole.
-fn parse(bytes: &[u8], at: usize) -> Result<Option<(u64, u64)>, String> {
-    if bytes.iter().all(|b| *b == 0) {
-        return Ok(None);
+/// What stands where a record may stand.
+#[derive(Debug, PartialEq)]
+enum Found {
+    /// A whole record: its writer and its number.
+    Whole(u64, u64),
+    Hole,
+    /// Part of a record, the rest zeros from or up to a block's edge: what a power cut leaves of a record whose two
+    /// halves lay in different blocks, or on different OSTs, when only one of them was on disk.
+    Torn,
+}
+
+fn parse(bytes: &[u8], at: usize) -> Result<Found, String> {
+    if is_zero(bytes) {
+        return Ok(Found::Hole);
     }
     let word = |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("eight bytes"));
-    let right = bytes.len() == RECORD
-        && word(0) == MAGIC
-        && crc(&bytes[..RECORD - 4]).to_le_bytes() == bytes[RECORD - 4..];
-    if right { Ok(Some((word(1), word(2)))) } else { Err(format!("no whole record at {at}")) }
+    let sound = |bytes: &[u8]| word(0) == MAGIC && *bytes == record(word(1), word(2))[..bytes.len()];
+    if bytes.len() == RECORD && sound(bytes) {
+        return Ok(Found::Whole(word(1), word(2)));
+    }
+    // A record is smaller than a block, so at most one edge lies in it.
+    let edge = BLOCK - at % BLOCK;
+    if edge < bytes.len() {
+        let (before, behind) = bytes.split_at(edge);
+        if is_zero(before) || is_zero(behind) && before.len() >= 24 && sound(before) {
+            return Ok(Found::Torn);
+        }
+    }
+    Err(format!("no whole record at {at}"))
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.iter().all(|byte| *byte == 0)
+}
+
+#[test]
+fn only_an_edge_of_blocks_tears_a_record() {
+    let (at, mut bytes) = (BLOCK - 100, record(3, 4));
+    assert_eq!(parse(&bytes, at), Ok(Found::Whole(3, 4)));
+    bytes[100..].fill(0);
+    assert_eq!(parse(&bytes, at), Ok(Found::Torn));
+    assert!(parse(&bytes, at + 1).is_err());
+    bytes = record(3, 4);
+    bytes[..100].fill(0);
+    assert_eq!(parse(&bytes, at), Ok(Found::Torn));
+    assert!(parse(&bytes, at - 1).is_err() && parse(&bytes, 0).is_err());
+    assert_eq!(parse(&[0; RECORD], at), Ok(Found::Hole));
 }
 
 /// One writer.
@@ -155,8 +194,10 @@ impl Worker for AppendWorker {
         for (place, chunk) in bytes.chunks(RECORD).enumerate() {
             let at = place * RECORD;
             match parse(chunk, at)? {
-                None if self.ground.cuts() == 0 => return Err(format!("a hole at {at}")),
-                Some((writer, number)) if writer == self.writer => {
+                Found::Hole | Found::Torn if self.ground.cuts() == 0 => {
+                    return Err(format!("no record at {at}"));
+                }
+                Found::Whole(writer, number) if writer == self.writer => {
                     if !found.insert(number) {
                         return Err(format!("record {number} is there twice, again at {at}"));
                     }

@@ -264,7 +264,7 @@ mod tests {
         // It cannot answer before nobody waits for it any more.
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let slow = move || {
-            drop(held.recv());
+            let _ = held.recv();
             vec![1]
         };
         assert_eq!(bounded(slow), Vec::<i32>::new());
