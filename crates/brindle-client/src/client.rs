@@ -17,6 +17,7 @@ use brindle_wire::version::PeerKind;
 use parking_lot::{Mutex, RwLock};
 
 use crate::cache::{KeptVersions, KernelCache, NoCache};
+use crate::dirs::Dirs;
 use crate::handles::Handles;
 use crate::inodes::Inodes;
 use crate::kept::Budget;
@@ -60,6 +61,7 @@ pub struct Client {
     /// When the last renewal that was answered was sent.
     pub(crate) renewed: Mutex<Mono>,
     pub(crate) inodes: Arc<Inodes>,
+    pub(crate) dirs: Arc<Dirs>,
     pub(crate) handles: Handles,
     pub(crate) locks: Locks,
     /// The next number of an append by several.
@@ -131,7 +133,8 @@ impl Client {
             let peer_config = PeerConfig::new(fs_id, PeerKind::Client, config.host.clone());
             let notices = Arc::new(Notices(this.clone()));
             let peer = Peer::new(transport.clone(), seams.clone(), mdt_nids, peer_config, notices);
-            let host = Arc::new(MdtHost { session: session.clone(), peer: peer.clone() });
+            let dirs = Arc::<Dirs>::default();
+            let host = Arc::new(MdtHost { session: session.clone(), peer: peer.clone(), dirs: dirs.clone() });
             let mds = Caller::new(&seams, TargetId::mdt(0), peer, map.clone(), host, waits.clone());
             Client {
                 renewed: Mutex::new(seams.now()),
@@ -146,6 +149,7 @@ impl Client {
                 waits,
                 session,
                 inodes: Arc::default(),
+                dirs,
                 handles: Handles::default(),
                 locks: Locks::default(),
                 append_numbers: AtomicU64::new(1),

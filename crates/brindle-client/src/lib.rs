@@ -13,6 +13,7 @@ pub mod client;
 pub mod control;
 pub mod ctx;
 pub mod detach;
+mod dirs;
 pub mod file;
 pub mod handles;
 pub mod inodes;

@@ -11,8 +11,8 @@ use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::notify::{
-    InvalidateAck, InvalidateNotice, LayoutAck, LayoutNotice, Recall, RecallAck, RecallNotice, ReportAck,
-    ReportNotice, SessionEndAck, SessionEndNotice, SettleAck, SettleNotice,
+    InvalidateAck, InvalidateNotice, LayoutAck, LayoutNotice, LeaseAck, LeaseNotice, Recall, RecallAck,
+    RecallNotice, ReportAck, ReportNotice, SessionEndAck, SessionEndNotice, SettleAck, SettleNotice,
 };
 use brindle_wire::{Message, Op};
 use tokio::sync::oneshot;
@@ -59,6 +59,11 @@ impl Client {
                 let notice: InvalidateNotice = decode_body(&frame.body)?;
                 self.invalidated(&notice).await;
                 Ok(ack(frame, &notice, InvalidateAck {}))
+            }
+            Some(Op::LeaseNotice) => {
+                let notice: LeaseNotice = decode_body(&frame.body)?;
+                self.dirs.recalled(&notice.dirs, notice.at);
+                Ok(ack(frame, &notice, LeaseAck {}))
             }
             Some(Op::LayoutNotice) => {
                 let notice: LayoutNotice = decode_body(&frame.body)?;

@@ -18,8 +18,10 @@ use brindle_wire::mds::session::{
     RECLAIM_ITEMS_MAX, ReclaimAppend, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp,
     SessionRenewReq,
 };
+use brindle_wire::news::News;
 
 use crate::Client;
+use crate::dirs::Dirs;
 use crate::handles::Handle;
 use crate::inodes::{Asked, PlacedAppend};
 
@@ -64,6 +66,12 @@ impl Session {
     /// Who we are now.
     pub fn identity(&self) -> Identity {
         self.view.borrow().identity
+    }
+
+    /// Whether the lease is held: what was told under it is what the MDT would answer.
+    pub fn is_held(&self) -> bool {
+        let view = self.view.borrow();
+        view.held && !view.ended
     }
 
     /// Changes whenever the MDT may not know (any more) what it granted before: the session was ended, or the MDT
@@ -112,6 +120,7 @@ impl Session {
 pub(crate) struct MdtHost {
     pub session: Arc<Session>,
     pub peer: Arc<Peer>,
+    pub dirs: Arc<Dirs>,
 }
 
 impl Host for MdtHost {
@@ -132,6 +141,17 @@ impl Host for MdtHost {
 
     fn refused<'a>(&'a self, seen: Identity, _: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {
         Box::pin(refused(&self.session, seen))
+    }
+
+    fn asked(&self) -> u64 {
+        self.dirs.asked()
+    }
+
+    fn told(&self, asked: u64, news: Option<&News>) {
+        match news {
+            Some(news) => self.dirs.told(asked, news),
+            None => self.dirs.clear(),
+        }
     }
 }
 
@@ -252,6 +272,11 @@ impl Client {
             answer => answer?,
         };
         let identity = Identity { session: answer.session, epoch: answer.epoch };
+        if answer.must_reclaim || answer.mdt_term != before.mdt_term {
+            // An MDT that was restarted knows nothing of leases, and lets others change what they covered as soon as all
+            // clients have declared themselves.
+            self.dirs.clear();
+        }
         if identity != before.identity {
             self.lose_session(&Fault::new(Code::SessionLost)).await;
         } else if answer.must_reclaim {
@@ -274,6 +299,7 @@ impl Client {
             v.held = false;
             v.era += 1;
         });
+        self.dirs.clear();
         for handle in &handles {
             handle.kill(&lost);
         }
@@ -383,6 +409,7 @@ impl Client {
             }
             if self.lease_over(lease_ms) {
                 self.session.view.send_modify(|v| v.held = false);
+                self.dirs.clear();
                 tracing::warn!("the lease could not be renewed; reads wait for the MDT");
                 self.drop_pages().await;
             }

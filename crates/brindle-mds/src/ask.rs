@@ -1,16 +1,19 @@
 //! What the MDT asks of clients: recalls, reports, invalidations. Every question is answered within the lease, or the
 //! client's session is ended.
 
+use std::collections::BTreeMap;
+
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, Ino, Result, SessionId};
 use brindle_wire::frame::{decode_body, encode_body};
 use brindle_wire::mds::report::WriteReport;
-use brindle_wire::notify::{InvalidateNotice, LayoutNotice, Recall, RecallNotice};
+use brindle_wire::notify::{InvalidateNotice, LayoutNotice, LeaseNotice, Recall, RecallNotice};
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 use futures_util::future::join_all;
 
 use crate::expire;
+use crate::leases::Conflicts;
 use crate::mdt::{Call, Errand, Event, Mdt, Step, Txn};
 use crate::reports;
 use crate::store::inode;
@@ -68,6 +71,7 @@ pub async fn ask<M: Message>(mdt: &Mdt, session: SessionId, question: &M) -> Opt
 pub fn run(mdt: &Mdt, errand: Errand) -> BoxFuture<'_, Result<()>> {
     match errand {
         Errand::Recall { ino, right, from } => Box::pin(recall(mdt, ino, right, from)),
+        Errand::RecallLeases(conflicts) => Box::pin(recall_leases(mdt, conflicts)),
     }
 }
 
@@ -119,6 +123,52 @@ async fn recall(mdt: &Mdt, ino: Ino, right: Recall, from: Vec<SessionId>) -> Res
         Ok(())
     })
     .await
+}
+
+/// The marks of recalls of leases under way: nobody is given them meanwhile.
+struct RecallingLeases<'a> {
+    mdt: &'a Mdt,
+    dirs: Vec<Ino>,
+}
+
+impl Drop for RecallingLeases<'_> {
+    fn drop(&mut self) {
+        let mut live = self.mdt.live_mut();
+        for dir in &self.dirs {
+            live.leases.get_mut().end_recall(*dir);
+            live.events.fire(Event::LeaseFree(*dir));
+        }
+    }
+}
+
+/// Takes leases of directories back, one question to each session.
+async fn recall_leases(mdt: &Mdt, conflicts: Conflicts) -> Result<()> {
+    let (under_way, at) = {
+        let mut live = mdt.live_mut();
+        let under_way = live.leases.get_mut().begin_recall(conflicts.iter().map(|(dir, _)| *dir));
+        // Nothing is told under these leases from here on.
+        (under_way.map(|dir| live.events.wait(Event::LeaseFree(dir))), mdt.engine().last_pos().index)
+    };
+    if let Some(under_way) = under_way {
+        // The sender is dropped, not used.
+        let _ = under_way.await;
+        return Ok(());
+    }
+    let _marks = RecallingLeases { mdt, dirs: conflicts.iter().map(|(dir, _)| *dir).collect() };
+    let mut by_session: BTreeMap<SessionId, Vec<Ino>> = BTreeMap::new();
+    for (dir, sessions) in &conflicts {
+        sessions.iter().for_each(|session| by_session.entry(*session).or_default().push(*dir));
+    }
+    let questions: Vec<(SessionId, LeaseNotice)> =
+        by_session.into_iter().map(|(session, dirs)| (session, LeaseNotice { dirs, at })).collect();
+    // Whoever does not answer is ended, and knows nothing for sure any more.
+    join_all(questions.iter().map(|(session, question)| ask(mdt, *session, question))).await;
+    let now = mdt.seams().now();
+    let mut live = mdt.live_mut();
+    for (session, question) in &questions {
+        question.dirs.iter().for_each(|dir| live.leases.get_mut().revoke(*dir, *session, now));
+    }
+    Ok(())
 }
 
 /// Tells clients what a batch has changed and waits for their answers.

@@ -130,6 +130,7 @@ async fn fence(mdt: &Mdt, question: FenceSessionReq) {
 /// Takes away everything that a session holds (it is ended, with the fence of that, or said goodbye).
 pub async fn release(mdt: &Mdt, session: SessionId, fence: Option<FenceSessionReq>) -> Result<()> {
     mdt.locks().drop_session(session);
+    mdt.live_mut().leases.get_mut().forget_session(session);
     let handles = mdt.live().opens.of_session(session);
     let mut wrote = Vec::new();
     for (ino, handle) in handles {

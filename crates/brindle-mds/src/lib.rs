@@ -7,6 +7,7 @@
 //! | [`mdt`] | batches under one lock, replies after the log, exactly once |
 //! | [`store`] | the rows; the only code that touches `brindle-kv` |
 //! | [`namespace`], [`birth`], [`grant`], [`opens`], [`attrs`], [`reports`], [`truncate`], [`acl`] | what operations share |
+//! | [`leases`] | who may answer from its own memory what is in a directory |
 //! | [`scan`] | walking a tree with a predicate, a page at a time |
 //! | [`ask`], [`osts`] | what the MDT asks of clients and of OSTs |
 //!
@@ -26,6 +27,7 @@ pub mod dispatch;
 pub mod expire;
 pub mod format;
 pub mod grant;
+pub mod leases;
 pub mod locking;
 pub mod mdt;
 pub mod namespace;

@@ -11,6 +11,7 @@ use brindle_types::{Code, Fault, Result};
 use brindle_wire::Op;
 use brindle_wire::frame::{FLAG_FAULT, Frame, Header, decode_body, encode_body};
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
+use brindle_wire::news::News;
 use bytes::Bytes;
 
 use crate::connections::Connections;
@@ -51,8 +52,9 @@ impl MdsService {
         &self.mdt
     }
 
-    async fn answer(&self, conn: &Arc<ServerConn>, frame: &Frame) -> Result<Bytes> {
+    async fn answer(&self, conn: &Arc<ServerConn>, frame: &Frame) -> Result<(Bytes, News)> {
         let header = &frame.header;
+        let bare = |body| Ok((body, News::default()));
         self.check_target(header)?;
         let number = || Fault::new(Code::UnknownOp).why(format!("operation {}", header.op));
         let op = Op::from_number(header.op).ok_or_else(number)?;
@@ -64,9 +66,11 @@ impl MdsService {
         match op {
             Op::SessionOpen => {
                 let answer = self.open_session(conn, &frame.body).await?;
-                return Ok(encode_body(&Ok::<_, Fault>(answer)));
+                return bare(encode_body(&Ok::<_, Fault>(answer)));
             }
-            Op::TargetInfo => return Ok(encode_body(&Ok::<_, Fault>(target_info::handle(&self.mdt).await?))),
+            Op::TargetInfo => {
+                return bare(encode_body(&Ok::<_, Fault>(target_info::handle(&self.mdt).await?)));
+            }
             _ => {}
         }
         if header.session.0 != 0 {
@@ -83,7 +87,7 @@ impl MdsService {
             }
             _ => dispatch(&self.mdt, &call, &frame.body).await,
         };
-        Ok(body)
+        Ok((body, call.take_news()))
     }
 
     async fn open_session(&self, conn: &Arc<ServerConn>, body: &[u8]) -> Result<SessionOpenResp> {
@@ -145,12 +149,12 @@ impl Service for MdsService {
     fn request(self: Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {
         Box::pin(async move {
             match self.answer(&conn, &frame).await {
-                Ok(body) => {
+                Ok((body, news)) => {
                     let mut reply = Frame::reply_to(&frame.header, body);
                     if reply.body.first() == Some(&1) {
                         reply.header.flags |= FLAG_FAULT;
                     }
-                    reply
+                    reply.with_news(&news)
                 }
                 Err(fault) => Frame::fault_reply_to(&frame.header, &fault),
             }

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Nid};
+use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Kind};
 use brindle_wire::version::Hello;
 use parking_lot::Mutex;
@@ -75,6 +76,8 @@ pub struct ServerStats {
     pub refused: u64,
     /// Requests begun so far.
     pub requests: u64,
+    /// The same by operation; those that this release does not know are left out.
+    pub requests_by_op: BTreeMap<Op, u64>,
     /// Connections closed for what they sent, by cause.
     pub bad: BTreeMap<Code, u64>,
 }

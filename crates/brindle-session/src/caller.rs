@@ -15,6 +15,7 @@ use brindle_net::latch::Latch;
 use brindle_stdx::{BoxFuture, Seams, planted};
 use brindle_types::{Code, Fault, Pair, SessionId, TargetId};
 use brindle_wire::frame::{FLAG_RESENT, Frame, Header, Priority, decode_body, decode_reply, encode_body};
+use brindle_wire::news::News;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 
@@ -46,6 +47,15 @@ pub trait Host: Send + Sync + 'static {
     /// A server refused requests of `seen` with `StaleSession`, `SessionLost` or `Fenced`. Completes when there is
     /// another session, or fails when there will be none.
     fn refused<'a>(&'a self, seen: Identity, fault: &'a Fault) -> BoxFuture<'a, Result<(), Fault>>;
+    /// The moment before a request is sent, for [`Host::told`].
+    fn asked(&self) -> u64 {
+        0
+    }
+    /// What an answer told beside itself. `None` when the request was sent several times: it may have been carried out, and
+    /// answered, without news of what it changed.
+    fn told(&self, asked: u64, news: Option<&News>) {
+        let _ = (asked, news);
+    }
 }
 
 /// For callers without a session: servers, commands, the MGS.
@@ -135,6 +145,22 @@ impl Caller {
         bulk: Vec<Bytes>,
         options: Options,
     ) -> Result<(M::Resp, Bytes), Fault> {
+        let (reply, _) = self.exchange(request, bulk, options).await?;
+        Ok((decode_reply(&reply)?, reply.bulk_bytes()))
+    }
+
+    /// Sends `request` until it is answered; the answer, and what it told beside itself (which the host knows already).
+    pub async fn ask_told<M: Message>(&self, request: &M) -> Result<(M::Resp, News), Fault> {
+        let (reply, news) = self.exchange(request, Vec::new(), Options::default()).await?;
+        Ok((decode_reply(&reply)?, news))
+    }
+
+    async fn exchange<M: Message>(
+        &self,
+        request: &M,
+        bulk: Vec<Bytes>,
+        options: Options,
+    ) -> Result<(Frame, News), Fault> {
         let slot = if M::OP.slotted() { Some(self.inner.slots.acquire().await) } else { None };
         let slotted = slot.is_some();
         let exchange = Exchange {
@@ -146,12 +172,11 @@ impl Caller {
             slot,
         };
         let work = exchange.until_stopped();
-        let reply = if slotted {
-            Undropped { work: Some(Box::pin(work)), seams: self.inner.seams.clone() }.await?
+        if slotted {
+            Undropped { work: Some(Box::pin(work)), seams: self.inner.seams.clone() }.await
         } else {
-            work.await?
-        };
-        Ok((decode_reply(&reply)?, reply.bulk_bytes()))
+            work.await
+        }
     }
 
     /// Sends a request once, outside every slot and session gate (the session's own operations, probes).
@@ -235,13 +260,14 @@ fn next_after(code: Code) -> Next {
 }
 
 impl Exchange {
-    async fn until_stopped(self) -> Result<Frame, Fault> {
+    async fn until_stopped(self) -> Result<(Frame, News), Fault> {
         let inner = self.inner.clone();
         inner.stop.until(self.run()).await.unwrap_or_else(|| Err(Fault::new(Code::Shutdown)))
     }
 
-    async fn run(mut self) -> Result<Frame, Fault> {
+    async fn run(mut self) -> Result<(Frame, News), Fault> {
         let inner = self.inner.clone();
+        let asked = inner.host.asked();
         let _waiting = inner.waits.begin(self.op, inner.target, inner.seams.now());
         // Whether a sending was lost, so that the request may have been executed, and under which session.
         let mut lost: Option<SessionId> = None;
@@ -267,23 +293,28 @@ impl Exchange {
                     }
                     Next::Again
                 }
-                Ok(reply) => match fault_of(&reply) {
-                    None => return Ok(reply),
-                    Some(fault) => match next_after(fault.code) {
-                        Next::Fail => return Err(fault),
-                        Next::NewSession => {
-                            inner.host.refused(identity, &fault).await?;
-                            if fault.code != Code::StaleSession || identity == inner.host.identity() {
-                                return Err(session_lost(fault));
+                Ok(reply) => {
+                    let news = reply.news()?;
+                    let known = lost.is_none() || self.slot.is_none();
+                    inner.host.told(asked, known.then_some(&news));
+                    match fault_of(&reply) {
+                        None => return Ok((reply, news)),
+                        Some(fault) => match next_after(fault.code) {
+                            Next::Fail => return Err(fault),
+                            Next::NewSession => {
+                                inner.host.refused(identity, &fault).await?;
+                                if fault.code != Code::StaleSession || identity == inner.host.identity() {
+                                    return Err(session_lost(fault));
+                                }
+                                if let (Some(slot), None) = (&mut self.slot, lost) {
+                                    slot.renew();
+                                }
+                                continue;
                             }
-                            if let (Some(slot), None) = (&mut self.slot, lost) {
-                                slot.renew();
-                            }
-                            continue;
-                        }
-                        next => next,
-                    },
-                },
+                            next => next,
+                        },
+                    }
+                }
             };
             if matches!(next, Next::NewMap) {
                 inner.map.refresh(map_version).await;
@@ -321,7 +352,7 @@ fn fault_of(reply: &Frame) -> Option<Fault> {
     if reply.body.first() != Some(&1) {
         return None;
     }
-    decode_body::<Result<(), Fault>>(&reply.body).ok()?.err()
+    decode_body::<Result<(), Fault>>(reply.outcome()).ok()?.err()
 }
 
 /// Doubles from [`BACKOFF_MIN_MS`] to [`BACKOFF_MAX_MS`]; between half and all of that, by chance.
@@ -330,7 +361,7 @@ fn backoff_ms(failures: u32, random: u64) -> u64 {
     full / 2 + random % (full / 2 + 1)
 }
 
-type Work = Pin<Box<dyn Future<Output = Result<Frame, Fault>> + Send>>;
+type Work = Pin<Box<dyn Future<Output = Result<(Frame, News), Fault>> + Send>>;
 
 /// A slotted exchange: when its caller goes away it is handed to the task runner, which brings it to its end.
 struct Undropped {
@@ -339,7 +370,7 @@ struct Undropped {
 }
 
 impl Future for Undropped {
-    type Output = Result<Frame, Fault>;
+    type Output = Result<(Frame, News), Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let work = self.work.as_mut().expect("not polled after it completed");

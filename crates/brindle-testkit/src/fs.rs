@@ -115,6 +115,8 @@ impl ClientFs {
 
     /// Everything below the base, as [`crate::model::Model::snapshot`] shows a model.
     pub async fn snapshot(&self) -> Result<BTreeMap<String, Node>, Fault> {
+        // Asked each time: until a client notices that the MDT is gone it answers from what it knew before the cut.
+        self.client.listxattr(self.base).await?;
         let mut found = BTreeMap::new();
         let mut todo = vec![".".to_owned()];
         while let Some(path) = todo.pop() {

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::news::News;
 use crate::version::{MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, Versions};
 
 /// Length of an encoded header in bytes.
@@ -135,6 +136,8 @@ pub struct Header {
     pub bulk_len: u32,
     /// CRC32C of the bulk.
     pub bulk_crc: u32,
+    /// Length in bytes of the [`crate::news::News`] at the end of the body of a reply; 0 for none.
+    pub news_len: u32,
 }
 
 impl Default for Header {
@@ -161,6 +164,7 @@ impl Default for Header {
             body_crc: 0,
             bulk_len: 0,
             bulk_crc: 0,
+            news_len: 0,
         }
     }
 }
@@ -194,7 +198,8 @@ struct RawHeader {
     bulk_len: U32,
     bulk_crc: U32,
     reply_bulk_max: U32,
-    reserved: [u8; 20],
+    news_len: U32,
+    reserved: [u8; 16],
 }
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
@@ -254,7 +259,8 @@ impl Header {
             bulk_len: self.bulk_len.into(),
             bulk_crc: self.bulk_crc.into(),
             reply_bulk_max: self.reply_bulk_max.into(),
-            reserved: [0; 20],
+            news_len: self.news_len.into(),
+            reserved: [0; 16],
         };
         let mut bytes: [u8; HEADER_LEN] = zerocopy::transmute!(raw);
         let sum = crc(&bytes);
@@ -317,6 +323,7 @@ impl Header {
             body_crc: raw.body_crc.get(),
             bulk_len: raw.bulk_len.get(),
             bulk_crc: raw.bulk_crc.get(),
+            news_len: raw.news_len.get(),
         })
     }
 
@@ -327,6 +334,9 @@ impl Header {
                 "a body of {} bytes; at most {BODY_MAX} are allowed",
                 self.body_len
             )));
+        }
+        if self.news_len > self.body_len {
+            return Err(bad_frame(format!("news of {} bytes in a body of {}", self.news_len, self.body_len)));
         }
         if self.bulk_len.max(self.reply_bulk_max) as usize > BULK_MAX {
             let len = self.bulk_len.max(self.reply_bulk_max);
@@ -351,6 +361,7 @@ impl Header {
             body_crc: 0,
             bulk_len: 0,
             bulk_crc: 0,
+            news_len: 0,
             ..self.clone()
         }
     }
@@ -414,6 +425,35 @@ impl Frame {
         frame
     }
 
+    /// Adds news behind the body, if there are any and there is room for them.
+    pub fn with_news(mut self, news: &News) -> Frame {
+        if news.is_empty() {
+            return self;
+        }
+        let tail = encode_body(news);
+        if self.body.len() + tail.len() > BODY_MAX {
+            return self;
+        }
+        self.body = [&self.body[..], &tail[..]].concat().into();
+        self.header.body_len = self.body.len() as u32;
+        self.header.body_crc = crc(&self.body);
+        self.header.news_len = tail.len() as u32;
+        self
+    }
+
+    /// The body without the news behind it.
+    pub fn outcome(&self) -> &[u8] {
+        &self.body[..self.body.len().saturating_sub(self.header.news_len as usize)]
+    }
+
+    /// The news behind the outcome of a reply.
+    pub fn news(&self) -> Result<News, Fault> {
+        match &self.body[self.outcome().len()..] {
+            [] => Ok(News::default()),
+            tail => decode_body(tail),
+        }
+    }
+
     /// The bulk as one piece: free for a received frame, a copy if it has several parts.
     pub fn bulk_bytes(&self) -> Bytes {
         match self.bulk.as_slice() {
@@ -464,7 +504,7 @@ pub fn decode_body<T: DeserializeOwned>(body: &[u8]) -> Result<T, Fault> {
 
 /// Reads the outcome of a request from its reply.
 pub fn decode_reply<T: DeserializeOwned>(reply: &Frame) -> Result<T, Fault> {
-    decode_body::<Result<T, Fault>>(&reply.body)?
+    decode_body::<Result<T, Fault>>(reply.outcome())?
 }
 
 #[cfg(test)]
@@ -494,6 +534,7 @@ mod tests {
             body_crc: 0xe5e6_e7e8,
             bulk_len: 0x0000_f3f4,
             bulk_crc: 0xf5f6_f7f8,
+            news_len: 0,
         }
     }
 
@@ -586,6 +627,26 @@ mod tests {
         assert_eq!(torn.verify().expect_err("short").code, Code::BadFrame);
         let wrong = frame.with_bulk_crc(vec![Bytes::from_static(b"x")], 1);
         assert_eq!(wrong.verify().expect_err("damaged").code, Code::BadChecksum);
+    }
+
+    #[test]
+    fn news_travel_behind_the_outcome() {
+        use crate::news::Leased;
+        let body = encode_body(&Ok::<u32, Fault>(7));
+        let plain = Frame::new(sample(), body.clone());
+        assert_eq!(
+            (plain.news(), plain.clone().with_news(&News::default())),
+            (Ok(News::default()), plain.clone())
+        );
+        let leased = Leased { dir: brindle_types::Ino(5), at: 6, is_new: true };
+        let news = News { leased: vec![leased], ..News::default() };
+        let frame = plain.with_news(&news);
+        frame.verify().expect("consistent");
+        let header = Header::decode(&frame.header.encode()).expect("own bytes");
+        assert_eq!((&header, frame.news()), (&frame.header, Ok(news)));
+        assert_eq!(decode_reply::<u32>(&frame), Ok(7));
+        let impossible = Header { news_len: 8, body_len: 7, ..sample() };
+        assert_eq!(Header::decode(&impossible.encode()).expect_err("refused").code, Code::BadFrame);
     }
 
     #[test]

@@ -9,6 +9,7 @@ pub mod frame;
 pub mod map;
 pub mod mds;
 pub mod mgs;
+pub mod news;
 pub mod notify;
 pub mod ops;
 pub mod oss;

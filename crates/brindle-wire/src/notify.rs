@@ -33,6 +33,20 @@ pub struct RecallAck {
 }
 message!(RecallNotice => RecallAck, RecallNotice);
 
+/// Takes the leases of directories back: what is known under them is forgotten.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseNotice {
+    /// The directories.
+    pub dirs: Vec<Ino>,
+    /// Place in the log of the MDT: what was told of them up to it is void ([`crate::news`]).
+    pub at: u64,
+}
+
+/// Answer: done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseAck {}
+message!(LeaseNotice => LeaseAck, LeaseNotice);
+
 /// Drop kept pages of a range: somebody wrote there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InvalidateNotice {

@@ -115,4 +115,5 @@ ops! {
     503 ReportNotice "report_notice" plain;
     504 SessionEndNotice "session_end_notice" plain;
     505 SettleNotice "settle_notice" plain;
+    506 LeaseNotice "lease_notice" plain;
 }

@@ -15,6 +15,7 @@ mod dice;
 mod full;
 mod garbage;
 mod kill;
+mod leases;
 mod load;
 mod names;
 mod parameters;

@@ -9,6 +9,11 @@ use crate::inodes::Carry;
 impl Client {
     /// Attributes of an inode.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr, Fault> {
+        if self.session.is_held()
+            && let Some(attr) = self.dirs.attr(ino)
+        {
+            return Ok(attr);
+        }
         let Some(inode) = self.inodes.get(ino) else {
             return Ok(self.mds.ask(&GetattrReq { ino, report: None }).await?.attr);
         };

@@ -1,14 +1,33 @@
 //! lookup: a name in a directory.
 
-use brindle_types::{Attr, Fault, Ino};
+use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::lookup::LookupReq;
 
 use crate::Client;
 
+/// Longest name of an entry in bytes.
+const NAME_BYTES_MAX: usize = 255;
+
 impl Client {
     /// Attributes of what a name leads to; `.` and `..` are names too.
     pub async fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, Fault> {
+        if let Some(known) = self.known_lead(parent, name) {
+            return known;
+        }
         Ok(self.mds.ask(&LookupReq { parent, name: name.to_vec() }).await?.attr)
+    }
+
+    /// The same as far as it is known here, under leases that are held.
+    fn known_lead(&self, parent: Ino, name: &[u8]) -> Option<Result<Attr, Fault>> {
+        // What cannot be a name of an entry is the MDT's to answer.
+        let is_name = !matches!(name, b"" | b"." | b"..") && name.len() <= NAME_BYTES_MAX;
+        if !is_name || !self.session.is_held() {
+            return None;
+        }
+        match self.dirs.lead(parent, name)? {
+            Some((ino, _)) => self.dirs.attr(ino).map(Ok),
+            None => Some(Err(Fault::new(Code::NotFound))),
+        }
     }
 
     /// Attributes of what a path leads to, from the root, `/`-separated; symbolic links are not followed.

@@ -20,7 +20,8 @@ pub struct Listing {
 }
 
 impl Client {
-    /// Up to `entries_max` entries behind the cookie `after` (0 for the start), with attributes if `plus`.
+    /// Up to `entries_max` entries behind the cookie `after` (0 for the start). With `plus` attributes come with them, as
+    /// far as the lease of the directory covers them; they answer the lookups that follow.
     pub async fn readdir(
         &self,
         ino: Ino,
@@ -29,7 +30,11 @@ impl Client {
         plus: bool,
     ) -> Result<Listing, Fault> {
         let entries_max = entries_max.clamp(1, ENTRIES_MAX);
-        let answer = self.mds.ask(&ReaddirReq { ino, after, entries_max, plus }).await?;
+        let asked = self.dirs.asked();
+        let (answer, news) = self.mds.ask_told(&ReaddirReq { ino, after, entries_max, plus }).await?;
+        if let Some(leased) = news.leased.first() {
+            self.dirs.listed(asked, leased, after, &answer.entries, answer.end);
+        }
         Ok(Listing { entries: answer.entries, end: answer.end, parent: answer.parent })
     }
 }

@@ -1,7 +1,8 @@
 //! READDIR and READDIRPLUS.
 //!
 //! Attributes would be out of date for the kernel the moment it has them (its time-outs are 0), so neither form brings
-//! them: entries of READDIRPLUS are plain, and the kernel takes no reference to their inodes.
+//! them: entries of READDIRPLUS are plain, and the kernel takes no reference to their inodes. They come from the MDT all
+//! the same: the client answers the lookups that follow from its memory.
 
 use brindle_client::Client;
 use brindle_client::namespace::readdir::ENTRIES_MAX;
@@ -42,7 +43,7 @@ pub(crate) async fn handle(client: &Client, who: &Who, op: Readdir) -> Result<Re
     let mut records = Records { buffer: DirBuffer::new(op.size), plus: op.plus };
     let mut after = op.offset;
     loop {
-        let listing = client.readdir(who.ino, after, entries_max, false).await?;
+        let listing = client.readdir(who.ino, after, entries_max, op.plus).await?;
         if after < COOKIE_FIRST {
             let dots: [(&[u8], Ino, u64); 2] =
                 [(b".", who.ino, BEHIND_DOT), (b"..", listing.parent, BEHIND_DOTDOT)];

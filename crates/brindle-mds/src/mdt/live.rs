@@ -4,9 +4,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use brindle_stdx::Mono;
 use brindle_types::{Ino, Pair, SessionId};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::stop::Event;
+use crate::leases::Leases;
 use crate::opens::Opens;
 use crate::store::session::Session;
 
@@ -26,6 +28,8 @@ pub struct LiveSession {
 pub struct Live {
     /// Sessions by id, ended ones too.
     pub sessions: BTreeMap<SessionId, LiveSession>,
+    /// Leases of directories; given out by readers too, so under a lock of their own.
+    pub leases: Mutex<Leases>,
     /// Open handles and the rights that come with them.
     pub opens: Opens,
     /// Inodes that an operation of several steps works on.

@@ -8,6 +8,7 @@
 //! await.
 
 mod live;
+mod news;
 mod numbers;
 mod slots;
 mod stop;
@@ -343,7 +344,16 @@ impl Mdt {
                 return Ok(Attempt::Wait(event, live.events.wait(event)));
             }
         };
+        if let Some(first) = news::before(&live, call, t.effects()) {
+            drop(t);
+            return Ok(match first {
+                Stop::First(errand) => Attempt::First(errand),
+                Stop::Park(event) => Attempt::Wait(event, live.events.wait(event)),
+                Stop::Fault(fault) => return Err(fault),
+            });
+        }
         let (mut changes, after, notices) = t.into_parts();
+        let effects = changes.take_effects();
         let encode = row.filter(|_| {
             call.wants_row()
                 && live.sessions.contains_key(&call.session)
@@ -361,6 +371,7 @@ impl Mdt {
             call.set_stored();
         }
         after.into_iter().for_each(|change| change(&mut live));
+        news::behind(&mut live, call, effects, pos.index, self.seams.now());
         Ok(Attempt::Done(out, pos, notices))
     }
 

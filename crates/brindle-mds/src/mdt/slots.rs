@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use brindle_types::{Code, Fault, Pair, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::frame::{FLAG_RESENT, Header};
+use brindle_wire::news::News;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -34,6 +35,7 @@ pub struct Call {
     /// It was sent before, on another connection.
     pub resent: bool,
     stored: AtomicBool,
+    news: Mutex<News>,
 }
 
 impl Call {
@@ -47,7 +49,20 @@ impl Call {
             op,
             resent: header.flags & FLAG_RESENT != 0,
             stored: AtomicBool::new(false),
+            news: Mutex::default(),
         }
+    }
+
+    /// Adds to what the caller is told beside the answer; sessions only are told anything.
+    pub fn tell(&self, tell: impl FnOnce(&mut News)) {
+        if self.session != SessionId(0) {
+            tell(&mut self.news.lock());
+        }
+    }
+
+    /// What the caller is told beside the answer.
+    pub fn take_news(&self) -> News {
+        std::mem::take(&mut self.news.lock())
     }
 
     /// Work of the MDT's own.

@@ -3,6 +3,8 @@
 use brindle_types::{Fault, Ino, SessionId};
 use brindle_wire::notify::Recall;
 
+use crate::leases::Conflicts;
+
 /// Something that happens, and that others wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Event {
@@ -18,6 +20,8 @@ pub enum Event {
     Append(Ino),
     /// A session connected, was ended or closed.
     Session(SessionId),
+    /// A recall of the lease of a directory is done.
+    LeaseFree(Ino),
 }
 
 /// What has to be done outside of the writer lock before an operation can go on.
@@ -32,6 +36,8 @@ pub enum Errand {
         /// Who holds it.
         from: Vec<SessionId>,
     },
+    /// Take leases of directories back.
+    RecallLeases(Conflicts),
 }
 
 /// Why a closure ended without an answer. Nothing of what it did so far is kept.

@@ -3,15 +3,16 @@
 use std::ops::{Deref, DerefMut};
 
 use brindle_types::attr::Time;
-use brindle_types::{Ino, Pair, Result, SessionId};
+use brindle_types::{FileType, Ino, Pair, Result, SessionId};
+use brindle_wire::news::{Covered, InodeNews, Leased, NameNews};
 use bytes::Bytes;
 
 use super::stop::{Event, Step, Stop};
-use super::{Live, Mdt};
+use super::{Call, Live, Mdt};
 use crate::ask::Notice;
 use crate::opens::Writing;
 use crate::store::dirent::HashKey;
-use crate::store::{Changes, Rows};
+use crate::store::{Changes, Inode, Rows, inode};
 
 /// One run of an operation under the writer lock. Rows change through it; volatile state changes in [`Txn::after`],
 /// once the batch is in the log, so that a refused operation leaves no trace.
@@ -72,6 +73,44 @@ impl<'a> Txn<'a> {
     /// Tells a client something once the batch is in the log; the answer of the operation waits for the client's.
     pub fn notify(&mut self, session: SessionId, notice: Notice) {
         self.notices.push((session, notice));
+    }
+
+    /// Gives the caller the lease of a directory if it may have it, and tells it so; whether it holds it.
+    pub fn lease(&self, call: &Call, dir: Ino) -> bool {
+        if call.session == SessionId(0) || self.live.recovering {
+            return false;
+        }
+        let granted = self.live.leases.lock().grant(dir, call.session, self.mdt.seams().now());
+        if granted {
+            let at = self.place();
+            call.tell(|news| news.leased.push(Leased { dir, at, is_new: false }));
+        }
+        granted
+    }
+
+    /// Tells the caller what a name leads to, under a lease that it holds.
+    pub fn tell_name(&self, call: &Call, dir: Ino, name: &[u8], to: Option<(Ino, FileType)>) {
+        let at = self.place();
+        call.tell(|news| news.names.push(NameNews { dir, name: name.to_vec(), to, at }));
+    }
+
+    /// Tells the caller what an inode looks like, if a lease that it holds, or gets for a directory, covers that.
+    pub fn tell_inode(&self, call: &Call, inode: &Inode) -> Result<()> {
+        let held = |by: &Ino| match inode.is_dir() {
+            true => self.lease(call, *by),
+            false => self.live.leases.lock().holds(*by, call.session),
+        };
+        if let Some(by) = inode::covered(self, inode)?.filter(held) {
+            let (ino, at) = (inode.ino, self.place());
+            let known = Some(Covered { attr: inode.attr(), by });
+            call.tell(|news| news.inodes.push(InodeNews { ino, at, known }));
+        }
+        Ok(())
+    }
+
+    /// Place in the log of what is seen here.
+    pub fn place(&self) -> u64 {
+        self.mdt.engine().last_pos().index
     }
 
     /// Goes on only if every client that may hold pages of the inode is known: while clients declare again what they had

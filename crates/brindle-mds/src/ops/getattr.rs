@@ -6,6 +6,7 @@ use brindle_wire::mds::getattr::{GetattrReq, GetattrResp};
 use crate::ask::apply_reports;
 use crate::attrs;
 use crate::mdt::{Call, Mdt};
+use crate::store::inode;
 
 /// Applies the caller's own report and answers.
 pub async fn handle(mdt: &Mdt, call: &Call, req: GetattrReq) -> Result<GetattrResp> {
@@ -13,5 +14,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: GetattrReq) -> Result<GetattrRe
         let report = [(call.session, report)];
         mdt.step(call, |t| apply_reports(t, req.ino, &report)).await?;
     }
-    Ok(GetattrResp { attr: attrs::fresh(mdt, call.session, req.ino).await? })
+    let attr = attrs::fresh(mdt, call.session, req.ino).await?;
+    mdt.read(|t| inode::find(t, req.ino)?.map_or(Ok(()), |inode| t.tell_inode(call, &inode))).await?;
+    Ok(GetattrResp { attr })
 }

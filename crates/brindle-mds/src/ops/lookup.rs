@@ -1,6 +1,6 @@
 //! lookup: name in a directory to attributes.
 
-use brindle_types::Result;
+use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::EntryResp;
 use brindle_wire::mds::lookup::LookupReq;
 
@@ -14,17 +14,24 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: LookupReq) -> Result<EntryResp>
     let look = mdt.read(|t| {
         let dir = inode::dir(t, req.parent)?;
         match &req.name[..] {
-            b"." => return Ok((dir.ino, Some(dir.attr()))),
-            b".." => return Ok((dir.parent, None)),
+            b"." => return Ok(Some((dir.ino, Some(dir.attr())))),
+            b".." => return Ok(Some((dir.parent, None))),
             name => namespace::check_name(name)?,
         }
-        let found = namespace::get(t, dir.ino, &req.name)?;
+        let entry = namespace::find(t, dir.ino, &req.name)?;
+        if t.lease(call, dir.ino) {
+            t.tell_name(call, dir.ino, &req.name, entry.as_ref().map(|entry| (entry.ino, entry.kind)));
+        }
+        let Some(entry) = entry else { return Ok(None) };
+        let found = namespace::named(t, dir.ino, &req.name, entry)?;
+        t.tell_inode(call, &found)?;
         let known = matches!(attrs::authority(t, &found, call.session), attrs::Authority::Mdt);
-        Ok((found.ino, known.then(|| found.attr())))
+        Ok(Some((found.ino, known.then(|| found.attr()))))
     });
     let attr = match look.await? {
-        (_, Some(attr)) => attr,
-        (ino, None) => attrs::fresh(mdt, call.session, ino).await?,
+        Some((_, Some(attr))) => attr,
+        Some((ino, None)) => attrs::fresh(mdt, call.session, ino).await?,
+        None => return Err(Fault::new(Code::NotFound)),
     };
     Ok(EntryResp { attr })
 }

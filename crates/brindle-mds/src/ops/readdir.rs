@@ -1,9 +1,8 @@
 //! readdir: entries in order of the hash of their names (design note 003).
 
-use brindle_types::{Ino, Result};
+use brindle_types::{FileType, Ino, Result};
 use brindle_wire::mds::readdir::{DirEntry, ReaddirReq, ReaddirResp};
 
-use crate::attrs::{self, Authority};
 use crate::mdt::{Call, Mdt, Txn};
 use crate::namespace;
 use crate::store::dirent::{self, Found};
@@ -24,19 +23,19 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ReaddirReq) -> Result<ReaddirRe
         if dir.nlink > 0 {
             inode::dir(t, req.ino)?;
         }
+        let leased = dir.nlink > 0 && t.lease(call, dir.ino);
         let (found, end) = dirent::page(t, dir.ino, req.after, limit)?;
-        let entries = found.into_iter().map(|f| entry(t, call, dir.ino, f, req.plus));
+        let entries = found.into_iter().map(|f| entry(t, dir.ino, f, req.plus && leased));
         Ok(ReaddirResp { entries: entries.collect::<Result<_>>()?, end, parent: dir.parent })
     })
     .await
 }
 
-fn entry(t: &Txn<'_>, call: &Call, dir: Ino, found: Found, plus: bool) -> Result<DirEntry> {
+fn entry(t: &Txn<'_>, dir: Ino, found: Found, plus: bool) -> Result<DirEntry> {
     let mut attr = None;
-    if plus {
+    if plus && found.entry.kind != FileType::Directory {
         let inode = namespace::named(t, dir, &found.name, found.entry)?;
-        let known = matches!(attrs::authority(t, &inode, call.session), Authority::Mdt);
-        attr = known.then(|| inode.attr());
+        attr = (inode::covered(t, &inode)? == Some(dir)).then(|| inode.attr());
     }
     let (ino, kind) = (found.entry.ino, found.entry.kind);
     Ok(DirEntry { name: found.name, ino, kind, cookie: found.hash, attr })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use brindle_kv::{Batch, Kv};
-use brindle_types::Result;
+use brindle_types::{Attr, FileType, Ino, Result};
 use bytes::Bytes;
 
 use super::usage::{Delta, Kind};
@@ -16,12 +16,69 @@ pub struct Changes<'a> {
     rows: BTreeMap<Bytes, Option<Bytes>>,
     usage: BTreeMap<(u8, u32), Delta>,
     frees_space: bool,
+    effects: Effects,
+}
+
+/// What a batch changes of the tree: what leases are about, and what callers are told.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// Entries, in the order in which they change.
+    pub names: Vec<NameEffect>,
+    /// Inodes, in the order in which they change.
+    pub inodes: Vec<InodeEffect>,
+}
+
+/// A name leads elsewhere from now on.
+#[derive(Debug)]
+pub struct NameEffect {
+    /// Directory.
+    pub dir: Ino,
+    /// Name.
+    pub name: Vec<u8>,
+    /// Where it leads to; `None` for nowhere.
+    pub to: Option<(Ino, FileType)>,
+}
+
+/// An inode changes.
+#[derive(Debug)]
+pub struct InodeEffect {
+    /// The inode.
+    pub ino: Ino,
+    /// The directory whose lease covered its attributes; `None` if it is new, or none did.
+    pub was_covered_by: Option<Ino>,
+    /// Its attributes and the directory whose lease covers them from now on.
+    pub now: Option<(Attr, Ino)>,
+    /// It is a directory that this batch makes.
+    pub is_new_dir: bool,
+    /// It is gone.
+    pub is_gone: bool,
 }
 
 impl<'a> Changes<'a> {
     /// No changes yet.
     pub fn new(base: &'a Kv) -> Changes<'a> {
-        Changes { base, rows: BTreeMap::new(), usage: BTreeMap::new(), frees_space: false }
+        Changes {
+            base,
+            rows: BTreeMap::new(),
+            usage: BTreeMap::new(),
+            frees_space: false,
+            effects: Effects::default(),
+        }
+    }
+
+    /// Notes what the batch changes of the tree.
+    pub fn effects_mut(&mut self) -> &mut Effects {
+        &mut self.effects
+    }
+
+    /// What the batch changes of the tree.
+    pub fn effects(&self) -> &Effects {
+        &self.effects
+    }
+
+    /// The same, to keep it when the batch is made.
+    pub fn take_effects(&mut self) -> Effects {
+        std::mem::take(&mut self.effects)
     }
 
     /// Sets a row.

@@ -11,6 +11,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 
+use super::changes::NameEffect;
 use super::{Changes, Rows, keys, row};
 
 /// Entries with one hash that are read at once; more than one is a rarity.
@@ -58,11 +59,14 @@ pub fn find(rows: &(impl Rows + ?Sized), key: HashKey, dir: Ino, name: &[u8]) ->
 /// Sets an entry.
 pub fn put(t: &mut Changes<'_>, key: HashKey, dir: Ino, name: &[u8], entry: &Dirent) {
     t.put(keys::dirent(dir, key.hash(name), name), row::encode(entry));
+    let to = Some((entry.ino, entry.kind));
+    t.effects_mut().names.push(NameEffect { dir, name: name.to_vec(), to });
 }
 
 /// Removes an entry.
 pub fn delete(t: &mut Changes<'_>, key: HashKey, dir: Ino, name: &[u8]) {
     t.delete(keys::dirent(dir, key.hash(name), name));
+    t.effects_mut().names.push(NameEffect { dir, name: name.to_vec(), to: None });
 }
 
 /// Whether a directory has no entries.

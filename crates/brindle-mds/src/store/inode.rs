@@ -5,7 +5,8 @@ use brindle_types::layout::{Component, STRIPE_SIZE_DEFAULT_BYTES};
 use brindle_types::{Attr, Code, Fault, FileType, Ino, Layout, LayoutPolicy, Pair, Result, Stripe};
 use serde::{Deserialize, Serialize};
 
-use super::{Changes, Rows, keys, row, watch};
+use super::changes::InodeEffect;
+use super::{Changes, Rows, append, keys, row, watch};
 
 /// Size that stat shows for a directory.
 pub const DIR_SIZE_BYTES: u64 = 4096;
@@ -107,6 +108,15 @@ impl Inode {
         self.file.as_ref().is_some_and(|f| !f.layout.inline || f.convert_begun || !f.aside.is_empty())
     }
 
+    /// The directory whose lease may cover the attributes ([`covered`] has the last word): a directory's own, that of the
+    /// only name of anything else, while nobody has it open for writing.
+    pub fn covered_by(&self) -> Option<Ino> {
+        if self.is_dir() {
+            return Some(self.ino);
+        }
+        (self.nlink == 1 && !self.open_for_write).then_some(self.parent)
+    }
+
     /// The regular file's part; `InvalidArgument` (or `IsDirectory`) for everything else.
     pub fn file(&self) -> Result<&FileBody> {
         match (&self.file, self.is_dir()) {
@@ -176,10 +186,30 @@ pub fn dir(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Inode> {
     Ok(inode)
 }
 
+/// The directory whose lease covers the attributes of an inode: they are in its row, and cannot change without a change
+/// of the row.
+pub fn covered(rows: &(impl Rows + ?Sized), inode: &Inode) -> Result<Option<Ino>> {
+    let by = inode.covered_by();
+    // An append that is not finished hides what lies behind it.
+    let may_hide = by.is_some() && inode.file.is_some() && !inode.is_inline();
+    if may_hide && !append::list(rows, inode.ino)?.is_empty() {
+        return Ok(None);
+    }
+    Ok(by)
+}
+
 /// Stores an inode and charges what changed to its owners. Keeps the list of inodes to look at after a restart.
 pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     let old = find(t, inode.ino)?;
     t.charge(old.as_ref(), Some(inode));
+    let effect = InodeEffect {
+        ino: inode.ino,
+        was_covered_by: old.as_ref().and_then(Inode::covered_by),
+        now: covered(t, inode)?.map(|by| (inode.attr(), by)),
+        is_new_dir: old.is_none() && inode.is_dir(),
+        is_gone: false,
+    };
+    t.effects_mut().inodes.push(effect);
     match (old.is_some_and(|old| old.is_watched()), inode.is_watched()) {
         (false, true) => watch::put(t, inode.ino),
         (true, false) => watch::delete(t, inode.ino),
@@ -193,6 +223,14 @@ pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
 pub fn delete(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     let old = find(t, inode.ino)?;
     t.charge(old.as_ref(), None);
+    let effect = InodeEffect {
+        ino: inode.ino,
+        was_covered_by: old.as_ref().and_then(Inode::covered_by),
+        now: None,
+        is_new_dir: false,
+        is_gone: true,
+    };
+    t.effects_mut().inodes.push(effect);
     if old.is_some_and(|old| old.is_watched()) {
         watch::delete(t, inode.ino);
     }

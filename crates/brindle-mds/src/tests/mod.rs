@@ -4,6 +4,7 @@ mod disk;
 mod rig;
 
 mod golden;
+mod leases;
 mod model;
 mod moves;
 mod once;

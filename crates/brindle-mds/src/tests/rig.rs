@@ -66,6 +66,12 @@ impl Notifier for Clients {
             Op::ReportNotice => decode_body::<ReportNotice>(&body).expect("decodes").ino,
             Op::SettleNotice => decode_body::<SettleNotice>(&body).expect("decodes").ino,
             Op::InvalidateNotice => decode_body::<InvalidateNotice>(&body).expect("decodes").ino,
+            Op::LeaseNotice => {
+                let notice = decode_body::<LeaseNotice>(&body).expect("decodes");
+                let asked = notice.dirs.iter().map(|dir| (session, op, *dir));
+                self.asked.lock().extend(asked);
+                return Box::pin(std::future::ready(Ok(encode_body(&Ok::<_, Fault>(LeaseAck {})))));
+            }
             other => panic!("{other:?} is no notice"),
         };
         self.asked.lock().push((session, op, ino));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_types::{Code, Fault, Nid};
+use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
 use brindle_wire::version::{self, Hello, HelloReply};
 use parking_lot::Mutex;
@@ -161,7 +162,13 @@ impl Credits {
 }
 
 fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Vec<OwnedSemaphorePermit>) {
-    shared.stats.lock().requests += 1;
+    {
+        let mut stats = shared.stats.lock();
+        stats.requests += 1;
+        if let Some(op) = Op::from_number(frame.header.op) {
+            *stats.requests_by_op.entry(op).or_default() += 1;
+        }
+    }
     let (service, conn) = (shared.service.clone(), conn.clone());
     shared.seams.spawn("server.request", async move {
         let header = frame.header.clone();

@@ -32,7 +32,7 @@ pub struct DirEntry {
     pub kind: FileType,
     /// Place in the directory: a 63-bit hash of the name, at least [`COOKIE_FIRST`].
     pub cookie: u64,
-    /// Attributes, when asked for and when the MDT is their authority at this moment.
+    /// Attributes, when asked for and when the lease of the directory covers them and the caller holds it.
     pub attr: Option<Attr>,
 }
 

@@ -1,5 +1,6 @@
 //! Numbers of the services, as the registry shows them.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,6 +8,7 @@ use brindle_client::Client;
 use brindle_client::control::{Answer, Request};
 use brindle_layout::{Candidate, is_full, usable};
 use brindle_telemetry::{Kind, Registry};
+use brindle_wire::Op;
 use futures_util::FutureExt;
 
 /// Numbers of an MGS.
@@ -24,7 +26,7 @@ pub fn mgs(registry: &Registry, handle: &Arc<brindle_mgs::Handle>) {
     let map = handle.clone();
     registry.read("map_version", "Version of the map", Kind::Gauge, move || map.map().version as f64);
     let server = handle.clone();
-    server_stats(&registry, move || server.server_stats());
+    server_stats(&registry, 400..=499, move || server.server_stats());
 }
 
 /// Numbers of an MDT.
@@ -67,8 +69,12 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
         c.up && is_full(c, mark)
     });
     osts("osts_silent", "OSTs that do not answer this MDT", |c, _| !c.up);
+    let leases = handle.clone();
+    registry.read("leases", "Leases of directories that clients hold", Kind::Gauge, move || {
+        leases.mdt().live().leases.lock().count() as f64
+    });
     let server = handle.clone();
-    server_stats(&registry, move || server.server_stats());
+    server_stats(&registry, 100..=299, move || server.server_stats());
 }
 
 /// Numbers of an OST.
@@ -90,7 +96,7 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
         space.oss().store.space().map_or(0.0, |s| s.total_bytes as f64)
     });
     let server = handle.clone();
-    server_stats(&registry, move || server.server_stats());
+    server_stats(&registry, 300..=399, move || server.server_stats());
 }
 
 /// Numbers of a mount.
@@ -130,8 +136,11 @@ fn client_stats(client: &Client) -> ClientStats {
 }
 
 /// Numbers of the connections of a service.
+///
+/// `ops` are the numbers of the service's own operations.
 pub fn server_stats(
     registry: &Registry,
+    ops: RangeInclusive<u16>,
     stats: impl Fn() -> brindle_net::ServerStats + Send + Sync + 'static,
 ) {
     let stats = Arc::new(stats);
@@ -145,6 +154,12 @@ pub fn server_stats(
         s.refused as f64
     });
     add("requests", "Requests begun", Kind::Counter, |s| s.requests as f64);
+    for op in Op::ALL.iter().copied().filter(|op| ops.contains(&(*op as u16))) {
+        let stats = stats.clone();
+        let count = move || stats().requests_by_op.get(&op).map_or(0.0, |n| *n as f64);
+        let labelled = registry.label("op", op.name());
+        labelled.read("operations", "Requests begun, by operation", Kind::Counter, count);
+    }
     add("bad_peers", "Connections closed for what they sent", Kind::Counter, |s| {
         s.bad.values().sum::<u64>() as f64
     });

@@ -1,0 +1,432 @@
+//! What this client knows of directories whose leases it holds: names, names that are not there, attributes.
+//!
+//! Filled from the news that every answer of the MDT carries ([`brindle_wire::news`]), emptied by recalls and whenever the
+//! session may have been without its lease. Answers come in any order, so everything has its place in the MDT's log:
+//! of two facts the one with the higher place counts, and what was told up to the place of a recall or of a change that
+//! left nothing to know is refused ([`Floors`]).
+//!
+//! Invariant: what is known is what the MDT would answer, as long as the session's lease is held.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use brindle_types::{Attr, FileType, Ino};
+use brindle_wire::mds::readdir::DirEntry;
+use brindle_wire::news::{Covered, InodeNews, Leased, NameNews, News};
+use parking_lot::Mutex;
+
+/// Names and attributes that are remembered; some 250 bytes each. Beyond that directories are forgotten, those first
+/// that were not looked at for the longest time.
+const FACTS_MAX: usize = 1 << 18;
+/// Floors are kept by remainder of the inode number, so that their memory is bounded; sharing one costs an answer that
+/// is not remembered.
+const FLOORS: usize = 4096;
+
+/// Where a name leads: an inode, or nowhere.
+pub(crate) type Lead = Option<(Ino, FileType)>;
+
+/// Everything known.
+#[derive(Default)]
+pub(crate) struct Dirs {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Counts how often everything was forgotten.
+    generation: u64,
+    dirs: BTreeMap<Ino, Dir>,
+    attrs: BTreeMap<Ino, Known>,
+    floors: Floors,
+    /// Directories in order of their last use.
+    used: BTreeMap<u64, Ino>,
+    uses: u64,
+    names: usize,
+}
+
+/// A directory whose lease is held.
+#[derive(Default)]
+struct Dir {
+    names: BTreeMap<Vec<u8>, (Lead, u64)>,
+    /// Inodes whose attributes its lease covers.
+    covers: BTreeSet<Ino>,
+    /// Names that are not known do not exist.
+    complete: bool,
+    /// How far a listing from the start has come.
+    listed: Option<u64>,
+    used: u64,
+}
+
+struct Known {
+    attr: Attr,
+    by: Ino,
+    at: u64,
+}
+
+/// Places in the log: what was told of an inode up to its floor is void.
+struct Floors(Vec<u64>);
+
+impl Default for Floors {
+    fn default() -> Floors {
+        Floors(vec![0; FLOORS])
+    }
+}
+
+impl Floors {
+    fn raise(&mut self, ino: Ino, at: u64) {
+        let floor = &mut self.0[(ino.0 % FLOORS as u64) as usize];
+        *floor = (*floor).max(at);
+    }
+
+    fn allows(&self, ino: Ino, at: u64) -> bool {
+        at > self.0[(ino.0 % FLOORS as u64) as usize]
+    }
+}
+
+impl Dirs {
+    /// The moment before a request is sent, for what its answer tells.
+    pub fn asked(&self) -> u64 {
+        self.inner.lock().generation
+    }
+
+    /// Takes in what an answer to a request of the moment `asked` told. If everything was forgotten since, what it changed
+    /// is not known, but known to be no longer what it was.
+    pub fn told(&self, asked: u64, news: &News) {
+        if news.is_empty() {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        if inner.generation != asked {
+            news.inodes.iter().for_each(|inode| inner.no_longer(inode.ino, inode.at));
+            news.names.iter().for_each(|name| inner.leads_elsewhere(name.dir, &name.name, name.at));
+            return;
+        }
+        news.leased.iter().for_each(|leased| inner.lease(leased));
+        news.inodes.iter().for_each(|inode| inner.inode(inode));
+        news.names.iter().for_each(|name| inner.name(name));
+        inner.shrink();
+    }
+
+    /// Takes in a part of a listing that was told with the lease of `dir`: what follows the cookie `after`.
+    pub fn listed(&self, asked: u64, leased: &Leased, after: u64, entries: &[DirEntry], end: bool) {
+        let mut inner = self.inner.lock();
+        if inner.generation != asked || !inner.holds(leased.dir, leased.at) {
+            return;
+        }
+        let (dir, at) = (leased.dir, leased.at);
+        for entry in entries {
+            let to = Some((entry.ino, entry.kind));
+            inner.name(&NameNews { dir, name: entry.name.clone(), to, at });
+            if let Some(attr) = &entry.attr {
+                let known = Some(Covered { attr: attr.clone(), by: dir });
+                inner.inode(&InodeNews { ino: entry.ino, at, known });
+            }
+        }
+        if let Some(known) = inner.dirs.get_mut(&dir) {
+            let follows = after < brindle_wire::mds::readdir::COOKIE_FIRST || known.listed == Some(after);
+            if follows {
+                known.listed = entries.last().map(|entry| entry.cookie).or(known.listed).or(Some(after));
+                known.complete |= end;
+            }
+        }
+        inner.shrink();
+    }
+
+    /// Leases are taken back: what was told under them up to the place `at` is void.
+    pub fn recalled(&self, dirs: &[Ino], at: u64) {
+        if brindle_stdx::planted("client_keeps_recalled_leases") {
+            return;
+        }
+        let mut inner = self.inner.lock();
+        for dir in dirs {
+            inner.floors.raise(*dir, at);
+            inner.forget_dir(*dir);
+        }
+    }
+
+    /// Forgets everything, and what is being told at this moment.
+    pub fn clear(&self) {
+        let mut inner = self.inner.lock();
+        *inner = Inner { generation: inner.generation + 1, ..Inner::default() };
+    }
+
+    /// Where a name leads, if that is known.
+    pub fn lead(&self, dir: Ino, name: &[u8]) -> Option<Lead> {
+        let mut inner = self.inner.lock();
+        inner.use_dir(dir);
+        let known = inner.dirs.get(&dir)?;
+        match known.names.get(name) {
+            Some((lead, _)) => Some(*lead),
+            None => known.complete.then_some(None),
+        }
+    }
+
+    /// Attributes of an inode, if they are known.
+    pub fn attr(&self, ino: Ino) -> Option<Attr> {
+        self.inner.lock().attrs.get(&ino).map(|known| known.attr.clone())
+    }
+}
+
+impl Inner {
+    fn holds(&self, dir: Ino, at: u64) -> bool {
+        self.dirs.contains_key(&dir) && self.floors.allows(dir, at)
+    }
+
+    fn lease(&mut self, leased: &Leased) {
+        if !self.floors.allows(leased.dir, leased.at) {
+            return;
+        }
+        self.dirs.entry(leased.dir).or_default().complete |= leased.is_new;
+        self.use_dir(leased.dir);
+    }
+
+    fn use_dir(&mut self, ino: Ino) {
+        let Some(dir) = self.dirs.get_mut(&ino) else { return };
+        self.used.remove(&dir.used);
+        self.uses += 1;
+        dir.used = self.uses;
+        self.used.insert(self.uses, ino);
+    }
+
+    fn name(&mut self, news: &NameNews) {
+        if !self.holds(news.dir, news.at) {
+            return self.leads_elsewhere(news.dir, &news.name, news.at);
+        }
+        let Some(dir) = self.dirs.get_mut(&news.dir) else { return };
+        match dir.names.get_mut(&news.name) {
+            Some((_, at)) if *at > news.at => {}
+            Some(known) => *known = (news.to, news.at),
+            None => {
+                dir.names.insert(news.name.clone(), (news.to, news.at));
+                self.names += 1;
+            }
+        }
+    }
+
+    /// What is known of a name up to the place `at` is void, and so is what is being told of it.
+    fn leads_elsewhere(&mut self, ino: Ino, name: &[u8], at: u64) {
+        self.floors.raise(ino, at);
+        let Some(dir) = self.dirs.get_mut(&ino) else { return };
+        if dir.names.get(name).is_some_and(|(_, known)| *known > at) {
+            return;
+        }
+        dir.complete = false;
+        dir.listed = None;
+        self.names -= usize::from(dir.names.remove(name).is_some());
+    }
+
+    fn inode(&mut self, news: &InodeNews) {
+        let stands =
+            |covered: &&Covered| self.holds(covered.by, news.at) && self.floors.allows(news.ino, news.at);
+        let Some(covered) = news.known.as_ref().filter(stands) else {
+            return self.no_longer(news.ino, news.at);
+        };
+        if self.attrs.get(&news.ino).is_some_and(|known| known.at > news.at) {
+            return;
+        }
+        self.forget_attr(news.ino);
+        if let Some(dir) = self.dirs.get_mut(&covered.by) {
+            dir.covers.insert(news.ino);
+            self.attrs.insert(news.ino, Known { attr: covered.attr.clone(), by: covered.by, at: news.at });
+        }
+    }
+
+    /// What is known of an inode up to the place `at` is void, and so is what is being told of it.
+    fn no_longer(&mut self, ino: Ino, at: u64) {
+        if !brindle_stdx::planted("client_believes_late_news") {
+            self.floors.raise(ino, at);
+        }
+        if self.attrs.get(&ino).is_some_and(|known| known.at <= at) {
+            self.forget_attr(ino);
+        }
+    }
+
+    fn forget_attr(&mut self, ino: Ino) {
+        if let Some(known) = self.attrs.remove(&ino)
+            && let Some(dir) = self.dirs.get_mut(&known.by)
+        {
+            dir.covers.remove(&ino);
+        }
+    }
+
+    fn forget_dir(&mut self, ino: Ino) {
+        let Some(dir) = self.dirs.remove(&ino) else { return };
+        self.used.remove(&dir.used);
+        self.names -= dir.names.len();
+        // What is on its way about any of this may be older than what is forgotten here.
+        let newest = dir.names.values().map(|(_, at)| *at);
+        let newest =
+            newest.chain(dir.covers.iter().filter_map(|ino| self.attrs.get(ino)).map(|known| known.at));
+        if let Some(at) = newest.max() {
+            self.floors.raise(ino, at);
+        }
+        for covered in dir.covers {
+            self.attrs.remove(&covered);
+        }
+    }
+
+    fn shrink(&mut self) {
+        while self.names + self.attrs.len() > FACTS_MAX {
+            let Some((_, oldest)) = self.used.first_key_value() else { return };
+            let oldest = *oldest;
+            self.forget_dir(oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const D: Ino = Ino(10);
+    const E: Ino = Ino(11);
+    const F: Ino = Ino(20);
+
+    fn attr(ino: Ino, size_bytes: u64) -> Attr {
+        let kind = if ino == F { FileType::Regular } else { FileType::Directory };
+        let time = brindle_types::attr::Time::default();
+        Attr {
+            ino,
+            kind,
+            perm: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size_bytes,
+            allocated_bytes: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            has_acl: false,
+            has_xattr: false,
+            data_version: None,
+            blksize_bytes: 4096,
+        }
+    }
+
+    fn leased(dir: Ino, at: u64, is_new: bool) -> News {
+        News { leased: vec![Leased { dir, at, is_new }], ..News::default() }
+    }
+
+    fn name(dir: Ino, name: &str, to: Lead, at: u64) -> News {
+        News { names: vec![NameNews { dir, name: name.into(), to, at }], ..News::default() }
+    }
+
+    fn inode(ino: Ino, size_bytes: u64, by: Ino, at: u64) -> News {
+        let known = Some(Covered { attr: attr(ino, size_bytes), by });
+        News { inodes: vec![InodeNews { ino, at, known }], ..News::default() }
+    }
+
+    fn gone(ino: Ino, at: u64) -> News {
+        News { inodes: vec![InodeNews { ino, at, known: None }], ..News::default() }
+    }
+
+    const FILE: Lead = Some((F, FileType::Regular));
+
+    fn size(dirs: &Dirs) -> Option<u64> {
+        dirs.attr(F).map(|attr| attr.size_bytes)
+    }
+
+    #[test]
+    fn the_newest_fact_counts_whatever_the_order_of_answers() {
+        let dirs = Dirs::default();
+        dirs.told(0, &name(D, "f", FILE, 4));
+        assert_eq!(dirs.lead(D, b"f"), None, "no lease, no knowledge");
+        dirs.told(0, &leased(D, 5, false));
+        dirs.told(0, &name(D, "f", None, 7));
+        dirs.told(0, &name(D, "f", FILE, 6));
+        assert_eq!((dirs.lead(D, b"f"), dirs.lead(D, b"g")), (Some(None), None));
+        dirs.told(0, &inode(F, 8, D, 8));
+        dirs.told(0, &inode(F, 6, D, 6));
+        assert_eq!(size(&dirs), Some(8));
+        dirs.told(0, &gone(F, 10));
+        dirs.told(0, &inode(F, 9, D, 9));
+        assert_eq!(size(&dirs), None, "asked before it changed");
+        dirs.told(0, &inode(F, 11, D, 11));
+        assert_eq!(size(&dirs), Some(11));
+    }
+
+    #[test]
+    fn a_recall_voids_what_is_on_its_way() {
+        let dirs = Dirs::default();
+        dirs.told(0, &leased(D, 5, true));
+        dirs.told(0, &inode(F, 5, D, 5));
+        assert_eq!((dirs.lead(D, b"x"), size(&dirs)), (Some(None), Some(5)), "a new directory is empty");
+        dirs.recalled(&[D], 9);
+        dirs.told(0, &leased(D, 9, false));
+        dirs.told(0, &name(D, "f", FILE, 9));
+        assert_eq!((dirs.lead(D, b"f"), size(&dirs)), (None, None));
+        dirs.told(0, &leased(D, 10, false));
+        dirs.told(0, &name(D, "f", FILE, 9));
+        dirs.told(0, &inode(F, 9, D, 9));
+        assert_eq!((dirs.lead(D, b"f"), size(&dirs)), (None, None), "told under the lease before");
+    }
+
+    #[test]
+    fn changes_that_were_asked_for_before_everything_was_forgotten_count() {
+        let dirs = Dirs::default();
+        let asked = dirs.asked();
+        dirs.clear();
+        dirs.told(asked, &leased(E, 20, true));
+        assert_eq!(dirs.lead(E, b"x"), None, "no lease comes from before");
+        dirs.told(1, &leased(D, 4, true));
+        dirs.told(1, &name(D, "f", None, 5));
+        dirs.told(1, &inode(F, 5, D, 5));
+        dirs.told(asked, &name(D, "f", FILE, 6));
+        dirs.told(asked, &inode(F, 6, D, 6));
+        assert_eq!((dirs.lead(D, b"f"), dirs.lead(D, b"g"), size(&dirs)), (None, None, None));
+    }
+
+    #[test]
+    fn a_fact_that_is_not_kept_voids_older_ones() {
+        let dirs = Dirs::default();
+        let twin = Ino(D.0 + FLOORS as u64);
+        dirs.told(0, &leased(D, 5, true));
+        dirs.told(0, &inode(F, 5, D, 5));
+        dirs.told(0, &name(twin, "x", FILE, 9));
+        dirs.told(0, &name(D, "f", FILE, 7));
+        dirs.told(0, &inode(F, 7, D, 7));
+        assert_eq!((dirs.lead(D, b"f"), size(&dirs)), (None, None), "the floor is its twin's");
+    }
+
+    #[test]
+    fn a_listing_to_the_end_knows_every_name() {
+        let dirs = Dirs::default();
+        let lease = Leased { dir: D, at: 5, is_new: false };
+        dirs.told(0, &leased(D, 5, false));
+        let entry = |name: &str, cookie| DirEntry {
+            name: name.into(),
+            ino: F,
+            kind: FileType::Regular,
+            cookie,
+            attr: Some(attr(F, 3)),
+        };
+        dirs.listed(0, &lease, 40, &[entry("c", 50)], true);
+        assert_eq!(dirs.lead(D, b"x"), None, "the end of a listing that was not followed from its start");
+        dirs.listed(0, &lease, 0, &[entry("a", 30), entry("b", 40)], false);
+        assert_eq!((dirs.lead(D, b"a"), dirs.lead(D, b"x")), (Some(FILE), None));
+        dirs.told(0, &name(D, "new", FILE, 6));
+        dirs.listed(0, &lease, 40, &[entry("c", 50)], true);
+        assert_eq!(
+            (dirs.lead(D, b"x"), dirs.lead(D, b"new"), size(&dirs)),
+            (Some(None), Some(FILE), Some(3))
+        );
+    }
+
+    #[test]
+    fn memory_is_bounded_and_what_was_not_used_goes_first() {
+        let dirs = Dirs::default();
+        dirs.told(0, &leased(D, 1, false));
+        dirs.told(0, &leased(E, 1, false));
+        dirs.told(0, &name(D, "f", FILE, 2));
+        for n in 0..FACTS_MAX as u64 - 1 {
+            dirs.told(0, &name(E, &n.to_string(), None, n + 2));
+        }
+        assert_eq!(dirs.lead(D, b"f"), Some(FILE), "and it is used");
+        dirs.told(0, &name(D, "g", FILE, 2));
+        assert_eq!((dirs.lead(E, b"0"), dirs.lead(D, b"f")), (None, Some(FILE)));
+        let inner = dirs.inner.lock();
+        assert_eq!((inner.names, inner.dirs.len(), inner.used.len()), (2, 1, 1));
+    }
+}

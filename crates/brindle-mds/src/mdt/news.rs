@@ -1,0 +1,60 @@
+//! Leases of directories around a batch: what has to be recalled before it, and what its caller is told behind it.
+//!
+//! Both follow from what the batch changes ([`Effects`]), whatever the operation: none can forget it.
+
+use std::collections::BTreeSet;
+
+use brindle_stdx::Mono;
+use brindle_types::{Ino, SessionId};
+use brindle_wire::Op;
+use brindle_wire::news::{Covered, InodeNews, Leased, NameNews};
+
+use super::stop::{Errand, Event, Stop};
+use super::{Call, Live};
+use crate::store::changes::Effects;
+
+/// What has to happen before a batch: sessions that know what it changes forget it.
+pub(super) fn before(live: &Live, call: &Call, effects: &Effects) -> Option<Stop> {
+    let names = effects.names.iter().map(|name| name.dir);
+    let dirs: BTreeSet<Ino> =
+        effects.inodes.iter().filter_map(|inode| inode.was_covered_by).chain(names).collect();
+    if dirs.is_empty() || brindle_stdx::planted("mds_leases_not_recalled") {
+        return None;
+    }
+    // Who held leases before a restart is not known; a client that has declared itself again has forgotten them.
+    let waits = live.recovering && call.op != Op::Reclaim && call.session != SessionId(0);
+    if waits && !brindle_stdx::planted("mds_leases_lost_in_restart") {
+        return Some(Stop::Park(Event::Recovered));
+    }
+    let conflicts = live.leases.lock().conflicts(&dirs, call.session);
+    (!conflicts.is_empty()).then(|| Stop::First(Errand::RecallLeases(conflicts)))
+}
+
+/// Tells the caller what the batch at place `at` has changed.
+pub(super) fn behind(live: &mut Live, call: &Call, effects: Effects, at: u64, now: Mono) {
+    let (is_alive, recovering) = (live.is_alive(call.session), live.recovering);
+    let leases = live.leases.get_mut();
+    for gone in effects.inodes.iter().filter(|inode| inode.is_gone) {
+        leases.forget_dir(gone.ino);
+    }
+    if !is_alive {
+        return;
+    }
+    call.tell(|news| {
+        for inode in effects.inodes {
+            let is_new = inode.is_new_dir && !recovering && leases.grant(inode.ino, call.session, now);
+            if is_new {
+                news.leased.push(Leased { dir: inode.ino, at, is_new });
+            }
+            // Also under a lease that is being recalled: until the caller has given it back, it believes what it knows.
+            let held = inode.now.filter(|(_, by)| leases.may_use(*by, call.session));
+            let known = held.map(|(attr, by)| Covered { attr, by });
+            news.inodes.push(InodeNews { ino: inode.ino, at, known });
+        }
+        for name in effects.names {
+            if leases.may_use(name.dir, call.session) {
+                news.names.push(NameNews { dir: name.dir, name: name.name, to: name.to, at });
+            }
+        }
+    });
+}

@@ -1,0 +1,155 @@
+//! Leases of directories: what callers are told, what is recalled before which change, what a restart does.
+
+use brindle_types::{FileType, Ino, SessionId};
+use brindle_wire::Message;
+use brindle_wire::Op;
+use brindle_wire::mds::lookup::LookupReq;
+use brindle_wire::mds::readdir::ReaddirReq;
+use brindle_wire::mds::setattr::SetattrReq;
+use brindle_wire::news::News;
+
+use super::rig::*;
+use crate::mdt::Event;
+
+const TOP: Ino = Ino::ROOT;
+
+/// Asks as a session; the outcome, and what it was told beside.
+async fn told<M: Message>(rig: &Rig, session: SessionId, req: M) -> (brindle_types::Result<M::Resp>, News) {
+    let call = rig.call::<M>(session);
+    let outcome = rig.send(&call, &req).await;
+    (outcome, call.take_news())
+}
+
+async fn look(rig: &Rig, session: SessionId, parent: Ino, name: &str) -> News {
+    told(rig, session, LookupReq { parent, name: name.into() }).await.1
+}
+
+fn chmod(ino: Ino) -> SetattrReq {
+    SetattrReq {
+        ino,
+        cred: root(),
+        mode: Some(0o600),
+        uid: None,
+        gid: None,
+        size_bytes: None,
+        atime: None,
+        mtime: None,
+        kill_suidgid: false,
+        handle: 0,
+        report: None,
+    }
+}
+
+/// The leases that were recalled so far.
+fn recalls(rig: &Rig) -> Vec<(SessionId, Ino)> {
+    let mut asked = rig.clients.asked.lock();
+    asked.drain(..).filter(|(_, op, _)| *op == Op::LeaseNotice).map(|(s, _, ino)| (s, ino)).collect()
+}
+
+fn names(news: &News) -> Vec<Option<Ino>> {
+    news.names.iter().map(|name| name.to.map(|(ino, _)| ino)).collect()
+}
+
+fn covers(news: &News) -> Vec<(Ino, Option<Ino>)> {
+    news.inodes.iter().map(|inode| (inode.ino, inode.known.as_ref().map(|known| known.by))).collect()
+}
+
+#[test]
+fn lookups_bring_leases_and_changes_bring_what_they_changed() {
+    run(async {
+        let rig = Rig::new().await;
+        let news = look(&rig, A, TOP, "none").await;
+        assert_eq!((news.leased[0].dir, names(&news)), (TOP, vec![None]), "a name that is not there");
+        let (made, news) = told(&rig, A, create_req(TOP, "f", RW)).await;
+        let file = made.expect("made").attr.ino;
+        assert_eq!(names(&news), [Some(file)]);
+        assert_eq!(covers(&news), [(TOP, Some(TOP)), (file, None)], "somebody writes it");
+        assert!(news.inodes.iter().all(|inode| inode.at == news.names[0].at));
+        let close =
+            brindle_wire::mds::close::CloseReq { ino: file, handle: handle_of(&rig, file), report: None };
+        let (_, news) = told(&rig, A, close).await;
+        assert_eq!(covers(&news), [(file, Some(TOP))]);
+        let (_, news) = told(&rig, B, chmod(file)).await;
+        assert_eq!(covers(&news), [(file, None)], "it holds no lease");
+        assert_eq!(recalls(&rig), [(A, TOP)]);
+        let dir = rig.mkdir(TOP, "d").await.expect("made");
+        let news = look(&rig, B, TOP, "d").await;
+        assert!(
+            news.leased.iter().any(|leased| leased.dir == dir.ino) && !news.leased.iter().any(|l| l.is_new)
+        );
+        rig.verify();
+    });
+}
+
+fn handle_of(rig: &Rig, ino: Ino) -> u64 {
+    let handles = rig.mdt.live().opens.of_session(A);
+    handles.iter().find(|(of, _)| *of == ino).expect("it is open").1
+}
+
+#[test]
+fn a_change_waits_until_everybody_else_has_forgotten_and_its_own_caller_need_not() {
+    run(async {
+        let rig = Rig::new().await;
+        let dir = rig.mkdir(TOP, "d").await.expect("made").ino;
+        look(&rig, B, TOP, "d").await;
+        look(&rig, B, dir, "x").await;
+        rig.create(A, dir, "x", RO).await.expect("made");
+        assert_eq!(recalls(&rig), [(B, dir)], "only of the directory that changed");
+        rig.create(A, dir, "y", RO).await.expect("made");
+        assert_eq!(recalls(&rig), [], "nobody has it any more");
+        let news = look(&rig, B, dir, "x").await;
+        assert_eq!((news.names.len(), news.leased.len()), (0, 0), "and it is contested for a while");
+        rig.clients.silent.lock().push(B);
+        look(&rig, A, dir, "x").await;
+        rig.mdt.live_mut().leases.get_mut().forget_session(A);
+        rig.create(A, TOP, "z", RO).await.expect("a silent client delays it by its lease");
+        assert!(!rig.mdt.live().is_alive(B), "it held the root's");
+        rig.verify();
+    });
+}
+
+#[test]
+fn what_somebody_writes_is_covered_by_no_lease_and_costs_no_recall() {
+    run(async {
+        let rig = Rig::new().await;
+        let dir = rig.mkdir(TOP, "d").await.expect("made").ino;
+        let made = rig.create(A, dir, "f", RW).await.expect("made");
+        let file = made.attr.ino;
+        let news = look(&rig, B, dir, "f").await;
+        assert_eq!((names(&news), covers(&news)), (vec![Some(file)], vec![]), "its name, not its size");
+        told(&rig, A, chmod(file)).await.0.expect("changed");
+        assert_eq!(recalls(&rig), []);
+        let page = ReaddirReq { ino: dir, after: 0, entries_max: 10, plus: true };
+        let listed = rig.ask(B, page).await.expect("listed").entries;
+        assert_eq!((listed[0].kind, &listed[0].attr), (FileType::Regular, &None));
+        let handle = handle_of(&rig, file);
+        rig.close(A, file, handle).await.expect("closed");
+        assert_eq!(recalls(&rig), [], "nobody knew it");
+        rig.verify();
+    });
+}
+
+#[test]
+fn after_a_restart_nothing_that_may_be_covered_changes_before_clients_have_declared_themselves() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let file = rig.create(A, TOP, "f", RO).await.expect("made").attr.ino;
+        look(&rig, B, TOP, "f").await;
+        rig.restart().await;
+        rig.mdt.live_mut().recovering = true;
+        let news = look(&rig, A, TOP, "f").await;
+        assert!(news.is_empty(), "no leases yet");
+        let changing = told(&rig, A, chmod(file));
+        let ending = async {
+            while rig.mdt.waits().list().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let mut live = rig.mdt.live_mut();
+            live.recovering = false;
+            live.events.fire(Event::Recovered);
+        };
+        let ((changed, _), ()) = tokio::join!(changing, ending);
+        changed.expect("changed");
+        rig.verify();
+    });
+}

@@ -1,0 +1,75 @@
+//! News: what the answer of an MDT tells its caller beside itself.
+//!
+//! An answer that found or changed names and inodes also says what they look like now, so that the caller can answer
+//! from its own memory for as long as it holds the lease of the directory (`docs/design/005-directory-leases.md`). News
+//! lie behind the outcome in the body of a reply; the header has their length. They are no part of the outcome: a request
+//! that is answered again from the reply cache comes without them.
+
+use brindle_types::{Attr, FileType, Ino};
+use serde::{Deserialize, Serialize};
+
+use crate::Name;
+
+/// Everything that an answer tells beside itself. Places (`at`) are those in the log of the MDT: of two facts about the
+/// same thing the one with the higher place is newer. They mean nothing from one term of the MDT to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct News {
+    /// Directories whose lease the caller holds.
+    pub leased: Vec<Leased>,
+    /// What names lead to.
+    pub names: Vec<NameNews>,
+    /// What inodes look like.
+    pub inodes: Vec<InodeNews>,
+}
+
+/// The caller holds the lease of a directory: nobody else changes its entries, its own attributes or covered
+/// attributes of what is in it without a [`crate::notify::LeaseNotice`] first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leased {
+    /// The directory.
+    pub dir: Ino,
+    /// Place in the log at which that was so.
+    pub at: u64,
+    /// It was made by this very request, and has no entries.
+    pub is_new: bool,
+}
+
+/// What a name leads to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameNews {
+    /// Directory.
+    pub dir: Ino,
+    /// Name.
+    pub name: Name,
+    /// Inode and type; `None` if there is no such name.
+    pub to: Option<(Ino, FileType)>,
+    /// Place in the log at which that was so.
+    pub at: u64,
+}
+
+/// What an inode looks like.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InodeNews {
+    /// The inode.
+    pub ino: Ino,
+    /// Place in the log at which that was so.
+    pub at: u64,
+    /// Its attributes, if a lease of the caller covers them. Otherwise they have changed, or are gone.
+    pub known: Option<Covered>,
+}
+
+/// Attributes that a lease covers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    /// The attributes.
+    pub attr: Attr,
+    /// The directory whose lease it is: a directory's own, the one with the only name of anything else.
+    pub by: Ino,
+}
+
+impl News {
+    /// Whether there is nothing to tell.
+    pub fn is_empty(&self) -> bool {
+        self.leased.is_empty() && self.names.is_empty() && self.inodes.is_empty()
+    }
+}

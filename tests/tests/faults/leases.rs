@@ -1,0 +1,147 @@
+//! What operations cost: requests at the MDT and at the OSTs, counted. Leases of directories answer the rest.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use brindle_tests::cluster::{Cluster, Options};
+
+use crate::dice::seed;
+
+/// Operations of each kind.
+const ROUNDS: usize = 40;
+/// How long the kernel may take to tell that files are closed.
+const CLOSED_LIMIT: Duration = Duration::from_secs(10);
+
+/// Requests so far, by target and operation.
+type Counts = BTreeMap<(String, String), u64>;
+
+fn counts(cluster: &Cluster) -> Counts {
+    let servers = cluster.processes().into_iter().filter(|p| matches!(&p.kind[..], "mdt" | "ost"));
+    let mut counts = Counts::new();
+    for server in servers {
+        for line in metrics(&server.metrics_url).lines() {
+            let Some((name, value)) = line.split_once("} ") else { continue };
+            let Some(op) =
+                name.split_once("_operations_total{").and_then(|(_, rest)| rest.split_once("op=\""))
+            else {
+                continue;
+            };
+            let op = op.1.split('"').next().unwrap_or_default().to_owned();
+            let count = value.trim().parse::<f64>().expect("a number") as u64;
+            counts.insert(
+                (server.kind.clone(), op.clone()),
+                count + counts.get(&(server.kind.clone(), op)).unwrap_or(&0),
+            );
+        }
+    }
+    counts
+}
+
+fn metrics(url: &str) -> String {
+    let place = url.strip_prefix("http://").expect("http").split('/').next().expect("an address");
+    let mut stream = TcpStream::connect(place).expect("the metrics can be asked for");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("asked");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("answered");
+    text
+}
+
+/// Does something often; the requests of clients that it cost, those in the background left out.
+fn cost(cluster: &Cluster, mut work: impl FnMut(usize)) -> BTreeMap<String, u64> {
+    let before = counts(cluster);
+    (0..ROUNDS).for_each(&mut work);
+    settle(cluster);
+    let mut spent = BTreeMap::new();
+    for ((kind, op), after) in counts(cluster) {
+        let new = after - before.get(&(kind.clone(), op.clone())).unwrap_or(&0);
+        // A few are somebody else's: statfs of OSTs by the MDT, renewals, reports of what was written.
+        if new > 0 && !["ost_statfs", "destroy_objects", "fence_table", "report"].contains(&&op[..]) {
+            *spent.entry(op).or_default() += new;
+        }
+    }
+    spent
+}
+
+/// The kernel sends RELEASE after close has returned: every file is closed at the MDT when nobody has one open.
+fn settle(cluster: &Cluster) {
+    let (mdt, since) = (cluster.process("mdt0"), Instant::now());
+    let is_closed = || {
+        let text = metrics(&mdt.metrics_url);
+        let open = text.lines().find(|line| line.starts_with("brindle_mds_open_handles{"));
+        open.and_then(|line| line.rsplit(' ').next()).is_some_and(|n| n.parse::<f64>() == Ok(0.0))
+    };
+    while !is_closed() {
+        assert!(since.elapsed() < CLOSED_LIMIT, "files are still open");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until the mount of a path is given the leases of all directories on the way.
+fn leased(cluster: &Cluster, path: &Path) {
+    let since = Instant::now();
+    while !cost(cluster, |_| drop(fs::metadata(path).unwrap())).is_empty() {
+        assert!(since.elapsed() < CLOSED_LIMIT, "no lease is given");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn each(op: &str, times: usize) -> (String, u64) {
+    (op.to_owned(), (ROUNDS * times) as u64)
+}
+
+fn small(path: &Path) {
+    fs::write(path, vec![7; 3901]).unwrap();
+}
+
+#[test]
+fn operations_cost_the_requests_that_they_must() {
+    seed("leases");
+    let cluster = Cluster::up("leases", &Options { osts: 2, mounts: 2, ..Options::default() });
+    let (a, b) = (cluster.a().join("x/y/z"), cluster.mounts()[1].join("x/y/z"));
+    fs::create_dir_all(&a).unwrap();
+    let at = |n: usize| a.join(format!("f{n}"));
+
+    let made = cost(&cluster, |n| small(&at(n)));
+    // The kernel asks for the attributes of a file that it has just made, and while it is open for writing no lease
+    // covers them.
+    let wanted = [each("create", 1), each("getattr", 1), each("inline_write", 1), each("close", 1)];
+    assert_eq!(made, BTreeMap::from(wanted));
+    let seen = cost(&cluster, |n| assert_eq!(fs::metadata(at(n)).unwrap().len(), 3901));
+    assert_eq!(seen, BTreeMap::new(), "a file of its own is known");
+    let read = cost(&cluster, |n| assert_eq!(fs::read(at(n)).unwrap().len(), 3901));
+    assert_eq!(read, BTreeMap::from([each("open", 1), each("close", 1)]));
+    let absent = cost(&cluster, |n| assert!(fs::metadata(a.join(format!("none{n}"))).is_err()));
+    assert_eq!(absent, BTreeMap::new(), "so is what it has not made");
+
+    // The other mount lists once, and knows what it has listed; as soon as it is given leases: directories that somebody
+    // has just changed under others are contested for a while.
+    leased(&cluster, &b);
+    fs::read_dir(&b).unwrap().for_each(|entry| drop(entry.unwrap().metadata().unwrap()));
+    let listed = cost(&cluster, |_| assert_eq!(fs::read_dir(&b).unwrap().count(), ROUNDS));
+    assert!(listed.keys().all(|op| op == "readdir"), "{listed:?}");
+    let known = cost(&cluster, |n| drop(fs::metadata(b.join(format!("f{n}"))).unwrap()));
+    assert_eq!(known, BTreeMap::new(), "ls -l asks no OST and for no extended attribute");
+
+    // What one changes the other sees at once, and neither believes what was before.
+    for n in 0..ROUNDS {
+        fs::set_permissions(at(n), fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(fs::metadata(b.join(format!("f{n}"))).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    File::create(b.join("new")).unwrap();
+    assert!(at(0).with_file_name("new").exists(), "a complete directory of another is complete no more");
+    fs::remove_file(b.join("new")).unwrap();
+    assert!(!at(0).with_file_name("new").exists());
+
+    fs::create_dir(a.join("d")).unwrap();
+    let at = |n: usize| a.join(format!("d/f{n}"));
+    (0..ROUNDS).for_each(|n| small(&at(n)));
+    leased(&cluster, &a.join("d"));
+    let removed = cost(&cluster, |n| fs::remove_file(at(n)).unwrap());
+    assert_eq!(removed, BTreeMap::from([each("unlink", 1)]));
+    cluster.assert_sound();
+}
