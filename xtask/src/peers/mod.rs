@@ -239,13 +239,13 @@ fn whole_run(
         groups,
         logs: &logs,
     };
-    let began = measure::load_average();
+    let about = report::About::of(session, &order);
     measure::run(&order, &mut running.systems, &mut figures);
     let forced = running.end();
     if crate::run::interrupted() {
         return Err(format!("interrupted; nothing was written\n{}", forced.join("\n")));
     }
-    let written = report::write(session, &order, &described, &figures, began)?;
+    let written = report::write(session, &order, &described, &figures, about)?;
     println!("{written}");
     let mut said: Vec<String> =
         figures.failures.iter().map(|f| format!("{}, {}: {}", f.system, f.when, f.why)).collect();

@@ -76,7 +76,7 @@ impl System for MooseFs {
         };
         format!(
             "master and 2 chunkservers with a disk each, 1 copy; {sync}; the master writes its changelog without fsync, as \
-             shipped; no trash (shipped: 1 day); NICE_LEVEL 0"
+             shipped; no trash (shipped: 1 day); no process with a priority of its own (shipped: nice -19)"
         )
     }
 
@@ -105,7 +105,8 @@ impl System for MooseFs {
     }
 
     fn mount(&self, place: &mut Place, number: usize) -> Result<(), String> {
-        let command = place.inside("mfsmount").arg(place.client(number)).args(["-H", ADDRESS]);
+        let command =
+            place.inside("mfsmount").arg(place.client(number)).args(["-H", ADDRESS, "-o", "mfsnice=0"]);
         place.run("mfsmount", command).map(drop)
     }
 

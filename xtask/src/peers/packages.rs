@@ -52,12 +52,12 @@ impl Policy {
 
 impl Drop for Policy {
     fn drop(&mut self) {
-        if self.ours {
-            if let Err(e) = std::fs::remove_file(POLICY) {
-                eprintln!(
-                    "cannot remove {POLICY}: {e}\n  next: remove it, or no service starts when it is installed"
-                );
-            }
+        if self.ours
+            && let Err(e) = std::fs::remove_file(POLICY)
+        {
+            eprintln!(
+                "cannot remove {POLICY}: {e}\n  next: remove it, or no service starts when it is installed"
+            );
         }
     }
 }

@@ -146,9 +146,9 @@ pub fn write(
     order: &Order<'_>,
     systems: &[Described],
     figures: &Figures,
-    load_before: f64,
+    mut run: About,
 ) -> Result<String, String> {
-    let run = About::of(session, order, load_before);
+    run.load_after = load_average();
     let lines = Table { systems, records: &figures.records }.lines();
     let dir = session.root.join("bench/runs");
     std::fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
@@ -167,8 +167,9 @@ pub fn write(
     Ok(said)
 }
 
-/// When, of what and on what.
-struct About {
+/// When, of what and on what: as it is before the first figure.
+pub struct About {
+    root: String,
     date: String,
     commit: String,
     changed: bool,
@@ -178,7 +179,8 @@ struct About {
 }
 
 impl About {
-    fn of(session: &Session, order: &Order<'_>, load_before: f64) -> About {
+    /// That of a run which begins now.
+    pub fn of(session: &Session, order: &Order<'_>) -> About {
         let said = |program: &str, args: &[&str]| {
             capture(program, args).map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned())
         };
@@ -190,9 +192,23 @@ impl About {
             // A binary from elsewhere may be of any source.
             changed: !status.is_empty() || order.program != session.brindle(),
             machine: machine::describe(),
-            load_before,
-            load_after: load_average(),
+            load_before: load_average(),
+            load_after: 0.0,
+            root,
         }
+    }
+
+    /// What a failure said, in one line that does not name this machine's directories; the rest is in the logs.
+    fn in_short(&self, why: &str) -> String {
+        let told = |line: &&str| line.starts_with("error:") || line.starts_with("why:");
+        let lines: Vec<&str> = why.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let told: Vec<&str> = lines.iter().copied().filter(told).collect();
+        let text = if told.is_empty() {
+            lines.first().copied().unwrap_or_default().to_owned()
+        } else {
+            told.join("; ")
+        };
+        text.replace(&self.root, ".")
     }
 }
 
@@ -235,8 +251,7 @@ fn markdown(
     if !figures.failures.is_empty() {
         text += "\n## What failed\n\n";
         for f in &figures.failures {
-            let last = f.why.trim().lines().last().unwrap_or_default();
-            let _ = writeln!(text, "- {}, {}: {last}", f.system, f.when);
+            let _ = writeln!(text, "- {}, {}: {}", f.system, f.when, run.in_short(&f.why));
         }
     }
     text
@@ -248,7 +263,7 @@ quartiles of it do. CPU is that of all processes of the system: s/GiB for stream
 
 fn caveats(order: &Order<'_>, lines: &[Line]) -> String {
     let mut text = String::from(
-        "All are backed by ext4 images on loop devices of one disk. Write phases end with fsync of each file. Before phases that read, \
+        "All are backed by ext4 images on loop devices of one disk, which pass through the page cache of this kernel. Write phases end with fsync of each file. Before phases that read, \
          everything is synced, the kernel's caches are dropped and clients are remounted; servers keep running, with what they hold in memory \
          of their own. GlusterFS and CephFS write to the disk on fsync. MooseFS does not as it is shipped; the column `moosefs` has \
          HDD_FSYNC_BEFORE_CLOSE 1, but its chunkservers close chunks after they have answered, and its master never fsyncs, so its write rows \
@@ -387,7 +402,7 @@ fn document(
     let failures: Vec<Value> = figures
         .failures
         .iter()
-        .map(|f| json!({ "system": f.system, "when": f.when, "why": f.why.trim().lines().last() }))
+        .map(|f| json!({ "system": f.system, "when": f.when, "why": run.in_short(&f.why) }))
         .collect();
     let head = json!({
         "schema": "brindle-peers-run",

@@ -77,3 +77,19 @@ fn a_row_without_its_yardstick_is_not_judged() {
     assert_eq!(lines[0].judged.verdict, Verdict::Missing);
     assert_eq!(lines[0].judged.to_peer.unwrap().median, 10.0);
 }
+
+#[test]
+fn failures_are_told_in_short_and_name_no_directory_of_this_machine() {
+    let about = About {
+        root: "/home/x/brindle".to_owned(),
+        date: String::new(),
+        commit: String::new(),
+        changed: false,
+        machine: Value::Null,
+        load_before: 0.0,
+        load_after: 0.0,
+    };
+    let why = "error: cannot write /mnt/data\n  why:  File exists\n  next: look\n(exit code 1; whole log: /home/x/brindle/log)";
+    assert_eq!(about.in_short(why), "error: cannot write /mnt/data; why:  File exists");
+    assert_eq!(about.in_short("'/home/x/brindle/a' failed\nmore"), "'./a' failed");
+}

@@ -60,7 +60,7 @@ pub enum Role {
     Shown,
 }
 
-/// Mounts all clients, each only when the one before works.
+/// Mounts all clients for the first time, each only when the one before works.
 pub fn mount_all(system: &dyn System, place: &mut Place) -> Result<(), String> {
     for number in 0..system.clients() {
         place.mkdir(&format!("client{number}"))?;
@@ -80,7 +80,8 @@ pub fn remount(system: &dyn System, place: &mut Place) -> Result<(), String> {
         return Err(format!("{0} is not up\n  next: cargo xtask peers --up {0}", system.name()));
     }
     (0..system.clients()).try_for_each(|number| place.unmount(number))?;
-    mount_all(system, place)
+    // Without a look at the room, which is for the benchmark to judge: MooseFS sometimes reports none for minutes.
+    (0..system.clients()).try_for_each(|number| system.mount(place, number))
 }
 
 /// The directory that is measured through each client.
