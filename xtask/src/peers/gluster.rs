@@ -35,7 +35,12 @@ impl Gluster {
     fn cli(place: &Place, args: &[&str]) -> Cmd {
         let socket = format!("--glusterd-sock={}", place.path("glusterd.socket"));
         let log = format!("--log-file={}", place.path("cli.log"));
-        place.inside("gluster").args(["--mode=script", &socket, &log]).args(args)
+        // It writes below the fixed directory as well.
+        let (_, fixed) = FIXED[2];
+        let script = format!("mount --bind '{}' {fixed} && exec gluster \"$@\"", place.path("lib"));
+        let command =
+            place.inside("unshare").args(["--mount", "--propagation", "private", "sh", "-c", &script]);
+        command.args(["gluster", "--mode=script", &socket, &log]).args(args)
     }
 }
 
