@@ -1,5 +1,5 @@
 # The front door. Each target first sees to it that a Rust toolchain is there, then hands over to `cargo xtask`,
-# where the logic is. Variables: MNT (mount point of the demo), SEED (simulation), SECONDS_EACH (soak).
+# where the logic is. Variables: MNT (mount point of the demo), SEED (simulation), SECONDS_EACH (soak), PEERS (options).
 .POSIX:
 .SUFFIXES:
 XTASK = sh xtask/need-cargo.sh && exec cargo xtask
@@ -13,6 +13,7 @@ help:
 	@echo 'make sim        simulated clusters with faults (SEED=n replays one seed)'
 	@echo 'make sim-teeth  check that the simulator catches every planted bug'
 	@echo 'make bench      figures of a mount beside the local file system, row in bench/runs/'
+	@echo 'make peers      the same programs on GlusterFS, MooseFS, CephFS, ext4 and Brindle; as root (PEERS=OPTIONS)'
 	@echo 'make lint       formatting, clippy, tidy'
 	@echo 'make fmt        format the sources'
 	@echo 'make docs       write the generated documents again'
@@ -33,6 +34,8 @@ sim-teeth:
 	@$(XTASK) sim-teeth
 bench:
 	@$(XTASK) bench
+peers:
+	@$(XTASK) peers $(PEERS)
 fmt:
 	@$(XTASK) fmt
 lint:
@@ -40,4 +43,4 @@ lint:
 docs:
 	@$(XTASK) docs
 
-.PHONY: help build demo down test soak sim sim-teeth bench fmt lint docs
+.PHONY: help build demo down test soak sim sim-teeth bench peers fmt lint docs

@@ -5,7 +5,7 @@
 //! largest beside them in the file. The machine is described, not named.
 
 mod counters;
-mod machine;
+pub mod machine;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -9,6 +9,7 @@
 //! | [`tidy`] | the rules of the house that neither rustfmt nor clippy checks |
 //! | [`demo`] | the tour of `make demo`, and its end |
 //! | [`bench`] | figures of a mount beside the local file system |
+//! | [`peers`] | figures of Brindle beside other file systems, each set up here |
 //! | [`soak`] | the long forms of everything |
 //! | [`docs`] | documents generated from the sources |
 //! | [`setup`] | what each command needs from the machine |
@@ -24,6 +25,7 @@ mod demo;
 mod docs;
 mod libtest;
 mod mounted;
+mod peers;
 mod report;
 mod run;
 mod setup;
@@ -63,6 +65,11 @@ const COMMANDS: &[Command] = &[
     Command { name: "demo", about: "start a cluster on this machine, mount it, take a tour", run: demo::run },
     Command { name: "down", about: "end the demo; nothing of it stays", run: demo::down },
     Command { name: "bench", about: "measure a mount beside the local file system", run: bench::run },
+    Command {
+        name: "peers",
+        about: "measure Brindle beside GlusterFS, MooseFS, CephFS, ext4 and a FUSE passthrough",
+        run: peers::run,
+    },
     Command { name: "soak", about: "the long forms; `soak STEP...` only these", run: soak::run },
     Command { name: "docs", about: "write the generated documents again", run: docs::write },
     Command { name: "setup", about: "`setup TARGET`: install what a make target needs", run: setup::run },

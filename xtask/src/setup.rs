@@ -23,7 +23,11 @@ const TOOLS: &[Tool] = &[
         packages: &["git"],
         targets: &["test", "lint", "soak", "demo", "suite"],
     },
-    Tool { probe: &["tar", "--version"], packages: &["tar"], targets: &["test", "demo", "bench", "suite"] },
+    Tool {
+        probe: &["tar", "--version"],
+        packages: &["tar"],
+        targets: &["test", "demo", "bench", "suite", "peers"],
+    },
     Tool {
         probe: &["diff", "--version"],
         packages: &["diffutils"],
@@ -35,7 +39,41 @@ const TOOLS: &[Tool] = &[
         packages: &["python3"],
         targets: &["test", "soak", "suite"],
     },
-    Tool { probe: &["mkfs.ext4", "-V"], packages: &["e2fsprogs"], targets: &["test", "soak"] },
+    Tool { probe: &["mkfs.ext4", "-V"], packages: &["e2fsprogs"], targets: &["test", "soak", "peers"] },
+    Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["peers"] },
+    Tool {
+        probe: &["sh", "-c", "nsenter -V && unshare -V && fstrim -V && losetup -V"],
+        packages: &["util-linux", "mount"],
+        targets: &["peers"],
+    },
+    Tool {
+        probe: &["sh", "-c", "glusterd --version && glusterfs --version"],
+        packages: &["glusterfs-server", "glusterfs-client"],
+        targets: &["peers-gluster"],
+    },
+    Tool {
+        probe: &[
+            "sh",
+            "-c",
+            "mfsmaster -v && mfschunkserver -v && mfsmount -V && command -v mfssettrashtime",
+        ],
+        packages: &["moosefs-master", "moosefs-chunkserver", "moosefs-client"],
+        targets: &["peers-moosefs"],
+    },
+    Tool {
+        probe: &[
+            "sh",
+            "-c",
+            "for p in mon mgr mds osd fuse; do ceph-$p --version || exit 1; done; ceph --version",
+        ],
+        packages: &["ceph-mon", "ceph-mgr", "ceph-mds", "ceph-osd", "ceph-fuse", "ceph-common"],
+        targets: &["peers-ceph"],
+    },
+    Tool {
+        probe: &["sh", "-c", "cc --version && pkg-config --exists fuse3 && fusermount3 -V"],
+        packages: &["libfuse3-dev", "fuse3", "pkg-config", "gcc", "libc6-dev"],
+        targets: &["peers-passthrough"],
+    },
     Tool { probe: &["mkfs.xfs", "-V"], packages: &["xfsprogs"], targets: &["test", "soak"] },
     Tool { probe: &["stress-ng", "--version"], packages: &["stress-ng"], targets: &["soak"] },
     Tool {
@@ -61,6 +99,11 @@ pub fn run(session: &Session) -> Result<(), String> {
     let target =
         session.args.first().ok_or("usage: cargo xtask setup TARGET (demo, test, soak, bench, lint)")?;
     need(target)
+}
+
+/// Whether everything is there that `target` needs.
+pub fn has(target: &str) -> bool {
+    TOOLS.iter().filter(|tool| tool.targets.contains(&target)).all(|tool| works(tool.probe))
 }
 
 /// Installs what `target` needs and is missing.

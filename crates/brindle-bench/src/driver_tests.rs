@@ -4,7 +4,7 @@ use super::*;
 use crate::cold::Cold;
 use crate::cpu::Watched;
 use crate::run::Directory;
-use crate::workload::{ior, mdtest, quick, random, threads, tree};
+use crate::workload::{ior, list, mdtest, quick, random, threads, tree};
 use brindle_types::Code;
 
 struct Ground {
@@ -104,6 +104,15 @@ fn mdtest_makes_looks_at_reads_and_removes() {
     let limits: Vec<&str> = run.figures[0].limits.iter().map(|l| l.name.as_str()).collect();
     assert_eq!(limits, ["disk", "loopback"]);
     assert_eq!(run.figures[3].samples[0].bytes, 2 * 20 * 3901);
+}
+
+#[test]
+fn a_directory_is_listed_by_one() {
+    let ground = Ground::new();
+    let setting = ground.setting();
+    let run = ground.run(&list::plans(list::Job { files: 25 }, &setting), &setting).expect("runs");
+    assert_eq!(phases(&run), ["ls -l"]);
+    assert_eq!(run.figures[0].samples[0].operations, 25);
 }
 
 #[test]

@@ -35,7 +35,12 @@ fn open(path: &Path, mut how: OpenOptions, direct: bool, what: &'static str) -> 
     if direct {
         how.custom_flags(libc::O_DIRECT);
     }
-    how.open(path).map_err(|e| {
+    let opened = how.open(path).or_else(|e| match e.kind() {
+        // MooseFS says so to one of two clients that make a file at once, although nobody asked for a new one.
+        io::ErrorKind::AlreadyExists => how.create(false).open(path),
+        _ => Err(e),
+    });
+    opened.map_err(|e| {
         let fault = failed(what, path, &e);
         if direct && e.raw_os_error() == Some(libc::EINVAL) {
             fault.next("this file system has no O_DIRECT; run it again with --buffered")

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cpu;
 use crate::stop::Halt;
-use crate::workload::{ior, mdtest, random, tree};
+use crate::workload::{ior, list, mdtest, random, tree};
 
 /// What a rank is to know before its first phase.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -49,6 +49,8 @@ pub enum Job {
     Ior(ior::Job),
     /// Many files.
     Mdtest(mdtest::Job),
+    /// One large directory.
+    List(list::Job),
     /// Small pieces in random order.
     Random(random::Job),
     /// A source tree.
@@ -74,6 +76,8 @@ pub enum Phase {
     Stat,
     /// Removes files.
     Remove,
+    /// Lists a directory with all attributes.
+    List,
     /// Unpacks the tree.
     Untar,
     /// Looks for files of a size.
@@ -129,6 +133,7 @@ impl Rank {
         let done = match &spec.job {
             Job::Ior(job) => ior::run(spec, job, phase, halt)?,
             Job::Mdtest(job) => mdtest::run(spec, job, phase, halt)?,
+            Job::List(job) => list::run(spec, job, phase, halt)?,
             Job::Random(job) => random::run(spec, job, &mut self.random, phase, halt)?,
             Job::Tree(job) => tree::run(spec, job, phase, halt)?,
         };

@@ -51,6 +51,8 @@ fn workloads_run_in_processes_and_leave_nothing_behind() {
     assert_eq!(phases(&ior), ["write", "read"].repeat(3), "hard runs on one mount and on two");
     let mdtest = bench(&s, &["mdtest", "data", "--ranks", "3", "--files", "10", "--no-fsync"]);
     assert_eq!(phases(&mdtest), ["create", "stat", "remove", "create", "stat", "read", "remove"]);
+    let list = bench(&s, &["ls", "data", "--ranks", "3", "--files", "10"]);
+    assert_eq!(phases(&list), ["ls -l"]);
     let quick = bench(&s, &["quick", "data", "--limit-dir", ".", "--size", "1MiB", "--files", "10"]);
     assert_eq!(phases(&quick), ["write", "read", "create", "stat"]);
     let limits = quick["figures"][0]["limits"].as_array().unwrap();

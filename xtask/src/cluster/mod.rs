@@ -3,7 +3,7 @@
 //! Called by the step `mounted` and by the soak. Invariant: when a [`Cluster`] is dropped, whatever happened, no process, mount,
 //! loop device or file of it is left; what could not be ended in order is ended by force and named.
 
-mod leftovers;
+pub mod leftovers;
 
 use std::path::{Path, PathBuf};
 

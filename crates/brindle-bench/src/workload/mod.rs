@@ -1,6 +1,7 @@
 //! The workloads: what each rank does in each phase (`run`), and which plans a command comes to (`plans`).
 
 pub mod ior;
+pub mod list;
 pub mod mdtest;
 pub mod quick;
 pub mod random;

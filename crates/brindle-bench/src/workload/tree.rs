@@ -132,7 +132,8 @@ fn compare_size(top: &Path, archive_bytes: u64, bytes: u64) -> Result<()> {
         .why(format!("expected files of {bytes} bytes, found an archive of {archive_bytes} bytes")))
 }
 
-fn command(command: &mut Command, halt: &Halt) -> Result<()> {
+/// Runs a command of the system to its end; what it prints goes nowhere.
+pub(super) fn command(command: &mut Command, halt: &Halt) -> Result<()> {
     Running::start(command.stdout(Stdio::null()))?.wait(halt)
 }
 

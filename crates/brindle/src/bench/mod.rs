@@ -4,6 +4,7 @@
 mod common;
 mod compare;
 mod ior;
+mod ls;
 mod mdtest;
 mod net;
 mod quick;
@@ -27,6 +28,8 @@ pub enum Command {
     Ior(ior::Args),
     /// Many files as mdtest: own directories with empty files, one directory with 3901-byte files
     Mdtest(mdtest::Args),
+    /// `ls -l` of one large directory
+    Ls(ls::Args),
     /// 4 KiB in random order with O_DIRECT
     Random(random::Args),
     /// Throughput against the number of threads, as iozone
@@ -52,6 +55,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Quick(args) => quick::run(args),
         Command::Ior(args) => ior::run(args),
         Command::Mdtest(args) => mdtest::run(args),
+        Command::Ls(args) => ls::run(args),
         Command::Random(args) => random::run(args),
         Command::Threads(args) => threads::run(args),
         Command::Tree(args) => tree::run(args),

@@ -1,0 +1,229 @@
+//! Runs the workloads: in each repetition every group on every system in turn, so that whatever disturbs the machine meets
+//! all of them.
+
+use std::path::{Path, PathBuf};
+
+use brindle_bench::run::{Run, Sample, Unit};
+
+use super::place::Place;
+use super::rows::Group;
+use super::scale::Scale;
+use super::system::{self, System};
+use crate::run::{Cmd, interrupted};
+
+/// Longest time of one group on one system.
+const GROUP_SECS_MAX: u64 = 3600;
+
+/// One figure of one repetition.
+pub struct Record {
+    /// The system.
+    pub system: &'static str,
+    /// From 1.
+    pub repetition: u32,
+    /// The group.
+    pub group: &'static str,
+    /// The case, without the number of mounts.
+    pub case: String,
+    /// Mounts at once.
+    pub mounts: u32,
+    /// The phase.
+    pub phase: String,
+    /// In what it is counted.
+    pub unit: Unit,
+    /// What was measured.
+    pub sample: Sample,
+    /// Load average of the machine before.
+    pub load: f64,
+}
+
+/// Something that went wrong; the run goes on without it.
+pub struct Failure {
+    /// The system.
+    pub system: &'static str,
+    /// When: which repetition of what.
+    pub when: String,
+    /// What it said.
+    pub why: String,
+}
+
+/// What a run is to do.
+pub struct Order<'a> {
+    /// The program that measures, and that is Brindle.
+    pub program: &'a Path,
+    /// Directory whose files make up the tree.
+    pub source: &'a Path,
+    /// Amounts.
+    pub scale: &'a Scale,
+    /// Repetitions.
+    pub repeat: u32,
+    /// What is measured.
+    pub groups: Vec<&'static Group>,
+    /// Where logs go.
+    pub logs: &'a Path,
+}
+
+/// All figures of a run.
+#[derive(Default)]
+pub struct Figures {
+    /// What was measured.
+    pub records: Vec<Record>,
+    /// What was not.
+    pub failures: Vec<Failure>,
+}
+
+/// A system that is up.
+pub type Up = (Box<dyn System>, Place);
+
+/// Measures everything; stops early only when somebody asks for it.
+pub fn run(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
+    for repetition in 1..=order.repeat {
+        for group in &order.groups {
+            // Another one begins each time: nobody always runs after the same one.
+            let first = repetition as usize - 1;
+            for turn in 0..systems.len() {
+                if interrupted() {
+                    return;
+                }
+                let index = (first + turn) % systems.len();
+                let (system, place) = &mut systems[index];
+                turn_of(order, group, repetition, system.as_ref(), place, figures);
+            }
+        }
+    }
+}
+
+fn turn_of(
+    order: &Order<'_>,
+    group: &'static Group,
+    repetition: u32,
+    system: &dyn System,
+    place: &mut Place,
+    figures: &mut Figures,
+) {
+    let load = load_average();
+    let when = format!("repetition {repetition}, {}", group.name);
+    match measure(order, group, repetition, system, place) {
+        Ok(run) => {
+            let records = records(&run, system.name(), repetition, group.name, load);
+            let shown: Vec<String> = records.iter().map(show).collect();
+            println!("{when}: {:<12} {}", system.name(), shown.join(", "));
+            figures.records.extend(records);
+        }
+        Err(why) if interrupted() => println!("{when}: {} was interrupted: {why}", system.name()),
+        Err(why) => {
+            println!("{when}: {:<12} failed", system.name());
+            figures.failures.push(Failure { system: system.name(), when: when.clone(), why });
+            // The next group begins with clients that know nothing of this.
+            if let Err(why) = system::remount(system, place) {
+                figures.failures.push(Failure { system: system.name(), when, why });
+            }
+        }
+    }
+    place.trim();
+    place.settle();
+}
+
+fn measure(
+    order: &Order<'_>,
+    group: &Group,
+    repetition: u32,
+    system: &dyn System,
+    place: &mut Place,
+) -> Result<Run, String> {
+    let name = format!("{}-{}-{repetition}", system.name(), group.name);
+    let document = order.logs.join(format!("{name}.json"));
+    let mut command = Cmd::new(order.program).arg("bench").args((group.arguments)(order.scale, order.source));
+    command = command.args(["--repeat", "1", "--no-limit", "--json"]).arg(&document);
+    for pattern in system.processes().iter().copied().chain([place.path("").as_str()]) {
+        command = command.args(["--cpu-of", pattern]);
+    }
+    if system.clients() > 0 {
+        command = command.arg("--cold-command").arg(remount_command(system.name(), order.program));
+    }
+    let mounts = if group.two_mounts { 2 } else { 1 };
+    for dir in system::measured(system, place).into_iter().take(mounts) {
+        command = command.arg("--dir").arg(dir);
+    }
+    let log = order.logs.join(format!("{name}.log"));
+    let done = command.dir(Path::new("/")).limit_secs(GROUP_SECS_MAX).run(&log);
+    if !done.ok() {
+        return Err(done.explain());
+    }
+    let read = |e: &dyn std::fmt::Display| format!("cannot read {}: {e}", document.display());
+    let text = std::fs::read_to_string(&document).map_err(|e| read(&e))?;
+    serde_json::from_str(&text).map_err(|e| read(&e))
+}
+
+/// This program again, for between the phases; by its process, so that a build meanwhile does no harm.
+fn remount_command(name: &str, brindle: &Path) -> String {
+    let program = std::process::id();
+    format!("exec /proc/{program}/exe peers --remount {name} --binary '{}'", brindle.display())
+}
+
+fn records(run: &Run, system: &'static str, repetition: u32, group: &'static str, load: f64) -> Vec<Record> {
+    let mut records = Vec::new();
+    for figure in &run.figures {
+        let (case, mounts) = case_and_mounts(&figure.case);
+        records.extend(figure.samples.iter().map(|sample| Record {
+            system,
+            repetition,
+            group,
+            case: case.to_owned(),
+            mounts,
+            phase: figure.phase.clone(),
+            unit: figure.unit,
+            sample: sample.clone(),
+            load,
+        }));
+    }
+    records
+}
+
+/// `hard, 2 mounts` taken apart; names of runs through one mount do not say so.
+fn case_and_mounts(name: &str) -> (&str, u32) {
+    let parts = name.rsplit_once(", ").and_then(|(case, end)| {
+        let number = end.strip_suffix(" mounts").or(end.strip_suffix(" mount"))?;
+        Some((case, number.parse().ok()?))
+    });
+    parts.unwrap_or((name, 1))
+}
+
+fn show(record: &Record) -> String {
+    let Record { phase, sample, unit, .. } = record;
+    format!("{phase} {} {}", figure(sample.value), unit.text())
+}
+
+/// Three digits that say something.
+pub fn figure(value: f64) -> String {
+    match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// Processes that ran or waited for a processor or a disk, over the last minute.
+pub fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0.0)
+}
+
+/// Where logs and documents of this run go, empty.
+pub fn fresh_logs(dir: &Path) -> Result<PathBuf, String> {
+    let _ = std::fs::remove_dir_all(dir);
+    std::fs::create_dir_all(dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    Ok(dir.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cases_are_told_from_mounts() {
+        assert_eq!(case_and_mounts("hard: shared file, 47008 B in turns, 2 mounts").1, 2);
+        assert_eq!(case_and_mounts("shared file, in turns, 1 mount"), ("shared file, in turns", 1));
+        assert_eq!(case_and_mounts("shared file, in turns"), ("shared file, in turns", 1));
+        assert_eq!([123.4, 12.34, 1.234].map(figure), ["123", "12.3", "1.23"]);
+    }
+}

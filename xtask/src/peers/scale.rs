@@ -1,0 +1,57 @@
+//! How much of everything: a full run for figures to be quoted, a quick one to see that all systems work.
+
+use brindle_types::units::{GIB, MIB};
+
+/// Amounts of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// `full` or `quick`.
+    pub name: &'static str,
+    /// Each of the two disks that a system has for data.
+    pub data_bytes: u64,
+    /// The disk for metadata, where a system has one of its own.
+    pub metadata_bytes: u64,
+    /// What each process of `ior` writes and reads.
+    pub ior: &'static str,
+    /// Random writes and reads: the set, and the seconds of each phase.
+    pub random: (&'static str, u32),
+    /// Files of each process of `mdtest`.
+    pub files: u32,
+    /// Entries of the tree.
+    pub entries: u32,
+    /// Files of the directory that is listed.
+    pub listed: u32,
+}
+
+/// For figures to be quoted: sets larger than caches of clients.
+pub const FULL: Scale = Scale {
+    name: "full",
+    data_bytes: 6 * GIB,
+    metadata_bytes: 3 * GIB,
+    ior: "512MiB",
+    random: ("4GiB", 10),
+    files: 5000,
+    entries: 50_000,
+    listed: 100_000,
+};
+
+/// To see that everything works; phases are too short for the processor time, and caches are larger than the sets.
+pub const QUICK: Scale = Scale {
+    name: "quick",
+    data_bytes: 2560 * MIB,
+    metadata_bytes: GIB,
+    ior: "64MiB",
+    random: ("256MiB", 3),
+    files: 500,
+    entries: 700,
+    listed: 2000,
+};
+
+/// The scale of that name.
+pub fn of(name: &str) -> Result<Scale, String> {
+    match name {
+        "full" => Ok(FULL),
+        "quick" => Ok(QUICK),
+        other => Err(format!("--scale {other}: it is quick or full")),
+    }
+}

@@ -1,0 +1,90 @@
+//! What every system that is measured can do.
+
+use super::place::Place;
+use super::scale::Scale;
+
+/// A file system, with all that it needs to run on this machine alone.
+pub trait System {
+    /// Its name in the table and on the command line.
+    fn name(&self) -> &'static str;
+
+    /// What it is in the table of ratios.
+    fn role(&self) -> Role;
+
+    /// Installs what it needs and is missing.
+    fn prepare(&self) -> Result<(), String>;
+
+    /// Name and version.
+    fn version(&self) -> String;
+
+    /// How it is set up, where it differs from the defaults, and what an fsync is worth.
+    fn settings(&self) -> String;
+
+    /// How many clients there are; 0 when it is a directory without any process.
+    fn clients(&self) -> usize;
+
+    /// Starts everything but the clients.
+    fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String>;
+
+    /// Mounts a client at its mount point, which is there and empty.
+    fn mount(&self, place: &mut Place, number: usize) -> Result<(), String>;
+
+    /// What has to be done once, when the clients are mounted.
+    fn mounted(&self, _place: &mut Place) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Ends what should not be ended by a signal alone; clients are unmounted already.
+    fn down(&self, _place: &mut Place) -> Result<(), String> {
+        Ok(())
+    }
+
+    /// Parts of command lines of its processes that do not name a path of its place.
+    fn processes(&self) -> &'static [&'static str] {
+        &[]
+    }
+}
+
+/// What a system is in the table of ratios.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// What is compared.
+    Ours,
+    /// A network file system that a user could mount instead.
+    Peer,
+    /// A file system of this kernel on the same kind of image.
+    Local,
+    /// The least that FUSE costs, over a local file system.
+    Passthrough,
+    /// Only shown.
+    Shown,
+}
+
+/// Mounts all clients for the first time, each only when the one before works.
+pub fn mount_all(system: &dyn System, place: &mut Place) -> Result<(), String> {
+    for number in 0..system.clients() {
+        place.mkdir(&format!("client{number}"))?;
+        system.mount(place, number)?;
+        let at = place.client(number);
+        place.wait(&format!("{} has room", at.display()), ROOM_PATIENCE, |_| Place::room(&at) > 0)?;
+    }
+    Ok(())
+}
+
+/// How long a mounted system may take to know its room: MooseFS's chunkservers report after a while.
+const ROOM_PATIENCE: std::time::Duration = std::time::Duration::from_secs(90);
+
+/// Unmounts all clients and mounts them again: their caches are empty then.
+pub fn remount(system: &dyn System, place: &mut Place) -> Result<(), String> {
+    if !place.exists() {
+        return Err(format!("{0} is not up\n  next: cargo xtask peers --up {0}", system.name()));
+    }
+    (0..system.clients()).try_for_each(|number| place.unmount(number))?;
+    // Without a look at the room, which is for the benchmark to judge: MooseFS sometimes reports none for minutes.
+    (0..system.clients()).try_for_each(|number| system.mount(place, number))
+}
+
+/// The directory that is measured through each client.
+pub fn measured(system: &dyn System, place: &Place) -> Vec<std::path::PathBuf> {
+    (0..system.clients().max(1)).map(|number| place.client(number)).collect()
+}
