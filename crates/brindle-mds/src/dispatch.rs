@@ -57,6 +57,7 @@ pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::OstUse => run(mdt, call, body, ost_use::handle).await,
         Op::OwnerQuery => run(mdt, call, body, owner::handle).await,
         Op::FenceTable => run(mdt, call, body, fences::handle).await,
+        Op::QuotaUse => run(mdt, call, body, quota::handle).await,
         Op::MdtWaits => run(mdt, call, body, waits::handle).await,
         _ => encode_body(&Err::<(), Fault>(unknown(call))),
     }

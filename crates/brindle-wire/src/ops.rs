@@ -87,6 +87,7 @@ ops! {
     160 OwnerQuery "owner_query" plain;
     161 MdtWaits "mdt_waits" plain;
     162 FenceTable "fence_table" plain;
+    182 QuotaUse "quota_use" plain;
     // 300-399: OSS
     300 Read "read" plain;
     301 Write "write" slotted;

@@ -19,6 +19,7 @@ pub mod open;
 pub mod ost_use;
 pub mod owner;
 pub mod path;
+pub mod quota;
 pub mod readdir;
 pub mod readlink;
 pub mod rename;

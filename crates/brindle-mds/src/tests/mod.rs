@@ -9,6 +9,7 @@ mod moves;
 mod once;
 mod pools;
 mod posix;
+mod quota;
 mod scan;
 mod served;
 mod sharing;

@@ -10,6 +10,7 @@ mod getstripe;
 mod hsm;
 pub mod lists;
 mod migrate;
+mod quota;
 mod setstripe;
 
 use brindle_types::Result;
@@ -32,6 +33,9 @@ pub enum Command {
     /// Show the space of each target
     #[command(disable_help_flag = true)]
     Df(df::Args),
+    /// Show what users and groups use
+    #[command(disable_help_flag = true)]
+    Quota(quota::Args),
     /// Print the FID of files
     Path2fid(fid::Path2FidArgs),
     /// Print the paths of FIDs
@@ -62,6 +66,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Getdirstripe(args) => getdirstripe::run(args),
         Command::Find(args) => crate::find::lfs(args),
         Command::Df(args) => df::run(args),
+        Command::Quota(args) => quota::run(args),
         Command::Path2fid(args) => fid::path2fid(args),
         Command::Fid2path(args) => fid::fid2path(args),
         Command::PoolList(args) => crate::lctl::list(args),
