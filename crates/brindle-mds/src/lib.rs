@@ -7,6 +7,7 @@
 //! | [`mdt`] | batches under one lock, replies after the log, exactly once |
 //! | [`store`] | the rows; the only code that touches `brindle-kv` |
 //! | [`namespace`], [`birth`], [`grant`], [`opens`], [`attrs`], [`reports`], [`truncate`], [`acl`] | what operations share |
+//! | [`changelog`] | what readers are told of each change |
 //! | [`scan`] | walking a tree with a predicate, a page at a time |
 //! | [`ask`], [`osts`] | what the MDT asks of clients and of OSTs |
 //!
@@ -18,6 +19,7 @@ pub mod ask;
 pub mod attrs;
 pub mod background;
 pub mod birth;
+pub mod changelog;
 pub mod check;
 pub mod cluster;
 pub mod config;

@@ -7,6 +7,7 @@ use brindle_types::{Ino, Pair, SessionId};
 use tokio::sync::oneshot;
 
 use super::stop::Event;
+use crate::changelog::Known;
 use crate::opens::Opens;
 use crate::store::session::Session;
 
@@ -43,6 +44,8 @@ pub struct Live {
     pub replaced: Replaced,
     /// Reclaim after a restart is under way (see `recovery`).
     pub recovering: bool,
+    /// Who reads the changelog, and how much there is.
+    pub changelog: Known,
     /// Who waits for what.
     pub events: Events,
 }

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use brindle_types::attr::Time;
-use brindle_types::{Ino, Pair, Result, SessionId};
+use brindle_types::{Change, Ino, Pair, Result, SessionId};
 use bytes::Bytes;
 
 use super::stop::{Event, Step, Stop};
@@ -21,8 +21,17 @@ pub struct Txn<'a> {
     live: &'a Live,
     after: Vec<After>,
     notices: Vec<(SessionId, Notice)>,
+    noted: Vec<Change>,
     /// Time of the operation.
     pub now: Time,
+}
+
+/// What a closure came to.
+pub(super) struct Parts<'a> {
+    pub changes: Changes<'a>,
+    pub after: Vec<After>,
+    pub notices: Vec<(SessionId, Notice)>,
+    pub noted: Vec<Change>,
 }
 
 /// A change of volatile state that happens with the batch.
@@ -32,11 +41,19 @@ impl<'a> Txn<'a> {
     pub(super) fn new(mdt: &'a Mdt, live: &'a Live) -> Txn<'a> {
         let wall = mdt.seams().wall();
         let now = Time { secs: wall.secs, nanos: wall.nanos };
-        Txn { changes: mdt.engine().changes(), mdt, live, after: Vec::new(), notices: Vec::new(), now }
+        Txn {
+            changes: mdt.engine().changes(),
+            mdt,
+            live,
+            after: Vec::new(),
+            notices: Vec::new(),
+            noted: Vec::new(),
+            now,
+        }
     }
 
-    pub(super) fn into_parts(self) -> (Changes<'a>, Vec<After>, Vec<(SessionId, Notice)>) {
-        (self.changes, self.after, self.notices)
+    pub(super) fn into_parts(self) -> Parts<'a> {
+        Parts { changes: self.changes, after: self.after, notices: self.notices, noted: self.noted }
     }
 
     /// The MDT: configuration and placement.
@@ -72,6 +89,11 @@ impl<'a> Txn<'a> {
     /// Tells a client something once the batch is in the log; the answer of the operation waits for the client's.
     pub fn notify(&mut self, session: SessionId, notice: Notice) {
         self.notices.push((session, notice));
+    }
+
+    /// Puts a record of the changelog into the batch (see [`crate::changelog::note`]).
+    pub fn noted(&mut self, change: Change) {
+        self.noted.push(change);
     }
 
     /// Goes on only if every client that may hold pages of the inode is known: while clients declare again what they had

@@ -1,6 +1,8 @@
 //! Operations, one file each, named like the message that asks for it.
 
 pub mod append;
+pub mod changelog_read;
+pub mod changelog_readers;
 pub mod close;
 pub mod convert;
 pub mod create;

@@ -3,6 +3,7 @@
 mod disk;
 mod rig;
 
+mod changelog;
 mod golden;
 mod model;
 mod moves;
