@@ -42,9 +42,8 @@ pub fn user_name(uid: u32) -> io::Result<Option<String>> {
     let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
     let mut found = ptr::null_mut();
     // SAFETY: all pointers are to live values, and the buffer has the length that is told.
-    let error = unsafe {
-        libc::getpwuid_r(uid, &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found)
-    };
+    let error =
+        unsafe { libc::getpwuid_r(uid, &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found) };
     // SAFETY: a name that was found is a C string in `buffer`, which is still there.
     Ok(outcome(error, found.is_null(), uid)?.map(|_| unsafe { text_of(entry.pw_name) }))
 }
@@ -56,9 +55,8 @@ pub fn group_name(gid: u32) -> io::Result<Option<String>> {
     let mut entry: libc::group = unsafe { std::mem::zeroed() };
     let mut found = ptr::null_mut();
     // SAFETY: all pointers are to live values, and the buffer has the length that is told.
-    let error = unsafe {
-        libc::getgrgid_r(gid, &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found)
-    };
+    let error =
+        unsafe { libc::getgrgid_r(gid, &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found) };
     // SAFETY: a name that was found is a C string in `buffer`, which is still there.
     Ok(outcome(error, found.is_null(), gid)?.map(|_| unsafe { text_of(entry.gr_name) }))
 }

@@ -3,6 +3,7 @@
 //! Reached as `lfs ...` (another name of this binary) and as `brindle lfs ...`. JSON and our own wording are at the
 //! noun-verb commands; here nothing but Lustre's texts is printed.
 
+mod changelog;
 mod df;
 pub mod fid;
 mod getdirstripe;
@@ -36,6 +37,11 @@ pub enum Command {
     /// Show what users and groups use
     #[command(disable_help_flag = true)]
     Quota(quota::Args),
+    /// Print the changelog of an MDT
+    Changelog(changelog::Args),
+    /// Say that a reader of a changelog needs records no more
+    #[command(name = "changelog_clear")]
+    ChangelogClear(changelog::ClearArgs),
     /// Print the FID of files
     Path2fid(fid::Path2FidArgs),
     /// Print the paths of FIDs
@@ -67,6 +73,8 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Find(args) => crate::find::lfs(args),
         Command::Df(args) => df::run(args),
         Command::Quota(args) => quota::run(args),
+        Command::Changelog(args) => changelog::run(args),
+        Command::ChangelogClear(args) => changelog::clear(args),
         Command::Path2fid(args) => fid::path2fid(args),
         Command::Fid2path(args) => fid::fid2path(args),
         Command::PoolList(args) => crate::lctl::list(args),

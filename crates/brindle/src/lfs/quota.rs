@@ -71,7 +71,8 @@ pub fn run(args: &Args) -> Result<Done> {
 }
 
 fn owners(args: &Args) -> Result<Vec<Owner>> {
-    let by_id = |kind, id: u32, name: Option<String>| Owner { kind, id, name: name.unwrap_or(id.to_string()) };
+    let by_id =
+        |kind, id: u32, name: Option<String>| Owner { kind, id, name: name.unwrap_or(id.to_string()) };
     if let Some(text) = &args.user {
         let id = number(text, "user", users::uid_of)?;
         return Ok(vec![Owner { kind: QuotaOwner::User, id, name: text.clone() }]);
@@ -113,7 +114,16 @@ fn text(human: bool, quiet: bool, owner: &Owner, used: &QuotaUseResp, mount: &st
         let space = if human { "used" } else { "kbytes" };
         text = format!(
             "Disk quotas for {kind} {} ({letter}id {}):\n{:>15} {space:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7}\n",
-            owner.name, owner.id, "Filesystem", "bquota", "blimit", "bgrace", "files", "iquota", "ilimit", "igrace",
+            owner.name,
+            owner.id,
+            "Filesystem",
+            "bquota",
+            "blimit",
+            "bgrace",
+            "files",
+            "iquota",
+            "ilimit",
+            "igrace",
         );
     }
     if mount.len() > MOUNT_COLUMNS {
