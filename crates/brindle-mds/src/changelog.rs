@@ -105,13 +105,14 @@ impl Log {
             false => (TRIM_RECORDS, self.bytes_max),
         };
         if next.size.bytes > bytes_max {
-            let oldest = changelog::behind(t, known.gone_to, TRIM_RECORDS)?;
-            let oldest = oldest.into_iter().take_while(|stored| stored.index <= before);
-            for (number, stored) in oldest.enumerate() {
+            // Not read, only counted: one that is damaged keeps nobody from changing files.
+            let oldest = changelog::sizes_behind(t, known.gone_to, TRIM_RECORDS)?;
+            let oldest = oldest.into_iter().take_while(|(index, _)| *index <= before);
+            for (number, (index, bytes)) in oldest.enumerate() {
                 if number >= least && next.size.bytes <= bytes_max {
                     break;
                 }
-                next.remove(t, &stored);
+                next.remove(t, index, bytes);
             }
         }
         changelog::put_size(t, next.size);
@@ -170,13 +171,13 @@ impl Known {
         self.cleared_to().max(self.gone_to).max(self.state.dropped_to)
     }
 
-    fn remove(&mut self, t: &mut Changes<'_>, stored: &Stored) {
-        changelog::delete(t, stored.index);
+    fn remove(&mut self, t: &mut Changes<'_>, index: u64, bytes: u64) {
+        changelog::delete(t, index);
         self.size.records = self.size.records.saturating_sub(1);
-        self.size.bytes = self.size.bytes.saturating_sub(stored.bytes);
-        self.gone_to = stored.index;
-        if stored.index > self.cleared_to() {
-            self.state.dropped_to = stored.index;
+        self.size.bytes = self.size.bytes.saturating_sub(bytes);
+        self.gone_to = index;
+        if index > self.cleared_to() {
+            self.state.dropped_to = index;
         }
     }
 }
@@ -280,7 +281,7 @@ pub async fn remove_some(mdt: &Mdt) -> Result<bool> {
             |stored: &Stored| stored.index <= known.cleared_to() || stored.change.time.secs < oldest_allowed;
         let found = changelog::behind(t, known.gone_to, PURGE_RECORDS)?;
         let going: Vec<Stored> = found.into_iter().take_while(may_go).collect();
-        going.iter().for_each(|stored| next.remove(t, stored));
+        going.iter().for_each(|stored| next.remove(t, stored.index, stored.bytes));
         if !going.is_empty() {
             changelog::put_size(t, next.size);
         }

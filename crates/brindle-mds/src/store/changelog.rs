@@ -103,6 +103,16 @@ pub fn delete(t: &mut Changes<'_>, index: u64) {
     t.delete(keys::change(index));
 }
 
+/// Index and bytes of at most `limit` records behind an index, in order: also of those that cannot be read.
+pub fn sizes_behind(rows: &(impl Rows + ?Sized), index: u64, limit: usize) -> Result<Vec<(u64, u64)>> {
+    let found = rows.rows(&[keys::CHANGE], Some(&keys::change(index)), limit)?;
+    let size = |key: &[u8], value: &[u8]| {
+        let index = keys::split_change(key).ok_or_else(|| row::damaged("change", key, "no index".into()))?;
+        Ok((index, (key.len() + value.len()) as u64))
+    };
+    found.iter().map(|(key, value)| size(key, value)).collect()
+}
+
 /// At most `limit` records behind an index, in order.
 pub fn behind(rows: &(impl Rows + ?Sized), index: u64, limit: usize) -> Result<Vec<Stored>> {
     let found = rows.rows(&[keys::CHANGE], Some(&keys::change(index)), limit)?;
