@@ -16,6 +16,7 @@ use brindle_types::{Code, Fault, Fid, Ino, Layout, LayoutPolicy};
 use brindle_wire::Cred;
 use brindle_wire::map::Map;
 use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
+use brindle_wire::mds::quota::{QuotaOwner, QuotaUseReq};
 use brindle_wire::mds::waits::MdtWaitsReq;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -77,6 +78,13 @@ pub enum Request {
     Waits,
     /// Space of each target.
     Df,
+    /// What a user, group or project uses.
+    Quota {
+        /// Whose usage.
+        owner: QuotaOwner,
+        /// Number of the user, group or project.
+        id: u32,
+    },
     /// The map that this mount goes by, for commands that find no MGS.
     Map,
     /// Make everything durable.
@@ -177,6 +185,13 @@ pub enum Answer {
     Waits(Vec<WaitLine>),
     /// To [`Request::Df`].
     Df(Vec<TargetSpace>),
+    /// To [`Request::Quota`].
+    Quota {
+        /// Inodes.
+        inodes: u64,
+        /// Allocated bytes.
+        bytes: u64,
+    },
     /// To [`Request::Map`].
     Map(Map),
     /// To [`Request::Scan`], several times.
@@ -361,6 +376,10 @@ impl Client {
             Request::Fid2path { fid } => self.fid_to_path(ctx, &fid).await.map(Answer::Paths),
             Request::Waits => self.list_waits().await.map(Answer::Waits),
             Request::Df => self.list_space().await.map(Answer::Df),
+            Request::Quota { owner, id } => {
+                let used = self.mds.ask(&QuotaUseReq { owner, id, cred: ctx.cred.clone() }).await?;
+                Ok(Answer::Quota { inodes: used.inodes, bytes: used.bytes })
+            }
             Request::Map => Ok(Answer::Map(Map::clone(&self.map.current()))),
             Request::Sync => self.sync_all().await.map(|()| Answer::Done),
             Request::Scan(_) => Err(scan::not_one_answer()),

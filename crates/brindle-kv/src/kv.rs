@@ -140,6 +140,11 @@ impl Kv {
         Ok(space)
     }
 
+    /// Whether the device was down to the reserve when it was last asked.
+    pub fn is_space_low(&self) -> bool {
+        self.engine.log.is_space_low()
+    }
+
     /// Why the log stopped, if it did: the server must stop the MDT.
     pub fn failed(&self) -> Option<Fault> {
         self.engine.log.failed()

@@ -22,6 +22,11 @@ use crate::store::inode;
 pub trait Notifier: Send + Sync + 'static {
     /// Asks a session; the body of its reply. `Disconnected` at once when it has no connection, or when that ends.
     fn ask(&self, session: SessionId, op: Op, body: Bytes) -> BoxFuture<'static, Result<Bytes>>;
+
+    /// Address of a session's client in Lustre's form, `10.0.0.1@tcp`, while it is connected.
+    fn nid(&self, _session: SessionId) -> Option<String> {
+        None
+    }
 }
 
 /// Something a client is told after a batch.

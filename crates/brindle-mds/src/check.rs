@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use brindle_types::layout::{Component, FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
-use brindle_types::{FileType, Ino, Layout, Pair, Result, Stripe};
+use brindle_types::{Change, FileType, Ino, Layout, Pair, Result, Stripe};
 
 use crate::acl;
 use crate::store::dirent::{Dirent, HashKey};
 use crate::store::usage::{Delta, Kind, Usage};
 use crate::store::{
-    Inode, Rows, destroy_queue, for_each, keys, link, meta, orphan, row, session, usage, watch,
+    Inode, Rows, changelog, destroy_queue, for_each, keys, link, meta, orphan, row, session, usage, watch,
 };
 
 /// Something that is not as it must be.
@@ -130,6 +130,7 @@ pub fn verify(rows: &(impl Rows + ?Sized)) -> Result<Vec<Finding>> {
     checker.usage()?;
     checker.destroys()?;
     checker.sessions()?;
+    checker.changelog()?;
     Ok(checker.findings)
 }
 
@@ -428,6 +429,36 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
                 }
                 Ok(true)
             })?;
+        }
+        Ok(())
+    }
+
+    /// The changelog is counted, within bounds of what one row can be.
+    fn changelog(&mut self) -> Result<()> {
+        let (state, counted) = (changelog::state(self.rows)?, changelog::size(self.rows)?);
+        let mut real = changelog::Size::default();
+        let rows = self.rows;
+        for_each(rows, &[keys::CHANGE], |key, value| {
+            if let Err(fault) = row::decode::<Change>("change", key, value) {
+                self.found(0, fault.subject.into_owned(), fault.why.join(": "));
+            }
+            if keys::split_change(key).is_none_or(|index| index == 0) {
+                self.found(14, key.escape_ascii().to_string(), "a record of the changelog has no index");
+            }
+            real.records += 1;
+            real.bytes += (key.len() + value.len()) as u64;
+            Ok(true)
+        })?;
+        if counted != real {
+            self.found(0, "changelog", format!("counted {counted:?}, really {real:?}"));
+        }
+        let ids: BTreeSet<u32> = state.readers.iter().map(|reader| reader.id).collect();
+        if ids.len() != state.readers.len() || ids.last().is_some_and(|last| *last >= state.next_id) {
+            self.found(
+                14,
+                "changelog",
+                "two of its readers have one number, or one has a number of the future",
+            );
         }
         Ok(())
     }

@@ -9,6 +9,12 @@ use brindle_types::{FsName, LayoutPolicy, Nid, TargetId};
 /// How long a session lives without being renewed.
 pub const LEASE_MS: u32 = 6_000;
 
+/// Most bytes of the changelog: about a million records. Well below the space that is kept for batches that free space,
+/// since records come with those too.
+pub const CHANGELOG_BYTES_MAX: u64 = 128 << 20;
+/// Age at which records of the changelog go.
+pub const CHANGELOG_AGE_MAX_SECS: u64 = 30 * 24 * 3600;
+
 /// What the superblock says of an MDT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -62,6 +68,10 @@ pub struct Config {
     pub memtable_bytes_max: usize,
     /// Memory for pages of the store's checkpoint in bytes.
     pub cache_bytes_max: usize,
+    /// Most bytes of the changelog; also at most a 64th of the device.
+    pub changelog_bytes_max: u64,
+    /// Records of the changelog that are older than this go, in seconds.
+    pub changelog_age_max_secs: u64,
     /// Free space kept for operations that free space, in bytes.
     pub reserve_bytes: u64,
 }
@@ -81,6 +91,8 @@ impl Config {
             segment_bytes: SEGMENT_BYTES,
             memtable_bytes_max: MEMTABLE_BYTES_MAX,
             cache_bytes_max: CACHE_BYTES_MAX,
+            changelog_bytes_max: CHANGELOG_BYTES_MAX,
+            changelog_age_max_secs: CHANGELOG_AGE_MAX_SECS,
             reserve_bytes: RESERVE_BYTES,
         }
     }

@@ -51,6 +51,13 @@ impl Connections {
 }
 
 impl Notifier for Connections {
+    fn nid(&self, session: SessionId) -> Option<String> {
+        let table = self.by_session.lock();
+        let peer = table.get(&session)?.peer();
+        let rail = if peer.rail == 0 { String::new() } else { peer.rail.to_string() };
+        Some(format!("{}@tcp{rail}", peer.host))
+    }
+
     fn ask(&self, session: SessionId, op: Op, body: Bytes) -> BoxFuture<'static, Result<Bytes>> {
         let conn = self.by_session.lock().get(&session).cloned();
         let header = Header { op: op as u16, session, target: Some(self.target), ..Header::default() };

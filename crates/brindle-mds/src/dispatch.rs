@@ -57,6 +57,13 @@ pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::OstUse => run(mdt, call, body, ost_use::handle).await,
         Op::OwnerQuery => run(mdt, call, body, owner::handle).await,
         Op::FenceTable => run(mdt, call, body, fences::handle).await,
+        Op::ChangelogRegister => run(mdt, call, body, changelog_readers::handle_register).await,
+        Op::ChangelogDeregister => run(mdt, call, body, changelog_readers::handle_deregister).await,
+        Op::ChangelogClear => run(mdt, call, body, changelog_readers::handle_clear).await,
+        Op::ChangelogMask => run(mdt, call, body, changelog_readers::handle_mask).await,
+        Op::ChangelogInfo => run(mdt, call, body, changelog_readers::handle_info).await,
+        Op::ChangelogRead => run(mdt, call, body, changelog_read::handle).await,
+        Op::QuotaUse => run(mdt, call, body, quota::handle).await,
         Op::MdtWaits => run(mdt, call, body, waits::handle).await,
         _ => encode_body(&Err::<(), Fault>(unknown(call))),
     }

@@ -238,9 +238,7 @@ async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result
             inode::put(t, &file)?;
         }
         if file.open_for_write && !t.live().opens.is_written(ino) {
-            file.open_for_write = false;
-            file.data_version = t.pair();
-            inode::put(t, &file)?;
+            grant::end_writing(t, &mut file)?;
         }
         t.after(move |live| live.events.fire(Event::Idle(ino)));
         Ok(())

@@ -1,9 +1,10 @@
 //! What a client may do with an open inode: the mode of a handle, layout, epochs, inline bytes.
 
-use brindle_types::{Code, Fault, FileType, Layout, Pair, Result, SessionId};
+use brindle_types::{ChangeKind, Code, Fault, FileType, Layout, Pair, Result, SessionId};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode};
 use brindle_wire::mds::session::ReclaimOpen;
 
+use crate::changelog;
 use crate::mdt::{Call, Errand, Event, Step, Stop, Txn};
 use crate::namespace;
 use crate::opens::{Decision, OPENS_MAX, Writing};
@@ -108,11 +109,17 @@ pub fn close(t: &mut Txn<'_>, session: SessionId, inode: &mut Inode, handle: u64
         return namespace::purge(t, inode);
     }
     if last_writer {
-        inode.open_for_write = false;
-        inode.data_version = t.pair();
-        inode::put(t, inode)?;
+        end_writing(t, inode)?;
     }
     Ok(())
+}
+
+/// Ends the write session of a file that nobody has open for writing any more.
+pub fn end_writing(t: &mut Txn<'_>, inode: &mut Inode) -> Result<()> {
+    inode.open_for_write = false;
+    inode.data_version = t.pair();
+    changelog::about(t, ChangeKind::Close, inode.ino, None);
+    inode::put(t, inode)
 }
 
 /// What the client needs to do I/O in this mode. `readable`: it may want the inline bytes.

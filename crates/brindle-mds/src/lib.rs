@@ -8,6 +8,7 @@
 //! | [`store`] | the rows; the only code that touches `brindle-kv` |
 //! | [`namespace`], [`birth`], [`grant`], [`opens`], [`attrs`], [`reports`], [`truncate`], [`acl`] | what operations share |
 //! | [`leases`] | who may answer from its own memory what is in a directory |
+//! | [`changelog`] | what readers are told of each change |
 //! | [`scan`] | walking a tree with a predicate, a page at a time |
 //! | [`ask`], [`osts`] | what the MDT asks of clients and of OSTs |
 //!
@@ -19,6 +20,7 @@ pub mod ask;
 pub mod attrs;
 pub mod background;
 pub mod birth;
+pub mod changelog;
 pub mod check;
 pub mod cluster;
 pub mod config;

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use brindle_layout::{Run, copies, relocated};
 use brindle_types::layout::{COMPONENTS_MAX, Component, STRIPE_SIZE_UNIT_BYTES};
-use brindle_types::{Code, Fault, Ino, Layout, ObjectId, Pair, Result, SessionId, Stripe};
+use brindle_types::{ChangeKind, Code, Fault, Ino, Layout, ObjectId, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
 use brindle_wire::notify::{LayoutNotice, SettleNotice};
 use brindle_wire::oss::Ticket;
@@ -31,6 +31,7 @@ use futures_util::future::join_all;
 use futures_util::stream;
 
 use crate::ask::{Notice, ask};
+use crate::changelog;
 use crate::mdt::{Busy, Call, Event, Mdt, Step, Stop, Txn};
 use crate::store::{Inode, destroy_queue, inode};
 
@@ -233,6 +234,7 @@ impl Moving<'_> {
             body.aside.extend(layout.components.iter().filter(|c| is_gone(c, &now)).cloned());
             body.unsynced.retain(|(stripe, _)| now.ost_of(*stripe).is_some());
             inode::put(t, &file)?;
+            changelog::about(t, ChangeKind::Layout, ino, None);
             for other in t.live().opens.others(ino, SessionId(0)) {
                 t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX }));
             }

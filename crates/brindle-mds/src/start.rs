@@ -19,7 +19,7 @@ use crate::connections::Connections;
 use crate::mdt::Mdt;
 use crate::osts::Osts;
 use crate::service::MdsService;
-use crate::{background, expire, recovery};
+use crate::{background, changelog, expire, recovery};
 
 /// A running MDT; stops when dropped.
 pub struct Handle {
@@ -212,6 +212,7 @@ impl Handle {
         self.spawn("mds.leases", expire::watch_leases(mdt()));
         self.spawn("mds.inodes", background::reserve_inodes(mdt()));
         self.spawn("mds.replaced", background::purge_replaced(mdt()));
+        self.spawn("mds.changelog", changelog::keep_small(mdt()));
         self.spawn("mds.destroy", background::destroy_objects(mdt()));
         self.spawn("mds.space", cluster::poll_space(mdt(), self.peers.clone()));
         let (mdt, tell) = (mdt(), joining.tell_failed.clone());

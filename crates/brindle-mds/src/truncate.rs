@@ -1,7 +1,7 @@
 //! Truncate: to zero, of inline bytes, or of objects (ARCHITECTURE, "Truncate").
 
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
-use brindle_types::{Code, Fault, Ino, Pair, Result, SessionId, Stripe};
+use brindle_types::{ChangeKind, Code, Fault, Ino, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
 use brindle_wire::mds::setattr::{SetattrReq, SetattrResp};
 use brindle_wire::notify::{LayoutNotice, Recall};
@@ -14,7 +14,7 @@ use crate::mdt::{Busy, Call, Errand, Event, Mdt, Step, Stop, Txn};
 use crate::opens::Writing;
 use crate::ops::setattr;
 use crate::store::{Inode, inline, inode};
-use crate::{attrs, grant, namespace, reports};
+use crate::{attrs, changelog, grant, namespace, reports};
 
 /// A truncate with whatever else the request changes, all of it in one batch or not at all.
 pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -> Result<SetattrResp> {
@@ -45,6 +45,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
         changed(t, call.session, &mut file, before.min(size_bytes), req.kill_suidgid)?;
         setattr::apply(t, &mut file, req)?;
         inode::put(t, &file)?;
+        changelog::attributes(t, req);
         busy.clear(t);
         let grant = Some(grant::grant_now(t, &file, call.session)?);
         Ok(SetattrResp { attr: file.attr(), grant })
@@ -213,6 +214,7 @@ pub async fn finish_pending(mdt: &Mdt, ino: Ino) -> Result<()> {
         finish(t, &mut file, size_bytes, &made)?;
         changed(t, SessionId(0), &mut file, size_bytes, false)?;
         inode::put(t, &file)?;
+        changelog::about(t, ChangeKind::Truncate, ino, None);
         busy.clear(t);
         Ok(())
     })

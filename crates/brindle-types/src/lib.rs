@@ -3,6 +3,7 @@
 //! Every id is a newtype, so that mixing an inode number with an object offset does not compile.
 
 pub mod attr;
+pub mod changelog;
 pub mod code;
 pub mod errno;
 pub mod fault;
@@ -11,6 +12,7 @@ pub mod layout;
 pub mod units;
 
 pub use attr::{Attr, FileType};
+pub use changelog::{Change, ChangeKind, ChangeMask, ChangeSource};
 pub use code::Code;
 pub use fault::Fault;
 pub use ids::{Fid, FsName, Gen, Ino, Nid, ObjectId, Pair, PoolName, Role, SessionId, TargetId};

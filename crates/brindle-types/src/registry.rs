@@ -146,6 +146,8 @@ codes! {
         "fsck found rows of the metadata store that cannot both be true, such as an entry of a directory without an inode. The message names the invariant, the object and what is wrong with it.";
     3034 MdtFillsUp ENOSPC "the metadata target fills up" "remove files, or give the MDT a larger disk"
         "The MDT is fuller than 85 %. Nothing is refused yet: this is said long before it is.";
+    3035 ChangelogGap ESTALE "records are missing from a changelog" "scan the file system again, then clear up to the GAP record"
+        "A changelog may not fill the MDT: when it is too large, or its oldest records are a month old, those go although a reader has not cleared them. The reader is told so by a record of type GAP, whose index is that of the last record that went. What happened before it is not told any more; a scan of the file system (lfs find) shows how things are now. A reader that is not used any more should be deregistered (lctl changelog_deregister); one that cannot keep up should ask for fewer types (--mask).";
 
     // 4xxx: OSS
     4001 OstFull ENOSPC "the storage target is full" "remove files: lfs df"

@@ -87,6 +87,13 @@ ops! {
     160 OwnerQuery "owner_query" plain;
     161 MdtWaits "mdt_waits" plain;
     162 FenceTable "fence_table" plain;
+    182 QuotaUse "quota_use" plain;
+    183 ChangelogRegister "changelog_register" plain;
+    184 ChangelogDeregister "changelog_deregister" plain;
+    185 ChangelogClear "changelog_clear" plain;
+    186 ChangelogRead "changelog_read" plain;
+    187 ChangelogInfo "changelog_info" plain;
+    188 ChangelogMask "changelog_mask" plain;
     // 300-399: OSS
     300 Read "read" plain;
     301 Write "write" slotted;

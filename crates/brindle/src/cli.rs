@@ -9,7 +9,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
 use crate::{
-    admin, bench, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, pool, serve, stripe,
+    admin, bench, changelog, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, pool, serve,
+    stripe,
 };
 
 /// Columns of help texts.
@@ -52,6 +53,9 @@ enum Command {
     /// Pools of OSTs
     #[command(subcommand)]
     Pool(pool::Command),
+    /// Changelogs of MDTs: what was created, changed, renamed and removed
+    #[command(subcommand)]
+    Changelog(changelog::Command),
     /// Layouts of files and directories
     #[command(subcommand)]
     Stripe(stripe::Command),
@@ -66,8 +70,7 @@ enum Command {
     #[command(subcommand)]
     Lfs(lfs::Command),
     /// Lustre's administration commands, in Lustre's words
-    #[command(subcommand)]
-    Lctl(lctl::Command),
+    Lctl(lctl::Args),
     /// Make a target in a directory
     Format(format::Args),
     /// Serve the targets in directories until SIGTERM
@@ -157,12 +160,13 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Target(command) => admin::target_list::run(command),
         Command::Fs(command) => admin::fs_df::run(&command),
         Command::Pool(command) => pool::run(&command),
+        Command::Changelog(command) => changelog::run(&command),
         Command::Stripe(command) => stripe::run(&command),
         Command::File(command) => admin::mount_info::file(&command),
         Command::Sync(args) => admin::mount_info::sync(&args),
         Command::Waits(args) => admin::mount_info::waits(&args),
         Command::Lfs(command) => lfs::run(&command),
-        Command::Lctl(command) => lctl::run(&command),
+        Command::Lctl(args) => lctl::run(&args),
         Command::Format(args) => format::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Fsck(args) => fsck::run(&args),

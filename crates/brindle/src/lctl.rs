@@ -2,6 +2,7 @@
 //!
 //! Reached as `lctl ...` (another name of this binary) and as `brindle lctl ...`.
 
+mod changelog;
 mod devices;
 mod node;
 mod param_commands;
@@ -16,10 +17,22 @@ use brindle_wire::map::Map;
 use brindle_wire::mgs::PoolChange;
 
 use crate::admin::place::{Place, PlaceArgs, resolve};
+use crate::changelog::MdtName;
 use crate::completion::live;
 use crate::exit::Done;
 use crate::format::parse;
 use crate::pool::{self, OstList};
+
+/// Arguments of `lctl`.
+#[derive(clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub struct Args {
+    /// The MDT that a changelog command is about: scratch-MDT0000
+    #[arg(long, value_name = "DEVICE", value_parser = parse::<MdtName>, add = live::mdts())]
+    device: Option<MdtName>,
+    #[command(subcommand)]
+    command: Command,
+}
 
 /// Lustre's administration commands
 #[derive(clap::Subcommand)]
@@ -39,6 +52,12 @@ pub enum Command {
     /// List the pools of a file system, or the OSTs of a pool
     #[command(name = "pool_list")]
     ListPools(ListArgs),
+    /// Register a reader of the changelog of an MDT
+    #[command(name = "changelog_register")]
+    RegisterReader(changelog::RegisterArgs),
+    /// Remove a reader of the changelog of an MDT
+    #[command(name = "changelog_deregister")]
+    DeregisterReader(changelog::DeregisterArgs),
     /// Print parameters
     #[command(name = "get_param")]
     GetParam(param_commands::GetArgs),
@@ -128,7 +147,7 @@ impl MgsArgs {
     }
 
     /// The file system of this name.
-    fn place(&self, fs: &FsName) -> Result<Place> {
+    pub fn place(&self, fs: &FsName) -> Result<Place> {
         let places = resolve(&self.place_args())?;
         let known: Vec<String> = places.iter().filter_map(|p| Some(p.fs.as_ref()?.to_string())).collect();
         let mut found: Vec<Place> =
@@ -168,8 +187,19 @@ pub fn parameter_names(places: PlaceArgs, settable: bool) -> Vec<(String, &'stat
 }
 
 /// Runs the command.
-pub fn run(command: &Command) -> Result<Done> {
-    match command {
+pub fn run(args: &Args) -> Result<Done> {
+    let device = args.device.as_ref();
+    if device.is_some() && !matches!(args.command, Command::RegisterReader(_) | Command::DeregisterReader(_))
+    {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot use --device with this command")
+            .why("only changelog_register and changelog_deregister have a device")
+            .data("nothing was changed")
+            .next("leave it out"));
+    }
+    match &args.command {
+        Command::RegisterReader(args) => changelog::register(device, args)?,
+        Command::DeregisterReader(args) => changelog::deregister(device, args)?,
         Command::NewPool(args) => {
             pool::change(&args.mgs.place(&args.pool.fs)?, &args.pool.pool, PoolChange::Create)?;
             println!("Pool {} created", full(&args.pool));

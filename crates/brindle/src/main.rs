@@ -7,6 +7,7 @@
 
 mod admin;
 mod bench;
+mod changelog;
 mod cli;
 mod cluster;
 mod completion;

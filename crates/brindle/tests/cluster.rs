@@ -348,6 +348,75 @@ fn lctl_reads_and_sets_parameters() {
     assert!(half.contains("does not answer: dev-OST0001") && half.ends_with("[exit code 7]\n"), "{half}");
 }
 
+/// Indices hold the term of the MDT, which is that of its start; how long readers are idle differs from run to run, and how
+/// much is kept from device to device.
+fn without_index(text: &str) -> String {
+    let mut shown = String::new();
+    let mut digits = String::new();
+    for c in text.chars().chain(['\n']) {
+        if c.is_ascii_digit() {
+            digits.push(c);
+            continue;
+        }
+        let is_idle = shown.ends_with(" (") || shown.ends_with("\"idle_seconds\": ");
+        match digits.len() {
+            0 => {}
+            _ if shown.ends_with("\"bytes_max\": ") => shown.push_str("BYTES"),
+            12.. => shown.push_str("INDEX"),
+            _ if is_idle => shown.push_str("IDLE"),
+            _ => shown.push_str(&digits),
+        }
+        digits.clear();
+        shown.push(c);
+    }
+    shown
+}
+
+#[test]
+fn readers_of_a_changelog_come_stay_and_go() {
+    if !rustix::process::geteuid().is_root() {
+        // Only root is answered.
+        return;
+    }
+    let cluster = Cluster::up(&["--osts", "1"]);
+    let run = |words: &[&str]| cluster.scratch.run(&[words, &["--dir", "c"]].concat());
+    let register = ["lctl", "--device", "dev-MDT0000", "changelog_register"];
+    let users = ["lctl", "get_param", "mdd.*.changelog_users"];
+    let killed = || {
+        cluster.run(&["kill", "mdt0"]);
+        let said = cluster.run(&["start", "mdt0"]);
+        assert!(said.ends_with("[exit code 0]\n"), "{said}");
+        String::new()
+    };
+    let text = [
+        run(&["lctl", "changelog_register"]),
+        run(&["lctl", "--device", "dev-MDT0001", "changelog_register"]),
+        run(&["lctl", "--device", "dev-OST0000", "changelog_register"]),
+        run(&["lctl", "--device", "dev-MDT0000", "list_nids"]),
+        run(&users),
+        run(&register),
+        run(&[&register[..], &["-n", "-u", "rbh", "-m", "CREAT,UNLNK"]].concat()),
+        run(&[&register[..], &["-m", "CRAET"]].concat()),
+        run(&[&register[..], &["-u", "a b"]].concat()),
+        run(&users),
+        run(&["lctl", "set_param", "mdd.*.changelog_mask=-CLOSE +ATIME"]),
+        run(&["lctl", "get_param", "mdd.*.changelog_mask", "mdd.*.changelog_size"]),
+        run(&["lfs", "changelog", "dev-MDT0000"]),
+        run(&["lfs", "changelog", "--user", "cl9", "dev-MDT0000"]),
+        run(&["lfs", "changelog_clear", "dev-MDT0000", "cl1", "0"]),
+        run(&["lfs", "changelog_clear", "dev-MDT0000", "cl1", "999999999999999999"]),
+        run(&["lfs", "changelog_clear", "dev-MDT0000", "1", "0"]),
+        killed(),
+        run(&["changelog", "list", "dev-MDT0000", "-o", "json"]),
+        run(&["changelog", "clear", "dev-MDT0000", "cl2", "0"]),
+        run(&["changelog", "deregister", "dev-MDT0000", "cl2", "-o", "json"]),
+        run(&["lctl", "--device", "dev-MDT0000", "changelog_deregister", "cl1"]),
+        run(&["lctl", "--device", "dev-MDT0000", "changelog_deregister", "cl1"]),
+        run(&["changelog", "register", "dev-MDT0000"]),
+    ];
+    check("changelog", &without_index(&cluster.normal(&text.join("\n"))));
+}
+
 /// What bash offers for the last of these words.
 fn offered(cluster: &Cluster, words: &[&str]) -> Vec<String> {
     let program = std::path::Path::new(env!("CARGO_BIN_EXE_brindle"));

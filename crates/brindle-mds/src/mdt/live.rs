@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::stop::Event;
+use crate::changelog::Known;
 use crate::leases::Leases;
 use crate::opens::Opens;
 use crate::store::session::Session;
@@ -47,6 +48,8 @@ pub struct Live {
     pub replaced: Replaced,
     /// Reclaim after a restart is under way (see `recovery`).
     pub recovering: bool,
+    /// Who reads the changelog, and how much there is.
+    pub changelog: Known,
     /// Who waits for what.
     pub events: Events,
 }

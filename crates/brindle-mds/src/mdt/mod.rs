@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 
 use brindle_kv::LogPos;
 use brindle_stdx::Seams;
-use brindle_types::{Code, Fault, Ino, Pair, Result, SessionId};
+use brindle_types::{Change, Code, Fault, Ino, Pair, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::frame::encode_body;
 use bytes::Bytes;
@@ -32,14 +32,16 @@ pub use live::{Events, Live, LiveSession, Replaced};
 pub use numbers::{INODES_FIRST, INODES_RESERVED, Numbers};
 pub use slots::{Call, Entry, SLOTS_MAX, Slots};
 pub use stop::{Errand, Event, Step, Stop};
+use txn::Parts;
 pub use txn::Txn;
 pub use waits::{Waiting, Waits};
 
 use crate::ask::{self, Notice, Notifier};
+use crate::changelog;
 use crate::config::{Config, Identity};
 use crate::locking::LockService;
 use crate::osts::Osts;
-use crate::store::{self, Engine, meta, reply};
+use crate::store::{self, Changes, Engine, meta, reply};
 
 /// Pages of scans that are made at once: the other threads are for operations that somebody waits for.
 const SCAN_PAGES_MAX: usize = 1;
@@ -61,6 +63,7 @@ pub struct Mdt {
     destroy_queue: Notify,
     replaced: Notify,
     locks: LockService,
+    changelog: changelog::Log,
     scans: Semaphore,
     me: Weak<Mdt>,
 }
@@ -96,13 +99,15 @@ impl Mdt {
         if brindle_stdx::planted("mds_number_reuse") {
             first = highest_inode(&engine)?.max(INODES_FIRST) + 1;
         }
-        let mut live = Live::default();
+        let mut live = Live { changelog: changelog::Known::load(&engine)?, ..Live::default() };
+        let device_bytes = engine.space()?.total_bytes;
         for (id, row) in store::session::list(&engine)? {
             let must_reclaim = !row.ended;
             live.sessions.insert(id, LiveSession { row, renewed: seams.now(), must_reclaim });
         }
         let mdt = Arc::new_cyclic(|me| Mdt {
             numbers: Numbers::new(identity.index, term, first),
+            changelog: changelog::Log::new(term, config.changelog_bytes_max, device_bytes),
             engine,
             seams: seams.clone(),
             identity,
@@ -193,6 +198,11 @@ impl Mdt {
     /// Locks of programs.
     pub fn locks(&self) -> &LockService {
         &self.locks
+    }
+
+    /// Numbers and bounds of the changelog.
+    pub fn changelog(&self) -> &changelog::Log {
+        &self.changelog
     }
 
     /// Room for pages of scans.
@@ -352,8 +362,12 @@ impl Mdt {
                 Stop::Fault(fault) => return Err(fault),
             });
         }
-        let (mut changes, after, notices) = t.into_parts();
+        let Parts { mut changes, mut after, notices, noted } = t.into_parts();
         let effects = changes.take_effects();
+        if !noted.is_empty() {
+            let known = self.enter(&mut changes, &live.changelog, call, noted)?;
+            after.push(Box::new(|live| live.changelog = known));
+        }
         let encode = row.filter(|_| {
             call.wants_row()
                 && live.sessions.contains_key(&call.session)
@@ -373,6 +387,19 @@ impl Mdt {
         after.into_iter().for_each(|change| change(&mut live));
         news::behind(&mut live, call, effects, pos.index, self.seams.now());
         Ok(Attempt::Done(out, pos, notices))
+    }
+
+    /// Records of the changelog go into the batch of their change.
+    fn enter(
+        &self,
+        changes: &mut Changes<'_>,
+        known: &changelog::Known,
+        call: &Call,
+        mut noted: Vec<Change>,
+    ) -> Result<changelog::Known> {
+        let nid = self.notifier.nid(call.session).unwrap_or_default();
+        noted.iter_mut().for_each(|change| change.nid.clone_from(&nid));
+        self.changelog.enter(changes, known, &noted, self.engine.is_space_low())
     }
 
     fn look<R>(&self, f: impl FnOnce(&Txn<'_>) -> Result<R>) -> Result<(R, LogPos)> {

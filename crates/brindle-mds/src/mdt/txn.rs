@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use brindle_types::attr::Time;
-use brindle_types::{FileType, Ino, Pair, Result, SessionId};
+use brindle_types::{Change, FileType, Ino, Pair, Result, SessionId};
 use brindle_wire::news::{Covered, InodeNews, Leased, NameNews};
 use bytes::Bytes;
 
@@ -22,8 +22,17 @@ pub struct Txn<'a> {
     live: &'a Live,
     after: Vec<After>,
     notices: Vec<(SessionId, Notice)>,
+    noted: Vec<Change>,
     /// Time of the operation.
     pub now: Time,
+}
+
+/// What a closure came to.
+pub(super) struct Parts<'a> {
+    pub changes: Changes<'a>,
+    pub after: Vec<After>,
+    pub notices: Vec<(SessionId, Notice)>,
+    pub noted: Vec<Change>,
 }
 
 /// A change of volatile state that happens with the batch.
@@ -33,11 +42,19 @@ impl<'a> Txn<'a> {
     pub(super) fn new(mdt: &'a Mdt, live: &'a Live) -> Txn<'a> {
         let wall = mdt.seams().wall();
         let now = Time { secs: wall.secs, nanos: wall.nanos };
-        Txn { changes: mdt.engine().changes(), mdt, live, after: Vec::new(), notices: Vec::new(), now }
+        Txn {
+            changes: mdt.engine().changes(),
+            mdt,
+            live,
+            after: Vec::new(),
+            notices: Vec::new(),
+            noted: Vec::new(),
+            now,
+        }
     }
 
-    pub(super) fn into_parts(self) -> (Changes<'a>, Vec<After>, Vec<(SessionId, Notice)>) {
-        (self.changes, self.after, self.notices)
+    pub(super) fn into_parts(self) -> Parts<'a> {
+        Parts { changes: self.changes, after: self.after, notices: self.notices, noted: self.noted }
     }
 
     /// The MDT: configuration and placement.
@@ -111,6 +128,11 @@ impl<'a> Txn<'a> {
     /// Place in the log of what is seen here.
     pub fn place(&self) -> u64 {
         self.mdt.engine().last_pos().index
+    }
+
+    /// Puts a record of the changelog into the batch (see [`crate::changelog::note`]).
+    pub fn noted(&mut self, change: Change) {
+        self.noted.push(change);
     }
 
     /// Goes on only if every client that may hold pages of the inode is known: while clients declare again what they had

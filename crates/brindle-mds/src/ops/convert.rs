@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use brindle_types::layout::Component;
-use brindle_types::{Code, Fault, Ino, ObjectId, Result, SessionId};
+use brindle_types::{ChangeKind, Code, Fault, Ino, ObjectId, Result, SessionId};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::open::OpenGrant;
 use brindle_wire::notify::LayoutNotice;
@@ -15,7 +15,7 @@ use crate::ask::Notice;
 use crate::mdt::{Busy, Call, Mdt, Step, Txn};
 use crate::ops::spill::wait_for_room;
 use crate::store::{Inode, inline, inode};
-use crate::{grant, namespace};
+use crate::{changelog, grant, namespace};
 
 /// Longest time that a file waits for the first OST to be heard of, and how often that is looked at.
 const OST_WAIT_MAX_MS: u64 = 60_000;
@@ -185,6 +185,7 @@ fn changed(t: &mut Txn<'_>, call: &Call, file: &mut Inode) -> Result<()> {
     let body = file.file_mut()?;
     body.layout.epoch = epoch;
     body.layout_gen += 1;
+    changelog::about(t, ChangeKind::Layout, ino, None);
     for other in t.live().opens.others(ino, call.session) {
         t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX }));
     }

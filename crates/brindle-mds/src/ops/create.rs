@@ -1,7 +1,7 @@
 //! Step 4 of create: an inode, its name and its handle in one batch; no OST is asked. From `dispatch`, on to
 //! `store/*` through the batch.
 
-use brindle_types::{Code, Fault, FileType, Result};
+use brindle_types::{ChangeKind, Code, Fault, FileType, Result};
 use brindle_wire::Cred;
 use brindle_wire::mds::create::{CreateReq, CreateResp};
 use brindle_wire::mds::open::OpenMode;
@@ -9,7 +9,7 @@ use brindle_wire::mds::open::OpenMode;
 use crate::birth::{self, Birth};
 use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::store::{Inode, inode};
-use crate::{access, grant, namespace, truncate};
+use crate::{access, changelog, grant, namespace, truncate};
 
 /// Makes a regular file and opens it; without `exclusive` opens the one that is there.
 pub async fn handle(mdt: &Mdt, call: &Call, req: CreateReq) -> Result<CreateResp> {
@@ -27,6 +27,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: CreateReq) -> Result<CreateResp
         let mode = grant::open_new(t, call, &mut file, req.access, req.handle)?;
         inode::put(t, &dir)?;
         inode::put(t, &file)?;
+        changelog::named(t, ChangeKind::Create, (dir.ino, &req.name), file.ino, &req.cred, 0);
         answer(t, &file, mode, true, req.access.read)
     })
     .await
@@ -42,6 +43,7 @@ fn open_existing(t: &mut Txn<'_>, call: &Call, req: &CreateReq, mut file: Inode)
     let mode = grant::open(t, call, &mut file, req.access, req.handle)?;
     if req.access.truncate {
         truncate::to_zero(t, call.session, &mut file, req.cred.uid != 0)?;
+        changelog::about(t, ChangeKind::Truncate, file.ino, Some(&req.cred));
     }
     inode::put(t, &file)?;
     answer(t, &file, mode, false, req.access.read)

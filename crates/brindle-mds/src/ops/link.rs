@@ -1,9 +1,10 @@
 //! link: one more name for an inode; also a first one for an O_TMPFILE file.
 
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{ChangeKind, Code, Fault, Result};
 use brindle_wire::mds::EntryResp;
 use brindle_wire::mds::link::LinkReq;
 
+use crate::changelog;
 use crate::mdt::{Call, Mdt};
 use crate::namespace::{self, LINKS_MAX};
 use crate::store::{inode, orphan};
@@ -30,6 +31,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: LinkReq) -> Result<EntryResp> {
         namespace::add_name(t, &mut dir, &req.name, &mut child);
         inode::put(t, &dir)?;
         inode::put(t, &child)?;
+        changelog::named(t, ChangeKind::Hardlink, (dir.ino, &req.name), child.ino, &req.cred, 0);
         Ok(EntryResp { attr: child.attr() })
     })
     .await

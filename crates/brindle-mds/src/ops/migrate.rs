@@ -7,11 +7,12 @@ use std::ops::Range;
 
 use brindle_layout::{inherit_layout, plan};
 use brindle_types::layout::{Component, EOF};
-use brindle_types::{Code, Fault, LayoutPolicy, Pair, Result, StripePolicy};
+use brindle_types::{ChangeKind, Code, Fault, LayoutPolicy, Pair, Result, StripePolicy};
 use brindle_wire::mds::migrate::{AVOID_MAX, MigrateReq, MigrateResp, PIECE_BYTES_MAX};
 use brindle_wire::notify::LayoutNotice;
 
 use crate::ask::Notice;
+use crate::changelog;
 use crate::mdt::{Busy, Call, Mdt, Txn};
 use crate::ops::convert::wait_for_ost;
 use crate::relocate::{Into, Moving, begin, round_down, round_up};
@@ -69,6 +70,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: MigrateReq) -> Result<MigrateRe
     };
     mdt.complete(call, |t| {
         let size_bytes = inode::get(t, req.ino)?.size_bytes;
+        if end == EOF {
+            changelog::about(t, ChangeKind::Migrate, req.ino, Some(&req.cred));
+        }
         Ok(MigrateResp { next: (end < EOF).then_some(end), copied_bytes, size_bytes })
     })
     .await
@@ -183,6 +187,7 @@ fn ask_for(t: &mut Txn<'_>, file: &mut Inode, part: &Component) -> Result<()> {
     body.layout.epoch = epoch;
     body.layout_gen += 1;
     inode::put(t, file)?;
+    changelog::about(t, ChangeKind::Layout, ino, None);
     for other in t.live().opens.others(ino, brindle_types::SessionId(0)) {
         t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX }));
     }

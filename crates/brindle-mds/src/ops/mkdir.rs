@@ -1,10 +1,11 @@
 //! mkdir: a directory, its name and its parent's count of subdirectories in one batch.
 
-use brindle_types::{Code, Fault, FileType, Result};
+use brindle_types::{ChangeKind, Code, Fault, FileType, Result};
 use brindle_wire::mds::EntryResp;
 use brindle_wire::mds::mkdir::MkdirReq;
 
 use crate::birth::{self, Birth};
+use crate::changelog;
 use crate::mdt::{Call, Mdt};
 use crate::namespace;
 use crate::store::inode;
@@ -23,6 +24,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: MkdirReq) -> Result<EntryResp> 
         namespace::add_name(t, &mut parent, &req.name, &mut dir);
         inode::put(t, &parent)?;
         inode::put(t, &dir)?;
+        changelog::named(t, ChangeKind::Mkdir, (parent.ino, &req.name), dir.ino, &req.cred, 0);
         Ok(EntryResp { attr: dir.attr() })
     })
     .await

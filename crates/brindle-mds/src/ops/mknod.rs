@@ -1,10 +1,11 @@
 //! mknod: special files, and regular ones without opening them.
 
-use brindle_types::{Code, Fault, FileType, Result};
+use brindle_types::{ChangeKind, Code, Fault, FileType, Result};
 use brindle_wire::mds::EntryResp;
 use brindle_wire::mds::mknod::MknodReq;
 
 use crate::birth::{self, Birth};
+use crate::changelog;
 use crate::mdt::{Call, Mdt};
 use crate::namespace;
 use crate::store::inode;
@@ -27,6 +28,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: MknodReq) -> Result<EntryResp> 
         namespace::add_name(t, &mut dir, &req.name, &mut node);
         inode::put(t, &dir)?;
         inode::put(t, &node)?;
+        let kind = if req.kind == FileType::Regular { ChangeKind::Create } else { ChangeKind::Mknod };
+        changelog::named(t, kind, (dir.ino, &req.name), node.ino, &req.cred, 0);
         Ok(EntryResp { attr: node.attr() })
     })
     .await

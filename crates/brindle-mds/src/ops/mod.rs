@@ -1,6 +1,8 @@
 //! Operations, one file each, named like the message that asks for it.
 
 pub mod append;
+pub mod changelog_read;
+pub mod changelog_readers;
 pub mod close;
 pub mod convert;
 pub mod create;
@@ -19,6 +21,7 @@ pub mod open;
 pub mod ost_use;
 pub mod owner;
 pub mod path;
+pub mod quota;
 pub mod readdir;
 pub mod readlink;
 pub mod rename;

@@ -1,11 +1,11 @@
 //! open: a handle and the mode that the client may use. Recalls it needs are done between runs (`mdt::Stop::First`).
 
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{ChangeKind, Code, Fault, Result};
 use brindle_wire::mds::open::{OpenReq, OpenResp};
 
 use crate::mdt::{Call, Mdt};
 use crate::store::inode;
-use crate::{grant, truncate};
+use crate::{changelog, grant, truncate};
 
 /// Opens an existing inode. Opening for reading changes no row.
 pub async fn handle(mdt: &Mdt, call: &Call, req: OpenReq) -> Result<OpenResp> {
@@ -24,6 +24,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: OpenReq) -> Result<OpenResp> {
         let mode = grant::open(t, call, &mut file, access, req.handle)?;
         if access.truncate {
             truncate::to_zero(t, call.session, &mut file, req.kill_suidgid)?;
+            changelog::about(t, ChangeKind::Truncate, file.ino, Some(&req.cred));
         }
         if file != before {
             inode::put(t, &file)?;

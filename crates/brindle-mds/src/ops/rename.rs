@@ -3,10 +3,12 @@
 //! What the caller's kernel cannot know of other clients' changes is checked here: types, emptiness, loops. Two names of
 //! one inode: nothing happens, as POSIX says.
 
-use brindle_types::{Code, Fault, Ino, Result};
+use brindle_types::changelog::FLAG_LAST;
+use brindle_types::{ChangeKind, ChangeSource, Code, Fault, Ino, Result};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::rename::RenameReq;
 
+use crate::changelog;
 use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::namespace;
 use crate::store::{Inode, dirent, inode};
@@ -92,13 +94,19 @@ fn rename(t: &mut Txn<'_>, req: &RenameReq) -> Step<Empty> {
             if target.is_dir() {
                 refuse_loop(t, target.ino, req.parent)?;
             }
+            note(t, req, source.ino, None);
+            note_back(t, req, target.ino);
             exchange(t, req, &mut dirs, source, target)?;
         }
         Some(target) => {
-            replace(t, req, &mut dirs, &source, target)?;
+            let last = replace(t, req, &mut dirs, &source, target)?;
+            note(t, req, source.ino, Some(last));
             shift(t, req, &mut dirs, source)?;
         }
-        None => shift(t, req, &mut dirs, source)?,
+        None => {
+            note(t, req, source.ino, None);
+            shift(t, req, &mut dirs, source)?;
+        }
     }
     dirs.store(t)?;
     Ok(Empty {})
@@ -119,8 +127,35 @@ fn refuse_loop(t: &Txn<'_>, moved: Ino, into: Ino) -> Result<()> {
     Err(Fault::new(Code::KvDamaged).what("the tree has a circle above").subject(into.fid().to_string()))
 }
 
-/// Removes what stands at the new name.
-fn replace(t: &mut Txn<'_>, req: &RenameReq, dirs: &mut Dirs, source: &Inode, mut target: Inode) -> Step<()> {
+/// Tells readers of the changelog. `replaced`: what stood at the new name, and how many names it has left.
+fn note(t: &mut Txn<'_>, req: &RenameReq, source: Ino, replaced: Option<(Ino, u32)>) {
+    changelog::note(t, ChangeKind::Rename, |change| {
+        change.target = replaced.map(|(ino, _)| ino);
+        change.flags = if replaced.is_some_and(|(_, nlink)| nlink == 0) { FLAG_LAST } else { 0 };
+        (change.parent, change.name) = (Some(req.new_parent), req.new_name.clone());
+        change.source = Some(ChangeSource { ino: source, parent: req.parent, name: req.name.clone() });
+        change.user = Some((req.cred.uid, req.cred.gid));
+    });
+}
+
+/// The other half of an exchange.
+fn note_back(t: &mut Txn<'_>, req: &RenameReq, target: Ino) {
+    changelog::note(t, ChangeKind::Rename, |change| {
+        (change.parent, change.name) = (Some(req.parent), req.name.clone());
+        change.source =
+            Some(ChangeSource { ino: target, parent: req.new_parent, name: req.new_name.clone() });
+        change.user = Some((req.cred.uid, req.cred.gid));
+    });
+}
+
+/// Removes what stands at the new name; what it was, and how many names it has left.
+fn replace(
+    t: &mut Txn<'_>,
+    req: &RenameReq,
+    dirs: &mut Dirs,
+    source: &Inode,
+    mut target: Inode,
+) -> Step<(Ino, u32)> {
     match (source.is_dir(), target.is_dir()) {
         (true, false) => return Err(Fault::new(Code::NotDirectory).into()),
         (false, true) => return Err(Fault::new(Code::IsDirectory).into()),
@@ -128,7 +163,8 @@ fn replace(t: &mut Txn<'_>, req: &RenameReq, dirs: &mut Dirs, source: &Inode, mu
         _ => {}
     }
     namespace::remove_name(t, dirs.target(), &req.new_name, &mut target)?;
-    namespace::store_or_keep(t, &target)
+    namespace::store_or_keep(t, &target)?;
+    Ok((target.ino, target.nlink))
 }
 
 /// Moves the name of `source` to a place that is free now.

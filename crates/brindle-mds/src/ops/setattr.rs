@@ -11,7 +11,7 @@ use crate::acl::{self, Acl};
 use crate::ask::{apply_reports, ask};
 use crate::mdt::{Call, Mdt, Txn};
 use crate::store::{Inode, inode, xattr};
-use crate::{grant, reports, truncate};
+use crate::{changelog, grant, reports, truncate};
 
 const PERM_BITS: u32 = 0o7777;
 
@@ -36,6 +36,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SetattrReq) -> Result<SetattrRe
         apply(t, &mut inode, &req)?;
         inode.attr_epoch = inode.attr_epoch.max(epoch.unwrap_or(Pair::ZERO));
         inode::put(t, &inode)?;
+        changelog::attributes(t, &req);
         let grant = match sets_times && inode.file.is_some() {
             true => Some(grant::grant_now(t, &inode, call.session)?),
             false => None,

@@ -3,11 +3,12 @@
 //! of a pool stays in that of its directory.
 
 use brindle_layout::{in_pool_of, inherit_layout};
-use brindle_types::{Code, Fault, LayoutPolicy, Result};
+use brindle_types::{ChangeKind, Code, Fault, LayoutPolicy, Result};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::stripe::{GetStripeReq, GetStripeResp, SetStripeReq};
 
 use crate::birth;
+use crate::changelog;
 use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::ops::convert::wait_for_ost;
 use crate::store::{Inode, inode};
@@ -32,6 +33,7 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetStripeReq) -> Result<Emp
         }
         inode.ctime = t.now;
         inode::put(t, &inode)?;
+        changelog::about(t, ChangeKind::Layout, req.ino, Some(&req.cred));
         Ok(Empty {})
     })
     .await

@@ -1,10 +1,11 @@
 //! symlink: its target lies where small files have their bytes.
 
-use brindle_types::{Code, Fault, FileType, Result};
+use brindle_types::{ChangeKind, Code, Fault, FileType, Result};
 use brindle_wire::mds::EntryResp;
 use brindle_wire::mds::symlink::SymlinkReq;
 
 use crate::birth::{self, Birth};
+use crate::changelog;
 use crate::mdt::{Call, Mdt};
 use crate::namespace;
 use crate::store::{inline, inode};
@@ -33,6 +34,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SymlinkReq) -> Result<EntryResp
         namespace::add_name(t, &mut dir, &req.name, &mut node);
         inode::put(t, &dir)?;
         inode::put(t, &node)?;
+        changelog::named(t, ChangeKind::Symlink, (dir.ino, &req.name), node.ino, &req.cred, 0);
         Ok(EntryResp { attr: node.attr() })
     })
     .await

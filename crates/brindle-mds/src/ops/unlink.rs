@@ -1,9 +1,11 @@
 //! unlink and rmdir: a name goes, and with the last one the inode, unless somebody has it open.
 
-use brindle_types::{Code, Fault, Result};
+use brindle_types::changelog::FLAG_LAST;
+use brindle_types::{ChangeKind, Code, Fault, Result};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::unlink::{RmdirReq, UnlinkReq};
 
+use crate::changelog;
 use crate::mdt::{Call, Mdt};
 use crate::namespace;
 use crate::store::{dirent, inode};
@@ -24,6 +26,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: UnlinkReq) -> Result<Empty> {
         namespace::remove_name(t, &mut dir, &req.name, &mut child)?;
         inode::put(t, &dir)?;
         namespace::store_or_drop(t, &child)?;
+        let flags = if child.nlink == 0 { FLAG_LAST } else { 0 };
+        changelog::named(t, ChangeKind::Unlink, (dir.ino, &req.name), child.ino, &req.cred, flags);
         Ok(Empty {})
     })
     .await
@@ -49,6 +53,7 @@ pub async fn handle_rmdir(mdt: &Mdt, call: &Call, req: RmdirReq) -> Result<Empty
         namespace::remove_name(t, &mut parent, &req.name, &mut child)?;
         inode::put(t, &parent)?;
         namespace::store_or_drop(t, &child)?;
+        changelog::named(t, ChangeKind::Rmdir, (parent.ino, &req.name), child.ino, &req.cred, FLAG_LAST);
         Ok(Empty {})
     })
     .await

@@ -1,6 +1,7 @@
 //! Extended attributes: user, trusted, security, and POSIX ACLs, which change mode bits in the same batch.
 
-use brindle_types::{Code, Fault, FileType, Result};
+use brindle_types::{ChangeKind, Code, Fault, FileType, Ino, Result};
+use brindle_wire::Cred;
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::xattr::{
     GetxattrReq, GetxattrResp, ListxattrReq, ListxattrResp, RemovexattrReq, SetxattrReq,
@@ -8,6 +9,7 @@ use brindle_wire::mds::xattr::{
 };
 
 use crate::acl::{self, Acl};
+use crate::changelog;
 use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::store::{Inode, inode, xattr};
 
@@ -65,6 +67,7 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetxattrReq) -> Result<Empt
                 xattr::put(t, req.ino, &req.name, &req.value);
             }
         }
+        note(t, req.ino, &req.name, &req.cred);
         finish(t, &mut inode)
     })
     .await
@@ -80,9 +83,17 @@ pub async fn handle_remove(mdt: &Mdt, call: &Call, req: RemovexattrReq) -> Resul
         }
         t.frees_space();
         xattr::delete(t, req.ino, &req.name);
+        note(t, req.ino, &req.name, &req.cred);
         finish(t, &mut inode)
     })
     .await
+}
+
+fn note(t: &mut Txn<'_>, ino: Ino, name: &[u8], cred: &Cred) {
+    changelog::note(t, ChangeKind::Xattr, |change| {
+        (change.target, change.xattr) = (Some(ino), name.to_vec());
+        change.user = Some((cred.uid, cred.gid));
+    });
 }
 
 /// Flags that say whether there is anything, and ctime.

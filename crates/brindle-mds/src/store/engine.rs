@@ -103,6 +103,11 @@ impl Engine {
         self.kv.space()
     }
 
+    /// Whether the device was full when it was last asked: only batches that free space are accepted.
+    pub fn is_space_low(&self) -> bool {
+        self.kv.is_space_low()
+    }
+
     /// Why the log stopped, if it did.
     pub fn failed(&self) -> Option<Fault> {
         self.kv.failed()

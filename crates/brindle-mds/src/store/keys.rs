@@ -1,7 +1,7 @@
 //! Keys of rows: a letter, then big-endian fields, then a name where there is one.
 //!
 //! `I|ino` `D|dir|shard|hash|name` `X|ino|name` `P|ino|parent|name` `N|ino` `O|ino` `Q|ost|object` `C|session`
-//! `R|session|slot` `U|kind|id` `A|ino|offset` `W|ino` `M|name` (the bars are not in the bytes).
+//! `R|session|slot` `U|kind|id` `A|ino|offset` `W|ino` `L|index` `M|name` (the bars are not in the bytes).
 
 use brindle_stdx::codec::Reader;
 use brindle_types::{Ino, ObjectId, Pair, SessionId};
@@ -30,6 +30,8 @@ pub const USAGE: u8 = b'U';
 pub const APPEND: u8 = b'A';
 /// Inodes to look at after a restart.
 pub const WATCH: u8 = b'W';
+/// Records of the changelog.
+pub const CHANGE: u8 = b'L';
 /// One of a kind: format, reservations.
 pub const META: u8 = b'M';
 
@@ -193,6 +195,19 @@ pub fn append(ino: Ino, offset: u64) -> Vec<u8> {
 pub fn split_append(key: &[u8]) -> Option<(Ino, u64)> {
     let (ino, rest) = split_ino(key)?;
     Some((ino, u64::from_be_bytes(rest.try_into().ok()?)))
+}
+
+/// A record of the changelog.
+pub fn change(index: u64) -> Vec<u8> {
+    Key::new(CHANGE).u64(index).0
+}
+
+/// The index of such a key.
+pub fn split_change(key: &[u8]) -> Option<u64> {
+    let mut reader = Reader::new(key);
+    reader.u8()?;
+    let index = reader.u64()?;
+    reader.is_empty().then_some(index)
 }
 
 /// A row that is one of a kind.

@@ -5,6 +5,7 @@
 //! (`golden/`). Every operation changes all the rows it implies in one batch.
 
 pub mod append;
+pub mod changelog;
 pub mod changes;
 pub mod destroy_queue;
 pub mod dirent;

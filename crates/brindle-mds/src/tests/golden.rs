@@ -2,10 +2,14 @@
 
 use brindle_types::attr::Time;
 use brindle_types::layout::{Component, ComponentPolicy, EOF};
-use brindle_types::{FileType, Ino, Layout, LayoutPolicy, Pair, PoolChoice, SessionId, Stripe, StripePolicy};
+use brindle_types::{
+    Change, ChangeKind, ChangeMask, ChangeSource, FileType, Ino, Layout, LayoutPolicy, Pair, PoolChoice,
+    SessionId, Stripe, StripePolicy,
+};
 use bytes::Bytes;
 
 use crate::store::append::Reservation;
+use crate::store::changelog::{Reader, Size, State};
 use crate::store::dirent::{Dirent, HashKey};
 use crate::store::inode::FileBody;
 use crate::store::meta::Format;
@@ -98,6 +102,33 @@ fn inode(file: bool) -> Inode {
     }
 }
 
+fn change() -> Change {
+    Change {
+        kind: ChangeKind::Rename,
+        flags: 1,
+        time: Time { secs: 5, nanos: 7 },
+        target: Some(Ino(0x1234)),
+        parent: Some(Ino::ROOT),
+        name: b"new".to_vec(),
+        source: Some(ChangeSource { ino: Ino(0x1235), parent: Ino(0x10), name: b"old".to_vec() }),
+        user: Some((1000, 50)),
+        nid: "10.0.0.1@tcp".into(),
+        xattr: b"user.k".to_vec(),
+    }
+}
+
+fn readers() -> State {
+    let reader = Reader {
+        id: 4,
+        name: "rbh".into(),
+        nonce: [3; 16],
+        mask: Some(ChangeMask(0b10)),
+        cleared: 3 << 40 | 7,
+        active: Time { secs: 5, nanos: 7 },
+    };
+    State { next_id: 5, mask: ChangeMask::DEFAULT, dropped_to: 3 << 40 | 2, readers: vec![reader] }
+}
+
 fn samples() -> Vec<(&'static str, Bytes)> {
     let session = Session {
         client_uuid: [9; 16],
@@ -119,6 +150,9 @@ fn samples() -> Vec<(&'static str, Bytes)> {
             "append",
             row::encode(&Reservation { session: SessionId(5), number: 7, len_bytes: 4096, done: true }),
         ),
+        ("change", row::encode(&change())),
+        ("changelog-state", row::encode(&readers())),
+        ("changelog-size", row::encode(&Size { records: 3, bytes: 300 })),
         ("format", row::encode(&Format { uuid: [1; 16], mdt_index: 0, hash_key: key })),
         ("hash", Bytes::copy_from_slice(&key.hash(b"a name").to_be_bytes())),
     ]
@@ -135,6 +169,8 @@ fn rows_keep_their_bytes() {
         let golden = std::fs::read(&path).expect("golden file");
         assert_eq!(golden, bytes, "{name}");
     }
+    let bytes = row::encode(&change());
+    assert_eq!(row::decode::<Change>("change", b"k", &bytes), Ok(change()));
     let decoded: Inode = row::decode("inode", b"k", &samples()[0].1).expect("decodes");
     assert_eq!(decoded, inode(true));
 }

@@ -3,6 +3,7 @@
 mod disk;
 mod rig;
 
+mod changelog;
 mod golden;
 mod leases;
 mod model;
@@ -10,6 +11,7 @@ mod moves;
 mod once;
 mod pools;
 mod posix;
+mod quota;
 mod scan;
 mod served;
 mod sharing;

@@ -228,6 +228,8 @@ pub const B: SessionId = SessionId(2);
 pub const EPOCH: Pair = Pair { term: 1, counter: 1 };
 pub const DIR: &str = "/mdt";
 const OSTS: u16 = 4;
+/// Room for some hundred records.
+pub const CHANGELOG_BYTES_MAX: u64 = 64 << 10;
 
 pub fn identity() -> Identity {
     Identity { fs: "scratch".parse().expect("name"), index: 0, uuid: [7; 16] }
@@ -368,7 +370,8 @@ impl Rig {
 
 async fn open(seams: &Seams, clients: &Arc<Clients>, calls: &Arc<FakeOsts>) -> Result<Arc<Mdt>> {
     let nid = "127.0.0.1:0".parse().expect("address");
-    let config = Config { lease_ms: 200, ..Config::new(DIR, nid, "mds1") };
+    let config =
+        Config { lease_ms: 200, changelog_bytes_max: CHANGELOG_BYTES_MAX, ..Config::new(DIR, nid, "mds1") };
     let osts = Osts::new(seams.clone(), 0, calls.clone());
     for index in 0..OSTS {
         let candidate =

@@ -1,6 +1,7 @@
 //! Messages of the MDS, one file per operation or per small family.
 
 pub mod append;
+pub mod changelog;
 pub mod close;
 pub mod convert;
 pub mod create;
@@ -19,6 +20,7 @@ pub mod open;
 pub mod ost_use;
 pub mod owner;
 pub mod path;
+pub mod quota;
 pub mod readdir;
 pub mod readlink;
 pub mod rename;

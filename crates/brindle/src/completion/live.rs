@@ -51,6 +51,16 @@ fn named_osts(wanted: fn(&Map, u16) -> bool) -> ArgValueCandidates {
     })
 }
 
+/// MDTs by name.
+pub fn mdts() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        from_maps(|map| {
+            let mdts = map.targets.iter().filter(|t| t.id.role == Role::Mdt);
+            mdts.map(|t| (map.fs.target(t.id), format!("{} on {}", state_word(t.state), t.host))).collect()
+        })
+    })
+}
+
 /// Indices of OSTs.
 pub fn ost_indices() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {

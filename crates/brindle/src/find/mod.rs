@@ -5,7 +5,7 @@
 
 pub mod du;
 mod query;
-mod users;
+pub mod users;
 mod values;
 
 use std::ffi::OsString;

@@ -10,12 +10,15 @@ use std::time::Duration;
 
 use brindle_client::control::{self, Answer, Request, TargetSpace, TargetStatus};
 use brindle_types::{Code, Fault, Ino, Result, Role};
+use brindle_wire::Message;
 use brindle_wire::map::{Map, TargetEntry};
+use brindle_wire::mds::changelog::{ChangelogInfoReq, ChangelogInfoResp};
 use brindle_wire::mds::session::TargetInfoResp;
 
 use crate::admin::ask::Asker;
 use crate::admin::fs_df::{self, Space};
 use crate::admin::place::{Place, PlaceArgs, resolve};
+use crate::changelog::own_cred;
 use crate::control::{socket, unexpected};
 use crate::exit;
 use crate::format::runtime;
@@ -205,6 +208,18 @@ impl Served {
     pub fn space(&self) -> Result<&Space> {
         let asked = || self.way.run(async |asker| fs_df::space(asker, &self.entry, self.map.fs_id).await);
         self.space.get_or_init(asked).as_ref().map_err(|fault| self.silent(fault))
+    }
+
+    /// The readers of its changelog.
+    pub fn changelog(&self) -> Result<ChangelogInfoResp> {
+        self.ask(&ChangelogInfoReq { cred: own_cred() })
+    }
+
+    /// Asks it something.
+    pub fn ask<M: Message>(&self, request: &M) -> Result<M::Resp> {
+        let (nids, fs_id, id) = (&self.entry.nids, self.map.fs_id, self.entry.id);
+        let answer = self.way.run(async |asker| asker.ask(nids, fs_id, id, request).await);
+        answer.map_err(|fault| if fault.code == Code::TargetDown { self.silent(&fault) } else { fault })
     }
 
     fn silent(&self, fault: &Fault) -> Fault {

@@ -4,13 +4,14 @@
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use brindle_types::{Code, Fault, Result, Role};
+use brindle_types::{ChangeMask, Code, Fault, Result, Role};
 use brindle_wire::map::{Map, TargetState};
 use brindle_wire::mgs::TargetChange;
 
 use super::node::{Link, Mounted, Node, Served};
 use super::read_ahead;
 use crate::admin::target_list::is_draining;
+use crate::changelog;
 use crate::lfs::lists::target_lines;
 
 /// Unit of statfs(2) on a mount.
@@ -158,6 +159,26 @@ const OBDFILTER: &[Row<Served>] = &[
     },
 ];
 
+/// Of the changelog of an MDT that is served here: `mdd.*`.
+const MDD: &[Row<Served>] = &[
+    Row {
+        name: "changelog_mask",
+        help: "types of records for readers that asked for none; a list, or changes of it: '+ATIME -CLOSE'",
+        read: |t| Ok(t.changelog()?.mask.to_string()),
+        write: Some(Write {
+            check: |text| text.parse::<ChangeMask>().map(drop),
+            apply: set_changelog_mask,
+            is_permanent: true,
+        }),
+    },
+    row("changelog_size", "bytes that the records of the changelog take", |t| {
+        Ok(t.changelog()?.bytes.to_string())
+    }),
+    row("changelog_users", "readers of the changelog, and how far each has cleared it", |t| {
+        Ok(changelog::users(&t.changelog()?))
+    }),
+];
+
 /// What Lustre has and Brindle has not, and why.
 pub const ABSENT: &[(&[&str], &str)] = &[
     (
@@ -168,10 +189,7 @@ pub const ABSENT: &[(&[&str], &str)] = &[
         &["read_cache_enable", "writethrough_cache_enable", "readcache_max_filesize"],
         "an OST reads and writes through the page cache of its host; there is no switch",
     ),
-    (
-        &["hsm_control", "changelog_mask", "changelog_users", "changelog_size"],
-        "this version has neither HSM nor a changelog",
-    ),
+    (&["hsm_control"], "this version has no HSM"),
     (
         &["enable_remote_dir", "enable_remote_dir_gid", "commit_on_sharing", "evict_client"],
         "this version has one MDT, which answers for every directory; clients that are silent are ended by their lease",
@@ -198,7 +216,7 @@ pub const ABSENT: &[(&[&str], &str)] = &[
 ];
 
 /// The kinds of devices, which are the first part of a path.
-pub const KINDS: &[&str] = &["llite", "lmv", "lov", "mdc", "mdt", "obdfilter", "osc"];
+pub const KINDS: &[&str] = &["llite", "lmv", "lov", "mdc", "mdd", "mdt", "obdfilter", "osc"];
 
 /// Where the value of a parameter of one device comes from.
 type Reading<'n> = dyn Fn() -> Result<String> + 'n;
@@ -247,6 +265,7 @@ pub fn names(kind: &str) -> Vec<(&'static str, &'static str, bool)> {
         "lmv" => of(&[LMV]),
         "lov" => of(&[LOV]),
         "mdc" => of(&[LINK, MDC]),
+        "mdd" => of(&[MDD]),
         "mdt" => of(&[TARGET]),
         "obdfilter" => of(&[TARGET, OBDFILTER]),
         "osc" => of(&[LINK, OSC]),
@@ -288,6 +307,7 @@ pub fn of_kind(node: &Node, kind: &'static str) -> Result<Vec<Leaf<'static>>> {
         }
         _ => {
             let (role, tables): (Role, &[&'static [Row<Served>]]) = match kind {
+                "mdd" => (Role::Mdt, &[MDD]),
                 "mdt" => (Role::Mdt, &[TARGET]),
                 _ => (Role::Ost, &[TARGET, OBDFILTER]),
             };
@@ -433,6 +453,12 @@ fn set_no_create(target: &Served, value: &str) -> Result<()> {
         }
         Ok(())
     })
+}
+
+fn set_changelog_mask(target: &Served, value: &str) -> Result<()> {
+    let wrong = |why: String| Fault::new(Code::BadArgument).what("cannot record").why(why);
+    let request = changelog::mask_request(&target.changelog()?, value).map_err(wrong)?;
+    target.ask(&request).map(drop)
 }
 
 #[cfg(test)]

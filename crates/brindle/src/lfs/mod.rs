@@ -3,6 +3,7 @@
 //! Reached as `lfs ...` (another name of this binary) and as `brindle lfs ...`. JSON and our own wording are at the
 //! noun-verb commands; here nothing but Lustre's texts is printed.
 
+mod changelog;
 mod df;
 pub mod fid;
 mod getdirstripe;
@@ -10,6 +11,7 @@ mod getstripe;
 mod hsm;
 pub mod lists;
 mod migrate;
+mod quota;
 mod setstripe;
 
 use brindle_types::Result;
@@ -32,6 +34,14 @@ pub enum Command {
     /// Show the space of each target
     #[command(disable_help_flag = true)]
     Df(df::Args),
+    /// Show what users and groups use
+    #[command(disable_help_flag = true)]
+    Quota(quota::Args),
+    /// Print the changelog of an MDT
+    Changelog(changelog::Args),
+    /// Say that a reader of a changelog needs records no more
+    #[command(name = "changelog_clear")]
+    ChangelogClear(changelog::ClearArgs),
     /// Print the FID of files
     Path2fid(fid::Path2FidArgs),
     /// Print the paths of FIDs
@@ -62,6 +72,9 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Getdirstripe(args) => getdirstripe::run(args),
         Command::Find(args) => crate::find::lfs(args),
         Command::Df(args) => df::run(args),
+        Command::Quota(args) => quota::run(args),
+        Command::Changelog(args) => changelog::run(args),
+        Command::ChangelogClear(args) => changelog::clear(args),
         Command::Path2fid(args) => fid::path2fid(args),
         Command::Fid2path(args) => fid::fid2path(args),
         Command::PoolList(args) => crate::lctl::list(args),

@@ -1,0 +1,125 @@
+//! `L|index`: records of changes, written in the batch of the change, in order. Beside them two rows that are one of a kind:
+//! who reads ([`State`]), and how much there is ([`Size`], changed with every record).
+
+use brindle_types::attr::Time;
+use brindle_types::{Change, ChangeMask, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{Changes, Rows, keys, row};
+
+const STATE: &str = "changelog";
+const SIZE: &str = "changelog-size";
+
+/// A reader.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reader {
+    /// Number; never given to another.
+    pub id: u32,
+    /// Chosen by whoever registered it; may be empty.
+    pub name: String,
+    /// What the command drew that registered it.
+    pub nonce: [u8; 16],
+    /// Types that it asked for.
+    pub mask: Option<ChangeMask>,
+    /// It needs nothing up to this index.
+    pub cleared: u64,
+    /// When it was registered or has cleared something.
+    pub active: Time,
+}
+
+/// Who reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Number of the next reader.
+    pub next_id: u32,
+    /// Types for readers that did not ask for others.
+    pub mask: ChangeMask,
+    /// Records up to here went although a reader had not cleared them.
+    pub dropped_to: u64,
+    /// In order of number.
+    pub readers: Vec<Reader>,
+}
+
+impl Default for State {
+    fn default() -> State {
+        State { next_id: 1, mask: ChangeMask::DEFAULT, dropped_to: 0, readers: Vec::new() }
+    }
+}
+
+/// How much there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// Records.
+    pub records: u64,
+    /// Their bytes, keys included.
+    pub bytes: u64,
+}
+
+/// A record as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Index.
+    pub index: u64,
+    /// Bytes that it takes.
+    pub bytes: u64,
+    /// The change.
+    pub change: Change,
+}
+
+/// Who reads; nobody in a store that never had a reader.
+pub fn state(rows: &(impl Rows + ?Sized)) -> Result<State> {
+    let key = keys::meta(STATE);
+    let found = rows.row(&key)?.map(|value| row::decode("changelog", &key, &value)).transpose()?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Sets who reads.
+pub fn put_state(t: &mut Changes<'_>, state: &State) {
+    t.put(keys::meta(STATE), row::encode(state));
+}
+
+/// How much there is.
+pub fn size(rows: &(impl Rows + ?Sized)) -> Result<Size> {
+    let key = keys::meta(SIZE);
+    let found = rows.row(&key)?.map(|value| row::decode("changelog size", &key, &value)).transpose()?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Sets how much there is.
+pub fn put_size(t: &mut Changes<'_>, size: Size) {
+    t.put(keys::meta(SIZE), row::encode(&size));
+}
+
+/// Adds a record; the bytes that it takes.
+pub fn put(t: &mut Changes<'_>, index: u64, change: &Change) -> u64 {
+    let (key, value) = (keys::change(index), row::encode(change));
+    let bytes = key.len() + value.len();
+    t.put(key, value);
+    bytes as u64
+}
+
+/// Removes a record.
+pub fn delete(t: &mut Changes<'_>, index: u64) {
+    t.delete(keys::change(index));
+}
+
+/// Index and bytes of at most `limit` records behind an index, in order: also of those that cannot be read.
+pub fn sizes_behind(rows: &(impl Rows + ?Sized), index: u64, limit: usize) -> Result<Vec<(u64, u64)>> {
+    let found = rows.rows(&[keys::CHANGE], Some(&keys::change(index)), limit)?;
+    let size = |key: &[u8], value: &[u8]| {
+        let index = keys::split_change(key).ok_or_else(|| row::damaged("change", key, "no index".into()))?;
+        Ok((index, (key.len() + value.len()) as u64))
+    };
+    found.iter().map(|(key, value)| size(key, value)).collect()
+}
+
+/// At most `limit` records behind an index, in order.
+pub fn behind(rows: &(impl Rows + ?Sized), index: u64, limit: usize) -> Result<Vec<Stored>> {
+    let found = rows.rows(&[keys::CHANGE], Some(&keys::change(index)), limit)?;
+    let stored = |key: &[u8], value: &[u8]| {
+        let index = keys::split_change(key).ok_or_else(|| row::damaged("change", key, "no index".into()))?;
+        let bytes = (key.len() + value.len()) as u64;
+        Ok(Stored { index, bytes, change: row::decode("change", key, value)? })
+    };
+    found.iter().map(|(key, value)| stored(key, value)).collect()
+}

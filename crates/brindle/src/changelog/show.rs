@@ -1,0 +1,185 @@
+//! Reading a changelog: part after part, to its end or for ever.
+
+use std::io::Write;
+use std::time::Duration;
+
+use brindle_types::{Change, ChangeKind, ChangeMask, Code, Fault, Result};
+use brindle_wire::mds::changelog::ChangelogReadReq;
+use serde::Serialize;
+
+use super::reach::{Reach, own_cred};
+use super::text;
+use crate::exit;
+use crate::output::print_line;
+
+/// How often somebody who follows looks for more.
+const FOLLOW: Duration = Duration::from_secs(1);
+
+/// What is wanted.
+pub struct Wanted {
+    /// On behalf of a reader.
+    pub reader: Option<u32>,
+    /// Types.
+    pub mask: Option<ChangeMask>,
+    /// First index.
+    pub start: u64,
+    /// Last index; 0 for no end.
+    pub end: u64,
+    /// Waits for more at the end.
+    pub follow: bool,
+    /// Lines of JSON.
+    pub json: bool,
+}
+
+/// A record in JSON; bytes that are not UTF-8 are replaced, and then come as hexadecimal digits too.
+#[derive(Serialize)]
+struct RecordView<'a> {
+    schema: &'static str,
+    version: u32,
+    mdt: &'a str,
+    index: u64,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    flags: u32,
+    secs: i64,
+    nanos: u32,
+    target: Option<String>,
+    parent: Option<String>,
+    name: Option<NameView>,
+    source: Option<SourceView>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    nid: Option<&'a str>,
+    xattr: Option<NameView>,
+}
+
+#[derive(Serialize)]
+struct SourceView {
+    target: String,
+    parent: String,
+    name: Option<NameView>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum NameView {
+    Text(String),
+    Bytes { hex: String },
+}
+
+fn name(bytes: &[u8]) -> Option<NameView> {
+    (!bytes.is_empty()).then(|| match std::str::from_utf8(bytes) {
+        Ok(text) => NameView::Text(text.to_owned()),
+        Err(_) => NameView::Bytes { hex: bytes.iter().map(|byte| format!("{byte:02x}")).collect() },
+    })
+}
+
+fn view<'a>(mdt: &'a str, index: u64, change: &'a Change) -> RecordView<'a> {
+    RecordView {
+        schema: "brindle.changelog.record",
+        version: 1,
+        mdt,
+        index,
+        kind: change.kind.label(),
+        flags: change.flags,
+        secs: change.time.secs,
+        nanos: change.time.nanos,
+        target: change.target.map(|ino| ino.fid().to_string()),
+        parent: change.parent.map(|ino| ino.fid().to_string()),
+        name: name(&change.name),
+        source: change.source.as_ref().map(|source| SourceView {
+            target: source.ino.fid().to_string(),
+            parent: source.parent.fid().to_string(),
+            name: name(&source.name),
+        }),
+        uid: change.user.map(|(uid, _)| uid),
+        gid: change.user.map(|(_, gid)| gid),
+        nid: Some(change.nid.as_str()).filter(|nid| !nid.is_empty()),
+        xattr: name(&change.xattr),
+    }
+}
+
+/// Prints what is wanted.
+pub fn run(reach: &Reach, wanted: &Wanted) -> Result<()> {
+    let mut start = wanted.start;
+    let mut is_away = false;
+    loop {
+        let request = ChangelogReadReq {
+            reader: wanted.reader,
+            start,
+            end: wanted.end,
+            mask: wanted.mask,
+            cred: own_cred(),
+        };
+        let part = match reach.ask(&request) {
+            Ok(part) => part,
+            // Who follows goes on when the MDT is back; nothing is missed, since it starts where it ended.
+            Err(fault) if wanted.follow && fault.code == Code::TargetDown => {
+                if !std::mem::replace(&mut is_away, true) {
+                    exit::warn(&fault.next("nothing: this command goes on when it answers again"));
+                }
+                std::thread::sleep(FOLLOW);
+                continue;
+            }
+            Err(fault) => return Err(fault),
+        };
+        is_away = false;
+        for (index, change) in &part.records {
+            print(reach, *index, change, wanted.json)?;
+        }
+        start = part.next;
+        let is_past = wanted.end != 0 && start > wanted.end;
+        match (part.is_end, wanted.follow && !is_past) {
+            (true, false) => return Ok(()),
+            (true, true) => std::thread::sleep(FOLLOW),
+            (false, _) => {}
+        }
+    }
+}
+
+fn print(reach: &Reach, index: u64, change: &Change, json: bool) -> Result<()> {
+    if change.kind == ChangeKind::Gap {
+        exit::warn(
+            &Fault::new(Code::ChangelogGap)
+                .what("records are missing from the changelog of")
+                .subject(reach.name.clone())
+                .why(format!("those up to {index} went before they were cleared"))
+                .data("the files are as they are; only what was told of their changes is gone")
+                .next("scan the file system again (lfs find), and clear up to this record"),
+        );
+    }
+    if json {
+        return print_line(&view(&reach.name, index, change));
+    }
+    let mut out = std::io::stdout().lock();
+    let written = out.write_all(&text::record(index, change)).and_then(|()| out.flush());
+    written.map_err(|e| Fault::io(Code::CommandFailed, "cannot print", "a record", &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brindle_types::Ino;
+    use brindle_types::attr::Time;
+
+    #[test]
+    fn records_in_json_have_plain_names_where_they_can() {
+        let mut change = Change {
+            target: Some(Ino::new(0, 17)),
+            parent: Some(Ino::ROOT),
+            name: b"a name".to_vec(),
+            user: Some((0, 50)),
+            ..Change::new(ChangeKind::Mkdir, Time { secs: 5, nanos: 6 })
+        };
+        let json = |change: &Change| serde_json::to_string(&view("a-MDT0000", 7, change)).expect("JSON");
+        assert_eq!(
+            json(&change),
+            "{\"schema\":\"brindle.changelog.record\",\"version\":1,\"mdt\":\"a-MDT0000\",\"index\":7,\
+             \"type\":\"MKDIR\",\"flags\":0,\"secs\":5,\"nanos\":6,\"target\":\"[0x200000400:0x11:0x0]\",\
+             \"parent\":\"[0x200000400:0x1:0x0]\",\"name\":\"a name\",\"source\":null,\"uid\":0,\"gid\":50,\
+             \"nid\":null,\"xattr\":null}"
+        );
+        change.name = b"\xff/".to_vec();
+        assert!(json(&change).contains("\"name\":{\"hex\":\"ff2f\"}"));
+    }
+}
