@@ -27,7 +27,7 @@ pub(super) fn before(live: &Live, call: &Call, effects: &Effects) -> Option<Stop
         return Some(Stop::Park(Event::Recovered));
     }
     let conflicts = live.leases.lock().conflicts(&dirs, call.session);
-    (!conflicts.is_empty()).then(|| Stop::First(Errand::RecallLeases(conflicts)))
+    (!conflicts.is_empty()).then_some(Stop::First(Errand::RecallLeases(conflicts)))
 }
 
 /// Tells the caller what the batch at place `at` has changed.

@@ -84,6 +84,44 @@ fn unlink(parent: Ino, name: &str) -> UnlinkReq {
     UnlinkReq { parent, name: name.into(), cred: root() }
 }
 
+fn node(parent: Ino, name: &str, kind: FileType) -> MknodReq {
+    MknodReq { parent, name: name.into(), kind, mode: 0o600, umask: 0, rdev: 0, cred: root() }
+}
+
+fn xattr(ino: Ino) -> SetxattrReq {
+    SetxattrReq {
+        ino,
+        name: b"user.k".to_vec(),
+        value: b"v".to_vec(),
+        create: false,
+        replace: false,
+        kill_sgid: false,
+        cred: user(1000),
+    }
+}
+
+type User = Option<(u32, u32)>;
+
+fn by(uid: u32) -> User {
+    Some((uid, uid))
+}
+
+fn plain_record(kind: ChangeKind, flags: u32, target: Ino, user: User) -> Change {
+    Change { flags, target: Some(target), user, ..Change::new(kind, Default::default()) }
+}
+
+fn named(kind: ChangeKind, flags: u32, parent: Ino, name: &str, target: Ino, user: User) -> Change {
+    Change { parent: Some(parent), name: name.into(), ..plain_record(kind, flags, target, user) }
+}
+
+fn moved(from: (Ino, &str), to: (Ino, &str), ino: Ino, target: Option<Ino>, flags: u32) -> Change {
+    Change {
+        target,
+        source: Some(ChangeSource { ino, parent: from.0, name: from.1.into() }),
+        ..named(ChangeKind::Rename, flags, to.0, to.1, ino, by(0))
+    }
+}
+
 #[test]
 fn each_operation_leaves_its_record() {
     run(async {
@@ -98,32 +136,14 @@ fn each_operation_leaves_its_record() {
         rig.ask(A, link).await.expect("linked");
         let soft = SymlinkReq { parent: dir, name: b"s".to_vec(), target: b"f".to_vec(), cred: user(1000) };
         let soft = rig.ask(A, soft).await.expect("made").attr.ino;
-        let node = |name: &str, kind| MknodReq {
-            parent: dir,
-            name: name.into(),
-            kind,
-            mode: 0o600,
-            umask: 0,
-            rdev: 0,
-            cred: root(),
-        };
-        let fifo = rig.ask(A, node("p", FileType::Fifo)).await.expect("made").attr.ino;
-        let plain = rig.ask(A, node("n", FileType::Regular)).await.expect("made").attr.ino;
+        let fifo = rig.ask(A, node(dir, "p", FileType::Fifo)).await.expect("made").attr.ino;
+        let plain = rig.ask(A, node(dir, "n", FileType::Regular)).await.expect("made").attr.ino;
         rig.ask(A, SetattrReq { mode: Some(0o600), ..setattr(file) }).await.expect("set");
         let times = SetattrReq { mtime: Some(SetTime::Now), atime: Some(SetTime::Now), ..setattr(file) };
         rig.ask(A, times).await.expect("set");
         rig.ask(A, SetattrReq { atime: Some(SetTime::Now), ..setattr(file) }).await.expect("set");
         rig.ask(A, SetattrReq { size_bytes: Some(0), ..setattr(file) }).await.expect("cut");
-        let xattr = SetxattrReq {
-            ino: file,
-            name: b"user.k".to_vec(),
-            value: b"v".to_vec(),
-            create: false,
-            replace: false,
-            kill_sgid: false,
-            cred: user(1000),
-        };
-        rig.ask(A, xattr).await.expect("set");
+        rig.ask(A, xattr(file)).await.expect("set");
         rig.ask(A, SetStripeReq { ino: dir, policy: None, cred: root() }).await.expect("set");
         rig.ask(A, rename((dir, "f"), (dir, "n"))).await.expect("renamed");
         rig.ask(A, rename((dir, "n"), (Ino::ROOT, "g"))).await.expect("two names of one file: nothing");
@@ -139,21 +159,6 @@ fn each_operation_leaves_its_record() {
         for (n, (index, _)) in records.iter().enumerate() {
             assert_eq!(*index, term << INDEX_TERM_SHIFT | (n as u64 + 1), "without holes, in order");
         }
-        let by = |uid: u32| Some((uid, uid));
-        let plain_record = |kind, flags, target: Ino, user| {
-            let time = Default::default();
-            Change { flags, target: Some(target), user, ..Change::new(kind, time) }
-        };
-        let named = |kind, flags, parent, name: &str, target: Ino, user| Change {
-            parent: Some(parent),
-            name: name.into(),
-            ..plain_record(kind, flags, target, user)
-        };
-        let moved = |from: (Ino, &str), to: (Ino, &str), ino, target, flags| Change {
-            target,
-            source: Some(ChangeSource { ino, parent: from.0, name: from.1.into() }),
-            ..named(ChangeKind::Rename, flags, to.0, to.1, ino, by(0))
-        };
         let wanted = vec![
             named(ChangeKind::Mkdir, 0, Ino::ROOT, "d", dir, by(0)),
             named(ChangeKind::Create, 0, dir, "f", file, by(0)),
