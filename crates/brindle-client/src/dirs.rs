@@ -232,9 +232,7 @@ impl Inner {
 
     /// What is known of an inode up to the place `at` is void, and so is what is being told of it.
     fn no_longer(&mut self, ino: Ino, at: u64) {
-        if !brindle_stdx::planted("client_believes_late_news") {
-            self.floors.raise(ino, at);
-        }
+        self.floors.raise(ino, at);
         if self.attrs.get(&ino).is_some_and(|known| known.at <= at) {
             self.forget_attr(ino);
         }

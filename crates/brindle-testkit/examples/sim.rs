@@ -195,12 +195,7 @@ mod planted {
     /// The aim under which a bug bites. It names a kind of trouble; work and faults know nothing of the bug.
     fn aim_of(name: &str) -> Aim {
         match name {
-            "mds_destroy_before_durable"
-            | "mds_number_reuse"
-            | "mds_leases_not_recalled"
-            | "mds_leases_lost_in_restart"
-            | "client_keeps_recalled_leases"
-            | "client_believes_late_news" => Aim::Names,
+            "mds_destroy_before_durable" | "mds_number_reuse" => Aim::Names,
             "mds_recall_not_awaited" | "ost_mark_given_once" | "client_no_refetch_after_invalidate" => {
                 Aim::Pages
             }
@@ -210,6 +205,7 @@ mod planted {
             | "ost_accept_old_session_epoch"
             | "ost_accept_old_truncate_epoch"
             | "mds_stale_epoch_accepted"
+            | "mds_leases_lost_in_restart"
             | "client_new_sequence_on_resend" => Aim::Late,
             _ => Aim::General,
         }

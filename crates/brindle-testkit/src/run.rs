@@ -27,10 +27,11 @@ use crate::workload::brief::{self, Brief};
 use crate::workload::locks::{self, Locks};
 use crate::workload::log::{self, Log};
 use crate::workload::shared::{self, Shared};
+use crate::workload::stamps::{self, Stamps};
 use crate::workload::tree::Tree;
 
 /// Tasks of each client.
-const TASKS: usize = 6;
+const TASKS: usize = 7;
 /// After healing, everything under way ends within this.
 const LIVENESS_MS: u64 = 30_000;
 /// Longest time for the last looks, each.
@@ -154,6 +155,7 @@ struct Works {
     blocks: Blocks,
     log: Log,
     shared: Shared,
+    stamps: Stamps,
     locks: Locks,
     brief: Brief,
 }
@@ -182,6 +184,7 @@ pub fn run(seed: u64, plan: &Plan) -> Report {
         blocks: Blocks::new(plan.aim),
         log: Log::default(),
         shared: Shared::default(),
+        stamps: Stamps::default(),
         locks: Locks::default(),
         brief: Brief::new(plan.aim),
     };
@@ -280,6 +283,10 @@ impl Run {
         client.set_stripe(ctx, data, Some(growing())).await?;
         self.works.blocks.fill(life, data).await?;
         client.mkdir(ctx, root, brief::DIR.as_bytes(), 0o755, 0).await?;
+        let above = client.mkdir(ctx, root, stamps::DIR.as_bytes(), 0o755, 0).await?.ino;
+        for _ in 0..self.works.trees.len() {
+            self.works.stamps.make(life, above).await?;
+        }
         let dir = client.mkdir(ctx, root, shared::DIR.as_bytes(), 0o755, 0).await?.ino;
         let files = [(dir, shared::TOKENS[0]), (dir, "anchor"), (root, log::FILE), (root, locks::FILE)];
         for (parent, name) in files {
@@ -326,6 +333,7 @@ impl Run {
             this.task("blocks", &life, works.blocks.run(life.clone()));
             this.task("log", &life, works.log.run(life.clone()));
             this.task("shared", &life, works.shared.run(life.clone()));
+            this.task("stamps", &life, works.stamps.run(life.clone()));
             this.task("locks", &life, works.locks.run(life.clone()));
             this.task("brief", &life, works.brief.run(life.clone()));
         });

@@ -7,6 +7,7 @@
 //! | [`brief`] | makes, fills and removes files | names, contents and numbers after power cuts |
 //! | [`log`] | appends of all clients to one file | each once, in order, none lost |
 //! | [`shared`] | races for names in one directory | one winner, renames atomic |
+//! | [`stamps`] | changes of a name and a size that all others look at | whoever looks afterwards sees them |
 //! | [`locks`] | critical sections under a lock | one at a time, nothing written by who lost the lock |
 //!
 //! Each is one task a client; what it must remember over the death of its client lies outside the node.
@@ -16,6 +17,7 @@ pub mod brief;
 pub mod locks;
 pub mod log;
 pub mod shared;
+pub mod stamps;
 pub mod tree;
 
 use std::sync::Arc;
