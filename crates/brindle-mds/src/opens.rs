@@ -24,8 +24,6 @@ pub struct Handle {
     pub read: bool,
     /// For writing.
     pub write: bool,
-    /// It was opened in cached mode, and its read right was not recalled.
-    pub cached: bool,
 }
 
 /// Who writes an inode.
@@ -53,6 +51,9 @@ struct InodeOpens {
     handles: BTreeMap<(SessionId, u64), Handle>,
     /// While somebody writes: the exclusive holder.
     exclusive: Option<SessionId>,
+    /// Sessions that may keep what they read. The right is the session's, not the handle's that came with it: it stays
+    /// until it is recalled or the session's last handle goes.
+    cached: BTreeSet<SessionId>,
     /// Number of the last report of each session with handles.
     reported: BTreeMap<SessionId, u64>,
 }
@@ -100,7 +101,7 @@ impl Opens {
             Writing::Nobody if marked => Decision::Grant(OpenMode::Direct),
             Writing::Nobody if !access.write => Decision::Grant(OpenMode::Cached),
             Writing::Nobody => {
-                let cached = opens.sessions(|s, h| h.cached && s != session);
+                let cached: Vec<SessionId> = opens.cached.iter().copied().filter(|s| *s != session).collect();
                 let readable = opens.handles.iter().any(|((s, _), h)| h.read && *s != session);
                 match (cached.is_empty(), readable) {
                     (false, _) => Decision::Recall(Recall::ReadCache, cached),
@@ -114,9 +115,11 @@ impl Opens {
     /// Adds a handle in a mode that [`Opens::decide`] granted.
     pub fn add(&mut self, ino: Ino, session: SessionId, handle: u64, access: Access, mode: OpenMode) {
         let opens = self.inodes.entry(ino).or_default();
-        let entry = Handle { read: access.read, write: access.write, cached: mode == OpenMode::Cached };
-        if mode == OpenMode::Exclusive {
-            opens.exclusive = Some(session);
+        let entry = Handle { read: access.read, write: access.write };
+        match mode {
+            OpenMode::Exclusive => opens.exclusive = Some(session),
+            OpenMode::Cached => _ = opens.cached.insert(session),
+            OpenMode::Direct => {}
         }
         if opens.handles.insert((session, handle), entry).is_none() {
             self.count += 1;
@@ -133,6 +136,7 @@ impl Opens {
         }
         if !opens.has_session(session) {
             opens.reported.remove(&session);
+            opens.cached.remove(&session);
         }
         if opens.handles.is_empty() {
             self.inodes.remove(&ino);
@@ -187,9 +191,7 @@ impl Opens {
         let opens = self.inodes.get(&ino).unwrap_or(&none);
         match opens.writing() {
             Writing::Exclusive(holder) if holder == session => OpenMode::Exclusive,
-            Writing::Nobody if opens.handles.iter().any(|((s, _), h)| *s == session && h.cached) => {
-                OpenMode::Cached
-            }
+            Writing::Nobody if opens.cached.contains(&session) => OpenMode::Cached,
             _ => OpenMode::Direct,
         }
     }
@@ -215,10 +217,7 @@ impl Opens {
         match right {
             Recall::Exclusive if opens.exclusive == Some(session) => opens.exclusive = None,
             Recall::Exclusive => {}
-            Recall::ReadCache => {
-                let of_session = opens.handles.range_mut((session, 0)..=(session, u64::MAX));
-                of_session.for_each(|(_, h)| h.cached = false);
-            }
+            Recall::ReadCache => _ = opens.cached.remove(&session),
         }
     }
 
@@ -288,6 +287,23 @@ mod tests {
         o.remove(F, A, 4);
         assert_eq!(o.writing(F), Writing::Nobody);
         assert_eq!(open(&mut o, A, 5, R), OpenMode::Cached, "a new time without writers");
+    }
+
+    #[test]
+    fn the_right_to_keep_pages_outlives_the_handle_it_came_with() {
+        let mut o = Opens::default();
+        open(&mut o, A, 1, R);
+        open(&mut o, B, 1, W);
+        o.remove(F, B, 1);
+        assert_eq!(open(&mut o, A, 2, R), OpenMode::Cached);
+        o.remove(F, A, 2);
+        assert_eq!(
+            o.decide(F, B, W, false),
+            Decision::Recall(Recall::ReadCache, vec![A]),
+            "handle 1 has it too"
+        );
+        o.remove(F, A, 1);
+        assert_eq!(o.decide(F, B, W, false), Decision::Grant(OpenMode::Exclusive));
     }
 
     #[test]

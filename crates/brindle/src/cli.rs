@@ -104,7 +104,7 @@ fn by_name(arguments: &[OsString]) -> Vec<OsString> {
     if name == "lfs" || name == "lctl" {
         return [OsString::from("brindle"), name.to_owned()].into_iter().chain(rest).collect();
     }
-    if name == "mount.brindle" {
+    if mount::is_asked_by_mount(arguments) {
         return mount::mount_helper(arguments);
     }
     arguments.to_vec()

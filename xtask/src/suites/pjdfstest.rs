@@ -3,6 +3,8 @@
 //! Two passes: everything, then the read-only cases, which remount the file system and therefore run only where the
 //! directory is a mount of its own. (Within the first pass, files left open by other cases make a remount busy.)
 
+use std::os::unix::fs::PermissionsExt;
+
 use super::{Ground, tools};
 use crate::report::Report;
 use crate::run::{End, Finished};
@@ -26,6 +28,12 @@ pub fn run(ground: &Ground) -> Report {
         }
         let command = ground.command(&program).args(["-s", ELSEWHERE, "-c"]).arg(&config);
         let command = command.arg("-p").arg(&ground.dir).args(remount.then_some("erofs"));
+        let command = match remount.then(|| path_with_mount(ground)).transpose() {
+            Ok(path) => path.iter().fold(command, |command, path| command.env("PATH", path)),
+            Err(e) => {
+                return Report::fail(*name, format!("cannot write into {}: {e}", ground.logs.display()));
+            }
+        };
         let done = command.env("NO_COLOR", "1").limit_secs(PASS_SECS_MAX).run(&ground.log(name));
         let mut pass = parse(&done.output());
         check_end(&mut pass, name, &done);
@@ -36,6 +44,21 @@ pub fn run(ground: &Ground) -> Report {
         report.add(pass);
     }
     report
+}
+
+/// A PATH on which `mount -o OPTIONS DIR` is what mount(8) does where `mount.fuse.brindle` is installed. (Without it mount(8)
+/// does it itself, unless the package fuse3 is installed, whose helper cannot.)
+fn path_with_mount(ground: &Ground) -> std::io::Result<String> {
+    let dir = ground.logs.join("bin");
+    std::fs::create_dir_all(&dir)?;
+    let (script, path) = (dir.join("mount"), std::env::var("PATH").unwrap_or_default());
+    let helper = format!(
+        "#!/bin/sh\nexec '{}' \"$(findmnt --noheadings --output SOURCE \"$3\")\" \"$3\" \"$1\" \"$2\"\n",
+        ground.brindle.display()
+    );
+    std::fs::write(&script, helper)?;
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755))?;
+    Ok(format!("{}:{path}", dir.display()))
 }
 
 /// All features a Linux file system has. The two users are ones that every Debian machine has.

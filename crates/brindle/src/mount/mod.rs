@@ -7,6 +7,7 @@
 mod daemon;
 mod launch;
 mod options;
+mod remount;
 mod requirements;
 mod subdir;
 mod umount;
@@ -16,7 +17,7 @@ use std::path::PathBuf;
 use brindle_types::Result;
 use serde::{Deserialize, Serialize};
 
-pub use options::mount_helper;
+pub use options::{is_asked_by_mount, mount_helper};
 pub use requirements::{check as requirements, free_mount_point};
 pub use umount::{UmountArgs, run as umount};
 
@@ -35,7 +36,7 @@ pub struct Args {
     /// Where: an existing directory
     #[arg(value_name = "MNT")]
     mount_point: PathBuf,
-    /// Options, separated by commas: ro, nodev, nosuid, noexec, log=FILE, metrics=ADDRESS:PORT
+    /// Options, separated by commas: ro, nodev, nosuid, noexec, remount, log=FILE, metrics=ADDRESS:PORT
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
     /// Check the options, the mount point and this machine, and mount nothing
@@ -76,6 +77,9 @@ pub struct Announcement {
 pub fn run(args: Args) -> Result<Done> {
     let dry_run = args.dry_run;
     let settings = options::settle(args)?;
+    if settings.remount {
+        return if dry_run { Ok(Done::Ok) } else { remount::run(&settings) };
+    }
     free_mount_point(&settings.mount_point)?;
     requirements::is_directory(&settings.mount_point)?;
     requirements()?;

@@ -11,7 +11,7 @@ use crate::cli;
 use crate::nearest::nearest;
 
 /// Options of fstab that are others' business, or that change nothing here.
-const ACCEPTED: [&str; 18] = [
+const ACCEPTED: [&str; 14] = [
     "defaults",
     "auto",
     "noauto",
@@ -20,10 +20,6 @@ const ACCEPTED: [&str; 18] = [
     "user",
     "nouser",
     "users",
-    "rw",
-    "dev",
-    "suid",
-    "exec",
     "async",
     "relatime",
     "noatime",
@@ -32,7 +28,9 @@ const ACCEPTED: [&str; 18] = [
     "allow_other",
 ];
 /// Options that do something.
-const KNOWN: [&str; 6] = ["ro", "nodev", "nosuid", "noexec", "log", "metrics"];
+const KNOWN: [&str; 7] = ["ro", "nodev", "nosuid", "noexec", "remount", "log", "metrics"];
+/// What /proc/mounts shows of a mount and mount(8) repeats at a remount.
+const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
 
 /// Everything about a mount.
 #[derive(Clone, Debug)]
@@ -41,6 +39,8 @@ pub struct Settings {
     pub source: Source,
     /// Where.
     pub mount_point: PathBuf,
+    /// Change what is mounted there instead of mounting.
+    pub remount: bool,
     /// Refuse changes.
     pub read_only: bool,
     /// Ignore device nodes.
@@ -66,6 +66,7 @@ pub fn settle(args: Args) -> Result<Settings> {
     let mut settings = Settings {
         mount_point: PathBuf::from(cli::text(&args.mount_point)?),
         source: args.source,
+        remount: false,
         read_only: false,
         nodev: false,
         nosuid: false,
@@ -76,6 +77,7 @@ pub fn settle(args: Args) -> Result<Settings> {
         foreground: args.foreground,
         ready_json: args.ready_json,
     };
+    settings.remount = args.options.iter().any(|o| o == "remount");
     for option in args.options.iter().filter(|o| !o.is_empty()) {
         apply(&mut settings, option)?;
     }
@@ -90,9 +92,14 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("nosuid", None) => settings.nosuid = true,
         ("noexec", None) => settings.noexec = true,
         ("rw", None) => settings.read_only = false,
+        ("dev", None) => settings.nodev = false,
+        ("suid", None) => settings.nosuid = false,
+        ("exec", None) => settings.noexec = false,
+        ("remount", None) => {}
+        (shown, _) if settings.remount && SHOWN.contains(&shown) => {}
+        ("log" | "metrics", Some(_)) if settings.remount => return Err(fixed(key)),
         ("log", Some(path)) => settings.log = Some(PathBuf::from(path)),
         ("metrics", Some(address)) => address.clone_into(&mut settings.metrics),
-        ("remount", None) => return Err(no_remount()),
         (known, None) if ACCEPTED.contains(&known) => {}
         (other, _) if other.starts_with("x-") || other == "comment" => {}
         (other, _) => return Err(unknown(other)),
@@ -100,11 +107,11 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
     Ok(())
 }
 
-fn no_remount() -> Fault {
+fn fixed(option: &str) -> Fault {
     Fault::new(Code::BadArgument)
-        .what("cannot mount with the option")
-        .subject("remount")
-        .why("the options of a mount are fixed while its daemon runs")
+        .what("cannot remount with the option")
+        .subject(option.to_owned())
+        .why("it is fixed while the daemon of the mount runs")
         .data("nothing was changed")
         .next("unmount it, and mount it again with the new options")
 }
@@ -156,6 +163,18 @@ impl Settings {
         arguments.push(self.source_text());
         arguments.push(self.mount_point.display().to_string());
         arguments
+    }
+}
+
+/// Whether this is a command line of mount(8): `mount.brindle SOURCE DIR ...`, or `brindle SOURCE DIR ...` as mount.fuse
+/// puts it for the type `fuse.brindle`.
+pub fn is_asked_by_mount(arguments: &[OsString]) -> bool {
+    let name = arguments.first().map(std::path::Path::new).and_then(std::path::Path::file_name);
+    let is_source = |word: &OsString| word.to_str().is_some_and(|word| word.contains(":/"));
+    match name.and_then(std::ffi::OsStr::to_str) {
+        Some("mount.brindle" | "mount.fuse.brindle") => true,
+        Some("brindle") => arguments.get(1).is_some_and(is_source) && arguments.len() > 2,
+        _ => false,
     }
 }
 
@@ -213,6 +232,16 @@ mod tests {
     }
 
     #[test]
+    fn a_remount_takes_what_the_kernel_keeps_and_refuses_what_the_daemon_has() {
+        let shown = "rw,nosuid,relatime,user_id=0,group_id=0,allow_other,max_read=1048576,remount,ro,suid";
+        let s = settings(&["mgs:/a", "/mnt", "-o", shown]).unwrap();
+        assert!(s.remount && s.read_only && !s.nosuid);
+        let fault = settings(&["mgs:/a", "/mnt", "-o", "remount,log=/l"]).unwrap_err();
+        assert!(fault.to_string().contains("unmount it"), "{fault}");
+        assert!(settings(&["mgs:/a", "/mnt", "-o", "user_id=0"]).is_err(), "the kernel gives it");
+    }
+
+    #[test]
     fn the_daemon_gets_what_the_command_got() {
         let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", "ro,nodev", "--metrics", "none"];
         let s = settings(&words).unwrap();
@@ -232,8 +261,12 @@ mod tests {
         let words: Vec<OsString> =
             ["mount.brindle", "mgs:/a", "/mnt", "-fv"].iter().map(OsString::from).collect();
         assert_eq!(mount_helper(&words), ["brindle", "mount", "mgs:/a", "/mnt", "--dry-run"]);
+        let is_asked =
+            |words: &[&str]| is_asked_by_mount(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert!(
-            settings(&["mgs:/a", "/mnt", "-o", "remount,ro"]).unwrap_err().to_string().contains("unmount it")
+            is_asked(&["/sbin/mount.brindle", "a"]) && is_asked(&["mount.fuse.brindle", "mgs:/a", "/mnt"])
         );
+        assert!(is_asked(&["brindle", "mgs:/a", "/mnt", "-o", "ro"]));
+        assert!(!is_asked(&["brindle", "mount", "mgs:/a", "/mnt"]) && !is_asked(&["brindle", "mgs:/a"]));
     }
 }
