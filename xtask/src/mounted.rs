@@ -3,7 +3,7 @@
 //! In this order: the tests of `tests/` that take a mount, the suites on the first mount, then a tree that has to be
 //! the same on both mounts, after a stop, a check of all targets, and a start. Invariant: nothing of the cluster is left.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -53,19 +53,13 @@ pub fn run(session: &Session) -> Report {
 
 /// Builds the binary and the tests, and says where the tests are.
 fn build(session: &Session, cluster: &Cluster) -> Result<BTreeMap<String, PathBuf>, String> {
-    let names: BTreeSet<&str> = TESTS.iter().map(|(name, _)| *name).collect();
-    let names = names.into_iter().flat_map(|name| ["--test", name]);
-    let binary = Cmd::new("cargo").args(["build", "--release", "--package", "brindle"]);
-    let tests = Cmd::new("cargo").args(["test", "--release", "--workspace", "--no-run"]).args(names);
-    let tests = tests.args(["--message-format", "json-render-diagnostics"]);
-    let mut messages = String::new();
-    for (command, log) in [(binary, "build.log"), (tests, "build-tests.log")] {
-        let done = command.dir(&session.root).limit_secs(BUILD_SECS_MAX).run(&cluster.logs().join(log));
-        if !done.ok() {
-            return Err(done.explain());
-        }
-        messages = done.output();
+    let cargo = Cmd::new("cargo").args(["test", "--release", "--workspace", "--no-run"]);
+    let cargo = cargo.args(["--message-format", "json-render-diagnostics"]).dir(&session.root);
+    let done = cargo.limit_secs(BUILD_SECS_MAX).run(&cluster.logs().join("build.log"));
+    if !done.ok() {
+        return Err(done.explain());
     }
+    let messages = done.output();
     Ok(messages.lines().filter_map(test_binary_of).collect())
 }
 

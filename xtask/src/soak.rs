@@ -147,7 +147,7 @@ fn faults(soak: &Soak<'_>) -> Report {
     soak.repeat(|number| {
         let seed = first + number;
         println!("    faults, seed {seed}");
-        let args = ["test", "--release", "--package", "brindle-tests", "--test", "faults", "--"];
+        let args = ["test", "--release", "--workspace", "--test", "faults", "--"];
         let cargo = soak.cargo(&args).args(["--test-threads=1", "--nocapture"]);
         let cargo = cargo.env("BRINDLE_SEED", seed.to_string()).env("BRINDLE_FAULT_ROUNDS", &rounds);
         let done = cargo.limit_secs(FAULT_RUN_SECS_MAX).run(&soak.log(&format!("faults-{seed}.log")));

@@ -21,7 +21,7 @@ const STEPS: &[Step] = &[
     Step { name: "tidy", about: "layers, lengths, words", run: tidy_step },
     Step { name: "clippy", about: "no warnings", run: clippy },
     Step { name: "docs", about: "generated documents are up to date", run: docs::check },
-    Step { name: "build", about: "the binary", run: build },
+    Step { name: "build", about: "the binary and all tests", run: build },
     Step { name: "cargo-test", about: "unit, property, golden and model tests", run: cargo_test },
     Step { name: "faults", about: "real processes killed, cut off, filled up, damaged", run: faults },
     Step { name: "teeth", about: "two planted bugs are caught (make sim-teeth: all)", run: teeth },
@@ -123,9 +123,10 @@ fn clippy(session: &Session) -> Report {
     cargo(session, "clippy", &args)
 }
 
-/// The tests of clusters and the mounts use it.
+/// Everything that later steps run. They all name the whole workspace: of fewer packages cargo would build what they depend
+/// on a second time, with the features that those alone ask for.
 fn build(session: &Session) -> Report {
-    cargo(session, "build", &["build", "--release", "--package", "brindle"])
+    cargo(session, "build", &["test", "--release", "--workspace", "--no-run"])
 }
 
 /// All tests of all crates; a build that fails is one failure.
@@ -143,7 +144,7 @@ fn cargo_test(session: &Session) -> Report {
 
 /// One round of the faults; `make soak` throws the dice for an hour.
 fn faults(session: &Session) -> Report {
-    let args = ["test", "--release", "--package", "brindle-tests", "--test", "faults"];
+    let args = ["test", "--release", "--workspace", "--test", "faults"];
     let cargo = Cmd::new("cargo").args(args).env("BRINDLE_SEED", session.tree_seed().to_string());
     let cargo = cargo.env("CARGO_TERM_COLOR", "never").dir(&session.root).limit_secs(FAULTS_SECS_MAX);
     let done = cargo.run(&log(session, "faults"));

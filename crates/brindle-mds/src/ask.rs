@@ -10,7 +10,7 @@ use brindle_wire::mds::report::WriteReport;
 use brindle_wire::notify::{InvalidateNotice, LayoutNotice, LeaseNotice, Recall, RecallNotice};
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 
 use crate::expire;
 use crate::leases::Conflicts;
@@ -53,8 +53,13 @@ pub async fn ask<M: Message>(mdt: &Mdt, session: SessionId, question: &M) -> Opt
             live.events.wait(Event::Session(session))
         };
         let left_ms = deadline.ms_since(mdt.seams().now());
-        let asked = mdt.notifier().ask(session, M::OP, body.clone());
-        match mdt.seams().timeout_ms(left_ms, asked).await {
+        let asked = mdt.seams().timeout_ms(left_ms, mdt.notifier().ask(session, M::OP, body.clone()));
+        let (answered, changed) = match select(Box::pin(asked), changed).await {
+            Either::Left(first) => first,
+            // It came by another connection. On the old one, which may not have ended for us, no answer need ever come.
+            Either::Right(_) => continue,
+        };
+        match answered {
             None => break "it did not answer".to_owned(),
             Some(Ok(answer)) => match decode_body::<Result<M::Resp>>(&answer) {
                 Ok(Ok(answer)) => return Some(answer),

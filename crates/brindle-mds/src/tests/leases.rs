@@ -109,6 +109,28 @@ fn a_change_waits_until_everybody_else_has_forgotten_and_its_own_caller_need_not
 }
 
 #[test]
+fn a_client_that_has_come_by_another_connection_is_asked_again_there() {
+    run(async {
+        let rig = Rig::new().await;
+        let dir = rig.mkdir(TOP, "d").await.expect("made").ino;
+        look(&rig, B, dir, "x").await;
+        rig.clients.cut_off.lock().push(B);
+        let coming = async {
+            while rig.mdt.waits().list().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            rig.clients.cut_off.lock().clear();
+            rig.mdt.live_mut().events.fire(Event::Session(B));
+        };
+        let (made, ()) = tokio::join!(rig.create(A, dir, "x", RO), coming);
+        made.expect("made");
+        assert!(rig.mdt.live().is_alive(B), "it has answered in time");
+        assert_eq!(recalls(&rig), [(B, dir)]);
+        rig.verify();
+    });
+}
+
+#[test]
 fn what_somebody_writes_is_covered_by_no_lease_and_costs_no_recall() {
     run(async {
         let rig = Rig::new().await;

@@ -45,6 +45,8 @@ pub struct Clients {
     /// Report that a session answers with for a file, once.
     pub reports: Mutex<BTreeMap<(SessionId, Ino), brindle_wire::mds::report::WriteReport>>,
     pub silent: Mutex<Vec<SessionId>>,
+    /// Their connection has ended and the MDT does not know: what they are asked is never answered.
+    pub cut_off: Mutex<Vec<SessionId>>,
     /// They have writes under way that do not end.
     pub unsettled: Mutex<Vec<SessionId>>,
 }
@@ -59,6 +61,9 @@ impl Notifier for Clients {
     fn ask(&self, session: SessionId, op: Op, body: Bytes) -> BoxFuture<'static, Result<Bytes>> {
         if self.silent.lock().contains(&session) {
             return Box::pin(std::future::ready(Err(not_connected(session))));
+        }
+        if self.cut_off.lock().contains(&session) {
+            return Box::pin(std::future::pending());
         }
         let ino = match op {
             Op::RecallNotice => decode_body::<RecallNotice>(&body).expect("decodes").ino,
