@@ -84,8 +84,12 @@ pub(crate) fn name(op: &Op) -> &'static str {
 /// Runs one operation.
 pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
     let client = &fs.client;
+    let mut just_made = None;
     if !matches!(op, Op::Getxattr(_) | Op::Listxattr(_)) {
-        fs.recent.forget(who.tid);
+        just_made = fs.recent.forget(who.tid, who.ino, client.seams().now());
+    }
+    if let (Some(attr), Op::Getattr(_)) = (just_made, &op) {
+        return Ok(Reply::attr(&attr, NOT_KEPT).into());
     }
     let reply = match op {
         Op::Open(op) => return open::handle(client, &who, op).await.map_err(gone),

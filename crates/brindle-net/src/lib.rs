@@ -10,6 +10,7 @@
 
 pub mod error;
 pub mod latch;
+mod outbox;
 pub mod peer;
 pub mod server;
 pub mod tcp;

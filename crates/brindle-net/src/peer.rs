@@ -18,10 +18,11 @@ use brindle_types::{Code, Fault, Nid};
 use brindle_wire::frame::{Frame, Header, Kind, Priority};
 use brindle_wire::version::{HelloReply, PeerKind};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::Transport;
 use crate::latch::Latch;
+use crate::outbox::Outbox;
 
 mod link;
 
@@ -39,8 +40,6 @@ pub const BACKOFF_MIN_MS: u64 = 20;
 pub const BACKOFF_MAX_MS: u64 = 1_000;
 /// How long the other side may take to answer a hello.
 pub const HELLO_TIMEOUT_MS: u64 = 5_000;
-/// Frames handed to the network at once.
-pub(crate) const SEND_BATCH_MAX: usize = 32;
 /// Credits for bytes are counted in units of this size.
 pub(crate) const BYTES_UNIT: u64 = 4 << 10;
 
@@ -158,7 +157,7 @@ enum LinkState {
 /// One live connection.
 struct Link {
     info: LinkInfo,
-    out: mpsc::UnboundedSender<Frame>,
+    outbox: Outbox,
     /// Requests without a reply; `None` once the connection has ended.
     pending: Mutex<Option<BTreeMap<u64, Pending>>>,
     requests: Arc<Semaphore>,
@@ -347,8 +346,9 @@ impl Link {
             frame.header.fs_id = self.info.hello.fs_id;
         }
         table.insert(xid, Pending { answer, _credits: credits });
-        // The writer is gone only when the connection has ended, and then every pending request is told so.
-        drop(self.out.send(frame));
+        drop(pending);
+        // Once the connection has ended nothing is sent, and every pending request is told so.
+        self.outbox.send(frame.into(), &self.down);
         Ok(receiver)
     }
 

@@ -17,9 +17,10 @@ use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Kind};
 use brindle_wire::version::Hello;
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use crate::latch::Latch;
+use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_MAX_DEFAULT, REQUESTS_MAX_DEFAULT};
 use crate::transport::Listener;
 use crate::{NetError, Transport};
@@ -178,20 +179,12 @@ pub struct ServerConn {
     peer: Nid,
     hello: Hello,
     version: u16,
-    out: mpsc::UnboundedSender<Outgoing>,
+    outbox: Outbox,
     /// Notifies without an answer; `None` once the connection has ended.
     notifies: Mutex<Option<BTreeMap<u64, oneshot::Sender<Frame>>>>,
     notify_room: Semaphore,
     next_xid: AtomicU64,
     down: Latch,
-}
-
-/// A frame on its way out, with the credits that are given back once it is written.
-pub(crate) struct Outgoing {
-    frame: Frame,
-    _credits: Vec<OwnedSemaphorePermit>,
-    /// The connection ends behind it.
-    last: bool,
 }
 
 impl ServerConn {
@@ -242,8 +235,7 @@ impl ServerConn {
     }
 
     fn send(&self, frame: Frame, credits: Vec<OwnedSemaphorePermit>) {
-        // The writer is gone only when the connection has ended.
-        drop(self.out.send(Outgoing { frame, _credits: credits, last: false }));
+        self.outbox.send(Outgoing { frame, credits, last: false }, &self.down);
     }
 
     fn answered(&self, frame: Frame) {

@@ -41,6 +41,18 @@ pub trait FrameTx: Send {
     /// Hands frames to the network in order; waits while the other side does not read. After an error, or when the
     /// future was dropped before it completed, the connection is of no more use.
     fn send(&mut self, frames: Vec<Frame>) -> BoxFuture<'_, Result<(), NetError>>;
+
+    /// Whether [`FrameTx::try_send`] may be used.
+    fn is_direct(&self) -> bool {
+        false
+    }
+
+    /// Takes frames without waiting, and hands as much to the network as it takes at this moment; whether that was
+    /// everything. The rest is sent by the next call, before its own frames: [`FrameTx::send`], with none, waits for it.
+    fn try_send(&mut self, frames: Vec<Frame>) -> Result<bool, NetError> {
+        drop(frames);
+        Err(NetError::Closed)
+    }
 }
 
 /// The receiving half.

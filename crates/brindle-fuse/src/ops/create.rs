@@ -17,8 +17,10 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Create) -> Result<Done
         exclusive: op.flags & libc::O_EXCL as u32 != 0,
         access: access(op.flags),
     };
+    let asked_at = fs.client.seams().now();
     let open = fs.client.create(&who.ctx, create).await?.opened;
     fs.known.note(&open.attr);
+    fs.recent.made(who.tid, &open.attr, asked_at);
     let reply = Reply::created(&Entry::uncached(&open.attr), opened(&open));
     Ok(Done { reply, undo: Undo::Close(open.handle) })
 }

@@ -1,10 +1,12 @@
-//! Extended attributes that are known not to exist, because the file was looked up a moment ago in the same call.
+//! What the same thread was told a moment ago, in the same call: attributes of a file that it has just made, and
+//! extended attributes that are known not to exist.
 //!
 //! On its way along a path the kernel asks for the ACL of each directory right after its LOOKUP, and `ls -l` does so of
 //! each file. The attributes that the LOOKUP brought say whether there are any, so that the MDT needs not be asked.
+//! Behind every CREATE, in the same open(2), the kernel asks for the attributes that it has just been told.
 //!
-//! Invariant: only what the thread's own last request, a LOOKUP, brought counts, and only for a moment: an answer from
-//! here is never older than the call that asks, but for a thread that asks by descriptor right after a path.
+//! Invariant: only what the thread's own last request, a LOOKUP or a CREATE, brought counts, and only for a moment: an
+//! answer from here is never older than the call that asks, but for a thread that asks by descriptor right after a path.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +14,7 @@ use brindle_stdx::Mono;
 use brindle_types::{Attr, Ino};
 use parking_lot::Mutex;
 
-/// How long a LOOKUP counts.
+/// How long a LOOKUP or a CREATE counts.
 const GOOD_FOR_MS: u64 = 20;
 /// Threads remembered; beyond them all are forgotten.
 const THREADS_MAX: usize = 4096;
@@ -29,14 +31,17 @@ struct Seen {
     has_xattr: bool,
 }
 
-/// The last LOOKUP of each thread whose last request was one.
+/// The last LOOKUP or CREATE of each thread whose last request was one.
 #[derive(Default)]
-pub(crate) struct Recent(Mutex<BTreeMap<u32, Seen>>);
+pub(crate) struct Recent {
+    found: Mutex<BTreeMap<u32, Seen>>,
+    made: Mutex<BTreeMap<u32, (Attr, Mono)>>,
+}
 
 impl Recent {
     /// A LOOKUP of the thread `tid` found an inode.
     pub fn found(&self, tid: u32, attr: &Attr, at: Mono) {
-        let mut threads = self.0.lock();
+        let mut threads = self.found.lock();
         if threads.len() >= THREADS_MAX {
             threads.clear();
         }
@@ -44,9 +49,20 @@ impl Recent {
         threads.insert(tid, seen);
     }
 
-    /// The thread asks for something else.
-    pub fn forget(&self, tid: u32) {
-        self.0.lock().remove(&tid);
+    /// A CREATE of the thread `tid`, asked for at `at`, made an inode.
+    pub fn made(&self, tid: u32, attr: &Attr, at: Mono) {
+        let mut threads = self.made.lock();
+        if threads.len() >= THREADS_MAX {
+            threads.clear();
+        }
+        threads.insert(tid, (attr.clone(), at));
+    }
+
+    /// The thread asks for something else. The attributes of what its last request made, once, if that is what it asks for.
+    pub fn forget(&self, tid: u32, ino: Ino, now: Mono) -> Option<Attr> {
+        self.found.lock().remove(&tid);
+        let (attr, at) = self.made.lock().remove(&tid)?;
+        (tid != 0 && attr.ino == ino && now.ms_since(at) < GOOD_FOR_MS).then_some(attr)
     }
 
     /// Whether the inode is known not to have the attribute.
@@ -64,7 +80,7 @@ impl Recent {
     }
 
     fn seen(&self, tid: u32, ino: Ino, now: Mono) -> Option<Seen> {
-        let seen = *self.0.lock().get(&tid)?;
+        let seen = *self.found.lock().get(&tid)?;
         (tid != 0 && seen.ino == ino && now.ms_since(seen.at) < GOOD_FOR_MS).then_some(seen)
     }
 }

@@ -1,18 +1,20 @@
 //! The readers: from a message on the device to the file system and back.
 //!
 //! Each reader owns a channel and handles one message at a time. A handler's future is polled once on the reader
-//! itself, which is all that cached answers need; if it is not ready it goes to the task runner. So no reader is ever
-//! blocked by a handler, and with two or more of them an INTERRUPT is always read.
+//! itself, which is all that cached answers need; if it is not ready it goes to the task runner when it can go on
+//! ([`Parked`]): where the answer of a server arrives, which is the thread that has it. So no reader is ever blocked by a
+//! handler, and with two or more of them an INTERRUPT is always read.
 //!
 //! Invariant: every request that wants an answer gets exactly one, also if its handler panics or is dropped.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
-use brindle_stdx::Spawn;
+use brindle_stdx::{BoxFuture, Spawn};
 use brindle_types::errno::{EAGAIN, EIO, ENOSYS};
 use bytes::Bytes;
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::channel::{Channel, Ended};
@@ -98,16 +100,17 @@ impl<F: Filesystem> Shared<F> {
         let responder =
             Responder { channel: channel.clone(), unique: head.unique, name, done: false, registration };
         let fs = &self.fs;
+        let parked = Arc::new(Parked { state: Mutex::default(), tasks: self.tasks.clone(), name });
+        let waker = Waker::from(parked.clone());
         let first = catch_unwind(AssertUnwindSafe(|| {
             let mut handler = fs.handle(request);
-            let ready = handler.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let ready = handler.as_mut().poll(&mut Context::from_waker(&waker));
             (handler, ready)
         }));
         match first {
             Ok((_, Poll::Ready(reply))) => responder.send(&reply),
             Ok((handler, Poll::Pending)) => {
-                let task = async move { responder.send(&handler.await) };
-                self.tasks.spawn(name, Box::pin(task));
+                parked.park(Box::pin(async move { responder.send(&handler.await) }));
             }
             Err(_) => drop(responder),
         }
@@ -123,6 +126,53 @@ impl<F: Filesystem> Shared<F> {
         let found = self.channels.iter().any(|c| c.answer(of | INTERRUPT_BIT, EAGAIN).is_ok());
         if found {
             std::thread::yield_now();
+        }
+    }
+}
+
+/// A handler that waits for something: given to the task runner by whoever wakes it first.
+struct Parked {
+    state: Mutex<Park>,
+    tasks: Arc<dyn Spawn>,
+    name: &'static str,
+}
+
+#[derive(Default)]
+enum Park {
+    /// It is being polled for the first time.
+    #[default]
+    Polled,
+    /// It was woken meanwhile.
+    Woken,
+    /// It waits.
+    Waits(BoxFuture<'static, ()>),
+    /// It is the task runner's.
+    Gone,
+}
+
+impl Parked {
+    fn park(&self, task: BoxFuture<'static, ()>) {
+        let mut state = self.state.lock();
+        if matches!(*state, Park::Polled) {
+            *state = Park::Waits(task);
+        } else {
+            *state = Park::Gone;
+            drop(state);
+            self.tasks.spawn(self.name, task);
+        }
+    }
+}
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        match std::mem::replace(&mut *state, Park::Gone) {
+            Park::Polled | Park::Woken => *state = Park::Woken,
+            Park::Gone => {}
+            Park::Waits(task) => {
+                drop(state);
+                self.tasks.spawn(self.name, task);
+            }
         }
     }
 }

@@ -8,14 +8,15 @@ use brindle_types::{Code, Fault, Nid};
 use brindle_wire::frame::{Frame, Header, Kind, decode_reply, encode_body};
 use brindle_wire::version::{Hello, HelloReply, Versions, negotiate};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 
 use super::{
     BACKOFF_MAX_MS, BACKOFF_MIN_MS, BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, Inner, Link, LinkInfo,
-    LinkState, NOTIFIES_MAX, SEND_BATCH_MAX,
+    LinkState, NOTIFIES_MAX,
 };
 use crate::latch::Latch;
-use crate::transport::{Connection, FrameRx, FrameTx};
+use crate::outbox::Outbox;
+use crate::transport::{Connection, FrameRx};
 use crate::{NetError, SOFTWARE};
 
 /// A connection that lasted this long was a good one: the next attempt needs no pause.
@@ -38,9 +39,9 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
             let attempt = inner.stop.until(open(&inner, nid)).await;
             match attempt {
                 None => break,
-                Some(Ok((link, connection, queue))) => {
+                Some(Ok((link, rx))) => {
                     let started = inner.seams.now();
-                    serve(&inner, index, link, connection, queue).await;
+                    serve(&inner, index, link, rx).await;
                     let good = inner.seams.now().ms_since(started) >= GOOD_AFTER_MS;
                     failures = if good { 0 } else { failures + 1 };
                     break;
@@ -86,7 +87,7 @@ fn note_failure(inner: &Inner, index: usize, failure: Failure) {
     inner.status.lock().last_error = Some(fault);
 }
 
-type Opened = (Arc<Link>, Connection, mpsc::UnboundedReceiver<Frame>);
+type Opened = (Arc<Link>, Box<dyn FrameRx>);
 
 /// Connects to `nid` and exchanges hellos.
 async fn open(inner: &Inner, nid: &Nid) -> Result<Opened, Failure> {
@@ -105,8 +106,9 @@ async fn open(inner: &Inner, nid: &Nid) -> Result<Opened, Failure> {
         let fault = Fault::new(Code::VersionMismatch).why(format!("{nid} chose {theirs}"));
         return Err(Failure::Refused(named(fault, nid)));
     }
-    let (link, queue) = new_link(inner, nid, hello);
-    Ok((link, connection, queue))
+    let link = new_link(inner, nid, hello);
+    link.outbox.open(connection.tx);
+    Ok((link, connection.rx))
 }
 
 fn named(fault: Fault, nid: &Nid) -> Fault {
@@ -127,18 +129,16 @@ async fn greet(inner: &Inner, connection: &mut Connection) -> Result<Frame, NetE
     connection.rx.recv().await
 }
 
-fn new_link(inner: &Inner, nid: &Nid, hello: HelloReply) -> (Arc<Link>, mpsc::UnboundedReceiver<Frame>) {
+fn new_link(inner: &Inner, nid: &Nid, hello: HelloReply) -> Arc<Link> {
     let requests = inner.config.requests_max.min(hello.requests_max).max(1);
     let bytes_units = (inner.config.bytes_max.min(hello.bytes_max) / BYTES_UNIT).clamp(1, 1 << 30) as u32;
-    // Bounded by the credits: each request and each answer to a notify is in it at most once.
-    let (out, queue) = mpsc::unbounded_channel();
-    let link = Link {
+    Arc::new(Link {
         info: LinkInfo {
             generation: inner.generation.fetch_add(1, Ordering::AcqRel) + 1,
             nid: nid.clone(),
             hello,
         },
-        out,
+        outbox: Outbox::new(),
         pending: Mutex::new(Some(BTreeMap::new())),
         requests: Arc::new(Semaphore::new(requests as usize)),
         bytes: Arc::new(Semaphore::new(bytes_units as usize)),
@@ -146,22 +146,16 @@ fn new_link(inner: &Inner, nid: &Nid, hello: HelloReply) -> (Arc<Link>, mpsc::Un
         high: Arc::new(Semaphore::new(HIGH_REQUESTS_MAX)),
         notifies: Arc::new(Semaphore::new(NOTIFIES_MAX)),
         down: Latch::default(),
-    };
-    (Arc::new(link), queue)
+    })
 }
 
 /// Publishes the connection and runs it to its end.
-async fn serve(
-    inner: &Arc<Inner>,
-    index: usize,
-    link: Arc<Link>,
-    connection: Connection,
-    queue: mpsc::UnboundedReceiver<Frame>,
-) {
+async fn serve(inner: &Arc<Inner>, index: usize, link: Arc<Link>, rx: Box<dyn FrameRx>) {
     note_up(inner, 1);
     inner.links[index].send_replace(LinkState::Up(link.clone()));
-    inner.seams.spawn("peer.write", write(link.clone(), connection.tx, queue));
-    let reading = link.down.until(read(inner, &link, connection.rx));
+    let writer = link.clone();
+    inner.seams.spawn("peer.write", async move { writer.outbox.run(&writer.down).await });
+    let reading = link.down.until(read(inner, &link, rx));
     let ended = inner.stop.until(reading).await.flatten();
     let why = ended.unwrap_or(NetError::Closed).fault(&link.info.nid);
     let fault = Fault::new(Code::Disconnected).subject(link.info.nid.to_string());
@@ -181,19 +175,6 @@ fn note_up(inner: &Inner, change: isize) {
     if (status.up_count == all) != before {
         status.since = inner.seams.now();
     }
-}
-
-async fn write(link: Arc<Link>, mut tx: Box<dyn FrameTx>, mut queue: mpsc::UnboundedReceiver<Frame>) {
-    let work = async {
-        loop {
-            let mut batch = Vec::with_capacity(SEND_BATCH_MAX);
-            if queue.recv_many(&mut batch, SEND_BATCH_MAX).await == 0 || tx.send(batch).await.is_err() {
-                return;
-            }
-        }
-    };
-    link.down.until(work).await;
-    link.down.set();
 }
 
 /// Hands out replies and notifies until the connection ends; returns why it did.
@@ -240,7 +221,7 @@ fn start_notify(inner: &Arc<Inner>, link: &Arc<Link>, frame: Frame) -> Result<()
         answer.header.xid = xid;
         answer.header.version = link.info.hello.version;
         drop(permit);
-        drop(link.out.send(answer));
+        link.outbox.send(answer.into(), &link.down);
     });
     Ok(())
 }

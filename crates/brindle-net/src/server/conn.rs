@@ -9,13 +9,12 @@ use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
 use brindle_wire::version::{self, Hello, HelloReply};
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{Outgoing, ServerConn, Shared};
+use super::{ServerConn, Shared};
 use crate::latch::Latch;
-use crate::peer::{
-    BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, NOTIFIES_MAX, SEND_BATCH_MAX, bytes_units,
-};
+use crate::outbox::{Outbox, Outgoing};
+use crate::peer::{BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, NOTIFIES_MAX, bytes_units};
 use crate::transport::{Connection, FrameRx, FrameTx};
 use crate::{NetError, SOFTWARE};
 
@@ -32,10 +31,11 @@ struct Credits {
 
 /// Serves a connection to its end; `_room` is its place among the server's connections.
 pub(super) async fn run(shared: Arc<Shared>, connection: Connection, _room: OwnedSemaphorePermit) {
-    let Connection { peer, mut tx, mut rx } = connection;
-    let greeted = shared.stop.until(greet(&shared, &peer, &mut tx, &mut rx)).await;
-    let Some(Ok((conn, queue))) = greeted else { return };
-    shared.seams.spawn("server.write", write(conn.clone(), tx, queue));
+    let Connection { peer, tx, mut rx } = connection;
+    let greeted = shared.stop.until(greet(&shared, &peer, tx, &mut rx)).await;
+    let Some(Ok(conn)) = greeted else { return };
+    let writer = conn.clone();
+    shared.seams.spawn("server.write", async move { writer.outbox.run(&writer.down).await });
     let reading = conn.down.until(read(&shared, &conn, &mut rx));
     let ended = shared.stop.until(reading).await.flatten();
     if let Some(e) = ended {
@@ -45,25 +45,26 @@ pub(super) async fn run(shared: Arc<Shared>, connection: Connection, _room: Owne
     shared.service.closed(conn.id);
 }
 
-type Greeted = (Arc<ServerConn>, mpsc::UnboundedReceiver<Outgoing>);
-
 /// Reads the hello and answers it; a peer that is refused hears why.
 async fn greet(
     shared: &Shared,
     peer: &Nid,
-    tx: &mut Box<dyn FrameTx>,
+    mut tx: Box<dyn FrameTx>,
     rx: &mut Box<dyn FrameRx>,
-) -> Result<Greeted, NetError> {
+) -> Result<Arc<ServerConn>, NetError> {
     let first = shared.seams.timeout_ms(HELLO_TIMEOUT_MS, rx.recv()).await.unwrap_or(Err(NetError::TimedOut));
     let first = match first {
         Ok(frame) => frame,
-        Err(e) => return Err(refuse(shared, peer, tx, None, e).await),
+        Err(e) => return Err(refuse(shared, peer, &mut tx, None, e).await),
     };
     let header = first.header.clone();
     // No await behind the service's consent: from there on, `closed` must be called.
     match welcome(shared, peer, first) {
-        Ok(greeted) => Ok(greeted),
-        Err(fault) => Err(refuse(shared, peer, tx, Some(header), NetError::bad(fault)).await),
+        Ok(conn) => {
+            conn.outbox.open(tx);
+            Ok(conn)
+        }
+        Err(fault) => Err(refuse(shared, peer, &mut tx, Some(header), NetError::bad(fault)).await),
     }
 }
 
@@ -86,20 +87,18 @@ async fn refuse(
 }
 
 /// Checks the hello, lets the service look at the connection, and queues the answer.
-fn welcome(shared: &Shared, peer: &Nid, first: Frame) -> Result<Greeted, Fault> {
+fn welcome(shared: &Shared, peer: &Nid, first: Frame) -> Result<Arc<ServerConn>, Fault> {
     if first.header.kind != Kind::Hello {
         return Err(Fault::new(Code::BadFrame).why("the first frame of a connection is not a hello"));
     }
     let hello: Hello = decode_body(&first.body)?;
     let version = version::accept(&hello, SOFTWARE)?;
-    // Bounded by the credits: each reply and each notify is in it at most once.
-    let (out, queue) = mpsc::unbounded_channel();
     let conn = Arc::new(ServerConn {
         id: shared.next_conn_id.fetch_add(1, Ordering::Relaxed),
         peer: peer.clone(),
         hello,
         version,
-        out,
+        outbox: Outbox::new(),
         notifies: Mutex::new(Some(BTreeMap::new())),
         notify_room: Semaphore::new(NOTIFIES_MAX),
         next_xid: AtomicU64::new(1),
@@ -115,7 +114,7 @@ fn welcome(shared: &Shared, peer: &Nid, first: Frame) -> Result<Greeted, Fault> 
     };
     let outcome: Result<HelloReply, Fault> = Ok(reply);
     conn.send(Frame::reply_to(&first.header, encode_body(&outcome)), Vec::new());
-    Ok((conn, queue))
+    Ok(conn)
 }
 
 /// Starts requests until the connection ends; returns why it did.
@@ -194,36 +193,12 @@ fn checked(mut reply: Frame, request: &Header, version: u16) -> Frame {
     reply
 }
 
-async fn write(
-    conn: Arc<ServerConn>,
-    mut tx: Box<dyn FrameTx>,
-    mut queue: mpsc::UnboundedReceiver<Outgoing>,
-) {
-    let work = async {
-        let mut batch = Vec::with_capacity(SEND_BATCH_MAX);
-        loop {
-            if queue.recv_many(&mut batch, SEND_BATCH_MAX).await == 0 {
-                return;
-            }
-            let last = batch.iter().any(|o| o.last);
-            let (frames, credits): (Vec<_>, Vec<_>) = batch.drain(..).map(|o| (o.frame, o._credits)).unzip();
-            let sent = tx.send(frames).await;
-            drop(credits);
-            if sent.is_err() || last {
-                return;
-            }
-        }
-    };
-    conn.down.until(work).await;
-    conn.down.set();
-}
-
 /// Tells a peer that sent what cannot be understood about it, if its header was readable, and gives the reply a
 /// second to go out.
 async fn last_words(shared: &Shared, conn: &ServerConn, e: NetError) {
     shared.note_bad(&conn.peer, &e);
     let NetError::Bad { fault, header: Some(header) } = e else { return };
     let frame = Frame::fault_reply_to(&header, &fault);
-    drop(conn.out.send(Outgoing { frame, _credits: Vec::new(), last: true }));
+    conn.outbox.send(Outgoing { last: true, ..frame.into() }, &conn.down);
     shared.seams.timeout_ms(LAST_WORDS_MS, conn.down.wait()).await;
 }

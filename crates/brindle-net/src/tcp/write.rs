@@ -1,12 +1,12 @@
 //! Sending: many small frames in one write, bulk with `writev` from where it lies.
 
+use std::collections::VecDeque;
 use std::io::IoSlice;
 
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault};
 use brindle_wire::frame::{Frame, HEADER_LEN};
-use bytes::{Bytes, BytesMut};
-use tokio::io::AsyncWriteExt;
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::net::tcp::OwnedWriteHalf;
 
 use crate::NetError;
@@ -20,20 +20,61 @@ const PIECES_MAX: usize = 64;
 /// The sending half of a TCP connection.
 pub(super) struct TcpTx {
     socket: OwnedWriteHalf,
+    /// What is not written yet, in order.
+    rest: VecDeque<Bytes>,
 }
 
 impl FrameTx for TcpTx {
     fn send(&mut self, frames: Vec<Frame>) -> BoxFuture<'_, Result<(), NetError>> {
         Box::pin(async move {
-            let pieces = pieces(&frames)?;
-            Ok(write_all(&mut self.socket, &pieces).await?)
+            self.rest.extend(pieces(&frames)?);
+            while !self.write()? {
+                self.socket.writable().await?;
+            }
+            Ok(())
         })
+    }
+
+    fn is_direct(&self) -> bool {
+        true
+    }
+
+    fn try_send(&mut self, frames: Vec<Frame>) -> Result<bool, NetError> {
+        self.rest.extend(pieces(&frames)?);
+        Ok(self.write()?)
     }
 }
 
 impl TcpTx {
     pub(super) fn new(socket: OwnedWriteHalf) -> TcpTx {
-        TcpTx { socket }
+        TcpTx { socket, rest: VecDeque::new() }
+    }
+
+    /// Writes as much as the socket takes at once; whether that was everything.
+    fn write(&mut self) -> std::io::Result<bool> {
+        while !self.rest.is_empty() {
+            let mut slices = [IoSlice::new(&[]); PIECES_MAX];
+            let count = self.rest.len().min(PIECES_MAX);
+            slices.iter_mut().zip(&self.rest).for_each(|(slice, piece)| *slice = IoSlice::new(piece));
+            match self.socket.try_write_vectored(&slices[..count]) {
+                Ok(0) => return Err(std::io::ErrorKind::WriteZero.into()),
+                Ok(written) => self.written(written),
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => return Ok(false),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(true)
+    }
+
+    fn written(&mut self, mut bytes: usize) {
+        while let Some(piece) = self.rest.front_mut() {
+            if bytes < piece.len() {
+                return piece.advance(bytes);
+            }
+            bytes -= piece.len();
+            self.rest.pop_front();
+        }
     }
 }
 
@@ -68,28 +109,4 @@ fn check_parts(frame: &Frame) -> Result<(), NetError> {
     }
     let why = format!("operation {} was sent with lengths that are not those of its parts", header.op);
     Err(NetError::bad(Fault::new(Code::Bug).why(why)))
-}
-
-async fn write_all(socket: &mut OwnedWriteHalf, pieces: &[Bytes]) -> std::io::Result<()> {
-    let mut first = 0;
-    let mut done_of_first = 0;
-    while first < pieces.len() {
-        let mut slices = [IoSlice::new(&[]); PIECES_MAX];
-        let window = &pieces[first..pieces.len().min(first + PIECES_MAX)];
-        for (slice, piece) in slices.iter_mut().zip(window) {
-            *slice = IoSlice::new(piece);
-        }
-        slices[0] = IoSlice::new(&pieces[first][done_of_first..]);
-        let mut n = socket.write_vectored(&slices[..window.len()]).await?;
-        if n == 0 {
-            return Err(std::io::ErrorKind::WriteZero.into());
-        }
-        n += done_of_first;
-        while first < pieces.len() && n >= pieces[first].len() {
-            n -= pieces[first].len();
-            first += 1;
-        }
-        done_of_first = n;
-    }
-    Ok(())
 }
