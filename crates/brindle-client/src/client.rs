@@ -14,10 +14,12 @@ use brindle_types::{Code, Fault, FsName, Ino, Nid, ObjectId, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mds::session::SessionCloseReq;
 use brindle_wire::version::PeerKind;
+use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 
 use crate::cache::{KeptVersions, KernelCache, NoCache};
 use crate::dirs::Dirs;
+use crate::file::close::Closes;
 use crate::handles::Handles;
 use crate::inodes::Inodes;
 use crate::kept::Budget;
@@ -63,6 +65,7 @@ pub struct Client {
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) dirs: Arc<Dirs>,
     pub(crate) handles: Handles,
+    pub(crate) closes: Closes,
     pub(crate) locks: Locks,
     /// The next number of an append by several.
     pub(crate) append_numbers: AtomicU64,
@@ -151,6 +154,7 @@ impl Client {
                 inodes: Arc::default(),
                 dirs,
                 handles: Handles::default(),
+                closes: Closes::default(),
                 locks: Locks::default(),
                 append_numbers: AtomicU64::new(1),
                 kept: Arc::default(),
@@ -170,6 +174,8 @@ impl Client {
         self.seams.spawn("client.renew", async move { this.renew_session().await });
         let this = self.clone();
         self.seams.spawn("client.reports", async move { this.background().await });
+        let this = self.clone();
+        self.seams.spawn("client.closes", async move { this.give_back().await });
         let this = self.this.clone();
         let mut news = self.map.subscribe();
         self.seams.spawn("client.map", async move {
@@ -188,9 +194,15 @@ impl Client {
     /// Says goodbye: reports and closes what is open, ends the session, stops everything. Calls fail from now on.
     pub async fn unmount(&self) {
         let goodbye = async {
-            for handle in self.handles.all() {
-                // What cannot be told now is lost like in a crash of this client, and nobody waits for it.
-                let _ = self.close(handle.number).await;
+            let closing =
+                self.handles.all().into_iter().filter_map(|handle| self.close_later(handle.number).ok());
+            let closing: Vec<_> = closing.collect();
+            self.closes.hurry();
+            // What cannot be told now is lost like in a crash of this client, and nobody waits for it.
+            join_all(closing).await;
+            // And what was closed a moment ago.
+            for inode in self.inodes.all() {
+                inode.wait_until(|state| state.closing == 0).await;
             }
             self.mds.ask_high(&SessionCloseReq {}).await
         };
@@ -203,6 +215,7 @@ impl Client {
     /// Stops everything at once, as a crash would, except that calls under way end with `Shutdown`.
     pub fn stop(&self) {
         self.session.end();
+        self.closes.end();
         self.map.stop();
         self.mds.stop();
         for caller in self.osts.lock().values() {

@@ -40,8 +40,8 @@ pub(crate) struct Inode {
     pub relayout: tokio::sync::Mutex<()>,
     /// Held over an fsync, so that the next one covers what came meanwhile.
     pub syncing: tokio::sync::Mutex<()>,
-    /// Told when [`State::background`], [`State::appending`], [`State::changing`] or [`State::rewriting`] go down, or
-    /// [`State::cutting`] up.
+    /// Told when [`State::background`], [`State::appending`], [`State::changing`], [`State::rewriting`] or
+    /// [`State::closing`] go down, or [`State::cutting`] up.
     pub quiet: Notify,
 }
 
@@ -100,6 +100,8 @@ pub(crate) struct State {
     pub rewriting: bool,
     /// Handles that can write.
     pub writers: usize,
+    /// Handles that are closed here and that the MDT is not known to have taken back.
+    pub closing: usize,
 }
 
 /// An append under way at a place that the MDT gives.

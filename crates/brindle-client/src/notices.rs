@@ -24,6 +24,9 @@ use crate::inodes::Inode;
 /// How long a recall waits for an append of our own before it answers with the end that the append will have.
 const APPEND_WAIT_MS: u64 = 2_000;
 
+/// How long a recall waits until the MDT has taken back handles that are closed here.
+const CLOSE_WAIT_MS: u64 = 1_000;
+
 /// How long changes under way may take to end and be made durable, before bytes are copied.
 const SETTLE_WAIT_MS: u64 = 2_000;
 
@@ -91,11 +94,18 @@ impl Client {
     async fn recalled(&self, notice: &RecallNotice) -> RecallAck {
         self.kept_versions.forget(notice.ino);
         let Some(inode) = self.inodes.notice(notice.ino) else { return RecallAck { report: None } };
-        let exclusive = {
+        let (exclusive, closing) = {
             let mut state = inode.lock();
             state.no_longer_cached();
-            notice.recall == Recall::Exclusive && state.no_longer_exclusive()
+            let exclusive = notice.recall == Recall::Exclusive && state.no_longer_exclusive();
+            (exclusive, state.closing > 0)
         };
+        if closing {
+            // Whoever wants the file finds it closed, and the MDT has the last report before it has this answer.
+            self.closes.hurry();
+            let closed = inode.wait_until(|state| state.closing == 0);
+            let _ = self.seams.timeout_ms(CLOSE_WAIT_MS, closed).await;
+        }
         if exclusive {
             self.give_up_append(&inode).await;
             // Old bytes under way must not come to lie over those of whoever writes next. If their OST keeps them waiting for
@@ -103,7 +113,9 @@ impl Client {
             inode.wait_until(|state| !state.rewriting).await;
         }
         self.invalidate(&inode, 0..u64::MAX).await;
-        let report = exclusive.then(|| inode.lock().tell_report()).flatten();
+        // Also without the right: a close that the MDT has not taken carries what was written under it.
+        let asked = notice.recall == Recall::Exclusive;
+        let report = asked.then(|| inode.lock().tell_report()).flatten();
         RecallAck { report }
     }
 

@@ -249,7 +249,8 @@ impl ClientFs {
             Op::Close { slot } => {
                 let file = self.slots.lock().remove(&slot).ok_or(Stop::Errno(EBADF))?;
                 let flushed = client.flush(file.handle).await;
-                client.close(file.handle).await?;
+                // As a kernel's RELEASE, whose answer nobody waits for.
+                drop(client.close_later(file.handle)?);
                 flushed?;
             }
             Op::Write { slot, offset, len, fill } => {

@@ -94,6 +94,13 @@ fn each(op: &str, times: usize) -> (String, u64) {
     (op.to_owned(), (ROUNDS * times) as u64)
 }
 
+/// Handles are given back many at once, and each once: how many at once is a matter of time.
+fn but_closes(mut spent: BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let closes = spent.remove("close").expect("they are closed");
+    assert!(closes <= ROUNDS as u64, "{closes}");
+    spent
+}
+
 fn small(path: &Path) {
     fs::write(path, vec![7; 3901]).unwrap();
 }
@@ -107,14 +114,11 @@ fn operations_cost_the_requests_that_they_must() {
     let at = |n: usize| a.join(format!("f{n}"));
 
     let made = cost(&cluster, |n| small(&at(n)));
-    // The kernel asks for the attributes of a file that it has just made, and while it is open for writing no lease
-    // covers them.
-    let wanted = [each("create", 1), each("getattr", 1), each("inline_write", 1), each("close", 1)];
-    assert_eq!(made, BTreeMap::from(wanted));
+    assert_eq!(but_closes(made), BTreeMap::from([each("create", 1), each("inline_write", 1)]));
     let seen = cost(&cluster, |n| assert_eq!(fs::metadata(at(n)).unwrap().len(), 3901));
     assert_eq!(seen, BTreeMap::new(), "a file of its own is known");
     let read = cost(&cluster, |n| assert_eq!(fs::read(at(n)).unwrap().len(), 3901));
-    assert_eq!(read, BTreeMap::from([each("open", 1), each("close", 1)]));
+    assert_eq!(but_closes(read), BTreeMap::from([each("open", 1)]));
     let absent = cost(&cluster, |n| assert!(fs::metadata(a.join(format!("none{n}"))).is_err()));
     assert_eq!(absent, BTreeMap::new(), "so is what it has not made");
 

@@ -1,34 +1,143 @@
 //! close and flush: giving a handle back, with the last report; telling of lost data.
+//!
+//! Nobody waits for a close: what is to be told of data was told by flush and fsync. So handles are gathered for a moment
+//! and given back many at once. A recall does not wait for the moment to pass: whoever else wants the file finds it closed.
+//!
+//! Invariant: [`crate::inodes::State::closing`] counts the handles of an inode that are closed here and that the MDT is
+//! not known to have taken back.
 
-use brindle_types::{Code, Fault};
-use brindle_wire::mds::close::CloseReq;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use brindle_types::{Code, Fault, Ino};
+use brindle_wire::mds::close::{CLOSES_MAX, Close, CloseReq};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
 
 use crate::Client;
-use crate::inodes::Carry;
+use crate::handles::Handle;
+use crate::inodes::{Carry, Due};
+
+/// How long handles are gathered.
+const GATHER_MS: u64 = 5;
+
+/// Handles that are closed here and not at the MDT. Bounded by the handles that a session may have.
+#[derive(Default)]
+pub(crate) struct Closes {
+    queue: Mutex<Vec<Closing>>,
+    /// Something is in the queue.
+    work: Notify,
+    /// Somebody waits for it.
+    hurry: Notify,
+}
+
+struct Closing {
+    handle: Arc<Handle>,
+    carry: Carry,
+    done: oneshot::Sender<Result<(), Fault>>,
+}
+
+impl Closes {
+    /// Handles for one request: the oldest, one of each inode.
+    fn take(&self) -> Vec<Closing> {
+        let mut queue = self.queue.lock();
+        let mut inodes: BTreeSet<Ino> = BTreeSet::new();
+        let taken = queue
+            .extract_if(.., |closing| inodes.len() < CLOSES_MAX && inodes.insert(closing.handle.inode.ino));
+        taken.collect()
+    }
+
+    /// What is gathered goes now.
+    pub fn hurry(&self) {
+        self.hurry.notify_one();
+    }
+
+    /// The client has ended: nobody is told anything any more.
+    pub fn end(&self) {
+        self.work.notify_one();
+        self.hurry.notify_one();
+        self.queue.lock().clear();
+    }
+}
 
 impl Client {
-    /// Gives a handle back. What the caller must know of its data was told by [`Client::flush`] and fsync.
+    /// Gives a handle back, and waits until the MDT has taken it.
     pub async fn close(&self, number: u64) -> Result<(), Fault> {
+        let taken = self.close_later(number)?;
+        self.closes.hurry();
+        // Dropped unsent when this client ends.
+        taken.await.unwrap_or_else(|_| Err(Fault::new(Code::Shutdown)))
+    }
+
+    /// Gives a handle back within a moment; what is returned tells when the MDT has taken it.
+    pub fn close_later(&self, number: u64) -> Result<oneshot::Receiver<Result<(), Fault>>, Fault> {
         let Some(handle) = self.handles.remove(number) else {
             return Err(Fault::new(Code::BadHandle).why(format!("handle {number}")));
         };
-        if handle.alive().is_err() {
-            // The server has given it up already.
-            return Ok(());
-        }
-        let inode = &handle.inode;
-        let last_writer = handle.access.write && inode.lock().writers == 0;
-        if last_writer {
-            self.note_left_unsynced(inode);
+        let last_writer = handle.access.write && handle.inode.lock().writers == 0;
+        if last_writer && handle.alive().is_ok() {
+            self.note_left_unsynced(&handle.inode);
         }
         let carry = if last_writer { Carry::Last } else { Carry::News };
-        let due = handle.access.write.then(|| inode.due(carry));
-        let report = due.as_ref().and_then(|due| due.report.clone());
-        self.mds.ask(&CloseReq { ino: inode.ino, handle: number, report }).await?;
-        if let Some(due) = due {
-            due.delivered();
+        handle.inode.lock().closing += 1;
+        let (done, taken) = oneshot::channel();
+        let count = {
+            let mut queue = self.closes.queue.lock();
+            queue.push(Closing { handle, carry, done });
+            queue.len()
+        };
+        self.closes.work.notify_one();
+        if count >= CLOSES_MAX {
+            self.closes.hurry();
         }
-        Ok(())
+        if self.session.is_ended() {
+            self.closes.end();
+        }
+        Ok(taken)
+    }
+
+    /// The task that gives handles back.
+    pub(crate) async fn give_back(self: Arc<Self>) {
+        loop {
+            self.closes.work.notified().await;
+            let _ = self.seams.timeout_ms(GATHER_MS, self.closes.hurry.notified()).await;
+            loop {
+                let batch = self.closes.take();
+                if batch.is_empty() {
+                    break;
+                }
+                // One that the MDT makes wait does not hold up the others.
+                let this = self.clone();
+                self.seams.spawn("client.close", async move { this.give_back_batch(batch).await });
+            }
+            if self.session.is_ended() {
+                return;
+            }
+        }
+    }
+
+    async fn give_back_batch(&self, batch: Vec<Closing>) {
+        let (mut closes, mut dues): (Vec<Close>, Vec<Due>) = (Vec::new(), Vec::new());
+        // The server has given up the handles that are dead.
+        for Closing { handle, carry, .. } in batch.iter().filter(|closing| closing.handle.alive().is_ok()) {
+            let due = handle.access.write.then(|| handle.inode.due(*carry));
+            let report = due.as_ref().and_then(|due| due.report.clone());
+            closes.push(Close { ino: handle.inode.ino, handle: handle.number, report });
+            dues.extend(due);
+        }
+        let outcome = match closes.is_empty() {
+            true => Ok(()),
+            false => self.mds.ask(&CloseReq { closes }).await.map(drop),
+        };
+        if outcome.is_ok() {
+            dues.into_iter().for_each(Due::delivered);
+        }
+        for Closing { handle, done, .. } in batch {
+            handle.inode.lock().closing -= 1;
+            handle.inode.quiet.notify_waiters();
+            // Most have gone.
+            let _ = done.send(outcome.clone());
+        }
     }
 
     /// A descriptor of the handle is closed: says whether data written through it was lost.

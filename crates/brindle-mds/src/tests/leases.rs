@@ -65,8 +65,7 @@ fn lookups_bring_leases_and_changes_bring_what_they_changed() {
         assert_eq!(names(&news), [Some(file)]);
         assert_eq!(covers(&news), [(TOP, Some(TOP)), (file, None)], "somebody writes it");
         assert!(news.inodes.iter().all(|inode| inode.at == news.names[0].at));
-        let close =
-            brindle_wire::mds::close::CloseReq { ino: file, handle: handle_of(&rig, file), report: None };
+        let close = brindle_wire::mds::close::CloseReq::one(file, handle_of(&rig, file), None);
         let (_, news) = told(&rig, A, close).await;
         assert_eq!(covers(&news), [(file, Some(TOP))]);
         let (_, news) = told(&rig, B, chmod(file)).await;

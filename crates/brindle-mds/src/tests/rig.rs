@@ -369,7 +369,7 @@ impl Rig {
     }
 
     pub async fn close(&self, session: SessionId, ino: Ino, handle: u64) -> Result<()> {
-        self.ask(session, brindle_wire::mds::close::CloseReq { ino, handle, report: None }).await.map(drop)
+        self.ask(session, brindle_wire::mds::close::CloseReq::one(ino, handle, None)).await.map(drop)
     }
 }
 

@@ -198,7 +198,7 @@ fn sessions_recalls_and_restarts_over_the_network() {
         b.ask(ReclaimReq { opens: Vec::new(), locks: Vec::new(), appends: Vec::new(), done: true })
             .await
             .expect("answered");
-        a.ask(CloseReq { ino, handle: req.handle, report: None }).await.expect("closed");
+        a.ask(CloseReq::one(ino, req.handle, None)).await.expect("closed");
         a.ask(SessionRenewReq {}).await.expect("renewed");
         let findings = crate::check::verify(mdt.mdt().engine()).expect("readable");
         assert!(findings.is_empty(), "{findings:#?}");

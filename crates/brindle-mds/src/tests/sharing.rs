@@ -6,6 +6,7 @@ use brindle_types::attr::Time;
 use brindle_types::layout::{ComponentPolicy, EOF};
 use brindle_types::{Code, Ino, LayoutPolicy, ObjectId, Pair, StripePolicy};
 use brindle_wire::Op;
+use brindle_wire::mds::close::{Close, CloseReq};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::create::CreateResp;
 use brindle_wire::mds::fsync::FsyncReq;
@@ -349,12 +350,12 @@ fn explicit_times_outlive_the_reports_of_earlier_writes() {
         assert_eq!(rig.clients.take_asked(), [(A, Op::ReportNotice, ino)]);
         assert_eq!(answer.attr.mtime, time);
         let late = WriteReport { end_bytes: 99, ..report(&grant, 99) };
-        let close = brindle_wire::mds::close::CloseReq { ino, handle: 1, report: Some(late) };
+        let close = CloseReq::one(ino, 1, Some(late));
         rig.ask(A, close).await.expect("closed");
         let attr = rig.stat(B, ino).await.expect("there");
         assert_eq!((attr.mtime, attr.size_bytes), (time, 99), "it may raise size, never times");
         let fresh = report(&answer.grant.expect("epochs"), 0);
-        let close = brindle_wire::mds::close::CloseReq { ino, handle: 1, report: Some(fresh) };
+        let close = CloseReq::one(ino, 1, Some(fresh));
         rig.ask(B, close).await.expect("closed");
         assert!(rig.stat(B, ino).await.expect("there").mtime > time);
         rig.verify();
@@ -503,6 +504,33 @@ fn inline_truncates_are_just_the_bytes() {
         let opened = open(&rig, A, ino, 2, zero).await;
         assert_eq!((opened.attr.size_bytes, opened.grant.inline.as_deref()), (0, Some(&b""[..])));
         assert!(rig.osts.calls.lock().is_empty());
+        rig.verify();
+    });
+}
+
+#[test]
+fn handles_of_many_files_are_given_back_in_one_batch_and_of_one_file_one_by_one() {
+    run(async {
+        let rig = Rig::new().await;
+        let mut closes = Vec::new();
+        for name in ["f", "g"] {
+            let ino = rig.create(A, TOP, name, RW).await.expect("made").attr.ino;
+            let (_, handle) = *rig.mdt.live().opens.of_session(A).last().expect("open");
+            closes.push(Close { ino, handle, report: None });
+        }
+        let second = closes[1].ino;
+        open(&rig, A, second, 3, RO).await;
+        let again = Close { handle: 3, ..closes[1].clone() };
+        let twice = CloseReq { closes: vec![closes[1].clone(), again] };
+        assert_eq!(code(rig.ask(A, twice).await), Some(Code::InvalidArgument));
+        let inodes: Vec<Ino> = closes.iter().map(|close| close.ino).collect();
+        let before = rig.mdt.engine().last_pos().index;
+        rig.ask(A, CloseReq { closes }).await.expect("closed");
+        assert_eq!(rig.mdt.engine().last_pos().index, before + 1);
+        assert_eq!(rig.mdt.live().opens.of_session(A), [(second, 3)]);
+        for ino in inodes {
+            assert!(rig.stat(A, ino).await.expect("there").data_version.is_some(), "its last writer is gone");
+        }
         rig.verify();
     });
 }

@@ -1,4 +1,4 @@
-//! close: the handle goes; the last write close ends the write session.
+//! close: handles go; the last write close of a file ends its write session.
 
 use brindle_types::Ino;
 use serde::{Deserialize, Serialize};
@@ -7,9 +7,20 @@ use super::Empty;
 use super::report::WriteReport;
 use crate::message;
 
-/// Gives handles back, oldest first.
+/// Most handles in one request.
+pub const CLOSES_MAX: usize = 64;
+
+/// Gives handles back, all or none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloseReq {
+    /// The handles, at most [`CLOSES_MAX`], each of another inode.
+    pub closes: Vec<Close>,
+}
+message!(CloseReq => Empty, Close);
+
+/// One handle that is given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Close {
     /// The inode.
     pub ino: Ino,
     /// The client's number of the handle.
@@ -17,4 +28,10 @@ pub struct CloseReq {
     /// The last report of a writer.
     pub report: Option<WriteReport>,
 }
-message!(CloseReq => Empty, Close);
+
+impl CloseReq {
+    /// Of one handle.
+    pub fn one(ino: Ino, handle: u64, report: Option<WriteReport>) -> CloseReq {
+        CloseReq { closes: vec![Close { ino, handle, report }] }
+    }
+}
