@@ -1,4 +1,4 @@
-//! The pages that somebody above keeps of our files, seen from below.
+//! What somebody above keeps of our files, pages and attributes of directories, seen from below.
 
 use std::collections::BTreeMap;
 
@@ -15,6 +15,13 @@ pub trait KernelCache: Send + Sync + 'static {
     /// The client has left out what is being read at this moment, so this never waits for a READ that was in flight
     /// when it began.
     fn invalidate(&self, ino: Ino, offset: u64, len_bytes: u64) -> BoxFuture<'static, ()>;
+
+    /// Drops the attributes that are kept of a directory, and those that are just being answered; they are gone when it
+    /// returns. Waits for no request.
+    fn forget_attr(&self, _ino: Ino) {}
+
+    /// The same for every directory.
+    fn forget_attrs(&self) {}
 }
 
 /// Keeps nothing.

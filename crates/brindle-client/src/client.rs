@@ -188,6 +188,7 @@ impl Client {
 
     /// Tells who keeps pages of our files. Called once, before the first open.
     pub fn set_cache(&self, cache: Arc<dyn KernelCache>) {
+        self.dirs.set_kernel(cache.clone());
         *self.cache.write() = cache;
     }
 

@@ -5,14 +5,18 @@
 //! of two facts the one with the higher place counts, and what was told up to the place of a recall or of a change that
 //! left nothing to know is refused ([`Floors`]).
 //!
-//! Invariant: what is known is what the MDT would answer, as long as the session's lease is held.
+//! Invariants: what is known is what the MDT would answer, as long as the session's lease is held; before a change of a
+//! directory's attributes is told to anybody, or given way to, the kernel has forgotten what it kept of them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use brindle_types::{Attr, FileType, Ino};
 use brindle_wire::mds::readdir::DirEntry;
 use brindle_wire::news::{Covered, InodeNews, Leased, NameNews, News};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
+
+use crate::cache::{KernelCache, NoCache};
 
 /// Names and attributes that are remembered; some 250 bytes each. Beyond that directories are forgotten, those first
 /// that were not looked at for the longest time.
@@ -25,9 +29,16 @@ const FLOORS: usize = 4096;
 pub(crate) type Lead = Option<(Ino, FileType)>;
 
 /// Everything known.
-#[derive(Default)]
 pub(crate) struct Dirs {
     inner: Mutex<Inner>,
+    /// Who may keep attributes of directories.
+    kernel: RwLock<Arc<dyn KernelCache>>,
+}
+
+impl Default for Dirs {
+    fn default() -> Dirs {
+        Dirs { inner: Mutex::default(), kernel: RwLock::new(Arc::new(NoCache)) }
+    }
 }
 
 #[derive(Default)]
@@ -83,6 +94,11 @@ impl Floors {
 }
 
 impl Dirs {
+    /// Tells who may keep attributes of directories.
+    pub fn set_kernel(&self, kernel: Arc<dyn KernelCache>) {
+        *self.kernel.write() = kernel;
+    }
+
     /// The moment before a request is sent, for what its answer tells.
     pub fn asked(&self) -> u64 {
         self.inner.lock().generation
@@ -94,6 +110,12 @@ impl Dirs {
         if news.is_empty() {
             return;
         }
+        self.take_in(asked, news);
+        let kernel = self.kernel.read().clone();
+        news.inodes.iter().for_each(|inode| kernel.forget_attr(inode.ino));
+    }
+
+    fn take_in(&self, asked: u64, news: &News) {
         let mut inner = self.inner.lock();
         if inner.generation != asked {
             news.inodes.iter().for_each(|inode| inner.no_longer(inode.ino, inode.at));
@@ -141,12 +163,18 @@ impl Dirs {
             inner.floors.raise(*dir, at);
             inner.forget_dir(*dir);
         }
+        drop(inner);
+        let kernel = self.kernel.read().clone();
+        dirs.iter().for_each(|dir| kernel.forget_attr(*dir));
     }
 
     /// Forgets everything, and what is being told at this moment.
     pub fn clear(&self) {
         let mut inner = self.inner.lock();
         *inner = Inner { generation: inner.generation + 1, ..Inner::default() };
+        drop(inner);
+        let kernel = self.kernel.read().clone();
+        kernel.forget_attrs();
     }
 
     /// Where a name leads, if that is known.
@@ -321,6 +349,41 @@ mod tests {
     }
 
     const FILE: Lead = Some((F, FileType::Regular));
+
+    /// Writes down what it is to forget.
+    #[derive(Default)]
+    struct Kernel(Mutex<Vec<Ino>>);
+
+    impl KernelCache for Kernel {
+        fn invalidate(&self, _: Ino, _: u64, _: u64) -> brindle_stdx::BoxFuture<'static, ()> {
+            Box::pin(std::future::ready(()))
+        }
+
+        fn forget_attr(&self, ino: Ino) {
+            self.0.lock().push(ino);
+        }
+
+        fn forget_attrs(&self) {
+            self.0.lock().push(Ino(0));
+        }
+    }
+
+    #[test]
+    fn the_kernel_forgets_what_changes_and_what_is_taken_back() {
+        let (dirs, kernel) = (Dirs::default(), Arc::new(Kernel::default()));
+        dirs.set_kernel(kernel.clone());
+        let forgotten = || std::mem::take(&mut *kernel.0.lock());
+        dirs.told(0, &leased(D, 5, true));
+        assert_eq!(forgotten(), []);
+        dirs.told(0, &inode(D, 1, D, 6));
+        assert_eq!(forgotten(), [D], "it has changed it itself");
+        dirs.recalled(&[D, E], 9);
+        assert_eq!(forgotten(), [D, E], "also what is not known any more");
+        dirs.clear();
+        assert_eq!(forgotten(), [Ino(0)]);
+        dirs.told(0, &gone(D, 10));
+        assert_eq!(forgotten(), [D], "asked for before everything was forgotten");
+    }
 
     fn size(dirs: &Dirs) -> Option<u64> {
         dirs.attr(F).map(|attr| attr.size_bytes)

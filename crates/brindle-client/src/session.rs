@@ -432,9 +432,21 @@ impl Client {
     }
 
     fn lease_over(&self, lease_ms: u64) -> bool {
+        self.session.view.borrow().held && self.left_ms(lease_ms) == 0
+    }
+
+    fn left_ms(&self, lease_ms: u64) -> u64 {
         let renewed = *self.renewed.lock();
-        let over = self.seams.now().ms_since(renewed) >= lease_ms * LEASE_OVER_PERCENT / 100;
-        over && self.session.view.borrow().held
+        (lease_ms * LEASE_OVER_PERCENT / 100).saturating_sub(self.seams.now().ms_since(renewed))
+    }
+
+    /// For how long what was told under the lease counts, should it not be renewed; 0 if it is not held.
+    pub(crate) fn lease_left_ms(&self) -> u64 {
+        let (lease_ms, held) = {
+            let view = self.session.view.borrow();
+            (view.lease_ms, view.held && !view.ended)
+        };
+        if held { self.left_ms(lease_ms) } else { 0 }
     }
 }
 

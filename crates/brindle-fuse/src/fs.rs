@@ -25,6 +25,7 @@ use crate::ops;
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
+use crate::ops::shown::Shown;
 use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Op, Request};
@@ -42,6 +43,7 @@ pub struct BrindleFs {
     pub(crate) places: Places,
     pub(crate) known: Known,
     pub(crate) recent: Recent,
+    pub(crate) shown: Arc<Shown>,
 }
 
 /// Who asks, and for which inode.
@@ -78,7 +80,7 @@ impl From<Reply> for Done {
 }
 
 impl BrindleFs {
-    /// A file system over `client`.
+    /// A file system over `client`, for a kernel that keeps nothing.
     pub fn new(client: Arc<Client>) -> BrindleFs {
         BrindleFs {
             client,
@@ -86,6 +88,7 @@ impl BrindleFs {
             places: Places::default(),
             known: Known::default(),
             recent: Recent::default(),
+            shown: Arc::default(),
         }
     }
 
@@ -156,24 +159,50 @@ impl Filesystem for BrindleFs {
 
     fn forget(&self, nodeid: u64, nlookup: u64) {
         // Node ids of everything but directories are inode numbers, which mean the same for ever.
-        self.known.forget(self.places.ino(nodeid));
+        let ino = self.places.ino(nodeid);
+        self.known.forget(ino);
+        self.shown.forget(ino, nodeid);
         self.places.forget(nodeid, nlookup);
     }
 }
 
-/// The kernel's pages of a mount.
-struct KernelPages(Notifier);
+/// What the kernel keeps of a mount.
+struct Kernel {
+    notifier: Notifier,
+    shown: Arc<Shown>,
+}
 
-impl KernelCache for KernelPages {
+impl KernelCache for Kernel {
+    fn forget_attr(&self, ino: Ino) {
+        for nodeid in self.shown.take(ino) {
+            self.forget_node(nodeid);
+        }
+    }
+
+    fn forget_attrs(&self) {
+        for nodeid in self.shown.take_all() {
+            self.forget_node(nodeid);
+        }
+    }
+
     fn invalidate(&self, ino: Ino, offset: u64, len_bytes: u64) -> BoxFuture<'static, ()> {
         let len = if len_bytes == u64::MAX { 0 } else { len_bytes };
-        let gone = self.0.post(Notice::InvalInode { ino: ino.0, offset, len });
+        let gone = self.notifier.post(Notice::InvalInode { ino: ino.0, offset, len });
         Box::pin(async move {
             let outcome = gone.await;
             if !outcome.is_gone() {
                 tracing::warn!(ino = ino.0, offset, len, ?outcome, "the kernel keeps pages that are old");
             }
         })
+    }
+}
+
+impl Kernel {
+    fn forget_node(&self, nodeid: u64) {
+        let outcome = self.notifier.forget_attr(nodeid);
+        if !outcome.is_gone() {
+            tracing::warn!(nodeid, ?outcome, "the kernel keeps attributes that are old");
+        }
     }
 }
 
@@ -217,8 +246,9 @@ pub async fn mount(client: Arc<Client>, settings: MountSettings) -> Result<Mount
     let tasks = client.seams().tasks.clone();
     let served = client.clone();
     let session = connected.serve(&settings.serve, tasks, |notifier, _| {
-        served.set_cache(Arc::new(KernelPages(notifier)));
-        Arc::new(BrindleFs::new(served.clone()))
+        let fs = BrindleFs::new(served.clone());
+        served.set_cache(Arc::new(Kernel { notifier, shown: fs.shown.clone() }));
+        Arc::new(fs)
     })?;
     Ok(MountHandle { client, session, control: settings.control })
 }

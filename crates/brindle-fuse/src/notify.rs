@@ -170,6 +170,11 @@ impl Notifier {
         }
     }
 
+    /// Drops the attributes of an inode, at once: the kernel takes no lock for it that a request may hold.
+    pub fn forget_attr(&self, ino: u64) -> Outcome {
+        self.0.write(&Notice::InvalAttr { ino })
+    }
+
     /// Answers everything that waits with [`Outcome::Ended`] and lets the threads go.
     pub(crate) fn end(&self) {
         let mut queue = self.0.queue.lock();

@@ -24,6 +24,7 @@ mod rename;
 mod rmdir;
 mod seek;
 mod setattr;
+pub(crate) mod shown;
 mod statfs;
 mod symlink;
 mod tmpfile;
@@ -101,8 +102,8 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Mknod(op) => entry(&fs, mknod::handle(client, &who, op).await),
         Op::Mkdir(op) => mkdir::handle(&fs, &who, op).await,
         Op::Link(op) => entry(&fs, link::handle(client, &who, op).await),
-        Op::Getattr(_) => getattr::handle(&fs, &who).await.map(|a| Reply::attr(&a, NOT_KEPT)).map_err(gone),
-        Op::Statx(_) => getattr::handle(&fs, &who).await.map(|a| Reply::statx(&a, NOT_KEPT)).map_err(gone),
+        Op::Getattr(_) => getattr::handle(&fs, &who).await.map(|(a, kept)| Reply::attr(&a, kept)).map_err(gone),
+        Op::Statx(_) => getattr::handle(&fs, &who).await.map(|(a, kept)| Reply::statx(&a, kept)).map_err(gone),
         Op::Setattr(op) => setattr::handle(client, &who, op).await.map_err(gone),
         Op::Readlink => readlink::handle(client, &who).await.map_err(gone),
         Op::Unlink(op) => unlink::handle(client, &who, op).await,
@@ -131,8 +132,8 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
     reply.map(Done::from)
 }
 
-/// How long the kernel may keep names and attributes.
-const NOT_KEPT: Duration = Duration::ZERO;
+/// How long the kernel may keep names, and attributes of what is no directory.
+pub(crate) const NOT_KEPT: Duration = Duration::ZERO;
 
 /// The answer of operations that find or make a name.
 fn entry(fs: &BrindleFs, found: Result<Attr, Fault>) -> Result<Reply, Fault> {

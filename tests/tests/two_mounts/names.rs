@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use brindle_tests::area::{Area, ctime, mode, mtime, names, nlink};
 use brindle_tests::fails;
@@ -14,6 +15,9 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::both_ways;
+
+/// How long a directory is looked at and changed, each way.
+const SHOWING: Duration = Duration::from_secs(4);
 
 fn missing(path: &Path) {
     assert_eq!(fails(fs::symlink_metadata(path)), Errno::NOENT);
@@ -187,6 +191,51 @@ fn rights_taken_away_by_one_are_gone_at_the_other() {
             run_as(ANN, || drop(fs::read(here.join("f")).unwrap()));
             set(&there, 0o700);
             run_as(ANN, || assert_eq!(fails(fs::metadata(here.join("f"))), Errno::ACCESS));
+        }
+        fs::remove_dir_all(&there).unwrap();
+    }
+}
+
+/// The kernel keeps attributes of directories while nobody else changes them.
+#[test]
+fn what_is_kept_of_a_directory_goes_when_it_changes() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "dir") {
+        fs::create_dir_all(there.join("sub")).unwrap();
+        let (sub, seen) = (there.join("sub"), here.join("sub"));
+        let deadline = Instant::now() + SHOWING;
+        for round in 0u32.. {
+            if Instant::now() > deadline {
+                break;
+            }
+            // Looked at often enough to be leased and kept, now and then for longer than it is contested.
+            let looks = if round % 10 == 0 { 1200 } else { round % 7 * 3 };
+            for _ in 0..looks {
+                fs::metadata(&seen).unwrap();
+                std::thread::sleep(Duration::from_millis(u64::from(round % 10 == 0)));
+            }
+            match round % 4 {
+                0 => {
+                    let wanted = 0o700 + round / 4 % 0o77;
+                    fs::set_permissions(&sub, fs::Permissions::from_mode(wanted)).unwrap();
+                    assert_eq!(mode(&seen), wanted);
+                }
+                1 => {
+                    fs::create_dir(sub.join("d")).unwrap();
+                    assert_eq!(nlink(&seen), 3);
+                }
+                2 => {
+                    fs::remove_dir(sub.join("d")).unwrap();
+                    assert_eq!((nlink(&seen), nlink(&sub)), (2, 2));
+                }
+                _ => {
+                    fs::write(seen.join("f"), "").unwrap();
+                    assert_eq!((mtime(&seen), ctime(&seen)), (mtime(&sub), ctime(&sub)));
+                    let before = mtime(&sub);
+                    fs::remove_file(sub.join("f")).unwrap();
+                    assert!(mtime(&seen) > before && mtime(&sub) > before, "by either");
+                }
+            }
         }
         fs::remove_dir_all(&there).unwrap();
     }

@@ -1,18 +1,29 @@
-//! GETATTR and STATX: attributes, never cached by the kernel.
+//! GETATTR and STATX: attributes. The kernel keeps those of directories as long as a lease covers them
+//! ([`crate::ops::shown`]).
+
+use std::time::Duration;
 
 use brindle_types::{Attr, Code, Fault};
 
+use super::NOT_KEPT;
 use crate::fs::{BrindleFs, Who};
 
-/// The attributes of an inode. One that was removed while the kernel still refers to it (a working directory, an
-/// O_PATH descriptor, a path that is just being looked up) keeps its last ones, without links.
-pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<Attr, Fault> {
+/// The attributes of an inode, and how long the kernel may keep them. One that was removed while the kernel still refers
+/// to it (a working directory, an O_PATH descriptor, a path that is just being looked up) keeps its last ones, without
+/// links.
+pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration), Fault> {
+    if let Some(shown) = fs.shown.show(&fs.client, who.ino, who.nodeid) {
+        return Ok(shown);
+    }
     match fs.client.getattr(who.ino).await {
-        Err(fault) if fault.code == Code::NotFound => fs.known.removed(who.ino).ok_or(fault),
+        Err(fault) if fault.code == Code::NotFound => {
+            fs.known.removed(who.ino).map(|attr| (attr, NOT_KEPT)).ok_or(fault)
+        }
         Ok(attr) => {
             fs.known.note(&attr);
-            Ok(attr)
+            // Now it may be known under a lease.
+            Ok(fs.shown.show(&fs.client, who.ino, who.nodeid).unwrap_or((attr, NOT_KEPT)))
         }
-        failed => failed,
+        Err(fault) => Err(fault),
     }
 }
