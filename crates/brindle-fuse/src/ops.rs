@@ -102,9 +102,13 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Mknod(op) => entry(&fs, mknod::handle(client, &who, op).await),
         Op::Mkdir(op) => mkdir::handle(&fs, &who, op).await,
         Op::Link(op) => entry(&fs, link::handle(client, &who, op).await),
-        Op::Getattr(_) => getattr::handle(&fs, &who).await.map(|(a, kept)| Reply::attr(&a, kept)).map_err(gone),
-        Op::Statx(_) => getattr::handle(&fs, &who).await.map(|(a, kept)| Reply::statx(&a, kept)).map_err(gone),
-        Op::Setattr(op) => setattr::handle(client, &who, op).await.map_err(gone),
+        Op::Getattr(_) => {
+            getattr::handle(&fs, &who).await.map(|(a, kept)| Reply::attr(&a, kept)).map_err(gone)
+        }
+        Op::Statx(_) => {
+            getattr::handle(&fs, &who).await.map(|(a, kept)| Reply::statx(&a, kept)).map_err(gone)
+        }
+        Op::Setattr(op) => setattr::handle(&fs, &who, op).await.map_err(gone),
         Op::Readlink => readlink::handle(client, &who).await.map_err(gone),
         Op::Unlink(op) => unlink::handle(client, &who, op).await,
         Op::Rmdir(op) => rmdir::handle(client, &who, op).await,

@@ -3,9 +3,10 @@
 //!
 //! On its way along a path the kernel asks for the ACL of each directory right after its LOOKUP, and `ls -l` does so of
 //! each file. The attributes that the LOOKUP brought say whether there are any, so that the MDT needs not be asked.
-//! Behind every CREATE, in the same open(2), the kernel asks for the attributes that it has just been told.
+//! It also does in a chmod, right after the SETATTR. Behind every CREATE, in the same open(2), the kernel asks for the
+//! attributes that it has just been told.
 //!
-//! Invariant: only what the thread's own last request, a LOOKUP or a CREATE, brought counts, and only for a moment: an
+//! Invariant: only what the thread's own last request, a LOOKUP, SETATTR or CREATE, brought counts, and only for a moment: an
 //! answer from here is never older than the call that asks, but for a thread that asks by descriptor right after a path.
 
 use std::collections::BTreeMap;
@@ -39,7 +40,7 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// A LOOKUP of the thread `tid` found an inode.
+    /// A LOOKUP of the thread `tid` found an inode, or a SETATTR changed it.
     pub fn found(&self, tid: u32, attr: &Attr, at: Mono) {
         let mut threads = self.found.lock();
         if threads.len() >= THREADS_MAX {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use brindle_client::{Client, SetAttr};
+use brindle_client::SetAttr;
 use brindle_types::Fault;
 use brindle_wire::mds::setattr::SetTime as To;
 
-use crate::fs::Who;
+use crate::fs::{BrindleFs, Who};
 use crate::reply::Reply;
 use crate::request::{SetTime, Setattr};
 
@@ -17,7 +17,7 @@ fn time(set: SetTime) -> To {
     }
 }
 
-pub(crate) async fn handle(client: &Client, who: &Who, op: Setattr) -> Result<Reply, Fault> {
+pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Setattr) -> Result<Reply, Fault> {
     let set = SetAttr {
         mode: op.mode.map(|mode| mode & 0o7777),
         uid: op.uid,
@@ -28,6 +28,9 @@ pub(crate) async fn handle(client: &Client, who: &Who, op: Setattr) -> Result<Re
         kill_suidgid: op.kill_suidgid,
         handle: op.fh.filter(|_| op.size.is_some()).unwrap_or(0),
     };
-    let attr = client.setattr(&who.ctx, who.ino, set).await?;
+    let asked_at = fs.client.seams().now();
+    let attr = fs.client.setattr(&who.ctx, who.ino, set).await?;
+    // In the same chmod(2) the kernel looks for an ACL that it would have to change too.
+    fs.recent.found(who.tid, &attr, asked_at);
     Ok(Reply::attr(&attr, Duration::ZERO))
 }
