@@ -8,7 +8,7 @@ use std::sync::Arc;
 use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Client, Ctx, WriteIn};
 use brindle_testkit::cluster::{Options, SimCluster};
-use brindle_types::{Code, Ino};
+use brindle_types::{Code, Ino, StripePolicy};
 use brindle_wire::mds::open::Access;
 
 /// Worlds in which the cut is tried; in some of them the change survives it.
@@ -94,4 +94,42 @@ fn an_fsync_tells_of_small_writes_that_the_mdt_lost() {
 fn an_fsync_tells_of_a_layout_that_the_mdt_lost() {
     let survived = (1..=SEEDS).filter(|seed| survived(*seed, 20_000)).count() as u64;
     assert!(0 < survived && survived < SEEDS, "{survived} of {SEEDS} writes survived: both must happen");
+}
+
+/// What one OST lost is found by an fsync that never ends, because another OST is away; the next one tells of it.
+#[test]
+fn a_loss_found_by_an_fsync_that_is_given_up_is_told_by_the_next() {
+    const STRIPE: u64 = 65_536;
+    let cluster = SimCluster::new(1, Options { osts: 2, clients: 2 });
+    let world = cluster.world().clone();
+    let (node, other) = (world.node("c0"), world.node("c1"));
+    let seams = node.seams.clone();
+    let (client, handle) = world
+        .run_until(RUN_MS, async {
+            let client = SimCluster::mount(&node).await;
+            let other = SimCluster::mount(&other).await;
+            let access = Access { read: true, write: true, truncate: false };
+            let parent = client.root();
+            let create = CreateIn { parent, name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
+            let opened = client.create(&Ctx::root(), create).await.unwrap().opened;
+            let stripe =
+                StripePolicy { count: Some(2), size_bytes: Some(STRIPE as u32), ..StripePolicy::default() };
+            client.set_stripe(&Ctx::root(), opened.attr.ino, Some(stripe.into())).await.unwrap();
+            // Somebody else may write the file: nothing is kept to be written again.
+            other.open(&Ctx::root(), opened.attr.ino, access, false).await.unwrap();
+            for at in [0, STRIPE] {
+                write(&client, &Ctx::root(), opened.handle, at, b"acknowledged").await;
+            }
+            (client, opened.handle)
+        })
+        .unwrap();
+    world.power_cut("ost0");
+    cluster.restart("ost0");
+    world.isolate("ost1");
+    let given_up = world.run_until(RUN_MS, seams.timeout_ms(10_000, client.fsync(handle))).unwrap();
+    assert!(given_up.is_none(), "one OST is away");
+    world.heal();
+    let told = world.run_until(RUN_MS, client.fsync(handle)).unwrap();
+    assert_eq!(told.unwrap_err().code, Code::DataLost);
+    world.end();
 }

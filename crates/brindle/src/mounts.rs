@@ -124,7 +124,8 @@ pub fn is_dead(at: &Path) -> bool {
     std::thread::spawn(move || {
         // ECONNABORTED: the connection was aborted while the question was in it.
         let gone = |e: std::io::Error| matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED));
-        let dead = std::fs::metadata(path).is_err_and(gone);
+        // Attributes of a directory may be the kernel's own; this question goes to the daemon every time.
+        let dead = rustix::fs::statvfs(path).map_err(std::io::Error::from).is_err_and(gone);
         // Nobody listens any more when the patience was over.
         let _ = done.send(dead);
     });

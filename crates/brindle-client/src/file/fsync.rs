@@ -28,7 +28,8 @@ const RESENDS_MAX: usize = 8;
 struct Synced {
     /// Stripes whose objects exist.
     exist: Vec<Stripe>,
-    lost: bool,
+    /// Writes were lost; the handles were told.
+    lost: Option<Fault>,
 }
 
 impl Client {
@@ -63,7 +64,7 @@ impl Client {
         let (exist, lost) = loop {
             let sight = self.sight(inode).await?;
             if sight.layout.inline {
-                break (Vec::new(), false);
+                break (Vec::new(), None);
             }
             match self.sync_objects(inode, &sight).await {
                 Ok(outcome) => break outcome,
@@ -71,21 +72,21 @@ impl Client {
             }
         };
         let synced = self.sync_at_mdt(inode, exist).await;
-        if lost { Err(self.data_lost(inode)) } else { synced }
+        lost.map_or(synced, Err)
     }
 
     /// Makes what was written durable at the OSTs alone, under a layout that is about to change.
     pub(crate) async fn make_durable(&self, inode: &Arc<Inode>, sight: &Sight) -> Result<(), Fault> {
-        let (_, lost) = self.sync_objects(inode, sight).await?;
-        if lost {
-            // Told to every handle, and no reason to keep the rest where it is.
-            self.data_lost(inode);
-        }
-        Ok(())
+        // What is lost is told to every handle, and no reason to keep the rest where it is.
+        self.sync_objects(inode, sight).await.map(drop)
     }
 
     /// Which stripes exist, and whether writes were lost.
-    async fn sync_objects(&self, inode: &Inode, sight: &Sight) -> Result<(Vec<Stripe>, bool), Fault> {
+    async fn sync_objects(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+    ) -> Result<(Vec<Stripe>, Option<Fault>), Fault> {
         let mark = inode.lock().changes;
         let mut by_ost: BTreeMap<u16, Vec<Stripe>> = BTreeMap::new();
         for (stripe, ost) in sight.layout.stripes() {
@@ -98,7 +99,7 @@ impl Client {
             Box::pin(self.sync_ost(inode, sight, ost, stripes, mark))
         });
         let synced: Vec<Synced> = try_gather(syncing.collect()).await?;
-        let lost = synced.iter().any(|s| s.lost);
+        let lost = synced.iter().find_map(|s| s.lost.clone());
         Ok((synced.into_iter().flat_map(|s| s.exist).collect(), lost))
     }
 
@@ -112,7 +113,7 @@ impl Client {
         mark: u64,
     ) -> Result<Synced, Fault> {
         let caller = self.ost(ost).await?;
-        let mut lost = false;
+        let mut lost = None;
         for _ in 0..RESENDS_MAX {
             let objects = stripes.iter().map(|stripe| ObjectId::of(inode.ino, *stripe)).collect();
             let request = SyncObjectsReq { objects };
@@ -126,8 +127,9 @@ impl Client {
                     _ if planted("client_ignores_boot_term") => {}
                     Plan::Resend(_) => resend.push(*stripe),
                     Plan::Lost => {
-                        lost = true;
+                        // Told at once: whoever asked may give up, or fail for another reason, before this is at its end.
                         inode.lock().unsynced.remove(stripe);
+                        lost.get_or_insert_with(|| self.data_lost(inode));
                     }
                 }
             }

@@ -26,14 +26,12 @@ impl Client {
                 self.sync_inode(&inode).await?;
             }
         }
-        let left = std::mem::take(&mut *self.left_unsynced.lock());
+        let left = self.left_unsynced.lock().clone();
         let mut by_ost: BTreeMap<u16, Vec<ObjectId>> = BTreeMap::new();
         let map = self.map.current();
         // What lay on an OST that was removed was moved and synced before.
-        for (object, (ost, _)) in
-            left.into_iter().filter(|(_, (ost, _))| !map.is_removed(TargetId::ost(*ost)))
-        {
-            by_ost.entry(ost).or_default().push(object);
+        for (object, (ost, _)) in left.iter().filter(|(_, (ost, _))| !map.is_removed(TargetId::ost(*ost))) {
+            by_ost.entry(*ost).or_default().push(*object);
         }
         let syncing = by_ost.into_iter().map(|(ost, objects)| -> BoxFuture<'_, _> {
             Box::pin(async move {
@@ -44,6 +42,8 @@ impl Client {
             })
         });
         try_gather::<()>(syncing.collect()).await?;
+        // What was closed meanwhile, also again, is for the next one.
+        self.left_unsynced.lock().retain(|object, closed| left.get(object) != Some(closed));
         self.mds.ask(&SyncAllReq {}).await.map(drop)
     }
 
