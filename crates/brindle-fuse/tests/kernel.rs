@@ -458,9 +458,7 @@ fn direct_writes_arrive_in_parallel_and_in_aligned_buffers() {
     }
     // The last bytes of a buffer that begins within a page come in a request of their own, wherever that lies.
     let large = |s: &support::memfs::Seen| matches!(&s.op, Op::Write(w) if w.data.len() > 4096);
-    let aligned = |s: &support::memfs::Seen| {
-        matches!(&s.op, Op::Write(w) if w.data.len() > 4096 && (w.data.as_ptr() as usize).is_multiple_of(4096))
-    };
+    let aligned = |s: &support::memfs::Seen| matches!(&s.op, Op::Write(w) if w.data.len() > 4096 && (w.data.as_ptr() as usize).is_multiple_of(4096));
     assert_eq!((m.fs.count(large), m.fs.count(aligned)), (4, 4));
     let data = m.fs.contents(m.fs.ino("f"));
     assert!((0..4).all(|i| data[i << 20..(i + 1) << 20].iter().all(|b| *b == i as u8 + 1)));

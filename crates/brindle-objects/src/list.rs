@@ -53,31 +53,22 @@ pub(crate) fn list_files(
     after: Option<ObjectId>,
     limit: usize,
 ) -> io::Result<(Vec<Listed>, bool)> {
-    let start = after.map(|o| {
-        let (x, y) = names::dirs_of(&o);
-        (format!("{x:02x}"), format!("{y:02x}"), o.to_string())
-    });
+    let start = after.map(|o| (format!("{:02x}", names::dir_of(&o)), o.to_string()));
     let objects = format!("{root}/objects");
     let mut out = Vec::new();
-    for x in names_in(disk, &objects)? {
-        if start.as_ref().is_some_and(|s| x < s.0) {
+    for dir in names_in(disk, &objects)? {
+        if start.as_ref().is_some_and(|s| dir < s.0) {
             continue;
         }
-        for y in names_in(disk, &format!("{objects}/{x}"))? {
-            if start.as_ref().is_some_and(|s| (&x, &y) < (&s.0, &s.1)) {
+        for name in names_in(disk, &format!("{objects}/{dir}"))? {
+            if start.as_ref().is_some_and(|s| (&dir, &name) <= (&s.0, &s.1)) {
                 continue;
             }
-            let dir = format!("{objects}/{x}/{y}");
-            for name in names_in(disk, &dir)? {
-                if start.as_ref().is_some_and(|s| (&x, &y, &name) <= (&s.0, &s.1, &s.2)) {
-                    continue;
-                }
-                let Ok(object) = name.parse::<ObjectId>() else { continue };
-                if out.len() == limit {
-                    return Ok((out, false));
-                }
-                out.extend(look(disk, &format!("{dir}/{name}"), object)?);
+            let Ok(object) = name.parse::<ObjectId>() else { continue };
+            if out.len() == limit {
+                return Ok((out, false));
             }
+            out.extend(look(disk, &format!("{objects}/{dir}/{name}"), object)?);
         }
     }
     Ok((out, true))

@@ -1,22 +1,21 @@
-//! Names on disk: `objects/<xx>/<yy>/<object>`, hashed so that directories stay small.
+//! Names on disk: `objects/<xx>/<object>`, hashed over few enough directories that they exist soon: making one costs as
+//! much as ten files in it. Directories of file systems have indexes; a hundred thousand names in one are no burden.
 
 use brindle_stdx::crc;
 use brindle_types::ObjectId;
 
 use crate::format::put_object;
 
-/// The two levels of directories that an object lies under.
-pub fn dirs_of(object: &ObjectId) -> (u8, u8) {
+/// The directory that an object lies in.
+pub fn dir_of(object: &ObjectId) -> u8 {
     let mut bytes = Vec::with_capacity(24);
     put_object(&mut bytes, object);
-    let [x, y, ..] = crc(&bytes).to_be_bytes();
-    (x, y)
+    crc(&bytes).to_be_bytes()[0]
 }
 
 /// Path of the directory below the target's directory.
 pub fn dir(root: &str, object: &ObjectId) -> String {
-    let (x, y) = dirs_of(object);
-    format!("{root}/objects/{x:02x}/{y:02x}")
+    format!("{root}/objects/{:02x}", dir_of(object))
 }
 
 /// Path of the object's file.
@@ -37,6 +36,6 @@ mod tests {
     #[test]
     fn names_never_move() {
         let o = ObjectId { ino: Ino(0x1234), generation: Pair { term: 2, counter: 3 }, stripe: 1 };
-        assert_eq!(path("/t", &o), "/t/objects/fc/e6/0000000000001234.2.3.1");
+        assert_eq!(path("/t", &o), "/t/objects/fc/0000000000001234.2.3.1");
     }
 }

@@ -67,12 +67,12 @@ pub fn of_transfer(offset: u64, data: &[u8]) -> TransferSums {
     let mut sums = Vec::with_capacity(data.len() / BLOCK_BYTES + 2);
     let mut total = 0;
     for (_, _, piece) in pieces(offset, data) {
-        let sum = crc(piece);
         if piece.len() == BLOCK_BYTES {
+            let sum = crc(piece);
             total = append_block(total, sum);
             sums.push(sum ^ *ZERO_CRC);
         } else {
-            total = crc_combine(total, sum, piece.len());
+            total = crc_append(total, piece);
             sums.push(0);
         }
     }
@@ -122,7 +122,7 @@ pub fn total_of(offset: u64, data: &[u8], crcs: &[u32]) -> u32 {
     for ((_, _, piece), whole) in pieces(offset, data).zip(crcs) {
         total = match piece.len() {
             BLOCK_BYTES => append_block(total, *whole),
-            n => crc_combine(total, crc(piece), n),
+            _ => crc_append(total, piece),
         };
     }
     total

@@ -139,13 +139,11 @@ impl ObjectStore {
         Ok(())
     }
 
-    /// Makes the directory entry of an object durable, and the directories above it.
+    /// Makes the directory entry of an object durable, and that of its directory.
     async fn sync_entry(&self, id: &ObjectId) -> io::Result<()> {
         let dir = names::dir(&self.root, id);
         let mut dirs = vec![dir.clone()];
         if !self.durable_dirs.lock().contains(&dir) {
-            let above = brindle_stdx::disk::parent(&dir).to_owned();
-            dirs.push(above);
             dirs.push(format!("{}/objects", self.root));
         }
         self.sync_dirs(dirs).await?;

@@ -10,6 +10,7 @@
 pub mod caught;
 pub mod codec;
 pub mod disk;
+pub mod pulse;
 pub mod real;
 pub mod real_disk;
 pub mod time;

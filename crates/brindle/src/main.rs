@@ -6,6 +6,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this crate is the one that prints")]
 
 mod admin;
+mod awake;
 mod bench;
 mod changelog;
 mod cli;

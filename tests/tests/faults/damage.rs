@@ -85,7 +85,7 @@ pub fn objects(data: &Path, ino: u64) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect::<Vec<PathBuf>>()
     };
-    let files = list(data.join("objects")).into_iter().flat_map(list).flat_map(list);
+    let files = list(data.join("objects")).into_iter().flat_map(list);
     files.filter(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(&wanted))).collect()
 }
 

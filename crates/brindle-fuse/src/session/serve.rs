@@ -84,6 +84,7 @@ impl<F: Filesystem> Shared<F> {
     }
 
     fn request(&self, channel: &Arc<Channel>, head: crate::abi::inputs::InHeader, groups: Vec<u32>, op: Op) {
+        brindle_stdx::pulse::beat();
         let registration = self.interrupts.register(head.unique);
         let request = Request {
             unique: head.unique,

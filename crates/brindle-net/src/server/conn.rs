@@ -161,6 +161,7 @@ impl Credits {
 }
 
 fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Vec<OwnedSemaphorePermit>) {
+    brindle_stdx::pulse::beat();
     {
         let mut stats = shared.stats.lock();
         stats.requests += 1;

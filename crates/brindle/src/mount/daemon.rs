@@ -13,6 +13,7 @@ use brindle_types::{Code, Fault, Result};
 use super::Announcement;
 use super::options::Settings;
 use super::subdir::Whole;
+use crate::awake;
 use crate::control::{make_run_dir, socket};
 use crate::exit::Done;
 use crate::mounts;
@@ -82,6 +83,7 @@ async fn serve(settings: &Settings) -> Result<Done> {
     };
     metrics::client(&registry, &client);
     let handle = mount(settings, client.clone()).await?;
+    awake::watch(settings.cpu_latency);
     let connection = handle.session().connection().unwrap_or(0);
     make_run_dir()?;
     let control_path = socket(connection);

@@ -22,6 +22,7 @@ pub use requirements::{check as requirements, free_mount_point};
 pub use umount::{UmountArgs, run as umount};
 
 use crate::admin::place::Source;
+use crate::awake::CpuLatency;
 use crate::exit::Done;
 
 /// Arguments of `brindle mount`.
@@ -36,7 +37,8 @@ pub struct Args {
     /// Where: an existing directory
     #[arg(value_name = "MNT")]
     mount_point: PathBuf,
-    /// Options, separated by commas: ro, nodev, nosuid, noexec, remount, log=FILE, metrics=ADDRESS:PORT
+    /// Options, separated by commas: ro, nodev, nosuid, noexec, remount, log=FILE, metrics=ADDRESS:PORT,
+    /// cpu-latency=auto|system|MICROSECONDS
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
     /// Check the options, the mount point and this machine, and mount nothing
@@ -54,6 +56,10 @@ pub struct Args {
     /// Threads
     #[arg(long, default_value_t = WORKERS_DEFAULT, value_parser = clap::value_parser!(u16).range(2..=256))]
     workers: u16,
+    /// How fast processors have to wake up while the mount is busy, in microseconds; 'auto' for what suits the machine,
+    /// 'system' to leave them alone
+    #[arg(long, env = "BRINDLE_CPU_LATENCY", value_name = "MICROSECONDS", default_value_t = CpuLatency::Auto)]
+    cpu_latency: CpuLatency,
     /// Print one line of JSON on standard output when usable
     #[arg(long, hide = true)]
     ready_json: bool,

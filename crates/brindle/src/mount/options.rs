@@ -7,6 +7,7 @@ use brindle_types::{Code, Fault, Result};
 
 use super::Args;
 use crate::admin::place::Source;
+use crate::awake::CpuLatency;
 use crate::cli;
 use crate::nearest::nearest;
 
@@ -28,7 +29,7 @@ const ACCEPTED: [&str; 14] = [
     "allow_other",
 ];
 /// Options that do something.
-const KNOWN: [&str; 7] = ["ro", "nodev", "nosuid", "noexec", "remount", "log", "metrics"];
+const KNOWN: [&str; 8] = ["ro", "nodev", "nosuid", "noexec", "remount", "log", "metrics", "cpu-latency"];
 /// What /proc/mounts shows of a mount and mount(8) repeats at a remount.
 const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
 
@@ -55,6 +56,8 @@ pub struct Settings {
     pub metrics: String,
     /// Threads.
     pub workers: u16,
+    /// How fast processors have to wake up while the mount is busy.
+    pub cpu_latency: CpuLatency,
     /// Stay in the foreground.
     pub foreground: bool,
     /// Announce on standard output.
@@ -74,6 +77,7 @@ pub fn settle(args: Args) -> Result<Settings> {
         log: args.log,
         metrics: args.metrics,
         workers: args.workers,
+        cpu_latency: args.cpu_latency,
         foreground: args.foreground,
         ready_json: args.ready_json,
     };
@@ -97,9 +101,12 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("exec", None) => settings.noexec = false,
         ("remount", None) => {}
         (shown, _) if settings.remount && SHOWN.contains(&shown) => {}
-        ("log" | "metrics", Some(_)) if settings.remount => return Err(fixed(key)),
+        ("log" | "metrics" | "cpu-latency", Some(_)) if settings.remount => return Err(fixed(key)),
         ("log", Some(path)) => settings.log = Some(PathBuf::from(path)),
         ("metrics", Some(address)) => address.clone_into(&mut settings.metrics),
+        ("cpu-latency", Some(latency)) => {
+            settings.cpu_latency = latency.parse().map_err(|why| bad_value(option, why))?;
+        }
         (known, None) if ACCEPTED.contains(&known) => {}
         (other, _) if other.starts_with("x-") || other == "comment" => {}
         (other, _) => return Err(unknown(other)),
@@ -114,6 +121,10 @@ fn fixed(option: &str) -> Fault {
         .why("it is fixed while the daemon of the mount runs")
         .data("nothing was changed")
         .next("unmount it, and mount it again with the new options")
+}
+
+fn bad_value(option: &str, why: String) -> Fault {
+    Fault::new(Code::BadArgument).what("cannot mount with the option").subject(option.to_owned()).why(why)
 }
 
 fn unknown(option: &str) -> Fault {
@@ -156,6 +167,7 @@ impl Settings {
             format!("--log={}", log.display()),
             format!("--metrics={}", self.metrics),
             format!("--workers={}", self.workers),
+            format!("--cpu-latency={}", self.cpu_latency),
         ];
         if !options.is_empty() {
             arguments.push(format!("-o{}", options.join(",")));
@@ -229,6 +241,8 @@ mod tests {
         let fault = settings(&["mgs1:/scratch", "/mnt", "-o", "nosiud"]).unwrap_err();
         assert_eq!(fault.next, "did you mean 'nosuid'?");
         assert!(settings(&["mgs1:/scratch", "/mnt", "-o", "ro=1"]).is_err());
+        let fault = settings(&["mgs1:/scratch", "/mnt", "-o", "cpu-latency=fast"]).unwrap_err();
+        assert!(fault.to_string().contains("it must be 'auto', 'system'"), "{fault}");
     }
 
     #[test]
@@ -243,14 +257,14 @@ mod tests {
 
     #[test]
     fn the_daemon_gets_what_the_command_got() {
-        let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", "ro,nodev", "--metrics", "none"];
+        let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", "ro,nodev,cpu-latency=20", "--metrics", "none"];
         let s = settings(&words).unwrap();
         let again = s.foreground_arguments(std::path::Path::new("/log"));
         let again: Vec<&str> = again.iter().skip(1).map(String::as_str).collect();
         let t = settings(&again).unwrap();
         assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec);
         assert_eq!((t.source, t.metrics.as_str()), (s.source, "none"));
-        assert_eq!(t.mount_point, s.mount_point);
+        assert_eq!((t.mount_point, t.cpu_latency), (s.mount_point, CpuLatency::Micros(20)));
     }
 
     #[test]

@@ -174,6 +174,9 @@ pub fn process(registry: &Registry) {
     registry.read("open_files", "Open file descriptors", Kind::Gauge, || {
         std::fs::read_dir("/proc/self/fd").map_or(0.0, |d| d.count() as f64)
     });
+    registry.read("cpus_kept_awake", "1 while this process keeps processors from sleep", Kind::Gauge, || {
+        f64::from(u8::from(crate::awake::is_held()))
+    });
 }
 
 /// A number of /proc/self/status.

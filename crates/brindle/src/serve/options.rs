@@ -12,6 +12,7 @@ use brindle_types::{Code, Fault, Result};
 use clap::parser::ValueSource;
 use clap::{Args as _, FromArgMatches};
 
+use crate::awake::CpuLatency;
 use crate::nearest::nearest;
 
 /// Threads of a server: disk I/O is done where the request runs, so there are some more than processors.
@@ -66,6 +67,10 @@ pub struct Options {
     /// Run on the processors of this NUMA node only, best the one that the disk and the network card are at
     #[arg(long, env = "BRINDLE_NUMA_NODE", value_name = "NODE")]
     pub numa_node: Option<u32>,
+    /// How fast processors have to wake up while this server is busy, in microseconds; 'auto' for what suits the
+    /// machine, 'system' to leave them alone
+    #[arg(long, env = "BRINDLE_CPU_LATENCY", value_name = "MICROSECONDS", default_value_t = CpuLatency::Auto)]
+    pub cpu_latency: CpuLatency,
     /// Threads
     #[arg(long, env = "BRINDLE_WORKERS", value_parser = workers, default_value_t = WORKERS_MIN)]
     pub workers: usize,
@@ -246,6 +251,7 @@ impl Options {
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),
             ("high-water", self.high_water.to_string()),
             ("numa-node", self.numa_node.map(|n| n.to_string()).unwrap_or_default()),
+            ("cpu-latency", self.cpu_latency.to_string()),
             ("workers", self.workers.to_string()),
         ]
     }
