@@ -1,8 +1,10 @@
-//! Processor time of the processes that make up a file system, from /proc.
+//! Processor time and memory of the processes that make up a file system, from /proc.
 //!
 //! The kernel counts in ticks (usually 10 ms), so phases should take a second or more for a useful figure.
 
 use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 /// Whose processor time is counted; by default nobody's.
 #[derive(Clone, Debug, Default)]
@@ -29,16 +31,50 @@ pub struct Used {
     pub machine_seconds: f64,
 }
 
+/// Memory of a watched process.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessMemory {
+    /// What it is: `serve mdt0`, `mount /mnt/b`, or the name of its program.
+    pub process: String,
+    /// Most memory that it has had resident since it started (VmHWM).
+    pub peak_bytes: u64,
+    /// What it has resident now (VmRSS).
+    pub resident_bytes: u64,
+}
+
 impl Watched {
-    /// Reads the counters of every watched process.
-    pub fn read(&self) -> Reading {
+    /// Memory of every watched process, by name.
+    pub fn memory(&self) -> Vec<ProcessMemory> {
+        let mut all: Vec<ProcessMemory> = self
+            .processes()
+            .filter_map(|(pid, words)| {
+                let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+                let bytes = |field| Some(kib_of(&status, field)? << 10);
+                Some(ProcessMemory {
+                    process: name_of(&words),
+                    peak_bytes: bytes("VmHWM:")?,
+                    resident_bytes: bytes("VmRSS:")?,
+                })
+            })
+            .collect();
+        all.sort_by(|a, b| a.process.cmp(&b.process));
+        all
+    }
+
+    /// Watched processes and their arguments.
+    fn processes(&self) -> impl Iterator<Item = (u32, Vec<String>)> {
         let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let processes = pids.filter(|pid| *pid != std::process::id()).filter_map(|pid| {
+        pids.filter(|pid| *pid != std::process::id()).filter_map(|pid| {
             let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            if !self.wants(&arguments) {
-                return None;
-            }
+            let words = words_of(&arguments);
+            self.wants(&words).then_some((pid, words))
+        })
+    }
+
+    /// Reads the counters of every watched process.
+    pub fn read(&self) -> Reading {
+        let processes = self.processes().filter_map(|(pid, _)| {
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
             let (start, ticks) = ticks_of(&stat)?;
             Some(((pid, start), ticks))
@@ -52,13 +88,8 @@ impl Watched {
         self.read().processes.len()
     }
 
-    fn wants(&self, arguments: &[u8]) -> bool {
-        let words: Vec<String> = arguments
-            .split(|b| *b == 0)
-            .map(|word| String::from_utf8_lossy(word).into_owned())
-            .filter(|word| !word.is_empty())
-            .collect();
-        let program = words.first().map(|word| word.rsplit('/').next().unwrap_or(word)).unwrap_or_default();
+    fn wants(&self, words: &[String]) -> bool {
+        let program = program_of(words);
         let verb = words.get(1).map(String::as_str).unwrap_or_default();
         if program == "brindle" && verb == "bench" {
             // The benchmark itself and its ranks, whose own arguments hold the patterns.
@@ -83,6 +114,43 @@ impl Reading {
             machine_seconds: seconds(self.machine_ticks.saturating_sub(before.machine_ticks)),
         }
     }
+}
+
+/// The words of a /proc/PID/cmdline.
+fn words_of(arguments: &[u8]) -> Vec<String> {
+    let words = arguments.split(|b| *b == 0).filter(|word| !word.is_empty());
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+fn program_of(words: &[String]) -> &str {
+    words.first().map(|word| word.rsplit('/').next().unwrap_or(word)).unwrap_or_default()
+}
+
+/// What people call a process.
+fn name_of(words: &[String]) -> String {
+    let program = program_of(words);
+    let last_part = |path: &str| path.trim_end_matches('/').rsplit('/').next().unwrap_or(path).to_owned();
+    match words.get(1).map(String::as_str) {
+        Some("serve") if program == "brindle" => {
+            let value = |(at, word): (usize, &String)| match word.strip_prefix("--dir") {
+                Some("") => words.get(at + 1).map(|dir| last_part(dir)),
+                Some(dir) => dir.strip_prefix('=').map(last_part),
+                None => None,
+            };
+            let dirs: Vec<String> = words.iter().enumerate().filter_map(value).collect();
+            format!("serve {}", dirs.join(" ")).trim_end().to_owned()
+        }
+        Some("mount") if program == "brindle" => {
+            format!("mount {}", words.last().map(String::as_str).unwrap_or_default())
+        }
+        _ => program.to_owned(),
+    }
+}
+
+/// A number of /proc/PID/status, in KiB.
+fn kib_of(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix(field))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 fn seconds(ticks: u64) -> f64 {
@@ -140,15 +208,29 @@ mod tests {
     #[test]
     fn the_processes_of_the_file_system_are_told_from_others() {
         let ours = Watched { patterns: Vec::new(), brindle: true };
-        assert!(ours.wants(b"/usr/bin/brindle\0serve\0/d/ost0\0"));
-        assert!(ours.wants(b"brindle\0mount\0mgs:/fs\0/mnt\0"));
-        assert!(!ours.wants(b"brindle\0bench\0ior\0/mnt\0"));
-        assert!(!ours.wants(b"/usr/sbin/glusterfsd\0-s\0host\0"));
+        let wants = |watched: &Watched, arguments: &[u8]| watched.wants(&words_of(arguments));
+        assert!(wants(&ours, b"/usr/bin/brindle\0serve\0/d/ost0\0"));
+        assert!(wants(&ours, b"brindle\0mount\0mgs:/fs\0/mnt\0"));
+        assert!(!wants(&ours, b"brindle\0bench\0ior\0/mnt\0"));
+        assert!(!wants(&ours, b"/usr/sbin/glusterfsd\0-s\0host\0"));
         let peers = Watched { patterns: vec!["glusterfs".to_owned(), "/d/x/".to_owned()], brindle: false };
-        assert!(!Watched::default().wants(b"brindle\0serve\0/d/ost0\0"));
-        assert!(peers.wants(b"/usr/sbin/glusterfsd\0-s\0host\0"));
-        assert!(peers.wants(b"brindle\0serve\0/d/x/ost0\0"));
-        assert!(!peers.wants(b"brindle\0bench\0ior\0--cpu-of\0glusterfs\0"));
+        assert!(!wants(&Watched::default(), b"brindle\0serve\0/d/ost0\0"));
+        assert!(wants(&peers, b"/usr/sbin/glusterfsd\0-s\0host\0"));
+        assert!(wants(&peers, b"brindle\0serve\0/d/x/ost0\0"));
+        assert!(!wants(&peers, b"brindle\0bench\0ior\0--cpu-of\0glusterfs\0"));
+    }
+
+    #[test]
+    fn processes_are_called_what_people_call_them() {
+        let name = |line: &str| name_of(&words_of(line.replace(' ', "\0").as_bytes()));
+        assert_eq!(
+            name("/usr/bin/brindle serve --ready-json --dir=/d/mdt0 --dir /d/ost1/"),
+            "serve mdt0 ost1"
+        );
+        assert_eq!(name("brindle serve --config /etc/brindle/serve.toml"), "serve");
+        assert_eq!(name("brindle mount --foreground mgs:/fs /mnt/b"), "mount /mnt/b");
+        assert_eq!(name("/usr/sbin/glusterfsd -s host"), "glusterfsd");
+        assert_eq!(kib_of("Name:\tx\nVmHWM:\t  1234 kB\nVmRSS:\t 99 kB\n", "VmHWM:"), Some(1234));
     }
 
     #[test]

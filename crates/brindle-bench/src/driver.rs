@@ -67,6 +67,7 @@ pub fn run(
     run.directories.clone_from(&setting.dirs);
     run.limit.clone_from(&setting.limit);
     run.parameters = parameters;
+    run.memory = setting.watched.memory();
     Ok(run)
 }
 
@@ -96,6 +97,7 @@ impl RunClock {
             limit: None,
             parameters: BTreeMap::new(),
             notes,
+            memory: Vec::new(),
             figures,
         }
     }

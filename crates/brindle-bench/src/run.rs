@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::cpu::ProcessMemory;
 use crate::machine::Machine;
 use crate::stats::{Summary, median};
 
@@ -37,6 +38,9 @@ pub struct Run {
     pub parameters: BTreeMap<String, Value>,
     /// What a reader has to know: how caches were dropped, whose processor time is counted, which limit was used.
     pub notes: Vec<String>,
+    /// Memory of the processes of the file system at the end.
+    #[serde(default)]
+    pub memory: Vec<ProcessMemory>,
     /// The figures, in the order of the phases.
     pub figures: Vec<Figure>,
 }
@@ -164,6 +168,16 @@ pub struct Limit {
     pub summary: Summary,
     /// The figure as a fraction of it: medians; 1 is as fast as the limit.
     pub fraction: f64,
+}
+
+impl Run {
+    /// What is said of the memory of the file system; `None` where nothing was looked at.
+    pub fn memory_note(&self) -> Option<String> {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let each = self.memory.iter().map(|m| format!("{} {} MiB", m.process, mib(m.peak_bytes)));
+        let each: Vec<String> = each.collect();
+        (!each.is_empty()).then(|| format!("Memory, most since each process started: {}.", each.join(", ")))
+    }
 }
 
 impl Figure {

@@ -10,6 +10,7 @@ mod admin;
 mod append;
 mod client;
 mod crew;
+mod crowd;
 mod damage;
 mod dice;
 mod full;

@@ -56,7 +56,7 @@ impl System for Brindle {
     }
 
     fn settings(&self) -> String {
-        "MGS, 1 MDT and 2 OSTs with a disk each, layout as by default, 1 copy; fsync reaches the disk"
+        "MGS, 1 MDT and 2 OSTs with a disk each, layout as by default, 1 copy; fsync reaches the disk; processors kept awake while it is busy (cpu-latency auto)"
             .to_owned()
     }
 

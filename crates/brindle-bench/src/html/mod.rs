@@ -53,7 +53,7 @@ pub fn page(run: &Run) -> String {
     out += "<h2>Plots</h2>\n";
     out += &plots(&run.figures);
     out += "<h2>What a reader has to know</h2>\n<ul>\n";
-    for note in &run.notes {
+    for note in run.notes.iter().chain(&run.memory_note()) {
         out += &format!("<li>{}</li>\n", escape(note));
     }
     out += "</ul>\n<h2>Machine and parameters</h2>\n";

@@ -65,7 +65,8 @@ impl Negotiated {
 /// Features that are used wherever the kernel offers them.
 ///
 /// Left out, with the reason: WRITEBACK_CACHE (the kernel would own size and mtime), CACHE_SYMLINKS and the zero
-/// message opens (nothing would recall them), SPLICE_* (we read into buffers that we own), HANDLE_KILLPRIV (version
+/// message opens (nothing would recall them), READDIRPLUS_AUTO (attributes are asked for with the first entries only, and
+/// programs list a directory to its end before they look at the first file), SPLICE_* (we read into buffers that we own), HANDLE_KILLPRIV (version
 /// 2 replaces it), HAS_INODE_DAX, PASSTHROUGH, ALLOW_IDMAP, OVER_IO_URING, SECURITY_CTX, SUBMOUNTS (unused),
 /// REQUEST_TIMEOUT (a failover that takes longer would kill the mount).
 pub const FEATURES: u64 = ASYNC_READ
@@ -76,7 +77,6 @@ pub const FEATURES: u64 = ASYNC_READ
     | DONT_MASK
     | FLOCK_LOCKS
     | DO_READDIRPLUS
-    | READDIRPLUS_AUTO
     | ASYNC_DIO
     | PARALLEL_DIROPS
     | POSIX_ACL

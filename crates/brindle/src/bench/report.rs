@@ -92,7 +92,7 @@ pub fn text(run: &Run) -> String {
     };
     out += &table(&headings, rows);
     out += "\n";
-    for note in &run.notes {
+    for note in run.notes.iter().chain(&run.memory_note()) {
         out += "\n";
         out += note;
     }
