@@ -64,6 +64,8 @@ struct Dir {
     complete: bool,
     /// How far a listing from the start has come.
     listed: Option<u64>,
+    /// Where a listing has ended, if no name has come since.
+    end: Option<u64>,
     used: u64,
 }
 
@@ -148,6 +150,7 @@ impl Dirs {
             if follows {
                 known.listed = entries.last().map(|entry| entry.cookie).or(known.listed).or(Some(after));
                 known.complete |= end;
+                known.end = known.listed.filter(|_| end);
             }
         }
         inner.shrink();
@@ -188,6 +191,12 @@ impl Dirs {
         }
     }
 
+    /// Whether nothing follows the cookie `after` in a listing of `dir`.
+    pub fn ends_at(&self, dir: Ino, after: u64) -> bool {
+        let inner = self.inner.lock();
+        inner.dirs.get(&dir).is_some_and(|known| known.complete && known.end == Some(after))
+    }
+
     /// Attributes of an inode, if they are known.
     pub fn attr(&self, ino: Ino) -> Option<Attr> {
         self.inner.lock().attrs.get(&ino).map(|known| known.attr.clone())
@@ -220,6 +229,7 @@ impl Inner {
             return self.leads_elsewhere(news.dir, &news.name, news.at);
         }
         let Some(dir) = self.dirs.get_mut(&news.dir) else { return };
+        dir.end = dir.end.filter(|_| news.to.is_none());
         match dir.names.get_mut(&news.name) {
             Some((_, at)) if *at > news.at => {}
             Some(known) => *known = (news.to, news.at),
@@ -239,6 +249,7 @@ impl Inner {
         }
         dir.complete = false;
         dir.listed = None;
+        dir.end = None;
         self.names -= usize::from(dir.names.remove(name).is_some());
     }
 
@@ -473,6 +484,15 @@ mod tests {
             (dirs.lead(D, b"x"), dirs.lead(D, b"new"), size(&dirs)),
             (Some(None), Some(FILE), Some(3))
         );
+        assert!(dirs.ends_at(D, 50) && !dirs.ends_at(D, 40));
+        dirs.told(0, &name(D, "y", None, 7));
+        assert!(dirs.ends_at(D, 50));
+        dirs.told(0, &name(D, "newer", FILE, 8));
+        assert!(!dirs.ends_at(D, 50), "it may lie behind");
+        dirs.listed(0, &lease, 0, &[entry("b", 40), entry("c", 50)], true);
+        assert!(dirs.ends_at(D, 50));
+        dirs.recalled(&[D], 9);
+        assert!(!dirs.ends_at(D, 50));
     }
 
     #[test]

@@ -14,6 +14,8 @@ use crate::dice::seed;
 
 /// Operations of each kind.
 const ROUNDS: usize = 40;
+/// Files of a directory that is listed in several requests.
+const MANY: usize = 2000;
 /// How long the kernel may take to tell that files are closed.
 const CLOSED_LIMIT: Duration = Duration::from_secs(10);
 
@@ -127,9 +129,25 @@ fn operations_cost_the_requests_that_they_must() {
     leased(&cluster, &b);
     fs::read_dir(&b).unwrap().for_each(|entry| drop(entry.unwrap().metadata().unwrap()));
     let listed = cost(&cluster, |_| assert_eq!(fs::read_dir(&b).unwrap().count(), ROUNDS));
-    assert!(listed.keys().all(|op| op == "readdir"), "{listed:?}");
+    assert_eq!(listed, BTreeMap::from([each("readdir", 1)]), "that nothing follows is known");
     let known = cost(&cluster, |n| drop(fs::metadata(b.join(format!("f{n}"))).unwrap()));
     assert_eq!(known, BTreeMap::new(), "ls -l asks no OST and for no extended attribute");
+
+    // Also when the listing ends before the first file is looked at, as with ls -l, find and du.
+    for n in 0..MANY {
+        File::create(a.join(format!("m{n}"))).unwrap();
+    }
+    leased(&cluster, &b);
+    let mut names = Vec::new();
+    let listed = cost(&cluster, |n| {
+        if n == 0 {
+            names = fs::read_dir(&b).unwrap().map(|entry| entry.unwrap().path()).collect();
+            names.iter().for_each(|path| drop(fs::metadata(path).unwrap()));
+        }
+    });
+    assert_eq!(names.len(), MANY + ROUNDS);
+    let pages = listed.get("readdir").copied().unwrap_or(0);
+    assert!(listed.len() == 1 && (1..=20).contains(&pages), "{listed:?}");
 
     // What one changes the other sees at once, and neither believes what was before.
     for n in 0..ROUNDS {

@@ -1,7 +1,7 @@
 //! readdir: entries behind a cookie.
 
 use brindle_types::{Fault, Ino};
-use brindle_wire::mds::readdir::{DirEntry, ReaddirReq};
+use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirReq};
 
 use crate::Client;
 
@@ -15,7 +15,7 @@ pub struct Listing {
     pub entries: Vec<DirEntry>,
     /// Whether nothing follows.
     pub end: bool,
-    /// The parent directory, for `..`.
+    /// The parent directory, for `..`; only at the start of the directory.
     pub parent: Ino,
 }
 
@@ -30,6 +30,10 @@ impl Client {
         plus: bool,
     ) -> Result<Listing, Fault> {
         let entries_max = entries_max.clamp(1, ENTRIES_MAX);
+        if after >= COOKIE_FIRST && self.session.is_held() && self.dirs.ends_at(ino, after) {
+            // The parent is told with the first entries.
+            return Ok(Listing { entries: Vec::new(), end: true, parent: ino });
+        }
         let asked = self.dirs.asked();
         let (answer, news) = self.mds.ask_told(&ReaddirReq { ino, after, entries_max, plus }).await?;
         if let Some(leased) = news.leased.first() {
