@@ -75,6 +75,15 @@ struct Known {
     at: u64,
 }
 
+/// What a directory that is forgotten was.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Forgotten {
+    /// Right, but memory is scarce.
+    True,
+    /// Perhaps not right any more.
+    Void,
+}
+
 /// Places in the log: what was told of an inode up to its floor is void.
 struct Floors(Vec<u64>);
 
@@ -164,7 +173,7 @@ impl Dirs {
         let mut inner = self.inner.lock();
         for dir in dirs {
             inner.floors.raise(*dir, at);
-            inner.forget_dir(*dir);
+            inner.forget_dir(*dir, Forgotten::Void);
         }
         drop(inner);
         let kernel = self.kernel.read().clone();
@@ -285,7 +294,7 @@ impl Inner {
         }
     }
 
-    fn forget_dir(&mut self, ino: Ino) {
+    fn forget_dir(&mut self, ino: Ino, what: Forgotten) {
         let Some(dir) = self.dirs.remove(&ino) else { return };
         self.used.remove(&dir.used);
         self.names -= dir.names.len();
@@ -294,6 +303,8 @@ impl Inner {
         let newest =
             newest.chain(dir.covers.iter().filter_map(|ino| self.attrs.get(ino)).map(|known| known.at));
         if let Some(at) = newest.max() {
+            // Of what is true, the same may be told again: in a file system that nobody changes everything has one place.
+            let at = if what == Forgotten::True { at.saturating_sub(1) } else { at };
             self.floors.raise(ino, at);
         }
         for covered in dir.covers {
@@ -305,7 +316,7 @@ impl Inner {
         while self.names + self.attrs.len() > FACTS_MAX {
             let Some((_, oldest)) = self.used.first_key_value() else { return };
             let oldest = *oldest;
-            self.forget_dir(oldest);
+            self.forget_dir(oldest, Forgotten::True);
         }
     }
 }
@@ -493,6 +504,28 @@ mod tests {
         assert!(dirs.ends_at(D, 50));
         dirs.recalled(&[D], 9);
         assert!(!dirs.ends_at(D, 50));
+    }
+
+    #[test]
+    fn what_was_forgotten_for_want_of_memory_is_remembered_when_it_is_told_again() {
+        let dirs = Dirs::default();
+        let dir = |n: u64| Ino(100_000 + n);
+        // Nobody changes anything: every answer is of the same place.
+        let tell = |n: u64| {
+            dirs.told(0, &leased(dir(n), 7, false));
+            for name_of in 0..1000 {
+                dirs.told(0, &name(dir(n), &name_of.to_string(), FILE, 7));
+            }
+        };
+        let many = FACTS_MAX as u64 / 1000 + 10;
+        (0..many).for_each(tell);
+        assert_eq!(dirs.lead(dir(0), b"5"), None, "it was forgotten");
+        tell(0);
+        assert_eq!(dirs.lead(dir(0), b"5"), Some(FILE));
+        // What is older is refused all the same.
+        dirs.told(0, &leased(dir(1), 6, false));
+        dirs.told(0, &name(dir(1), "5", None, 6));
+        assert_eq!(dirs.lead(dir(1), b"5"), None);
     }
 
     #[test]
