@@ -66,6 +66,8 @@ struct Dir {
     listed: Option<u64>,
     /// Where a listing has ended, if no name has come since.
     end: Option<u64>,
+    /// Place of the newest name that leads somewhere.
+    named: u64,
     used: u64,
 }
 
@@ -159,7 +161,8 @@ impl Dirs {
             if follows {
                 known.listed = entries.last().map(|entry| entry.cookie).or(known.listed).or(Some(after));
                 known.complete |= end;
-                known.end = known.listed.filter(|_| end);
+                // An answer that a name of our own has overtaken does not know what lies behind.
+                known.end = known.listed.filter(|_| end && known.named <= at);
             }
         }
         inner.shrink();
@@ -238,7 +241,10 @@ impl Inner {
             return self.leads_elsewhere(news.dir, &news.name, news.at);
         }
         let Some(dir) = self.dirs.get_mut(&news.dir) else { return };
-        dir.end = dir.end.filter(|_| news.to.is_none());
+        if news.to.is_some() {
+            dir.named = dir.named.max(news.at);
+            dir.end = None;
+        }
         match dir.names.get_mut(&news.name) {
             Some((_, at)) if *at > news.at => {}
             Some(known) => *known = (news.to, news.at),
@@ -495,12 +501,20 @@ mod tests {
             (dirs.lead(D, b"x"), dirs.lead(D, b"new"), size(&dirs)),
             (Some(None), Some(FILE), Some(3))
         );
+        assert!(!dirs.ends_at(D, 50), "the new name may lie behind");
+        dirs.listed(0, &Leased { at: 6, ..lease }, 0, &[entry("b", 40), entry("c", 50)], true);
         assert!(dirs.ends_at(D, 50) && !dirs.ends_at(D, 40));
         dirs.told(0, &name(D, "y", None, 7));
         assert!(dirs.ends_at(D, 50));
         dirs.told(0, &name(D, "newer", FILE, 8));
         assert!(!dirs.ends_at(D, 50), "it may lie behind");
-        dirs.listed(0, &lease, 0, &[entry("b", 40), entry("c", 50)], true);
+        dirs.listed(0, &Leased { at: 8, ..lease }, 0, &[entry("b", 40), entry("c", 50)], true);
+        assert!(dirs.ends_at(D, 50));
+        // A listing that was answered before a name was made, and arrives after it.
+        dirs.told(0, &name(D, "overtaking", FILE, 9));
+        dirs.listed(0, &Leased { at: 8, ..lease }, 0, &[entry("b", 40), entry("c", 50)], true);
+        assert!(!dirs.ends_at(D, 50), "the name may lie behind");
+        dirs.listed(0, &Leased { at: 9, ..lease }, 0, &[entry("b", 40), entry("c", 50)], true);
         assert!(dirs.ends_at(D, 50));
         dirs.recalled(&[D], 9);
         assert!(!dirs.ends_at(D, 50));

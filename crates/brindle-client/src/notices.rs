@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use brindle_net::NotifyHandler;
-use brindle_stdx::{BoxFuture, planted};
+use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::notify::{
@@ -98,7 +98,7 @@ impl Client {
             let mut state = inode.lock();
             state.no_longer_cached();
             let exclusive = notice.recall == Recall::Exclusive && state.no_longer_exclusive();
-            (exclusive, state.closing > 0 && !planted("client_recall_overtakes_close"))
+            (exclusive, state.closing > 0)
         };
         if closing {
             // Whoever wants the file finds it closed, and the MDT has the last report before it has this answer.

@@ -136,6 +136,9 @@ fn ask(request: &Path, us: u32) -> std::io::Result<File> {
 mod tests {
     use super::*;
 
+    /// Far longer than it takes.
+    const LIMIT: Duration = Duration::from_secs(30);
+
     #[test]
     fn a_busy_process_asks_and_a_quiet_one_does_not() {
         let dir = tempfile::tempdir().unwrap();
@@ -144,13 +147,16 @@ mod tests {
         let path = request.clone();
         std::thread::spawn(move || watch_in(&path, 7));
         assert!(!is_held());
+        let since = Instant::now();
         while !is_held() {
+            assert!(since.elapsed() < LIMIT, "busy, and nothing is asked");
             pulse::beat();
             std::thread::yield_now();
         }
         assert_eq!(std::fs::read(&request).unwrap(), 7_u32.to_ne_bytes());
         while is_held() {
-            std::thread::sleep(LOOK);
+            assert!(since.elapsed() < LIMIT, "quiet, and it is still asked");
+            std::thread::yield_now();
         }
     }
 

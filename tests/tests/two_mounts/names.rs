@@ -211,7 +211,8 @@ fn what_is_kept_of_a_directory_goes_when_it_changes() {
             if Instant::now() > deadline {
                 break;
             }
-            // Looked at often enough to be leased and kept, now and then for longer than it is contested.
+            // Looked at often enough to be leased and kept. After a change by the other the MDT gives no lease for a second:
+            // now and then the looks are spread over more than that, a millisecond apart.
             for _ in 0..if round % 10 == 0 { 1200 } else { round % 7 * 3 } {
                 look();
                 std::thread::sleep(Duration::from_millis(u64::from(round % 10 == 0)));
