@@ -273,6 +273,7 @@ async fn write(store: &ObjectStore, case: Case, thread: u32) -> Result<()> {
             data: Bytes::from(data),
             ticket: Ticket::default(),
             sync: false,
+            covered: false,
         };
         let mut turn = store.slots().anonymous(None)?;
         store.write(&op, &mut turn).await?;

@@ -20,6 +20,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::cache::{KeptVersions, KernelCache, NoCache};
 use crate::dirs::Dirs;
 use crate::file::close::Closes;
+use crate::grants::Grants;
 use crate::handles::Handles;
 use crate::inodes::Inodes;
 use crate::kept::Budget;
@@ -46,6 +47,8 @@ pub struct MountConfig {
     pub host: String,
     /// Mount point, for people.
     pub mount: String,
+    /// Whether the sole writer of a file is answered before its bytes are sent.
+    pub write_behind: bool,
 }
 
 /// A mounted file system.
@@ -70,6 +73,7 @@ pub struct Client {
     /// The next number of an append by several.
     pub(crate) append_numbers: AtomicU64,
     pub(crate) kept: Arc<Budget>,
+    pub(crate) grants: Arc<Grants>,
     pub(crate) kept_versions: KeptVersions,
     /// Marks that were dealt with, for the OSTs that gave them.
     pub(crate) to_tell: ToTell,
@@ -158,6 +162,7 @@ impl Client {
                 locks: Locks::default(),
                 append_numbers: AtomicU64::new(1),
                 kept: Arc::default(),
+                grants: Arc::default(),
                 kept_versions: KeptVersions::default(),
                 to_tell: ToTell::default(),
                 left_unsynced: Mutex::default(),
@@ -176,6 +181,8 @@ impl Client {
         self.seams.spawn("client.reports", async move { this.background().await });
         let this = self.clone();
         self.seams.spawn("client.closes", async move { this.give_back().await });
+        let this = self.clone();
+        self.seams.spawn("client.behind", async move { this.send_what_waits().await });
         let this = self.this.clone();
         let mut news = self.map.subscribe();
         self.seams.spawn("client.map", async move {
@@ -194,6 +201,7 @@ impl Client {
 
     /// Says goodbye: reports and closes what is open, ends the session, stops everything. Calls fail from now on.
     pub async fn unmount(&self) {
+        self.flush_all_behind().await;
         let goodbye = async {
             let closing =
                 self.handles.all().into_iter().filter_map(|handle| self.close_later(handle.number).ok());

@@ -1,6 +1,7 @@
 //! Contents of files: one file per operation. [`scatter`] is the way of written bytes to the OSTs, [`read`] the way back.
 
 pub mod append;
+pub mod behind;
 pub mod close;
 pub mod copy_range;
 pub mod fallocate;

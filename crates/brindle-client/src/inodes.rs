@@ -18,9 +18,11 @@ use tokio::sync::Notify;
 
 use crate::kept::{Budget, Unsynced};
 
+mod behind;
 mod pending;
 mod reads;
 
+pub(crate) use behind::{Author, Behind, Taken};
 pub(crate) use pending::{Carry, Due, Numbers, Pending};
 pub use reads::ReadGuard;
 pub(crate) use reads::Reads;
@@ -41,7 +43,7 @@ pub(crate) struct Inode {
     /// Held over an fsync, so that the next one covers what came meanwhile.
     pub syncing: tokio::sync::Mutex<()>,
     /// Told when [`State::background`], [`State::appending`], [`State::changing`], [`State::rewriting`] or
-    /// [`State::closing`] go down, or [`State::cutting`] up.
+    /// [`State::closing`] go down, something of [`State::behind`] is over, or [`State::cutting`] up.
     pub quiet: Notify,
 }
 
@@ -68,6 +70,8 @@ pub(crate) struct State {
     pub inline: Option<Bytes>,
     /// What the MDT was not told yet.
     pub pending: Pending,
+    /// What programs were told is written and the OSTs do not have.
+    pub behind: Behind,
     /// Unsynced writes by stripe.
     pub unsynced: BTreeMap<Stripe, Unsynced>,
     /// Allocated bytes of the objects that answered lately, by stripe.
@@ -305,7 +309,7 @@ impl State {
         if !layout && !contents && self.truncate_epoch <= grant.truncate_epoch {
             return;
         }
-        self.lost |= contents || !self.unsynced.is_empty();
+        self.lost |= contents || !self.unsynced.is_empty() || !self.behind.is_empty();
         self.changed = None;
         self.unsynced.clear();
         self.allocated.clear();
@@ -387,7 +391,8 @@ impl State {
             return;
         }
         self.size_stale = false;
-        self.size_bytes = if self.exclusive { size_bytes.max(self.pending.end_bytes) } else { size_bytes };
+        let own_end = self.pending.end_bytes.max(self.behind.end_bytes());
+        self.size_bytes = if self.exclusive { size_bytes.max(own_end) } else { size_bytes };
     }
 
     /// This client cut or extended the file.

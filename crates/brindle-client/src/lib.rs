@@ -15,12 +15,14 @@ pub mod ctx;
 pub mod detach;
 mod dirs;
 pub mod file;
+mod grants;
 pub mod handles;
 pub mod inodes;
 pub mod kept;
 pub mod locks;
 pub mod namespace;
 pub mod notices;
+mod rope;
 pub mod session;
 mod told;
 

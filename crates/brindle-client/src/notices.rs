@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::{Arc, Weak};
 
 use brindle_net::NotifyHandler;
-use brindle_stdx::BoxFuture;
+use brindle_stdx::{BoxFuture, planted};
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::notify::{
@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::Client;
 use crate::cache::KernelCache;
+use crate::file::behind::NOTICE_WAIT_MS;
 use crate::inodes::Inode;
 
 /// How long a recall waits for an append of our own before it answers with the end that the append will have.
@@ -79,7 +80,7 @@ impl Client {
             }
             Some(Op::ReportNotice) => {
                 let notice: ReportNotice = decode_body(&frame.body)?;
-                Ok(ack(frame, &notice, self.report_asked(&notice)))
+                Ok(ack(frame, &notice, self.report_asked(&notice).await))
             }
             Some(Op::SessionEndNotice) => {
                 let notice: SessionEndNotice = decode_body(&frame.body)?;
@@ -93,7 +94,9 @@ impl Client {
 
     async fn recalled(&self, notice: &RecallNotice) -> RecallAck {
         self.kept_versions.forget(notice.ino);
-        let Some(inode) = self.inodes.notice(notice.ino) else { return RecallAck { report: None } };
+        let Some(inode) = self.inodes.notice(notice.ino) else {
+            return RecallAck { report: None, later: false };
+        };
         let (exclusive, closing) = {
             let mut state = inode.lock();
             state.no_longer_cached();
@@ -112,11 +115,17 @@ impl Client {
             // longer than a lease, this session is ended, and they are refused.
             inode.wait_until(|state| !state.rewriting).await;
         }
+        if notice.recall == Recall::Exclusive
+            && !planted("client_recall_keeps_the_buffer")
+            && !self.flush_behind_within(&inode, NOTICE_WAIT_MS).await
+        {
+            return RecallAck { report: None, later: true };
+        }
         self.invalidate(&inode, 0..u64::MAX).await;
         // Also without the right: a close that the MDT has not taken carries what was written under it.
         let asked = notice.recall == Recall::Exclusive;
         let report = asked.then(|| inode.lock().tell_report()).flatten();
-        RecallAck { report }
+        RecallAck { report, later: false }
     }
 
     /// Others may append from now on: what we began at our own end is finished, or its place is told.
@@ -159,10 +168,20 @@ impl Client {
     /// an OST that is away must not cost us the session.
     async fn settled(&self, ino: Ino) -> bool {
         let Some(inode) = self.inodes.notice(ino) else { return true };
-        let sight = {
+        let begun = self.seams.now();
+        let sight = loop {
+            // Under the layout that is known: the MDT tells no other until the bytes are where they go.
+            if !self.flush_behind_within(&inode, SETTLE_WAIT_MS).await {
+                return false;
+            }
             let mut state = inode.lock();
-            state.stale = true;
-            state.last_sight()
+            if state.behind.is_empty() {
+                state.stale = true;
+                break state.last_sight();
+            }
+            if self.seams.now().ms_since(begun) > SETTLE_WAIT_MS {
+                return false;
+            }
         };
         let work = async {
             inode.wait_until(|state| state.changing == 0 && !state.rewriting).await;
@@ -179,9 +198,15 @@ impl Client {
         settled
     }
 
-    fn report_asked(&self, notice: &ReportNotice) -> ReportAck {
+    async fn report_asked(&self, notice: &ReportNotice) -> ReportAck {
         let Some(inode) = self.inodes.get(notice.ino) else { return ReportAck { report: None } };
+        let sent = self.flush_behind_within(&inode, NOTICE_WAIT_MS).await;
         let mut state = inode.lock();
+        if !sent {
+            // An OST is away. What programs were told counts; the bytes follow.
+            let end_bytes = state.behind.end_bytes();
+            state.pending.reserve(end_bytes);
+        }
         let report = state.tell_report();
         if let Some(epoch) = notice.attr_epoch {
             state.take_attr_epoch(epoch);

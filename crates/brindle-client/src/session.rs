@@ -314,7 +314,10 @@ impl Client {
             state.unsynced.clear();
             state.changed = None;
             state.pending.forget();
+            // The handles are dead, which tells of it.
+            state.behind.give_up();
         }
+        self.grants.forget();
         self.drop_pages().await;
     }
 

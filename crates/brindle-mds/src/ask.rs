@@ -114,18 +114,23 @@ async fn recall(mdt: &Mdt, ino: Ino, right: Recall, from: Vec<SessionId>) -> Res
     }
     let _mark = Recalling { mdt, ino };
     let question = RecallNotice { ino, recall: right };
-    let mut acks = Vec::new();
+    let mut reports: Vec<(SessionId, WriteReport)> = Vec::new();
     if brindle_stdx::planted("mds_recall_not_awaited") {
         for session in &from {
             let asked = mdt.notifier().ask(*session, Op::RecallNotice, encode_body(&question));
             mdt.seams().spawn("recall", async move { drop(asked.await) });
         }
     } else {
-        let asked = from.iter().map(|session| ask(mdt, *session, &question));
-        acks = join_all(asked).await;
+        // Slow is not dead: who has bytes for an OST that is away says so, within its lease each time.
+        let mut waiting = from.clone();
+        while !waiting.is_empty() {
+            let acks = join_all(waiting.iter().map(|session| ask(mdt, *session, &question))).await;
+            let answered = waiting.iter().zip(&acks).filter_map(|(s, ack)| Some((*s, ack.as_ref()?)));
+            let (later, done): (Vec<_>, Vec<_>) = answered.partition(|(_, ack)| ack.later);
+            reports.extend(done.into_iter().filter_map(|(s, ack)| Some((s, ack.report.clone()?))));
+            waiting = later.into_iter().map(|(s, _)| s).collect();
+        }
     }
-    let reports: Vec<(SessionId, WriteReport)> =
-        from.iter().zip(acks).filter_map(|(s, ack)| Some((*s, ack?.report?))).collect();
     mdt.step(&Call::internal(Op::RecallNotice), |t| {
         apply_reports(t, ino, &reports)?;
         let from = from.clone();

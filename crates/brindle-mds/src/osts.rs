@@ -19,7 +19,7 @@ use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
 use brindle_wire::map::Map;
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq};
-use brindle_wire::oss::write::{CopyRangeReq, WriteReq};
+use brindle_wire::oss::write::{CopyRangeReq, WriteReq, WriteResp};
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -396,7 +396,8 @@ impl Osts {
     pub async fn write(&self, ost: u16, request: &WriteReq, data: Bytes) -> Result<ChangeResp> {
         let slot = self.slot()?;
         let frame = self.slotted(&slot, ost, request).with_bulk(vec![data]);
-        decode_reply(&self.until_answered(ost, Op::Write, frame).await?)
+        let answer: WriteResp = decode_reply(&self.until_answered(ost, Op::Write, frame).await?)?;
+        Ok(answer.change)
     }
 
     /// Has an OST copy bytes, and asks again until the time is over. A request whose fate is unknown then has no effect once

@@ -17,6 +17,7 @@ pub mod check;
 pub mod fence;
 pub mod findings;
 pub mod format;
+pub mod grants;
 pub mod intent;
 pub mod names;
 pub mod ranges;

@@ -57,7 +57,7 @@ impl ObjectStore {
                 self.punch_held(&object, op, end, boot_term, turn).await?;
                 if keep_space {
                     self.space.forget();
-                    self.room_for(&object, op.offset, end - op.offset)?;
+                    self.room_for(&object, op.offset, end - op.offset, false)?;
                     self.reserve(&object, op.offset, end - op.offset)?;
                 }
                 self.space.forget();
@@ -166,7 +166,7 @@ impl ObjectStore {
                 continue;
             }
             self.check_ticket(&object, &op.ticket)?;
-            self.room_for(&object, op.offset, op.len_bytes)?;
+            self.room_for(&object, op.offset, op.len_bytes, false)?;
             turn.begin(InFlight { object: op.object, offset: op.offset, len_bytes: op.len_bytes })?;
             let (session, epoch) = turn.session();
             let _fence = self.fences.enter(session, epoch)?;

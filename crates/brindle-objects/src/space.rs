@@ -12,6 +12,8 @@ use parking_lot::Mutex;
 pub const RESERVE_BYTES: u64 = 16 << 20;
 /// Part of a large target that users never get, as a divisor; the smaller of both reserves counts on small ones.
 const RESERVE_PART: u64 = 20;
+/// Part of a target that is kept back for what clients have acknowledged and not yet sent ([`crate::grants`]), as a divisor.
+const HOLD_PART: u64 = 64;
 /// Objects that users never get.
 const RESERVE_INODES: u64 = 64;
 /// Below this much room every write reserves its blocks before it touches any.
@@ -46,6 +48,10 @@ fn reserve(space: &DiskSpace) -> u64 {
     RESERVE_BYTES.min(space.total_bytes / RESERVE_PART)
 }
 
+fn hold(space: &DiskSpace) -> u64 {
+    space.total_bytes / HOLD_PART
+}
+
 impl Space {
     /// The room of the file system that holds `path`.
     pub fn new(disk: Arc<dyn Disk>, path: &str) -> Space {
@@ -55,21 +61,35 @@ impl Space {
     /// Space as users may have it.
     pub fn users(&self) -> Result<DiskSpace, Fault> {
         let mut space = self.ask()?;
-        let kept = reserve(&space);
+        let kept = reserve(&space) + hold(&space);
         space.available_bytes = space.available_bytes.saturating_sub(kept);
         space.free_inodes = space.free_inodes.saturating_sub(RESERVE_INODES);
         Ok(space)
     }
 
-    /// Refuses a write of `bytes` when there is no room for it.
-    pub fn take(&self, bytes: u64, new_object: bool, now: Mono) -> Result<Room, Fault> {
+    /// How many bytes may be promised to clients in all.
+    pub fn promised_max(&self, now: Mono) -> Result<u64, Fault> {
+        let mut known = self.known.lock();
+        let fresh = known.filter(|k| now.ms_since(k.at) <= AGE_MAX_MS && k.at <= now && self.sure(k, 0));
+        let k = match fresh {
+            Some(k) => k,
+            None => Known { at: now, space: self.ask()?, taken_since: 0 },
+        };
+        *known = Some(k);
+        let left = k.space.available_bytes.saturating_sub(k.taken_since + reserve(&k.space));
+        Ok(left.min(hold(&k.space)))
+    }
+
+    /// Refuses a write of `bytes` when there is no room for it. `covered`: room was promised for it.
+    pub fn take(&self, bytes: u64, new_object: bool, covered: bool, now: Mono) -> Result<Room, Fault> {
         let mut known = self.known.lock();
         let fresh = known.filter(|k| now.ms_since(k.at) <= AGE_MAX_MS && k.at <= now && self.sure(k, bytes));
         let mut k = match fresh {
             Some(k) => k,
             None => Known { at: now, space: self.ask()?, taken_since: 0 },
         };
-        let left = k.space.available_bytes.saturating_sub(k.taken_since + reserve(&k.space));
+        let kept = reserve(&k.space) + if covered { 0 } else { hold(&k.space) };
+        let left = k.space.available_bytes.saturating_sub(k.taken_since + kept);
         if bytes > left {
             *known = None;
             return Err(self.full(format!("{left} bytes are left for users, {bytes} are needed")));
@@ -91,7 +111,8 @@ impl Space {
 
     /// Whether the known figures allow the write without a doubt.
     fn sure(&self, k: &Known, bytes: u64) -> bool {
-        k.space.available_bytes.saturating_sub(k.taken_since) > bytes + reserve(&k.space) + CAREFUL_BYTES
+        let kept = reserve(&k.space) + hold(&k.space) + CAREFUL_BYTES;
+        k.space.available_bytes.saturating_sub(k.taken_since) > bytes + kept
     }
 
     fn ask(&self) -> Result<DiskSpace, Fault> {

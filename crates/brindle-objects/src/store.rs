@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use brindle_stdx::Seams;
 use brindle_stdx::disk::DiskSpace;
 use brindle_types::{Code, Fault, ObjectId, Pair, SessionId};
-use brindle_wire::oss::Ticket;
+use brindle_wire::oss::write::Claim;
+use brindle_wire::oss::{Grant, Ticket};
 use parking_lot::Mutex;
 
 use crate::boot::{self, BootFile};
 use crate::fence::SessionFences;
 use crate::findings::{Finding, FindingKind, Findings};
+use crate::grants::Grants;
 use crate::intent::Intents;
 use crate::names;
 use crate::object::{DirtyList, Object, Table};
@@ -45,6 +47,7 @@ pub struct ObjectStore {
     pub(crate) slots: Arc<SlotTable>,
     pub(crate) fences: SessionFences,
     pub(crate) space: Space,
+    pub(crate) grants: Grants,
     pub(crate) stats: Stats,
     pub(crate) findings: Findings,
     pub(crate) dirty: DirtyList,
@@ -93,6 +96,7 @@ impl ObjectStore {
             slots,
             fences,
             space: Space::new(disk.clone(), &root),
+            grants: Grants::new(seams.rng.next_u64(), seams.now()),
             stats: Stats::default(),
             findings,
             dirty: Mutex::default(),
@@ -119,6 +123,23 @@ impl ObjectStore {
     /// The file system has got its id; no object is written before.
     pub fn set_fs_id(&self, fs_id: u64) {
         self.fs_id.store(fs_id, Ordering::Release);
+    }
+
+    /// Whether a write of `room_bytes` by a session may use the room that is kept back.
+    pub fn covers(&self, session: SessionId, claim: Claim, room_bytes: u64) -> Result<bool, Fault> {
+        let now = self.seams.now();
+        Ok(self.grants.covers(session, claim, room_bytes, self.space.promised_max(now)?, now))
+    }
+
+    /// What a session is granted after a write; `spent_bytes` as in [`Grants::next`].
+    pub fn next_grant(&self, session: SessionId, spent_bytes: u64) -> Result<Grant, Fault> {
+        let now = self.seams.now();
+        Ok(self.grants.next(session, spent_bytes, self.space.promised_max(now)?, now))
+    }
+
+    /// Bytes that are promised to clients now.
+    pub fn granted_bytes(&self) -> u64 {
+        self.grants.sum_bytes()
     }
 
     /// The slot table.
@@ -154,6 +175,7 @@ impl ObjectStore {
         done.unwrap_or_else(|| Err(Fault::new(Code::Bug).what("the job that fences sessions ended early")))?;
         for (session, epoch) in fences {
             self.slots.end_session(session, epoch);
+            self.grants.end(session);
         }
         Ok(())
     }

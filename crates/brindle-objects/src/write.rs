@@ -41,6 +41,8 @@ pub struct WriteOp {
     pub ticket: Ticket,
     /// On stable storage before the answer.
     pub sync: bool,
+    /// May use the room that is kept back for grants.
+    pub covered: bool,
 }
 
 impl ObjectStore {
@@ -64,7 +66,7 @@ impl ObjectStore {
                 continue;
             }
             self.check_ticket(&object, &op.ticket)?;
-            let room = self.room_for(&object, op.offset, len)?;
+            let room = self.room_for(&object, op.offset, len, op.covered)?;
             match self.mark_overwrite(&object, block_range(op.offset, len), boot_term).await {
                 Err(MarkError::Full) => {
                     drop(held);
@@ -92,10 +94,17 @@ impl ObjectStore {
     }
 
     /// Refuses a change that there is no room for. What overwrites allocated blocks needs none.
-    pub(crate) fn room_for(&self, object: &Object, offset: u64, bytes: u64) -> Result<Room, Fault> {
+    pub(crate) fn room_for(
+        &self,
+        object: &Object,
+        offset: u64,
+        bytes: u64,
+        covered: bool,
+    ) -> Result<Room, Fault> {
         let file = object.state.lock().file.clone();
         let overhead = SUMS * (1 + bytes / REGION) + if file.is_none() { HEADER } else { 0 };
-        match self.space.take(bytes.saturating_add(overhead), file.is_none(), self.seams.now()) {
+        let needed = bytes.saturating_add(overhead);
+        match self.space.take(needed, file.is_none(), covered, self.seams.now()) {
             Err(_) if file.is_some_and(|f| allocated(&*f, offset, bytes)) => Ok(Room::Little),
             taken => taken.inspect_err(|_| add(&self.stats.full_refusals, 1)),
         }

@@ -23,7 +23,7 @@ use brindle_wire::oss::punch::PunchReq;
 use brindle_wire::oss::read::ReadReq;
 use brindle_wire::oss::stat::StatObjectsReq;
 use brindle_wire::oss::sync::SyncObjectsReq;
-use brindle_wire::oss::write::{CopyRangeReq, WriteReq};
+use brindle_wire::oss::write::{CopyRangeReq, WriteReq, WriteResp};
 use brindle_wire::oss::{ChangeResp, Marks, Ticket, Told};
 use brindle_wire::version::PeerKind;
 use brindle_wire::{Message, Op};
@@ -209,8 +209,9 @@ impl Client {
         place: Place,
         told: Vec<Told>,
     ) -> Result<ChangeResp> {
-        let request = WriteReq { object, offset, ticket: Ticket::default(), sync: false, told };
-        decode_reply(&self.peer.call(self.frame(&request, place, data)).await?)
+        let request = WriteReq { object, offset, ticket: Ticket::default(), sync: false, told, claim: None };
+        let answer: WriteResp = decode_reply(&self.peer.call(self.frame(&request, place, data)).await?)?;
+        Ok(answer.change)
     }
 
     async fn read(&self, object: ObjectId, offset: u64, len_bytes: u32) -> Result<Bytes> {

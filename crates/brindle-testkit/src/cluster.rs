@@ -135,6 +135,7 @@ impl SimCluster {
                 fs: fs_name(),
                 host: node.name.clone(),
                 mount: "/mnt".into(),
+                write_behind: true,
             };
             match Client::mount(config, node.seams.clone(), node.transport.clone()).await {
                 Ok(client) => return client,

@@ -101,16 +101,17 @@ impl ClientFs {
         self.slots.lock().get(&slot).map(|open| (open.ino, open.handle))
     }
 
-    /// Syncs every open file; those with which that succeeded.
-    pub async fn sync_all(&self) -> Vec<(Ino, u64)> {
+    /// Syncs every open file; those with which that succeeded, and why it did not with others (their bytes may be lost).
+    pub async fn sync_all(&self) -> (Vec<(Ino, u64)>, Vec<Fault>) {
         let open: Vec<Open> = self.slots.lock().values().copied().collect();
-        let mut synced = Vec::new();
+        let (mut synced, mut faults) = (Vec::new(), Vec::new());
         for file in open {
-            if self.client.fsync(file.handle).await.is_ok() {
-                synced.push((file.ino, file.handle));
+            match self.client.fsync(file.handle).await {
+                Ok(()) => synced.push((file.ino, file.handle)),
+                Err(fault) => faults.push(fault),
             }
         }
-        synced
+        (synced, faults)
     }
 
     /// Everything below the base, as [`crate::model::Model::snapshot`] shows a model.

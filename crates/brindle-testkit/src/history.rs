@@ -91,6 +91,8 @@ struct Inner {
     values: u64,
     /// Inode numbers of files that were made, and as what.
     issued: BTreeMap<Ino, String>,
+    /// When a life of a client was known to have ended, or to have lost its session.
+    ends: BTreeMap<(String, u64), Vec<u64>>,
     /// Blocks of objects in which bits were flipped.
     rotten: BTreeSet<(ObjectId, u64)>,
 }
@@ -154,8 +156,29 @@ impl History {
         );
         if let Err(fault) = &done {
             self.check_excuse(id, fault);
+            self.failed(client, life, fault);
         }
         done
+    }
+
+    /// What a client had acknowledged and not sent may be lost: it was killed, or a flush or an fsync has said so.
+    pub fn unsent(&self, client: &str, life: u64) {
+        let now_ns = self.now_ns();
+        self.inner.lock().ends.entry((client.to_owned(), life)).or_default().push(now_ns);
+    }
+
+    /// An operation failed: if that was for want of its session, what it had buffered is lost.
+    pub fn failed(&self, client: &str, life: u64, fault: &Fault) {
+        if matches!(fault.code, Code::SessionLost | Code::StaleSession | Code::Fenced) {
+            self.unsent(client, life);
+        }
+    }
+
+    /// Whether what a client had acknowledged at `since_ns`, and not sent, may be lost with it or with its session.
+    pub fn buffer_lost(&self, client: &str, life: u64, since_ns: u64) -> bool {
+        let inner = self.inner.lock();
+        let ends = inner.ends.get(&(client.to_owned(), life));
+        ends.is_some_and(|ends| ends.iter().any(|end_ns| *end_ns >= since_ns))
     }
 
     /// A failure of the system that no injected fault explains is a violation.

@@ -313,6 +313,7 @@ impl Run {
     fn revive(&self, name: &str) {
         let index: usize = name[1..].parse().expect("clients are called c and a number");
         let number = self.lives.lock().get(&index).map_or(0, |(number, _)| *number);
+        self.history.unsent(name, number);
         self.cluster.world().restart(name);
         self.begin_life(index, number + 1);
     }
@@ -388,7 +389,7 @@ impl Run {
         self.works.blocks.read_all(&life).await?;
         self.works.blocks.move_all(&life).await?;
         self.works.blocks.read_all(&life).await?;
-        let mut wrong = self.works.blocks.check(&cuts);
+        let mut wrong = self.works.blocks.check(&self.history, &cuts);
         wrong.extend(self.works.log.check(&life, &cuts).await?);
         wrong.extend(self.works.shared.check(&life, &cuts).await?);
         wrong.extend(self.works.locks.check());

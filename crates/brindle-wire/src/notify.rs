@@ -30,6 +30,8 @@ pub struct RecallNotice {
 pub struct RecallAck {
     /// End and "written since" of a recalled writer.
     pub report: Option<WriteReport>,
+    /// Not yet: bytes that a program was told are written cannot be sent, because an OST is away. To be asked again.
+    pub later: bool,
 }
 message!(RecallNotice => RecallAck, RecallNotice);
 

@@ -9,9 +9,9 @@ use brindle_types::{Code, Fault};
 use brindle_wire::mds::append::{AppendDoneReq, AppendReserveReq};
 use brindle_wire::mds::report::ReportReq;
 
-use super::Tries;
 use super::scatter::Progress;
 use super::write::WriteIn;
+use super::{Tries, behind};
 use crate::handles::Handle;
 use crate::inodes::{Carry, Inode, PlacedAppend};
 use crate::{Client, Ctx};
@@ -57,6 +57,14 @@ impl Client {
     pub(crate) async fn append(&self, ctx: &Ctx, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
         let inode = &handle.inode;
         let len_bytes = write.data.len() as u64;
+        // One that is not buffered has its place as soon as it begins.
+        if write.may_wait()
+            && let Ok(_one_appends) = inode.append.try_lock()
+            && self.put_behind(handle, behind::Place::End, &write.data, write.kill_suidgid)
+        {
+            return Ok(len_bytes);
+        }
+        self.flush_behind(inode).await;
         let mut tries = Tries::default();
         // Layout epoch under which the MDT did not take the bytes: others have appended, and they do not fit any more.
         let mut refused = None;
@@ -120,7 +128,8 @@ impl Client {
             drop((place, one_appends));
             return self.place(inode, range).await.err().map(Err);
         }
-        let written = self.scatter(inode, &sight, range.start, &write.data, write.how(handle)).await;
+        let written =
+            self.scatter(inode, &sight, range.start, &write.data.clone().into(), write.how(handle)).await;
         match written {
             Ok(Progress { written: 0, full: Some(full) }) => {
                 drop((place, one_appends));
@@ -145,7 +154,7 @@ impl Client {
         let (place, _) = self.mds.call_with(&request, Vec::new(), handle.options()).await?;
         let offset = place.offset;
         placed.writing_at(Some(offset));
-        let written = self.write_objects(inode, offset, &write.data, write.how(handle)).await;
+        let written = self.write_objects(inode, offset, &write.data.clone().into(), write.how(handle)).await;
         placed.writing_at(None);
         let due = inode.due(Carry::News);
         let done = AppendDoneReq { ino: inode.ino, offset, report: due.report.clone() };

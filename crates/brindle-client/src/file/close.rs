@@ -63,13 +63,23 @@ impl Closes {
 impl Client {
     /// Gives a handle back, and waits until the MDT has taken it.
     pub async fn close(&self, number: u64) -> Result<(), Fault> {
+        self.finish_writes(number).await;
         let taken = self.close_later(number)?;
         self.closes.hurry();
         // Dropped unsent when this client ends.
         taken.await.unwrap_or_else(|_| Err(Fault::new(Code::Shutdown)))
     }
 
-    /// Gives a handle back within a moment; what is returned tells when the MDT has taken it.
+    /// What was written through a handle leaves the buffer: to be done before the handle is given back.
+    pub async fn finish_writes(&self, number: u64) {
+        if let Ok(handle) = self.handles.get(number)
+            && handle.access.write
+        {
+            self.flush_behind(&handle.inode).await;
+        }
+    }
+
+    /// Gives a handle back within a moment, after [`Client::finish_writes`]; what is returned tells when the MDT has taken it.
     pub fn close_later(&self, number: u64) -> Result<oneshot::Receiver<Result<(), Fault>>, Fault> {
         let Some(handle) = self.handles.remove(number) else {
             return Err(Fault::new(Code::BadHandle).why(format!("handle {number}")));
@@ -147,6 +157,7 @@ impl Client {
         if !handle.access.write {
             return Ok(());
         }
+        self.flush_behind(&handle.inode).await;
         let torn = handle.inode.lock().unsynced.values().any(|u| u.torn().is_some());
         if torn {
             // An OST is known to have lost some: write it again, or say so.

@@ -80,6 +80,7 @@ impl Client {
         change: Change,
     ) -> Result<(), Fault> {
         let inode = &handle.inode;
+        self.flush_behind(inode).await;
         let mut tries = Tries::default();
         loop {
             let sight = self.sight(inode).await?;

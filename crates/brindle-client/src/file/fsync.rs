@@ -14,7 +14,7 @@ use brindle_wire::mds::fsync::FsyncReq;
 use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
 use brindle_wire::oss::write::WriteReq;
 
-use super::scatter::Met;
+use super::scatter::{How, Met};
 use super::{Tries, try_gather};
 use crate::Client;
 use crate::handles::Handle;
@@ -59,6 +59,7 @@ impl Client {
 
     pub(crate) async fn sync_inode(&self, inode: &Arc<Inode>) -> Result<(), Fault> {
         let _one_syncs = inode.syncing.lock().await;
+        self.flush_behind(inode).await;
         inode.wait_until(|state| state.background == 0).await;
         let mut tries = Tries::default();
         let (exist, lost) = loop {
@@ -189,10 +190,13 @@ impl Client {
         for (offset, data) in writes {
             let told = self.to_tell.take(ost);
             let part = ObjectRange { stripe, ost, object_offset: offset, len_bytes: data.len() as u64 };
-            let request = WriteReq { object, offset, ticket: sight.ticket, sync: false, told };
+            let claim = self.claim(ost, How::default());
+            let request = WriteReq { object, offset, ticket: sight.ticket, sync: false, told, claim };
+            let sent = self.seams.now();
             let (answer, _) = caller.call_with(&request, vec![data], options).await?;
-            term = term.min(answer.boot_term);
-            met.add(object, &part, answer);
+            self.grants.told(ost, answer.grant, 0, sent);
+            term = term.min(answer.change.boot_term);
+            met.add(object, &part, answer.change);
         }
         if let Some(unsynced) = inode.lock().unsynced.get_mut(&stripe) {
             unsynced.resent(term);
@@ -251,11 +255,16 @@ impl Client {
             .subject(inode.ino.fid().to_string())
             .why(why)
             .data("what was written since the last fsync may be missing");
-        let handles = self.handles.all();
-        for handle in handles.iter().filter(|h| h.access.write && h.inode.ino == inode.ino) {
-            handle.lose(&fault);
-        }
+        self.tell_writers(inode, &fault);
         tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");
         fault
+    }
+
+    /// Every handle that can write the file answers fsync and close with the fault from now on.
+    pub(crate) fn tell_writers(&self, inode: &Inode, fault: &Fault) {
+        let handles = self.handles.all();
+        for handle in handles.iter().filter(|h| h.access.write && h.inode.ino == inode.ino) {
+            handle.lose(fault);
+        }
     }
 }

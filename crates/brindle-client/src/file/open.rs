@@ -39,6 +39,9 @@ impl Client {
         kill_suidgid: bool,
     ) -> Result<Opened, Fault> {
         let hold = self.inodes.hold(ino);
+        if access.truncate {
+            self.flush_behind(&hold).await;
+        }
         if access.write || access.truncate {
             // Before the answer can come: somebody writes from the moment that the MDT grants it.
             let was_cached = {

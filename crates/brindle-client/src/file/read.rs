@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use brindle_stdx::BoxFuture;
+use brindle_stdx::{BoxFuture, planted};
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Code, Fault, ObjectId};
 use brindle_wire::mds::inline::InlineReadReq;
@@ -83,6 +83,9 @@ impl Client {
     async fn read_range(&self, inode: &Inode, range: Range<u64>, page: bool) -> Result<Vec<Bytes>, Fault> {
         let mut tries = Tries::default();
         loop {
+            if !planted("client_reads_past_the_buffer") {
+                self.flush_behind_under(inode, &range).await;
+            }
             let sight = self.sight(inode).await?;
             let read = if sight.layout.inline {
                 self.read_inline(inode, range.clone()).await

@@ -9,14 +9,15 @@ use brindle_session::{Identity, Options};
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, ObjectId, SessionId};
 use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
-use brindle_wire::oss::write::WriteReq;
+use brindle_wire::oss::write::{Claim, WriteReq, room_bytes};
 use brindle_wire::oss::{ChangeResp, Marks, Told};
 use bytes::Bytes;
 
 use super::read::split;
 use super::{Tries, gather};
 use crate::Client;
-use crate::inodes::{Inode, Sight};
+use crate::inodes::{Author, Inode, Sight};
+use crate::rope::Rope;
 
 /// Whose kept pages a change met.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub(crate) struct How {
     pub page: bool,
     /// Only in this session.
     pub session: Identity,
+    /// They were acknowledged before, and there is room for them.
+    pub author: Option<Author>,
 }
 
 /// What became of a part of a scatter.
@@ -113,10 +116,10 @@ impl Client {
         inode: &Inode,
         sight: &Sight,
         offset: u64,
-        data: &Bytes,
+        data: &Rope,
         how: How,
     ) -> Result<Progress, Fault> {
-        let end = offset + data.len() as u64;
+        let end = offset + data.len_bytes();
         if !brindle_layout::is_placed(&sight.layout, offset..end) {
             return Err(Fault::new(Code::Bug).why("bytes were to be written where the file has no objects"));
         }
@@ -139,8 +142,7 @@ impl Client {
             ino = inode.ino.0,
             body = %sight.layout.body,
             offset,
-            len = data.len(),
-            first = data.first(),
+            len = data.len_bytes(),
             failed = ?sum.failed.as_ref().map(|(at, _, fault)| (at, fault.code)),
             "written to objects"
         );
@@ -155,10 +157,10 @@ impl Client {
                 });
                 (first - offset, Some(fault))
             }
-            None => (data.len() as u64, None),
+            None => (data.len_bytes(), None),
         };
         // Also where a part failed: the others have been written.
-        self.tell_readers(inode, offset, data.len() as u64, sum.met, how.page).await?;
+        self.tell_readers(inode, offset, data.len_bytes(), sum.met, how.page).await?;
         if written > 0 {
             inode.lock().wrote(sight, offset + written, how.kill_suidgid);
         }
@@ -174,7 +176,7 @@ impl Client {
         sight: &Sight,
         range: ObjectRange,
         offset: u64,
-        data: &Bytes,
+        data: &Rope,
         how: How,
     ) -> Written {
         let mut first = u64::MAX;
@@ -182,10 +184,9 @@ impl Client {
         let bulk: Vec<Bytes> = component
             .into_iter()
             .flat_map(|component| range.pieces(component))
-            .map(|piece| {
+            .flat_map(|piece| {
                 first = first.min(piece.file_offset);
-                let at = (piece.file_offset - offset) as usize;
-                data.slice(at..at + piece.len_bytes as usize)
+                data.slice(piece.file_offset - offset, piece.len_bytes)
             })
             .collect();
         let request = WriteReq {
@@ -194,12 +195,17 @@ impl Client {
             ticket: sight.ticket,
             sync: how.sync,
             told: self.to_tell.take(range.ost),
+            claim: self.claim(range.ost, how),
         };
+        let sent = self.seams.now();
         let options = Options { only_as: Some(how.session), ..Options::default() };
         let answer = async {
             let ost = self.ost(range.ost).await?;
             let (answer, _) = ost.call_with(&request, bulk.clone(), options).await?;
-            Ok(answer)
+            let spent =
+                if how.author.is_some() { room_bytes(range.object_offset, range.len_bytes) } else { 0 };
+            self.grants.told(range.ost, answer.grant, spent, sent);
+            Ok(answer.change)
         };
         let answer: Result<ChangeResp, Fault> = answer.await;
         if let Ok(answer) = &answer {
@@ -215,6 +221,12 @@ impl Client {
             }
         }
         Written { part: range, first, outcome: answer }
+    }
+
+    /// What an OST is told of grants.
+    pub(crate) fn claim(&self, ost: u16, how: How) -> Option<Claim> {
+        let claim = || Claim { covered: how.author.is_some(), holds_bytes: self.grants.holds_bytes(ost) };
+        self.config.write_behind.then(claim)
     }
 
     /// A change met marks: those clients drop their pages before the change counts as made.
@@ -276,13 +288,13 @@ impl Client {
         &self,
         inode: &Inode,
         offset: u64,
-        data: &Bytes,
+        data: &Rope,
         how: How,
     ) -> Result<u64, Fault> {
         let mut tries = Tries::default();
         let mut done = 0;
         loop {
-            let step = self.write_some(inode, offset + done, data.slice(done as usize..), how).await;
+            let step = self.write_some(inode, offset + done, &data.tail(done), how).await;
             let again = match step {
                 Ok(Progress { written, full }) => {
                     done += written;
@@ -299,12 +311,19 @@ impl Client {
         }
     }
 
-    async fn write_some(&self, inode: &Inode, offset: u64, data: Bytes, how: How) -> Result<Progress, Fault> {
+    async fn write_some(&self, inode: &Inode, offset: u64, data: &Rope, how: How) -> Result<Progress, Fault> {
         loop {
-            let sight = self.sight(inode).await?;
-            let range = offset..offset + data.len() as u64;
+            let mut sight = self.sight(inode).await?;
+            if let Some(author) = how.author {
+                if author.body != sight.layout.body {
+                    // The file was emptied since: these bytes with it.
+                    return Ok(Progress { written: data.len_bytes(), full: None });
+                }
+                sight.ticket.attr_epoch = author.attr_epoch;
+            }
+            let range = offset..offset + data.len_bytes();
             if brindle_layout::is_placed(&sight.layout, range.clone()) {
-                return self.scatter(inode, &sight, offset, &data, how).await;
+                return self.scatter(inode, &sight, offset, data, how).await;
             }
             self.place(inode, range).await?;
         }

@@ -17,6 +17,7 @@ impl Client {
     }
 
     async fn seek_in(&self, inode: &Inode, from: u64, data: bool) -> Result<u64, Fault> {
+        self.flush_behind(inode).await;
         let size_bytes = self.size_for(inode, u64::MAX).await?;
         let sight = self.sight(inode).await?;
         let found = if from >= size_bytes {

@@ -6,9 +6,11 @@ use brindle_wire::mds::inline::InlineWriteReq;
 use bytes::Bytes;
 
 use super::Tries;
+use super::behind::Place;
 use super::scatter::How;
 use crate::handles::Handle;
 use crate::inodes::Sight;
+use crate::rope::Rope;
 use crate::{Client, Ctx};
 
 /// Bytes to write.
@@ -26,6 +28,8 @@ pub struct WriteIn {
     pub kill_suidgid: bool,
     /// Writeback of a mapped page.
     pub page: bool,
+    /// Acknowledged by an OST (O_DIRECT).
+    pub direct: bool,
 }
 
 impl Client {
@@ -71,13 +75,18 @@ impl Client {
         let data = write.data.slice(..write.data.len().min(room.min(usize::MAX as u64) as usize));
         let end = write.offset + data.len() as u64;
         let inode = &handle.inode;
+        if write.may_wait() && self.put_behind(handle, Place::At(write.offset), &data, write.kill_suidgid) {
+            return Ok(data.len() as u64);
+        }
+        self.flush_behind_under(inode, &(write.offset..end)).await;
+        let data = Rope::from(data);
         let mut tries = Tries::default();
         loop {
             let sight = self.sight(inode).await?;
             if !sight.layout.inline || end > INLINE_MAX_BYTES {
                 return self.write_objects(inode, write.offset, &data, write.how(handle)).await;
             }
-            match self.write_inline(ctx, handle, &sight, write, data.clone()).await {
+            match self.write_inline(ctx, handle, &sight, write, data.clone().into_bytes()).await {
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
                 done => return done,
             }
@@ -121,6 +130,11 @@ impl Client {
 impl WriteIn {
     pub(crate) fn how(&self, handle: &Handle) -> How {
         let session = handle.session;
-        How { sync: self.sync, kill_suidgid: self.kill_suidgid, page: self.page, session }
+        How { sync: self.sync, kill_suidgid: self.kill_suidgid, page: self.page, session, author: None }
+    }
+
+    /// Whether it may be acknowledged before an OST has it.
+    pub(crate) fn may_wait(&self) -> bool {
+        !self.sync && !self.page && !self.direct
     }
 }

@@ -66,6 +66,11 @@ impl Reads {
         }
     }
 
+    /// This client itself changes `range`: reads of it that are being fetched are fetched again.
+    pub fn changed(&self, range: &Range<u64>) {
+        self.mark(range);
+    }
+
     fn mark(&self, range: &Range<u64>) -> Option<Vec<Range<u64>>> {
         let mut table = self.table.lock();
         let mut busy = Vec::new();

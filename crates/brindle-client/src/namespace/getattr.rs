@@ -25,6 +25,7 @@ impl Client {
         let Some(inode) = self.inodes.get(ino) else {
             return Ok(self.mds.ask(&GetattrReq { ino, report: None }).await?.attr);
         };
+        self.flush_behind(&inode).await;
         let asked = inode.asked();
         let due = inode.due(Carry::News);
         let asking = self.mds.ask(&GetattrReq { ino, report: due.report.clone() }).await;

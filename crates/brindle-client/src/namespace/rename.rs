@@ -25,6 +25,21 @@ pub struct RenameIn<'a> {
 impl Client {
     /// Moves a name, or swaps two.
     pub async fn rename(&self, ctx: &Ctx, rename: RenameIn<'_>) -> Result<(), Fault> {
+        // Programs that replace a file by a new one rely on the new one's bytes being there first.
+        if self.grants.bytes() > 0 {
+            match self.dirs.lead(rename.parent, rename.name) {
+                Some(Some((ino, _))) => {
+                    if let Some(inode) = self.inodes.get(ino) {
+                        self.flush_behind(&inode).await;
+                    }
+                }
+                _ => {
+                    for inode in self.inodes.all() {
+                        self.flush_behind(&inode).await;
+                    }
+                }
+            }
+        }
         let request = RenameReq {
             parent: rename.parent,
             name: rename.name.to_vec(),

@@ -43,6 +43,7 @@ impl Client {
     async fn setattr_as(&self, ctx: &Ctx, ino: Ino, set: SetAttr, options: Options) -> Result<Attr, Fault> {
         // Kept in the table, so that what a notice says meanwhile is not missed.
         let inode = self.inodes.hold(ino);
+        self.flush_behind(&inode).await;
         let cutting = set.size_bytes.map(|_| inode.cutting());
         let asked = inode.asked();
         let due = inode.due(Carry::News);

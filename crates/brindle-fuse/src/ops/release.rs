@@ -17,6 +17,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Release) -> Result<Rep
         }
     }
     // Nobody waits for the answer of the MDT, and the kernel has room for a few dozen of these only.
+    fs.client.finish_writes(op.fh).await;
     drop(fs.client.close_later(op.fh)?);
     Ok(Reply::ok())
 }

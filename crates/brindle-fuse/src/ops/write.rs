@@ -16,6 +16,7 @@ pub(crate) async fn handle(client: &Client, who: &Who, op: Write) -> Result<Repl
         sync: has(libc::O_DSYNC) && !op.from_cache,
         kill_suidgid: op.kill_suidgid,
         page: op.from_cache,
+        direct: has(libc::O_DIRECT),
         data: op.data,
     };
     let written = client.write(&who.ctx, op.fh, write).await?;

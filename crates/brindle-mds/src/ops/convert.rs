@@ -139,7 +139,9 @@ async fn write(mdt: &Mdt, file: &Inode, data: Bytes) -> Result<ChangeResp> {
         attr_epoch: file.attr_epoch,
     };
     let object = ObjectId::of(file.ino, stripe);
-    mdt.osts().write(ost, &WriteReq { object, offset: 0, ticket, sync: true, told: Vec::new() }, data).await
+    mdt.osts()
+        .write(ost, &WriteReq { object, offset: 0, ticket, sync: true, told: Vec::new(), claim: None }, data)
+        .await
 }
 
 /// The bytes lie in objects.

@@ -82,7 +82,7 @@ impl Notifier for Clients {
         self.asked.lock().push((session, op, ino));
         let report = self.reports.lock().remove(&(session, ino));
         let answer = match op {
-            Op::RecallNotice => encode_body(&Ok::<_, Fault>(RecallAck { report })),
+            Op::RecallNotice => encode_body(&Ok::<_, Fault>(RecallAck { report, later: false })),
             Op::LayoutNotice => encode_body(&Ok::<_, Fault>(LayoutAck { report })),
             Op::ReportNotice => encode_body(&Ok::<_, Fault>(ReportAck { report })),
             Op::SettleNotice => {

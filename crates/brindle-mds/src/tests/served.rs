@@ -70,7 +70,7 @@ impl NotifyHandler for Recalled {
     fn notify(self: Arc<Self>, frame: Frame) -> BoxFuture<'static, Frame> {
         let notice: RecallNotice = decode_body(&frame.body).expect("a recall");
         self.0.lock().push(notice.ino);
-        let body = encode_body(&Ok::<_, Fault>(RecallAck { report: None }));
+        let body = encode_body(&Ok::<_, Fault>(RecallAck { report: None, later: false }));
         Box::pin(async move { Frame::reply_to(&frame.header, body) })
     }
 }

@@ -66,6 +66,7 @@ impl Bench {
             crc: crc(data),
             ticket: self.ticket,
             sync: false,
+            covered: false,
         };
         let mut turn = self.store.slots().anonymous(None)?;
         block_on(self.store.write(&op, &mut turn))

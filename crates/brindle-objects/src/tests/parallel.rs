@@ -12,7 +12,15 @@ const ROUNDS: u64 = 60;
 async fn put(store: &Arc<ObjectStore>, offset: u64, data: Vec<u8>) {
     let mut turn = store.slots().anonymous(None).expect("a turn");
     let crc = crc(&data);
-    let op = WriteOp { object: O, offset, data: data.into(), crc, ticket: Ticket::default(), sync: false };
+    let op = WriteOp {
+        object: O,
+        offset,
+        data: data.into(),
+        crc,
+        ticket: Ticket::default(),
+        sync: false,
+        covered: false,
+    };
     store.write(&op, &mut turn).await.expect("written");
 }
 

@@ -15,6 +15,7 @@ fn checksums_of_the_sender_are_verified() {
         crc: 1,
         ticket: b.ticket,
         sync: false,
+        covered: false,
     };
     let mut turn = b.store.slots().anonymous(None).expect("a turn");
     let fault = block_on(b.store.write(&op, &mut turn)).expect_err("damaged on the way");

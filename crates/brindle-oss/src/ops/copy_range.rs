@@ -11,7 +11,7 @@ use brindle_wire::oss::read::ReadReq;
 use brindle_wire::oss::write::CopyRangeReq;
 use bytes::Bytes;
 
-use super::once;
+use super::{Outcome, once, plain_body};
 use crate::dispatch::{Answer, Call};
 use crate::service::Oss;
 
@@ -33,13 +33,15 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: CopyRangeReq) -> Result<An
         return Err(Fault::new(Code::InvalidArgument).why(why));
     }
     let range = req.offset..req.offset.saturating_add(req.len_bytes);
-    let copied =
-        once(oss, call, req.object, range, async |store, turn| copy(oss, store, &req, turn).await).await;
+    let copied = once(oss, call, req.object, range, plain_body, async |store, turn| {
+        copy(oss, store, &req, turn).await
+    })
+    .await;
     if !brindle_stdx::planted("ost_copy_keeps_marks") {
         // Who holds pages of the source is known where that lies: whoever changes the copy first tells everybody.
         oss.marks.forget(req.object);
     }
-    copied
+    copied.map(Outcome::plain)
 }
 
 async fn copy(oss: &Oss, store: &ObjectStore, req: &CopyRangeReq, turn: &mut Turn) -> Result<Changed> {
@@ -58,7 +60,8 @@ async fn copy(oss: &Oss, store: &ObjectStore, req: &CopyRangeReq, turn: &mut Tur
             } else {
                 let crc = if part.len() == data.len() { crc } else { brindle_stdx::crc(&data[part.clone()]) };
                 let data = data.slice(part);
-                store.write(&WriteOp { object, offset, data, crc, ticket, sync: false }, turn).await?
+                let op = WriteOp { object, offset, data, crc, ticket, sync: false, covered: false };
+                store.write(&op, turn).await?
             };
         }
         if read < wanted {

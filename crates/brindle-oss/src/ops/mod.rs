@@ -50,6 +50,28 @@ impl Line for ConnLine {
     }
 }
 
+/// What became of a change.
+enum Outcome {
+    /// It was made.
+    Made(ChangeResp),
+    /// It was made before, and this was its answer.
+    Stored(Bytes),
+}
+
+impl Outcome {
+    fn plain(self) -> Answer {
+        Answer::plain(match self {
+            Outcome::Made(change) => encode_body(&Ok::<_, Fault>(change)),
+            Outcome::Stored(body) => body,
+        })
+    }
+}
+
+/// The answer of a change as it is stored.
+fn plain_body(change: &ChangeResp) -> Bytes {
+    encode_body(&Ok::<_, Fault>(change))
+}
+
 /// A change of a range that goes through a slot: executed once, whatever is sent again. A change that failed is not
 /// recorded: it had no effect, and whoever sends it again has it tried again.
 async fn once<F>(
@@ -57,8 +79,9 @@ async fn once<F>(
     call: &Call,
     object: ObjectId,
     range: Range<u64>,
+    stored: fn(&ChangeResp) -> Bytes,
     change: F,
-) -> Result<Answer>
+) -> Result<Outcome>
 where
     F: AsyncFnOnce(&ObjectStore, &mut Turn) -> Result<Changed>,
 {
@@ -73,7 +96,7 @@ where
         Enter::Run(turn) => turn,
         Enter::Answered(body) => {
             add(&oss.stats.answered_again, 1);
-            return Ok(Answer::plain(body));
+            return Ok(Outcome::Stored(body));
         }
     };
     // A session that was ended while the request waited for its turn.
@@ -87,18 +110,15 @@ where
         // Ended meanwhile: nobody will hear of the marks.
         oss.marks.forget(object);
     }
-    let body = changed_body(changed, marks, &takings);
+    let Changed { boot_term, allocated_bytes } = changed;
+    let answer = ChangeResp { boot_term, marks, takings, allocated_bytes };
     // A stored answer must be short: everybody counts instead of many.
-    if let Err(fault) = turn.done(&body, || changed_body(changed, Marks::Unknown, &takings)) {
+    let short = || stored(&ChangeResp { marks: Marks::Unknown, ..answer.clone() });
+    if let Err(fault) = turn.done(&stored(&answer), short) {
         oss.marks.forget(object);
         return Err(fault);
     }
-    Ok(Answer::plain(body))
-}
-
-fn changed_body(changed: Changed, marks: Marks, takings: &[u64]) -> Bytes {
-    let Changed { boot_term, allocated_bytes } = changed;
-    encode_body(&Ok::<_, Fault>(ChangeResp { boot_term, marks, takings: takings.to_vec(), allocated_bytes }))
+    Ok(Outcome::Made(answer))
 }
 
 fn bounded(objects: &[ObjectId]) -> Result<()> {

@@ -6,7 +6,7 @@ use brindle_objects::PunchOp;
 use brindle_types::Result;
 use brindle_wire::oss::punch::{AllocateReq, PunchReq};
 
-use super::once;
+use super::{Outcome, once, plain_body};
 use crate::dispatch::{Answer, Call};
 use crate::service::Oss;
 
@@ -14,12 +14,18 @@ use crate::service::Oss;
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: PunchReq) -> Result<Answer> {
     let op = PunchOp { object: req.object, offset: req.offset, len_bytes: req.len_bytes, ticket: req.ticket };
     let range = req.offset..req.offset.saturating_add(req.len_bytes);
-    once(oss, call, req.object, range, async |store, turn| store.punch(&op, req.keep_space, turn).await).await
+    let punched = once(oss, call, req.object, range, plain_body, async |store, turn| {
+        store.punch(&op, req.keep_space, turn).await
+    });
+    punched.await.map(Outcome::plain)
 }
 
 /// Reserves space for a range.
 pub async fn handle_allocate(oss: &Arc<Oss>, call: &Call, req: AllocateReq) -> Result<Answer> {
     let op = PunchOp { object: req.object, offset: req.offset, len_bytes: req.len_bytes, ticket: req.ticket };
     // What readers hold stays true: reserved space reads as the zeros that were there.
-    once(oss, call, req.object, 0..0, async |store, turn| store.allocate(&op, req.keep_len, turn).await).await
+    let allocated = once(oss, call, req.object, 0..0, plain_body, async |store, turn| {
+        store.allocate(&op, req.keep_len, turn).await
+    });
+    allocated.await.map(Outcome::plain)
 }

@@ -1,27 +1,56 @@
 //! write: Step 7 of write: from `brindle-client/src/file/scatter.rs` to `brindle-objects/src/write.rs`. Epochs, slot, then
-//! the store; the answer tells whose kept pages the bytes make old.
+//! the store; the answer tells whose kept pages the bytes make old, and what the client is granted.
 
 use std::sync::Arc;
 
 use brindle_objects::WriteOp;
-use brindle_types::Result;
-use brindle_wire::oss::write::WriteReq;
+use brindle_types::{Fault, Result};
+use brindle_wire::frame::encode_body;
+use brindle_wire::oss::ChangeResp;
+use brindle_wire::oss::write::{WriteReq, WriteResp, room_bytes};
+use bytes::Bytes;
 
-use super::once;
+use super::{Outcome, once};
 use crate::dispatch::{Answer, Call};
 use crate::service::Oss;
 
 /// Writes the request's bulk.
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer> {
     oss.marks.told(&req.told)?;
-    let op = WriteOp {
-        object: req.object,
-        offset: req.offset,
-        data: call.frame.bulk_bytes(),
-        crc: call.frame.header.bulk_crc,
-        ticket: req.ticket,
-        sync: req.sync,
+    let session = call.frame.header.session;
+    let data = call.frame.bulk_bytes();
+    let room = room_bytes(req.offset, data.len() as u64);
+    // The last moment at which it is decided: a request that is sent again and was executed spends nothing twice.
+    let covers = || match req.claim {
+        Some(claim) => oss.store.covers(session, claim, room),
+        None => Ok(false),
     };
-    let range = req.offset..req.offset.saturating_add(op.data.len() as u64);
-    once(oss, call, req.object, range, async |store, turn| store.write(&op, turn).await).await
+    let mut spent_bytes = 0;
+    let range = req.offset..req.offset.saturating_add(data.len() as u64);
+    let written = once(oss, call, req.object, range, stored_body, async |store, turn| {
+        let covered = covers()?;
+        spent_bytes = if covered { room } else { 0 };
+        let op = WriteOp {
+            object: req.object,
+            offset: req.offset,
+            data,
+            crc: call.frame.header.bulk_crc,
+            ticket: req.ticket,
+            sync: req.sync,
+            covered,
+        };
+        store.write(&op, turn).await
+    });
+    let change = match written.await? {
+        Outcome::Made(change) => change,
+        Outcome::Stored(body) => return Ok(Answer::plain(body)),
+    };
+    // Without an answer the client takes it that what it spent is gone.
+    let grant = req.claim.and_then(|_| oss.store.next_grant(session, spent_bytes).ok());
+    Ok(Answer::plain(encode_body(&Ok::<_, Fault>(WriteResp { change, grant }))))
+}
+
+/// What is stored says nothing of a grant: it would be an old one.
+fn stored_body(change: &ChangeResp) -> Bytes {
+    encode_body(&Ok::<_, Fault>(WriteResp { change: change.clone(), grant: None }))
 }

@@ -4,7 +4,7 @@
 //! or has an unknown outcome. A power cut of the block's OST may take writes that no fsync covered. Blocks are smaller
 //! than a checksum block and larger than a byte, so that neighbours of different writers share checksums.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use brindle_client::{Opened, SetAttr, WriteIn};
@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::Life;
 use crate::aim::Aim;
 use crate::cluster::Options;
-use crate::history::Cuts;
+use crate::history::{Cuts, History};
 
 /// Names of the files, in `data`.
 pub const FILES: [&str; 4] = ["f0", "f1", "f2", "f3"];
@@ -139,6 +139,14 @@ struct Sync {
     return_ns: u64,
 }
 
+/// A flush or fsync that succeeded: what was written before through any handle of the client has left its buffer.
+struct Flush {
+    file: usize,
+    client: usize,
+    life: u64,
+    invoke_ns: u64,
+}
+
 /// A block that was read.
 struct Read {
     file: usize,
@@ -153,6 +161,9 @@ struct Read {
 struct Record {
     writes: Vec<Write>,
     syncs: Vec<Sync>,
+    flushes: Vec<Flush>,
+    /// Places of writes that a client may have lost before it sent them; found when the record is complete.
+    unsent: BTreeSet<u64>,
     reads: Vec<Read>,
     layouts: BTreeMap<usize, (Ino, Layout)>,
 }
@@ -288,9 +299,9 @@ impl Blocks {
                 None => Ok(()),
             }
         } else if is(mix.close_writer) {
-            hands.close(life, file, true).await
+            hands.close(self, life, file, true).await
         } else if is(mix.close_reader) {
-            hands.close(life, file, false).await
+            hands.close(self, life, file, false).await
         } else if is(mix.cut) {
             if file == CUT_FILE { self.cut(life, ino, blocks.start).await } else { Ok(()) }
         } else if MOVED_FILES.contains(&file) {
@@ -403,10 +414,17 @@ impl Blocks {
     async fn sync(&self, life: &Life, opened: &Opened, file: usize) -> Result<(), Fault> {
         let invoke_ns = life.history.now_ns();
         let what = format!("fsync {} handle {}", FILES[file], opened.handle);
-        life.note(what, life.client.fsync(opened.handle)).await?;
+        let synced = life.note(what, life.client.fsync(opened.handle)).await;
+        synced.inspect_err(|_| life.history.unsent(&life.node.name, life.number))?;
+        self.flushed(life, file, invoke_ns);
         let (client, handle, return_ns) = (life.index, (life.number, opened.handle), life.history.now_ns());
         self.record.lock().syncs.push(Sync { file, client, handle, invoke_ns, return_ns });
         Ok(())
+    }
+
+    fn flushed(&self, life: &Life, file: usize, invoke_ns: u64) {
+        let flush = Flush { file, client: life.index, life: life.number, invoke_ns };
+        self.record.lock().flushes.push(flush);
     }
 
     async fn read(
@@ -444,8 +462,10 @@ impl Blocks {
     }
 
     /// Every read against every write; what is wrong, if anything is.
-    pub fn check(&self, cuts: &Cuts) -> Vec<String> {
-        let record = self.record.lock();
+    pub fn check(&self, history: &History, cuts: &Cuts) -> Vec<String> {
+        let mut record = self.record.lock();
+        record.find_unsent(history);
+        let record = &*record;
         let mut by_block: BTreeMap<(usize, u64), Vec<&Write>> = BTreeMap::new();
         for write in &record.writes {
             for block in write.blocks.clone() {
@@ -479,6 +499,18 @@ impl Blocks {
 }
 
 impl Record {
+    /// Which acknowledged writes a client may have had in its buffer when it died, or lost its session.
+    fn find_unsent(&mut self, history: &History) {
+        let lost = |w: &&Write| {
+            let Some(end_ns) = w.return_ns.filter(|_| w.acked && w.handle.1 != 0) else { return false };
+            let sent = self.flushes.iter().any(|f| {
+                (f.file, f.client, f.life) == (w.file, w.client, w.handle.0) && f.invoke_ns >= end_ns
+            });
+            !sent && history.buffer_lost(&format!("c{}", w.client), w.handle.0, end_ns)
+        };
+        self.unsent = self.writes.iter().filter(lost).map(|w| w.value).collect();
+    }
+
     fn check_read(
         &self,
         read: &Read,
@@ -574,7 +606,7 @@ impl Record {
             };
             let nodes = self.nodes_of(CUT_FILE, gone.block, true);
             let lost = nodes.iter().any(|n| cuts.between(n, source.invoke_ns, there.return_ns));
-            (over && !lost && !cutting.iter().any(|w| open(&w))).then(|| {
+            (over && !lost && !self.unsent.contains(&source.value) && !cutting.iter().any(|w| open(&w))).then(|| {
                 format!(
                     "I2: c{} read between {:.6} and {:.6} s that block {} of {} was cut off, and {} in block {}, which one \
                      write of c{} had put into both until {:.6} s",
@@ -600,6 +632,9 @@ impl Record {
 
     /// Whether nothing that happened before the read excuses the loss of an acknowledged write.
     fn is_held(&self, write: &Write, read: &Read, cuts: &Cuts) -> bool {
+        if self.unsent.contains(&write.value) {
+            return false;
+        }
         let nodes = self.nodes_of(read.file, read.block, write.value == 0);
         let lost_between = |from_ns, until_ns| nodes.iter().any(|n| cuts.between(n, from_ns, until_ns));
         if !lost_between(write.invoke_ns, read.return_ns) {
@@ -652,10 +687,16 @@ impl Hands {
         Ok(opened)
     }
 
-    async fn close(&mut self, life: &Life, file: usize, write: bool) -> Result<(), Fault> {
+    async fn close(&mut self, blocks: &Blocks, life: &Life, file: usize, write: bool) -> Result<(), Fault> {
         let table = if write { &mut self.writers } else { &mut self.readers };
         let Some(opened) = table.remove(&file) else { return Ok(()) };
+        let invoke_ns = life.history.now_ns();
         let flushed = life.client.flush(opened.handle).await;
+        match &flushed {
+            Ok(()) if write => blocks.flushed(life, file, invoke_ns),
+            Ok(()) => {}
+            Err(_) => life.history.unsent(&life.node.name, life.number),
+        }
         let what = format!("close {} handle {}", FILES[file], opened.handle);
         life.note(what, life.client.close(opened.handle)).await?;
         flushed
@@ -665,7 +706,9 @@ impl Hands {
         let (readers, writers) = (std::mem::take(&mut self.readers), std::mem::take(&mut self.writers));
         for opened in readers.into_values().chain(writers.into_values()) {
             // The handle is given up; what it had to say was said to the operation that failed.
-            let _ = life.client.flush(opened.handle).await;
+            if life.client.flush(opened.handle).await.is_err() {
+                life.history.unsent(&life.node.name, life.number);
+            }
             let _ = life.client.close(opened.handle).await;
         }
     }

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 use super::Life;
 use crate::aim::Aim;
-use crate::history::Cuts;
+use crate::history::{Cuts, History};
 
 /// Name of the directory.
 pub const DIR: &str = "brief";
@@ -30,9 +30,13 @@ const KEPT_MAX: usize = 3;
 
 struct Write {
     value: u64,
+    /// Of the client that wrote it.
+    life: u64,
     invoke_ns: u64,
     return_ns: Option<u64>,
     acked: bool,
+    /// It has left the client's buffer for sure.
+    sent: bool,
 }
 
 struct File {
@@ -161,8 +165,13 @@ impl Brief {
         let keep = if life.below(3) == 0 { KEPT_MAX } else { hands.len() - 1 };
         while hands.len() > keep {
             let Some((at, opened)) = hands.pop_front() else { break };
-            let name = self.record.lock().files[at].name.clone();
-            life.client.flush(opened.handle).await?;
+            let (name, count) = {
+                let file = &self.record.lock().files[at];
+                (file.name.clone(), file.writes.len())
+            };
+            let flushed = life.client.flush(opened.handle).await;
+            flushed.inspect_err(|_| life.history.unsent(&life.node.name, life.number))?;
+            self.record.lock().files[at].writes[..count].iter_mut().for_each(|write| write.sent = true);
             life.note(format!("close {name}"), life.client.close(opened.handle)).await?;
         }
         Ok(())
@@ -183,7 +192,8 @@ impl Brief {
             let mut record = self.record.lock();
             let file = &mut record.files[at];
             let invoke_ns = life.history.now_ns();
-            file.writes.push(Write { value, invoke_ns, return_ns: None, acked: false });
+            let life = life.number;
+            file.writes.push(Write { value, life, invoke_ns, return_ns: None, acked: false, sent: false });
             let data: Vec<u8> = (0..file.cells).flat_map(|n| cell(value, n)).collect();
             (file.name.clone(), data)
         };
@@ -202,8 +212,11 @@ impl Brief {
         };
         done?;
         if sync {
-            life.note(format!("fsync {name}"), life.client.fsync(opened.handle)).await?;
-            self.record.lock().files[at].syncs.push((life.history.now_ns(), count));
+            let synced = life.note(format!("fsync {name}"), life.client.fsync(opened.handle)).await;
+            synced.inspect_err(|_| life.history.unsent(&life.node.name, life.number))?;
+            let file = &mut self.record.lock().files[at];
+            file.syncs.push((life.history.now_ns(), count));
+            file.writes[..count].iter_mut().for_each(|write| write.sent = true);
         }
         Ok(())
     }
@@ -286,11 +299,15 @@ impl Brief {
             self.look(life, dir, at).await?;
         }
         let record = self.record.lock();
-        Ok(record.looks.iter().filter_map(|look| check_look(&record.files[look.file], look, cuts)).collect())
+        Ok(record
+            .looks
+            .iter()
+            .filter_map(|look| check_look(&record.files[look.file], look, &life.history, cuts))
+            .collect())
     }
 }
 
-fn check_look(file: &File, look: &Look, cuts: &Cuts) -> Option<String> {
+fn check_look(file: &File, look: &Look, history: &History, cuts: &Cuts) -> Option<String> {
     let when = format!(
         "c{} looked at {} of c{} between {:.6} and {:.6} s",
         look.client,
@@ -315,7 +332,7 @@ fn check_look(file: &File, look: &Look, cuts: &Cuts) -> Option<String> {
             {
                 return Some(format!("I3: {when}: it was removed at {:.6} s", until_ns as f64 / 1e9));
             }
-            let floor = file.floor(look, cuts);
+            let floor = file.floor(look, history, cuts);
             let odd = cells.iter().enumerate().find(|(_, value)| !file.allows(**value, floor, look))?;
             let (at, found) = odd;
             let found = found.map_or_else(|| "a mixture".to_owned(), |value| format!("{value}"));
@@ -327,11 +344,14 @@ fn check_look(file: &File, look: &Look, cuts: &Cuts) -> Option<String> {
 
 impl File {
     /// The last write that must be seen, unless a later one is.
-    fn floor(&self, look: &Look, cuts: &Cuts) -> Option<usize> {
+    fn floor(&self, look: &Look, history: &History, cuts: &Cuts) -> Option<usize> {
         let synced = self.syncs.iter().filter(|(at, _)| *at < look.invoke_ns).map(|(_, count)| *count).max();
         let held = |n: usize, w: &Write| {
             let cut = || cuts.by_node.keys().any(|node| cuts.between(node, w.invoke_ns, look.return_ns));
+            let client = format!("c{}", self.client);
+            let unsent = !w.sent && history.buffer_lost(&client, w.life, w.return_ns.unwrap_or(0));
             w.acked
+                && !unsent
                 && w.return_ns.is_some_and(|at| at < look.invoke_ns)
                 && (synced.is_some_and(|count| n < count) || !cut())
         };
@@ -355,7 +375,9 @@ impl File {
 async fn close_all(life: &Life, hands: &mut Hands) {
     for (_, opened) in std::mem::take(hands) {
         // The handles are given up; what they had to say was said to the operation that failed.
-        let _ = life.client.flush(opened.handle).await;
+        if life.client.flush(opened.handle).await.is_err() {
+            life.history.unsent(&life.node.name, life.number);
+        }
         let _ = life.client.close(opened.handle).await;
     }
 }

@@ -9,7 +9,7 @@ use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
 
 use super::Life;
-use crate::history::Cuts;
+use crate::history::{Cuts, History};
 
 /// Name of the file.
 pub const FILE: &str = "log";
@@ -26,6 +26,8 @@ struct Append {
     acked: bool,
     /// When an fsync of the same handle that began later had succeeded.
     synced: bool,
+    /// The same of a flush or an fsync.
+    sent: bool,
 }
 
 /// All appends; outlives the clients.
@@ -83,19 +85,31 @@ impl Log {
             0..7 => self.append(life, opened.handle, handle).await,
             7..9 => {
                 let before_ns = life.history.now_ns();
-                life.note("fsync log".into(), life.client.fsync(opened.handle)).await?;
-                for append in self.appends.lock().iter_mut().filter(|a| a.handle == handle) {
-                    append.synced |= append.acked && append.return_ns.is_some_and(|r| r <= before_ns);
-                }
+                let synced = life.note("fsync log".into(), life.client.fsync(opened.handle)).await;
+                synced.inspect_err(|_| life.history.unsent(&life.node.name, life.number))?;
+                self.left(handle, before_ns, |append| (append.synced, append.sent) = (true, true));
                 Ok(())
             }
             _ => {
                 *open = None;
+                let before_ns = life.history.now_ns();
                 let flushed = life.client.flush(opened.handle).await;
+                match &flushed {
+                    Ok(()) => self.left(handle, before_ns, |append| append.sent = true),
+                    Err(_) => life.history.unsent(&life.node.name, life.number),
+                }
                 life.note("close log".into(), life.client.close(opened.handle)).await?;
                 flushed
             }
         }
+    }
+
+    /// What was appended through a handle before `before_ns`.
+    fn left(&self, handle: (usize, u64, u64), before_ns: u64, note: impl Fn(&mut Append)) {
+        let mut appends = self.appends.lock();
+        let before =
+            |a: &&mut Append| a.handle == handle && a.acked && a.return_ns.is_some_and(|r| r <= before_ns);
+        appends.iter_mut().filter(before).for_each(note);
     }
 
     async fn append(&self, life: &Life, number: u64, handle: (usize, u64, u64)) -> Result<(), Fault> {
@@ -103,7 +117,15 @@ impl Log {
         let at = {
             let mut appends = self.appends.lock();
             let invoke_ns = life.history.now_ns();
-            appends.push(Append { value, handle, invoke_ns, return_ns: None, acked: false, synced: false });
+            appends.push(Append {
+                value,
+                handle,
+                invoke_ns,
+                return_ns: None,
+                acked: false,
+                synced: false,
+                sent: false,
+            });
             appends.len() - 1
         };
         let data = record(value);
@@ -136,16 +158,25 @@ impl Log {
                 None => wrong.push(format!("I2: place {n} of the log holds a mixture: {bytes:02x?}")),
             }
         }
-        self.check_places(&places, cuts, &mut wrong);
+        self.check_places(&places, &life.history, cuts, &mut wrong);
         Ok(wrong)
     }
 
-    fn check_places(&self, places: &BTreeMap<u64, usize>, cuts: &Cuts, wrong: &mut Vec<String>) {
+    fn check_places(
+        &self,
+        places: &BTreeMap<u64, usize>,
+        history: &History,
+        cuts: &Cuts,
+        wrong: &mut Vec<String>,
+    ) {
         let appends = self.appends.lock();
         let end_ns = u64::MAX;
         for append in appends.iter().filter(|a| a.acked) {
             let excused =
                 !append.synced && cuts.by_node.keys().any(|n| cuts.between(n, append.invoke_ns, end_ns));
+            let (client, life, _) = append.handle;
+            let end = append.return_ns.unwrap_or(0);
+            let excused = excused || !append.sent && history.buffer_lost(&format!("c{client}"), life, end);
             if !places.contains_key(&append.value) && !excused {
                 wrong.push(format!(
                     "I1: record {} of c{}.{} was acknowledged at {} ns{} and is not in the log",

@@ -72,6 +72,10 @@ pub struct Tree {
     pending: Option<Op>,
     /// Files with unsynced contents, and the handles (0: closed) through which they were written.
     dirty: BTreeMap<Ino, BTreeSet<u64>>,
+    /// Files of which a client may have had bytes in its buffer when it died or lost its session.
+    unsent: BTreeSet<Ino>,
+    /// When the tree was looked at last.
+    resolved_ns: u64,
     cuts_seen: usize,
     mdt_cuts_seen: usize,
     broken: bool,
@@ -97,6 +101,8 @@ impl Tree {
             states: States::default(),
             pending: None,
             dirty: BTreeMap::new(),
+            unsent: BTreeSet::new(),
+            resolved_ns: 0,
             cuts_seen: 0,
             mdt_cuts_seen: 0,
             broken: false,
@@ -113,6 +119,7 @@ impl Tree {
             if tree.pending.is_some() {
                 life.node.seams.sleep_ms(LAST_EFFECT_MS).await;
             }
+            tree.note_unsent();
             tree.forget_handles();
             tree.resolve(&life, &fs).await;
         }
@@ -164,6 +171,7 @@ impl Tree {
             }
             Err(fault) => {
                 life.history.check_excuse(id, &fault);
+                life.history.failed(&life.node.name, life.number, &fault);
                 self.resolve(life, fs).await;
             }
         }
@@ -197,6 +205,12 @@ impl Tree {
         }
     }
 
+    /// What was written through handles that are open is not known to have left the client.
+    fn note_unsent(&mut self) {
+        let open = self.dirty.iter().filter(|(_, handles)| handles.iter().any(|h| *h != 0));
+        self.unsent.extend(open.map(|(ino, _)| *ino));
+    }
+
     fn forget_handles(&mut self) {
         for handles in self.dirty.values_mut() {
             *handles = BTreeSet::from([0]);
@@ -206,12 +220,21 @@ impl Tree {
     /// Looks at the tree, finds the allowed state that it is in, and goes on from there.
     async fn resolve(&mut self, life: &Life, fs: &ClientFs) {
         let id = life.history.begin(&life.node.name, life.number, "sync and close everything".into());
-        for (ino, handle) in fs.sync_all().await {
+        let (synced, faults) = fs.sync_all().await;
+        for (ino, handle) in synced {
             if let Some(handles) = self.dirty.get_mut(&ino) {
                 handles.remove(&handle);
             }
         }
         self.dirty.retain(|_, handles| !handles.is_empty());
+        if !faults.is_empty() {
+            life.history.unsent(&life.node.name, life.number);
+        }
+        if life.history.buffer_lost(&life.node.name, life.number, self.resolved_ns) {
+            // Those that could not be synced.
+            self.note_unsent();
+        }
+        self.resolved_ns = life.history.now_ns();
         fs.close_all().await;
         life.history.end(id, End::Ok);
         loop {
@@ -305,7 +328,7 @@ impl Tree {
     /// names were lost (DESIGN section 6: a power cut of the MDT takes changes of names; the OSTs have kept the bytes, and
     /// an fsync since has made them durable), or a part of an operation whose outcome is not known.
     fn may_differ(&self, cut: bool, path: &str, real: u64, expected: &Snapshot, seen: &Snapshot) -> bool {
-        if cut && self.dirty.contains_key(&Ino(real)) {
+        if cut && self.dirty.contains_key(&Ino(real)) || self.unsent.contains(&Ino(real)) {
             return true;
         }
         if cut && self.is_latest(&expected[path], &seen[path]) {
@@ -346,6 +369,7 @@ impl Tree {
         self.states.reached(&model, now_ns);
         self.model = model;
         self.pending = None;
+        self.unsent.clear();
         self.forget_handles();
     }
 }

@@ -57,6 +57,18 @@ pub struct Told {
     pub len_bytes: u64,
 }
 
+/// How many bytes a client may have acknowledged to programs and not yet sent, for one OST ([`write::room_bytes`]). It is lowered
+/// only in the answer to a write, by no more than that write's room, so the client never has more than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Which process of the OST says so.
+    pub life: u64,
+    /// Of two grants of one life the one with the higher number is newer.
+    pub serial: u64,
+    /// The bytes, including those of requests under way.
+    pub bytes: u64,
+}
+
 /// The answer of everything that changes an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeResp {

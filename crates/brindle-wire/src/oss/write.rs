@@ -4,8 +4,20 @@
 use brindle_types::ObjectId;
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeResp, Ticket, Told};
+use super::{ChangeResp, Grant, Ticket, Told};
 use crate::message;
+
+/// Bytes of a block of an object, and of the checksums of a region.
+const BLOCK_BYTES: u64 = 4096;
+/// Bytes of an object that share a block of checksums.
+const REGION_BYTES: u64 = 4 << 20;
+
+/// The most room that a write of `len_bytes` at `offset` of an object can take: whole blocks, checksums, the object's header.
+pub fn room_bytes(offset: u64, len_bytes: u64) -> u64 {
+    let end = offset.saturating_add(len_bytes).div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+    let regions = 1 + end / REGION_BYTES - offset / REGION_BYTES;
+    end - offset / BLOCK_BYTES * BLOCK_BYTES + BLOCK_BYTES * (1 + regions)
+}
 
 /// Writes bytes into one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,8 +32,28 @@ pub struct WriteReq {
     pub sync: bool,
     /// Marks of earlier changes that were dealt with; at most [`super::TOLD_MAX`].
     pub told: Vec<Told>,
+    /// What a client says of the room that is kept for it; `None` from servers, and from clients that do not buffer.
+    pub claim: Option<Claim>,
 }
-message!(WriteReq => ChangeResp, Write);
+message!(WriteReq => WriteResp, Write);
+
+/// Room that an OST keeps for a client, so that what the client has acknowledged to a program finds room when it is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The bytes were acknowledged on the strength of the grant: they may use room that is kept back.
+    pub covered: bool,
+    /// The grant that the client was told last; a restarted OST takes its word for it.
+    pub holds_bytes: u64,
+}
+
+/// What was done, and the room that is kept for the client from now on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteResp {
+    /// As for every change.
+    pub change: ChangeResp,
+    /// `None` without a claim, and when the answer was stored.
+    pub grant: Option<Grant>,
+}
 
 /// Copies bytes of another object into this one, between OSTs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

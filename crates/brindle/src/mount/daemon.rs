@@ -116,6 +116,7 @@ async fn connect(settings: &Settings) -> Result<Arc<Client>> {
         fs: settings.source.fs.clone(),
         host: host_name(),
         mount: settings.mount_point.display().to_string(),
+        write_behind: settings.write_behind,
     };
     let refused = |fault: Fault| match fault.code {
         // What listens there is no MGS.

@@ -29,7 +29,8 @@ const ACCEPTED: [&str; 14] = [
     "allow_other",
 ];
 /// Options that do something.
-const KNOWN: [&str; 8] = ["ro", "nodev", "nosuid", "noexec", "remount", "log", "metrics", "cpu-latency"];
+const KNOWN: [&str; 9] =
+    ["ro", "nodev", "nosuid", "noexec", "remount", "log", "metrics", "cpu-latency", "write-behind"];
 /// What /proc/mounts shows of a mount and mount(8) repeats at a remount.
 const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
 
@@ -58,6 +59,8 @@ pub struct Settings {
     pub workers: u16,
     /// How fast processors have to wake up while the mount is busy.
     pub cpu_latency: CpuLatency,
+    /// Whether the sole writer of a file is answered before its bytes are sent.
+    pub write_behind: bool,
     /// Stay in the foreground.
     pub foreground: bool,
     /// Announce on standard output.
@@ -78,6 +81,7 @@ pub fn settle(args: Args) -> Result<Settings> {
         metrics: args.metrics,
         workers: args.workers,
         cpu_latency: args.cpu_latency,
+        write_behind: true,
         foreground: args.foreground,
         ready_json: args.ready_json,
     };
@@ -101,12 +105,17 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("exec", None) => settings.noexec = false,
         ("remount", None) => {}
         (shown, _) if settings.remount && SHOWN.contains(&shown) => {}
-        ("log" | "metrics" | "cpu-latency", Some(_)) if settings.remount => return Err(fixed(key)),
+        ("log" | "metrics" | "cpu-latency" | "write-behind", Some(_)) if settings.remount => {
+            return Err(fixed(key));
+        }
         ("log", Some(path)) => settings.log = Some(PathBuf::from(path)),
         ("metrics", Some(address)) => address.clone_into(&mut settings.metrics),
         ("cpu-latency", Some(latency)) => {
             settings.cpu_latency = latency.parse().map_err(|why| bad_value(option, why))?;
         }
+        ("write-behind", Some("on")) => settings.write_behind = true,
+        ("write-behind", Some("off")) => settings.write_behind = false,
+        ("write-behind", _) => return Err(bad_value(option, "it is on or off".to_owned())),
         (known, None) if ACCEPTED.contains(&known) => {}
         (other, _) if other.starts_with("x-") || other == "comment" => {}
         (other, _) => return Err(unknown(other)),

@@ -87,7 +87,13 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
     }
     let term = handle.clone();
     registry.read("boot_term", "Boot term", Kind::Gauge, move || f64::from(term.oss().store.boot_term()));
-    let space = handle.clone();
+    let (space, granted) = (handle.clone(), handle.clone());
+    registry.read(
+        "granted_bytes",
+        "Space promised to clients for what they have yet to send",
+        Kind::Gauge,
+        move || granted.oss().store.granted_bytes() as f64,
+    );
     registry.read("available_bytes", "Space left for objects", Kind::Gauge, move || {
         space.oss().store.space().map_or(0.0, |s| s.available_bytes as f64)
     });

@@ -1,0 +1,243 @@
+//! Write-behind: the sole writer of a file is answered as soon as its bytes are in this client's buffer
+//! ([`crate::inodes::Behind`]). They are sent when enough of them are together, when they get old, and before anything happens by
+//! which their absence could be seen: fsync, close, a read of them, a look at the size, a recall, a change that is not buffered.
+//!
+//! Invariants: what is acknowledged here has room at its OSTs ([`crate::grants`]); bytes that cannot be sent are told by fsync
+//! and close of every handle that can write the file; a write that is not buffered never overtakes a buffered one under it.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use brindle_stdx::planted;
+use brindle_types::layout::FILE_SIZE_MAX_BYTES;
+use brindle_types::{Code, Fault};
+use brindle_wire::oss::write::room_bytes;
+use bytes::Bytes;
+
+use super::gather;
+use super::scatter::How;
+use crate::Client;
+use crate::handles::Handle;
+use crate::inodes::{Author, Inode, State, Taken};
+
+/// Extents of one file that are sent without being asked for, at once.
+const SENDS_MAX: usize = 8;
+/// How often bytes are looked for that wait for too long, and how long that is. So they wait for less than half a second.
+const LOOK_EVERY_MS: u64 = 200;
+const AGE_MAX_MS: u64 = 250;
+/// How long an answer to a server is held back for bytes that are being sent: less than a lease.
+pub(crate) const NOTICE_WAIT_MS: u64 = 2_000;
+/// How long the end of a mount is held back for them.
+const END_WAIT_MS: u64 = 30_000;
+
+/// Where bytes are to be put.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place {
+    At(u64),
+    /// At the end of the file.
+    End,
+}
+
+/// Bytes that were put.
+struct Put {
+    range: Range<u64>,
+    taken: Option<Taken>,
+}
+
+impl Client {
+    /// Takes bytes into the buffer, if they may be acknowledged here and now. Nothing is done otherwise.
+    pub(crate) fn put_behind(&self, handle: &Handle, place: Place, data: &Bytes, kill_suidgid: bool) -> bool {
+        if !self.config.write_behind || !self.session.is_held() {
+            return false;
+        }
+        let inode = &handle.inode;
+        let put = {
+            let mut state = inode.lock();
+            // A recall that has come does not wait for what is put after it.
+            match self.put_in(&mut state, handle, place, data, kill_suidgid) {
+                Some(put) => put,
+                None => return false,
+            }
+        };
+        // Pages of the same mount that are just being read.
+        inode.reads.changed(&put.range);
+        if let Some(taken) = put.taken
+            && let Some(this) = self.this.upgrade()
+        {
+            let inode = handle.inode.clone();
+            self.seams.spawn("client.behind", async move {
+                let mut next = Some(taken);
+                while let Some(taken) = next {
+                    this.send_taken(&inode, taken).await;
+                    next = inode.lock().behind.take_full(SENDS_MAX);
+                }
+            });
+        }
+        true
+    }
+
+    fn put_in(
+        &self,
+        state: &mut State,
+        handle: &Handle,
+        place: Place,
+        data: &Bytes,
+        kill_suidgid: bool,
+    ) -> Option<Put> {
+        let sight = state.sight().filter(|sight| sight.exclusive && !sight.layout.inline)?;
+        let len_bytes = data.len() as u64;
+        let offset = match place {
+            Place::At(offset) => offset,
+            Place::End if state.size_exact() => state.size_bytes,
+            Place::End => return None,
+        };
+        let end = offset.checked_add(len_bytes).filter(|end| *end <= FILE_SIZE_MAX_BYTES)?;
+        let range = offset..end;
+        let may = brindle_layout::is_placed(&sight.layout, range.clone())
+            && state.behind.has_room(len_bytes)
+            && (!state.behind.overlaps(&range) || planted("client_behind_ignores_order"));
+        if !may {
+            return None;
+        }
+        let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
+        let rooms =
+            parts.iter().map(|part| (part.ost, room_bytes(part.object_offset, part.len_bytes))).collect();
+        let now = self.seams.now();
+        let covered = self.grants.take(rooms, len_bytes, now)?;
+        let author = Author {
+            session: handle.session,
+            kill_suidgid,
+            attr_epoch: sight.ticket.attr_epoch,
+            body: sight.layout.body,
+        };
+        let full = state.behind.put(offset, data, author, covered, now);
+        state.size_bytes = state.size_bytes.max(end);
+        tracing::trace!(ino = handle.inode.ino.0, offset, len_bytes, "buffered");
+        let taken = if full { state.behind.take_full(SENDS_MAX) } else { None };
+        Some(Put { range, taken })
+    }
+
+    /// Has everything sent that was put before. Not to be dropped half way: see [`Client::flush_behind_within`].
+    pub(crate) async fn flush_behind(&self, inode: &Inode) {
+        let (taken, last) = {
+            let mut state = inode.lock();
+            if state.behind.is_empty() {
+                return;
+            }
+            (state.behind.take_all(), state.behind.last())
+        };
+        let sending = taken
+            .into_iter()
+            .map(|taken| -> brindle_stdx::BoxFuture<'_, ()> { Box::pin(self.send_taken(inode, taken)) });
+        gather(sending.collect()).await;
+        inode.wait_until(|state| state.behind.is_over(last)).await;
+    }
+
+    /// The same where bytes of `range` were put.
+    pub(crate) async fn flush_behind_under(&self, inode: &Inode, range: &Range<u64>) {
+        if inode.lock().behind.overlaps(range) {
+            self.flush_behind(inode).await;
+        }
+    }
+
+    /// The same, for so many milliseconds; whether nothing is left. What is begun goes on.
+    pub(crate) async fn flush_behind_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
+        if inode.lock().behind.is_empty() {
+            return true;
+        }
+        let Some(this) = self.this.upgrade() else { return false };
+        let flushed = inode.clone();
+        self.seams.spawn("client.behind", async move { this.flush_behind(&flushed).await });
+        let empty = inode.wait_until(|state| state.behind.is_empty());
+        self.seams.timeout_ms(ms, empty).await.is_some()
+    }
+
+    /// The end of the mount: whatever is not sent by now is lost.
+    pub(crate) async fn flush_all_behind(&self) {
+        let inodes = self.inodes.all();
+        let flushing = inodes.iter().map(|inode| -> brindle_stdx::BoxFuture<'_, bool> {
+            Box::pin(self.flush_behind_within(inode, END_WAIT_MS))
+        });
+        let left = gather(flushing.collect()).await.into_iter().filter(|flushed| !flushed).count();
+        if left > 0 {
+            tracing::error!(
+                files = left,
+                bytes = self.grants.bytes(),
+                "unmounted before all bytes could be sent"
+            );
+        }
+    }
+
+    /// The task that sends what waits for too long.
+    pub(crate) async fn send_what_waits(self: Arc<Self>) {
+        loop {
+            self.seams.sleep_ms(LOOK_EVERY_MS).await;
+            if self.session.is_ended() {
+                return;
+            }
+            if self.grants.bytes() == 0 {
+                continue;
+            }
+            let now = self.seams.now();
+            for inode in self.inodes.all() {
+                let taken = {
+                    let mut state = inode.lock();
+                    let old = |since| now.ms_since(since) >= AGE_MAX_MS;
+                    match state.behind.oldest().is_some_and(old) {
+                        true => state.behind.take_all(),
+                        false => continue,
+                    }
+                };
+                let this = self.clone();
+                self.seams.spawn("client.behind", async move {
+                    let sending = taken.into_iter().map(|taken| -> brindle_stdx::BoxFuture<'_, ()> {
+                        Box::pin(this.send_taken(&inode, taken))
+                    });
+                    gather(sending.collect()).await;
+                });
+            }
+        }
+    }
+
+    async fn send_taken(&self, inode: &Inode, taken: Taken) {
+        let Taken { number, offset, author, rope, covered } = taken;
+        let how = How {
+            kill_suidgid: author.kill_suidgid,
+            session: author.session,
+            author: Some(author),
+            ..How::default()
+        };
+        let mut done = 0;
+        let outcome = loop {
+            match self.write_objects(inode, offset + done, &rope.tail(done), how).await {
+                Ok(written) => done += written,
+                Err(fault) => break Err(fault),
+            }
+            if done >= rope.len_bytes() {
+                break Ok(());
+            }
+        };
+        if let Err(fault) = outcome
+            && !planted("client_behind_error_untold")
+        {
+            self.lose_behind(inode, &fault);
+        }
+        drop(covered);
+        inode.lock().behind.over(number);
+        inode.quiet.notify_waiters();
+    }
+
+    /// Bytes that a program was told are written are given up.
+    fn lose_behind(&self, inode: &Inode, why: &Fault) {
+        let fault = Fault::new(why.code)
+            .what("bytes that were written could not be sent to the servers:")
+            .subject(inode.ino.fid().to_string())
+            .why(why.to_string())
+            .data("what was written since the last fsync may be missing");
+        self.tell_writers(inode, &fault);
+        // A mount that is stopped has nobody to tell.
+        if fault.code != Code::Shutdown {
+            tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What the OSTs have granted this client: how much it may have acknowledged to programs and not yet sent
+//! (`brindle-objects/src/grants.rs` has the other side), and how much that is.
+//!
+//! Invariants: for each OST, what is taken is at most the newest grant when it is taken; what is taken is given back only when
+//! the OST has answered, or when the bytes are given up.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brindle_stdx::Mono;
+use brindle_wire::oss::Grant;
+use parking_lot::Mutex;
+
+/// Most bytes that a mount has acknowledged and not yet sent.
+pub const MOUNT_BYTES_MAX: u64 = 128 << 20;
+/// How long a grant counts without being told anew: half of the time after which an OST may give it to others.
+const TRUSTED_MS: u64 = 60_000;
+
+/// The grants of all OSTs.
+#[derive(Default)]
+pub(crate) struct Grants {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    by_ost: BTreeMap<u16, Granted>,
+    /// Acknowledged and not yet sent, in all.
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct Granted {
+    newest: Option<Grant>,
+    /// When the write was sent whose answer told it.
+    sent: Mono,
+    taken_bytes: u64,
+}
+
+/// Room that is taken for bytes; given back when dropped.
+pub(crate) struct Covered {
+    grants: Arc<Grants>,
+    /// Room by OST.
+    rooms: Vec<(u16, u64)>,
+    bytes: u64,
+}
+
+impl Grants {
+    /// Takes room for `bytes` bytes, so much of each OST; `None` if one of them has not granted it, or if the mount has too many
+    /// bytes to send.
+    pub fn take(self: &Arc<Self>, rooms: Vec<(u16, u64)>, bytes: u64, now: Mono) -> Option<Covered> {
+        let mut table = self.table.lock();
+        if table.bytes + bytes > MOUNT_BYTES_MAX {
+            return None;
+        }
+        let fits = |(ost, room): &(u16, u64)| {
+            table.by_ost.get(ost).is_some_and(|granted| {
+                let bytes = granted.newest.map_or(0, |grant| grant.bytes);
+                granted.taken_bytes + room <= bytes && now.ms_since(granted.sent) < TRUSTED_MS
+            })
+        };
+        if !rooms.iter().all(fits) {
+            return None;
+        }
+        for (ost, room) in &rooms {
+            table.by_ost.entry(*ost).or_default().taken_bytes += room;
+        }
+        table.bytes += bytes;
+        drop(table);
+        Some(Covered { grants: self.clone(), rooms, bytes })
+    }
+
+    /// What an OST answered to a write that was sent at `sent`. Without a grant, what a covered write has `spent` is gone.
+    pub fn told(&self, ost: u16, grant: Option<Grant>, spent: u64, sent: Mono) {
+        let mut table = self.table.lock();
+        let granted = table.by_ost.entry(ost).or_default();
+        match (grant, &mut granted.newest) {
+            (Some(new), Some(old)) if old.life == new.life && old.serial > new.serial => {}
+            (Some(new), newest) => {
+                *newest = Some(new);
+                granted.sent = granted.sent.max(sent);
+            }
+            (None, Some(old)) => old.bytes = old.bytes.saturating_sub(spent),
+            (None, None) => {}
+        }
+    }
+
+    /// What is believed to be granted by an OST.
+    pub fn holds_bytes(&self, ost: u16) -> u64 {
+        self.table.lock().by_ost.get(&ost).and_then(|granted| granted.newest).map_or(0, |grant| grant.bytes)
+    }
+
+    /// Nothing is granted any more: the session is another one.
+    pub fn forget(&self) {
+        self.table.lock().by_ost.values_mut().for_each(|granted| granted.newest = None);
+    }
+
+    /// Bytes that are acknowledged and not yet sent.
+    pub fn bytes(&self) -> u64 {
+        self.table.lock().bytes
+    }
+}
+
+impl Covered {
+    /// Takes in another one's.
+    pub fn join(&mut self, mut other: Covered) {
+        self.bytes += std::mem::take(&mut other.bytes);
+        for (ost, room) in std::mem::take(&mut other.rooms) {
+            match self.rooms.iter_mut().find(|(here, _)| *here == ost) {
+                Some((_, sum)) => *sum += room,
+                None => self.rooms.push((ost, room)),
+            }
+        }
+    }
+}
+
+impl Drop for Covered {
+    fn drop(&mut self) {
+        let mut table = self.grants.table.lock();
+        table.bytes -= self.bytes;
+        for (ost, room) in &self.rooms {
+            table.by_ost.entry(*ost).or_default().taken_bytes -= room;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(life: u64, serial: u64, bytes: u64) -> Option<Grant> {
+        Some(Grant { life, serial, bytes })
+    }
+
+    #[test]
+    fn no_more_is_taken_than_every_ost_has_granted() {
+        let grants = Arc::<Grants>::default();
+        let take = |rooms: &[(u16, u64)], now| grants.take(rooms.to_vec(), 10, now);
+        assert!(take(&[(0, 1)], Mono(0)).is_none(), "nobody granted anything");
+        grants.told(0, grant(1, 1, 100), 0, Mono(0));
+        grants.told(1, grant(1, 1, 50), 0, Mono(0));
+        let mut first = take(&[(0, 60), (1, 50)], Mono(0)).expect("granted");
+        assert!(take(&[(0, 10), (1, 1)], Mono(0)).is_none());
+        let second = take(&[(0, 40)], Mono(0)).expect("granted");
+        assert_eq!(grants.bytes(), 20);
+        first.join(second);
+        assert_eq!(grants.bytes(), 20);
+        drop(first);
+        assert_eq!(grants.bytes(), 0);
+        assert!(take(&[(0, 100)], Mono(0)).is_some());
+        assert!(take(&[(0, 1)], Mono(0).plus_ms(TRUSTED_MS)).is_none(), "told too long ago");
+        assert!(grants.take(vec![(0, 1)], MOUNT_BYTES_MAX + 1, Mono(0)).is_none());
+    }
+
+    #[test]
+    fn the_newest_grant_counts() {
+        let grants = Grants::default();
+        grants.told(0, grant(1, 5, 100), 0, Mono(0));
+        grants.told(0, grant(1, 4, 10), 0, Mono(0));
+        assert_eq!(grants.holds_bytes(0), 100, "an older answer came later");
+        grants.told(0, None, 30, Mono(0));
+        assert_eq!(grants.holds_bytes(0), 70, "what the OST said to it is not known");
+        grants.told(0, grant(2, 1, 20), 0, Mono(0));
+        assert_eq!(grants.holds_bytes(0), 20, "the OST was restarted");
+        grants.forget();
+        assert_eq!(grants.holds_bytes(0), 0);
+    }
+}

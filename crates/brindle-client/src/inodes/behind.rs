@@ -1,0 +1,226 @@
+//! Bytes of a file that programs were told are written and that have not reached the OSTs: write-behind.
+//!
+//! Pure; owned by the inode's state. Contiguous writes are joined, so that small ones are sent as large ones.
+//! Invariants: no two extents overlap, waiting or being sent, so they may be sent in any order and at once; the bytes are
+//! bounded by [`FILE_BYTES_MAX`] and by what the OSTs have granted; an extent that was taken is being sent until it is said to be
+//! over ([`Behind::over`]).
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use brindle_session::Identity;
+use brindle_stdx::Mono;
+use brindle_types::Pair;
+use bytes::{Bytes, BytesMut};
+
+use crate::grants::Covered;
+use crate::rope::Rope;
+
+/// Most bytes of one file.
+pub const FILE_BYTES_MAX: u64 = 32 << 20;
+/// Most extents of one file that wait.
+const WAITING_MAX: usize = 1024;
+/// An extent of this length is sent without being asked for.
+pub const FULL_BYTES: u64 = 1 << 20;
+/// Extents do not grow beyond this by being joined.
+const EXTENT_BYTES_MAX: u64 = 4 << 20;
+/// Pieces shorter than this are copied together, so that they do not pin the large buffers they lie in.
+const COPY_BELOW_BYTES: usize = 256 << 10;
+/// Length at which pieces copied together are left alone.
+const COPIED_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of one file.
+#[derive(Default)]
+pub(crate) struct Behind {
+    /// By first byte.
+    waiting: BTreeMap<u64, Extent>,
+    /// By number.
+    sending: BTreeMap<u64, Range<u64>>,
+    /// The number of the last extent that was taken.
+    last: u64,
+    bytes: u64,
+}
+
+/// Under which rights bytes were written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Author {
+    /// They are sent in this session only.
+    pub session: Identity,
+    /// Set-id bits go.
+    pub kill_suidgid: bool,
+    /// Times that are set explicitly later are not moved.
+    pub attr_epoch: Pair,
+    /// If the file is emptied they go with what was there.
+    pub body: Pair,
+}
+
+/// Contiguous bytes.
+pub(crate) struct Extent {
+    /// First byte in the file.
+    pub offset: u64,
+    pub author: Author,
+    rope: Rope,
+    copied: BytesMut,
+    since: Mono,
+    covered: Covered,
+}
+
+/// An extent that is to be sent.
+pub(crate) struct Taken {
+    /// For [`Behind::over`].
+    pub number: u64,
+    pub offset: u64,
+    pub author: Author,
+    pub rope: Rope,
+    /// Kept until the OSTs have answered.
+    pub covered: Covered,
+}
+
+impl Extent {
+    fn len_bytes(&self) -> u64 {
+        self.rope.len_bytes() + self.copied.len() as u64
+    }
+
+    fn end(&self) -> u64 {
+        self.offset + self.len_bytes()
+    }
+
+    fn range(&self) -> Range<u64> {
+        self.offset..self.end()
+    }
+
+    fn settle_copied(&mut self) {
+        self.rope.push(std::mem::take(&mut self.copied).freeze());
+    }
+
+    fn push(&mut self, data: &Bytes) {
+        if data.len() >= COPY_BELOW_BYTES {
+            self.settle_copied();
+            self.rope.push(data.clone());
+            return;
+        }
+        self.copied.extend_from_slice(data);
+        if self.copied.len() >= COPIED_BYTES_MAX {
+            self.settle_copied();
+        }
+    }
+
+    fn join(&mut self, mut next: Extent) {
+        next.settle_copied();
+        self.settle_copied();
+        self.rope.append(next.rope);
+        self.since = self.since.min(next.since);
+        self.covered.join(next.covered);
+    }
+}
+
+impl Behind {
+    /// Whether nothing waits or is being sent.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Whether bytes of `range` wait or are being sent.
+    pub fn overlaps(&self, range: &Range<u64>) -> bool {
+        let meets = |other: &Range<u64>| other.start < range.end && range.start < other.end;
+        let before = self.waiting.range(..range.end).next_back();
+        before.is_some_and(|(_, extent)| meets(&extent.range())) || self.sending.values().any(meets)
+    }
+
+    /// Whether `len_bytes` more find room.
+    pub fn has_room(&self, len_bytes: u64) -> bool {
+        self.bytes + len_bytes <= FILE_BYTES_MAX && self.waiting.len() < WAITING_MAX
+    }
+
+    /// The end of what waits or is being sent.
+    pub fn end_bytes(&self) -> u64 {
+        let waiting = self.waiting.last_key_value().map_or(0, |(_, extent)| extent.end());
+        self.sending.values().map(|range| range.end).fold(waiting, u64::max)
+    }
+
+    /// Takes bytes in that overlap nothing; there is room for them. Whether an extent is long enough now to be sent by itself.
+    pub fn put(&mut self, offset: u64, data: &Bytes, author: Author, covered: Covered, now: Mono) -> bool {
+        self.bytes += data.len() as u64;
+        let end = offset + data.len() as u64;
+        let fits = |extent: &Extent, more: u64| {
+            extent.author == author && extent.len_bytes() + more <= EXTENT_BYTES_MAX
+        };
+        let before = self.waiting.range_mut(..offset).next_back();
+        let joined = before.filter(|(_, extent)| extent.end() == offset && fits(extent, data.len() as u64));
+        let first = match joined {
+            Some((first, extent)) => {
+                extent.push(data);
+                extent.covered.join(covered);
+                *first
+            }
+            None => {
+                let (rope, copied) = (Rope::default(), BytesMut::new());
+                let mut extent = Extent { offset, author, rope, copied, since: now, covered };
+                extent.push(data);
+                self.waiting.insert(offset, extent);
+                offset
+            }
+        };
+        let len_bytes = self.waiting.get(&first).map_or(0, Extent::len_bytes);
+        if self.waiting.get(&end).is_some_and(|next| fits(next, len_bytes))
+            && let Some(next) = self.waiting.remove(&end)
+            && let Some(extent) = self.waiting.get_mut(&first)
+        {
+            extent.join(next);
+        }
+        self.waiting.get(&first).is_some_and(|extent| extent.len_bytes() >= FULL_BYTES)
+    }
+
+    /// An extent that is long enough to be sent by itself, unless `most` are being sent.
+    pub fn take_full(&mut self, most: usize) -> Option<Taken> {
+        if self.sending.len() >= most {
+            return None;
+        }
+        let full = self.waiting.values().find(|extent| extent.len_bytes() >= FULL_BYTES)?.offset;
+        self.take(full)
+    }
+
+    /// All that waits.
+    pub fn take_all(&mut self) -> Vec<Taken> {
+        let offsets: Vec<u64> = self.waiting.keys().copied().collect();
+        offsets.into_iter().filter_map(|offset| self.take(offset)).collect()
+    }
+
+    fn take(&mut self, offset: u64) -> Option<Taken> {
+        let mut extent = self.waiting.remove(&offset)?;
+        extent.settle_copied();
+        self.last += 1;
+        self.sending.insert(self.last, extent.range());
+        let Extent { offset, author, rope, covered, .. } = extent;
+        Some(Taken { number: self.last, offset, author, rope, covered })
+    }
+
+    /// The extent has reached the OSTs, or was given up.
+    pub fn over(&mut self, number: u64) {
+        if let Some(range) = self.sending.remove(&number) {
+            self.bytes -= range.end - range.start;
+        }
+    }
+
+    /// The number of the last extent that was taken.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Whether nothing is being sent any more that was taken up to `number`.
+    pub fn is_over(&self, number: u64) -> bool {
+        self.sending.first_key_value().is_none_or(|(first, _)| *first > number)
+    }
+
+    /// When the oldest byte that waits was written.
+    pub fn oldest(&self) -> Option<Mono> {
+        self.waiting.values().map(|extent| extent.since).min()
+    }
+
+    /// Gives up what waits; whether there was anything.
+    pub fn give_up(&mut self) -> bool {
+        let given_up = std::mem::take(&mut self.waiting);
+        self.bytes -= given_up.values().map(Extent::len_bytes).sum::<u64>();
+        !given_up.is_empty()
+    }
+}

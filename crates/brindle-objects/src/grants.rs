@@ -1,0 +1,215 @@
+//! Room promised to clients: a client that has acknowledged bytes to a program before it sent them must find room for them.
+//!
+//! A part of every target is kept back ([`crate::space`]) and promised in grants, one for each session, in the answers to
+//! writes. A write that was acknowledged on the strength of a grant may use what is kept back. While the target has room a
+//! grant stays as it is, however much is written under it; when what is kept back is being used up, each such write lowers the
+//! grant that it came under by its own room, so promises never exceed what is left.
+//!
+//! Volatile. After a restart clients say what they hold, and until they have had the time for that nobody is given more; what is
+//! kept back stays so all the while. Pure but for its lock.
+//! Invariant: the sum of all grants is at most what may be promised, except while the file system below is filled by others.
+
+use std::collections::BTreeMap;
+
+use brindle_stdx::planted;
+use brindle_stdx::time::Mono;
+use brindle_types::SessionId;
+use brindle_wire::oss::Grant;
+use brindle_wire::oss::write::Claim;
+use parking_lot::Mutex;
+
+/// Most that one client is granted.
+pub const GRANT_MAX_BYTES: u64 = 32 << 20;
+/// A smaller grant is not worth giving.
+const GRANT_MIN_BYTES: u64 = 64 << 10;
+/// How long after a start nobody is granted more than it held.
+const DECLARE_MS: u64 = 10_000;
+/// A grant that was not used for so long may go to others. Clients trust theirs for half of it.
+pub const IDLE_MS: u64 = 120_000;
+/// Most sessions with a grant.
+const SESSIONS_MAX: usize = 1 << 16;
+
+/// Who was promised what.
+pub struct Grants {
+    life: u64,
+    started: Mono,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    by_session: BTreeMap<SessionId, Promise>,
+    sum_bytes: u64,
+    serial: u64,
+}
+
+struct Promise {
+    bytes: u64,
+    used: Mono,
+}
+
+impl Grants {
+    /// Nobody was promised anything. `life` is a number that no other process of the target has.
+    pub fn new(life: u64, started: Mono) -> Grants {
+        Grants { life, started, table: Mutex::default() }
+    }
+
+    /// A write of a session begins that needs `room_bytes`. Whether it may use what is kept back.
+    pub fn covers(
+        &self,
+        session: SessionId,
+        claim: Claim,
+        room_bytes: u64,
+        promised_max: u64,
+        now: Mono,
+    ) -> bool {
+        let mut table = self.table.lock();
+        if !table.by_session.contains_key(&session) {
+            let bytes =
+                claim.holds_bytes.min(GRANT_MAX_BYTES).min(promised_max.saturating_sub(table.sum_bytes));
+            table.set(session, bytes, now);
+        }
+        claim.covered && table.by_session.get(&session).is_some_and(|promise| promise.bytes >= room_bytes)
+    }
+
+    /// The write is done; `spent_bytes` is its room if it was covered, else 0. What the session is granted from now on.
+    pub fn next(&self, session: SessionId, spent_bytes: u64, promised_max: u64, now: Mono) -> Grant {
+        let mut table = self.table.lock();
+        let held = table.by_session.get(&session).map_or(0, |promise| promise.bytes);
+        let bytes = if table.sum_bytes > promised_max && !planted("ost_grants_are_never_lowered") {
+            held.saturating_sub(spent_bytes)
+        } else if now.ms_since(self.started) < DECLARE_MS {
+            held
+        } else {
+            let mut free = promised_max.saturating_sub(table.sum_bytes);
+            if free < GRANT_MIN_BYTES {
+                table.forget_idle(session, now);
+                free = promised_max.saturating_sub(table.sum_bytes);
+            }
+            // Half of what is free, so that something is left for the next one.
+            let more = GRANT_MAX_BYTES.min(held + free / 2);
+            if more >= GRANT_MIN_BYTES { more.max(held) } else { held }
+        };
+        table.set(session, bytes, now);
+        table.serial += 1;
+        Grant { life: self.life, serial: table.serial, bytes }
+    }
+
+    /// The session is over: nothing of it is sent any more.
+    pub fn end(&self, session: SessionId) {
+        let mut table = self.table.lock();
+        if let Some(promise) = table.by_session.remove(&session) {
+            table.sum_bytes -= promise.bytes;
+        }
+    }
+
+    /// Bytes that are promised now.
+    pub fn sum_bytes(&self) -> u64 {
+        self.table.lock().sum_bytes
+    }
+}
+
+impl Table {
+    fn set(&mut self, session: SessionId, bytes: u64, now: Mono) {
+        if self.by_session.len() >= SESSIONS_MAX && !self.by_session.contains_key(&session) {
+            return;
+        }
+        let promise = self.by_session.entry(session).or_insert(Promise { bytes: 0, used: now });
+        self.sum_bytes = self.sum_bytes - promise.bytes + bytes;
+        *promise = Promise { bytes, used: now };
+    }
+
+    fn forget_idle(&mut self, but: SessionId, now: Mono) {
+        let idle =
+            |session: SessionId, promise: &Promise| session != but && now.ms_since(promise.used) >= IDLE_MS;
+        for (_, promise) in self.by_session.extract_if(.., |session, promise| idle(*session, promise)) {
+            self.sum_bytes -= promise.bytes;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+    const LATER: Mono = Mono(DECLARE_MS * 1_000_000);
+
+    fn claim(covered: bool, holds_bytes: u64) -> Claim {
+        Claim { covered, holds_bytes }
+    }
+
+    #[test]
+    fn a_grant_stays_while_there_is_room_and_shrinks_with_what_is_kept_back() {
+        let grants = Grants::new(7, Mono(0));
+        assert!(!grants.covers(A, claim(true, 0), 4096, 8 << 20, LATER), "nothing was promised");
+        let first = grants.next(A, 0, 8 << 20, LATER);
+        assert_eq!((first.life, first.bytes), (7, 4 << 20));
+        let next = grants.next(A, 1 << 20, 8 << 20, LATER);
+        assert!(next.serial > first.serial && next.bytes == 6 << 20, "what is written is not taken off");
+        assert!(grants.covers(A, claim(true, 0), 1 << 20, 5 << 20, LATER));
+        let less = grants.next(A, 1 << 20, 5 << 20, LATER);
+        assert_eq!(less.bytes, 5 << 20, "what is kept back is used up: the write is taken off");
+        assert!(!grants.covers(A, claim(true, 0), (5 << 20) + 1, 5 << 20, LATER));
+        assert_eq!(grants.next(A, 0, 5 << 20, LATER).bytes, 5 << 20);
+        assert_eq!(grants.sum_bytes(), 5 << 20);
+    }
+
+    #[test]
+    fn promises_never_exceed_what_is_kept_back() {
+        // Writes of any size by many sessions, while the target fills up and is emptied.
+        let mut seed = 1u64;
+        let mut below = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % n
+        };
+        let hold = 16 << 20;
+        let mut left = 20 << 20;
+        let grants = Grants::new(1, Mono(0));
+        for step in 0..20_000u64 {
+            let now = Mono(LATER.0 + step * 10_000_000);
+            let session = SessionId(1 + below(9));
+            let room = 4096 * (1 + below(64));
+            let covered = grants.covers(session, claim(below(2) == 0, 0), room, left.min(hold), now);
+            let kept = if covered { 0 } else { hold };
+            if left < room + kept {
+                assert!(!covered, "step {step}: a promise is broken");
+            } else {
+                left -= room;
+                grants.next(session, if covered { room } else { 0 }, left.min(hold), now);
+            }
+            assert!(grants.sum_bytes() <= left.min(hold), "step {step}");
+            if below(40) == 0 {
+                left += below(4 << 20);
+            }
+            if below(200) == 0 {
+                grants.end(session);
+            }
+        }
+    }
+
+    #[test]
+    fn a_restarted_target_takes_what_clients_hold_and_gives_no_more_for_a_while() {
+        let grants = Grants::new(1, Mono(0));
+        assert!(grants.covers(A, claim(true, 3 << 20), 1 << 20, 4 << 20, Mono(0)));
+        assert_eq!(grants.next(A, 1 << 20, 4 << 20, Mono(1)).bytes, 3 << 20);
+        assert!(!grants.covers(B, claim(true, 3 << 20), 2 << 20, 4 << 20, Mono(2)), "only 1 MiB is left");
+        assert_eq!(grants.next(B, 0, 4 << 20, Mono(3)).bytes, 1 << 20);
+    }
+
+    #[test]
+    fn idle_and_ended_sessions_make_room_for_others() {
+        let grants = Grants::new(1, Mono(0));
+        let mut held = 0;
+        for _ in 0..20 {
+            held = grants.next(A, 0, 1 << 20, LATER).bytes;
+        }
+        assert!(held > (1 << 20) - GRANT_MIN_BYTES);
+        assert_eq!(grants.next(B, 0, 1 << 20, LATER).bytes, 0);
+        let later = LATER.plus_ms(IDLE_MS);
+        assert_eq!(grants.next(B, 0, 1 << 20, later).bytes, 512 << 10);
+        grants.end(B);
+        assert_eq!(grants.sum_bytes(), 0);
+    }
+}
