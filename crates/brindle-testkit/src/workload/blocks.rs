@@ -139,11 +139,10 @@ struct Sync {
     return_ns: u64,
 }
 
-/// A flush or fsync that succeeded: what was written before through any handle of the client has left its buffer.
+/// A flush or fsync that succeeded: what was written before through the handle has left its client's buffer.
 struct Flush {
-    file: usize,
     client: usize,
-    life: u64,
+    handle: (u64, u64),
     invoke_ns: u64,
 }
 
@@ -416,14 +415,14 @@ impl Blocks {
         let what = format!("fsync {} handle {}", FILES[file], opened.handle);
         let synced = life.note(what, life.client.fsync(opened.handle)).await;
         synced.inspect_err(|_| life.history.unsent(&life.node.name, life.number))?;
-        self.flushed(life, file, invoke_ns);
+        self.flushed(life, opened, invoke_ns);
         let (client, handle, return_ns) = (life.index, (life.number, opened.handle), life.history.now_ns());
         self.record.lock().syncs.push(Sync { file, client, handle, invoke_ns, return_ns });
         Ok(())
     }
 
-    fn flushed(&self, life: &Life, file: usize, invoke_ns: u64) {
-        let flush = Flush { file, client: life.index, life: life.number, invoke_ns };
+    fn flushed(&self, life: &Life, opened: &Opened, invoke_ns: u64) {
+        let flush = Flush { client: life.index, handle: (life.number, opened.handle), invoke_ns };
         self.record.lock().flushes.push(flush);
     }
 
@@ -503,9 +502,8 @@ impl Record {
     fn find_unsent(&mut self, history: &History) {
         let lost = |w: &&Write| {
             let Some(end_ns) = w.return_ns.filter(|_| w.acked && w.handle.1 != 0) else { return false };
-            let sent = self.flushes.iter().any(|f| {
-                (f.file, f.client, f.life) == (w.file, w.client, w.handle.0) && f.invoke_ns >= end_ns
-            });
+            let same = |f: &Flush| (f.client, f.handle) == (w.client, w.handle) && f.invoke_ns >= end_ns;
+            let sent = self.flushes.iter().any(same);
             !sent && history.buffer_lost(&format!("c{}", w.client), w.handle.0, end_ns)
         };
         self.unsent = self.writes.iter().filter(lost).map(|w| w.value).collect();
@@ -693,7 +691,7 @@ impl Hands {
         let invoke_ns = life.history.now_ns();
         let flushed = life.client.flush(opened.handle).await;
         match &flushed {
-            Ok(()) if write => blocks.flushed(life, file, invoke_ns),
+            Ok(()) if write => blocks.flushed(life, &opened, invoke_ns),
             Ok(()) => {}
             Err(_) => life.history.unsent(&life.node.name, life.number),
         }
