@@ -224,3 +224,124 @@ impl Behind {
         !given_up.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use crate::grants::Grants;
+    use brindle_wire::oss::Grant;
+
+    fn granted() -> Arc<Grants> {
+        let grants = Arc::<Grants>::default();
+        grants.told(0, Some(Grant { life: 1, serial: 1, bytes: u64::MAX / 2 }), 0, Mono(0));
+        grants
+    }
+
+    fn author(n: u64) -> Author {
+        let attr_epoch = Pair { term: 1, counter: n };
+        Author { session: Identity::default(), kill_suidgid: false, attr_epoch, body: Pair::ZERO }
+    }
+
+    struct Bench {
+        behind: Behind,
+        grants: Arc<Grants>,
+    }
+
+    impl Bench {
+        fn new() -> Bench {
+            Bench { behind: Behind::default(), grants: granted() }
+        }
+
+        fn put(&mut self, offset: u64, data: &Bytes, by: u64) -> bool {
+            let bytes = data.len() as u64;
+            let covered = self.grants.take(vec![(0, bytes)], bytes, Mono(0)).expect("granted");
+            self.behind.put(offset, data, author(by), covered, Mono(offset))
+        }
+    }
+
+    fn bytes(taken: &Taken) -> Vec<u8> {
+        taken.rope.slice(0, taken.rope.len_bytes()).collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn neighbours_are_joined_and_sent_when_they_are_many() {
+        let mut b = Bench::new();
+        let half = Bytes::from(vec![1; FULL_BYTES as usize / 2]);
+        assert!(!b.put(0, &half, 1));
+        assert!(b.behind.take_full(1).is_none(), "not long enough");
+        // Behind a gap, then the gap: all three become one.
+        assert!(!b.put(FULL_BYTES, &half, 1));
+        assert!(b.put(FULL_BYTES / 2, &half, 1));
+        let taken = b.behind.take_full(1).expect("long enough");
+        assert_eq!((taken.offset, taken.rope.len_bytes()), (0, FULL_BYTES * 3 / 2));
+        assert!(b.behind.overlaps(&(10..11)), "it is on its way");
+        assert!(!b.behind.overlaps(&(FULL_BYTES * 3 / 2..FULL_BYTES * 2)));
+        assert!(b.put(4 * FULL_BYTES, &Bytes::from(vec![2; FULL_BYTES as usize]), 1));
+        assert!(b.behind.take_full(1).is_none(), "as many as may be are on their way");
+        assert!(!b.behind.is_over(taken.number));
+        b.behind.over(taken.number);
+        assert!(b.behind.is_over(taken.number) && !b.behind.is_empty());
+        assert_eq!((b.behind.end_bytes(), b.behind.oldest()), (5 * FULL_BYTES, Some(Mono(4 * FULL_BYTES))));
+        assert!(b.behind.give_up() && b.behind.is_empty());
+        drop(taken);
+        assert_eq!(b.grants.bytes(), 0, "room is given back");
+    }
+
+    #[test]
+    fn what_was_written_under_other_rights_is_sent_apart() {
+        let mut b = Bench::new();
+        b.put(0, &Bytes::from_static(b"one"), 1);
+        b.put(3, &Bytes::from_static(b"two"), 2);
+        let taken = b.behind.take_all();
+        assert_eq!(taken.iter().map(bytes).collect::<Vec<_>>(), [b"one", b"two"]);
+        assert_eq!(taken.iter().map(|t| t.author).collect::<Vec<_>>(), [author(1), author(2)]);
+    }
+
+    #[test]
+    fn every_byte_is_sent_once_whatever_comes_in_which_order() {
+        // Random writes and ends of sends against an array of bytes.
+        const FILE: usize = 3 << 20;
+        let mut seed = 7u64;
+        let mut below = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % n
+        };
+        let mut b = Bench::new();
+        let (mut written, mut sent) = (vec![0u8; FILE], vec![0u8; FILE]);
+        let mut under_way: Vec<Taken> = Vec::new();
+        for step in 0..4000u64 {
+            let most = if below(8) == 0 { 600 << 10 } else { 20_000 };
+            let len = 1 + below(most);
+            let offset = below(FILE as u64 - len);
+            let range = offset..offset + len;
+            if !b.behind.overlaps(&range) && b.behind.has_room(len) {
+                let data: Vec<u8> = (0..len).map(|i| (step + i) as u8 | 1).collect();
+                written[offset as usize..range.end as usize].copy_from_slice(&data);
+                b.put(offset, &Bytes::from(data), below(3));
+            }
+            match below(6) {
+                0 => under_way.extend(b.behind.take_full(4)),
+                1 if below(40) == 0 => under_way.extend(b.behind.take_all()),
+                2 | 3 if !under_way.is_empty() => {
+                    let taken = under_way.swap_remove(below(under_way.len() as u64) as usize);
+                    let at = taken.offset as usize;
+                    sent[at..at + taken.rope.len_bytes() as usize].copy_from_slice(&bytes(&taken));
+                    b.behind.over(taken.number);
+                }
+                _ => {}
+            }
+            let left: u64 = under_way.iter().map(|t| t.rope.len_bytes()).sum();
+            assert!(b.behind.bytes >= left && b.behind.bytes <= FILE_BYTES_MAX);
+        }
+        under_way.extend(b.behind.take_all());
+        for taken in under_way {
+            let at = taken.offset as usize;
+            sent[at..at + taken.rope.len_bytes() as usize].copy_from_slice(&bytes(&taken));
+            b.behind.over(taken.number);
+        }
+        assert!(b.behind.is_empty() && written == sent);
+        assert_eq!(b.grants.bytes(), 0);
+    }
+}

@@ -115,7 +115,7 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         }
         ("write-behind", Some("on")) => settings.write_behind = true,
         ("write-behind", Some("off")) => settings.write_behind = false,
-        ("write-behind", _) => return Err(bad_value(option, "it is on or off".to_owned())),
+        ("write-behind", _) => return Err(bad_value(option, "it must be 'on' or 'off'".to_owned())),
         (known, None) if ACCEPTED.contains(&known) => {}
         (other, _) if other.starts_with("x-") || other == "comment" => {}
         (other, _) => return Err(unknown(other)),
@@ -168,7 +168,10 @@ impl Settings {
     pub fn foreground_arguments(&self, log: &std::path::Path) -> Vec<String> {
         let flags =
             [(self.read_only, "ro"), (self.nodev, "nodev"), (self.nosuid, "nosuid"), (self.noexec, "noexec")];
-        let options: Vec<&str> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+        let mut options: Vec<&str> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+        if !self.write_behind {
+            options.push("write-behind=off");
+        }
         let mut arguments = vec![
             "mount".to_owned(),
             "--foreground".to_owned(),
@@ -252,6 +255,9 @@ mod tests {
         assert!(settings(&["mgs1:/scratch", "/mnt", "-o", "ro=1"]).is_err());
         let fault = settings(&["mgs1:/scratch", "/mnt", "-o", "cpu-latency=fast"]).unwrap_err();
         assert!(fault.to_string().contains("it must be 'auto', 'system'"), "{fault}");
+        let fault = settings(&["mgs1:/scratch", "/mnt", "-o", "write-behind=maybe"]).unwrap_err();
+        assert!(fault.to_string().contains("it must be 'on' or 'off'"), "{fault}");
+        assert!(settings(&["mgs1:/scratch", "/mnt", "-o", "write-behind=on"]).unwrap().write_behind);
     }
 
     #[test]
@@ -266,12 +272,13 @@ mod tests {
 
     #[test]
     fn the_daemon_gets_what_the_command_got() {
-        let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", "ro,nodev,cpu-latency=20", "--metrics", "none"];
+        let options = "ro,nodev,cpu-latency=20,write-behind=off";
+        let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", options, "--metrics", "none"];
         let s = settings(&words).unwrap();
         let again = s.foreground_arguments(std::path::Path::new("/log"));
         let again: Vec<&str> = again.iter().skip(1).map(String::as_str).collect();
         let t = settings(&again).unwrap();
-        assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec);
+        assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec && !t.write_behind);
         assert_eq!((t.source, t.metrics.as_str()), (s.source, "none"));
         assert_eq!((t.mount_point, t.cpu_latency), (s.mount_point, CpuLatency::Micros(20)));
     }
