@@ -24,6 +24,9 @@ pub const BOOT_TERMS: u32 = 1 << 16;
 /// Longest boot id that is kept.
 const BOOT_ID_MAX: usize = 128;
 
+/// Term of a target that never ran before.
+pub const FIRST_TERM: u32 = 1;
+
 /// The recorded term.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootFile {
@@ -110,7 +113,7 @@ pub fn start(disk: &dyn Disk, root: &str, path: &str) -> Result<(BootFile, bool)
     {
         return Ok((file.clone(), false));
     }
-    let next = recorded.map_or(Some(1), |f| (f.term / BOOT_TERMS + 1).checked_mul(BOOT_TERMS));
+    let next = recorded.map_or(Some(FIRST_TERM), |f| (f.term / BOOT_TERMS + 1).checked_mul(BOOT_TERMS));
     let term = next.ok_or_else(|| Fault::new(Code::Bug).what("the OST has had all boot terms there are"))?;
     let file = BootFile { term, identity };
     file.store(disk, path)?;

@@ -32,7 +32,8 @@ const SESSIONS_MAX: usize = 1 << 16;
 /// Who was promised what.
 pub struct Grants {
     life: u64,
-    started: Mono,
+    /// Until then clients may say what they were granted before.
+    declare_until: Mono,
     table: Mutex<Table>,
 }
 
@@ -49,9 +50,11 @@ struct Promise {
 }
 
 impl Grants {
-    /// Nobody was promised anything. `life` is a number that no other process of the target has.
-    pub fn new(life: u64, started: Mono) -> Grants {
-        Grants { life, started, table: Mutex::default() }
+    /// Nobody is known to have been promised anything; `was_used`: somebody may have been, by an earlier process of the target.
+    /// `life` is a number that no other process of it has.
+    pub fn new(life: u64, now: Mono, was_used: bool) -> Grants {
+        let declare_until = if was_used { now.plus_ms(DECLARE_MS) } else { now };
+        Grants { life, declare_until, table: Mutex::default() }
     }
 
     /// A write of a session begins that needs `room_bytes`. Whether it may use what is kept back.
@@ -78,7 +81,7 @@ impl Grants {
         let held = table.by_session.get(&session).map_or(0, |promise| promise.bytes);
         let bytes = if table.sum_bytes > promised_max && !planted("ost_grants_are_never_lowered") {
             held.saturating_sub(spent_bytes)
-        } else if now.ms_since(self.started) < DECLARE_MS {
+        } else if now < self.declare_until {
             held
         } else {
             let mut free = promised_max.saturating_sub(table.sum_bytes);
@@ -142,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_grant_stays_while_there_is_room_and_shrinks_with_what_is_kept_back() {
-        let grants = Grants::new(7, Mono(0));
+        let grants = Grants::new(7, Mono(0), true);
         assert!(!grants.covers(A, claim(true, 0), 4096, 8 << 20, LATER), "nothing was promised");
         let first = grants.next(A, 0, 8 << 20, LATER);
         assert_eq!((first.life, first.bytes), (7, 4 << 20));
@@ -166,7 +169,7 @@ mod tests {
         };
         let hold = 16 << 20;
         let mut left = 20 << 20;
-        let grants = Grants::new(1, Mono(0));
+        let grants = Grants::new(1, Mono(0), true);
         for step in 0..20_000u64 {
             let now = Mono(LATER.0 + step * 10_000_000);
             let session = SessionId(1 + below(9));
@@ -191,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_restarted_target_takes_what_clients_hold_and_gives_no_more_for_a_while() {
-        let grants = Grants::new(1, Mono(0));
+        let grants = Grants::new(1, Mono(0), true);
         assert!(grants.covers(A, claim(true, 3 << 20), 1 << 20, 4 << 20, Mono(0)));
         assert_eq!(grants.next(A, 1 << 20, 4 << 20, Mono(1)).bytes, 3 << 20);
         assert!(!grants.covers(B, claim(true, 3 << 20), 2 << 20, 4 << 20, Mono(2)), "only 1 MiB is left");
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn idle_and_ended_sessions_make_room_for_others() {
-        let grants = Grants::new(1, Mono(0));
+        let grants = Grants::new(1, Mono(0), true);
         let mut held = 0;
         for _ in 0..20 {
             held = grants.next(A, 0, 1 << 20, LATER).bytes;
@@ -211,5 +214,6 @@ mod tests {
         assert_eq!(grants.next(B, 0, 1 << 20, later).bytes, 512 << 10);
         grants.end(B);
         assert_eq!(grants.sum_bytes(), 0);
+        assert!(Grants::new(1, LATER, false).next(A, 0, 1 << 20, LATER).bytes > 0, "a new target");
     }
 }

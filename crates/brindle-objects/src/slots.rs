@@ -214,6 +214,11 @@ impl SlotTable {
         Ok((Arc::new(SlotTable { file, inner: Mutex::new(inner) }), in_flight))
     }
 
+    /// Whether any request was recorded before it was opened.
+    pub fn was_used(&self) -> bool {
+        self.inner.lock().capacity > 0
+    }
+
     /// What was in flight at the end of the last process has been put right.
     pub fn settled(&self) -> Result<(), Fault> {
         let inner = self.inner.lock();

@@ -86,6 +86,7 @@ impl ObjectStore {
         }
         let (boot, new_term) = boot::start(&*disk, &root, &format!("{root}/boot"))?;
         let (slots, in_flight) = SlotTable::open(&*disk, &format!("{root}/slots"), new_term)?;
+        let was_used = boot.term > boot::FIRST_TERM || slots.was_used();
         let intents = Intents::open(&*disk, &format!("{root}/intents"))?;
         let fences = SessionFences::open(disk.clone(), &format!("{root}/fences"))?;
         let findings = Findings::open(&*disk, &format!("{root}/findings")).map_err(io)?;
@@ -93,10 +94,10 @@ impl ObjectStore {
         let store = Arc::new(ObjectStore {
             table: Table::default(),
             intents,
-            slots,
             fences,
             space: Space::new(disk.clone(), &root),
-            grants: Grants::new(seams.rng.next_u64(), seams.now()),
+            grants: Grants::new(seams.rng.next_u64(), seams.now(), was_used),
+            slots,
             stats: Stats::default(),
             findings,
             dirty: Mutex::default(),

@@ -44,6 +44,11 @@ fn counts(cluster: &Cluster) -> Counts {
     counts
 }
 
+/// Requests of one kind so far, at all servers.
+pub fn requests(cluster: &Cluster, op: &str) -> u64 {
+    counts(cluster).into_iter().filter(|((_, name), _)| name == op).map(|(_, count)| count).sum()
+}
+
 fn metrics(url: &str) -> String {
     let place = url.strip_prefix("http://").expect("http").split('/').next().expect("an address");
     let mut stream = TcpStream::connect(place).expect("the metrics can be asked for");

@@ -8,6 +8,7 @@
 
 mod admin;
 mod append;
+mod behind;
 mod client;
 mod crew;
 mod crowd;

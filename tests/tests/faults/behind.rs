@@ -1,0 +1,213 @@
+//! Write-behind: small writes travel together, everybody sees them at once all the same, and what was acknowledged finds room.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use brindle_tests::cluster::{Cluster, Options, Process};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::dice::seed;
+use crate::leases::requests;
+use crate::stripes::{self, BLOCK};
+
+/// Small writes of one file.
+const WRITES: u64 = 1000;
+/// The lease of a session.
+const LEASE: Duration = Duration::from_secs(6);
+/// Slack for real processes.
+const SLACK: Duration = Duration::from_secs(10);
+/// How often bytes are sent that wait for too long: one request more for each.
+const SENT_EVERY_MS: u128 = 200;
+
+/// A process that does not run until this is dropped.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn stop(process: &Process) -> Stopped {
+        let pid = process.pid.and_then(Pid::from_raw).expect("it runs");
+        kill_process(pid, Signal::STOP).unwrap();
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // It runs again, or has ended.
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+fn one_stripe(cluster: &Cluster, name: &str, ost: &str) -> std::path::PathBuf {
+    let path = cluster.a().join(name);
+    cluster.lfs(&["setstripe", "-c", "1", "-i", ost, &path.display().to_string()]);
+    path
+}
+
+fn write_blocks(file: &File, id: u64, blocks: std::ops::Range<u64>) -> io::Result<()> {
+    for index in blocks {
+        file.write_all_at(&stripes::block(id, index, 1), index * BLOCK as u64)?;
+    }
+    Ok(())
+}
+
+fn check(path: &Path, id: u64, blocks: u64) {
+    let bytes = std::fs::read(path).unwrap();
+    assert_eq!(bytes.len() as u64, blocks * BLOCK as u64, "{}", path.display());
+    for (index, block) in (0..blocks).zip(bytes.chunks(BLOCK)) {
+        assert_eq!(stripes::generation_of(block, id, index), Ok(1), "{}", path.display());
+    }
+}
+
+#[test]
+fn small_writes_travel_together_and_are_seen_at_once() {
+    seed("behind");
+    let options = Options { osts: 2, ..Options::default() };
+    let cluster = Cluster::up("behind", &options);
+    let path = one_stripe(&cluster, "small", "0");
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    // The first goes to the MDT, the next ones move the file to its OST, and bring a grant.
+    write_blocks(&file, 1, 0..8).unwrap();
+    file.sync_all().unwrap();
+    let (before, since) = (requests(&cluster, "write"), Instant::now());
+    write_blocks(&file, 1, 8..WRITES).unwrap();
+    file.sync_all().unwrap();
+    let sent = requests(&cluster, "write") - before;
+    let most =
+        (WRITES * BLOCK as u64).div_ceil(1 << 20) + 2 + (since.elapsed().as_millis() / SENT_EVERY_MS) as u64;
+    assert!(sent <= most, "{WRITES} writes of {BLOCK} bytes were {sent} requests, and may be {most}");
+
+    // What is in the buffer is part of the file for everybody.
+    let end = WRITES * BLOCK as u64;
+    file.write_all_at(b"one", end).unwrap();
+    assert_eq!(file.metadata().unwrap().size(), end + 3);
+    file.write_all_at(b"two", end + 3).unwrap();
+    assert_eq!(std::fs::metadata(cluster.b().join("small")).unwrap().size(), end + 6);
+    let mut own = OpenOptions::new().read(true).open(&path).unwrap();
+    let mut tail = [0; 6];
+    own.read_exact_at(&mut tail, end).unwrap();
+    assert_eq!(&tail, b"onetwo");
+    drop(own);
+    file.write_all_at(b"TWO", end + 3).unwrap();
+    own = OpenOptions::new().read(true).open(cluster.b().join("small")).unwrap();
+    own.read_exact_at(&mut tail, end).unwrap();
+    assert_eq!(&tail, b"oneTWO");
+    // Another mount has it open now: nothing is buffered any more.
+    file.write_all_at(b"ONE", end).unwrap();
+    own.read_exact_at(&mut tail, end).unwrap();
+    assert_eq!(&tail, b"ONETWO");
+    drop((own, file));
+
+    // A truncate, an append and a rename come after what was written before them.
+    let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+    file.set_len(8 * BLOCK as u64).unwrap();
+    file.write_all(&stripes::block(1, 8, 1)).unwrap();
+    file.write_all(&stripes::block(1, 9, 1)).unwrap();
+    std::fs::rename(&path, cluster.a().join("renamed")).unwrap();
+    check(&cluster.b().join("renamed"), 1, 10);
+    drop(file);
+    cluster.assert_sound();
+}
+
+#[test]
+fn direct_writes_are_acknowledged_by_an_ost() {
+    seed("behind-direct");
+    let cluster = Cluster::up("behind-direct", &Options { osts: 1, ..Options::default() });
+    let path = one_stripe(&cluster, "direct", "0");
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    write_blocks(&file, 1, 0..8).unwrap();
+    let direct = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path).unwrap();
+    let before = requests(&cluster, "write");
+    write_blocks(&direct, 1, 8..48).unwrap();
+    assert!(requests(&cluster, "write") - before >= 40, "each is a request");
+    drop((direct, file));
+    check(&cluster.b().join("direct"), 1, 48);
+    cluster.assert_sound();
+}
+
+#[test]
+fn a_recall_waits_for_an_ost_that_is_away_and_costs_nobody_the_session() {
+    seed("behind-away");
+    let cluster = Cluster::up("behind-away", &Options { osts: 2, ..Options::default() });
+    let path = one_stripe(&cluster, "away", "0");
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    write_blocks(&file, 1, 0..64).unwrap();
+    let other = File::create(cluster.a().join("other")).unwrap();
+    other.write_all_at(b"kept", 0).unwrap();
+    file.sync_all().unwrap();
+
+    let stopped = Stopped::stop(&cluster.process("ost0"));
+    write_blocks(&file, 1, 64..96).unwrap();
+    let (tell, told) = mpsc::channel();
+    let theirs = cluster.b().join("away");
+    let reader = std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = File::open(&theirs).and_then(|mut file| file.read_to_end(&mut bytes));
+        // Nobody listens if the test has failed.
+        let _ = tell.send(read.map(|_| bytes));
+    });
+    let early = told.recv_timeout(LEASE + Duration::from_secs(3));
+    assert!(
+        early.is_err(),
+        "bytes were read that no server had: {:?}",
+        early.map(|read| read.map(|b| b.len()))
+    );
+    drop(stopped);
+    let bytes = told.recv_timeout(SLACK).expect("the OST is back").unwrap();
+    assert_eq!(bytes.len(), 96 * BLOCK);
+    for (index, block) in (0..96).zip(bytes.chunks(BLOCK)) {
+        assert_eq!(stripes::generation_of(block, 1, index), Ok(1));
+    }
+    reader.join().unwrap();
+    // The writer's session has outlived its lease several times over what it could not send.
+    file.sync_all().expect("nothing was lost");
+    other.write_all_at(b"still", 4).and_then(|()| other.sync_all()).expect("the session is alive");
+    drop((file, other));
+    cluster.assert_sound();
+}
+
+#[test]
+fn what_was_acknowledged_finds_room_on_osts_that_two_mounts_fill() {
+    seed("behind-full");
+    let options = Options { osts: 2, ost_size: Some("96MiB"), ..Options::default() };
+    let cluster = Cluster::up("behind-full", &options);
+    let mounts = [cluster.a().to_owned(), cluster.b().to_owned()];
+    let filling = |(id, mount): (u64, &std::path::PathBuf)| {
+        let path = mount.join(format!("fill{id}"));
+        std::thread::spawn(move || {
+            let file = File::create(&path).unwrap();
+            let mut done = 0;
+            let full = loop {
+                match write_blocks(&file, id, done..done + 1) {
+                    Ok(()) => done += 1,
+                    Err(e) => break e,
+                }
+            };
+            assert_eq!(full.raw_os_error(), Some(libc::ENOSPC), "{full}");
+            file.sync_all().unwrap_or_else(|e| panic!("{done} blocks were acknowledged: {e}"));
+            done
+        })
+    };
+    let writers: Vec<_> = (1..).zip(&mounts).map(filling).collect();
+    let written: Vec<u64> = writers.into_iter().map(|w| w.join().unwrap()).collect();
+    assert!(written.iter().sum::<u64>() * BLOCK as u64 > 64 << 20, "only {written:?} blocks fitted");
+    for (id, done) in (1..).zip(&written) {
+        // The last write may have been made in part.
+        let path = cluster.outside().join(format!("fill{id}"));
+        let copied =
+            Command::new("cp").arg(mounts[2 - id as usize].join(format!("fill{id}"))).arg(&path).status();
+        assert!(copied.unwrap().success());
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes.len() as u64 >= done * BLOCK as u64);
+        for (index, block) in (0..*done).zip(bytes.chunks(BLOCK)) {
+            assert_eq!(stripes::generation_of(block, id, index), Ok(1), "fill{id}");
+        }
+        std::fs::remove_file(path).unwrap();
+    }
+    mounts.iter().zip(1..).for_each(|(m, id)| std::fs::remove_file(m.join(format!("fill{id}"))).unwrap());
+    cluster.assert_sound();
+}
