@@ -12,7 +12,7 @@ use brindle_wire::oss::Grant;
 use parking_lot::Mutex;
 
 /// Most bytes that a mount has acknowledged and not yet sent.
-pub const MOUNT_BYTES_MAX: u64 = 128 << 20;
+pub const MOUNT_BYTES_MAX: u64 = 64 << 20;
 /// How long a grant counts without being told anew: half of the time after which an OST may give it to others.
 const TRUSTED_MS: u64 = 60_000;
 

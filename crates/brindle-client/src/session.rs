@@ -465,6 +465,7 @@ fn reclaim_open(handle: &Handle) -> ReclaimOpen {
         handle: handle.number,
         access: brindle_wire::mds::open::Access { truncate: false, ..handle.access },
         cached: handle.cached && state.cached,
-        exclusive: handle.access.write && state.exclusive,
+        // Also while it is being given back: nobody else has a right before what is buffered has been sent.
+        exclusive: handle.access.write && (state.exclusive || !state.behind.is_empty()),
     }
 }

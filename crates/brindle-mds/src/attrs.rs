@@ -10,6 +10,7 @@ use crate::ask::{apply_reports, ask};
 use crate::mdt::{Call, Mdt, Txn};
 use crate::opens::Writing;
 use crate::ops::append;
+use crate::recovery;
 use crate::store::{Inode, inode};
 
 /// Who knows size and times of an inode.
@@ -65,16 +66,20 @@ async fn current(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Inode> {
     let look = |t: &Txn<'_>| {
         let inode = inode::get(t, ino)?;
         let authority = authority(t, &inode, session);
-        Ok((inode, authority))
+        // Who was its sole writer may have bytes in its buffer, and knows the size.
+        let undeclared = t.live().recovering && t.live().opens.writing(ino) == Writing::Nobody;
+        let waits = undeclared && matches!(authority, Authority::Objects);
+        Ok((inode, authority, waits))
     };
-    let (inode, authority) = mdt.read(look).await?;
-    let (inode, authority) = match authority {
-        Authority::Holder(holder) => {
-            ask_holder(mdt, holder, ino).await?;
-            mdt.read(look).await?
-        }
-        known => (inode, known),
-    };
+    let (mut inode, mut authority, waits) = mdt.read(look).await?;
+    if waits {
+        recovery::over(mdt).await;
+        (inode, authority, _) = mdt.read(look).await?;
+    }
+    if let Authority::Holder(holder) = authority {
+        ask_holder(mdt, holder, ino).await?;
+        (inode, authority, _) = mdt.read(look).await?;
+    }
     match authority {
         // A new holder after the first was asked: what the first said was true after this call began.
         Authority::Mdt | Authority::Holder(_) => Ok(inode),

@@ -1,5 +1,6 @@
 //! What a client may do with an open inode: the mode of a handle, layout, epochs, inline bytes.
 
+use brindle_stdx::planted;
 use brindle_types::{ChangeKind, Code, Fault, FileType, Layout, Pair, Result, SessionId};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode};
 use brindle_wire::mds::session::ReclaimOpen;
@@ -22,6 +23,10 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
         return Err(Stop::Park(Event::Recovered));
     }
     let marked = inode.open_for_write && live.opens.writing(ino) == Writing::Nobody;
+    if marked && live.recovering && !planted("mds_read_before_reclaim") {
+        // Its writer may have bytes in its buffer that a program was told are written, and has not declared itself yet.
+        return Err(Stop::Park(Event::Recovered));
+    }
     if access.write && marked {
         // A writer died, or did not come back after a restart: its file's size is being recovered.
         return Err(Stop::Park(Event::Idle(ino)));

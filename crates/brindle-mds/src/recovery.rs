@@ -26,6 +26,21 @@ use crate::{expire, grant, namespace};
 /// How often the progress of reclaim is looked at.
 const LOOK_MS: u64 = 50;
 
+/// Waits until clients have had their time to declare what they had before a restart.
+pub async fn over(mdt: &Mdt) {
+    loop {
+        let over = {
+            let mut live = mdt.live_mut();
+            if !live.recovering {
+                return;
+            }
+            live.events.wait(Event::Recovered)
+        };
+        // The sender is dropped, not used.
+        let _ = over.await;
+    }
+}
+
 /// Before the first request is served: reclaim is on if there is anybody to wait for, or anything to recover.
 pub fn begin(mdt: &Mdt) -> Result<()> {
     let watched = watch::list(mdt.engine())?;

@@ -115,7 +115,10 @@ impl Grants {
 impl Table {
     fn set(&mut self, session: SessionId, bytes: u64, now: Mono) {
         if self.by_session.len() >= SESSIONS_MAX && !self.by_session.contains_key(&session) {
-            return;
+            self.forget_idle(session, now);
+            if self.by_session.len() >= SESSIONS_MAX {
+                return;
+            }
         }
         let promise = self.by_session.entry(session).or_insert(Promise { bytes: 0, used: now });
         self.sum_bytes = self.sum_bytes - promise.bytes + bytes;

@@ -21,24 +21,28 @@ const WRITES: u64 = 1000;
 const LEASE: Duration = Duration::from_secs(6);
 /// Slack for real processes.
 const SLACK: Duration = Duration::from_secs(10);
+/// Longest time that a process is stopped.
+const STOPPED_MAX: Duration = Duration::from_secs(60);
 /// How often bytes are sent that wait for too long: one request more for each.
 const SENT_EVERY_MS: u128 = 200;
 
-/// A process that does not run until this is dropped.
-struct Stopped(Pid);
+/// A process that does not run until this is dropped, or for too long: a failed test would wait for it for ever.
+struct Stopped {
+    _running_again: mpsc::Sender<()>,
+}
 
 impl Stopped {
     fn stop(process: &Process) -> Stopped {
         let pid = process.pid.and_then(Pid::from_raw).expect("it runs");
         kill_process(pid, Signal::STOP).unwrap();
-        Stopped(pid)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        // It runs again, or has ended.
-        let _ = kill_process(self.0, Signal::CONT);
+        let (running_again, dropped) = mpsc::channel::<()>();
+        std::thread::spawn(move || {
+            // Ends when the sender is dropped, or when the time is up.
+            let _ = dropped.recv_timeout(STOPPED_MAX);
+            // It may have ended.
+            let _ = kill_process(pid, Signal::CONT);
+        });
+        Stopped { _running_again: running_again }
     }
 }
 

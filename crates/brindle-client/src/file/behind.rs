@@ -8,7 +8,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use brindle_stdx::planted;
+use brindle_session::Identity;
+use brindle_stdx::{BoxFuture, planted};
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Code, Fault};
 use brindle_wire::oss::write::room_bytes;
@@ -51,14 +52,8 @@ impl Client {
             return false;
         }
         let inode = &handle.inode;
-        let put = {
-            let mut state = inode.lock();
-            // A recall that has come does not wait for what is put after it.
-            match self.put_in(&mut state, handle, place, data, kill_suidgid) {
-                Some(put) => put,
-                None => return false,
-            }
-        };
+        let put = self.put_in(&mut inode.lock(), handle, place, data, kill_suidgid);
+        let Some(put) = put else { return false };
         // Pages of the same mount that are just being read.
         inode.reads.changed(&put.range);
         if let Some(taken) = put.taken
@@ -126,9 +121,8 @@ impl Client {
             }
             (state.behind.take_all(), state.behind.last())
         };
-        let sending = taken
-            .into_iter()
-            .map(|taken| -> brindle_stdx::BoxFuture<'_, ()> { Box::pin(self.send_taken(inode, taken)) });
+        let sending =
+            taken.into_iter().map(|taken| -> BoxFuture<'_, ()> { Box::pin(self.send_taken(inode, taken)) });
         gather(sending.collect()).await;
         inode.wait_until(|state| state.behind.is_over(last)).await;
     }
@@ -155,9 +149,9 @@ impl Client {
     /// The end of the mount: whatever is not sent by now is lost.
     pub(crate) async fn flush_all_behind(&self) {
         let inodes = self.inodes.all();
-        let flushing = inodes.iter().map(|inode| -> brindle_stdx::BoxFuture<'_, bool> {
-            Box::pin(self.flush_behind_within(inode, END_WAIT_MS))
-        });
+        let flushing = inodes
+            .iter()
+            .map(|inode| -> BoxFuture<'_, bool> { Box::pin(self.flush_behind_within(inode, END_WAIT_MS)) });
         let left = gather(flushing.collect()).await.into_iter().filter(|flushed| !flushed).count();
         if left > 0 {
             tracing::error!(
@@ -190,9 +184,9 @@ impl Client {
                 };
                 let this = self.clone();
                 self.seams.spawn("client.behind", async move {
-                    let sending = taken.into_iter().map(|taken| -> brindle_stdx::BoxFuture<'_, ()> {
-                        Box::pin(this.send_taken(&inode, taken))
-                    });
+                    let sending = taken
+                        .into_iter()
+                        .map(|taken| -> BoxFuture<'_, ()> { Box::pin(this.send_taken(&inode, taken)) });
                     gather(sending.collect()).await;
                 });
             }
@@ -220,21 +214,21 @@ impl Client {
         if let Err(fault) = outcome
             && !planted("client_behind_error_untold")
         {
-            self.lose_behind(inode, &fault);
+            self.lose_behind(inode, author.session, &fault);
         }
         drop(covered);
         inode.lock().behind.over(number);
         inode.quiet.notify_waiters();
     }
 
-    /// Bytes that a program was told are written are given up.
-    fn lose_behind(&self, inode: &Inode, why: &Fault) {
+    /// Bytes that a program was told are written are given up. A handle of a later session has not written them.
+    fn lose_behind(&self, inode: &Inode, session: Identity, why: &Fault) {
         let fault = Fault::new(why.code)
             .what("bytes that were written could not be sent to the servers:")
             .subject(inode.ino.fid().to_string())
             .why(why.to_string())
             .data("what was written since the last fsync may be missing");
-        self.tell_writers(inode, &fault);
+        self.tell_writers(inode, |handle| handle.session == session, &fault);
         // A mount that is stopped has nobody to tell.
         if fault.code != Code::Shutdown {
             tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");

@@ -255,16 +255,15 @@ impl Client {
             .subject(inode.ino.fid().to_string())
             .why(why)
             .data("what was written since the last fsync may be missing");
-        self.tell_writers(inode, &fault);
+        self.tell_writers(inode, |_| true, &fault);
         tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");
         fault
     }
 
-    /// Every handle that can write the file answers fsync and close with the fault from now on.
-    pub(crate) fn tell_writers(&self, inode: &Inode, fault: &Fault) {
+    /// Handles that can write the file answer fsync and close with the fault from now on.
+    pub(crate) fn tell_writers(&self, inode: &Inode, which: impl Fn(&Handle) -> bool, fault: &Fault) {
         let handles = self.handles.all();
-        for handle in handles.iter().filter(|h| h.access.write && h.inode.ino == inode.ino) {
-            handle.lose(fault);
-        }
+        let writers = handles.iter().filter(|h| h.access.write && h.inode.ino == inode.ino);
+        writers.filter(|handle| which(handle)).for_each(|handle| handle.lose(fault));
     }
 }

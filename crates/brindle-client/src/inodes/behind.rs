@@ -25,7 +25,7 @@ pub const FULL_BYTES: u64 = 1 << 20;
 /// Extents do not grow beyond this by being joined.
 const EXTENT_BYTES_MAX: u64 = 4 << 20;
 /// Pieces shorter than this are copied together, so that they do not pin the large buffers they lie in.
-const COPY_BELOW_BYTES: usize = 256 << 10;
+const COPY_BELOW_BYTES: usize = 512 << 10;
 /// Length at which pieces copied together are left alone.
 const COPIED_BYTES_MAX: usize = 1 << 20;
 

@@ -5,11 +5,12 @@ use brindle_wire::mds::Empty;
 use brindle_wire::mds::lock::{CancelLockReq, GetLockReq, GetLockResp, LockKind, LockSpace, SetLockReq};
 
 use crate::locking::{Answer, Ended};
-use crate::mdt::{Call, Event, Mdt};
+use crate::mdt::{Call, Mdt};
+use crate::recovery;
 
 /// Says which lock would be in the way.
 pub async fn handle_get(mdt: &Mdt, call: &Call, req: GetLockReq) -> Result<GetLockResp> {
-    reclaimed(mdt).await;
+    recovery::over(mdt).await;
     let conflict = mdt.locks().test(req.ino, call.session, &req.lock).map(|(session, mut lock)| {
         if session != call.session {
             // A process number of another host means nothing here.
@@ -26,7 +27,7 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetLockReq) -> Result<Empty
         return Err(Fault::new(Code::InvalidArgument).why("the range ends before it starts"));
     }
     if req.lock.kind != LockKind::Unlock {
-        reclaimed(mdt).await;
+        recovery::over(mdt).await;
     }
     let answer = {
         // Under the state's lock, so that a session that ends now loses this lock too.
@@ -52,19 +53,4 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetLockReq) -> Result<Empty
 pub async fn handle_cancel(mdt: &Mdt, call: &Call, req: CancelLockReq) -> Result<Empty> {
     mdt.locks().cancel(req.ino, call.session, req.request);
     Ok(Empty {})
-}
-
-/// Waits until clients have had their time to declare the locks that they held before a restart.
-async fn reclaimed(mdt: &Mdt) {
-    loop {
-        let over = {
-            let mut live = mdt.live_mut();
-            if !live.recovering {
-                return;
-            }
-            live.events.wait(Event::Recovered)
-        };
-        // The sender is dropped, not used.
-        let _ = over.await;
-    }
 }
