@@ -126,11 +126,10 @@ impl Table {
     }
 
     fn forget_idle(&mut self, but: SessionId, now: Mono) {
-        let idle =
-            |session: SessionId, promise: &Promise| session != but && now.ms_since(promise.used) >= IDLE_MS;
-        for (_, promise) in self.by_session.extract_if(.., |session, promise| idle(*session, promise)) {
-            self.sum_bytes -= promise.bytes;
-        }
+        let used =
+            |session: SessionId, promise: &Promise| session == but || now.ms_since(promise.used) < IDLE_MS;
+        self.by_session.retain(|session, promise| used(*session, promise));
+        self.sum_bytes = self.by_session.values().map(|promise| promise.bytes).sum();
     }
 }
 

@@ -20,7 +20,7 @@ use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq, StatObjectsResp};
 use brindle_wire::oss::statfs::{OstStatfsReq, OstStatfsResp};
 use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
 use brindle_wire::oss::truncate::TruncateObjectReq;
-use brindle_wire::oss::write::{CopyRangeReq, WriteReq};
+use brindle_wire::oss::write::{CopyRangeReq, WriteReq, WriteResp};
 use brindle_wire::oss::{ChangeResp, Marks};
 use brindle_wire::{Cred, Message, Op};
 use bytes::Bytes;
@@ -190,7 +190,7 @@ impl OstCalls for FakeOsts {
                     data.resize(end, 0);
                 }
                 data[req.offset as usize..end].copy_from_slice(&bytes);
-                change(data)
+                WriteResp { change: change(data), grant: None }
             }),
             Op::DestroyObjects => answer(&frame, |req: DestroyObjectsReq| {
                 let removed = req.objects.iter().filter(|o| objects.remove(&(ost, **o)).is_some()).count();
