@@ -114,6 +114,17 @@ impl ClientFs {
         (synced, faults)
     }
 
+    /// Whether an open file says that bytes were lost that were acknowledged.
+    pub async fn has_lost(&self) -> bool {
+        let open: Vec<Open> = self.slots.lock().values().copied().collect();
+        for file in open {
+            if self.client.flush(file.handle).await.is_err() {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Everything below the base, as [`crate::model::Model::snapshot`] shows a model.
     pub async fn snapshot(&self) -> Result<BTreeMap<String, Node>, Fault> {
         // Asked each time: until a client notices that the MDT is gone it answers from what it knew before the cut.

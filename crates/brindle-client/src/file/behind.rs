@@ -23,6 +23,8 @@ use crate::inodes::{Author, Inode, State, Taken};
 
 /// Extents of one file that are sent without being asked for, at once.
 const SENDS_MAX: usize = 8;
+/// Objects that every local file system can hold.
+const OBJECT_LEN_MAX: u64 = 1 << 40;
 /// How often bytes are looked for that wait for too long, and how long that is. So they wait for less than half a second.
 const LOOK_EVERY_MS: u64 = 200;
 const AGE_MAX_MS: u64 = 250;
@@ -95,6 +97,10 @@ impl Client {
             return None;
         }
         let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
+        if parts.iter().any(|part| part.object_offset + part.len_bytes > OBJECT_LEN_MAX) {
+            // What an OST can hold in one object only it knows; it says so when it is asked.
+            return None;
+        }
         let rooms =
             parts.iter().map(|part| (part.ost, room_bytes(part.object_offset, part.len_bytes))).collect();
         let now = self.seams.now();

@@ -160,6 +160,8 @@ impl Tree {
             // Whatever was answered, a power cut meanwhile may have taken it.
             Ok(_) if self.cuts_seen != life.history.cut_count() => self.resolve(life, fs).await,
             Ok(got) if self.inodes.same(&expected, &got) => self.accept(life, fs, op, after),
+            // A handle knows that its OST has refused what was in the buffer; its program is told when it syncs or closes.
+            Ok(_) if fs.has_lost().await => self.resolve(life, fs).await,
             Ok(got) => {
                 self.broken = true;
                 life.history.violation(format!(
