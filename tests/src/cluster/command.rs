@@ -57,7 +57,16 @@ impl Starter {
     /// # Panics
     /// When that fails.
     pub fn new() -> Starter {
+        Starter::with(&[])
+    }
+
+    /// The same, with variables in the environment of what it starts.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn with(variables: &[(&str, &str)]) -> Starter {
         let mut command = Command::new("sh");
+        command.envs(variables.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut shell = command.spawn().expect("sh can be started");
         let orders = shell.stdin.take();

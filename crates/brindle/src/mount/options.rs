@@ -81,7 +81,7 @@ pub fn settle(args: Args) -> Result<Settings> {
         metrics: args.metrics,
         workers: args.workers,
         cpu_latency: args.cpu_latency,
-        write_behind: true,
+        write_behind: std::env::var("BRINDLE_WRITE_BEHIND").is_ok_and(|value| value == "on"),
         foreground: args.foreground,
         ready_json: args.ready_json,
     };
@@ -169,9 +169,7 @@ impl Settings {
         let flags =
             [(self.read_only, "ro"), (self.nodev, "nodev"), (self.nosuid, "nosuid"), (self.noexec, "noexec")];
         let mut options: Vec<&str> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
-        if !self.write_behind {
-            options.push("write-behind=off");
-        }
+        options.push(if self.write_behind { "write-behind=on" } else { "write-behind=off" });
         let mut arguments = vec![
             "mount".to_owned(),
             "--foreground".to_owned(),
@@ -272,13 +270,13 @@ mod tests {
 
     #[test]
     fn the_daemon_gets_what_the_command_got() {
-        let options = "ro,nodev,cpu-latency=20,write-behind=off";
+        let options = "ro,nodev,cpu-latency=20,write-behind=on";
         let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", options, "--metrics", "none"];
         let s = settings(&words).unwrap();
         let again = s.foreground_arguments(std::path::Path::new("/log"));
         let again: Vec<&str> = again.iter().skip(1).map(String::as_str).collect();
         let t = settings(&again).unwrap();
-        assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec && !t.write_behind);
+        assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec && t.write_behind);
         assert_eq!((t.source, t.metrics.as_str()), (s.source, "none"));
         assert_eq!((t.mount_point, t.cpu_latency), (s.mount_point, CpuLatency::Micros(20)));
     }
