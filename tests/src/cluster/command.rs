@@ -52,15 +52,7 @@ pub struct Starter {
 }
 
 impl Starter {
-    /// Starts the shell.
-    ///
-    /// # Panics
-    /// When that fails.
-    pub fn new() -> Starter {
-        Starter::with(&[])
-    }
-
-    /// The same, with variables in the environment of what it starts.
+    /// Starts the shell, with variables in the environment of what it starts.
     ///
     /// # Panics
     /// When that fails.
