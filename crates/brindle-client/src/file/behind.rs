@@ -28,8 +28,8 @@ const OBJECT_LEN_MAX: u64 = 1 << 40;
 /// How often bytes are looked for that wait for too long, and how long that is. So they wait for less than half a second.
 const LOOK_EVERY_MS: u64 = 200;
 const AGE_MAX_MS: u64 = 250;
-/// How long an answer to a server is held back for bytes that are being sent: less than a lease.
-pub(crate) const NOTICE_WAIT_MS: u64 = 2_000;
+/// How long an answer to a server is held back for bytes that are being sent: with what else a recall waits for, less than a lease.
+pub(crate) const NOTICE_WAIT_MS: u64 = 1_000;
 /// How long the end of a mount is held back for them.
 const END_WAIT_MS: u64 = 30_000;
 
