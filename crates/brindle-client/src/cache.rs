@@ -16,6 +16,12 @@ pub trait KernelCache: Send + Sync + 'static {
     /// when it began.
     fn invalidate(&self, ino: Ino, offset: u64, len_bytes: u64) -> BoxFuture<'static, ()>;
 
+    /// Has the size of a file asked for, if it is kept; completes when the new one is known, or cannot be had. A kernel that keeps
+    /// a size from before a cut, and reads at two places behind it at once, may take the first page for longer than it is.
+    fn refresh_size(&self, _ino: Ino) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Drops the attributes that are kept of a directory, and those that are just being answered; they are gone when it
     /// returns. Waits for no request.
     fn forget_attr(&self, _ino: Ino) {}

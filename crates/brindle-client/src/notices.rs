@@ -31,6 +31,9 @@ const CLOSE_WAIT_MS: u64 = 1_000;
 /// How long changes under way may take to end and be made durable, before bytes are copied.
 const SETTLE_WAIT_MS: u64 = 2_000;
 
+/// How long the answer to a cut waits until the kernel knows the new size.
+const SIZE_WAIT_MS: u64 = 1_000;
+
 /// Hands notices to the client, as long as it lives.
 pub(crate) struct Notices(pub Weak<Client>);
 
@@ -161,6 +164,7 @@ impl Client {
             report
         };
         self.invalidate(&inode, notice.drop_from..u64::MAX).await;
+        self.refresh_size(&inode).await;
         LayoutAck { report }
     }
 
@@ -231,6 +235,21 @@ impl Client {
         tokio::select! {
             biased;
             _ = ended => {}
+            () = cutting => {}
+        }
+    }
+}
+
+impl Client {
+    /// Has the kernel learn a size that another client has set. It waits for pages that are being read, and a change of the size
+    /// by this client may wait for it; so it is not waited for without end.
+    async fn refresh_size(&self, inode: &Inode) {
+        let cache = self.cache.read().clone();
+        let refreshed = cache.refresh_size(inode.ino);
+        let cutting = inode.wait_until(|state| state.cutting > 0);
+        tokio::select! {
+            biased;
+            _ = self.seams.timeout_ms(SIZE_WAIT_MS, refreshed) => {}
             () = cutting => {}
         }
     }

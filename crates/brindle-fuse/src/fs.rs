@@ -12,12 +12,13 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use brindle_client::{Client, Ctx, KernelCache};
-use brindle_stdx::BoxFuture;
+use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::errno::{EINTR, EIO};
 use brindle_types::{Fault, Ino};
 use brindle_wire::Cred;
 use brindle_wire::mds::lock::{LockKind, LockState};
 use futures_util::future::{Either, select};
+use tokio::sync::Semaphore;
 
 use crate::interrupt::{Cancel, kill_pending};
 use crate::notify::{Notice, Notifier};
@@ -29,11 +30,14 @@ use crate::ops::shown::Shown;
 use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Op, Request};
-use crate::session::{Connected, MountOptions, ServeOptions, Session, Wanted};
+use crate::session::{Connected, MountOptions, ServeOptions, Session, Wanted, have_attributes_asked};
 use crate::{Ended, Filesystem};
 
 /// How often the caller of an interrupted request is looked at for a pending SIGKILL.
 const KILL_POLL_MS: u64 = 100;
+
+/// Files whose size the kernel is made to ask for at once: each takes a thread.
+const SIZES_ASKED_MAX: usize = 4;
 
 /// The file system of one mount.
 pub struct BrindleFs {
@@ -170,6 +174,9 @@ impl Filesystem for BrindleFs {
 struct Kernel {
     notifier: Notifier,
     shown: Arc<Shown>,
+    mountpoint: PathBuf,
+    seams: Seams,
+    asking: Arc<Semaphore>,
 }
 
 impl KernelCache for Kernel {
@@ -183,6 +190,23 @@ impl KernelCache for Kernel {
         for nodeid in self.shown.take_all() {
             self.forget_node(nodeid);
         }
+    }
+
+    fn refresh_size(&self, ino: Ino) -> BoxFuture<'static, ()> {
+        let (asking, seams, mountpoint) = (self.asking.clone(), self.seams.clone(), self.mountpoint.clone());
+        Box::pin(async move {
+            // Closed by nobody.
+            let permit = asking.acquire_owned().await;
+            let asked = seams.run_blocking(move || {
+                let asked = have_attributes_asked(&mountpoint, ino.0);
+                drop(permit);
+                asked
+            });
+            if let Some(Err(error)) = asked.await {
+                // Most often the kernel does not know the file any more.
+                tracing::debug!(ino = ino.0, %error, "the kernel does not ask for the size");
+            }
+        })
     }
 
     fn invalidate(&self, ino: Ino, offset: u64, len_bytes: u64) -> BoxFuture<'static, ()> {
@@ -240,6 +264,7 @@ pub async fn mount(client: Arc<Client>, settings: MountSettings) -> Result<Mount
         brindle_client::control::serve(client.clone(), path).await?;
     }
     let (options, wanted) = (settings.mount.clone(), settings.wanted);
+    let mountpoint = settings.mount.mountpoint.clone();
     let connecting = client.seams().run_blocking(move || Connected::mount(&options, &wanted));
     let bug = || Fault::new(brindle_types::Code::Bug).why("the mount panicked");
     let connected = connecting.await.ok_or_else(bug)??;
@@ -247,7 +272,9 @@ pub async fn mount(client: Arc<Client>, settings: MountSettings) -> Result<Mount
     let served = client.clone();
     let session = connected.serve(&settings.serve, tasks, |notifier, _| {
         let fs = BrindleFs::new(served.clone());
-        served.set_cache(Arc::new(Kernel { notifier, shown: fs.shown.clone() }));
+        let asking = Arc::new(Semaphore::new(SIZES_ASKED_MAX));
+        let (shown, seams) = (fs.shown.clone(), served.seams().clone());
+        served.set_cache(Arc::new(Kernel { notifier, shown, mountpoint, seams, asking }));
         Arc::new(fs)
     })?;
     Ok(MountHandle { client, session, control: settings.control })

@@ -130,6 +130,31 @@ fn a_truncate_is_seen_and_nothing_comes_back() {
 }
 
 #[test]
+fn a_cut_is_the_end_for_reads_behind_it_and_across_it() {
+    // The reader's kernel still knows the old size, and reads at several places behind the new end at once: beyond it, and
+    // ahead of the page that it lies in.
+    const OLD: usize = 262_108;
+    const NEW: usize = 8_278;
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "f") {
+        for round in 0..100 {
+            fs::write(&there, vec![b'x'; OLD]).unwrap();
+            let reader = File::open(&here).unwrap();
+            let mut page = [0; 4096];
+            assert_eq!(reader.read_at(&mut page, 0).unwrap(), page.len());
+            OpenOptions::new().write(true).open(&there).unwrap().set_len(NEW as u64).unwrap();
+            assert_eq!(reader.read_at(&mut page, 68_901).unwrap(), 0, "round {round}: beyond the end");
+            assert_eq!(
+                reader.read_at(&mut page, 4_782).unwrap(),
+                NEW - 4_782,
+                "round {round}: across the end"
+            );
+            fs::remove_file(&there).unwrap();
+        }
+    }
+}
+
+#[test]
 fn holes_made_by_one_are_holes_for_the_other() {
     use rustix::fs::{FallocateFlags, fallocate};
     let area = Area::on_two_mounts();

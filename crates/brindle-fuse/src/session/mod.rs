@@ -30,7 +30,7 @@ use crate::request::{Message, decode};
 
 pub use channel::{Channel, Ended};
 pub use init::{Negotiated, PageInvalidation, Wanted};
-pub use mount::{MountOptions, Mounted};
+pub use mount::{MountOptions, Mounted, have_attributes_asked};
 
 /// Fewest readers: one may be inside a handler while another reads the INTERRUPT for it.
 const READERS_MIN: usize = 2;

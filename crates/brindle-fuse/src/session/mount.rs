@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use brindle_types::{Code, Fault};
@@ -147,6 +147,51 @@ impl Mounted {
     pub fn set_read_ahead(&self, kib: u32) -> io::Result<()> {
         write_text(&format!("/sys/class/bdi/0:{}/read_ahead_kb", self.connection), &kib.to_string())
     }
+}
+
+/// Has the kernel ask for the attributes of a file that it knows under `nodeid`, as a `stat` of a program would; they are in its
+/// inode when this returns. Waits for the answer, so not to be called where requests are answered. `ESTALE`: it knows none.
+pub fn have_attributes_asked(mountpoint: &Path, nodeid: u64) -> io::Result<()> {
+    // The call that follows takes no O_PATH descriptor.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(mountpoint, flags, Mode::empty())?;
+    let file = open_by_nodeid(&root, nodeid)?;
+    let flags = AtFlags::from_bits_retain(libc::AT_STATX_FORCE_SYNC as u32) | AtFlags::EMPTY_PATH;
+    rustix::fs::statx(&file, "", flags, StatxFlags::SIZE)?;
+    Ok(())
+}
+
+/// The kernel's file handle of an inode of a FUSE file system: node id, high half first, and generation (always 0 here).
+/// Source: `fuse_encode_fh`, Linux 6.18.
+#[repr(C)]
+struct FileHandle {
+    handle_bytes: u32,
+    handle_type: i32,
+    nodeid_high: u32,
+    nodeid_low: u32,
+    generation: u32,
+}
+
+/// `FILEID_INO64_GEN`.
+const FILE_HANDLE_TYPE: i32 = 0x81;
+
+fn open_by_nodeid(root: &OwnedFd, nodeid: u64) -> io::Result<OwnedFd> {
+    let (nodeid_high, nodeid_low) = ((nodeid >> 32) as u32, nodeid as u32);
+    let mut handle = FileHandle {
+        handle_bytes: 12,
+        handle_type: FILE_HANDLE_TYPE,
+        nodeid_high,
+        nodeid_low,
+        generation: 0,
+    };
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
+    // SAFETY: the handle is laid out as the call wants it, with 12 bytes behind its head, and lives until the call returns.
+    let fd = unsafe { libc::open_by_handle_at(root.as_raw_fd(), (&raw mut handle).cast(), flags) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call returned a descriptor that nobody else has.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Unmounts lazily what was mounted there a moment ago.
