@@ -46,8 +46,6 @@ pub struct Options {
     pub mdt_size: Option<&'static str>,
     /// File system of the images: `ext4` or `xfs`.
     pub image_fs: &'static str,
-    /// Whether mounts buffer writes.
-    pub write_behind: bool,
     /// How long the test may take in all.
     pub limit: Duration,
 }
@@ -60,7 +58,6 @@ impl Default for Options {
             ost_size: None,
             mdt_size: None,
             image_fs: "ext4",
-            write_behind: false,
             limit: Duration::from_secs(150),
         }
     }
@@ -146,8 +143,7 @@ impl Cluster {
         let mounts: Vec<PathBuf> =
             ["a", "b"].iter().take(options.mounts).map(|letter| base.join(letter)).collect();
         let watchdog = Watchdog::start(name, &base, options.limit);
-        let variables: &[_] = if options.write_behind { &[("BRINDLE_WRITE_BEHIND", "on")] } else { &[] };
-        let starter = Mutex::new(Starter::with(variables));
+        let starter = Mutex::new(Starter::new());
         let cluster = Cluster { base, name: name.to_owned(), mounts, watchdog, starter, _serial: serial };
         let up = cluster.dev_up(options);
         assert!(up.ok(), "brindle dev up failed: {up}");

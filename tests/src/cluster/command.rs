@@ -52,13 +52,12 @@ pub struct Starter {
 }
 
 impl Starter {
-    /// Starts the shell, with variables in the environment of what it starts.
+    /// Starts the shell.
     ///
     /// # Panics
     /// When that fails.
-    pub fn with(variables: &[(&str, &str)]) -> Starter {
+    pub fn new() -> Starter {
         let mut command = Command::new("sh");
-        command.envs(variables.iter().copied());
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut shell = command.spawn().expect("sh can be started");
         let orders = shell.stdin.take();

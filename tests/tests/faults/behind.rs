@@ -70,7 +70,7 @@ fn check(path: &Path, id: u64, blocks: u64) {
 #[test]
 fn small_writes_travel_together_and_are_seen_at_once() {
     seed("behind");
-    let options = Options { write_behind: true, osts: 2, ..Options::default() };
+    let options = Options { osts: 2, ..Options::default() };
     let cluster = Cluster::up("behind", &options);
     let path = one_stripe(&cluster, "small", "0");
     let file = OpenOptions::new().write(true).open(&path).unwrap();
@@ -121,7 +121,7 @@ fn small_writes_travel_together_and_are_seen_at_once() {
 fn direct_writes_are_acknowledged_by_an_ost() {
     seed("behind-direct");
     let cluster =
-        Cluster::up("behind-direct", &Options { write_behind: true, osts: 1, ..Options::default() });
+        Cluster::up("behind-direct", &Options { osts: 1, ..Options::default() });
     let path = one_stripe(&cluster, "direct", "0");
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     write_blocks(&file, 1, 0..8).unwrap();
@@ -137,7 +137,7 @@ fn direct_writes_are_acknowledged_by_an_ost() {
 #[test]
 fn a_recall_waits_for_an_ost_that_is_away_and_costs_nobody_the_session() {
     seed("behind-away");
-    let cluster = Cluster::up("behind-away", &Options { write_behind: true, osts: 2, ..Options::default() });
+    let cluster = Cluster::up("behind-away", &Options { osts: 2, ..Options::default() });
     let path = one_stripe(&cluster, "away", "0");
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     write_blocks(&file, 1, 0..64).unwrap();
@@ -178,7 +178,7 @@ fn a_recall_waits_for_an_ost_that_is_away_and_costs_nobody_the_session() {
 #[test]
 fn what_was_acknowledged_finds_room_on_osts_that_two_mounts_fill() {
     seed("behind-full");
-    let options = Options { write_behind: true, osts: 2, ost_size: Some("96MiB"), ..Options::default() };
+    let options = Options { osts: 2, ost_size: Some("96MiB"), ..Options::default() };
     let cluster = Cluster::up("behind-full", &options);
     let mounts = [cluster.a().to_owned(), cluster.b().to_owned()];
     let filling = |(id, mount): (u64, &std::path::PathBuf)| {

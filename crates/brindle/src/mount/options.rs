@@ -81,7 +81,7 @@ pub fn settle(args: Args) -> Result<Settings> {
         metrics: args.metrics,
         workers: args.workers,
         cpu_latency: args.cpu_latency,
-        write_behind: std::env::var("BRINDLE_WRITE_BEHIND").is_ok_and(|value| value == "on"),
+        write_behind: true,
         foreground: args.foreground,
         ready_json: args.ready_json,
     };
@@ -256,6 +256,7 @@ mod tests {
         let fault = settings(&["mgs1:/scratch", "/mnt", "-o", "write-behind=maybe"]).unwrap_err();
         assert!(fault.to_string().contains("it must be 'on' or 'off'"), "{fault}");
         assert!(settings(&["mgs1:/scratch", "/mnt", "-o", "write-behind=on"]).unwrap().write_behind);
+        assert!(settings(&["mgs1:/scratch", "/mnt"]).unwrap().write_behind, "the default");
     }
 
     #[test]
@@ -270,13 +271,13 @@ mod tests {
 
     #[test]
     fn the_daemon_gets_what_the_command_got() {
-        let options = "ro,nodev,cpu-latency=20,write-behind=on";
+        let options = "ro,nodev,cpu-latency=20,write-behind=off";
         let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", options, "--metrics", "none"];
         let s = settings(&words).unwrap();
         let again = s.foreground_arguments(std::path::Path::new("/log"));
         let again: Vec<&str> = again.iter().skip(1).map(String::as_str).collect();
         let t = settings(&again).unwrap();
-        assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec && t.write_behind);
+        assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec && !t.write_behind);
         assert_eq!((t.source, t.metrics.as_str()), (s.source, "none"));
         assert_eq!((t.mount_point, t.cpu_latency), (s.mount_point, CpuLatency::Micros(20)));
     }
