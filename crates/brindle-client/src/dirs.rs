@@ -21,6 +21,16 @@ use crate::cache::{KernelCache, NoCache};
 /// Names and attributes that are remembered; some 250 bytes each. Beyond that directories are forgotten, those first
 /// that were not looked at for the longest time.
 const FACTS_MAX: usize = 1 << 18;
+/// Entries of a directory that are listed ahead for each name that had to be asked for: what nobody needs costs a few
+/// times as little as asking did, and a directory that is gone through in any order is known after a sixteenth of it.
+const AHEAD_OF_EACH: u32 = 16;
+/// Entries listed ahead at once.
+const AHEAD_MIN: u32 = 128;
+const AHEAD_MAX: u32 = 512;
+/// Directories that are listed ahead at a time.
+const AHEAD_DIRS_MAX: usize = 4;
+/// Facts about one directory beyond which it is not listed further ahead: it would push out all others, then itself.
+const AHEAD_FACTS_MAX: usize = FACTS_MAX / 2;
 /// Floors are kept by remainder of the inode number, so that their memory is bounded; sharing one costs an answer that
 /// is not remembered.
 const FLOORS: usize = 4096;
@@ -52,6 +62,8 @@ struct Inner {
     used: BTreeMap<u64, Ino>,
     uses: u64,
     names: usize,
+    /// Directories that are being listed ahead.
+    ahead: BTreeSet<Ino>,
 }
 
 /// A directory whose lease is held.
@@ -69,6 +81,16 @@ struct Dir {
     /// Place of the newest name that leads somewhere.
     named: u64,
     used: u64,
+    /// Entries that may be listed ahead.
+    credit: u32,
+}
+
+/// A part of a directory that is to be listed ahead of questions about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// What follows this cookie.
+    pub after: u64,
+    pub entries_max: u32,
 }
 
 struct Known {
@@ -201,6 +223,29 @@ impl Dirs {
             Some((lead, _)) => Some(*lead),
             None => known.complete.then_some(None),
         }
+    }
+
+    /// The MDT was asked where a name in `dir` leads, and it leads somewhere. Whoever looks at many names of a directory will
+    /// look at more: what is to be listed ahead of that, until [`Dirs::is_listed_ahead`].
+    pub fn ahead(&self, dir: Ino) -> Option<Ahead> {
+        let mut inner = self.inner.lock();
+        let may = inner.ahead.len() < AHEAD_DIRS_MAX && !inner.ahead.contains(&dir);
+        let known = inner.dirs.get_mut(&dir).filter(|known| !known.complete)?;
+        let facts = known.names.len() + known.covers.len() + 2 * AHEAD_MAX as usize;
+        known.credit = known.credit.saturating_add(AHEAD_OF_EACH);
+        if !may || known.credit < AHEAD_MIN || facts > AHEAD_FACTS_MAX {
+            return None;
+        }
+        let ahead =
+            Ahead { after: known.listed.unwrap_or_default(), entries_max: known.credit.min(AHEAD_MAX) };
+        known.credit -= ahead.entries_max;
+        inner.ahead.insert(dir);
+        Some(ahead)
+    }
+
+    /// The listing that [`Dirs::ahead`] began is over.
+    pub fn is_listed_ahead(&self, dir: Ino) {
+        self.inner.lock().ahead.remove(&dir);
     }
 
     /// Whether nothing follows the cookie `after` in a listing of `dir`.
@@ -540,6 +585,41 @@ mod tests {
         dirs.told(0, &leased(dir(1), 6, false));
         dirs.told(0, &name(dir(1), "5", None, 6));
         assert_eq!(dirs.lead(dir(1), b"5"), None);
+    }
+
+    #[test]
+    fn a_directory_is_listed_ahead_as_far_as_it_is_asked_about() {
+        let dirs = Dirs::default();
+        let lease = Leased { dir: D, at: 5, is_new: false };
+        let asked = |times: u32| (0..times).filter_map(|_| dirs.ahead(D)).collect::<Vec<_>>();
+        assert_eq!(asked(1000), [], "nothing can be known of it");
+        dirs.told(0, &leased(D, 5, false));
+        let few = AHEAD_MIN / AHEAD_OF_EACH;
+        assert_eq!(asked(few - 1), []);
+        assert_eq!(asked(1), [Ahead { after: 0, entries_max: AHEAD_MIN }]);
+        assert_eq!(asked(100), [], "it is being listed");
+        let entry = |cookie: u64| DirEntry {
+            name: cookie.to_string().into(),
+            ino: Ino(cookie),
+            kind: FileType::Regular,
+            cookie,
+            attr: None,
+        };
+        dirs.listed(0, &lease, 0, &[entry(30), entry(40)], false);
+        dirs.is_listed_ahead(D);
+        assert_eq!(
+            asked(1),
+            [Ahead { after: 40, entries_max: AHEAD_MAX }],
+            "what was asked meanwhile counts"
+        );
+        dirs.listed(0, &lease, 40, &[entry(50)], true);
+        dirs.is_listed_ahead(D);
+        assert_eq!(asked(1000), [], "nothing is left to be listed");
+        // One directory does not push out all others.
+        dirs.told(0, &leased(E, 5, false));
+        let many: Vec<DirEntry> = (16..AHEAD_FACTS_MAX as u64).map(entry).collect();
+        dirs.listed(0, &Leased { dir: E, ..lease }, 0, &many, false);
+        assert_eq!((0..1000).filter_map(|_| dirs.ahead(E)).count(), 0);
     }
 
     #[test]

@@ -39,6 +39,14 @@ const SPACE_CHECK_SHARE: u64 = 16;
 /// This part of the reserve has to be on the device itself, whatever the checkpoint file has free.
 const REUSE_FLOOR_PART: u64 = 4;
 
+/// Zeros are written ahead of the records when fewer than so many bytes of them are left, and so many at once. Space that was
+/// only allocated has to be marked as written at the first sync of each piece, which is a commit of the file system's own journal
+/// (ext4 on a loop device: 250 us instead of 700 for each sync; note 007).
+const ZEROS_LEFT_BYTES: u64 = 128 << 10;
+const ZEROS_BYTES: u64 = 512 << 10;
+const PAGE_BYTES: u64 = 4096;
+static ZEROS: [u8; ZEROS_BYTES as usize] = [0; ZEROS_BYTES as usize];
+
 /// What a log is made of at open.
 pub(crate) struct LogStart {
     pub seams: Seams,
@@ -56,7 +64,29 @@ pub(crate) struct LogStart {
 struct Writer {
     file: Arc<dyn DiskFile>,
     path: String,
+    /// Where the next record goes.
     offset: u64,
+    /// Up to here there are zeros behind it.
+    zeros_to: u64,
+}
+
+impl Writer {
+    fn new(file: Arc<dyn DiskFile>, path: String) -> Writer {
+        Writer { file, path, offset: HEADER_BYTES as u64, zeros_to: 0 }
+    }
+
+    /// Writes zeros ahead, to be synced together with records.
+    fn zero_ahead(&mut self, segment_bytes: u64) -> std::io::Result<()> {
+        let left = self.zeros_to.saturating_sub(self.offset);
+        let from = self.offset.next_multiple_of(PAGE_BYTES).max(self.zeros_to);
+        if left >= ZEROS_LEFT_BYTES || from >= segment_bytes {
+            return Ok(());
+        }
+        let len_bytes = ZEROS_BYTES.min(segment_bytes - from);
+        self.file.write_at(&ZEROS[..len_bytes as usize], from)?;
+        self.zeros_to = from + len_bytes;
+        Ok(())
+    }
 }
 
 /// Counters of the log.
@@ -116,7 +146,7 @@ impl Log {
             before: start.last,
             header,
             group: Mutex::new(GroupBuffer::new(header.first_index, start.segment_bytes)),
-            writer: Mutex::new(Writer { file: start.file, path, offset: HEADER_BYTES as u64 }),
+            writer: Mutex::new(Writer::new(start.file, path)),
             segments: Mutex::new(start.segments),
             mode: Mutex::new(start.mode),
             written: AtomicU64::new(before),
@@ -472,6 +502,11 @@ impl Log {
         let (file, path, target) = {
             let mut writer = self.writer.lock();
             self.flush(&mut writer);
+            writer.zero_ahead(self.segment_bytes).map_err(|e| {
+                let mut fault = log_io("cannot write the metadata log", &writer.path, &e);
+                fault.code = Code::LogFailed;
+                fault
+            })?;
             (writer.file.clone(), writer.path.clone(), self.written.load(Ordering::Acquire))
         };
         self.publish();
@@ -503,7 +538,7 @@ impl Log {
         match made.unwrap_or_else(|| Err(blocking_panicked())) {
             Ok((segment, file)) => {
                 let mut writer = self.writer.lock();
-                *writer = Writer { file, path: segment.path.clone(), offset: HEADER_BYTES as u64 };
+                *writer = Writer::new(file, segment.path.clone());
                 let mut group = self.group.lock();
                 group.segment_made();
                 group.spare = Spare::Wanted;

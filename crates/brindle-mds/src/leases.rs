@@ -19,8 +19,9 @@ pub const LEASES_MAX: usize = 1 << 20;
 pub const SESSION_LEASES_MAX: usize = 1 << 18;
 /// Sessions that hold the lease of one directory.
 pub const HOLDERS_MAX: usize = 64;
-/// After a recall nobody is given the lease for so long: a directory that several clients change is not worth one.
-pub const CONTESTED_MS: u64 = 1_000;
+/// After a recall a session is given the lease only when nobody else has changed the directory for so long: one that several
+/// clients change is not worth a lease, one that a single client goes on to change is, to that client.
+pub const CONTESTED_MS: u64 = 100;
 /// Directories that are remembered as contested.
 const CONTESTED_MAX: usize = 4_096;
 
@@ -34,7 +35,36 @@ pub struct Leases {
     by_session: BTreeMap<SessionId, BTreeSet<Ino>>,
     count: usize,
     recalling: BTreeSet<Ino>,
-    contested: BTreeMap<Ino, Mono>,
+    contested: BTreeMap<Ino, Contest>,
+}
+
+/// Who changed a directory that had to be recalled.
+#[derive(Clone, Copy, Debug)]
+struct Contest {
+    last: SessionId,
+    /// When `last` did.
+    at: Mono,
+    /// When anybody else did.
+    others_at: Mono,
+}
+
+impl Contest {
+    fn changed(&mut self, by: SessionId, now: Mono) {
+        if self.last != by {
+            self.others_at = self.at;
+        }
+        (self.last, self.at) = (by, now);
+    }
+
+    /// Whether nobody but `session` has changed the directory lately.
+    fn is_over_for(&self, session: SessionId, now: Mono) -> bool {
+        let others_at = if self.last == session { self.others_at } else { self.at };
+        now >= others_at.plus_ms(CONTESTED_MS)
+    }
+
+    fn is_over(&self, now: Mono) -> bool {
+        now >= self.at.plus_ms(CONTESTED_MS) && now >= self.others_at.plus_ms(CONTESTED_MS)
+    }
 }
 
 impl Leases {
@@ -47,8 +77,13 @@ impl Leases {
         if holders.is_some_and(|holders| holders.contains(&session)) {
             return true;
         }
-        if self.contested.get(&dir).is_some_and(|until| now < *until) {
-            return false;
+        if let Some(contest) = self.contested.get(&dir) {
+            if !contest.is_over_for(session, now) {
+                return false;
+            }
+            if contest.is_over(now) {
+                self.contested.remove(&dir);
+            }
         }
         let of_session = self.by_session.get(&session).map_or(0, BTreeSet::len);
         let full = holders.is_some_and(|holders| holders.len() >= HOLDERS_MAX)
@@ -57,7 +92,6 @@ impl Leases {
         if full {
             return false;
         }
-        self.contested.remove(&dir);
         self.holders.entry(dir).or_default().insert(session);
         self.by_session.entry(session).or_default().insert(dir);
         self.count += 1;
@@ -102,10 +136,17 @@ impl Leases {
     pub fn revoke(&mut self, dir: Ino, session: SessionId, now: Mono) {
         self.remove(dir, session);
         if self.contested.len() >= CONTESTED_MAX {
-            self.contested.retain(|_, until| now < *until);
+            self.contested.retain(|_, contest| !contest.is_over(now));
         }
         if self.contested.len() < CONTESTED_MAX {
-            self.contested.insert(dir, now.plus_ms(CONTESTED_MS));
+            self.contested.insert(dir, Contest { last: session, at: now, others_at: now });
+        }
+    }
+
+    /// A session has changed what the lease of a directory covers.
+    pub fn changed(&mut self, dir: Ino, session: SessionId, now: Mono) {
+        if let Some(contest) = self.contested.get_mut(&dir) {
+            contest.changed(session, now);
         }
     }
 
@@ -168,11 +209,36 @@ mod tests {
         assert!(leases.holds(D, A) && !leases.holds(D, B));
         assert!(!leases.grant(D, B, now.plus_ms(CONTESTED_MS - 1)), "it is contested");
         assert!(leases.grant(D, B, now.plus_ms(CONTESTED_MS)));
+        assert!(leases.contested.is_empty());
         leases.forget_session(A);
         assert!(!leases.holds(D, A) && leases.holds(D, B));
         leases.forget_dir(D);
         assert_eq!((leases.count(), leases.conflicts(&dirs, A)), (0, vec![]));
         assert!(leases.by_session.is_empty() && leases.holders.is_empty());
+    }
+
+    #[test]
+    fn who_alone_changes_a_directory_is_given_its_lease_and_who_looks_waits() {
+        let mut leases = Leases::default();
+        let ms = |ms: u64| Mono::default().plus_ms(ms);
+        assert!(leases.grant(D, A, ms(0)));
+        leases.revoke(D, A, ms(1000));
+        // Both change it in turns: it is worth nothing to either.
+        for n in 0..20 {
+            leases.changed(D, B, ms(1000 + 60 * n));
+            leases.changed(D, A, ms(1030 + 60 * n));
+            assert!(!leases.grant(D, A, ms(1031 + 60 * n)) && !leases.grant(D, B, ms(1031 + 60 * n)));
+        }
+        // Then only one of them, all the time.
+        let last = 1030 + 60 * 19;
+        for n in 1..10 {
+            leases.changed(D, B, ms(last + n * 10));
+            assert!(!leases.grant(D, A, ms(last + n * 10)) && !leases.grant(D, B, ms(last + n * 10)));
+        }
+        assert!(leases.grant(D, B, ms(last + CONTESTED_MS)));
+        leases.changed(D, B, ms(last + CONTESTED_MS));
+        assert!(!leases.grant(D, A, ms(last + CONTESTED_MS + 1)), "that would be taken back at once");
+        assert!(leases.grant(D, A, ms(last + 2 * CONTESTED_MS)), "nobody changes it");
     }
 
     #[test]

@@ -120,8 +120,7 @@ fn small_writes_travel_together_and_are_seen_at_once() {
 #[test]
 fn direct_writes_are_acknowledged_by_an_ost() {
     seed("behind-direct");
-    let cluster =
-        Cluster::up("behind-direct", &Options { osts: 1, ..Options::default() });
+    let cluster = Cluster::up("behind-direct", &Options { osts: 1, ..Options::default() });
     let path = one_stripe(&cluster, "direct", "0");
     let file = OpenOptions::new().write(true).open(&path).unwrap();
     write_blocks(&file, 1, 0..8).unwrap();

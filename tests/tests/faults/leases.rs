@@ -172,3 +172,26 @@ fn operations_cost_the_requests_that_they_must() {
     assert_eq!(removed, BTreeMap::from([each("unlink", 1)]));
     cluster.assert_sound();
 }
+
+#[test]
+fn a_directory_whose_names_are_looked_for_is_listed_ahead() {
+    seed("leases-ahead");
+    let cluster = Cluster::up("leases-ahead", &Options { osts: 1, mounts: 2, ..Options::default() });
+    for (dir, looked_for) in [("all", MANY), ("few", 20)] {
+        let (a, b) = (cluster.a().join(dir), cluster.mounts()[1].join(dir));
+        fs::create_dir(&a).unwrap();
+        (0..MANY).for_each(|n| drop(File::create(a.join(format!("f{n}"))).unwrap()));
+        leased(&cluster, &b);
+        let spent = cost(&cluster, |n| {
+            let all = (0..looked_for).filter(|_| n == 0);
+            all.for_each(|n| assert!(b.join(format!("f{n}")).is_file()));
+        });
+        let (asked, listed) = (spent["lookup"] as usize, spent.get("readdir").map_or(0, |n| *n as usize));
+        // A sixteenth, and those that were asked for while the listing was on its way.
+        assert!(asked <= (MANY / 8).min(looked_for), "{spent:?}");
+        // 128 entries at a time, for sixteen times the names that were asked for.
+        assert!((1..=asked / 8 + 1).contains(&listed), "{spent:?}");
+        assert_eq!(spent.len(), 2, "{spent:?}");
+    }
+    cluster.assert_sound();
+}

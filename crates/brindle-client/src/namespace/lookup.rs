@@ -14,7 +14,23 @@ impl Client {
         if let Some(known) = self.known_lead(parent, name) {
             return known;
         }
-        Ok(self.mds.ask(&LookupReq { parent, name: name.to_vec() }).await?.attr)
+        let attr = self.mds.ask(&LookupReq { parent, name: name.to_vec() }).await?.attr;
+        self.look_ahead(parent);
+        Ok(attr)
+    }
+
+    /// A name had to be asked for: lists a part of its directory, if that seems worth it, so that the next ones are known.
+    fn look_ahead(&self, dir: Ino) {
+        let Some(ahead) = self.dirs.ahead(dir) else { return };
+        let Some(this) = self.this.upgrade() else { return };
+        self.seams.spawn("client.look_ahead", async move {
+            let listed = this.readdir(dir, ahead.after, ahead.entries_max, true).await;
+            this.dirs.is_listed_ahead(dir);
+            if let Err(fault) = listed {
+                // Nobody has asked for it.
+                tracing::debug!(dir = dir.0, code = %fault.code, "cannot list ahead: {fault}");
+            }
+        });
     }
 
     /// The same as far as it is known here, under leases that are held.

@@ -34,6 +34,10 @@ pub(super) fn before(live: &Live, call: &Call, effects: &Effects) -> Option<Stop
 pub(super) fn behind(live: &mut Live, call: &Call, effects: Effects, at: u64, now: Mono) {
     let (is_alive, recovering) = (live.is_alive(call.session), live.recovering);
     let leases = live.leases.get_mut();
+    let names = effects.names.iter().map(|name| name.dir);
+    for dir in effects.inodes.iter().filter_map(|inode| inode.was_covered_by).chain(names) {
+        leases.changed(dir, call.session, now);
+    }
     for gone in effects.inodes.iter().filter(|inode| inode.is_gone) {
         leases.forget_dir(gone.ino);
     }
