@@ -76,6 +76,7 @@ pub type Up = (Box<dyn System>, Place);
 
 /// Measures everything; stops early only when somebody asks for it.
 pub fn run(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
+    warm_up(order, systems, figures);
     for repetition in 1..=order.repeat {
         for group in &order.groups {
             // Another one begins each time: nobody always runs after the same one.
@@ -89,6 +90,23 @@ pub fn run(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
                 turn_of(order, group, repetition, system.as_ref(), place, figures);
             }
         }
+    }
+}
+
+/// The first group once on every system, for nothing: memory that the machine has not used for long and images whose blocks
+/// nobody has written yet would else count against whoever is measured first.
+fn warm_up(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
+    let Some(group) = order.groups.first() else { return };
+    for (system, place) in systems {
+        if interrupted() {
+            return;
+        }
+        println!("warming up: {:<12}", system.name());
+        if let Err(why) = measure(order, group, 0, system.as_ref(), place) {
+            figures.failures.push(Failure { system: system.name(), when: "warming up".to_owned(), why });
+        }
+        place.trim();
+        place.settle();
     }
 }
 
