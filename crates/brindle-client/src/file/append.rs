@@ -131,7 +131,7 @@ impl Client {
         let written =
             self.scatter(inode, &sight, range.start, &write.data.clone().into(), write.how(handle)).await;
         match written {
-            Ok(Progress { written: 0, full: Some(full) }) => {
+            Ok(Progress { written: 0, full: Some(full), .. }) => {
                 drop((place, one_appends));
                 self.spill(inode, full).await.err().map(Err)
             }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use brindle_layout::ObjectRange;
 use brindle_session::{Identity, Options};
 use brindle_stdx::BoxFuture;
-use brindle_types::{Code, Fault, ObjectId, SessionId};
+use brindle_types::{Code, Fault, ObjectId, Pair, SessionId};
 use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
 use brindle_wire::oss::write::{Claim, WriteReq, room_bytes};
 use brindle_wire::oss::{ChangeResp, Marks, Told};
@@ -105,6 +105,8 @@ pub(crate) struct Progress {
     pub written: u64,
     /// What kept it from writing the rest, if that was want of room.
     pub full: Option<Full>,
+    /// The identity of the contents and the truncate epoch that it was written under.
+    pub under: (Pair, Pair),
 }
 
 impl Client {
@@ -166,7 +168,7 @@ impl Client {
         }
         match failed {
             Some(fault) if written == 0 && full.is_none() => Err(fault),
-            _ => Ok(Progress { written, full }),
+            _ => Ok(Progress { written, full, under: (sight.layout.body, sight.ticket.truncate_epoch) }),
         }
     }
 
@@ -293,13 +295,22 @@ impl Client {
     ) -> Result<u64, Fault> {
         let mut tries = Tries::default();
         let mut done = 0;
+        let mut done_under = None;
         loop {
             let step = self.write_some(inode, offset + done, &data.tail(done), how).await;
             let again = match step {
-                Ok(Progress { written, full }) => {
+                // The file was cut between two parts of this write, which is made before that or after it, not both.
+                Ok(Progress { under, .. }) if done > 0 && done_under != Some(under) => {
+                    done = 0;
+                    Ok(())
+                }
+                Ok(Progress { written, full, under }) => {
                     done += written;
-                    let Some(full) = full else { return Ok(done) };
-                    self.spill(inode, full).await
+                    done_under = Some(under);
+                    match full {
+                        None => return Ok(done),
+                        Some(full) => self.spill(inode, full).await,
+                    }
                 }
                 Err(fault) => Err(fault),
             };
@@ -317,7 +328,8 @@ impl Client {
             if let Some(author) = how.author {
                 if author.body != sight.layout.body {
                     // The file was emptied since: these bytes with it.
-                    return Ok(Progress { written: data.len_bytes(), full: None });
+                    let under = (author.body, sight.ticket.truncate_epoch);
+                    return Ok(Progress { written: data.len_bytes(), full: None, under });
                 }
                 sight.ticket.attr_epoch = author.attr_epoch;
             }

@@ -1,6 +1,6 @@
 //! tmpfile: a file without a name (O_TMPFILE).
 
-use brindle_types::{Fault, Ino};
+use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::Access;
 use brindle_wire::mds::tmpfile::TmpfileReq;
 
@@ -17,13 +17,19 @@ impl Client {
         umask: u32,
         access: Access,
     ) -> Result<Opened, Fault> {
-        let era = self.session.era();
-        let creating = self.inodes.creating();
-        let handle = self.handles.number();
-        let request = TmpfileReq { parent, mode, umask, access, handle, cred: ctx.cred.clone() };
-        let answer = self.mds.ask(&request).await?;
-        let (hold, asked) = creating.made(answer.attr.ino);
-        let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant);
-        self.still_open(ctx, opened, access, era).await
+        loop {
+            let era = self.session.era();
+            let creating = self.inodes.creating();
+            let handle = self.handles.number();
+            let request = TmpfileReq { parent, mode, umask, access, handle, cred: ctx.cred.clone() };
+            let answer = self.mds.ask(&request).await?;
+            let (hold, asked) = creating.made(answer.attr.ino);
+            let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant);
+            match self.still_open(ctx, opened, access, era).await {
+                // A restarted MDT has let it go: it has no name, and nobody had said that it is open. Nobody has seen it either.
+                Err(fault) if fault.code == Code::NotFound => {}
+                done => return done,
+            }
+        }
     }
 }
