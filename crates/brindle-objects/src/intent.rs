@@ -120,11 +120,14 @@ impl Intents {
                 file.write_at(&[0; RECORD], u64::from(record) * RECORD as u64)?;
                 continue;
             }
-            entries.insert(key, Entry { record, term, generation: 0, written: 0, clean_since: None });
+            entries.insert(key, Entry { record, term, generation: 0, written: 1, clean_since: None });
         }
         entries.values().for_each(|e| used[e.record as usize] = true);
         let free = (0..INTENTS_MAX as u32).rev().filter(|i| !used[*i as usize]).collect();
-        let inner = Mutex::new(Inner { entries, free, written: 0, durable: 0, sync_failed: false });
+        // A process that was killed may have written marks and not synced them, or in vain: who uses one makes it durable first.
+        let found = !entries.is_empty();
+        let inner = Inner { entries, free, written: u64::from(found), durable: 0, sync_failed: found };
+        let inner = Mutex::new(inner);
         Ok(Intents { file, inner, flushing: tokio::sync::Mutex::new(()) })
     }
 
@@ -295,6 +298,20 @@ mod tests {
             "42494e54000000050000000000000009000000010000000000000002000000030000000000001122"
         );
         assert_eq!(decode(&bytes), Some(((object(9), 0x1122), 5)));
+    }
+
+    #[test]
+    fn a_mark_that_a_killed_process_left_unsynced_is_made_durable_by_whoever_uses_it() {
+        let disk = CrashDisk::new(1);
+        disk.create_dir_all("/t").expect("dir");
+        let killed = Intents::open(&*disk, "/t/intents").expect("open");
+        killed.note(object(1), &[7], 1).map_err(|_| "not noted").expect("written");
+        drop(killed);
+        let intents = Intents::open(&*disk, "/t/intents").expect("open");
+        assert!(block_on(intents.mark(object(1), &[7], 1)).expect("marked"), "it may not be on the disk");
+        assert!(!block_on(intents.mark(object(1), &[7], 1)).expect("marked"), "now it is");
+        disk.power_cut();
+        assert_eq!(Intents::open(&*disk, "/t/intents").expect("open").suspects(object(1), 2), [7]);
     }
 
     #[test]
