@@ -1,4 +1,4 @@
-//! What somebody above keeps of our files, pages and attributes of directories, seen from below.
+//! What somebody above keeps of our files, pages and attributes, seen from below.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,14 @@ pub trait KernelCache: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
-    /// Drops the attributes that are kept of a directory, and those that are just being answered; they are gone when it
+    /// Drops the attributes that are kept of an inode, and those that are just being answered; they are gone when it
     /// returns. Waits for no request.
     fn forget_attr(&self, _ino: Ino) {}
 
-    /// The same for every directory.
+    /// The same for everything but directories.
+    fn forget_files(&self) {}
+
+    /// The same for everything.
     fn forget_attrs(&self) {}
 }
 

@@ -203,6 +203,8 @@ impl Dirs {
         drop(inner);
         let kernel = self.kernel.read().clone();
         dirs.iter().for_each(|dir| kernel.forget_attr(*dir));
+        // Those that the leases cover may be more than can be named.
+        kernel.forget_files();
     }
 
     /// Forgets everything, and what is being told at this moment.
@@ -436,6 +438,10 @@ mod tests {
             self.0.lock().push(ino);
         }
 
+        fn forget_files(&self) {
+            self.0.lock().push(Ino(1));
+        }
+
         fn forget_attrs(&self) {
             self.0.lock().push(Ino(0));
         }
@@ -451,7 +457,7 @@ mod tests {
         dirs.told(0, &inode(D, 1, D, 6));
         assert_eq!(forgotten(), [D], "it has changed it itself");
         dirs.recalled(&[D, E], 9);
-        assert_eq!(forgotten(), [D, E], "also what is not known any more");
+        assert_eq!(forgotten(), [D, E, Ino(1)], "also what is not known any more, and all files");
         dirs.clear();
         assert_eq!(forgotten(), [Ino(0)]);
         dirs.told(0, &gone(D, 10));

@@ -6,10 +6,12 @@
 //! Invariant: a request whose caller was killed is answered at once, while its operation goes on to its end and gives
 //! back what nobody will use.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use brindle_client::{Client, Ctx, KernelCache};
 use brindle_stdx::{BoxFuture, Seams};
@@ -21,7 +23,7 @@ use futures_util::future::{Either, select};
 use tokio::sync::Semaphore;
 
 use crate::interrupt::{Cancel, kill_pending};
-use crate::notify::{Notice, Notifier};
+use crate::notify::{Notice, Notifier, Outcome};
 use crate::ops;
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
@@ -35,6 +37,9 @@ use crate::{Ended, Filesystem};
 
 /// How often the caller of an interrupted request is looked at for a pending SIGKILL.
 const KILL_POLL_MS: u64 = 100;
+
+/// How often a notice is repeated that may not have reached what is just being taken in.
+const REPEAT: Duration = Duration::from_micros(100);
 
 /// Files whose size the kernel is made to ask for at once: each takes a thread.
 const SIZES_ASKED_MAX: usize = 4;
@@ -111,7 +116,10 @@ impl BrindleFs {
             Either::Right(_) => {
                 let this = self.clone();
                 self.client.seams().spawn("fuse.abandoned", async move {
-                    if let Ok(done) = work.await {
+                    let done = work.await;
+                    // The kernel was answered something else.
+                    this.shown.gone_on(tid, this.client.seams().now());
+                    if let Ok(done) = done {
                         this.take_back(done.undo).await;
                     }
                 });
@@ -181,15 +189,15 @@ struct Kernel {
 
 impl KernelCache for Kernel {
     fn forget_attr(&self, ino: Ino) {
-        for nodeid in self.shown.take(ino) {
-            self.forget_node(nodeid);
-        }
+        self.forget_nodes(self.shown.take(ino, self.seams.now()));
+    }
+
+    fn forget_files(&self) {
+        self.forget_nodes(self.shown.take_files(self.seams.now()));
     }
 
     fn forget_attrs(&self) {
-        for nodeid in self.shown.take_all() {
-            self.forget_node(nodeid);
-        }
+        self.forget_nodes(self.shown.take_all(self.seams.now()));
     }
 
     fn refresh_size(&self, ino: Ino) -> BoxFuture<'static, ()> {
@@ -202,9 +210,13 @@ impl KernelCache for Kernel {
                 drop(permit);
                 asked
             });
-            if let Some(Err(error)) = asked.await {
-                // Most often the kernel does not know the file any more.
-                tracing::debug!(ino = ino.0, %error, "the kernel does not ask for the size");
+            match asked.await {
+                // (ESTALE: the kernel does not know the file any more, which is as good.)
+                Some(Err(error)) if error.raw_os_error() != Some(libc::ESTALE) => {
+                    tracing::warn!(ino = ino.0, %error, "the kernel cannot be made to ask for the new size of a file that was cut; \
+                        reads behind its end may give zeros. The mount needs CAP_DAC_READ_SEARCH");
+                }
+                None | Some(_) => {}
             }
         })
     }
@@ -222,10 +234,24 @@ impl KernelCache for Kernel {
 }
 
 impl Kernel {
-    fn forget_node(&self, nodeid: u64) {
-        let outcome = self.notifier.forget_attr(nodeid);
-        if !outcome.is_gone() {
-            tracing::warn!(nodeid, ?outcome, "the kernel keeps attributes that are old");
+    fn forget_nodes(&self, nodeids: BTreeSet<u64>) {
+        for nodeid in nodeids {
+            let outcome = self.forget_node(nodeid);
+            if !outcome.is_gone() {
+                tracing::warn!(nodeid, ?outcome, "the kernel keeps attributes that are old");
+            }
+        }
+    }
+
+    /// Where a thread is just taking in an answer the notice is repeated until it has reached that, or the thread has gone on.
+    fn forget_node(&self, nodeid: u64) -> Outcome {
+        loop {
+            let is_awaited = self.shown.is_awaited(nodeid, self.seams.now());
+            let outcome = self.notifier.forget_attr(nodeid);
+            if outcome != Outcome::NotCached || !is_awaited {
+                return outcome;
+            }
+            std::thread::sleep(REPEAT);
         }
     }
 }

@@ -85,6 +85,9 @@ pub(crate) fn name(op: &Op) -> &'static str {
 /// Runs one operation.
 pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
     let client = &fs.client;
+    if goes_on(&op) {
+        fs.shown.gone_on(who.tid, client.seams().now());
+    }
     let mut just_made = None;
     if !matches!(op, Op::Getxattr(_) | Op::Listxattr(_)) {
         just_made = fs.recent.forget(who.tid, who.ino, client.seams().now());
@@ -134,6 +137,12 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Access(_) => Ok(access::handle()),
     };
     reply.map(Done::from)
+}
+
+/// Whether the thread that sends it waits for it, and so has taken in the answer to what it asked before. The others may have been sent
+/// in the background, and be read late.
+fn goes_on(op: &Op) -> bool {
+    !matches!(op, Op::Read(_) | Op::Write(_) | Op::Release(_) | Op::Releasedir(_))
 }
 
 /// How long the kernel may keep names, and attributes of what is no directory.

@@ -1,17 +1,17 @@
 //! getattr: attributes of an inode. The report due travels with the question, so that a writer sees its own writes.
 
-use brindle_types::{Attr, Code, Fault, FileType, Ino};
+use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::getattr::GetattrReq;
 
 use crate::Client;
 use crate::inodes::Carry;
 
 impl Client {
-    /// Attributes of a directory that the kernel may keep, and for how many milliseconds: until then
-    /// [`crate::KernelCache::forget_attr`] says when they change. `None` if they are not known here under a lease.
-    pub fn lasting_attr(&self, dir: Ino) -> Option<(Attr, u64)> {
+    /// Attributes of an inode that the kernel may keep, and for how many milliseconds: until then
+    /// [`crate::KernelCache`] is told when they change. `None` if they are not known here under a lease.
+    pub fn lasting_attr(&self, ino: Ino) -> Option<(Attr, u64)> {
         let left_ms = self.lease_left_ms();
-        let attr = self.dirs.attr(dir).filter(|attr| attr.kind == FileType::Directory && left_ms > 0)?;
+        let attr = self.dirs.attr(ino).filter(|_| left_ms > 0)?;
         Some((attr, left_ms))
     }
 

@@ -12,7 +12,8 @@ use crate::fs::{BrindleFs, Who};
 /// to it (a working directory, an O_PATH descriptor, a path that is just being looked up) keeps its last ones, without
 /// links.
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration), Fault> {
-    if let Some(shown) = fs.shown.show(&fs.client, who.ino, who.nodeid) {
+    let lasting = |ino| fs.client.lasting_attr(ino);
+    if let Some(shown) = fs.shown.by_number(&lasting, who.ino, who.nodeid) {
         return Ok(shown);
     }
     match fs.client.getattr(who.ino).await {
@@ -22,7 +23,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration)
         Ok(attr) => {
             fs.known.note(&attr);
             // Now it may be known under a lease.
-            Ok(fs.shown.show(&fs.client, who.ino, who.nodeid).unwrap_or((attr, NOT_KEPT)))
+            Ok(fs.shown.by_number(&lasting, who.ino, who.nodeid).unwrap_or((attr, NOT_KEPT)))
         }
         Err(fault) => Err(fault),
     }

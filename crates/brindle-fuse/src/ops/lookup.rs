@@ -1,4 +1,4 @@
-//! LOOKUP: a name in a directory, never kept by the kernel; what it is told of a directory may be.
+//! LOOKUP: a name in a directory, never kept by the kernel; what it is told of the inode may be ([`crate::ops::shown`]).
 
 use brindle_types::{Fault, FileType};
 
@@ -12,10 +12,12 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Repl
     let attr = fs.client.lookup(who.ino, &op.name).await?;
     fs.known.note(&attr);
     fs.recent.found(who.tid, &attr, asked_at);
-    if attr.kind != FileType::Directory {
-        return Ok(Reply::entry(&Entry::uncached(&attr)));
-    }
-    let nodeid = fs.places.found(who.nodeid, &op.name, attr.ino);
-    let (attr, attr_valid) = fs.shown.show_again(&fs.client, attr.ino, nodeid).unwrap_or((attr, NOT_KEPT));
+    let nodeid = match attr.kind {
+        FileType::Directory => fs.places.found(who.nodeid, &op.name, attr.ino),
+        _ => attr.ino.0,
+    };
+    let lasting = |ino| fs.client.lasting_attr(ino);
+    let shown = fs.shown.by_name(&lasting, who.tid, attr.ino, nodeid, fs.client.seams().now());
+    let (attr, attr_valid) = shown.unwrap_or((attr, NOT_KEPT));
     Ok(Reply::entry(&Entry { nodeid, attr_valid, ..Entry::uncached(&attr) }))
 }
