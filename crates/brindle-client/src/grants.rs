@@ -13,6 +13,8 @@ use parking_lot::Mutex;
 
 /// Most bytes that a mount has acknowledged and not yet sent.
 pub const MOUNT_BYTES_MAX: u64 = 64 << 20;
+/// Most bytes of small files among them: the MDT keeps so much in reserve for many mounts.
+pub const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// How long a grant counts without being told anew: half of the time after which an OST may give it to others.
 const TRUSTED_MS: u64 = 60_000;
 
@@ -27,6 +29,8 @@ struct Table {
     by_ost: BTreeMap<u16, Granted>,
     /// Acknowledged and not yet sent, in all.
     bytes: u64,
+    /// Of these, what the MDT will get.
+    small_bytes: u64,
 }
 
 #[derive(Default)]
@@ -43,9 +47,21 @@ pub(crate) struct Covered {
     /// Room by OST.
     rooms: Vec<(u16, u64)>,
     bytes: u64,
+    small_bytes: u64,
 }
 
 impl Grants {
+    /// Takes room for `bytes` bytes of a small file; `None` if too many wait.
+    pub fn take_small(self: &Arc<Self>, bytes: u64) -> Option<Covered> {
+        let mut table = self.table.lock();
+        if table.small_bytes + bytes > SMALL_BYTES_MAX {
+            return None;
+        }
+        table.bytes += bytes;
+        table.small_bytes += bytes;
+        Some(Covered { grants: self.clone(), rooms: Vec::new(), bytes, small_bytes: bytes })
+    }
+
     /// Takes room for `bytes` bytes, so much of each OST; `None` if one of them has not granted it, or if the mount has too many
     /// bytes to send.
     pub fn take(self: &Arc<Self>, rooms: Vec<(u16, u64)>, bytes: u64, now: Mono) -> Option<Covered> {
@@ -67,7 +83,7 @@ impl Grants {
         }
         table.bytes += bytes;
         drop(table);
-        Some(Covered { grants: self.clone(), rooms, bytes })
+        Some(Covered { grants: self.clone(), rooms, bytes, small_bytes: 0 })
     }
 
     /// What an OST answered to a write that was sent at `sent`. Without a grant, what a covered write has `spent` is gone.
@@ -105,6 +121,7 @@ impl Covered {
     /// Takes in another one's.
     pub fn join(&mut self, mut other: Covered) {
         self.bytes += std::mem::take(&mut other.bytes);
+        self.small_bytes += std::mem::take(&mut other.small_bytes);
         for (ost, room) in std::mem::take(&mut other.rooms) {
             match self.rooms.iter_mut().find(|(here, _)| *here == ost) {
                 Some((_, sum)) => *sum += room,
@@ -118,6 +135,7 @@ impl Drop for Covered {
     fn drop(&mut self) {
         let mut table = self.grants.table.lock();
         table.bytes -= self.bytes;
+        table.small_bytes -= self.small_bytes;
         for (ost, room) in &self.rooms {
             table.by_ost.entry(*ost).or_default().taken_bytes -= room;
         }

@@ -98,6 +98,8 @@ pub(crate) struct State {
     pub cutting: usize,
     /// Changes of objects under way.
     pub changing: usize,
+    /// The bytes are being moved out of the MDT, for so many callers: none are buffered for it.
+    pub converting: usize,
     /// What an OST lost is to be written again, as soon as no change is under way: none begins meanwhile.
     pub rewriters: usize,
     /// What an OST lost is being written again.
@@ -127,6 +129,9 @@ pub(crate) struct Cutting<'a>(&'a Inode);
 
 /// A change of objects under way.
 pub(crate) struct Changing<'a>(&'a Inode);
+
+/// The bytes are being moved out of the MDT.
+pub(crate) struct Converting<'a>(&'a Inode);
 
 /// What an OST lost is being written again.
 pub(crate) struct Rewriting<'a> {
@@ -177,6 +182,14 @@ impl Inode {
         Cutting(self)
     }
 
+    /// From now on no bytes are buffered for the MDT, if it has the file's.
+    pub fn converting(&self) -> Option<Converting<'_>> {
+        let mut state = self.lock();
+        state.layout.as_ref().filter(|layout| layout.inline)?;
+        state.converting += 1;
+        Some(Converting(self))
+    }
+
     /// Begins a change of objects under a layout. Waits while bytes that an OST lost are written again, which would lie over
     /// the new ones. `StaleLayout` if the layout is another by now, or is about to be: whoever settles before bytes are copied
     /// waits for changes that have begun, and the objects of an old layout may be gone.
@@ -224,6 +237,12 @@ impl Inode {
 impl Drop for Cutting<'_> {
     fn drop(&mut self) {
         self.0.lock().cutting -= 1;
+    }
+}
+
+impl Drop for Converting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().converting -= 1;
     }
 }
 

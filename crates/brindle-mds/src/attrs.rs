@@ -1,6 +1,7 @@
 //! Attributes as they are at this moment: of the MDT while nobody writes, else with what the exclusive holder or the
 //! OSTs know.
 
+use brindle_stdx::planted;
 use brindle_types::{Attr, Ino, ObjectId, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
 use brindle_wire::notify::ReportNotice;
@@ -21,17 +22,33 @@ pub enum Authority {
     Holder(SessionId),
     /// The objects.
     Objects,
+    /// A writer that has not declared itself since the MDT has restarted, perhaps: it may have bytes in its buffer.
+    Undeclared,
 }
 
 /// Who knows size and times of an inode that `session` asks for.
 pub fn authority(t: &Txn<'_>, inode: &Inode, session: SessionId) -> Authority {
-    if !inode.open_for_write || inode.file.is_none() || inode.is_inline() {
+    if !inode.open_for_write || inode.file.is_none() {
         return Authority::Mdt;
     }
+    let unless_inline = |authority| if inode.is_inline() { Authority::Mdt } else { authority };
     match t.live().opens.writing(inode.ino) {
         Writing::Exclusive(holder) if holder == session => Authority::Mdt,
+        Writing::Exclusive(_) if planted("mds_holder_of_small_file_not_asked") && inode.is_inline() => {
+            Authority::Mdt
+        }
         Writing::Exclusive(holder) => Authority::Holder(holder),
-        Writing::Shared | Writing::Nobody => Authority::Objects,
+        Writing::Nobody if t.live().recovering => Authority::Undeclared,
+        Writing::Shared | Writing::Nobody => unless_inline(Authority::Objects),
+    }
+}
+
+/// Whatever the exclusive holder of an inode, if that is another session, has in its buffer, it has sent when this returns.
+pub async fn settle_holder(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<()> {
+    let look = |t: &Txn<'_>| Ok(inode::find(t, ino)?.map(|inode| authority(t, &inode, session)));
+    match mdt.read(look).await? {
+        Some(Authority::Holder(holder)) => ask_holder(mdt, holder, ino).await,
+        _ => Ok(()),
     }
 }
 
@@ -66,24 +83,23 @@ async fn current(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Inode> {
     let look = |t: &Txn<'_>| {
         let inode = inode::get(t, ino)?;
         let authority = authority(t, &inode, session);
-        // Who was its sole writer may have bytes in its buffer, and knows the size.
-        let undeclared = t.live().recovering && t.live().opens.writing(ino) == Writing::Nobody;
-        let waits = undeclared && matches!(authority, Authority::Objects);
-        Ok((inode, authority, waits))
+        Ok((inode, authority))
     };
-    let (mut inode, mut authority, waits) = mdt.read(look).await?;
-    if waits {
+    let (mut inode, mut authority) = mdt.read(look).await?;
+    if matches!(authority, Authority::Undeclared) {
         recovery::over(mdt).await;
-        (inode, authority, _) = mdt.read(look).await?;
+        (inode, authority) = mdt.read(look).await?;
     }
     if let Authority::Holder(holder) = authority {
         ask_holder(mdt, holder, ino).await?;
-        (inode, authority, _) = mdt.read(look).await?;
+        (inode, authority) = mdt.read(look).await?;
     }
     match authority {
         // A new holder after the first was asked: what the first said was true after this call began.
         Authority::Mdt | Authority::Holder(_) => Ok(inode),
-        Authority::Objects => with_objects(mdt, inode).await,
+        // (Undeclared: it restarts once more, and this call with it.)
+        Authority::Undeclared if inode.is_inline() => Ok(inode),
+        Authority::Objects | Authority::Undeclared => with_objects(mdt, inode).await,
     }
 }
 

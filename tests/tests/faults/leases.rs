@@ -122,6 +122,15 @@ fn operations_cost_the_requests_that_they_must() {
 
     let made = cost(&cluster, |n| small(&at(n)));
     assert_eq!(but_closes(made), BTreeMap::from([each("create", 1), each("inline_write", 1)]));
+    let synced = cost(&cluster, |n| {
+        let mut file = File::create(a.join(format!("s{n}"))).unwrap();
+        file.write_all(&[7; 1900]).unwrap();
+        file.write_all(&[8; 1900]).unwrap();
+        file.sync_all().unwrap();
+    });
+    let with_their_bytes = BTreeMap::from([each("create", 1), each("inline_write", 1)]);
+    assert_eq!(but_closes(synced), with_their_bytes, "bytes of small files travel with their fsync");
+    (0..ROUNDS).for_each(|n| fs::remove_file(a.join(format!("s{n}"))).unwrap());
     let seen = cost(&cluster, |n| assert_eq!(fs::metadata(at(n)).unwrap().len(), 3901));
     assert_eq!(seen, BTreeMap::new(), "a file of its own is known");
     let read = cost(&cluster, |n| assert_eq!(fs::read(at(n)).unwrap().len(), 3901));

@@ -8,18 +8,22 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use brindle_session::Identity;
-use brindle_stdx::{BoxFuture, planted};
-use brindle_types::layout::FILE_SIZE_MAX_BYTES;
+use brindle_session::{Identity, Options};
+use brindle_stdx::{BoxFuture, Mono, planted};
+use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault};
+use brindle_wire::Cred;
+use brindle_wire::mds::inline::InlineWriteReq;
 use brindle_wire::oss::write::room_bytes;
 use bytes::Bytes;
 
-use super::gather;
 use super::scatter::How;
+use super::{Tries, gather};
 use crate::Client;
+use crate::grants::Covered;
 use crate::handles::Handle;
-use crate::inodes::{Author, Inode, State, Taken};
+use crate::inodes::{Author, Inode, Sight, State, Taken};
+use crate::rope::Rope;
 
 /// Extents of one file that are sent without being asked for, at once.
 const SENDS_MAX: usize = 8;
@@ -65,7 +69,7 @@ impl Client {
             self.seams.spawn("client.behind", async move {
                 let mut next = Some(taken);
                 while let Some(taken) = next {
-                    this.send_taken(&inode, taken).await;
+                    this.send_taken(&inode, taken, false).await;
                     next = inode.lock().behind.take_full(SENDS_MAX);
                 }
             });
@@ -81,7 +85,7 @@ impl Client {
         data: &Bytes,
         kill_suidgid: bool,
     ) -> Option<Put> {
-        let sight = state.sight().filter(|sight| sight.exclusive && !sight.layout.inline)?;
+        let sight = state.sight().filter(|sight| sight.exclusive)?;
         let len_bytes = data.len() as u64;
         let offset = match place {
             Place::At(offset) => offset,
@@ -90,32 +94,47 @@ impl Client {
         };
         let end = offset.checked_add(len_bytes).filter(|end| *end <= FILE_SIZE_MAX_BYTES)?;
         let range = offset..end;
-        let may = brindle_layout::is_placed(&sight.layout, range.clone())
+        let is_small = sight.layout.inline;
+        let has_place = match is_small {
+            true => end <= INLINE_MAX_BYTES && state.converting == 0,
+            false => brindle_layout::is_placed(&sight.layout, range.clone()),
+        };
+        let may = has_place
             && state.behind.has_room(len_bytes)
             && (!state.behind.overlaps(&range) || planted("client_behind_ignores_order"));
         if !may {
             return None;
         }
-        let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
-        if parts.iter().any(|part| part.object_offset + part.len_bytes > OBJECT_LEN_MAX) {
-            // What an OST can hold in one object only it knows; it says so when it is asked.
-            return None;
-        }
-        let rooms =
-            parts.iter().map(|part| (part.ost, room_bytes(part.object_offset, part.len_bytes))).collect();
         let now = self.seams.now();
-        let covered = self.grants.take(rooms, len_bytes, now)?;
+        let covered = match is_small {
+            true => self.grants.take_small(len_bytes)?,
+            false => self.cover(&sight, range.clone(), now)?,
+        };
         let author = Author {
             session: handle.session,
             kill_suidgid,
             attr_epoch: sight.ticket.attr_epoch,
             body: sight.layout.body,
+            small: if is_small { handle.number } else { 0 },
         };
         let full = state.behind.put(offset, data, author, covered, now);
         state.size_bytes = state.size_bytes.max(end);
         tracing::trace!(ino = handle.inode.ino.0, offset, len_bytes, "buffered");
         let taken = if full { state.behind.take_full(SENDS_MAX) } else { None };
         Some(Put { range, taken })
+    }
+
+    /// Room at the OSTs for bytes of a range.
+    fn cover(&self, sight: &Sight, range: Range<u64>, now: Mono) -> Option<Covered> {
+        let len_bytes = range.end - range.start;
+        let parts = brindle_layout::object_ranges(&sight.layout, range);
+        if parts.iter().any(|part| part.object_offset + part.len_bytes > OBJECT_LEN_MAX) {
+            // What an OST can hold in one object only it knows; it says so when it is asked.
+            return None;
+        }
+        let rooms =
+            parts.iter().map(|part| (part.ost, room_bytes(part.object_offset, part.len_bytes))).collect();
+        self.grants.take(rooms, len_bytes, now)
     }
 
     /// Has everything sent that was put before. Not to be dropped half way: see [`Client::flush_behind_within`].
@@ -127,17 +146,50 @@ impl Client {
             }
             (state.behind.take_all(), state.behind.last())
         };
-        let sending =
-            taken.into_iter().map(|taken| -> BoxFuture<'_, ()> { Box::pin(self.send_taken(inode, taken)) });
+        let sending = taken
+            .into_iter()
+            .map(|taken| -> BoxFuture<'_, bool> { Box::pin(self.send_taken(inode, taken, false)) });
         gather(sending.collect()).await;
         inode.wait_until(|state| state.behind.is_over(last)).await;
     }
 
-    /// The same where bytes of `range` were put.
+    /// The same, for [`Client::place`], which sending may come to itself (never for bytes that the MDT gets).
+    pub(crate) fn flush_behind_first<'a>(&'a self, inode: &'a Inode) -> BoxFuture<'a, ()> {
+        Box::pin(self.flush_behind(inode))
+    }
+
+    /// The same where bytes of `range` were put. A small file is sent as a whole: its size is the MDT's to tell.
     pub(crate) async fn flush_behind_under(&self, inode: &Inode, range: &Range<u64>) {
-        if inode.lock().behind.overlaps(range) {
+        let waits = {
+            let behind = &inode.lock().behind;
+            behind.has_small() || behind.overlaps(range)
+        };
+        if waits {
             self.flush_behind(inode).await;
         }
+    }
+
+    /// Has a small file sent and made durable with its last bytes, if it has any in the buffer; whether everything that was written
+    /// before is durable now.
+    pub(crate) async fn sync_small(&self, inode: &Arc<Inode>) -> bool {
+        let mut taken = {
+            let mut state = inode.lock();
+            if !state.behind.has_small() {
+                return false;
+            }
+            state.behind.take_all()
+        };
+        let all_small = taken.iter().all(|taken| taken.author.small != 0);
+        let last = taken.pop();
+        let sending = taken
+            .into_iter()
+            .map(|taken| -> BoxFuture<'_, bool> { Box::pin(self.send_taken(inode, taken, false)) });
+        let sent = gather(sending.collect()).await.into_iter().all(|sent| sent);
+        // What was taken before goes into the log before the last bytes too.
+        let before = last.as_ref().map_or(u64::MAX, |last| last.number - 1);
+        inode.wait_until(|state| state.behind.is_over(before)).await;
+        let Some(last) = last else { return false };
+        self.send_taken(inode, last, true).await && sent && all_small
     }
 
     /// The same, for so many milliseconds; whether nothing is left. What is begun goes on.
@@ -190,33 +242,23 @@ impl Client {
                 };
                 let this = self.clone();
                 self.seams.spawn("client.behind", async move {
-                    let sending = taken
-                        .into_iter()
-                        .map(|taken| -> BoxFuture<'_, ()> { Box::pin(this.send_taken(&inode, taken)) });
+                    let sending = taken.into_iter().map(|taken| -> BoxFuture<'_, bool> {
+                        Box::pin(this.send_taken(&inode, taken, false))
+                    });
                     gather(sending.collect()).await;
                 });
             }
         }
     }
 
-    async fn send_taken(&self, inode: &Inode, taken: Taken) {
+    /// Whether they have arrived; `sync`: those of a small file are durable then.
+    async fn send_taken(&self, inode: &Inode, taken: Taken, sync: bool) -> bool {
         let Taken { number, offset, author, rope, covered } = taken;
-        let how = How {
-            kill_suidgid: author.kill_suidgid,
-            session: author.session,
-            author: Some(author),
-            ..How::default()
+        let outcome = match author.small {
+            0 => self.send_to_objects(inode, offset, author, &rope).await,
+            _ => self.send_small(inode, offset, author, rope, sync).await,
         };
-        let mut done = 0;
-        let outcome = loop {
-            match self.write_objects(inode, offset + done, &rope.tail(done), how).await {
-                Ok(written) => done += written,
-                Err(fault) => break Err(fault),
-            }
-            if done >= rope.len_bytes() {
-                break Ok(());
-            }
-        };
+        let arrived = outcome.is_ok();
         if let Err(fault) = outcome
             && !planted("client_behind_error_untold")
         {
@@ -225,6 +267,61 @@ impl Client {
         drop(covered);
         inode.lock().behind.over(number);
         inode.quiet.notify_waiters();
+        arrived
+    }
+
+    async fn send_to_objects(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        author: Author,
+        rope: &Rope,
+    ) -> Result<(), Fault> {
+        let how = How {
+            kill_suidgid: author.kill_suidgid,
+            session: author.session,
+            author: Some(author),
+            ..How::default()
+        };
+        let mut done = 0;
+        while done < rope.len_bytes() {
+            done += self.write_objects(inode, offset + done, &rope.tail(done), how).await?;
+        }
+        Ok(())
+    }
+
+    /// The file stays in the MDT until what was buffered for it there has arrived: whoever has it moved waits for that
+    /// ([`Inode::converting`], or the recall of the right under which it was buffered).
+    async fn send_small(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        author: Author,
+        rope: Rope,
+        sync: bool,
+    ) -> Result<(), Fault> {
+        let data = rope.into_bytes();
+        let mut tries = Tries::default();
+        loop {
+            let sight = self.sight(inode).await?;
+            let write = InlineWriteReq {
+                ino: inode.ino,
+                handle: author.small,
+                layout_epoch: sight.layout.epoch,
+                offset,
+                append: false,
+                data: data.clone(),
+                kill_suidgid: author.kill_suidgid,
+                cred: Cred::default(),
+                sync,
+                promised: true,
+            };
+            let options = Options { only_as: Some(author.session), ..Options::default() };
+            match self.write_at_mdt(inode, &write, options).await {
+                Err(fault) => self.retry(inode, &mut tries, fault).await?,
+                Ok(_) => return Ok(()),
+            }
+        }
     }
 
     /// Bytes that a program was told are written are given up. A handle of a later session has not written them.

@@ -59,6 +59,11 @@ impl Client {
 
     pub(crate) async fn sync_inode(&self, inode: &Arc<Inode>) -> Result<(), Fault> {
         let _one_syncs = inode.syncing.lock().await;
+        if self.sync_small(inode).await && inode.due(Carry::News).report.is_none() {
+            inode.wait_until(|state| state.background == 0).await;
+            // Fetched anew if the MDT has restarted meanwhile: it may have lost what was written to it before.
+            return self.sight(inode).await.map(drop);
+        }
         self.flush_behind(inode).await;
         inode.wait_until(|state| state.background == 0).await;
         let mut tries = Tries::default();

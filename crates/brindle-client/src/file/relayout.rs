@@ -3,6 +3,7 @@
 
 use std::ops::Range;
 
+use brindle_stdx::planted;
 use brindle_types::{Code, Fault, Layout};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq, SpillReq};
 use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
@@ -38,6 +39,11 @@ impl Client {
 
     /// Has the bytes of a file moved from the MDT to objects, and OSTs chosen for all of `range`, unless all that is done.
     pub(crate) async fn place(&self, inode: &Inode, range: Range<u64>) -> Result<(), Fault> {
+        // What is buffered for the MDT is to be there first: it cannot follow.
+        let converting = inode.converting();
+        if converting.is_some() && !planted("client_converts_past_the_buffer") {
+            self.flush_behind_first(inode).await;
+        }
         let _one_asks = inode.relayout.lock().await;
         let done = |layout: &Layout| brindle_layout::is_placed(layout, range.clone());
         if inode.lock().layout.as_deref().is_some_and(done) {

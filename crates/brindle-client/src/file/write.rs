@@ -1,5 +1,6 @@
 //! write: Step 4: from `brindle-fuse/src/ops/write.rs` to [`super::scatter`]. Small files stay in the MDT.
 
+use brindle_session::Options;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault};
 use brindle_wire::mds::inline::InlineWriteReq;
@@ -9,7 +10,7 @@ use super::Tries;
 use super::behind::Place;
 use super::scatter::How;
 use crate::handles::Handle;
-use crate::inodes::Sight;
+use crate::inodes::{Inode, Sight};
 use crate::rope::Rope;
 use crate::{Client, Ctx};
 
@@ -102,11 +103,9 @@ impl Client {
         write: &WriteIn,
         data: Bytes,
     ) -> Result<u64, Fault> {
-        let inode = &handle.inode;
-        let asked = inode.asked();
         let len_bytes = data.len() as u64;
         let request = InlineWriteReq {
-            ino: inode.ino,
+            ino: handle.inode.ino,
             handle: handle.number,
             layout_epoch: sight.layout.epoch,
             offset: write.offset,
@@ -115,15 +114,30 @@ impl Client {
             kill_suidgid: write.kill_suidgid,
             cred: ctx.cred.clone(),
             sync: write.sync,
+            promised: false,
         };
-        let (answer, _) = self.mds.call_with(&request, Vec::new(), handle.options()).await?;
+        self.write_at_mdt(&handle.inode, &request, handle.options()).await?;
+        Ok(len_bytes)
+    }
+
+    pub(crate) async fn write_at_mdt(
+        &self,
+        inode: &Inode,
+        write: &InlineWriteReq,
+        options: Options,
+    ) -> Result<(), Fault> {
+        let asked = inode.asked();
+        let (answer, _) = self.mds.call_with(write, Vec::new(), options).await?;
         let (offset, size_bytes) = (answer.offset, answer.attr.size_bytes);
-        tracing::trace!(ino = inode.ino.0, offset, len = len_bytes, size_bytes, "written to the MDT");
+        tracing::trace!(ino = inode.ino.0, offset, len = write.data.len(), size_bytes, "written to the MDT");
         let mut state = inode.lock();
         state.inline = None;
         state.changed_at_mdt(answer.changed);
+        if write.sync {
+            state.synced_at_mdt(Some(answer.changed));
+        }
         state.take_size(asked, answer.attr.size_bytes);
-        Ok(len_bytes)
+        Ok(())
     }
 }
 

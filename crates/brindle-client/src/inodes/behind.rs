@@ -34,11 +34,13 @@ const COPIED_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Behind {
     /// By first byte.
     waiting: BTreeMap<u64, Extent>,
-    /// By number.
-    sending: BTreeMap<u64, Range<u64>>,
+    /// By number: which bytes, and whether the MDT gets them.
+    sending: BTreeMap<u64, (Range<u64>, bool)>,
     /// The number of the last extent that was taken.
     last: u64,
     bytes: u64,
+    /// Bytes that the MDT gets.
+    small: u64,
 }
 
 /// Under which rights bytes were written.
@@ -52,6 +54,8 @@ pub(crate) struct Author {
     pub attr_epoch: Pair,
     /// If the file is emptied they go with what was there.
     pub body: Pair,
+    /// Of a small file: the handle that they were written through. The MDT gets them, 0 for the OSTs.
+    pub small: u64,
 }
 
 /// Contiguous bytes.
@@ -124,7 +128,13 @@ impl Behind {
     pub fn overlaps(&self, range: &Range<u64>) -> bool {
         let meets = |other: &Range<u64>| other.start < range.end && range.start < other.end;
         let before = self.waiting.range(..range.end).next_back();
-        before.is_some_and(|(_, extent)| meets(&extent.range())) || self.sending.values().any(meets)
+        before.is_some_and(|(_, extent)| meets(&extent.range()))
+            || self.sending.values().any(|(range, _)| meets(range))
+    }
+
+    /// Whether bytes wait, or are being sent, that the MDT gets.
+    pub fn has_small(&self) -> bool {
+        self.small > 0
     }
 
     /// Whether `len_bytes` more find room.
@@ -135,12 +145,13 @@ impl Behind {
     /// The end of what waits or is being sent.
     pub fn end_bytes(&self) -> u64 {
         let waiting = self.waiting.last_key_value().map_or(0, |(_, extent)| extent.end());
-        self.sending.values().map(|range| range.end).fold(waiting, u64::max)
+        self.sending.values().map(|(range, _)| range.end).fold(waiting, u64::max)
     }
 
     /// Takes bytes in that overlap nothing; there is room for them. Whether an extent is long enough now to be sent by itself.
     pub fn put(&mut self, offset: u64, data: &Bytes, author: Author, covered: Covered, now: Mono) -> bool {
         self.bytes += data.len() as u64;
+        self.small += if author.small != 0 { data.len() as u64 } else { 0 };
         let end = offset + data.len() as u64;
         let fits = |extent: &Extent, more: u64| {
             extent.author == author && extent.len_bytes() + more <= EXTENT_BYTES_MAX
@@ -190,15 +201,16 @@ impl Behind {
         let mut extent = self.waiting.remove(&offset)?;
         extent.settle_copied();
         self.last += 1;
-        self.sending.insert(self.last, extent.range());
+        self.sending.insert(self.last, (extent.range(), extent.author.small != 0));
         let Extent { offset, author, rope, covered, .. } = extent;
         Some(Taken { number: self.last, offset, author, rope, covered })
     }
 
     /// The extent has reached the OSTs, or was given up.
     pub fn over(&mut self, number: u64) {
-        if let Some(range) = self.sending.remove(&number) {
+        if let Some((range, is_small)) = self.sending.remove(&number) {
             self.bytes -= range.end - range.start;
+            self.small -= if is_small { range.end - range.start } else { 0 };
         }
     }
 
@@ -221,6 +233,8 @@ impl Behind {
     pub fn give_up(&mut self) -> bool {
         let given_up = std::mem::take(&mut self.waiting);
         self.bytes -= given_up.values().map(Extent::len_bytes).sum::<u64>();
+        let small = given_up.values().filter(|extent| extent.author.small != 0);
+        self.small -= small.map(Extent::len_bytes).sum::<u64>();
         !given_up.is_empty()
     }
 }
@@ -241,7 +255,13 @@ mod tests {
 
     fn author(n: u64) -> Author {
         let attr_epoch = Pair { term: 1, counter: n };
-        Author { session: Identity::default(), kill_suidgid: false, attr_epoch, body: Pair::ZERO }
+        Author {
+            session: Identity::default(),
+            kill_suidgid: false,
+            attr_epoch,
+            body: Pair::ZERO,
+            small: n % 2,
+        }
     }
 
     struct Bench {
@@ -341,7 +361,7 @@ mod tests {
             sent[at..at + taken.rope.len_bytes() as usize].copy_from_slice(&bytes(&taken));
             b.behind.over(taken.number);
         }
-        assert!(b.behind.is_empty() && written == sent);
+        assert!(b.behind.is_empty() && !b.behind.has_small() && written == sent);
         assert_eq!(b.grants.bytes(), 0);
     }
 }

@@ -35,6 +35,9 @@ pub async fn handle_read(mdt: &Mdt, call: &Call, req: InlineReadReq) -> Result<I
 /// fetches the layout, and if that is still inline, converts.
 pub async fn handle_write(mdt: &Mdt, call: &Call, req: InlineWriteReq) -> Result<InlineWriteResp> {
     let done = mdt.modify(call, |t| {
+        if req.promised {
+            t.frees_space();
+        }
         t.idle(req.ino)?;
         t.settled(req.ino, call.session)?;
         let mut file = inode::get(t, req.ino)?;

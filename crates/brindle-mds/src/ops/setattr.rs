@@ -11,7 +11,7 @@ use crate::acl::{self, Acl};
 use crate::ask::{apply_reports, ask};
 use crate::mdt::{Call, Mdt, Txn};
 use crate::store::{Inode, inode, xattr};
-use crate::{changelog, grant, reports, truncate};
+use crate::{attrs, changelog, grant, reports, truncate};
 
 const PERM_BITS: u32 = 0o7777;
 
@@ -27,6 +27,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SetattrReq) -> Result<SetattrRe
         let (new_epoch, reports) = reports_due(mdt, call, req.ino).await?;
         due.extend(reports);
         epoch = Some(new_epoch);
+    } else {
+        // What was written before clears set-id bits before they are set again, not after.
+        attrs::settle_holder(mdt, call.session, req.ino).await?;
     }
     mdt.modify(call, |t| {
         // Nothing grows.
@@ -48,12 +51,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SetattrReq) -> Result<SetattrRe
 
 /// A new attribute epoch, told to the other writers of an inode, with the reports that they owed under the old one.
 async fn reports_due(mdt: &Mdt, call: &Call, ino: Ino) -> Result<(Pair, Vec<(SessionId, WriteReport)>)> {
-    let writers = mdt.read(|t| match inode::get(t, ino)?.is_inline() {
-        // Every write goes through the MDT, which stamps it.
-        true => Ok(Vec::new()),
-        false => Ok(t.live().opens.other_writers(ino, call.session)),
-    });
-    let writers = writers.await?;
+    let writers = mdt.read(|t| Ok(t.live().opens.other_writers(ino, call.session))).await?;
     let epoch = mdt.numbers().pair();
     let question = ReportNotice { ino, attr_epoch: Some(epoch) };
     let asked = writers.iter().map(|session| ask(mdt, *session, &question));

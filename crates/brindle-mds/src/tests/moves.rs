@@ -240,6 +240,7 @@ fn bytes_in_the_mdt_leave_it_for_an_ost_with_room() {
             kill_suidgid: false,
             cred: root(),
             sync: false,
+            promised: false,
         };
         rig.ask(A, write).await.expect("written");
         let first = made.grant.layout.components[0].osts[0];

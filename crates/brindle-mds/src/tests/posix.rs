@@ -343,6 +343,7 @@ fn chown_and_writes_clear_set_id() {
             kill_suidgid: true,
             cred: root(),
             sync: false,
+            promised: false,
         };
         let attr = rig.ask(A, write).await.expect("written").attr;
         assert_eq!((attr.perm, attr.has_xattr), (0o755, false));
@@ -551,6 +552,7 @@ fn stripes_are_inherited_and_fixed_with_data() {
             kill_suidgid: false,
             cred: root(),
             sync: false,
+            promised: false,
         };
         rig.ask(A, write).await.expect("written");
         assert_eq!(code(rig.ask(A, set(f, Some(policy.clone()))).await), Some(Code::LayoutFixed));

@@ -57,6 +57,7 @@ fn write(ino: Ino, handle: u64, grant: &OpenGrant, offset: u64, data: &str) -> I
         kill_suidgid: false,
         cred: root(),
         sync: false,
+        promised: false,
     }
 }
 

@@ -24,6 +24,7 @@ fn a_file_lives_over_a_restart() {
             kill_suidgid: false,
             cred: root(),
             sync: true,
+            promised: false,
         };
         assert_eq!(rig.ask(A, write).await.expect("written").attr.size_bytes, 7);
         rig.close(A, ino, req.handle).await.expect("closed");

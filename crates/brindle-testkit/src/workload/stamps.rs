@@ -3,6 +3,9 @@
 //!
 //! Each client has a directory with one file. It renames the file from `n7` to `n8`, or makes it a byte longer, and
 //! notes that before and after. Between the changes the others are given leases, and look in their own memory.
+//!
+//! A byte that was written and not flushed may be lost with its writer, or its writer's session, and the flush tells. Whoever misses one is
+//! suspected until the flush has said that it was there.
 
 use std::sync::Arc;
 
@@ -22,14 +25,23 @@ const CHANGE_PAUSE_MS: u64 = 4_000;
 /// Longest pause between two looks.
 const LOOK_PAUSE_MS: u64 = 60;
 
+/// Suspects that are remembered.
+const SUSPECTS_MAX: usize = 8;
+
 /// What is known of one client's file.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Stamp {
     /// Number in its name: the last rename that has returned, and the last that has begun.
     name: u64,
     name_begun: u64,
-    /// Bytes that it has at least.
+    /// Bytes that it has at least, once what was written last is not lost.
     size_bytes: u64,
+    /// Bytes that it has at least.
+    flushed_bytes: u64,
+    /// Counts writes.
+    writes: u64,
+    /// What was seen of fewer bytes than the last write left.
+    suspects: Vec<String>,
     ino: Option<Ino>,
 }
 
@@ -108,7 +120,12 @@ impl Stamps {
     }
 
     async fn lengthen(&self, life: &Life) -> Result<(), Fault> {
-        let (ino, size_bytes) = self.mine(life, |mine| (mine.ino, mine.size_bytes));
+        let (ino, size_bytes) = self.mine(life, |mine| {
+            mine.size_bytes = mine.flushed_bytes;
+            mine.writes += 1;
+            mine.suspects.clear();
+            (mine.ino, mine.flushed_bytes)
+        });
         let Some(ino) = ino else { return Ok(()) };
         let opening = life.client.open(&life.ctx, ino, WRITE, false);
         let opened = life.note("open stamp".into(), opening).await?;
@@ -119,8 +136,22 @@ impl Stamps {
             self.mine(life, |mine| mine.size_bytes = size_bytes + 1);
         }
         life.pause(LOOK_PAUSE_MS).await;
+        let flushed = life.note("flush stamp".into(), life.client.flush(opened.handle)).await;
         life.note("close stamp".into(), life.client.close(opened.handle)).await?;
-        written.map(drop)
+        written.and(flushed)?;
+        let wrong = self.mine(life, |mine| {
+            mine.flushed_bytes = size_bytes + 1;
+            std::mem::take(&mut mine.suspects)
+        });
+        wrong.into_iter().for_each(|wrong| self.wrong(life, wrong));
+        Ok(())
+    }
+
+    /// A power cut takes back what was seen.
+    fn wrong(&self, life: &Life, wrong: String) {
+        if life.history.cuts().of("mdt0") == 0 {
+            life.history.violation(wrong);
+        }
     }
 
     async fn find_out(&self, life: &Life, dir: Ino) -> Result<(), Fault> {
@@ -140,20 +171,29 @@ impl Stamps {
                 1 => self.look_at_old_name(life, dirs[number], number).await,
                 _ => self.look_at_name(life, dirs[number], number).await,
             };
-            // A power cut takes back what was seen.
-            if let Some(wrong) = wrong
-                && life.history.cuts().of("mdt0") == 0
-            {
-                life.history.violation(format!("I2: c{} {wrong}, of c{number}", life.index));
+            if let Some(wrong) = wrong {
+                self.wrong(life, format!("I2: c{} {wrong}, of c{number}", life.index));
             }
         }
     }
 
     async fn look_at_size(&self, life: &Life, number: usize) -> Option<String> {
-        let before = self.stamps.lock()[number];
+        let before = self.stamps.lock()[number].clone();
         let size_bytes = life.client.getattr(before.ino?).await.ok()?.size_bytes;
-        let at_least = before.size_bytes;
-        (size_bytes < at_least).then(|| format!("saw {size_bytes} bytes after {at_least} had been written"))
+        let wrong = |at_least| format!("saw {size_bytes} bytes after {at_least} had been written");
+        if size_bytes < before.flushed_bytes {
+            return Some(wrong(before.flushed_bytes));
+        }
+        let writer = &mut self.stamps.lock()[number];
+        let is_last = writer.writes == before.writes && writer.suspects.len() < SUSPECTS_MAX;
+        if size_bytes < before.size_bytes && is_last {
+            if writer.flushed_bytes >= before.size_bytes {
+                return Some(wrong(before.size_bytes));
+            }
+            let suspect = format!("I2: c{} {}, of c{number}", life.index, wrong(before.size_bytes));
+            writer.suspects.push(suspect);
+        }
+        None
     }
 
     async fn look_at_old_name(&self, life: &Life, dir: Ino, number: usize) -> Option<String> {

@@ -42,8 +42,10 @@ pub struct InlineWriteReq {
     pub kill_suidgid: bool,
     /// Who asks.
     pub cred: Cred,
-    /// Durable before the answer (O_SYNC, O_DSYNC).
+    /// Durable before the answer (O_SYNC, O_DSYNC, fsync).
     pub sync: bool,
+    /// A program was told that they are written: they may use what the MDT keeps in reserve.
+    pub promised: bool,
 }
 
 /// Where the bytes went.
