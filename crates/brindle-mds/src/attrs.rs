@@ -4,6 +4,7 @@
 use brindle_stdx::planted;
 use brindle_types::{Attr, Ino, ObjectId, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
+use brindle_wire::mds::report::WriteReport;
 use brindle_wire::notify::ReportNotice;
 use brindle_wire::oss::stat::ObjectStat;
 
@@ -47,7 +48,7 @@ pub fn authority(t: &Txn<'_>, inode: &Inode, session: SessionId) -> Authority {
 pub async fn settle_holder(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<()> {
     let look = |t: &Txn<'_>| Ok(inode::find(t, ino)?.map(|inode| authority(t, &inode, session)));
     match mdt.read(look).await? {
-        Some(Authority::Holder(holder)) => ask_holder(mdt, holder, ino).await,
+        Some(Authority::Holder(holder)) => ask_holder(mdt, holder, ino).await.map(drop),
         _ => Ok(()),
     }
 }
@@ -91,8 +92,12 @@ async fn current(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Inode> {
         (inode, authority) = mdt.read(look).await?;
     }
     if let Authority::Holder(holder) = authority {
-        ask_holder(mdt, holder, ino).await?;
+        let report = ask_holder(mdt, holder, ino).await?;
         (inode, authority) = mdt.read(look).await?;
+        if let Some(report) = report.filter(|report| report.truncate_epoch >= inode.truncate_epoch) {
+            // Bytes of a small file that could not be sent at once are on their way here.
+            inode.size_bytes = inode.size_bytes.max(report.end_bytes);
+        }
     }
     match authority {
         // A new holder after the first was asked: what the first said was true after this call began.
@@ -103,12 +108,13 @@ async fn current(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Inode> {
     }
 }
 
-/// Has the exclusive holder report; its report is in the inode afterwards.
-async fn ask_holder(mdt: &Mdt, holder: SessionId, ino: Ino) -> Result<()> {
+/// Has the exclusive holder report; its report is in the inode afterwards (that of a small file counts only as told).
+async fn ask_holder(mdt: &Mdt, holder: SessionId, ino: Ino) -> Result<Option<WriteReport>> {
     let question = ReportNotice { ino, attr_epoch: None };
     let report = ask(mdt, holder, &question).await.and_then(|ack| ack.report);
-    let reports: Vec<_> = report.into_iter().map(|r| (holder, r)).collect();
-    mdt.step(&Call::internal(Op::ReportNotice), |t| apply_reports(t, ino, &reports)).await
+    let reports: Vec<_> = report.iter().map(|r| (holder, r.clone())).collect();
+    mdt.step(&Call::internal(Op::ReportNotice), |t| apply_reports(t, ino, &reports)).await?;
+    Ok(report)
 }
 
 /// Objects of a file with the OST of each, in order of stripe.

@@ -167,9 +167,9 @@ impl History {
         self.inner.lock().ends.entry((client.to_owned(), life)).or_default().push(now_ns);
     }
 
-    /// An operation failed: if that was for want of its session, what it had buffered is lost.
+    /// An operation failed: if that was for want of its session, or tells that a disk has refused what was buffered, that is lost.
     pub fn failed(&self, client: &str, life: u64, fault: &Fault) {
-        if matches!(fault.code, Code::SessionLost | Code::StaleSession | Code::Fenced) {
+        if matches!(fault.code, Code::SessionLost | Code::StaleSession | Code::Fenced | Code::OstIo) {
             self.unsent(client, life);
         }
     }
