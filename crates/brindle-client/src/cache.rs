@@ -31,6 +31,11 @@ pub trait KernelCache: Send + Sync + 'static {
 
     /// The same for everything.
     fn forget_attrs(&self) {}
+
+    /// Completes when no names are kept any more in these directories (in any, for `None`), whose leases are given up already.
+    fn names_gone(&self, _dirs: Option<Vec<Ino>>) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }
 
 /// Keeps nothing.

@@ -70,6 +70,8 @@ impl Client {
             Some(Op::LeaseNotice) => {
                 let notice: LeaseNotice = decode_body(&frame.body)?;
                 self.dirs.recalled(&notice.dirs, notice.at);
+                let cache = self.cache.read().clone();
+                cache.names_gone(Some(notice.dirs.clone())).await;
                 Ok(ack(frame, &notice, LeaseAck {}))
             }
             Some(Op::LayoutNotice) => {

@@ -276,6 +276,8 @@ impl Client {
             // An MDT that was restarted knows nothing of leases, and lets others change what they covered as soon as all
             // clients have declared themselves.
             self.dirs.clear();
+            let cache = self.cache.read().clone();
+            cache.names_gone(None).await;
         }
         if identity != before.identity {
             self.lose_session(&Fault::new(Code::SessionLost)).await;

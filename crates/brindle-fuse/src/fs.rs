@@ -28,7 +28,7 @@ use crate::ops;
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
-use crate::ops::shown::Shown;
+use crate::ops::shown::{Habit, Shown};
 use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Op, Request};
@@ -118,7 +118,7 @@ impl BrindleFs {
                 self.client.seams().spawn("fuse.abandoned", async move {
                     let done = work.await;
                     // The kernel was answered something else.
-                    this.shown.gone_on(tid, this.client.seams().now());
+                    this.shown.gone_on(tid, Habit::None, this.client.seams().now());
                     if let Ok(done) = done {
                         this.take_back(done.undo).await;
                     }
@@ -198,6 +198,15 @@ impl KernelCache for Kernel {
 
     fn forget_attrs(&self) {
         self.forget_nodes(self.shown.take_all(self.seams.now()));
+    }
+
+    fn names_gone(&self, dirs: Option<Vec<Ino>>) -> BoxFuture<'static, ()> {
+        let (shown, seams) = (self.shown.clone(), self.seams.clone());
+        Box::pin(async move {
+            while let Some(ms) = shown.names_left_ms(dirs.as_deref(), seams.now()) {
+                seams.sleep_ms(ms).await;
+            }
+        })
     }
 
     fn refresh_size(&self, ino: Ino) -> BoxFuture<'static, ()> {

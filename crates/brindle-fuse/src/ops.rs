@@ -37,6 +37,7 @@ use std::time::Duration;
 
 use brindle_types::{Attr, Code, Fault};
 
+use self::shown::Habit;
 use crate::fs::{BrindleFs, Done, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Op;
@@ -86,7 +87,7 @@ pub(crate) fn name(op: &Op) -> &'static str {
 pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
     let client = &fs.client;
     if goes_on(&op) {
-        fs.shown.gone_on(who.tid, client.seams().now());
+        fs.shown.gone_on(who.tid, habit(&op, who.nodeid), client.seams().now());
     }
     let mut just_made = None;
     if !matches!(op, Op::Getxattr(_) | Op::Listxattr(_)) {
@@ -145,7 +146,18 @@ fn goes_on(op: &Op) -> bool {
     !matches!(op, Op::Read(_) | Op::Write(_) | Op::Release(_) | Op::Releasedir(_))
 }
 
-/// How long the kernel may keep names, and attributes of what is no directory.
+/// What the kernel will ask for again at once, going by what it asks for.
+fn habit(op: &Op, nodeid: u64) -> Habit {
+    match op {
+        Op::Lookup(_) | Op::Create(_) | Op::Unlink(_) | Op::Mkdir(_) | Op::Rmdir(_) | Op::Rename(_) => {
+            Habit::Walks(nodeid)
+        }
+        Op::Getxattr(_) => Habit::LooksAtXattrs,
+        _ => Habit::None,
+    }
+}
+
+/// How long the kernel may keep what no lease covers.
 pub(crate) const NOT_KEPT: Duration = Duration::ZERO;
 
 /// The answer of operations that find or make a name.

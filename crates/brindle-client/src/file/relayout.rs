@@ -3,7 +3,6 @@
 
 use std::ops::Range;
 
-use brindle_stdx::planted;
 use brindle_types::{Code, Fault, Layout};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq, SpillReq};
 use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
@@ -41,7 +40,7 @@ impl Client {
     pub(crate) async fn place(&self, inode: &Inode, range: Range<u64>) -> Result<(), Fault> {
         // What is buffered for the MDT is to be there first: it cannot follow.
         let converting = inode.converting();
-        if converting.is_some() && !planted("client_converts_past_the_buffer") {
+        if converting.is_some() {
             self.flush_behind_first(inode).await;
         }
         let _one_asks = inode.relayout.lock().await;

@@ -15,6 +15,14 @@ impl Client {
         Some((attr, left_ms))
     }
 
+    /// For how many milliseconds a name that was found to lead to `ino` is sure to do so: until then [`crate::KernelCache`] is told
+    /// when that changes. `None` if that is not known here under a lease.
+    pub fn lasting_name(&self, parent: Ino, name: &[u8], ino: Ino) -> Option<u64> {
+        let left_ms = self.lease_left_ms();
+        let lead = self.dirs.lead(parent, name).filter(|_| left_ms > 0)?;
+        lead.is_some_and(|(to, _)| to == ino).then_some(left_ms)
+    }
+
     /// Attributes of an inode.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr, Fault> {
         if self.session.is_held()

@@ -1,8 +1,9 @@
-//! LOOKUP: a name in a directory, never kept by the kernel; what it is told of the inode may be ([`crate::ops::shown`]).
+//! LOOKUP: a name in a directory. What the kernel may keep of it: [`crate::ops::shown`].
 
 use brindle_types::{Fault, FileType};
 
 use super::NOT_KEPT;
+use super::shown::Found;
 use crate::fs::{BrindleFs, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Lookup;
@@ -16,8 +17,10 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Repl
         FileType::Directory => fs.places.found(who.nodeid, &op.name, attr.ino),
         _ => attr.ino.0,
     };
-    let lasting = |ino| fs.client.lasting_attr(ino);
-    let shown = fs.shown.by_name(&lasting, who.tid, attr.ino, nodeid, fs.client.seams().now());
-    let (attr, attr_valid) = shown.unwrap_or((attr, NOT_KEPT));
-    Ok(Reply::entry(&Entry { nodeid, attr_valid, ..Entry::uncached(&attr) }))
+    let (client, kind, now) = (&fs.client, attr.kind, fs.client.seams().now());
+    let found = Found { tid: who.tid, parent: who.ino, ino: attr.ino, nodeid, kind, now };
+    let named = || client.lasting_name(who.ino, &op.name, found.ino);
+    let kept = fs.shown.by_name(found, &|ino| client.lasting_attr(ino), &named);
+    let (attr, attr_valid) = kept.attr.unwrap_or((attr, NOT_KEPT));
+    Ok(Reply::entry(&Entry { nodeid, attr_valid, entry_valid: kept.name, ..Entry::uncached(&attr) }))
 }

@@ -1,16 +1,23 @@
-//! Attributes that the kernel may keep: of directories, so that it need not ask for them at each step of a path, and of
-//! files for the rest of the call that has looked them up.
+//! What the kernel may keep of what it is told: attributes of directories, so that it need not ask for them at each step of a
+//! path; attributes of files for the rest of the call that has looked them up; names for a moment, where the same ones
+//! are asked for again and again.
 //!
-//! What the kernel is told to forget ([`crate::notify::Notice::InvalAttr`]) also voids answers that are still on their way
-//! to it: its inodes count such notices, and answers to earlier questions are dropped. For that it must have the inode. Where it asks
-//! by number (GETATTR) it has. Where it asks by name it may only get it with the answer, and until the thread that asked has
+//! **Attributes.** What the kernel is told to forget ([`crate::notify::Notice::InvalAttr`]) also voids answers that are still on
+//! their way to it: its inodes count such notices, and answers to earlier questions are dropped. For that it must have the inode. Where it
+//! asks by number (GETATTR) it has. Where it asks by name it may only get it with the answer, and until the thread that asked has
 //! taken that in there is nothing that a notice could reach. So threads that were answered are remembered until their
 //! next request, which shows that they have gone on; a notice that reaches nothing is repeated meanwhile.
 //!
 //! Attributes of a directory are kept as long as its lease lasts. Those of files are many, so that a recall of a lease
-//! could not name them all; they are kept for a moment ([`FILE_KEPT`]) and remembered a little longer.
+//! could not name them all; they are kept for one tick of the kernel's clock and remembered a little longer.
 //!
-//! Invariant: a node id is noted here before the attributes that the kernel may keep are looked at.
+//! **Names** cannot be taken back without a lock that a create in flight holds, so a recall waits until they have run out. They are kept for one
+//! tick, from the moment at which the thread that asked has taken the answer in. Without its attributes: then the same call asks for those
+//! in any case, and shows that the thread has gone on. That is worth it where a path is walked many times within a tick: for
+//! a directory in which names were asked for a moment ago, and for what a thread looks at that asks for extended attributes (`ls -l` makes
+//! three calls with the whole path of each file).
+//!
+//! Invariant: an answer is noted here before it is looked whether the lease still covers it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
@@ -21,27 +28,70 @@ use parking_lot::Mutex;
 
 /// Directories at once; of more the kernel keeps nothing.
 const DIRS_MAX: usize = 1 << 16;
-/// Threads that were answered and have not gone on; answers to more are not kept.
+/// Threads that were answered and have not gone on; answers to more are not kept. Also directories whose names are kept, and what
+/// is remembered of habits.
 const THREADS_MAX: usize = 4096;
 /// A thread that was answered has gone on after this time, also if it never asks again. Between the answer and the inode there
 /// is nothing that it could wait for but a processor.
 const TAKEN_IN_MS: u64 = 2000;
-/// How long the kernel keeps attributes of files: it rounds this up to one tick of its clock, which suffices for the call that asked.
-const FILE_KEPT: Duration = Duration::from_nanos(1);
-/// Two ticks of the slowest clock (100 Hz) and as much again.
-const FILE_REMEMBERED_MS: u64 = 40;
-/// What the kernel keeps ends with the lease; for files there must be this much left of it.
-const FILE_LEASE_LEFT_MS: u64 = 100;
+/// How long the kernel keeps names, and attributes of files: it rounds this up to one tick of its clock.
+const A_TICK: Duration = Duration::from_nanos(1);
+/// What is kept for a tick is kept until the end of the next one at most. Two of the slowest clock (100 Hz), and a little.
+const TICKS_MS: u64 = 25;
+/// What the kernel keeps ends with the lease; for what is kept for a tick there must be this much left of it.
+const LEASE_LEFT_MS: u64 = 100;
+/// What was done so lately will be done again at once.
+const HABIT_MS: u64 = 4;
 
 /// Who knows attributes that a lease covers: the inode's, and for how many milliseconds they hold at least.
 pub(crate) type Lasting<'a> = &'a dyn Fn(Ino) -> Option<(Attr, u64)>;
+
+/// A name that a thread has asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub tid: u32,
+    /// The directory.
+    pub parent: Ino,
+    pub ino: Ino,
+    pub nodeid: u64,
+    pub kind: FileType,
+    pub now: Mono,
+}
+
+/// What the kernel may keep of an answer.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    /// Attributes, and how long.
+    pub attr: Option<(Attr, Duration)>,
+    /// How long the name.
+    pub name: Duration,
+}
+
+/// What a request says of the habits of its thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Habit {
+    /// Walks through the directory with this node id.
+    Walks(u64),
+    /// Asks for extended attributes.
+    LooksAtXattrs,
+    None,
+}
+
+/// What may have been kept of an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum What {
+    DirAttr,
+    FileAttr,
+    /// A name in this directory.
+    Name(Ino),
+}
 
 /// A thread that was answered by name, and what.
 #[derive(Clone, Copy)]
 struct Answered {
     ino: Ino,
     nodeid: u64,
-    is_dir: bool,
+    what: What,
     at: Mono,
 }
 
@@ -54,9 +104,15 @@ struct Inner {
     /// Files whose attributes were taken in lately; the same in order of time.
     files: BTreeMap<Ino, Mono>,
     in_order: VecDeque<(Mono, Ino)>,
+    /// Directories of which names were taken in lately.
+    names: BTreeMap<Ino, Mono>,
+    /// When a name was last asked for in a directory, by node id.
+    walked: BTreeMap<u64, Mono>,
+    /// When a thread last asked for extended attributes.
+    xattrs: BTreeMap<u32, Mono>,
 }
 
-/// What the kernel keeps of attributes.
+/// What the kernel keeps.
 #[derive(Default)]
 pub(crate) struct Shown(Mutex<Inner>);
 
@@ -70,46 +126,58 @@ impl Shown {
         lasting(ino).map(|(attr, left_ms)| (attr, Duration::from_millis(left_ms)))
     }
 
-    /// Attributes of an inode that the thread `tid` has just found by name, and how long the kernel may keep them.
-    pub fn by_name(
-        &self,
-        lasting: Lasting,
-        tid: u32,
-        ino: Ino,
-        nodeid: u64,
-        now: Mono,
-    ) -> Option<(Attr, Duration)> {
-        let is_dir = lasting(ino).map(|(attr, _)| attr.kind == FileType::Directory)?;
-        if !self.0.lock().answer(tid, Answered { ino, nodeid, is_dir, at: now }) {
+    /// What may be kept of a name that was found. `named`: for how many milliseconds the name is sure to lead there, if that is known.
+    pub fn by_name(&self, found: Found, lasting: Lasting, named: &dyn Fn() -> Option<u64>) -> Kept {
+        let lasts = || named().is_some_and(|left_ms| left_ms >= LEASE_LEFT_MS);
+        let is_habit = self.0.lock().is_habit(&found);
+        if is_habit && lasts() {
+            let noted = self.0.lock().answer(&found, What::Name(found.parent));
+            let name = if noted && lasts() { A_TICK } else { Duration::ZERO };
+            return Kept { attr: None, name };
+        }
+        Kept { attr: self.attr_by_name(&found, lasting), name: Duration::ZERO }
+    }
+
+    fn attr_by_name(&self, found: &Found, lasting: Lasting) -> Option<(Attr, Duration)> {
+        lasting(found.ino)?;
+        let is_dir = found.kind == FileType::Directory;
+        let what = if is_dir { What::DirAttr } else { What::FileAttr };
+        if !self.0.lock().answer(found, what) {
             return None;
         }
-        let (attr, left_ms) = lasting(ino)?;
+        let (attr, left_ms) = lasting(found.ino)?;
         match is_dir {
             true => Some((attr, Duration::from_millis(left_ms))),
-            false if left_ms >= FILE_LEASE_LEFT_MS => Some((attr, FILE_KEPT)),
+            false if left_ms >= LEASE_LEFT_MS => Some((attr, A_TICK)),
             false => None,
         }
     }
 
     /// The thread asks for something new, so it has taken in what it was answered; or it will never do so.
-    pub fn gone_on(&self, tid: u32, now: Mono) {
+    pub fn gone_on(&self, tid: u32, habit: Habit, now: Mono) {
         let mut inner = self.0.lock();
         if let Some(answered) = inner.answered.remove(&tid) {
             inner.taken_in(answered, now);
+        }
+        match habit {
+            Habit::Walks(nodeid) => note_habit(&mut inner.walked, nodeid, now),
+            Habit::LooksAtXattrs => note_habit(&mut inner.xattrs, tid, now),
+            Habit::None => {}
         }
     }
 
     /// Whether a thread may yet take in attributes of a node.
     pub fn is_awaited(&self, nodeid: u64, now: Mono) -> bool {
         let inner = self.0.lock();
-        inner.answered.values().any(|a| a.nodeid == nodeid && now.ms_since(a.at) < TAKEN_IN_MS)
+        let attrs = inner.answered.values().filter(|a| !matches!(a.what, What::Name(_)));
+        attrs.into_iter().any(|a| a.nodeid == nodeid && now.ms_since(a.at) < TAKEN_IN_MS)
     }
 
     /// The node ids that are to forget the attributes of an inode.
     pub fn take(&self, ino: Ino, now: Mono) -> BTreeSet<u64> {
         let mut inner = self.0.lock();
         let mut nodeids = inner.dirs.remove(&ino).unwrap_or_default();
-        let is_file = inner.files.remove(&ino).is_some_and(|at| now.ms_since(at) < FILE_REMEMBERED_MS);
+        let is_file = inner.files.remove(&ino).is_some_and(|at| now.ms_since(at) < TICKS_MS);
         nodeids.extend(is_file.then_some(ino.0));
         // Usually there are few threads.
         nodeids.extend(inner.answered.values().filter(|a| a.ino == ino).map(|a| a.nodeid));
@@ -121,9 +189,9 @@ impl Shown {
         let mut inner = self.0.lock();
         inner.in_order.clear();
         let files = std::mem::take(&mut inner.files);
-        let lately = files.into_iter().filter(|(_, at)| now.ms_since(*at) < FILE_REMEMBERED_MS);
+        let lately = files.into_iter().filter(|(_, at)| now.ms_since(*at) < TICKS_MS);
         let mut nodeids: BTreeSet<u64> = lately.map(|(ino, _)| ino.0).collect();
-        nodeids.extend(inner.answered.values().filter(|a| !a.is_dir).map(|a| a.nodeid));
+        nodeids.extend(inner.answered.values().filter(|a| a.what == What::FileAttr).map(|a| a.nodeid));
         nodeids
     }
 
@@ -134,6 +202,20 @@ impl Shown {
         nodeids.extend(std::mem::take(&mut inner.dirs).into_values().flatten());
         nodeids.extend(inner.answered.values().map(|a| a.nodeid));
         nodeids
+    }
+
+    /// After how many milliseconds to ask again whether the kernel still keeps names in these directories (in any, for `None`); `None`
+    /// if it keeps none. The lease that covered them is given up already.
+    pub fn names_left_ms(&self, dirs: Option<&[Ino]>, now: Mono) -> Option<u64> {
+        let inner = self.0.lock();
+        let is_meant = |dir: &Ino| dirs.is_none_or(|dirs| dirs.contains(dir));
+        let waits = |a: &Answered| {
+            matches!(a.what, What::Name(dir) if is_meant(&dir)) && now.ms_since(a.at) < TAKEN_IN_MS
+        };
+        let awaited = inner.answered.values().any(waits).then_some(1);
+        let names = inner.names.iter().filter(|(dir, _)| is_meant(dir));
+        let left = names.filter_map(|(_, at)| TICKS_MS.checked_sub(now.ms_since(*at)).filter(|ms| *ms > 0));
+        left.max().max(awaited)
     }
 
     /// The kernel refers to a directory no longer.
@@ -147,7 +229,23 @@ impl Shown {
     }
 }
 
+/// Habits are guesses: forgetting them costs a request.
+fn note_habit<K: Ord>(habits: &mut BTreeMap<K, Mono>, who: K, now: Mono) {
+    if habits.len() >= THREADS_MAX {
+        habits.clear();
+    }
+    habits.insert(who, now);
+}
+
 impl Inner {
+    fn is_habit(&self, found: &Found) -> bool {
+        let last = match found.kind {
+            FileType::Directory => self.walked.get(&found.nodeid),
+            _ => self.xattrs.get(&found.tid),
+        };
+        last.is_some_and(|at| found.now.ms_since(*at) < HABIT_MS)
+    }
+
     fn note_dir(&mut self, ino: Ino, nodeid: u64) -> bool {
         if self.dirs.len() >= DIRS_MAX && !self.dirs.contains_key(&ino) {
             return false;
@@ -156,40 +254,55 @@ impl Inner {
         true
     }
 
-    fn answer(&mut self, tid: u32, answered: Answered) -> bool {
+    /// Notes an answer; `false` if nothing of it may be kept.
+    fn answer(&mut self, found: &Found, what: What) -> bool {
+        let now = found.now;
         if self.answered.len() >= THREADS_MAX {
-            let old = |a: &Answered| answered.at.ms_since(a.at) >= TAKEN_IN_MS;
-            let gone: Vec<u32> = self.answered.iter().filter(|(_, a)| old(a)).map(|(tid, _)| *tid).collect();
+            let gone: Vec<u32> = {
+                let old = self.answered.iter().filter(|(_, a)| now.ms_since(a.at) >= TAKEN_IN_MS);
+                old.map(|(tid, _)| *tid).collect()
+            };
             for tid in gone {
                 let before = self.answered.remove(&tid);
-                before.into_iter().for_each(|before| self.taken_in(before, answered.at));
+                before.into_iter().for_each(|before| self.taken_in(before, now));
             }
         }
+        if self.names.len() >= THREADS_MAX {
+            self.names.retain(|_, at| now.ms_since(*at) < TICKS_MS);
+        }
+        let is_full = self.answered.len() >= THREADS_MAX || self.names.len() >= THREADS_MAX;
         // The kernel itself, or a thread of a name space that it cannot name.
-        if tid == 0 || self.answered.len() >= THREADS_MAX {
+        if found.tid == 0 || is_full {
             return false;
         }
-        if answered.is_dir && !self.note_dir(answered.ino, answered.nodeid) {
+        if what == What::DirAttr && !self.note_dir(found.ino, found.nodeid) {
             return false;
         }
-        if let Some(before) = self.answered.insert(tid, answered) {
-            self.taken_in(before, answered.at);
+        let answered = Answered { ino: found.ino, nodeid: found.nodeid, what, at: now };
+        if let Some(before) = self.answered.insert(found.tid, answered) {
+            self.taken_in(before, now);
         }
         true
     }
 
     fn taken_in(&mut self, answered: Answered, now: Mono) {
         while let Some((at, ino)) =
-            self.in_order.front().copied().filter(|(at, _)| now.ms_since(*at) >= FILE_REMEMBERED_MS)
+            self.in_order.front().copied().filter(|(at, _)| now.ms_since(*at) >= TICKS_MS)
         {
             self.in_order.pop_front();
             if self.files.get(&ino) == Some(&at) {
                 self.files.remove(&ino);
             }
         }
-        if !answered.is_dir {
-            self.files.insert(answered.ino, now);
-            self.in_order.push_back((now, answered.ino));
+        match answered.what {
+            What::DirAttr => {}
+            What::FileAttr => {
+                self.files.insert(answered.ino, now);
+                self.in_order.push_back((now, answered.ino));
+            }
+            What::Name(dir) => {
+                self.names.insert(dir, now);
+            }
         }
     }
 }
@@ -200,6 +313,7 @@ mod tests {
 
     const D: Ino = Ino(10);
     const F: Ino = Ino(20);
+    const P: Ino = Ino(30);
     const ALIAS: u64 = 99;
 
     fn lasting(ino: Ino) -> Option<(Attr, u64)> {
@@ -238,16 +352,29 @@ mod tests {
         BTreeSet::new()
     }
 
+    fn found(tid: u32, ino: Ino, nodeid: u64, ms: u64) -> Found {
+        let kind = if ino == F { FileType::Regular } else { FileType::Directory };
+        Found { tid, parent: P, ino, nodeid, kind, now: at(ms) }
+    }
+
+    /// What may be kept of attributes.
+    fn attr_of(shown: &Shown, lasting: Lasting, found: Found) -> Option<Duration> {
+        shown.by_name(found, lasting, &|| None).attr.map(|(_, kept)| kept)
+    }
+
+    fn goes_on(shown: &Shown, tid: u32, ms: u64) {
+        shown.gone_on(tid, Habit::None, at(ms));
+    }
+
     #[test]
     fn what_was_found_by_name_is_awaited_until_the_thread_goes_on() {
         let shown = Shown::default();
-        let (_, kept) = shown.by_name(&lasting, 7, D, ALIAS, at(0)).unwrap();
-        assert_eq!(kept, Duration::from_millis(3000));
+        assert_eq!(attr_of(&shown, &lasting, found(7, D, ALIAS, 0)), Some(Duration::from_millis(3000)));
         assert!(shown.is_awaited(ALIAS, at(1)));
         // A notice has to reach it, before and after it was taken in, once each.
         assert_eq!(shown.take(D, at(1)), [ALIAS].into());
         assert_eq!(shown.take(D, at(2)), [ALIAS].into());
-        shown.gone_on(7, at(3));
+        goes_on(&shown, 7, 3);
         assert!(!shown.is_awaited(ALIAS, at(3)));
         assert_eq!(shown.take(D, at(4)), none());
     }
@@ -255,8 +382,8 @@ mod tests {
     #[test]
     fn a_directory_is_remembered_until_it_is_forgotten() {
         let shown = Shown::default();
-        shown.by_name(&lasting, 7, D, D.0, at(0)).unwrap();
-        shown.gone_on(7, at(1));
+        assert!(attr_of(&shown, &lasting, found(7, D, D.0, 0)).is_some());
+        goes_on(&shown, 7, 1);
         assert!(!shown.is_awaited(D.0, at(1)));
         assert_eq!(shown.take(D, at(900_000)), [D.0].into());
         assert_eq!(shown.take(D, at(900_001)), none());
@@ -270,17 +397,17 @@ mod tests {
     fn a_file_is_remembered_a_moment_longer_than_the_kernel_keeps_it() {
         let shown = Shown::default();
         assert_eq!(shown.by_number(&lasting, F, F.0), None);
-        assert_eq!(shown.by_name(&lasting, 7, F, F.0, at(0)).unwrap().1, FILE_KEPT);
+        assert_eq!(attr_of(&shown, &lasting, found(7, F, F.0, 0)), Some(A_TICK));
         // However long the thread needs to take it in.
         assert_eq!(shown.take_files(at(1500)), [F.0].into());
-        shown.gone_on(7, at(1600));
-        assert_eq!(shown.take(F, at(1600 + FILE_REMEMBERED_MS - 1)), [F.0].into());
-        shown.by_name(&lasting, 7, F, F.0, at(2000)).unwrap();
-        shown.by_name(&lasting, 7, D, D.0, at(2001)).unwrap();
+        goes_on(&shown, 7, 1600);
+        assert_eq!(shown.take(F, at(1600 + TICKS_MS - 1)), [F.0].into());
+        assert!(attr_of(&shown, &lasting, found(7, F, F.0, 2000)).is_some());
+        assert!(attr_of(&shown, &lasting, found(7, D, D.0, 2001)).is_some());
         assert_eq!(shown.take_files(at(2002)), [F.0].into());
-        shown.by_name(&lasting, 7, F, F.0, at(3000)).unwrap();
-        shown.gone_on(7, at(3001));
-        assert_eq!(shown.take_all(at(3001 + FILE_REMEMBERED_MS)), [D.0].into());
+        assert!(attr_of(&shown, &lasting, found(7, F, F.0, 3000)).is_some());
+        goes_on(&shown, 7, 3001);
+        assert_eq!(shown.take_all(at(3001 + TICKS_MS)), [D.0].into());
     }
 
     #[test]
@@ -291,7 +418,7 @@ mod tests {
             looks.set(looks.get() + 1);
             lasting(ino).filter(|_| looks.get() == 1)
         };
-        assert_eq!(shown.by_name(&recalled_meanwhile, 7, D, D.0, at(0)), None);
+        assert_eq!(attr_of(&shown, &recalled_meanwhile, found(7, D, D.0, 0)), None);
         assert_eq!(looks.get(), 2);
         assert_eq!(shown.take(D, at(0)), [D.0].into(), "the recall has seen the note");
     }
@@ -300,12 +427,71 @@ mod tests {
     fn threads_are_bounded_and_those_that_never_ask_again_make_room() {
         let shown = Shown::default();
         for tid in 1..=THREADS_MAX as u32 {
-            assert!(shown.by_name(&lasting, tid, F, F.0, at(0)).is_some());
+            assert!(attr_of(&shown, &lasting, found(tid, F, F.0, 0)).is_some());
         }
-        assert_eq!(shown.by_name(&lasting, 1 << 20, F, F.0, at(TAKEN_IN_MS - 1)), None);
+        assert_eq!(attr_of(&shown, &lasting, found(1 << 20, F, F.0, TAKEN_IN_MS - 1)), None);
         assert!(!shown.is_awaited(F.0, at(TAKEN_IN_MS)), "a thread that ended is not waited for");
-        assert!(shown.by_name(&lasting, 1 << 20, F, F.0, at(TAKEN_IN_MS)).is_some());
-        assert_eq!(shown.by_name(&lasting, 0, F, F.0, at(TAKEN_IN_MS)), None, "the kernel itself");
+        assert!(attr_of(&shown, &lasting, found(1 << 20, F, F.0, TAKEN_IN_MS)).is_some());
+        assert_eq!(attr_of(&shown, &lasting, found(0, F, F.0, TAKEN_IN_MS)), None, "the kernel itself");
         assert!(shown.0.lock().answered.len() < 2);
+    }
+
+    /// The name leads where it was found to lead.
+    fn named() -> Option<u64> {
+        Some(3000)
+    }
+
+    #[test]
+    fn a_name_is_kept_where_it_is_asked_for_again_and_again() {
+        let shown = Shown::default();
+        let kept = |ms| {
+            let kept = shown.by_name(found(7, D, D.0, ms), &lasting, &named);
+            (kept.name, kept.attr.is_some())
+        };
+        assert_eq!(kept(0), (Duration::ZERO, true));
+        shown.gone_on(7, Habit::Walks(D.0), at(1));
+        // Without attributes, so that the same call asks for those.
+        assert_eq!(kept(2), (A_TICK, false));
+        goes_on(&shown, 7, 3);
+        assert_eq!(kept(1 + HABIT_MS), (Duration::ZERO, true));
+        // Of files, to threads that ask for extended attributes.
+        assert_eq!(shown.by_name(found(8, F, F.0, 20), &lasting, &named).name, Duration::ZERO);
+        shown.gone_on(8, Habit::LooksAtXattrs, at(21));
+        assert_eq!(shown.by_name(found(8, F, F.0, 22), &lasting, &named).name, A_TICK);
+        assert_eq!(shown.by_name(found(9, F, F.0, 22), &lasting, &named).name, Duration::ZERO);
+        let soon_over = || Some(LEASE_LEFT_MS - 1);
+        assert_eq!(shown.by_name(found(8, F, F.0, 23), &lasting, &soon_over).name, Duration::ZERO);
+    }
+
+    #[test]
+    fn a_recall_waits_until_names_have_run_out() {
+        let shown = Shown::default();
+        let left = |dir: Ino, ms| shown.names_left_ms(Some(&[dir]), at(ms));
+        shown.gone_on(7, Habit::Walks(D.0), at(0));
+        shown.by_name(found(7, D, D.0, 1), &lasting, &named);
+        // However long the thread needs to take it in, and two ticks after that.
+        assert_eq!((left(P, 500), left(D, 500)), (Some(1), None));
+        goes_on(&shown, 7, 600);
+        assert_eq!((left(P, 600), left(P, 600 + TICKS_MS - 1)), (Some(TICKS_MS), Some(1)));
+        assert_eq!((left(P, 600 + TICKS_MS), left(D, 601)), (None, None));
+        assert_eq!(shown.names_left_ms(None, at(601)), Some(TICKS_MS - 1));
+        // A thread that ended is not waited for.
+        shown.gone_on(7, Habit::Walks(D.0), at(1000));
+        shown.by_name(found(7, D, D.0, 1001), &lasting, &named);
+        assert_eq!((left(P, 1001 + TAKEN_IN_MS - 1), left(P, 1001 + TAKEN_IN_MS)), (Some(1), None));
+    }
+
+    #[test]
+    fn a_name_that_is_recalled_between_the_note_and_the_look_is_not_kept() {
+        let shown = Shown::default();
+        shown.gone_on(7, Habit::Walks(D.0), at(0));
+        let looks = std::cell::Cell::new(0);
+        let recalled_meanwhile = || {
+            looks.set(looks.get() + 1);
+            named().filter(|_| looks.get() == 1)
+        };
+        let kept = shown.by_name(found(7, D, D.0, 1), &lasting, &recalled_meanwhile);
+        assert_eq!((kept.name, kept.attr.is_some(), looks.get()), (Duration::ZERO, false, 2));
+        assert_eq!(shown.names_left_ms(Some(&[P]), at(1)), Some(1), "the recall has seen the note");
     }
 }
