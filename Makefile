@@ -9,6 +9,7 @@ help:
 	@echo 'make down       end the demo: no process, mount or file stays behind'
 	@echo 'make test       everything that CI runs; the last line is "N passed, N failed, N skipped"'
 	@echo 'make build      only build target/release/brindle'
+	@echo 'make dist       build target/dist/brindle, optimised as a whole: for use and for measuring'
 	@echo 'make soak       the long forms of the tests (SECONDS_EACH=3600), log in bench/soak/'
 	@echo 'make sim        simulated clusters with faults (SEED=n replays one seed)'
 	@echo 'make sim-teeth  check that the simulator catches every planted bug'
@@ -20,6 +21,8 @@ help:
 
 build:
 	@$(XTASK) build
+dist:
+	@$(XTASK) dist
 demo:
 	@$(XTASK) demo
 down:
@@ -43,4 +46,4 @@ lint:
 docs:
 	@$(XTASK) docs
 
-.PHONY: help build demo down test soak sim sim-teeth bench peers fmt lint docs
+.PHONY: help build dist demo down test soak sim sim-teeth bench peers fmt lint docs

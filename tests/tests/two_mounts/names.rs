@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use brindle_tests::area::{Area, ctime, mode, mtime, names, nlink};
@@ -18,6 +19,10 @@ use crate::both_ways;
 
 /// How long a directory is looked at and changed, each way.
 const SHOWING: Duration = Duration::from_secs(4);
+
+/// How often something is moved that is looked at all the time, and how long it stays in a place.
+const MOVES: u64 = 12;
+const BETWEEN_MOVES: Duration = Duration::from_millis(200);
 
 fn missing(path: &Path) {
     assert_eq!(fails(fs::symlink_metadata(path)), Errno::NOENT);
@@ -243,6 +248,61 @@ fn what_is_kept_of_a_directory_goes_when_it_changes() {
         }
         fs::remove_dir_all(&there).unwrap();
     }
+}
+
+/// The kernel keeps names for a tick where they are asked for again and again. Whoever moves what they lead to waits until they have
+/// run out.
+fn is_elsewhere_as_soon_as_it_was_moved(area: &Area, name: &str, below: &str) {
+    for (there, here) in both_ways(area, name) {
+        let place = |above: &Path, n: u64| above.join(format!("x{}", n % 2));
+        fs::create_dir(&there).unwrap();
+        if below.is_empty() {
+            fs::write(place(&there, 0), "").unwrap();
+        } else {
+            fs::create_dir(place(&there, 0)).unwrap();
+            fs::write(place(&there, 0).join(below), "").unwrap();
+        }
+        let (begun, done, stop) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        // `join` of nothing would add a slash.
+        let path = |n| if below.is_empty() { place(&here, n) } else { place(&here, n).join(below) };
+        let walk = || {
+            while !stop.load(Ordering::SeqCst) {
+                let moved = done.load(Ordering::SeqCst);
+                let look = |n| {
+                    let path = path(n);
+                    (fs::symlink_metadata(&path).is_ok(), getxattr(&path, "user.none", &mut [0u8; 8]))
+                };
+                let (before, now) = (look(moved + 1), look(moved));
+                if begun.load(Ordering::SeqCst) == moved {
+                    assert_eq!(before, (false, Err(Errno::NOENT)), "after {moved} moves");
+                    assert_eq!(now, (true, Err(Errno::NODATA)), "after {moved} moves");
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(walk);
+            scope.spawn(walk);
+            for n in 0..MOVES {
+                // The lease is given back meanwhile.
+                std::thread::sleep(BETWEEN_MOVES);
+                begun.store(n + 1, Ordering::SeqCst);
+                fs::rename(place(&there, n), place(&there, n + 1)).unwrap();
+                done.store(n + 1, Ordering::SeqCst);
+            }
+            stop.store(true, Ordering::SeqCst);
+        });
+        fs::remove_dir_all(&there).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_that_is_walked_through_is_elsewhere_as_soon_as_it_was_moved() {
+    is_elsewhere_as_soon_as_it_was_moved(&Area::on_two_mounts(), "dir", "f");
+}
+
+#[test]
+fn a_file_that_is_listed_again_and_again_is_elsewhere_as_soon_as_it_was_moved() {
+    is_elsewhere_as_soon_as_it_was_moved(&Area::on_two_mounts(), "dir", "");
 }
 
 fn times(path: &Path) -> (i64, i64) {

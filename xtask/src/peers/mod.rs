@@ -44,7 +44,7 @@ const LOCK: &str = "/var/tmp/brindle-peers.lock";
 /// `cargo xtask peers`.
 pub fn run(session: &Session) -> Result<(), String> {
     let options = Options::parse(&session.args)?;
-    let program = options.binary.clone().unwrap_or_else(|| session.brindle());
+    let program = options.binary.clone().unwrap_or_else(|| session.dist());
     // SAFETY: geteuid only reads the process's credentials.
     if unsafe { libc::geteuid() } != 0 {
         return Err("mounts, loop devices and namespaces need root\n  next: run it as root".to_owned());
@@ -134,7 +134,7 @@ fn up(
     let system = systems[0].as_ref();
     system.prepare()?;
     if system.role() == system::Role::Ours && options.binary.is_none() {
-        crate::build(session)?;
+        crate::dist(session)?;
     }
     let mut place = Place::of(system.name(), &logs);
     if let Err(why) = start(system, &mut place, &options.scale) {
@@ -202,7 +202,7 @@ fn whole_run(
     crate::setup::need("peers")?;
     wanted.iter().try_for_each(|system| system.prepare())?;
     if options.binary.is_none() {
-        crate::build(session)?;
+        crate::dist(session)?;
     }
     let mut figures = Figures::default();
     let mut running = Running { systems: Vec::new() };

@@ -190,7 +190,7 @@ impl About {
             date: said("date", &["-u", "+%Y-%m-%d"]),
             commit: said("git", &["-C", &root, "rev-parse", "--short", "HEAD"]),
             // A binary from elsewhere may be of any source.
-            changed: !status.is_empty() || order.program != session.brindle(),
+            changed: !status.is_empty() || order.program != session.dist(),
             machine: machine::describe(),
             load_before: load_average(),
             load_after: 0.0,

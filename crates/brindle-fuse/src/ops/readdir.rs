@@ -1,6 +1,6 @@
 //! READDIR and READDIRPLUS.
 //!
-//! Attributes would be out of date for the kernel the moment it has them (its time-outs are 0), so neither form brings
+//! The kernel may keep attributes for a tick of its clock at most, so neither form brings
 //! them: entries of READDIRPLUS are plain, and the kernel takes no reference to their inodes. They come from the MDT all
 //! the same: the client answers the lookups that follow from its memory.
 
