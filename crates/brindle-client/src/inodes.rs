@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub size_stale: bool,
     /// The file has at least this size, and exactly this one while [`State::size_exact`].
     pub size_bytes: u64,
+    /// The highest end of what the MDT has got from this client as the sole writer: answers to older questions do not know it.
+    pub small_end: u64,
     /// All contents, while they lie in the MDT and nobody writes.
     pub inline: Option<Bytes>,
     /// What the MDT was not told yet.
@@ -333,6 +335,7 @@ impl State {
         self.unsynced.clear();
         self.allocated.clear();
         self.pending.forget();
+        self.small_end = 0;
         self.layout = None;
         (self.truncate_epoch, self.attr_epoch) = (grant.truncate_epoch, grant.attr_epoch);
         self.no_longer_cached();
@@ -401,6 +404,7 @@ impl State {
     /// whether the right was held.
     pub fn no_longer_exclusive(&mut self) -> bool {
         self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
+        self.small_end = 0;
         std::mem::take(&mut self.exclusive)
     }
 
@@ -410,13 +414,14 @@ impl State {
             return;
         }
         self.size_stale = false;
-        let own_end = self.pending.end_bytes.max(self.behind.end_bytes());
+        let own_end = self.pending.end_bytes.max(self.behind.end_bytes()).max(self.small_end);
         self.size_bytes = if self.exclusive { size_bytes.max(own_end) } else { size_bytes };
     }
 
     /// This client cut or extended the file.
     pub fn cut(&mut self, asked: Asked, size_bytes: u64) {
         self.pending.cut(size_bytes);
+        self.small_end = self.small_end.min(size_bytes);
         self.inline = None;
         if size_bytes == 0 {
             self.unsynced.clear();

@@ -163,6 +163,7 @@ impl Client {
             state.inline = None;
             let report = state.tell_report();
             state.pending.cut(notice.drop_from);
+            state.small_end = state.small_end.min(notice.drop_from);
             report
         };
         self.invalidate(&inode, notice.drop_from..u64::MAX).await;

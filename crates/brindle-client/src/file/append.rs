@@ -71,9 +71,13 @@ impl Client {
         loop {
             let sight = self.sight(inode).await?;
             let done = if sight.layout.inline {
+                // The MDT finds the end: no other append is buffered for a place of our own meanwhile.
+                let one_appends = inode.append.lock().await;
+                self.flush_behind(inode).await;
                 let size_bytes = self.size_for(inode, 0).await?;
                 let refused = refused == Some(sight.layout.epoch);
                 if refused || size_bytes + len_bytes > INLINE_MAX_BYTES {
+                    drop(one_appends);
                     self.place(inode, size_bytes..size_bytes + len_bytes).await?;
                     continue;
                 }

@@ -136,6 +136,12 @@ impl Client {
         if write.sync {
             state.synced_at_mdt(Some(answer.changed));
         }
+        if state.crossed(asked) {
+            // Nobody knows whether this size is still that of the file.
+            state.size_stale = true;
+        } else if state.exclusive {
+            state.small_end = state.small_end.max(offset + write.data.len() as u64);
+        }
         state.take_size(asked, answer.attr.size_bytes);
         Ok(())
     }
