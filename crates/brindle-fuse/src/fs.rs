@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brindle_client::{Client, Ctx, KernelCache};
-use brindle_stdx::{BoxFuture, Seams};
+use brindle_stdx::{BoxFuture, Seams, ticks};
 use brindle_types::errno::{EINTR, EIO};
 use brindle_types::{Fault, Ino};
 use brindle_wire::Cred;
@@ -28,7 +28,7 @@ use crate::ops;
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
-use crate::ops::shown::{Habit, Shown};
+use crate::ops::shown::{Habit, Moment, Shown};
 use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Op, Request};
@@ -118,7 +118,7 @@ impl BrindleFs {
                 self.client.seams().spawn("fuse.abandoned", async move {
                     let done = work.await;
                     // The kernel was answered something else.
-                    this.shown.gone_on(tid, Habit::None, this.client.seams().now());
+                    this.shown.gone_on(tid, Habit::None, Moment::now(this.client.seams()));
                     if let Ok(done) = done {
                         this.take_back(done.undo).await;
                     }
@@ -189,22 +189,23 @@ struct Kernel {
 
 impl KernelCache for Kernel {
     fn forget_attr(&self, ino: Ino) {
-        self.forget_nodes(self.shown.take(ino, self.seams.now()));
+        self.forget_nodes(self.shown.take(ino, Moment::now(&self.seams)));
     }
 
     fn forget_files(&self) {
-        self.forget_nodes(self.shown.take_files(self.seams.now()));
+        self.forget_nodes(self.shown.take_files(Moment::now(&self.seams)));
     }
 
     fn forget_attrs(&self) {
-        self.forget_nodes(self.shown.take_all(self.seams.now()));
+        self.forget_nodes(self.shown.take_all(Moment::now(&self.seams)));
     }
 
     fn names_gone(&self, dirs: Option<Vec<Ino>>) -> BoxFuture<'static, ()> {
         let (shown, seams) = (self.shown.clone(), self.seams.clone());
         Box::pin(async move {
-            while let Some(ms) = shown.names_left_ms(dirs.as_deref(), seams.now()) {
-                seams.sleep_ms(ms).await;
+            while let Some(left) = shown.names_left_ticks(dirs.as_deref(), Moment::now(&seams)) {
+                let left_ms = left * ticks::length().as_nanos().div_ceil(1_000_000) as u64;
+                seams.sleep_ms(left_ms.max(1)).await;
             }
         })
     }
@@ -255,7 +256,7 @@ impl Kernel {
     /// Where a thread is just taking in an answer the notice is repeated until it has reached that, or the thread has gone on.
     fn forget_node(&self, nodeid: u64) -> Outcome {
         loop {
-            let is_awaited = self.shown.is_awaited(nodeid, self.seams.now());
+            let is_awaited = self.shown.is_awaited(nodeid, Moment::now(&self.seams));
             let outcome = self.notifier.forget_attr(nodeid);
             if outcome != Outcome::NotCached || !is_awaited {
                 return outcome;

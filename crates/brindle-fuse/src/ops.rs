@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use brindle_types::{Attr, Code, Fault};
 
-use self::shown::Habit;
+use self::shown::{Habit, Moment};
 use crate::fs::{BrindleFs, Done, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Op;
@@ -87,7 +87,7 @@ pub(crate) fn name(op: &Op) -> &'static str {
 pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
     let client = &fs.client;
     if goes_on(&op) {
-        fs.shown.gone_on(who.tid, habit(&op, who.nodeid), client.seams().now());
+        fs.shown.gone_on(who.tid, habit(&op, who.nodeid), Moment::now(client.seams()));
     }
     let mut just_made = None;
     if !matches!(op, Op::Getxattr(_) | Op::Listxattr(_)) {

@@ -13,6 +13,7 @@ pub mod disk;
 pub mod pulse;
 pub mod real;
 pub mod real_disk;
+pub mod ticks;
 pub mod time;
 pub mod watch;
 

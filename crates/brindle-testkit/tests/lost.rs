@@ -27,7 +27,8 @@ async fn make(client: &Client, ctx: &Ctx) -> (Ino, u64) {
 }
 
 async fn write(client: &Client, ctx: &Ctx, handle: u64, offset: u64, data: &[u8]) {
-    let write = WriteIn { offset, data: data.to_vec().into(), ..WriteIn::default() };
+    // Not kept in the client's buffer, from which it could be sent again.
+    let write = WriteIn { offset, data: data.to_vec().into(), direct: true, ..WriteIn::default() };
     assert_eq!(client.write(ctx, handle, write).await.unwrap(), data.len() as u64);
 }
 

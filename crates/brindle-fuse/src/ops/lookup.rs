@@ -3,7 +3,7 @@
 use brindle_types::{Fault, FileType};
 
 use super::NOT_KEPT;
-use super::shown::Found;
+use super::shown::{Found, Moment};
 use crate::fs::{BrindleFs, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Lookup;
@@ -17,7 +17,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Repl
         FileType::Directory => fs.places.found(who.nodeid, &op.name, attr.ino),
         _ => attr.ino.0,
     };
-    let (client, kind, now) = (&fs.client, attr.kind, fs.client.seams().now());
+    let (client, kind, now) = (&fs.client, attr.kind, Moment::now(fs.client.seams()));
     let found = Found { tid: who.tid, parent: who.ino, ino: attr.ino, nodeid, kind, now };
     let named = || client.lasting_name(who.ino, &op.name, found.ino);
     let kept = fs.shown.by_name(found, &|ino| client.lasting_attr(ino), &named);

@@ -11,7 +11,7 @@
 //! Attributes of a directory are kept as long as its lease lasts. Those of files are many, so that a recall of a lease
 //! could not name them all; they are kept for one tick of the kernel's clock and remembered a little longer.
 //!
-//! **Names** cannot be taken back without a lock that a create in flight holds, so a recall waits until they have run out. They are kept for one
+//! **Names** cannot be taken back without a lock that a create in flight holds, so a recall waits until they have run out, by the kernel's own count of ticks. They are kept for one
 //! tick, from the moment at which the thread that asked has taken the answer in. Without its attributes: then the same call asks for those
 //! in any case, and shows that the thread has gone on. That is worth it where a path is walked many times within a tick: for
 //! a directory in which names were asked for a moment ago, and for what a thread looks at that asks for extended attributes (`ls -l` makes
@@ -22,7 +22,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use brindle_stdx::Mono;
+use brindle_stdx::{Mono, Seams, ticks};
 use brindle_types::{Attr, FileType, Ino};
 use parking_lot::Mutex;
 
@@ -36,15 +36,38 @@ const THREADS_MAX: usize = 4096;
 const TAKEN_IN_MS: u64 = 2000;
 /// How long the kernel keeps names, and attributes of files: it rounds this up to one tick of its clock.
 const A_TICK: Duration = Duration::from_nanos(1);
-/// What is kept for a tick is kept until the end of the next one at most. Two of the slowest clock (100 Hz), and a little.
-const TICKS_MS: u64 = 25;
+/// What is kept for a tick is kept until the end of the next one at most. One more, because the two counts differ by up to one.
+const TICKS: u64 = 3;
 /// What the kernel keeps ends with the lease; for what is kept for a tick there must be this much left of it.
 const LEASE_LEFT_MS: u64 = 100;
-/// What was done so lately will be done again at once.
-const HABIT_MS: u64 = 4;
+/// What was done in this tick or the one before will be done again at once.
+const HABIT_TICKS: u64 = 2;
 
 /// Who knows attributes that a lease covers: the inode's, and for how many milliseconds they hold at least.
 pub(crate) type Lasting<'a> = &'a dyn Fn(Ino) -> Option<(Attr, u64)>;
+
+/// A moment by both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub at: Mono,
+    /// Of the kernel ([`ticks`]).
+    pub tick: u64,
+}
+
+impl Moment {
+    /// This one.
+    pub fn now(seams: &Seams) -> Moment {
+        Moment { at: seams.now(), tick: ticks::now() }
+    }
+
+    fn ms_since(self, earlier: Moment) -> u64 {
+        self.at.ms_since(earlier.at)
+    }
+
+    fn ticks_since(self, earlier: Moment) -> u64 {
+        self.tick.saturating_sub(earlier.tick)
+    }
+}
 
 /// A name that a thread has asked for.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +78,7 @@ pub(crate) struct Found {
     pub ino: Ino,
     pub nodeid: u64,
     pub kind: FileType,
-    pub now: Mono,
+    pub now: Moment,
 }
 
 /// What the kernel may keep of an answer.
@@ -92,7 +115,7 @@ struct Answered {
     ino: Ino,
     nodeid: u64,
     what: What,
-    at: Mono,
+    at: Moment,
 }
 
 #[derive(Default)]
@@ -102,14 +125,14 @@ struct Inner {
     /// Answers by name that have perhaps not been taken in.
     answered: BTreeMap<u32, Answered>,
     /// Files whose attributes were taken in lately; the same in order of time.
-    files: BTreeMap<Ino, Mono>,
-    in_order: VecDeque<(Mono, Ino)>,
+    files: BTreeMap<Ino, Moment>,
+    in_order: VecDeque<(Moment, Ino)>,
     /// Directories of which names were taken in lately.
-    names: BTreeMap<Ino, Mono>,
+    names: BTreeMap<Ino, Moment>,
     /// When a name was last asked for in a directory, by node id.
-    walked: BTreeMap<u64, Mono>,
+    walked: BTreeMap<u64, Moment>,
     /// When a thread last asked for extended attributes.
-    xattrs: BTreeMap<u32, Mono>,
+    xattrs: BTreeMap<u32, Moment>,
 }
 
 /// What the kernel keeps.
@@ -154,7 +177,7 @@ impl Shown {
     }
 
     /// The thread asks for something new, so it has taken in what it was answered; or it will never do so.
-    pub fn gone_on(&self, tid: u32, habit: Habit, now: Mono) {
+    pub fn gone_on(&self, tid: u32, habit: Habit, now: Moment) {
         let mut inner = self.0.lock();
         if let Some(answered) = inner.answered.remove(&tid) {
             inner.taken_in(answered, now);
@@ -167,17 +190,17 @@ impl Shown {
     }
 
     /// Whether a thread may yet take in attributes of a node.
-    pub fn is_awaited(&self, nodeid: u64, now: Mono) -> bool {
+    pub fn is_awaited(&self, nodeid: u64, now: Moment) -> bool {
         let inner = self.0.lock();
         let attrs = inner.answered.values().filter(|a| !matches!(a.what, What::Name(_)));
         attrs.into_iter().any(|a| a.nodeid == nodeid && now.ms_since(a.at) < TAKEN_IN_MS)
     }
 
     /// The node ids that are to forget the attributes of an inode.
-    pub fn take(&self, ino: Ino, now: Mono) -> BTreeSet<u64> {
+    pub fn take(&self, ino: Ino, now: Moment) -> BTreeSet<u64> {
         let mut inner = self.0.lock();
         let mut nodeids = inner.dirs.remove(&ino).unwrap_or_default();
-        let is_file = inner.files.remove(&ino).is_some_and(|at| now.ms_since(at) < TICKS_MS);
+        let is_file = inner.files.remove(&ino).is_some_and(|at| now.ticks_since(at) < TICKS);
         nodeids.extend(is_file.then_some(ino.0));
         // Usually there are few threads.
         nodeids.extend(inner.answered.values().filter(|a| a.ino == ino).map(|a| a.nodeid));
@@ -185,18 +208,18 @@ impl Shown {
     }
 
     /// The same for all files.
-    pub fn take_files(&self, now: Mono) -> BTreeSet<u64> {
+    pub fn take_files(&self, now: Moment) -> BTreeSet<u64> {
         let mut inner = self.0.lock();
         inner.in_order.clear();
         let files = std::mem::take(&mut inner.files);
-        let lately = files.into_iter().filter(|(_, at)| now.ms_since(*at) < TICKS_MS);
+        let lately = files.into_iter().filter(|(_, at)| now.ticks_since(*at) < TICKS);
         let mut nodeids: BTreeSet<u64> = lately.map(|(ino, _)| ino.0).collect();
         nodeids.extend(inner.answered.values().filter(|a| a.what == What::FileAttr).map(|a| a.nodeid));
         nodeids
     }
 
     /// The same for everything.
-    pub fn take_all(&self, now: Mono) -> BTreeSet<u64> {
+    pub fn take_all(&self, now: Moment) -> BTreeSet<u64> {
         let mut nodeids = self.take_files(now);
         let mut inner = self.0.lock();
         nodeids.extend(std::mem::take(&mut inner.dirs).into_values().flatten());
@@ -204,17 +227,18 @@ impl Shown {
         nodeids
     }
 
-    /// After how many milliseconds to ask again whether the kernel still keeps names in these directories (in any, for `None`); `None`
-    /// if it keeps none. The lease that covered them is given up already.
-    pub fn names_left_ms(&self, dirs: Option<&[Ino]>, now: Mono) -> Option<u64> {
+    /// After how many ticks names in these directories (in any, for `None`) have run out, 0 if that is not known yet; `None` if
+    /// the kernel keeps none. The lease that covered them is given up already.
+    pub fn names_left_ticks(&self, dirs: Option<&[Ino]>, now: Moment) -> Option<u64> {
         let inner = self.0.lock();
         let is_meant = |dir: &Ino| dirs.is_none_or(|dirs| dirs.contains(dir));
         let waits = |a: &Answered| {
             matches!(a.what, What::Name(dir) if is_meant(&dir)) && now.ms_since(a.at) < TAKEN_IN_MS
         };
-        let awaited = inner.answered.values().any(waits).then_some(1);
+        let awaited = inner.answered.values().any(waits).then_some(0);
         let names = inner.names.iter().filter(|(dir, _)| is_meant(dir));
-        let left = names.filter_map(|(_, at)| TICKS_MS.checked_sub(now.ms_since(*at)).filter(|ms| *ms > 0));
+        let left =
+            names.filter_map(|(_, at)| TICKS.checked_sub(now.ticks_since(*at)).filter(|left| *left > 0));
         left.max().max(awaited)
     }
 
@@ -230,7 +254,7 @@ impl Shown {
 }
 
 /// Habits are guesses: forgetting them costs a request.
-fn note_habit<K: Ord>(habits: &mut BTreeMap<K, Mono>, who: K, now: Mono) {
+fn note_habit<K: Ord>(habits: &mut BTreeMap<K, Moment>, who: K, now: Moment) {
     if habits.len() >= THREADS_MAX {
         habits.clear();
     }
@@ -243,7 +267,7 @@ impl Inner {
             FileType::Directory => self.walked.get(&found.nodeid),
             _ => self.xattrs.get(&found.tid),
         };
-        last.is_some_and(|at| found.now.ms_since(*at) < HABIT_MS)
+        last.is_some_and(|at| found.now.ticks_since(*at) < HABIT_TICKS)
     }
 
     fn note_dir(&mut self, ino: Ino, nodeid: u64) -> bool {
@@ -268,7 +292,7 @@ impl Inner {
             }
         }
         if self.names.len() >= THREADS_MAX {
-            self.names.retain(|_, at| now.ms_since(*at) < TICKS_MS);
+            self.names.retain(|_, at| now.ticks_since(*at) < TICKS);
         }
         let is_full = self.answered.len() >= THREADS_MAX || self.names.len() >= THREADS_MAX;
         // The kernel itself, or a thread of a name space that it cannot name.
@@ -285,12 +309,12 @@ impl Inner {
         true
     }
 
-    fn taken_in(&mut self, answered: Answered, now: Mono) {
+    fn taken_in(&mut self, answered: Answered, now: Moment) {
         while let Some((at, ino)) =
-            self.in_order.front().copied().filter(|(at, _)| now.ms_since(*at) >= TICKS_MS)
+            self.in_order.front().copied().filter(|(at, _)| now.ticks_since(*at) >= TICKS)
         {
             self.in_order.pop_front();
-            if self.files.get(&ino) == Some(&at) {
+            if self.files.get(&ino).is_some_and(|last| last.tick == at.tick) {
                 self.files.remove(&ino);
             }
         }
@@ -344,9 +368,12 @@ mod tests {
         }
     }
 
-    fn at(ms: u64) -> Mono {
-        Mono(0).plus_ms(ms)
+    /// In the tests a tick is 10 ms long.
+    fn at(ms: u64) -> Moment {
+        Moment { at: Mono(0).plus_ms(ms), tick: ms / 10 }
     }
+
+    const TICKS_MS: u64 = 10 * TICKS;
 
     fn none() -> BTreeSet<u64> {
         BTreeSet::new()
@@ -453,7 +480,7 @@ mod tests {
         // Without attributes, so that the same call asks for those.
         assert_eq!(kept(2), (A_TICK, false));
         goes_on(&shown, 7, 3);
-        assert_eq!(kept(1 + HABIT_MS), (Duration::ZERO, true));
+        assert_eq!(kept(10 * HABIT_TICKS), (Duration::ZERO, true));
         // Of files, to threads that ask for extended attributes.
         assert_eq!(shown.by_name(found(8, F, F.0, 20), &lasting, &named).name, Duration::ZERO);
         shown.gone_on(8, Habit::LooksAtXattrs, at(21));
@@ -466,19 +493,19 @@ mod tests {
     #[test]
     fn a_recall_waits_until_names_have_run_out() {
         let shown = Shown::default();
-        let left = |dir: Ino, ms| shown.names_left_ms(Some(&[dir]), at(ms));
+        let left = |dir: Ino, ms| shown.names_left_ticks(Some(&[dir]), at(ms));
         shown.gone_on(7, Habit::Walks(D.0), at(0));
         shown.by_name(found(7, D, D.0, 1), &lasting, &named);
         // However long the thread needs to take it in, and two ticks after that.
-        assert_eq!((left(P, 500), left(D, 500)), (Some(1), None));
+        assert_eq!((left(P, 500), left(D, 500)), (Some(0), None));
         goes_on(&shown, 7, 600);
-        assert_eq!((left(P, 600), left(P, 600 + TICKS_MS - 1)), (Some(TICKS_MS), Some(1)));
+        assert_eq!((left(P, 600), left(P, 600 + TICKS_MS - 1)), (Some(TICKS), Some(1)));
         assert_eq!((left(P, 600 + TICKS_MS), left(D, 601)), (None, None));
-        assert_eq!(shown.names_left_ms(None, at(601)), Some(TICKS_MS - 1));
+        assert_eq!(shown.names_left_ticks(None, at(601)), Some(TICKS));
         // A thread that ended is not waited for.
         shown.gone_on(7, Habit::Walks(D.0), at(1000));
         shown.by_name(found(7, D, D.0, 1001), &lasting, &named);
-        assert_eq!((left(P, 1001 + TAKEN_IN_MS - 1), left(P, 1001 + TAKEN_IN_MS)), (Some(1), None));
+        assert_eq!((left(P, 1001 + TAKEN_IN_MS - 1), left(P, 1001 + TAKEN_IN_MS)), (Some(0), None));
     }
 
     #[test]
@@ -492,6 +519,6 @@ mod tests {
         };
         let kept = shown.by_name(found(7, D, D.0, 1), &lasting, &recalled_meanwhile);
         assert_eq!((kept.name, kept.attr.is_some(), looks.get()), (Duration::ZERO, false, 2));
-        assert_eq!(shown.names_left_ms(Some(&[P]), at(1)), Some(1), "the recall has seen the note");
+        assert_eq!(shown.names_left_ticks(Some(&[P]), at(1)), Some(0), "the recall has seen the note");
     }
 }

@@ -1,0 +1,41 @@
+//! The kernel's ticks. What it keeps "for a tick" runs out by its count of ticks (jiffies), and a virtual processor that its host does not run
+//! may hold that count up while other clocks go on. CLOCK_MONOTONIC_COARSE is moved by the same interrupt as the count.
+//! (`tick_do_update_jiffies64` in `kernel/time/tick-sched.c`, Linux 6.18.)
+
+use std::time::Duration;
+
+use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
+
+/// The slowest clock there is (100 Hz), for a kernel that does not say.
+const LONGEST_NS: u64 = 10_000_000;
+
+fn ns(time: Timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// How long a tick is: 1 to 10 ms.
+pub fn length() -> Duration {
+    let length_ns = ns(clock_getres(ClockId::MonotonicCoarse));
+    Duration::from_nanos(if length_ns == 0 { LONGEST_NS } else { length_ns.min(LONGEST_NS) })
+}
+
+/// Ticks since the machine was started, to within one.
+pub fn now() -> u64 {
+    ns(clock_gettime(ClockId::MonotonicCoarse)) / length().as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn they_go_on_as_fast_as_they_say() {
+        let (began, since) = (now(), std::time::Instant::now());
+        while now() < began + 3 {
+            std::thread::yield_now();
+        }
+        let took = since.elapsed();
+        assert!(took > length(), "three ticks after {took:?}");
+        assert!((1..=10).contains(&length().as_millis()), "{:?}", length());
+    }
+}
