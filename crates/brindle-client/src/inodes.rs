@@ -13,22 +13,21 @@ use brindle_types::{Code, Fault, Ino, Layout, Pair, Stripe};
 use brindle_wire::mds::open::{OpenGrant, OpenMode};
 use brindle_wire::oss::Ticket;
 use bytes::Bytes;
+use meanwhile::Meanwhile;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::kept::{Budget, Unsynced};
 
 mod behind;
+mod meanwhile;
 mod pending;
 mod reads;
 
 pub(crate) use behind::{Author, Behind, Taken};
-pub(crate) use pending::{Carry, Due, Numbers, Pending};
+pub(crate) use pending::{Carry, Due, Naming, Numbers, Pending};
 pub use reads::ReadGuard;
 pub(crate) use reads::Reads;
-
-/// Most inodes remembered for which a notice came while a create was under way.
-const UNCLAIMED_MAX: usize = 4096;
 
 /// State of one inode with handles.
 pub(crate) struct Inode {
@@ -281,6 +280,11 @@ impl State {
         Some(Sight { layout, ticket, exclusive: self.exclusive, cached: self.cached })
     }
 
+    /// Whether programs were told of changes that the MDT may not know of.
+    pub fn has_news(&self) -> bool {
+        self.pending.due() || !self.behind.is_empty()
+    }
+
     /// Whether `size_bytes` is the size, not only a lower bound of it.
     pub fn size_exact(&self) -> bool {
         (self.cached || self.exclusive) && !self.size_stale
@@ -522,11 +526,8 @@ pub(crate) struct Inodes {
 struct Table {
     inodes: BTreeMap<Ino, (Arc<Inode>, usize)>,
     numbers: Numbers,
-    /// Creates under way, whose inode number is not known yet.
-    creates: usize,
-    /// Inodes that a notice named while creates were under way.
-    unclaimed: BTreeSet<Ino>,
-    unclaimed_overflow: bool,
+    /// Inodes that a notice named while creates were under way, whose inode number is not known yet.
+    unclaimed: Meanwhile,
 }
 
 /// Keeps an inode in the table.
@@ -563,7 +564,7 @@ impl Inodes {
 
     /// Begins a create: from now on notices for unknown inodes are remembered.
     pub fn creating(self: &Arc<Self>) -> Creating {
-        self.table.lock().creates += 1;
+        self.table.lock().unclaimed.begin();
         Creating { table: self.clone() }
     }
 
@@ -576,13 +577,20 @@ impl Inodes {
             inode.lock().noticed();
             return Some(inode);
         }
-        if table.creates > 0 {
-            table.unclaimed_overflow |= table.unclaimed.len() >= UNCLAIMED_MAX;
-            if !table.unclaimed_overflow {
-                table.unclaimed.insert(ino);
-            }
-        }
+        table.unclaimed.note(ino);
         None
+    }
+
+    /// Before the MDT is asked about an inode by name.
+    pub fn naming(&self) -> Naming {
+        self.table.lock().numbers.naming()
+    }
+
+    /// Whether what the MDT answered about `ino` may be older than what programs here were told before it was asked.
+    pub fn is_older(&self, naming: &Naming, ino: Ino) -> bool {
+        let has_news = self.get(ino).is_some_and(|inode| inode.lock().has_news());
+        // In this order: news are noted to be told before they are news no longer.
+        has_news || naming.was_told(ino)
     }
 }
 
@@ -592,7 +600,7 @@ impl Creating {
         let known = self.table.get(ino).is_some();
         let hold = self.table.hold(ino);
         let table = self.table.table.lock();
-        let crossed = known || table.unclaimed_overflow || table.unclaimed.contains(&ino);
+        let crossed = known || table.unclaimed.has(ino);
         drop(table);
         let notices = hold.lock().notices;
         // A moment that never was makes every answer a crossed one.
@@ -602,12 +610,7 @@ impl Creating {
 
 impl Drop for Creating {
     fn drop(&mut self) {
-        let mut table = self.table.table.lock();
-        table.creates -= 1;
-        if table.creates == 0 {
-            table.unclaimed.clear();
-            table.unclaimed_overflow = false;
-        }
+        self.table.table.lock().unclaimed.end();
     }
 }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Client, Ctx, Opened, WriteIn};
@@ -82,4 +83,62 @@ fn pages_of_the_first_writer_after_a_restart_of_the_ost_are_dropped_too() {
     };
     cluster.world().run_until(LIMIT_MS, history).unwrap();
     cluster.world().end();
+}
+
+/// How a growing file gets its next bytes to the servers.
+const WAYS: u64 = 4;
+
+/// A kernel takes the size that a LOOKUP tells for the size of the file: none may be from before a write that has returned.
+/// Whatever tells the MDT of the write meanwhile, or does not.
+#[test]
+fn a_name_that_is_looked_up_knows_what_was_written_before() {
+    const WRITES: u64 = 300;
+    for (seed, piece_bytes) in [(1, 10), (2, 10), (3, 10), (1, 5000), (2, 5000), (3, 5000)] {
+        let cluster = SimCluster::new(seed, Options { osts: 1, clients: 1 });
+        let world = cluster.world().clone();
+        let history = async {
+            let node = world.node("c0");
+            let client = SimCluster::mount(&node).await;
+            let access = Access { read: true, write: true, truncate: false };
+            let parent = client.root();
+            let create = CreateIn { parent, name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
+            let made = client.create(&Ctx::root(), create).await.unwrap().opened;
+            let written = Arc::new(AtomicU64::new(0));
+            let over = Arc::new(AtomicBool::new(false));
+            let (writer, wrote, ends) = (client.clone(), written.clone(), over.clone());
+            let mut looks = 0;
+            let (choices, world, seams) = (world.clone(), world.clone(), node.seams.clone());
+            node.seams.spawn("write", async move {
+                let mut handle = made.handle;
+                for n in 0..WRITES {
+                    let data = vec![1; piece_bytes].into();
+                    let write = WriteIn { offset: n * piece_bytes as u64, data, ..WriteIn::default() };
+                    writer.write(&Ctx::root(), handle, write).await.unwrap();
+                    wrote.store((n + 1) * piece_bytes as u64, Ordering::Relaxed);
+                    match world.choose(WAYS) {
+                        0 => drop(writer.getattr(made.attr.ino).await.unwrap()),
+                        1 => writer.fsync(handle).await.unwrap(),
+                        2 => {
+                            writer.close(handle).await.unwrap();
+                            handle =
+                                writer.open(&Ctx::root(), made.attr.ino, WRITE, false).await.unwrap().handle;
+                        }
+                        _ => seams.sleep_ms(world.choose(3)).await,
+                    }
+                }
+                ends.store(true, Ordering::Relaxed);
+            });
+            while !over.load(Ordering::Relaxed) {
+                let before = written.load(Ordering::Relaxed);
+                let found = client.lookup(parent, b"f").await.unwrap();
+                assert!(found.size_bytes >= before, "{} of {before} bytes, seed {seed}", found.size_bytes);
+                looks += 1;
+                // What is known is answered in no time.
+                node.seams.sleep_ms(choices.choose(2)).await;
+            }
+            assert!(looks > WRITES / 10, "{looks} looks");
+        };
+        cluster.world().run_until(LIMIT_MS, history).unwrap();
+        cluster.world().end();
+    }
 }

@@ -265,7 +265,12 @@ impl Client {
             self.lose_behind(inode, author.session, &fault);
         }
         drop(covered);
-        inode.lock().behind.over(number);
+        let mut state = inode.lock();
+        if author.small != 0 {
+            state.pending.told(inode.ino);
+        }
+        state.behind.over(number);
+        drop(state);
         inode.quiet.notify_waiters();
         arrived
     }

@@ -7,14 +7,47 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use brindle_types::Pair;
+use brindle_types::{Ino, Pair};
 use brindle_wire::mds::report::WriteReport;
+use parking_lot::Mutex;
 
+use super::meanwhile::Meanwhile;
 use super::{Inode, State};
 
 /// Gives news their numbers; shared by all inodes of a client.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Numbers(Arc<AtomicU64>);
+pub(crate) struct Numbers(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    last: AtomicU64,
+    /// Inodes that the MDT heard of while it was asked about some inode by name.
+    told: Mutex<Meanwhile>,
+}
+
+/// A question about an inode by name is under way.
+pub(crate) struct Naming(Numbers);
+
+impl Numbers {
+    /// Before the MDT is asked about an inode by name.
+    pub fn naming(&self) -> Naming {
+        self.0.told.lock().begin();
+        Naming(self.clone())
+    }
+}
+
+impl Naming {
+    /// Whether the MDT has heard of `ino` since the question was sent, so that the answer may be older than that.
+    pub fn was_told(&self, ino: Ino) -> bool {
+        self.0.0.told.lock().has(ino)
+    }
+}
+
+impl Drop for Naming {
+    fn drop(&mut self) {
+        self.0.0.told.lock().end();
+    }
+}
 
 /// News for the MDT. Each kind has the number of its latest, 0 if there was none.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +76,7 @@ impl Pending {
     }
 
     fn news(&mut self) -> u64 {
-        self.changed = self.numbers.0.fetch_add(1, Ordering::Relaxed) + 1;
+        self.changed = self.numbers.0.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.changed
     }
 
@@ -81,6 +114,11 @@ impl Pending {
         if self.end_bytes > 0 {
             self.news();
         }
+    }
+
+    /// The MDT has got news of `ino`. To be said before they count as delivered.
+    pub fn told(&self, ino: Ino) {
+        self.numbers.0.told.lock().note(ino);
     }
 
     /// Whether there is anything to report.
@@ -123,6 +161,7 @@ impl Due {
     pub fn delivered(self) {
         if let Some(report) = self.report {
             let pending = &mut self.inode.lock().pending;
+            pending.told(self.inode.ino);
             pending.delivered = pending.delivered.max(report.number);
         }
     }

@@ -28,7 +28,7 @@ impl Client {
     /// Makes a file and opens it; without `exclusive` opens the one that is there.
     pub async fn create(&self, ctx: &Ctx, create: CreateIn<'_>) -> Result<Created, Fault> {
         let era = self.session.era();
-        let creating = self.inodes.creating();
+        let (creating, naming) = (self.inodes.creating(), self.inodes.naming());
         let handle = self.handles.number();
         let request = CreateReq {
             parent: create.parent,
@@ -43,7 +43,16 @@ impl Client {
         let answer = self.mds.ask(&request).await?;
         let (hold, asked) = creating.made(answer.attr.ino);
         let opened = self.opened(hold, asked, handle, create.access, answer.attr, &answer.grant);
-        let opened = self.still_open(ctx, opened, create.access, era).await?;
+        let mut opened = self.still_open(ctx, opened, create.access, era).await?;
+        if !answer.created && !create.access.truncate {
+            match self.attr_by_name(naming, opened.attr).await {
+                Ok(attr) => opened.attr = attr,
+                Err(fault) => {
+                    self.close(opened.handle).await?;
+                    return Err(fault);
+                }
+            }
+        }
         Ok(Created { opened, created: answer.created })
     }
 }

@@ -4,7 +4,7 @@ use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::getattr::GetattrReq;
 
 use crate::Client;
-use crate::inodes::Carry;
+use crate::inodes::{Carry, Naming};
 
 impl Client {
     /// Attributes of an inode that the kernel may keep, and for how many milliseconds: until then
@@ -46,5 +46,17 @@ impl Client {
         due.delivered();
         inode.lock().take_size(asked, attr.size_bytes);
         Ok(attr)
+    }
+    /// Attributes that a question by name was answered with, so that they know all that programs here were told before it: a
+    /// kernel that is told a size from before a write takes it for the size of the file.
+    pub(crate) async fn attr_by_name(&self, naming: Naming, attr: Attr) -> Result<Attr, Fault> {
+        if !self.inodes.is_older(&naming, attr.ino) {
+            return Ok(attr);
+        }
+        match self.getattr(attr.ino).await {
+            // It was there when the name was asked for.
+            Err(fault) if fault.code == Code::NotFound => Ok(attr),
+            answer => answer,
+        }
     }
 }

@@ -9,6 +9,8 @@ impl Client {
     /// Adds a name for `ino`.
     pub async fn link(&self, ctx: &Ctx, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, Fault> {
         let request = LinkReq { ino, parent, name: name.to_vec(), cred: ctx.cred.clone() };
-        Ok(self.mds.ask(&request).await?.attr)
+        let naming = self.inodes.naming();
+        let attr = self.mds.ask(&request).await?.attr;
+        self.attr_by_name(naming, attr).await
     }
 }

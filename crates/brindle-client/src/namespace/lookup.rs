@@ -14,9 +14,10 @@ impl Client {
         if let Some(known) = self.known_lead(parent, name) {
             return known;
         }
+        let naming = self.inodes.naming();
         let attr = self.mds.ask(&LookupReq { parent, name: name.to_vec() }).await?.attr;
         self.look_ahead(parent);
-        Ok(attr)
+        self.attr_by_name(naming, attr).await
     }
 
     /// A name had to be asked for: lists a part of its directory, if that seems worth it, so that the next ones are known.
