@@ -28,8 +28,7 @@ const ACL_PREFIX: &[u8] = b"system.posix_acl_";
 struct Seen {
     ino: Ino,
     at: Mono,
-    has_acl: bool,
-    has_xattr: bool,
+    extras: Extras,
 }
 
 /// The last LOOKUP or CREATE of each thread whose last request was one.
@@ -46,7 +45,7 @@ impl Recent {
         if threads.len() >= THREADS_MAX {
             threads.clear();
         }
-        let seen = Seen { ino: attr.ino, at, has_acl: attr.has_acl, has_xattr: attr.has_xattr };
+        let seen = Seen { ino: attr.ino, at, extras: Extras::of(attr) };
         threads.insert(tid, seen);
     }
 
@@ -66,22 +65,36 @@ impl Recent {
         (tid != 0 && attr.ino == ino && now.ms_since(at) < GOOD_FOR_MS).then_some(attr)
     }
 
-    /// Whether the inode is known not to have the attribute.
-    pub fn lacks(&self, tid: u32, ino: Ino, name: &[u8], now: Mono) -> bool {
+    /// Which extended attributes the inode has, as far as the thread was just told.
+    pub fn extras(&self, tid: u32, ino: Ino, now: Mono) -> Option<Extras> {
+        let seen = *self.found.lock().get(&tid)?;
+        (tid != 0 && seen.ino == ino && now.ms_since(seen.at) < GOOD_FOR_MS).then_some(seen.extras)
+    }
+}
+
+/// Which extended attributes an inode has.
+#[derive(Clone, Copy)]
+pub(crate) struct Extras {
+    acl: bool,
+    others: bool,
+}
+
+impl Extras {
+    /// What its attributes say.
+    pub fn of(attr: &Attr) -> Extras {
+        Extras { acl: attr.has_acl, others: attr.has_xattr }
+    }
+
+    /// Whether it is known not to have this one.
+    pub fn lack(self, name: &[u8]) -> bool {
         if !PREFIXES.iter().any(|prefix| name.starts_with(prefix) && name.len() > prefix.len()) {
             return false;
         }
-        let acl = name.starts_with(ACL_PREFIX);
-        self.seen(tid, ino, now).is_some_and(|seen| !(if acl { seen.has_acl } else { seen.has_xattr }))
+        !(if name.starts_with(ACL_PREFIX) { self.acl } else { self.others })
     }
 
-    /// Whether the inode is known to have no attribute at all.
-    pub fn lacks_all(&self, tid: u32, ino: Ino, now: Mono) -> bool {
-        self.seen(tid, ino, now).is_some_and(|seen| !seen.has_acl && !seen.has_xattr)
-    }
-
-    fn seen(&self, tid: u32, ino: Ino, now: Mono) -> Option<Seen> {
-        let seen = *self.found.lock().get(&tid)?;
-        (tid != 0 && seen.ino == ino && now.ms_since(seen.at) < GOOD_FOR_MS).then_some(seen)
+    /// Whether it is known to have none at all.
+    pub fn are_none(self) -> bool {
+        !self.acl && !self.others
     }
 }
