@@ -107,6 +107,12 @@ impl Places {
         self.inner.lock().held.get(&nodeid).map_or(Ino(nodeid), |(ino, _)| *ino)
     }
 
+    /// Whether `nodeid` is what the kernel was last told for a directory, and no alias: then what it keeps of names in it is seen by
+    /// every path to it.
+    pub fn is_where_it_was(&self, ino: Ino, nodeid: u64) -> bool {
+        nodeid == ino.0 && self.inner.lock().places.get(&ino).is_none_or(|place| place.nodeid == nodeid)
+    }
+
     /// The kernel gives up `lookups` references to a node id.
     pub fn forget(&self, nodeid: u64, lookups: u64) {
         let mut inner = self.inner.lock();
@@ -133,9 +139,11 @@ mod tests {
         let p = Places::default();
         assert_eq!(p.found(1, b"a", D), 50);
         assert_eq!(p.found(1, b"a", D), 50);
+        assert!(p.is_where_it_was(D, 50));
         let alias = p.found(7, b"b", D);
         assert_ne!(alias, 50);
         assert_eq!((p.ino(alias), p.ino(50)), (D, D));
+        assert!(!p.is_where_it_was(D, 50) && !p.is_where_it_was(D, alias));
         assert_eq!(p.found(7, b"b", D), alias);
         p.forget(50, 2);
         assert_eq!(p.found(7, b"b", D), alias, "the new place stays");

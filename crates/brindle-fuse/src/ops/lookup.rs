@@ -19,7 +19,8 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Repl
     };
     let (client, kind, now) = (&fs.client, attr.kind, Moment::now(fs.client.seams()));
     let found = Found { tid: who.tid, parent: who.ino, ino: attr.ino, nodeid, kind, now };
-    let named = || client.lasting_name(who.ino, &op.name, found.ino);
+    let is_seen = || fs.places.is_where_it_was(who.ino, who.nodeid);
+    let named = || client.lasting_name(who.ino, &op.name, found.ino).filter(|_| is_seen());
     let kept = fs.shown.by_name(found, &|ino| client.lasting_attr(ino), &named);
     let (attr, attr_valid) = kept.attr.unwrap_or((attr, NOT_KEPT));
     Ok(Reply::entry(&Entry { nodeid, attr_valid, entry_valid: kept.name, ..Entry::uncached(&attr) }))
