@@ -154,6 +154,13 @@ impl BrindleFs {
     }
 }
 
+/// Whether a thread exists.
+fn is_there(tid: u32) -> bool {
+    let pid = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw);
+    // Another error means that it may not be signalled.
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
 /// The answer of a failed operation. Ordinary outcomes are not worth a line in the log.
 fn refuse(op: &'static str, ino: Ino, fault: &Fault) -> Reply {
     if fault.errno() == EIO {
@@ -204,6 +211,9 @@ impl KernelCache for Kernel {
         let (shown, seams) = (self.shown.clone(), self.seams.clone());
         Box::pin(async move {
             while let Some(left) = shown.names_left_ticks(dirs.as_deref(), Moment::now(&seams)) {
+                if left == 0 {
+                    shown.ended(is_there, Moment::now(&seams));
+                }
                 let left_ms = left * ticks::length().as_nanos().div_ceil(1_000_000) as u64;
                 seams.sleep_ms(left_ms.max(1)).await;
             }

@@ -12,8 +12,8 @@
 //! could not name them all; they are kept for one tick of the kernel's clock and remembered a little longer.
 //!
 //! **Names** cannot be taken back without a lock that a create in flight holds, so a recall waits until they have run out, by the kernel's own count of ticks. They are kept for one
-//! tick, from the moment at which the thread that asked has taken the answer in. Without its attributes: then the same call asks for those
-//! in any case, and shows that the thread has gone on. That is worth it where a path is walked many times within a tick: for
+//! tick, from the moment at which the thread that asked has taken the answer in. Those of directories without their attributes: then the same
+//! call asks for those in any case, and shows that the thread has gone on. That is worth it where a path is walked many times within a tick: for
 //! a directory in which names were asked for a moment ago, and for what a thread looks at that asks for extended attributes (`ls -l` makes
 //! three calls with the whole path of each file).
 //!
@@ -101,12 +101,12 @@ pub(crate) enum Habit {
 }
 
 /// What may have been kept of an answer.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum What {
-    DirAttr,
-    FileAttr,
+#[derive(Clone, Copy, Default)]
+struct What {
+    dir_attr: bool,
+    file_attr: bool,
     /// A name in this directory.
-    Name(Ino),
+    name_in: Option<Ino>,
 }
 
 /// A thread that was answered by name, and what.
@@ -151,29 +151,27 @@ impl Shown {
 
     /// What may be kept of a name that was found. `named`: for how many milliseconds the name is sure to lead there, if that is known.
     pub fn by_name(&self, found: Found, lasting: Lasting, named: &dyn Fn() -> Option<u64>) -> Kept {
-        let lasts = || named().is_some_and(|left_ms| left_ms >= LEASE_LEFT_MS);
-        let is_habit = self.0.lock().is_habit(&found);
-        if is_habit && lasts() {
-            let noted = self.0.lock().answer(&found, What::Name(found.parent));
-            let name = if noted && lasts() { A_TICK } else { Duration::ZERO };
-            return Kept { attr: None, name };
-        }
-        Kept { attr: self.attr_by_name(&found, lasting), name: Duration::ZERO }
-    }
-
-    fn attr_by_name(&self, found: &Found, lasting: Lasting) -> Option<(Attr, Duration)> {
-        lasting(found.ino)?;
         let is_dir = found.kind == FileType::Directory;
-        let what = if is_dir { What::DirAttr } else { What::FileAttr };
-        if !self.0.lock().answer(found, what) {
-            return None;
+        let is_habit = self.0.lock().is_habit(&found);
+        let lasts = || named().is_some_and(|left_ms| left_ms >= LEASE_LEFT_MS);
+        let keeps_name = is_habit && lasts();
+        // A thread that only walks through a directory shows that it has gone on by asking for its attributes.
+        let keeps_attr = !(keeps_name && is_dir) && lasting(found.ino).is_some();
+        let what = What {
+            dir_attr: keeps_attr && is_dir,
+            file_attr: keeps_attr && !is_dir,
+            name_in: keeps_name.then_some(found.parent),
+        };
+        if !(keeps_name || keeps_attr) || !self.0.lock().answer(&found, what) {
+            return Kept::default();
         }
-        let (attr, left_ms) = lasting(found.ino)?;
-        match is_dir {
+        let name = if keeps_name && lasts() { A_TICK } else { Duration::ZERO };
+        let attr = lasting(found.ino).filter(|_| keeps_attr);
+        let attr = attr.and_then(|(attr, left_ms)| match is_dir {
             true => Some((attr, Duration::from_millis(left_ms))),
-            false if left_ms >= LEASE_LEFT_MS => Some((attr, A_TICK)),
-            false => None,
-        }
+            false => (left_ms >= LEASE_LEFT_MS).then_some((attr, A_TICK)),
+        });
+        Kept { attr, name }
     }
 
     /// The thread asks for something new, so it has taken in what it was answered; or it will never do so.
@@ -189,10 +187,20 @@ impl Shown {
         }
     }
 
+    /// Threads that have ended will take nothing in; `is_there` tells of one whether it exists.
+    pub fn ended(&self, is_there: impl Fn(u32) -> bool, now: Moment) {
+        let mut inner = self.0.lock();
+        let ended: Vec<u32> = inner.answered.keys().copied().filter(|tid| !is_there(*tid)).collect();
+        for tid in ended {
+            let answered = inner.answered.remove(&tid);
+            answered.into_iter().for_each(|answered| inner.taken_in(answered, now));
+        }
+    }
+
     /// Whether a thread may yet take in attributes of a node.
     pub fn is_awaited(&self, nodeid: u64, now: Moment) -> bool {
         let inner = self.0.lock();
-        let attrs = inner.answered.values().filter(|a| !matches!(a.what, What::Name(_)));
+        let attrs = inner.answered.values().filter(|a| a.what.dir_attr || a.what.file_attr);
         attrs.into_iter().any(|a| a.nodeid == nodeid && now.ms_since(a.at) < TAKEN_IN_MS)
     }
 
@@ -214,7 +222,7 @@ impl Shown {
         let files = std::mem::take(&mut inner.files);
         let lately = files.into_iter().filter(|(_, at)| now.ticks_since(*at) < TICKS);
         let mut nodeids: BTreeSet<u64> = lately.map(|(ino, _)| ino.0).collect();
-        nodeids.extend(inner.answered.values().filter(|a| a.what == What::FileAttr).map(|a| a.nodeid));
+        nodeids.extend(inner.answered.values().filter(|a| a.what.file_attr).map(|a| a.nodeid));
         nodeids
     }
 
@@ -232,9 +240,8 @@ impl Shown {
     pub fn names_left_ticks(&self, dirs: Option<&[Ino]>, now: Moment) -> Option<u64> {
         let inner = self.0.lock();
         let is_meant = |dir: &Ino| dirs.is_none_or(|dirs| dirs.contains(dir));
-        let waits = |a: &Answered| {
-            matches!(a.what, What::Name(dir) if is_meant(&dir)) && now.ms_since(a.at) < TAKEN_IN_MS
-        };
+        let waits =
+            |a: &Answered| a.what.name_in.as_ref().is_some_and(is_meant) && now.ms_since(a.at) < TAKEN_IN_MS;
         let awaited = inner.answered.values().any(waits).then_some(0);
         let names = inner.names.iter().filter(|(dir, _)| is_meant(dir));
         let left =
@@ -299,7 +306,7 @@ impl Inner {
         if found.tid == 0 || is_full {
             return false;
         }
-        if what == What::DirAttr && !self.note_dir(found.ino, found.nodeid) {
+        if what.dir_attr && !self.note_dir(found.ino, found.nodeid) {
             return false;
         }
         let answered = Answered { ino: found.ino, nodeid: found.nodeid, what, at: now };
@@ -318,15 +325,12 @@ impl Inner {
                 self.files.remove(&ino);
             }
         }
-        match answered.what {
-            What::DirAttr => {}
-            What::FileAttr => {
-                self.files.insert(answered.ino, now);
-                self.in_order.push_back((now, answered.ino));
-            }
-            What::Name(dir) => {
-                self.names.insert(dir, now);
-            }
+        if answered.what.file_attr {
+            self.files.insert(answered.ino, now);
+            self.in_order.push_back((now, answered.ino));
+        }
+        if let Some(dir) = answered.what.name_in {
+            self.names.insert(dir, now);
         }
     }
 }
@@ -484,7 +488,10 @@ mod tests {
         // Of files, to threads that ask for extended attributes.
         assert_eq!(shown.by_name(found(8, F, F.0, 20), &lasting, &named).name, Duration::ZERO);
         shown.gone_on(8, Habit::LooksAtXattrs, at(21));
-        assert_eq!(shown.by_name(found(8, F, F.0, 22), &lasting, &named).name, A_TICK);
+        let kept = shown.by_name(found(8, F, F.0, 22), &lasting, &named);
+        assert_eq!((kept.name, kept.attr.is_some()), (A_TICK, true));
+        assert_eq!(shown.take(F, at(22)), [F.0].into());
+        assert_eq!(shown.names_left_ticks(Some(&[P]), at(1000)), Some(0), "not taken in");
         assert_eq!(shown.by_name(found(9, F, F.0, 22), &lasting, &named).name, Duration::ZERO);
         let soon_over = || Some(LEASE_LEFT_MS - 1);
         assert_eq!(shown.by_name(found(8, F, F.0, 23), &lasting, &soon_over).name, Duration::ZERO);
@@ -503,6 +510,13 @@ mod tests {
         assert_eq!((left(P, 600 + TICKS_MS), left(D, 601)), (None, None));
         assert_eq!(shown.names_left_ticks(None, at(601)), Some(TICKS));
         // A thread that ended is not waited for.
+        shown.gone_on(7, Habit::Walks(D.0), at(800));
+        shown.by_name(found(7, D, D.0, 801), &lasting, &named);
+        shown.ended(|tid| tid == 7, at(802));
+        assert_eq!(left(P, 802), Some(0));
+        shown.ended(|tid| tid == 8, at(803));
+        assert_eq!((left(P, 803), left(P, 803 + TICKS_MS)), (Some(TICKS), None));
+        // Nor one that never asks again, for longer than an answer can take.
         shown.gone_on(7, Habit::Walks(D.0), at(1000));
         shown.by_name(found(7, D, D.0, 1001), &lasting, &named);
         assert_eq!((left(P, 1001 + TAKEN_IN_MS - 1), left(P, 1001 + TAKEN_IN_MS)), (Some(0), None));
