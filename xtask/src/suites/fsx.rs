@@ -68,10 +68,12 @@ const VARIANTS: &[Variant] = &[
         "flen = 524288\nnomsyncafterwrite = true\n[weights]\nmapread = 10\nmapwrite = 20\nclose_open = 2\n\
                  sendfile = 5",
     ),
+    // Without posix_fallocate: where `align` leaves nothing of its range, fsx 0.3.2 asks for 0 bytes, takes the refusal for a file system
+    // that cannot do it, and gives up (on ext4 too).
     Variant::new(
         "stripes",
         "flen = 16777216\n[opsize]\nmin = 4096\nmax = 3145728\nalign = 4096\n[weights]\nclose_open = 1\n\
-                 punch_hole = 5\ncopy_file_range = 5\nposix_fallocate = 3",
+                 punch_hole = 5\ncopy_file_range = 5",
     ),
     Variant::new(
         "small",
