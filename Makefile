@@ -1,5 +1,5 @@
 # The front door. Each target first sees to it that a Rust toolchain is there, then hands over to `cargo xtask`,
-# where the logic is. Variables: MNT (mount point of the demo), SEED (simulation), SECONDS_EACH (soak), PEERS (options).
+# where the logic is. Variables: MNT and STATE (places of the demo), SEED (simulation), SECONDS_EACH (soak), PEERS (options).
 .POSIX:
 .SUFFIXES:
 XTASK = sh xtask/need-cargo.sh && exec cargo xtask

@@ -1,6 +1,6 @@
 //! `make demo`: builds, starts a cluster on this machine, mounts it and takes a tour on real files; `make down` ends it.
 //!
-//! State lies in `.brindle-dev`, the mount in `./mnt` (`MNT=DIR` for another place). Invariants: a second run works
+//! State lies in `.brindle-dev` (`STATE=DIR` for another place), the mount in `./mnt` (`MNT=DIR`). Invariants: a second run works
 //! whatever the first one left; after `down` no process, mount or file is there. The steps are in [`tour`], what they
 //! look like in [`screen`].
 
@@ -14,7 +14,7 @@ use std::time::Instant;
 use crate::run::{Cmd, Finished};
 use crate::{Session, setup};
 
-/// Directory of the demo's cluster, below the repository: what `brindle dev` takes without `--dir`.
+/// Directory of the demo's cluster without `STATE`, below the repository: what `brindle dev` takes without `--dir`.
 const STATE: &str = ".brindle-dev";
 /// Mount point without `MNT`.
 const MOUNT: &str = "mnt";
@@ -24,6 +24,8 @@ const COMMAND_SECS_MAX: u64 = 120;
 /// The demo's cluster.
 pub struct Demo<'a> {
     session: &'a Session,
+    /// Directory of the cluster.
+    state: PathBuf,
     /// The mount point.
     mount: PathBuf,
 }
@@ -33,7 +35,11 @@ pub fn run(session: &Session) -> Result<(), String> {
     let demo = Demo::new(session)?;
     let begun = Instant::now();
     screen::title("Brindle, a parallel file system, on this machine");
-    screen::text(&format!("State goes to {STATE}/, the mount to {}.", demo.shown(&demo.mount)));
+    screen::text(&format!(
+        "State goes to {}, the mount to {}.",
+        demo.shown(&demo.state),
+        demo.shown(&demo.mount)
+    ));
     requirements()?;
     setup::need("demo")?;
     let step = screen::step(1, "Build");
@@ -54,7 +60,7 @@ pub fn run(session: &Session) -> Result<(), String> {
 /// `cargo xtask down`.
 pub fn down(session: &Session) -> Result<(), String> {
     let demo = Demo::new(session)?;
-    if !demo.state().exists() {
+    if !demo.state.exists() {
         println!("nothing to do: no demo is running");
         return Ok(());
     }
@@ -86,14 +92,12 @@ fn requirements() -> Result<(), String> {
 
 impl<'a> Demo<'a> {
     fn new(session: &'a Session) -> Result<Demo<'a>, String> {
-        let given = std::env::var_os("MNT").filter(|m| !m.is_empty());
-        let mount = session.root.join(given.map_or_else(|| PathBuf::from(MOUNT), PathBuf::from));
-        let mount = std::path::absolute(&mount).map_err(|e| format!("MNT={}: {e}", mount.display()))?;
-        Ok(Demo { session, mount })
-    }
-
-    fn state(&self) -> PathBuf {
-        self.session.root.join(STATE)
+        let place = |variable: &str, usual: &str| {
+            let given = std::env::var_os(variable).filter(|dir| !dir.is_empty());
+            let place = session.root.join(given.map_or_else(|| PathBuf::from(usual), PathBuf::from));
+            std::path::absolute(&place).map_err(|e| format!("{variable}={}: {e}", place.display()))
+        };
+        Ok(Demo { session, state: place("STATE", STATE)?, mount: place("MNT", MOUNT)? })
     }
 
     fn logs(&self) -> PathBuf {
@@ -115,7 +119,7 @@ impl<'a> Demo<'a> {
 
     /// Runs `brindle dev VERB ARGS` on the demo's cluster.
     fn dev(&self, verb: &str, args: &[&str]) -> Finished {
-        let dir = format!("--dir={}", self.state().display());
+        let dir = format!("--dir={}", self.state.display());
         let words: Vec<&str> = ["dev", verb, &dir].into_iter().chain(args.iter().copied()).collect();
         self.brindle(&words)
     }
@@ -150,7 +154,7 @@ impl<'a> Demo<'a> {
 
     /// What an earlier run left.
     fn found(&self) -> Found {
-        if !self.state().exists() {
+        if !self.state.exists() {
             return Found::Nothing;
         }
         let status = self.dev("status", &["-o", "json"]);

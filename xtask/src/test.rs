@@ -24,6 +24,7 @@ const STEPS: &[Step] = &[
     Step { name: "build", about: "the binary and all tests", run: build },
     Step { name: "cargo-test", about: "unit, property, golden and model tests", run: cargo_test },
     Step { name: "faults", about: "real processes killed, cut off, filled up, damaged", run: faults },
+    Step { name: "demo", about: "make demo, and make down after it", run: demo },
     Step { name: "teeth", about: "two planted bugs are caught (make sim-teeth: all)", run: teeth },
     Step {
         name: "mounted",
@@ -36,6 +37,8 @@ const STEPS: &[Step] = &[
 const CARGO_TEST_SECS_MAX: u64 = 1500;
 /// Longest time for building with planted bugs and catching two of them.
 const TEETH_SECS_MAX: u64 = 900;
+/// Longest time of the demo with its build, and of its end.
+const DEMO_SECS_MAX: u64 = 600;
 /// Two bugs that few seeds are needed for: one of the MDT, one of an OST.
 const TEETH: [&str; 2] = ["mds_reply_before_log", "ost_skip_fdatasync"];
 /// Longest time for building and running the faults; they take three minutes.
@@ -152,6 +155,28 @@ fn faults(session: &Session) -> Report {
     if !done.ok() && report.failed.is_empty() || report.passed == 0 {
         report.add_failure("faults", done.explain());
     }
+    report
+}
+
+/// The first thing that a new user types. It has a place of its own: somebody's demo may be running.
+fn demo(session: &Session) -> Report {
+    let place = session.logs().join("demo");
+    let xtask = |verb: &str| {
+        let command = Cmd::new("cargo").args(["xtask", verb]).dir(&session.root).limit_secs(DEMO_SECS_MAX);
+        command.env("STATE", place.join("state")).env("MNT", place.join("mnt"))
+    };
+    let toured = xtask("demo").run(&log(session, "demo"));
+    let ended = xtask("down").even_when_interrupted().run(&log(session, "demo-down"));
+    let mut report = Report::check("demo", if toured.ok() { Ok(()) } else { Err(toured.explain()) });
+    let left = place.join("state").exists() || place.join("mnt").exists();
+    report.add(Report::check(
+        "demo-down",
+        match (ended.ok(), left) {
+            (false, _) => Err(ended.explain()),
+            (true, true) => Err(format!("something is left in {}", place.display())),
+            (true, false) => Ok(()),
+        },
+    ));
     report
 }
 

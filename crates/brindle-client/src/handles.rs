@@ -25,7 +25,35 @@ pub(crate) struct Handle {
     pub session: Identity,
     /// Why it is dead or has lost data: the answer to what comes on it until it is closed.
     trouble: Mutex<Trouble>,
+    /// Whose closing of a descriptor waits for bytes that are on their way.
+    writers: Mutex<Writers>,
 }
+
+/// Processes that have written through a handle, by the number that the kernel gives their table of descriptors.
+#[derive(Default)]
+struct Writers {
+    /// At most [`WRITERS_MAX`].
+    known: Vec<u64>,
+    /// There are more, or one without a number has written (a mapped page, a copy).
+    unknown: bool,
+}
+
+impl Writers {
+    fn note(&mut self, process: Option<u64>) {
+        match process {
+            Some(process) if self.known.contains(&process) => {}
+            Some(process) if self.known.len() < WRITERS_MAX => self.known.push(process),
+            _ => self.unknown = true,
+        }
+    }
+
+    fn may_include(&self, process: u64) -> bool {
+        self.unknown || self.known.contains(&process)
+    }
+}
+
+/// Processes remembered for a handle. Files written by more through one descriptor are rare; all their closes wait.
+const WRITERS_MAX: usize = 8;
 
 #[derive(Default)]
 struct Trouble {
@@ -35,7 +63,25 @@ struct Trouble {
 
 impl Handle {
     pub fn new(number: u64, access: Access, inode: Hold, cached: bool, session: Identity) -> Handle {
-        Handle { number, access, inode, cached, session, trouble: Mutex::default() }
+        Handle {
+            number,
+            access,
+            inode,
+            cached,
+            session,
+            trouble: Mutex::default(),
+            writers: Mutex::default(),
+        }
+    }
+
+    /// A process writes through the handle; `None`: which is not known.
+    pub fn written_by(&self, process: Option<u64>) {
+        self.writers.lock().note(process);
+    }
+
+    /// Whether a process may have written through the handle.
+    pub fn may_be_written_by(&self, process: u64) -> bool {
+        self.writers.lock().may_include(process)
     }
 
     /// Options of requests that are done only in the session of the handle.
@@ -128,5 +174,28 @@ impl Handles {
     /// Every handle, in order of number.
     pub fn all(&self) -> Vec<Arc<Handle>> {
         self.table.lock().values().cloned().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_who_wrote_waits_unless_too_many_did_or_nobody_knows_who() {
+        let mut writers = Writers::default();
+        assert!(!writers.may_include(1));
+        (1..=WRITERS_MAX as u64)
+            .cycle()
+            .take(3 * WRITERS_MAX)
+            .for_each(|process| writers.note(Some(process)));
+        assert!(writers.may_include(1) && writers.may_include(WRITERS_MAX as u64));
+        assert!(!writers.may_include(100));
+        writers.note(Some(99));
+        assert!(writers.may_include(100), "one of too many");
+
+        let mut writers = Writers::default();
+        writers.note(None);
+        assert!(writers.may_include(100));
     }
 }

@@ -118,7 +118,7 @@ impl ClientFs {
     pub async fn has_lost(&self) -> bool {
         let open: Vec<Open> = self.slots.lock().values().copied().collect();
         for file in open {
-            if self.client.flush(file.handle).await.is_err() {
+            if self.client.flush(file.handle, None).await.is_err() {
                 return true;
             }
         }
@@ -186,7 +186,7 @@ impl ClientFs {
         let open = std::mem::take(&mut *self.slots.lock());
         for file in open.into_values() {
             // The answers are those of handles that are given up because they failed.
-            let _ = self.client.flush(file.handle).await;
+            let _ = self.client.flush(file.handle, None).await;
             let _ = self.client.close(file.handle).await;
         }
     }
@@ -260,7 +260,7 @@ impl ClientFs {
         match *op {
             Op::Close { slot } => {
                 let file = self.slots.lock().remove(&slot).ok_or(Stop::Errno(EBADF))?;
-                let flushed = client.flush(file.handle).await;
+                let flushed = client.flush(file.handle, None).await;
                 // As a kernel's RELEASE, whose answer nobody waits for.
                 drop(client.close_later(file.handle)?);
                 flushed?;
@@ -410,7 +410,7 @@ impl ClientFs {
     async fn close_slot(&self, slot: usize) -> Res<()> {
         let old = self.slots.lock().remove(&slot);
         if let Some(file) = old {
-            let flushed = self.client.flush(file.handle).await;
+            let flushed = self.client.flush(file.handle, None).await;
             self.client.close(file.handle).await?;
             flushed?;
         }

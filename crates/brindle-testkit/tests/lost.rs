@@ -71,7 +71,7 @@ fn survived(seed: u64, offset: u64) -> bool {
                     assert_eq!(fault.code, Code::DataLost, "seed {seed}");
                     assert!(!survived, "seed {seed}: fsync failed, and nothing was lost");
                     assert!(
-                        client.flush(handle).await.is_err(),
+                        client.flush(handle, None).await.is_err(),
                         "seed {seed}: it stays said until the close"
                     );
                 }

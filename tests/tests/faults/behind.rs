@@ -174,6 +174,39 @@ fn a_recall_waits_for_an_ost_that_is_away_and_costs_nobody_the_session() {
     cluster.assert_sound();
 }
 
+/// Starting a program closes the descriptors that it is not to have, in the new process, under locks of the kernel for
+/// which ps(1) waits. The process that wrote waits with its own close.
+#[test]
+fn programs_start_while_written_bytes_wait_for_an_ost_that_is_away() {
+    seed("behind-exec");
+    let cluster = Cluster::up("behind-exec", &Options { osts: 1, ..Options::default() });
+    let path = one_stripe(&cluster, "log", "0");
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    write_blocks(&file, 1, 0..64).unwrap();
+    file.sync_all().unwrap();
+
+    let stopped = Stopped::stop(&cluster.process("ost0"));
+    write_blocks(&file, 1, 64..96).unwrap();
+    let (tell, told) = mpsc::channel();
+    let copy = file.try_clone().unwrap();
+    let other = std::thread::spawn(move || {
+        // Nobody listens if the test has failed.
+        let _ = tell.send(Command::new("true").status().map(drop));
+        drop(copy);
+        let _ = tell.send(Ok(()));
+    });
+    let started = told.recv_timeout(SLACK);
+    let closed = told.recv_timeout(Duration::from_secs(1));
+    drop(stopped);
+    started.expect("it waits for the OST").unwrap();
+    assert!(closed.is_err(), "a close of the process that wrote has returned before an OST had its bytes");
+    told.recv_timeout(SLACK).expect("the OST is back").unwrap();
+    other.join().unwrap();
+    drop(file);
+    check(&cluster.b().join("log"), 1, 96);
+    cluster.assert_sound();
+}
+
 #[test]
 fn what_was_acknowledged_finds_room_on_osts_that_two_mounts_fill() {
     seed("behind-full");

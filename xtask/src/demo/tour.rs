@@ -93,7 +93,7 @@ fn broken_server(demo: &Demo<'_>, striped: &Path) -> Result<(), String> {
     screen::text(&format!("the write waits at {} of {} MiB", stopped_at >> 20, BROKEN_BYTES >> 20));
     screen::command(
         "brindle status -x",
-        &problem(&demo.brindle(&["status", "-x", "--dir", &demo.state().display().to_string()]).output()),
+        &problem(&demo.brindle(&["status", "-x", "--dir", &demo.state.display().to_string()]).output()),
     );
     job.watch(&format!("({VICTIM} is dead: the write waits)"), |_| since.elapsed() > DEAD)?;
     job.clear();
@@ -110,7 +110,7 @@ fn broken_server(demo: &Demo<'_>, striped: &Path) -> Result<(), String> {
 
 fn status(demo: &Demo<'_>) -> Result<(), String> {
     let step = screen::step(6, "See how it is");
-    let done = demo.brindle(&["status", "--dir", &demo.state().display().to_string()]);
+    let done = demo.brindle(&["status", "--dir", &demo.state.display().to_string()]);
     if !done.ok() {
         return Err(done.explain());
     }

@@ -150,11 +150,17 @@ impl Client {
         }
     }
 
-    /// A descriptor of the handle is closed: says whether data written through it was lost.
-    pub async fn flush(&self, number: u64) -> Result<(), Fault> {
+    /// A descriptor of the handle is closed by `process` (`None`: not known): says whether data written through it was
+    /// lost, when what the process wrote has been sent.
+    ///
+    /// A process that has written nothing waits for nothing. Most of these are about to become another program: exec
+    /// closes the descriptors that are not to be inherited, and the kernel locks the process meanwhile, so that if this
+    /// waited for an OST that is away, ps(1) would hang on all of the machine.
+    pub async fn flush(&self, number: u64, process: Option<u64>) -> Result<(), Fault> {
         let handle = self.handles.get(number)?;
         handle.intact()?;
-        if !handle.access.write {
+        let has_written = process.is_none_or(|process| handle.may_be_written_by(process));
+        if !handle.access.write || !has_written {
             return Ok(());
         }
         self.flush_behind(&handle.inode).await;

@@ -31,6 +31,8 @@ pub struct WriteIn {
     pub page: bool,
     /// Acknowledged by an OST (O_DIRECT).
     pub direct: bool,
+    /// The process that writes, by any number that is its own ([`Client::flush`]); `None`: not known.
+    pub process: Option<u64>,
 }
 
 impl Client {
@@ -41,6 +43,7 @@ impl Client {
         if write.data.is_empty() {
             return Ok(0);
         }
+        handle.written_by(write.process);
         let written = if write.append {
             self.append(ctx, &handle, &write).await
         } else if write.page {

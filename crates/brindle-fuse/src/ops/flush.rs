@@ -11,6 +11,6 @@ use crate::request::Flush;
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Flush) -> Result<Reply, Fault> {
     fs.owners.forget(op.fh, op.lock_owner);
     fs.client.drop_locks(&who.ctx, who.ino, LockSpace::Posix, op.lock_owner).await?;
-    fs.client.flush(op.fh).await?;
+    fs.client.flush(op.fh, Some(op.lock_owner)).await?;
     Ok(Reply::ok())
 }

@@ -17,6 +17,7 @@ pub(crate) async fn handle(client: &Client, who: &Who, op: Write) -> Result<Repl
         kill_suidgid: op.kill_suidgid,
         page: op.from_cache,
         direct: has(libc::O_DIRECT),
+        process: op.lock_owner,
         data: op.data,
     };
     let written = client.write(&who.ctx, op.fh, write).await?;

@@ -689,7 +689,7 @@ impl Hands {
         let table = if write { &mut self.writers } else { &mut self.readers };
         let Some(opened) = table.remove(&file) else { return Ok(()) };
         let invoke_ns = life.history.now_ns();
-        let flushed = life.client.flush(opened.handle).await;
+        let flushed = life.client.flush(opened.handle, None).await;
         match &flushed {
             Ok(()) if write => blocks.flushed(life, &opened, invoke_ns),
             Ok(()) => {}
@@ -704,7 +704,7 @@ impl Hands {
         let (readers, writers) = (std::mem::take(&mut self.readers), std::mem::take(&mut self.writers));
         for opened in readers.into_values().chain(writers.into_values()) {
             // The handle is given up; what it had to say was said to the operation that failed.
-            if life.client.flush(opened.handle).await.is_err() {
+            if life.client.flush(opened.handle, None).await.is_err() {
                 life.history.unsent(&life.node.name, life.number);
             }
             let _ = life.client.close(opened.handle).await;

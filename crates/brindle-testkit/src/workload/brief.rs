@@ -169,7 +169,7 @@ impl Brief {
                 let file = &self.record.lock().files[at];
                 (file.name.clone(), file.writes.len())
             };
-            let flushed = life.client.flush(opened.handle).await;
+            let flushed = life.client.flush(opened.handle, None).await;
             flushed.inspect_err(|_| life.history.unsent(&life.node.name, life.number))?;
             self.record.lock().files[at].writes[..count].iter_mut().for_each(|write| write.sent = true);
             life.note(format!("close {name}"), life.client.close(opened.handle)).await?;
@@ -375,7 +375,7 @@ impl File {
 async fn close_all(life: &Life, hands: &mut Hands) {
     for (_, opened) in std::mem::take(hands) {
         // The handles are given up; what they had to say was said to the operation that failed.
-        if life.client.flush(opened.handle).await.is_err() {
+        if life.client.flush(opened.handle, None).await.is_err() {
             life.history.unsent(&life.node.name, life.number);
         }
         let _ = life.client.close(opened.handle).await;

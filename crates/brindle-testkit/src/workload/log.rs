@@ -93,7 +93,7 @@ impl Log {
             _ => {
                 *open = None;
                 let before_ns = life.history.now_ns();
-                let flushed = life.client.flush(opened.handle).await;
+                let flushed = life.client.flush(opened.handle, None).await;
                 match &flushed {
                     Ok(()) => self.left(handle, before_ns, |append| append.sent = true),
                     Err(_) => life.history.unsent(&life.node.name, life.number),

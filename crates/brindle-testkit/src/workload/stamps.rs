@@ -136,7 +136,7 @@ impl Stamps {
             self.mine(life, |mine| mine.size_bytes = size_bytes + 1);
         }
         life.pause(LOOK_PAUSE_MS).await;
-        let flushed = life.note("flush stamp".into(), life.client.flush(opened.handle)).await;
+        let flushed = life.note("flush stamp".into(), life.client.flush(opened.handle, None)).await;
         life.note("close stamp".into(), life.client.close(opened.handle)).await?;
         written.and(flushed)?;
         let wrong = self.mine(life, |mine| {
