@@ -57,7 +57,11 @@ struct Inner {
     generation: u64,
     dirs: BTreeMap<Ino, Dir>,
     attrs: BTreeMap<Ino, Known>,
+    /// Of attributes.
     floors: Floors,
+    /// Of leases, and of what was told under them. Apart from the others, because every file that is made and open for writing
+    /// raises a floor: 4096 of them would take along the directory that they are made in.
+    dir_floors: Floors,
     /// Directories in order of their last use.
     used: BTreeMap<u64, Ino>,
     uses: u64,
@@ -108,7 +112,7 @@ enum Forgotten {
     Void,
 }
 
-/// Places in the log: what was told of an inode up to its floor is void.
+/// Places in the log: what was told of an inode, or under the lease of a directory, up to its floor is void.
 struct Floors(Vec<u64>);
 
 impl Default for Floors {
@@ -197,7 +201,7 @@ impl Dirs {
         }
         let mut inner = self.inner.lock();
         for dir in dirs {
-            inner.floors.raise(*dir, at);
+            inner.dir_floors.raise(*dir, at);
             inner.forget_dir(*dir, Forgotten::Void);
         }
         drop(inner);
@@ -264,11 +268,11 @@ impl Dirs {
 
 impl Inner {
     fn holds(&self, dir: Ino, at: u64) -> bool {
-        self.dirs.contains_key(&dir) && self.floors.allows(dir, at)
+        self.dirs.contains_key(&dir) && self.dir_floors.allows(dir, at)
     }
 
     fn lease(&mut self, leased: &Leased) {
-        if !self.floors.allows(leased.dir, leased.at) {
+        if !self.dir_floors.allows(leased.dir, leased.at) {
             return;
         }
         self.dirs.entry(leased.dir).or_default().complete |= leased.is_new;
@@ -304,7 +308,7 @@ impl Inner {
 
     /// What is known of a name up to the place `at` is void, and so is what is being told of it.
     fn leads_elsewhere(&mut self, ino: Ino, name: &[u8], at: u64) {
-        self.floors.raise(ino, at);
+        self.dir_floors.raise(ino, at);
         let Some(dir) = self.dirs.get_mut(&ino) else { return };
         if dir.names.get(name).is_some_and(|(_, known)| *known > at) {
             return;
@@ -358,7 +362,7 @@ impl Inner {
         if let Some(at) = newest.max() {
             // Of what is true, the same may be told again: in a file system that nobody changes everything has one place.
             let at = if what == Forgotten::True { at.saturating_sub(1) } else { at };
-            self.floors.raise(ino, at);
+            self.dir_floors.raise(ino, at);
         }
         for covered in dir.covers {
             self.attrs.remove(&covered);
@@ -528,6 +532,22 @@ mod tests {
         dirs.told(0, &name(D, "f", FILE, 7));
         dirs.told(0, &inode(F, 7, D, 7));
         assert_eq!((dirs.lead(D, b"f"), size(&dirs)), (None, None), "the floor is its twin's");
+    }
+
+    /// Otherwise every create behind the 4096th of a client would cost a LOOKUP at the MDT.
+    #[test]
+    fn a_new_directory_stays_complete_however_many_open_files_are_made_in_it() {
+        let dirs = Dirs::default();
+        dirs.told(0, &leased(D, 1, true));
+        for n in 1..=2 * FLOORS as u64 {
+            // As an answer to CREATE tells it: the file, which is open for writing, its directory and its name.
+            let (at, file) = (1 + n, Ino(1000 + n));
+            let told = [gone(file, at), inode(D, n, D, at)];
+            let inodes = told.into_iter().flat_map(|news| news.inodes).collect();
+            let names = name(D, &format!("f{n}"), Some((file, FileType::Regular)), at).names;
+            dirs.told(0, &News { inodes, names, ..News::default() });
+            assert_eq!(dirs.lead(D, b"another"), Some(None), "after {n} files");
+        }
     }
 
     #[test]
