@@ -488,7 +488,25 @@ impl Frame {
 
 /// The bytes of a message: postcard.
 pub fn encode_body<T: Serialize + ?Sized>(message: &T) -> Bytes {
-    postcard::to_stdvec(message).expect("messages are made of types with known lengths").into()
+    encode_behind([], message)
+}
+
+/// Room in which most messages and rows are written, to be copied once: a vector that grows step by step is moved five
+/// times until it has this size.
+const ROOM_BYTES: usize = 512;
+
+/// These bytes, and behind them those of a message or of any other value.
+pub fn encode_behind<T: Serialize + ?Sized, const N: usize>(first: [u8; N], value: &T) -> Bytes {
+    let mut room = [0; ROOM_BYTES];
+    room[..N].copy_from_slice(&first);
+    if let Ok(written) = postcard::to_slice(value, &mut room[N..]) {
+        let len = N + written.len();
+        return Bytes::copy_from_slice(&room[..len]);
+    }
+    // It is longer, or cannot be written at all.
+    let mut bytes = Vec::with_capacity(2 * ROOM_BYTES);
+    bytes.extend(first);
+    postcard::to_extend(value, bytes).expect("values are made of types with known lengths").into()
 }
 
 /// Reads a message; `BadFrame` when the bytes are not one, or when bytes are left over.
@@ -647,6 +665,16 @@ mod tests {
         assert_eq!(decode_reply::<u32>(&frame), Ok(7));
         let impossible = Header { news_len: 8, body_len: 7, ..sample() };
         assert_eq!(Header::decode(&impossible.encode()).expect_err("refused").code, Code::BadFrame);
+    }
+
+    #[test]
+    fn values_of_any_length_are_encoded_alike() {
+        for len in [0, 1, 127, 128, 508, 509, 510, 511, 512, 513, 5000] {
+            let value = "x".repeat(len);
+            let plain = postcard::to_stdvec(&value).expect("a string");
+            assert_eq!(encode_body(&value), plain, "{len} bytes");
+            assert_eq!(encode_behind([7, 8], &value), [&[7, 8], &plain[..]].concat(), "{len} bytes");
+        }
     }
 
     #[test]

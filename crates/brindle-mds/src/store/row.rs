@@ -11,8 +11,7 @@ pub const VERSION: u8 = 3;
 
 /// The bytes of a row.
 pub fn encode<T: Serialize + ?Sized>(row: &T) -> Bytes {
-    let bytes = postcard::to_extend(row, vec![VERSION]);
-    bytes.expect("rows are made of types with known lengths").into()
+    brindle_wire::frame::encode_behind([VERSION], row)
 }
 
 /// Reads a row; `what` and `key` name it where it is damaged.
