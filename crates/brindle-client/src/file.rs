@@ -14,12 +14,12 @@ pub mod seek;
 pub mod sync_all;
 pub mod write;
 
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault};
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 
 use crate::Client;
 use crate::handles::Handle;
@@ -33,15 +33,29 @@ pub(crate) const RPC_BYTES_MAX: u64 = 4 << 20;
 const RETRY_MIN_MS: u64 = 1;
 const RETRY_MAX_MS: u64 = 200;
 
-/// Runs `work` with a bounded number in flight; the outcomes in the order in which they came.
+/// Runs `work` with a bounded number in flight; the outcomes in the order in which they came. All that run are polled
+/// whenever one can go on: they are few, and a set that knows which one (`FuturesUnordered`) wakes its own task once after
+/// the first round, which costs a switch of threads for each write and read.
 pub(crate) async fn gather<T: Send>(work: Vec<BoxFuture<'_, T>>) -> Vec<T> {
+    let mut done = Vec::with_capacity(work.len());
     let mut waiting = work.into_iter();
-    let mut running: FuturesUnordered<BoxFuture<'_, T>> = waiting.by_ref().take(IN_FLIGHT_MAX).collect();
-    let mut done = Vec::with_capacity(running.len());
-    while let Some(outcome) = running.next().await {
-        done.push(outcome);
-        running.extend(waiting.next());
-    }
+    let mut running: Vec<BoxFuture<'_, T>> = waiting.by_ref().take(IN_FLIGHT_MAX).collect();
+    poll_fn(|context| {
+        let mut index = 0;
+        while index < running.len() {
+            let Poll::Ready(outcome) = running[index].as_mut().poll(context) else {
+                index += 1;
+                continue;
+            };
+            done.push(outcome);
+            match waiting.next() {
+                Some(next) => running[index] = next,
+                None => drop(running.swap_remove(index)),
+            }
+        }
+        if running.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
     done
 }
 
@@ -83,5 +97,59 @@ impl Client {
         }
         tries.0 += 1;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Wake, Waker};
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn what_is_gathered_is_bounded_and_wakes_nobody_before_something_can_go_on() {
+        let begun = Arc::new(AtomicUsize::new(0));
+        let count = IN_FLIGHT_MAX + 3;
+        let (ends, work): (Vec<_>, Vec<_>) = (0..count)
+            .map(|_| {
+                let (end, ended) = oneshot::channel::<usize>();
+                let begun = begun.clone();
+                let work: BoxFuture<'static, usize> = Box::pin(async move {
+                    begun.fetch_add(1, Ordering::SeqCst);
+                    ended.await.expect("it is ended")
+                });
+                (Some(end), work)
+            })
+            .unzip();
+        let mut ends: Vec<Option<oneshot::Sender<usize>>> = ends;
+        let mut end = |n: usize| ends[n].take().expect("once").send(n).expect("somebody waits");
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut context = Context::from_waker(&waker);
+        let mut gathering = Box::pin(gather(work));
+        assert!(gathering.as_mut().poll(&mut context).is_pending());
+        assert_eq!((begun.load(Ordering::SeqCst), wakes.0.load(Ordering::SeqCst)), (IN_FLIGHT_MAX, 0));
+
+        end(IN_FLIGHT_MAX - 1);
+        end(4);
+        assert!(gathering.as_mut().poll(&mut context).is_pending());
+        assert_eq!(begun.load(Ordering::SeqCst), IN_FLIGHT_MAX + 2);
+        (0..count).filter(|n| ![4, IN_FLIGHT_MAX - 1].contains(n)).for_each(&mut end);
+        let Poll::Ready(mut done) = gathering.as_mut().poll(&mut context) else { panic!("all have ended") };
+        assert_eq!(done[..2], [4, IN_FLIGHT_MAX - 1], "in the order in which they came");
+        done.sort_unstable();
+        assert_eq!(done, (0..count).collect::<Vec<_>>());
     }
 }
