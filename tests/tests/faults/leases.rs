@@ -190,6 +190,23 @@ fn operations_cost_the_requests_that_they_must() {
 }
 
 #[test]
+fn each_create_is_one_request_however_many_files_a_mount_makes() {
+    seed("leases-many");
+    let cluster = Cluster::up("leases-many", &Options { osts: 1, mounts: 1, ..Options::default() });
+    let dir = cluster.a().join("many");
+    fs::create_dir(&dir).unwrap();
+    // More than the client keeps floors for.
+    let each_round = 3 * MANY / ROUNDS;
+    let mut made = cost(&cluster, |round| {
+        (0..each_round).for_each(|n| drop(File::create(dir.join(format!("f{round}.{n}"))).unwrap()));
+    });
+    let closes = made.remove("close").expect("they are closed");
+    assert!(closes < 3 * MANY as u64 / 2, "{closes}");
+    assert_eq!(made, BTreeMap::from([each("create", each_round)]));
+    cluster.assert_sound();
+}
+
+#[test]
 fn a_directory_whose_names_are_looked_for_is_listed_ahead() {
     seed("leases-ahead");
     let cluster = Cluster::up("leases-ahead", &Options { osts: 1, mounts: 2, ..Options::default() });
