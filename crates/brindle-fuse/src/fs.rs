@@ -364,3 +364,32 @@ pub async fn run_op(fs: &Arc<BrindleFs>, ino: Ino, cred: Cred, op: Op) -> Reply 
         Err(fault) => refuse(name, ino, &fault),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn threads_are_there_until_they_end_also_those_that_are_not_the_first_of_their_process() {
+        let (tell, told) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).expect("somebody listens");
+            // An error means that the test has failed.
+            let _ = ended.recv();
+        });
+        let tid = told.recv().expect("it says its number");
+        assert_ne!(tid, std::process::id());
+        assert!(is_there(tid) && is_there(std::process::id()) && is_there(1));
+        drop(end);
+        thread.join().expect("it ends");
+        // The kernel wakes whoever joins a thread shortly before its number is free.
+        while std::path::Path::new(&format!("/proc/self/task/{tid}")).exists() {
+            std::thread::yield_now();
+        }
+        assert!(!is_there(tid));
+        assert!(!is_there(0) && !is_there(u32::MAX));
+    }
+}

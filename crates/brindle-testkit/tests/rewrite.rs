@@ -95,7 +95,7 @@ fn bytes_of_a_closed_writer_never_undo_the_writes_of_others() {
     let (writer, ino, handle) = (kept.writer.clone(), kept.ino, kept.handle);
     let reader = kept.run(async move {
         let reader = open(&writer, ino, READ).await;
-        writer.flush(handle).await.unwrap();
+        writer.flush(handle, None).await.unwrap();
         writer.close(handle).await.unwrap();
         reader
     });

@@ -44,6 +44,10 @@ const LOCK: &str = "/var/tmp/brindle-peers.lock";
 /// `cargo xtask peers`.
 pub fn run(session: &Session) -> Result<(), String> {
     let options = Options::parse(&session.args)?;
+    if options.action == Action::Help {
+        println!("{}", options::USAGE);
+        return Ok(());
+    }
     let program = options.binary.clone().unwrap_or_else(|| session.dist());
     // SAFETY: geteuid only reads the process's credentials.
     if unsafe { libc::geteuid() } != 0 {

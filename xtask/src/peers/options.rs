@@ -12,7 +12,8 @@ const REPEAT: u32 = 5;
 /// More says nothing new.
 const REPEAT_MAX: u32 = 100;
 
-const USAGE: &str = "usage: cargo xtask peers [OPTIONS]
+/// The options, for a person.
+pub const USAGE: &str = "usage: cargo xtask peers [OPTIONS]
   --systems A,B     of brindle, gluster, moosefs, moosefs-shipped, ceph, passthrough, ext4, ext4-root [default: all but moosefs-shipped]
   --rows A,B        of easy, shared, hard, random, mdtest-easy, mdtest-hard, tree, ls [default: all]
   --repeat N        repetitions [default: 5]
@@ -24,6 +25,8 @@ const USAGE: &str = "usage: cargo xtask peers [OPTIONS]
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// Say what the options are.
+    Help,
     /// Start, measure, end, report.
     Measure,
     /// Start one system.
@@ -78,6 +81,7 @@ impl Options {
                 "--scale" => options.scale = scale::of(value()?)?,
                 "--binary" => options.binary = Some(absolute(value()?)?),
                 "--up" => options.action = Action::Up(value()?.clone()),
+                "--help" | "-h" => options.action = Action::Help,
                 "--remount" => options.action = Action::Remount(value()?.clone()),
                 other => return Err(format!("'{other}' is not an option\n{USAGE}")),
             }
