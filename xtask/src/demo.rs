@@ -195,6 +195,11 @@ enum Found {
 
 fn what_next(demo: &Demo<'_>) {
     let mount = demo.shown(&demo.mount);
+    let state = demo.shown(&demo.state);
+    let (dir, given) = match state.as_str() {
+        STATE => (String::new(), String::new()),
+        _ => (format!(" --dir {state}"), format!(" STATE={state}")),
+    };
     let rows = [
         (
             "export PATH=$PWD/target/release:$PATH".to_owned(),
@@ -204,11 +209,11 @@ fn what_next(demo: &Demo<'_>) {
         (format!("brindle lfs getstripe {mount}/tour/striped/large"), "where a file lies"),
         (format!("brindle lfs df -h {mount}"), "space of each target"),
         (
-            "brindle dev kill ost1; brindle status".to_owned(),
+            format!("brindle dev kill{dir} ost1; brindle status{dir}"),
             "break something and look (brindle dev start ost1)",
         ),
-        ("brindle dev status".to_owned(), "processes, logs, metrics"),
-        ("make down".to_owned(), "end it; no process, mount or file stays"),
+        (format!("brindle dev status{dir}"), "processes, logs, metrics"),
+        (format!("make down{given}"), "end it; no process, mount or file stays"),
     ];
     screen::text("What to type next:");
     let width = rows.iter().map(|(command, _)| command.len()).max().unwrap_or(0);
