@@ -97,7 +97,23 @@ impl<'a> Demo<'a> {
             let place = session.root.join(given.map_or_else(|| PathBuf::from(usual), PathBuf::from));
             std::path::absolute(&place).map_err(|e| format!("{variable}={}: {e}", place.display()))
         };
-        Ok(Demo { session, state: place("STATE", STATE)?, mount: place("MNT", MOUNT)? })
+        let demo = Demo { session, state: place("STATE", STATE)?, mount: place("MNT", MOUNT)? };
+        demo.refuse_used_state()?;
+        Ok(demo)
+    }
+
+    /// What is somebody's own is neither made a cluster's nor ended.
+    fn refuse_used_state(&self) -> Result<(), String> {
+        let is_ours = |name: &&str| self.state.join(name).exists();
+        let is_empty = || std::fs::read_dir(&self.state).is_ok_and(|mut entries| entries.next().is_none());
+        if !self.state.exists() || ["lock", "state.json"].iter().any(is_ours) || is_empty() {
+            return Ok(());
+        }
+        Err(format!(
+            "STATE={} is there and holds something else than a demo; nothing was changed\n  next: name a directory that \
+             does not exist yet",
+            self.shown(&self.state)
+        ))
     }
 
     fn logs(&self) -> PathBuf {
@@ -200,6 +216,7 @@ fn what_next(demo: &Demo<'_>) {
         STATE => (String::new(), String::new()),
         _ => (format!(" --dir {state}"), format!(" STATE={state}")),
     };
+    let again = format!("break something and look (brindle dev start{dir} ost1)");
     let rows = [
         (
             "export PATH=$PWD/target/release:$PATH".to_owned(),
@@ -208,10 +225,7 @@ fn what_next(demo: &Demo<'_>) {
         (format!("cp -a /usr/include {mount}/"), "it is an ordinary directory: use it"),
         (format!("brindle lfs getstripe {mount}/tour/striped/large"), "where a file lies"),
         (format!("brindle lfs df -h {mount}"), "space of each target"),
-        (
-            format!("brindle dev kill{dir} ost1; brindle status{dir}"),
-            "break something and look (brindle dev start ost1)",
-        ),
+        (format!("brindle dev kill{dir} ost1; brindle status{dir}"), &again),
         (format!("brindle dev status{dir}"), "processes, logs, metrics"),
         (format!("make down{given}"), "end it; no process, mount or file stays"),
     ];
