@@ -59,6 +59,15 @@ fn write_blocks(file: &File, id: u64, blocks: std::ops::Range<u64>) -> io::Resul
     Ok(())
 }
 
+/// A file on the first OST with 64 blocks, all of them durable; what is written next waits in the mount.
+fn begun(cluster: &Cluster, name: &str) -> File {
+    let path = one_stripe(cluster, name, "0");
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    write_blocks(&file, 1, 0..64).unwrap();
+    file.sync_all().unwrap();
+    file
+}
+
 fn check(path: &Path, id: u64, blocks: u64) {
     let bytes = std::fs::read(path).unwrap();
     assert_eq!(bytes.len() as u64, blocks * BLOCK as u64, "{}", path.display());
@@ -137,12 +146,9 @@ fn direct_writes_are_acknowledged_by_an_ost() {
 fn a_recall_waits_for_an_ost_that_is_away_and_costs_nobody_the_session() {
     seed("behind-away");
     let cluster = Cluster::up("behind-away", &Options { osts: 2, ..Options::default() });
-    let path = one_stripe(&cluster, "away", "0");
-    let file = OpenOptions::new().write(true).open(&path).unwrap();
-    write_blocks(&file, 1, 0..64).unwrap();
+    let file = begun(&cluster, "away");
     let other = File::create(cluster.a().join("other")).unwrap();
     other.write_all_at(b"kept", 0).unwrap();
-    file.sync_all().unwrap();
 
     let stopped = Stopped::stop(&cluster.process("ost0"));
     write_blocks(&file, 1, 64..96).unwrap();
@@ -180,10 +186,7 @@ fn a_recall_waits_for_an_ost_that_is_away_and_costs_nobody_the_session() {
 fn programs_start_while_written_bytes_wait_for_an_ost_that_is_away() {
     seed("behind-exec");
     let cluster = Cluster::up("behind-exec", &Options { osts: 1, ..Options::default() });
-    let path = one_stripe(&cluster, "log", "0");
-    let file = OpenOptions::new().write(true).open(&path).unwrap();
-    write_blocks(&file, 1, 0..64).unwrap();
-    file.sync_all().unwrap();
+    let file = begun(&cluster, "log");
 
     let stopped = Stopped::stop(&cluster.process("ost0"));
     write_blocks(&file, 1, 64..96).unwrap();
