@@ -5,75 +5,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use brindle_stdx::crc;
-
 use crate::dice::Dice;
 use crate::load::{Ground, Worker, unexpected};
-
-/// Bytes of a record; no multiple of a block or a stripe, so that records cross both.
-const RECORD: usize = 700;
-/// Bytes of a block of the servers' disks.
-const BLOCK: usize = 4096;
-const MAGIC: u64 = 0x4252_4e44_4c52_4543;
-
-fn record(writer: u64, number: u64) -> Vec<u8> {
-    let mut bytes = brindle_tests::bytes(writer << 32 | number, RECORD);
-    for (place, word) in [MAGIC, writer, number].into_iter().enumerate() {
-        bytes[place * 8..place * 8 + 8].copy_from_slice(&word.to_le_bytes());
-    }
-    let sum = crc(&bytes[..RECORD - 4]);
-    bytes[RECORD - 4..].copy_from_slice(&sum.to_le_bytes());
-    bytes
-}
-
-/// What stands where a record may stand.
-#[derive(Debug, PartialEq)]
-enum Found {
-    /// A whole record: its writer and its number.
-    Whole(u64, u64),
-    Hole,
-    /// Part of a record, the rest zeros from or up to a block's edge: what a power cut leaves of a record whose two
-    /// halves lay in different blocks, or on different OSTs, when only one of them was on disk.
-    Torn,
-}
-
-fn parse(bytes: &[u8], at: usize) -> Result<Found, String> {
-    if is_zero(bytes) {
-        return Ok(Found::Hole);
-    }
-    let word = |n: usize| u64::from_le_bytes(bytes[n * 8..n * 8 + 8].try_into().expect("eight bytes"));
-    let sound = |bytes: &[u8]| word(0) == MAGIC && *bytes == record(word(1), word(2))[..bytes.len()];
-    if bytes.len() == RECORD && sound(bytes) {
-        return Ok(Found::Whole(word(1), word(2)));
-    }
-    // A record is smaller than a block, so at most one edge lies in it.
-    let edge = BLOCK - at % BLOCK;
-    if edge < bytes.len() {
-        let (before, behind) = bytes.split_at(edge);
-        if is_zero(before) || is_zero(behind) && before.len() >= 24 && sound(before) {
-            return Ok(Found::Torn);
-        }
-    }
-    Err(format!("no whole record at {at}"))
-}
-
-fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
-}
-
-#[test]
-fn only_an_edge_of_blocks_tears_a_record() {
-    let (at, mut bytes) = (BLOCK - 100, record(3, 4));
-    assert_eq!(parse(&bytes, at), Ok(Found::Whole(3, 4)));
-    bytes[100..].fill(0);
-    assert_eq!(parse(&bytes, at), Ok(Found::Torn));
-    assert!(parse(&bytes, at + 1).is_err());
-    bytes = record(3, 4);
-    bytes[..100].fill(0);
-    assert_eq!(parse(&bytes, at), Ok(Found::Torn));
-    assert!(parse(&bytes, at - 1).is_err() && parse(&bytes, 0).is_err());
-    assert_eq!(parse(&[0; RECORD], at), Ok(Found::Hole));
-}
+use crate::records::{Piece, RECORD, pieces, record};
 
 /// One writer.
 pub struct AppendWorker {
@@ -191,13 +125,9 @@ impl Worker for AppendWorker {
         let bytes = unexpected("read the log", std::fs::read(mount.join(dir).join("log")))?;
         let mut found = BTreeSet::new();
         let mut last = None;
-        for (place, chunk) in bytes.chunks(RECORD).enumerate() {
-            let at = place * RECORD;
-            match parse(chunk, at)? {
-                Found::Hole | Found::Torn if self.ground.cuts() == 0 => {
-                    return Err(format!("no record at {at}"));
-                }
-                Found::Whole(writer, number) if writer == self.writer => {
+        for (at, piece) in pieces(&bytes)? {
+            match piece {
+                Piece::Whole(writer, number) if writer == self.writer => {
                     if !found.insert(number) {
                         return Err(format!("record {number} is there twice, again at {at}"));
                     }
@@ -206,6 +136,8 @@ impl Worker for AppendWorker {
                     }
                     last = Some(number);
                 }
+                Piece::Whole(..) => {}
+                _ if self.ground.cuts() == 0 => return Err(format!("no whole record at {at}: {piece:?}")),
                 _ => {}
             }
         }

@@ -23,6 +23,7 @@ mod names;
 mod parameters;
 mod pools;
 mod power;
+mod records;
 mod space;
 mod stripes;
 mod tree;

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::IntoRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -107,13 +108,22 @@ impl TreeWorker {
             return Ok(());
         }
         let len = if self.dice.once_in(4) { 0 } else { 1 + self.dice.below(FILE_MAX) as usize };
-        if len > 0 {
-            let content = brindle_tests::bytes(self.dice.next(), len);
-            let change = Change::Fill { id, len, crc: crc_of(&content) };
-            self.change(change, |_| file.write_all(&content))?;
+        let synced = self.dice.once_in(8);
+        if len == 0 {
+            return if synced { self.sync("fsync of a file", &file) } else { Ok(()) };
         }
-        if self.dice.once_in(8) && self.unknown.is_none() {
-            self.sync("fsync of a file", &file)?;
+        let content = brindle_tests::bytes(self.dice.next(), len);
+        let change = Change::Fill { id, len, crc: crc_of(&content) };
+        // Until the file is synced or closed the bytes may be in the mount's buffer, and in nobody's log.
+        self.change(change, |_| {
+            file.write_all(&content)?;
+            if synced {
+                file.sync_all()?;
+            }
+            close(file)
+        })?;
+        if synced && self.unknown.is_none() && self.ground.cuts() == self.cuts {
+            self.durable = self.done.len();
         }
         Ok(())
     }
@@ -325,6 +335,15 @@ impl Worker for TreeWorker {
     fn verify(&self, mount: &Path) -> Result<(), String> {
         let view = names::scan(&mount.join(&self.name))?;
         difference(&view, &expected(&self.tree)).map_or(Ok(()), Err)
+    }
+}
+
+/// Closes a file, and says whether that went well.
+fn close(file: File) -> io::Result<()> {
+    // SAFETY: the descriptor was that of this file alone, which is not used any more.
+    match unsafe { libc::close(file.into_raw_fd()) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 
