@@ -79,10 +79,12 @@ where
         Ok(request) => request,
         Err(fault) => return encode_body(&Err::<M::Resp, Fault>(fault)),
     };
+    // In a box of its own: the future of a request would else have room for that of the largest operation (16 KiB).
+    let work = Box::pin(handler(mdt, call, request));
     if M::OP.slotted() {
-        return mdt.once(call, handler(mdt, call, request)).await;
+        return mdt.once(call, work).await;
     }
-    encode_body(&handler(mdt, call, request).await)
+    encode_body(&work.await)
 }
 
 /// The refusal of an operation that this server does not have.

@@ -1,5 +1,6 @@
 //! Reading: every block is verified, and what cannot be verified is not returned.
 
+use brindle_stdx::buffers::Buffer;
 use brindle_stdx::disk::IoKind;
 use brindle_stdx::{DiskFile, planted};
 use brindle_types::{Code, Fault, ObjectId};
@@ -30,19 +31,30 @@ pub(crate) fn read_blocks(
     file: &dyn DiskFile,
     range: std::ops::Range<u64>,
 ) -> std::io::Result<(Vec<u8>, Vec<u8>)> {
-    let count = (range.end - range.start) as usize;
-    let mut data = vec![0; count * BLOCK as usize];
-    let mut sums = vec![0; count * 4];
+    let mut data = vec![0; (range.end - range.start) as usize * BLOCK as usize];
+    let sums = read_blocks_into(file, range, &mut data)?;
+    Ok((data, sums))
+}
+
+/// Likewise, the blocks into `data`, whatever it holds.
+fn read_blocks_into(
+    file: &dyn DiskFile,
+    range: std::ops::Range<u64>,
+    data: &mut [u8],
+) -> std::io::Result<Vec<u8>> {
+    let mut sums = vec![0; (range.end - range.start) as usize * 4];
     let mut block = range.start;
     while block < range.end {
         let region_end = (block * BLOCK / REGION + 1) * REGION / BLOCK;
         let end = range.end.min(region_end);
         let (from, to) = ((block - range.start) as usize, (end - range.start) as usize);
-        file.read_at(&mut data[from * BLOCK as usize..to * BLOCK as usize], data_pos(block * BLOCK))?;
+        let room = &mut data[from * BLOCK as usize..to * BLOCK as usize];
+        let read = file.read_at(room, data_pos(block * BLOCK))?;
+        room[read..].fill(0);
         file.read_at(&mut sums[from * 4..to * 4], sum_pos(block))?;
         block = end;
     }
-    Ok((data, sums))
+    Ok(sums)
 }
 
 impl ObjectStore {
@@ -96,7 +108,8 @@ impl ObjectStore {
     pub(crate) fn read_verified(&self, o: &Object, offset: u64, len: u64) -> Result<(Bytes, u32), Fault> {
         let file = o.state.lock().file.clone().expect("the object exists");
         let range = block_range(offset, len);
-        let (data, stored) = read_blocks(&*file, range.clone())
+        let mut data = Buffer::new((range.end - range.start) as usize * BLOCK as usize);
+        let stored = read_blocks_into(&*file, range.clone(), &mut data)
             .map_err(|e| Fault::io(Code::OstIo, "cannot read", format!("object {}", o.id), &e))?;
         let crcs = match sums::verify(&data, &stored) {
             Ok(crcs) => crcs,
@@ -111,7 +124,7 @@ impl ObjectStore {
             }
         };
         let skip = (offset - range.start * BLOCK) as usize;
-        let bytes = Bytes::from(data).slice(skip..skip + len as usize);
+        let bytes = data.freeze(skip + len as usize).slice(skip..);
         let total = sums::total_of(offset, &bytes, &crcs);
         Ok((bytes, total))
     }

@@ -22,7 +22,7 @@ use zerocopy::IntoBytes;
 
 use crate::Filesystem;
 use crate::abi::flags::init::SETXATTR_EXT;
-use crate::buffer::Pool;
+use crate::buffer::Slot;
 use crate::interrupt::Interrupts;
 use crate::notify::Notifier;
 use crate::reply::Reply;
@@ -126,7 +126,7 @@ impl Connected {
             fs: make(notifier.clone(), negotiated),
             tasks,
             interrupts: Interrupts::new(),
-            pool: Pool::new(negotiated.max_write_bytes as usize),
+            max_write_bytes: negotiated.max_write_bytes as usize,
             channels,
             setxattr_ext: negotiated.has(SETXATTR_EXT),
         });
@@ -174,7 +174,7 @@ fn clones(first: Channel, count: usize) -> Result<Vec<Arc<Channel>>, Fault> {
 /// Reads INIT and answers it.
 fn handshake(channel: &Channel, wanted: &Wanted) -> Result<Negotiated, Fault> {
     let failed = |why: String| Fault::new(Code::MountFailed).what("cannot agree with the kernel").why(why);
-    let mut slot = Pool::new(wanted.max_write_bytes as usize).take();
+    let mut slot = Slot::new(wanted.max_write_bytes as usize);
     let len = channel.read(slot.room()).map_err(|e| failed(format!("the connection ended: {e:?}")))?;
     let (bytes, _) = slot.message(len);
     let decoded = decode::message(bytes, false).map_err(|e| failed(e.to_string()))?;

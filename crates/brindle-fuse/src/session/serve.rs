@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use super::channel::{Channel, Ended};
 use crate::Filesystem;
 use crate::abi::UNIQUE_RESEND;
-use crate::buffer::Pool;
+use crate::buffer::Slot;
 use crate::interrupt::{Interrupts, Registration};
 use crate::reply::Reply;
 use crate::request::decode::{self, Decoded, name_of};
@@ -34,8 +34,8 @@ pub struct Shared<F> {
     pub tasks: Arc<dyn Spawn>,
     /// Requests being handled.
     pub interrupts: Arc<Interrupts>,
-    /// Buffers.
-    pub pool: Arc<Pool>,
+    /// Most data of one WRITE.
+    pub max_write_bytes: usize,
     /// Every channel of the session.
     pub channels: Vec<Arc<Channel>>,
     /// Form of SETXATTR.
@@ -45,14 +45,14 @@ pub struct Shared<F> {
 impl<F: Filesystem> Shared<F> {
     /// Reads and handles messages until the connection ends.
     pub fn read_loop(&self, channel: &Arc<Channel>) -> Ended {
-        let mut slot = self.pool.take();
+        let mut slot = Slot::new(self.max_write_bytes);
         loop {
             let len = match channel.read(slot.room()) {
                 Ok(len) => len,
                 Err(ended) => return ended,
             };
             let (message, kept) = slot.message(len);
-            slot = kept.unwrap_or_else(|| self.pool.take());
+            slot = kept.unwrap_or_else(|| Slot::new(self.max_write_bytes));
             self.handle(channel, message);
         }
     }

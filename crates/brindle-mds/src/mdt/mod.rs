@@ -282,7 +282,9 @@ impl Mdt {
             Err(fault) => return encode_body(&Err::<R, Fault>(fault)),
         };
         let outcome = work.await;
-        let body = encode_body(&outcome);
+        // What a duplicate would be answered is the answer.
+        let stored = call.stored().filter(|_| outcome.is_ok());
+        let body = stored.unwrap_or_else(|| encode_body(&outcome));
         if call.wants_row() && is_final(&outcome) {
             // A refusal is an answer too: a late duplicate must not be carried out after it was given.
             if let Err(fault) = self.store_reply(call, &body).await {
@@ -373,16 +375,17 @@ impl Mdt {
                 && live.sessions.contains_key(&call.session)
                 && !brindle_stdx::planted("mds_reply_row_outside_batch")
         });
-        if let Some(encode) = encode {
-            let reply = reply::Reply { sequence: call.sequence, op: call.op as u16, body: encode(&out) };
+        let body = encode.map(|encode| encode(&out));
+        if let Some(body) = &body {
+            let reply = reply::Reply { sequence: call.sequence, op: call.op as u16, body: body.clone() };
             reply::put(&mut changes, call.session, call.slot, &reply);
         }
         let pos = match changes.is_empty() {
             true => self.engine.last_pos(),
             false => self.engine.append(changes.into_batch()?)?,
         };
-        if encode.is_some() {
-            call.set_stored();
+        if let Some(body) = body {
+            call.set_stored(body);
         }
         after.into_iter().for_each(|change| change(&mut live));
         news::behind(&mut live, call, effects, pos.index, self.seams.now());

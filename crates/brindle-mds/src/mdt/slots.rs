@@ -4,7 +4,7 @@
 //! for it; when it is done, the reply row answers. Late duplicates of older requests are refused.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::OnceLock;
 
 use brindle_types::{Code, Fault, Pair, Result, SessionId};
 use brindle_wire::Op;
@@ -34,7 +34,8 @@ pub struct Call {
     pub op: Op,
     /// It was sent before, on another connection.
     pub resent: bool,
-    stored: AtomicBool,
+    /// The answer in the reply row, once that is in a batch.
+    stored: OnceLock<Bytes>,
     news: Mutex<News>,
 }
 
@@ -48,7 +49,7 @@ impl Call {
             sequence: if op.slotted() { header.sequence } else { 0 },
             op,
             resent: header.flags & FLAG_RESENT != 0,
-            stored: AtomicBool::new(false),
+            stored: OnceLock::new(),
             news: Mutex::default(),
         }
     }
@@ -72,12 +73,18 @@ impl Call {
 
     /// Whether the reply goes into the reply cache and is not there yet.
     pub(super) fn wants_row(&self) -> bool {
-        self.sequence != 0 && !self.stored.load(Ordering::Relaxed)
+        self.sequence != 0 && self.stored.get().is_none()
     }
 
-    /// The reply row is in a batch.
-    pub(super) fn set_stored(&self) {
-        self.stored.store(true, Ordering::Relaxed);
+    /// The reply row is in a batch, with this answer.
+    pub(super) fn set_stored(&self, body: Bytes) {
+        // An operation has one final batch.
+        drop(self.stored.set(body));
+    }
+
+    /// The answer that the reply row holds.
+    pub(super) fn stored(&self) -> Option<Bytes> {
+        self.stored.get().cloned()
     }
 }
 

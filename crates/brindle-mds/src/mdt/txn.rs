@@ -79,7 +79,9 @@ impl<'a> Txn<'a> {
 
     /// An inode number that is never given out twice.
     pub fn new_ino(&self) -> Step<Ino> {
-        self.mdt.numbers().ino().ok_or(Stop::Park(Event::Inodes))
+        let ino = self.mdt.numbers().ino().ok_or(Stop::Park(Event::Inodes))?;
+        self.changes.number_is_new(ino);
+        Ok(ino)
     }
 
     /// Changes volatile state once the batch is in the log, before anybody else looks.
@@ -164,6 +166,10 @@ impl<'a> DerefMut for Txn<'a> {
 }
 
 impl Rows for Txn<'_> {
+    fn inode(&self, ino: Ino) -> Result<Option<Inode>> {
+        self.changes.inode(ino)
+    }
+
     fn row(&self, key: &[u8]) -> Result<Option<Bytes>> {
         self.changes.row(key)
     }

@@ -1,5 +1,6 @@
 //! The rows one operation changes, in the making: reads see them, the log gets them as one batch.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
@@ -8,12 +9,14 @@ use brindle_types::{Attr, FileType, Ino, Result};
 use bytes::Bytes;
 
 use super::usage::{Delta, Kind};
-use super::{Inode, Rows, keys, row, usage};
+use super::{Inode, Rows, inode, keys, row, usage};
 
 /// A batch in the making over a store.
 pub struct Changes<'a> {
     base: &'a Kv,
     rows: BTreeMap<Bytes, Option<Bytes>>,
+    /// Inodes that were looked at, as the batch sees them, so that each is read and decoded once.
+    inodes: RefCell<BTreeMap<Ino, Option<Inode>>>,
     usage: BTreeMap<(u8, u32), Delta>,
     frees_space: bool,
     effects: Effects,
@@ -60,6 +63,7 @@ impl<'a> Changes<'a> {
         Changes {
             base,
             rows: BTreeMap::new(),
+            inodes: RefCell::default(),
             usage: BTreeMap::new(),
             frees_space: false,
             effects: Effects::default(),
@@ -89,6 +93,17 @@ impl<'a> Changes<'a> {
     /// Removes a row.
     pub fn delete(&mut self, key: impl Into<Bytes>) {
         self.rows.insert(key.into(), None);
+    }
+
+    /// The inode as it is before its row is put or deleted, which the caller does next.
+    pub(super) fn change_inode(&mut self, ino: Ino) -> Result<Option<Inode>> {
+        let known = self.inodes.get_mut().remove(&ino);
+        known.map_or_else(|| inode::decode(self, ino), Ok)
+    }
+
+    /// Nobody has had this number before: there is no row to look for.
+    pub fn number_is_new(&self, ino: Ino) {
+        self.inodes.borrow_mut().insert(ino, None);
     }
 
     /// The batch frees space: it is accepted even when the MDT is full.
@@ -135,6 +150,15 @@ impl<'a> Changes<'a> {
 }
 
 impl Rows for Changes<'_> {
+    fn inode(&self, ino: Ino) -> Result<Option<Inode>> {
+        if let Some(known) = self.inodes.borrow().get(&ino) {
+            return Ok(known.clone());
+        }
+        let found = inode::decode(self, ino)?;
+        self.inodes.borrow_mut().insert(ino, found.clone());
+        Ok(found)
+    }
+
     fn row(&self, key: &[u8]) -> Result<Option<Bytes>> {
         match self.rows.get(key) {
             Some(changed) => Ok(changed.clone()),

@@ -163,10 +163,15 @@ impl Inode {
     }
 }
 
-/// The inode, if it exists.
-pub fn find(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Option<Inode>> {
+/// The inode as its row tells, if it exists.
+pub(super) fn decode(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Option<Inode>> {
     let key = keys::of_ino(keys::INODE, ino);
     rows.row(&key)?.map(|value| row::decode("inode", &key, &value)).transpose()
+}
+
+/// The inode, if it exists.
+pub fn find(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Option<Inode>> {
+    rows.inode(ino)
 }
 
 /// The inode; `NotFound` if it does not exist.
@@ -200,7 +205,7 @@ pub fn covered(rows: &(impl Rows + ?Sized), inode: &Inode) -> Result<Option<Ino>
 
 /// Stores an inode and charges what changed to its owners. Keeps the list of inodes to look at after a restart.
 pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
-    let old = find(t, inode.ino)?;
+    let old = t.change_inode(inode.ino)?;
     t.charge(old.as_ref(), Some(inode));
     let effect = InodeEffect {
         ino: inode.ino,
@@ -221,7 +226,7 @@ pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
 
 /// Removes an inode and credits its owners.
 pub fn delete(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
-    let old = find(t, inode.ino)?;
+    let old = t.change_inode(inode.ino)?;
     t.charge(old.as_ref(), None);
     let effect = InodeEffect {
         ino: inode.ino,

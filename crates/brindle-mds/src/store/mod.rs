@@ -28,7 +28,7 @@ pub use engine::Engine;
 pub use inode::Inode;
 
 use brindle_kv::{Kv, KvReader};
-use brindle_types::Result;
+use brindle_types::{Ino, Result};
 use bytes::Bytes;
 
 /// Rows that can be read: a store, a batch in the making, a store on a stopped target.
@@ -37,6 +37,11 @@ pub trait Rows {
     fn row(&self, key: &[u8]) -> Result<Option<Bytes>>;
     /// At most `limit` rows whose key begins with `prefix`, in order of key, those behind the key `after` only.
     fn rows(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>>;
+
+    /// The inode, if it exists.
+    fn inode(&self, ino: Ino) -> Result<Option<Inode>> {
+        inode::decode(self, ino)
+    }
 }
 
 impl Rows for Kv {

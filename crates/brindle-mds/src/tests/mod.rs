@@ -3,6 +3,7 @@
 mod disk;
 mod rig;
 
+mod batch;
 mod changelog;
 mod golden;
 mod leases;

@@ -1,5 +1,6 @@
 //! Receiving: header and body through a small buffer, bulk straight to where it stays.
 
+use brindle_stdx::buffers::{ALIGN_BYTES, Buffer, POOLED_BYTES_MIN};
 use brindle_stdx::{BoxFuture, Seams, crc_append};
 use brindle_types::{Code, Fault};
 use brindle_wire::frame::{Frame, HEADER_LEN, Header};
@@ -13,8 +14,6 @@ use crate::transport::FrameRx;
 
 /// Size of the read buffer: dozens of small frames at once, and at most this much of bulk is copied.
 const READ_BUFFER_LEN: usize = 8 << 10;
-/// Bulk begins at a multiple of this in memory, as direct I/O needs it.
-pub(super) const BULK_ALIGN: usize = 4 << 10;
 
 /// The receiving half of a TCP connection.
 pub(super) struct TcpRx {
@@ -43,12 +42,13 @@ impl TcpRx {
             Ok(header) => header,
             Err(fault) => return Err(readable(fault, &bytes)),
         };
-        let (body, _) =
-            self.part(header.body_len as usize, 1, header.body_crc, &header, Code::BadFrame).await?;
-        let (bulk, any) = self
-            .part(header.bulk_len as usize, BULK_ALIGN, header.bulk_crc, &header, Code::BadChecksum)
-            .await?;
-        Ok(Frame { header, body, bulk: if any { vec![bulk] } else { Vec::new() } })
+        let body = self.small(header.body_len as usize, 1).await?;
+        check(&body, header.body_crc, &header, Code::BadFrame)?;
+        let bulk = match header.bulk_len as usize {
+            0 => Vec::new(),
+            len => vec![self.bulk(len, &header).await?],
+        };
+        Ok(Frame { header, body, bulk })
     }
 
     /// Waits for a whole header: without limit for its first byte, bounded from there on.
@@ -72,43 +72,64 @@ impl TcpRx {
         Ok(bytes.try_into().expect("the slice has the header's length"))
     }
 
-    /// Reads `len` bytes into a buffer of their own that begins at a multiple of `align`, and checks their checksum
-    /// while they are in the processor's cache. The memory is touched only as bytes arrive.
-    async fn part(
-        &mut self,
-        len: usize,
-        align: usize,
-        want_crc: u32,
-        header: &Header,
-        code: Code,
-    ) -> Result<(Bytes, bool), NetError> {
-        let mut out: Vec<u8> = Vec::new();
-        let mut pad = 0;
-        if len > 0 {
-            out.reserve_exact(len + align - 1);
-            pad = out.as_ptr().align_offset(align);
-            out.resize(pad, 0);
-        }
-        let buffered = len.min(self.end - self.start);
-        out.extend_from_slice(&self.buffer[self.start..self.start + buffered]);
-        self.start += buffered;
-        let mut sum = crc_append(0, &out[pad..]);
+    /// Reads `len` bytes into memory of their own that begins at a multiple of `align` and is touched only as they arrive.
+    async fn small(&mut self, len: usize, align: usize) -> Result<Bytes, NetError> {
+        let mut out: Vec<u8> = Vec::with_capacity(len + align - 1);
+        let pad = if len > 0 { out.as_ptr().align_offset(align) } else { 0 };
+        out.resize(pad, 0);
+        out.extend_from_slice(self.buffered(len));
         while out.len() < pad + len {
-            let before = out.len();
-            let mut room = (&mut out).limit(pad + len - before);
-            let n = stall_bound(&self.seams, self.socket.read_buf(&mut room)).await?;
-            if n == 0 {
-                return Err(NetError::Closed);
-            }
-            sum = crc_append(sum, &out[before..]);
+            let missing = pad + len - out.len();
+            let mut room = (&mut out).limit(missing);
+            some(stall_bound(&self.seams, self.socket.read_buf(&mut room)).await?)?;
         }
-        if sum != want_crc {
-            let fault =
-                Fault::new(code).why(format!("{len} bytes with checksum {sum:08x}, not {want_crc:08x}"));
-            return Err(NetError::bad_with(fault, header.clone()));
-        }
-        Ok((Bytes::from(out).slice(pad..), len > 0))
+        Ok(Bytes::from(out).slice(pad..))
     }
+
+    /// Reads bulk into memory that begins at a page, as direct I/O needs it, and checks its checksum while it is in the processor's cache.
+    async fn bulk(&mut self, len: usize, header: &Header) -> Result<Bytes, NetError> {
+        if len < POOLED_BYTES_MIN {
+            let bytes = self.small(len, ALIGN_BYTES).await?;
+            check(&bytes, header.bulk_crc, header, Code::BadChecksum)?;
+            return Ok(bytes);
+        }
+        let mut out = Buffer::new(len);
+        let buffered = self.buffered(len);
+        let mut filled = buffered.len();
+        out[..filled].copy_from_slice(buffered);
+        let mut sum = crc_append(0, &out[..filled]);
+        while filled < len {
+            let n = some(stall_bound(&self.seams, self.socket.read(&mut out[filled..])).await?)?;
+            sum = crc_append(sum, &out[filled..filled + n]);
+            filled += n;
+        }
+        check_sum(len, sum, header.bulk_crc, header, Code::BadChecksum)?;
+        Ok(out.freeze(len))
+    }
+
+    /// The first bytes of the next `len` that have been read already.
+    fn buffered(&mut self, len: usize) -> &[u8] {
+        let from = self.start;
+        self.start += len.min(self.end - from);
+        &self.buffer[from..self.start]
+    }
+}
+
+fn check(bytes: &[u8], want: u32, header: &Header, code: Code) -> Result<(), NetError> {
+    check_sum(bytes.len(), crc_append(0, bytes), want, header, code)
+}
+
+fn check_sum(len: usize, sum: u32, want: u32, header: &Header, code: Code) -> Result<(), NetError> {
+    if sum == want {
+        return Ok(());
+    }
+    let fault = Fault::new(code).why(format!("{len} bytes with checksum {sum:08x}, not {want:08x}"));
+    Err(NetError::bad_with(fault, header.clone()))
+}
+
+/// The bytes that a read gave; none means that the other side has hung up.
+fn some(read: usize) -> Result<usize, NetError> {
+    if read == 0 { Err(NetError::Closed) } else { Ok(read) }
 }
 
 /// A header that this version does not take, but whose xid can be read to answer it.

@@ -1,0 +1,176 @@
+//! Recycled memory for bulk data: what is read from a socket, from a disk, from the kernel.
+//!
+//! A piece of a megabyte that is allocated and freed for each request is new memory each time, which the kernel has to
+//! fault in and zero page by page. Here blocks of that size are kept by the process and given out again.
+//!
+//! Invariants: the memory of a block belongs to one [`Buffer`], or to one `Bytes` that was made of it, or waits in the
+//! pool, never two of these. Blocks in use are bounded by those who ask for them; only free ones are bounded here.
+
+use std::ops::{Deref, DerefMut};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+/// Alignment in memory, as direct I/O needs it.
+pub const ALIGN_BYTES: usize = 4096;
+/// Shorter buffers are no blocks of the pool: a whole block would be held for little.
+pub const POOLED_BYTES_MIN: usize = 64 << 10;
+/// Longer buffers are no blocks of the pool: room for 1 MiB, the blocks of a disk that it may begin and end in, and what
+/// precedes it in a message.
+pub const POOLED_BYTES_MAX: usize = (1 << 20) + 3 * ALIGN_BYTES;
+/// Memory of a block: with room to align.
+const BLOCK_BYTES: usize = POOLED_BYTES_MAX + ALIGN_BYTES;
+/// Free blocks kept for the next requests: as many as a mount holds back of written data (64 MiB), and some that are on
+/// their way. A writer that keeps its buffer full would otherwise get new memory for half of its writes.
+const FREE_BLOCKS_MAX: usize = 72;
+
+static SHARED: Pool = Pool::new();
+
+/// Free blocks.
+#[derive(Debug)]
+struct Pool {
+    free: Mutex<Vec<Vec<u8>>>,
+}
+
+impl Pool {
+    const fn new() -> Pool {
+        Pool { free: Mutex::new(Vec::new()) }
+    }
+
+    fn block(&self) -> Vec<u8> {
+        let kept = self.free.lock().pop();
+        // Zeroed by the kernel, page by page, as it is used for the first time.
+        kept.unwrap_or_else(|| vec![0; BLOCK_BYTES])
+    }
+
+    fn give_back(&self, block: Vec<u8>) {
+        let mut free = self.free.lock();
+        if free.len() < FREE_BLOCKS_MAX {
+            free.push(block);
+        }
+    }
+}
+
+/// Memory to read into. What it holds at first is zeros, or what it was used for before.
+#[derive(Debug)]
+pub struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+    pool: Option<&'static Pool>,
+}
+
+impl Buffer {
+    /// `len` bytes that begin at a multiple of [`ALIGN_BYTES`].
+    pub fn new(len: usize) -> Buffer {
+        Buffer::with_head(0, len)
+    }
+
+    /// `head + len` bytes, placed so that the byte behind the first `head` lies at a multiple of [`ALIGN_BYTES`].
+    pub fn with_head(head: usize, len: usize) -> Buffer {
+        Buffer::of(&SHARED, head, len)
+    }
+
+    fn of(pool: &'static Pool, head: usize, len: usize) -> Buffer {
+        let len = head + len;
+        let pool = (POOLED_BYTES_MIN..=POOLED_BYTES_MAX).contains(&len).then_some(pool);
+        let memory = pool.map_or_else(|| vec![0; len + ALIGN_BYTES], Pool::block);
+        let aligned = memory.as_ptr().align_offset(ALIGN_BYTES);
+        let start = (aligned + ALIGN_BYTES - head % ALIGN_BYTES) % ALIGN_BYTES;
+        Buffer { memory, start, len, pool }
+    }
+
+    /// The first `len` bytes, which the caller has filled. The memory is free again when the last slice of them is
+    /// dropped.
+    ///
+    /// # Panics
+    /// When it has fewer.
+    pub fn freeze(mut self, len: usize) -> Bytes {
+        assert!(len <= self.len, "a buffer of {} bytes has no {len}", self.len);
+        self.len = len;
+        Bytes::from_owner(self)
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool {
+            pool.give_back(std::mem::take(&mut self.memory));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(bytes: &[u8]) -> usize {
+        bytes.as_ptr() as usize
+    }
+
+    #[test]
+    fn what_is_behind_the_head_begins_on_a_page() {
+        for (head, len) in
+            [(0, 100), (0, 1 << 20), (80, 1 << 20), (80, 3 << 20), (ALIGN_BYTES, 5), (5000, 70_000)]
+        {
+            let mut buffer = Buffer::with_head(head, len);
+            assert_eq!(buffer.len(), head + len);
+            buffer.fill(7);
+            assert_eq!((at(&buffer) + head) % ALIGN_BYTES, 0, "{head} {len}");
+            let place = at(&buffer);
+            let bytes = buffer.freeze(head + len / 2);
+            assert_eq!((at(&bytes), bytes.len()), (place, head + len / 2), "it is not copied");
+            assert!(bytes.iter().all(|byte| *byte == 7));
+        }
+    }
+
+    #[test]
+    fn a_block_comes_back_only_when_the_last_slice_is_gone() {
+        static POOL: Pool = Pool::new();
+        let bytes = Buffer::of(&POOL, 0, POOLED_BYTES_MIN).freeze(1000);
+        let slice = bytes.slice(100..200);
+        drop(bytes);
+        assert_eq!(POOL.free.lock().len(), 0);
+        drop(slice);
+        assert_eq!(POOL.free.lock().len(), 1);
+        let again = Buffer::of(&POOL, 80, 1 << 20);
+        assert_eq!(POOL.free.lock().len(), 0);
+        drop(again);
+        assert_eq!(POOL.free.lock().len(), 1);
+    }
+
+    #[test]
+    fn what_is_too_small_or_too_large_for_a_block_is_freed() {
+        static POOL: Pool = Pool::new();
+        drop(Buffer::of(&POOL, 0, POOLED_BYTES_MIN - 1));
+        drop(Buffer::of(&POOL, 1, POOLED_BYTES_MAX));
+        assert_eq!(POOL.free.lock().len(), 0);
+    }
+
+    #[test]
+    fn free_blocks_are_bounded() {
+        static POOL: Pool = Pool::new();
+        drop((0..FREE_BLOCKS_MAX * 2).map(|_| Buffer::of(&POOL, 0, 1 << 20)).collect::<Vec<_>>());
+        assert_eq!(POOL.free.lock().len(), FREE_BLOCKS_MAX);
+    }
+}
