@@ -17,13 +17,14 @@ use brindle_wire::version::PeerKind;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 
+use crate::ahead::ALL_WINDOWS_BYTES_MAX;
 use crate::cache::{KeptVersions, KernelCache, NoCache};
 use crate::dirs::Dirs;
 use crate::file::close::Closes;
 use crate::grants::Grants;
 use crate::handles::Handles;
 use crate::inodes::Inodes;
-use crate::kept::Budget;
+use crate::kept::{Budget, KEPT_BYTES_MAX};
 use crate::locks::Locks;
 use crate::notices::Notices;
 use crate::session::{MdtHost, OstHost, Session};
@@ -73,6 +74,8 @@ pub struct Client {
     /// The next number of an append by several.
     pub(crate) append_numbers: AtomicU64,
     pub(crate) kept: Arc<Budget>,
+    /// For windows of reads.
+    pub(crate) ahead: Arc<Budget>,
     pub(crate) grants: Arc<Grants>,
     pub(crate) kept_versions: KeptVersions,
     /// Marks that were dealt with, for the OSTs that gave them.
@@ -161,7 +164,8 @@ impl Client {
                 closes: Closes::default(),
                 locks: Locks::default(),
                 append_numbers: AtomicU64::new(1),
-                kept: Arc::default(),
+                kept: Arc::new(Budget::new(KEPT_BYTES_MAX)),
+                ahead: Arc::new(Budget::new(ALL_WINDOWS_BYTES_MAX)),
                 grants: Arc::default(),
                 kept_versions: KeptVersions::default(),
                 to_tell: ToTell::default(),

@@ -12,6 +12,7 @@ use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
 
+use crate::ahead::Ahead;
 use crate::inodes::Hold;
 
 /// One open file.
@@ -21,6 +22,8 @@ pub(crate) struct Handle {
     pub inode: Hold,
     /// Whether the kernel may keep pages under it.
     pub cached: bool,
+    /// What is read before it is asked for.
+    pub ahead: Mutex<Ahead>,
     /// The session that it was opened in: nothing is written through it in another.
     pub session: Identity,
     /// Why it is dead or has lost data: the answer to what comes on it until it is closed.
@@ -68,6 +71,7 @@ impl Handle {
             access,
             inode,
             cached,
+            ahead: Mutex::default(),
             session,
             trouble: Mutex::default(),
             writers: Mutex::default(),

@@ -17,6 +17,7 @@ use meanwhile::Meanwhile;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
+use crate::ahead::Seen;
 use crate::kept::{Budget, Unsynced};
 
 mod behind;
@@ -83,6 +84,9 @@ pub(crate) struct State {
     pub changes: u64,
     /// Counts notices.
     pub notices: u64,
+    /// Counts what may have changed the contents, by whomever: changes of this client when they begin and end, and orders to
+    /// drop pages.
+    pub contents: u64,
     /// Last change of the contents that the MDT made for this client and that no fsync has covered.
     pub changed: Option<Pair>,
     /// The MDT has restarted: the next answer tells whether a power cut took changes from it.
@@ -178,7 +182,10 @@ impl Inode {
 
     /// The kernel waits for the answer to a change of the size.
     pub fn cutting(&self) -> Cutting<'_> {
-        self.lock().cutting += 1;
+        let mut state = self.lock();
+        state.cutting += 1;
+        state.contents += 1;
+        drop(state);
         self.quiet.notify_waiters();
         Cutting(self)
     }
@@ -195,7 +202,11 @@ impl Inode {
     /// the new ones. `StaleLayout` if the layout is another by now, or is about to be: whoever settles before bytes are copied
     /// waits for changes that have begun, and the objects of an old layout may be gone.
     pub async fn changing(&self, sight: &Sight) -> Result<Changing<'_>, Fault> {
-        self.wait_then(|state| state.rewriters == 0, |state| state.changing += 1).await;
+        let begin = |state: &mut State| {
+            state.changing += 1;
+            state.contents += 1;
+        };
+        self.wait_then(|state| state.rewriters == 0, begin).await;
         let changing = Changing(self);
         let now = self.lock().sight();
         match now.is_some_and(|now| now.layout.epoch == sight.layout.epoch) {
@@ -237,7 +248,9 @@ impl Inode {
 
 impl Drop for Cutting<'_> {
     fn drop(&mut self) {
-        self.0.lock().cutting -= 1;
+        let mut state = self.0.lock();
+        state.cutting -= 1;
+        state.contents += 1;
     }
 }
 
@@ -249,7 +262,10 @@ impl Drop for Converting<'_> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.0.lock().changing -= 1;
+        let mut state = self.0.lock();
+        state.changing -= 1;
+        state.contents += 1;
+        drop(state);
         self.0.quiet.notify_waiters();
     }
 }
@@ -259,6 +275,7 @@ impl Drop for Rewriting<'_> {
         let mut state = self.inode.lock();
         state.rewriters -= 1;
         state.rewriting &= !self.begun;
+        state.contents += 1;
         drop(state);
         self.inode.quiet.notify_waiters();
     }
@@ -278,6 +295,14 @@ impl State {
             attr_epoch: self.attr_epoch,
         };
         Some(Sight { layout, ticket, exclusive: self.exclusive, cached: self.cached })
+    }
+
+    /// The contents as the OSTs have them, for bytes that are kept; `None` while this client changes them, or has not sent
+    /// all that it has changed.
+    pub fn seen(&self, sight: &Sight) -> Option<Seen> {
+        let ours = self.changing > 0 || self.cutting > 0 || self.rewriting || !self.behind.is_empty();
+        let (body, truncate_epoch) = (sight.layout.body, sight.ticket.truncate_epoch);
+        (!ours).then_some(Seen { contents: self.contents, body, truncate_epoch })
     }
 
     /// Whether programs were told of changes that the MDT may not know of.

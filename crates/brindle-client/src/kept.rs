@@ -16,26 +16,34 @@ pub const KEPT_BYTES_MAX: usize = 64 << 20;
 const COPY_BELOW_BYTES: usize = 256 << 10;
 
 /// How many bytes a mount keeps.
-#[derive(Default)]
-pub(crate) struct Budget(AtomicUsize);
+pub(crate) struct Budget {
+    max_bytes: usize,
+    used_bytes: AtomicUsize,
+}
 
 /// Room for some kept bytes; given back when dropped.
-struct Room {
+pub(crate) struct Room {
     budget: Arc<Budget>,
     bytes: usize,
 }
 
 impl Budget {
-    fn take(self: &Arc<Self>, bytes: usize) -> Option<Room> {
-        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= KEPT_BYTES_MAX);
-        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+    /// Room for so many bytes.
+    pub fn new(max_bytes: usize) -> Budget {
+        Budget { max_bytes, used_bytes: AtomicUsize::new(0) }
+    }
+
+    /// Takes some of it, if there is so much.
+    pub fn take(self: &Arc<Self>, bytes: usize) -> Option<Room> {
+        let fits = |used: usize| used.checked_add(bytes).filter(|sum| *sum <= self.max_bytes);
+        self.used_bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
         Some(Room { budget: self.clone(), bytes })
     }
 }
 
 impl Drop for Room {
     fn drop(&mut self) {
-        self.budget.0.fetch_sub(self.bytes, Ordering::AcqRel);
+        self.budget.used_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
     }
 }
 
@@ -146,7 +154,7 @@ mod tests {
 
     #[test]
     fn what_a_power_cut_took_is_sent_again_in_order() {
-        let budget = Arc::new(Budget::default());
+        let budget = Arc::new(Budget::new(KEPT_BYTES_MAX));
         let mut u = Unsynced::default();
         u.add(1, 4, 0, &data(10), Some(&budget));
         u.add(2, 5, 5, &data(10), Some(&budget));
@@ -156,7 +164,7 @@ mod tests {
         assert_eq!(u.plan(5), Plan::Nothing);
         assert!(!u.synced(1), "the second write is still there");
         assert!(u.synced(2));
-        assert_eq!(budget.0.load(Ordering::Relaxed), 0);
+        assert_eq!(budget.used_bytes.load(Ordering::Relaxed), 0);
     }
 
     #[test]
@@ -164,7 +172,7 @@ mod tests {
         let mut u = Unsynced::default();
         u.add(1, 4, 0, &data(10), None);
         assert_eq!((u.plan(4), u.plan(5)), (Plan::Nothing, Plan::Lost));
-        let budget = Arc::new(Budget::default());
+        let budget = Arc::new(Budget::new(KEPT_BYTES_MAX));
         let mut u = Unsynced::default();
         u.add(1, 4, 0, &data(10), Some(&budget));
         u.add(2, 5, 0, &data(KEPT_BYTES_MAX), Some(&budget));

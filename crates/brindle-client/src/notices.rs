@@ -226,6 +226,7 @@ impl Client {
     /// clients that cut one file would wait for each other (rule 10 of `docs/design/001-mixed-state.md`). Then the pages
     /// go all the same, a little later.
     pub(crate) async fn invalidate(&self, inode: &Inode, range: Range<u64>) {
+        inode.lock().contents += 1;
         let free = inode.reads.invalidate(range).await;
         let cache = self.cache.read().clone();
         let (gone, ended) = oneshot::channel::<()>();

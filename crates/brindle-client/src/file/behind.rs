@@ -119,6 +119,7 @@ impl Client {
         };
         let full = state.behind.put(offset, data, author, covered, now);
         state.size_bytes = state.size_bytes.max(end);
+        state.contents += 1;
         tracing::trace!(ino = handle.inode.ino.0, offset, len_bytes, "buffered");
         let taken = if full { state.behind.take_full(SENDS_MAX) } else { None };
         Some(Put { range, taken })

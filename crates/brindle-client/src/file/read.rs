@@ -15,8 +15,10 @@ use bytes::Bytes;
 
 use super::{RPC_BYTES_MAX, Tries, try_gather};
 use crate::Client;
+use crate::ahead::WINDOW_BYTES_MAX;
 use crate::handles::Handle;
 use crate::inodes::{Inode, ReadGuard, Sight};
+use crate::rope::Rope;
 
 /// Zeros that holes are read from.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
@@ -28,6 +30,15 @@ pub struct ReadOut {
     /// Kept until the bytes are where an invalidation finds them (the kernel has the answer). `None` if no pages are
     /// filled with them.
     pub guard: Option<ReadGuard>,
+}
+
+/// What becomes of the bytes of a read.
+#[derive(Clone, Copy)]
+enum Fills<'a> {
+    /// The kernel keeps them.
+    Pages,
+    /// A program gets them, through this handle.
+    Program(&'a Handle),
 }
 
 /// What one object was asked for, and what came.
@@ -66,21 +77,26 @@ impl Client {
         let inode = &handle.inode;
         if !page {
             self.session.held().await;
-            let pieces = self.read_range(inode, offset..end, false).await?;
+            let pieces = self.read_range(inode, offset..end, Fills::Program(handle)).await?;
             return Ok(ReadOut { pieces, guard: None });
         }
         let guard = inode.reads.begin(offset..end);
         loop {
             self.session.held().await;
             handle.alive()?;
-            let pieces = self.read_range(inode, offset..end, true).await?;
+            let pieces = self.read_range(inode, offset..end, Fills::Pages).await?;
             if guard.settle() {
                 return Ok(ReadOut { pieces, guard: Some(guard) });
             }
         }
     }
 
-    async fn read_range(&self, inode: &Inode, range: Range<u64>, page: bool) -> Result<Vec<Bytes>, Fault> {
+    async fn read_range(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        fills: Fills<'_>,
+    ) -> Result<Vec<Bytes>, Fault> {
         let mut tries = Tries::default();
         loop {
             if !planted("client_reads_past_the_buffer") {
@@ -90,7 +106,7 @@ impl Client {
             let read = if sight.layout.inline {
                 self.read_inline(inode, range.clone()).await
             } else {
-                self.read_objects(inode, &sight, range.clone(), page).await
+                self.read_objects(inode, &sight, range.clone(), fills).await
             };
             match read {
                 // A cut that came in between may have taken the bytes and left the size that we knew.
@@ -142,16 +158,64 @@ impl Client {
         inode: &Inode,
         sight: &Sight,
         range: Range<u64>,
-        page: bool,
+        fills: Fills<'_>,
     ) -> Result<Vec<Bytes>, Fault> {
         let end = range.end.min(self.size_for(inode, range.end).await?);
         if range.start >= end {
             return Ok(Vec::new());
         }
-        let ranges = brindle_layout::object_ranges(&sight.layout, range.start..end);
+        match fills {
+            Fills::Pages => self.fetch(inode, sight, range.start..end, true).await,
+            Fills::Program(handle) => self.read_ahead(handle, sight, range.start..end).await,
+        }
+    }
+
+    /// Reads through the window of a handle. The file reaches to the end of `range`.
+    async fn read_ahead(
+        &self,
+        handle: &Handle,
+        sight: &Sight,
+        range: Range<u64>,
+    ) -> Result<Vec<Bytes>, Fault> {
+        let inode = &handle.inode;
+        // Before the bytes are asked for: whatever changes them from now on is noticed.
+        let (seen, size_bytes) = {
+            let state = inode.lock();
+            (state.seen(sight), if state.size_stale { 0 } else { state.size_bytes })
+        };
+        let until = {
+            let mut ahead = handle.ahead.lock();
+            if let Some(pieces) = ahead.take(seen, &range) {
+                return Ok(pieces);
+            }
+            ahead.until(&range, size_bytes)
+        };
+        let (Some(seen), Some(until)) = (seen, until) else {
+            return self.fetch(inode, sight, range, false).await;
+        };
+        let Some(room) = self.ahead.take(WINDOW_BYTES_MAX as usize) else {
+            return self.fetch(inode, sight, range, false).await;
+        };
+        let mut bytes = Rope::default();
+        self.fetch(inode, sight, range.start..until, true).await?.into_iter().for_each(|b| bytes.push(b));
+        let pieces = bytes.slice(0, range.end - range.start).collect();
+        handle.ahead.lock().keep(seen, range.start, bytes, room);
+        Ok(pieces)
+    }
+
+    /// Reads from the objects what lies below the end of the file. `keep`: the bytes are kept after that.
+    async fn fetch(
+        &self,
+        inode: &Inode,
+        sight: &Sight,
+        range: Range<u64>,
+        keep: bool,
+    ) -> Result<Vec<Bytes>, Fault> {
+        let end = range.end;
+        let ranges = brindle_layout::object_ranges(&sight.layout, range.clone());
         let parts = ranges.into_iter().flat_map(split);
         let reading =
-            parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(inode, sight, part, page)) });
+            parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(inode, sight, part, keep)) });
         let parts: Vec<Part> = try_gather(reading.collect()).await?;
         tracing::trace!(
             ino = inode.ino.0,
@@ -205,13 +269,13 @@ impl Client {
         inode: &Inode,
         sight: &Sight,
         range: brindle_layout::ObjectRange,
-        page: bool,
+        keep: bool,
     ) -> Result<Part, Fault> {
         let request = ReadReq {
             object: ObjectId::of(inode.ino, range.stripe),
             offset: range.object_offset,
             len_bytes: range.len_bytes as u32,
-            may_cache: page && !sight.cached,
+            may_cache: keep && !sight.cached,
             known: sight.layout.object_known(range.stripe),
             ticket: sight.ticket,
         };

@@ -34,6 +34,8 @@ pub const BLOCKS: u64 = 400;
 const PLACES: [u64; 4] = [0, 125, 253, 390];
 /// Blocks written at once, at most.
 const BLOCKS_MAX: u64 = 24;
+/// Steps that follow a read, at most.
+const STEPS_MAX: u64 = 6;
 /// Blocks that share a checksum.
 const SHARE_SUM: u64 = 4096 / BLOCK;
 
@@ -291,7 +293,7 @@ impl Blocks {
             self.write(life, &opened, file, blocks).await
         } else if is(mix.read) {
             let opened = hands.open(life, file, ino, false).await?;
-            self.read(life, &opened, file, blocks).await
+            self.read_on(life, &opened, file, blocks).await
         } else if is(mix.sync) {
             match hands.writers.get(&file).cloned() {
                 Some(opened) => self.sync(life, &opened, file).await,
@@ -424,6 +426,27 @@ impl Blocks {
     fn flushed(&self, life: &Life, opened: &Opened, invoke_ns: u64) {
         let flush = Flush { client: life.index, handle: (life.number, opened.handle), invoke_ns };
         self.record.lock().flushes.push(flush);
+    }
+
+    /// Reads some blocks, and now and then those that follow, in steps, as programs do that read a file from its beginning.
+    async fn read_on(
+        &self,
+        life: &Life,
+        opened: &Opened,
+        file: usize,
+        mut blocks: std::ops::Range<u64>,
+    ) -> Result<(), Fault> {
+        let step = blocks.end - blocks.start;
+        let mut more = if life.below(3) == 0 { 1 + life.below(STEPS_MAX) } else { 0 };
+        loop {
+            self.read(life, opened, file, blocks.clone()).await?;
+            blocks = blocks.end..(blocks.end + step).min(BLOCKS);
+            if more == 0 || blocks.is_empty() {
+                return Ok(());
+            }
+            more -= 1;
+            life.pause(self.mix.pause_ms / 4).await;
+        }
     }
 
     async fn read(
