@@ -10,17 +10,15 @@ use std::ops::Range;
 
 use brindle_stdx::planted;
 use brindle_types::Pair;
+use brindle_wire::oss::Ticket;
 use bytes::Bytes;
 
 use crate::kept::Room;
-use crate::rope::Rope;
 
 /// Bytes of a window, at most.
 pub(crate) const WINDOW_BYTES_MAX: u64 = 1 << 20;
 /// Bytes of all windows of one mount, at most.
 pub(crate) const ALL_WINDOWS_BYTES_MAX: usize = 64 << 20;
-/// A window ends at such a border, and short of the file's end: who appends to the last page need not wait for us.
-const PAGE_BYTES: u64 = 4096;
 /// Reads in sequence before anything is fetched ahead.
 const PATIENCE_MIN: u32 = 2;
 /// The same, where windows were lost to somebody's changes again and again.
@@ -32,13 +30,14 @@ pub(crate) struct Seen {
     /// [`crate::inodes::State::contents`].
     pub contents: u64,
     pub body: Pair,
-    pub truncate_epoch: Pair,
+    pub ticket: Ticket,
 }
 
 struct Window {
     seen: Seen,
     start: u64,
-    bytes: Rope,
+    /// In one piece: pieces of many objects would each hold the block of memory that they came in.
+    bytes: Bytes,
     _room: Room,
 }
 
@@ -61,36 +60,48 @@ impl Default for Ahead {
 
 impl Ahead {
     /// The bytes of `range`, if they are in the window and nothing has changed since. Every read comes here first.
-    pub fn take(&mut self, seen: Option<Seen>, range: &Range<u64>) -> Option<Vec<Bytes>> {
+    pub fn take(&mut self, seen: Option<Seen>, range: &Range<u64>) -> Option<Bytes> {
         self.run = if range.start == self.next { self.run.saturating_add(1) } else { 1 };
         self.next = range.end;
-        let window = self.window.as_ref()?;
-        let end = window.start + window.bytes.len_bytes();
-        let is_good = seen == Some(window.seen) || planted("client_reads_ahead_of_changes");
-        if is_good && window.start <= range.start && range.end <= end {
-            return Some(window.bytes.slice(range.start - window.start, range.end - range.start).collect());
+        let window = self.window.take()?;
+        let end = window.start + window.bytes.len() as u64;
+        if seen != Some(window.seen) && !planted("client_reads_ahead_of_changes") {
+            self.lose();
+            return None;
         }
-        if !is_good {
-            // Somebody works on the file: whoever changes it next should not have to wait for us again.
-            self.run = 1;
-            self.patience = (self.patience * 2).min(PATIENCE_MAX);
-        } else if range.start >= end {
+        if range.end >= end {
             self.patience = PATIENCE_MIN;
         }
+        if range.start < window.start || range.end > end {
+            return None;
+        }
+        let from = (range.start - window.start) as usize;
+        let bytes = window.bytes.slice(from..from + (range.end - range.start) as usize);
+        self.window = (range.end < end).then_some(window);
+        Some(bytes)
+    }
+
+    /// What was fetched ahead was for nothing: somebody works on the file, who should not have to wait for us again and again,
+    /// or it cannot be read.
+    pub fn lose(&mut self) {
+        self.run = 1;
+        self.patience = (self.patience * 2).min(PATIENCE_MAX);
+    }
+
+    /// The file ends here: no more is read for a while.
+    pub fn end(&mut self) {
         self.window = None;
-        None
     }
 
     /// How far to read, where `range` is asked for and the file is known to reach to `size_bytes`; `None` if no further.
     pub fn until(&self, range: &Range<u64>, size_bytes: u64) -> Option<u64> {
         let reads = WINDOW_BYTES_MAX / (range.end - range.start).max(1);
-        let window_end = range.start + reads * (range.end - range.start);
-        let until = window_end.min(size_bytes / PAGE_BYTES * PAGE_BYTES);
+        let until = size_bytes.min(range.start + reads * (range.end - range.start));
         (self.run >= self.patience && until > range.end).then_some(until)
     }
 
     /// Keeps what was read from `start` on, when the contents were as in `seen`.
-    pub fn keep(&mut self, seen: Seen, start: u64, bytes: Rope, room: Room) {
+    pub fn keep(&mut self, seen: Seen, start: u64, bytes: Bytes, room: Room) {
         self.window = Some(Window { seen, start, bytes, _room: room });
     }
 }
@@ -102,52 +113,62 @@ mod tests {
     use super::*;
     use crate::kept::Budget;
 
-    const SEEN: Seen = Seen { contents: 3, body: Pair::ZERO, truncate_epoch: Pair::ZERO };
+    const TICKET: Ticket =
+        Ticket { layout_epoch: Pair::ZERO, truncate_epoch: Pair::ZERO, attr_epoch: Pair::ZERO };
+    const SEEN: Seen = Seen { contents: 3, body: Pair::ZERO, ticket: TICKET };
     const SIZE: u64 = 10 << 20;
 
-    fn fill(ahead: &mut Ahead, start: u64, len: u64) {
+    fn fill(ahead: &mut Ahead, start: u64, len: usize) {
         let room = Arc::new(Budget::new(ALL_WINDOWS_BYTES_MAX)).take(1).expect("there is room");
-        let mut bytes = Rope::default();
-        bytes.push(Bytes::from(vec![7; len as usize]));
-        ahead.keep(SEEN, start, bytes, room);
+        ahead.keep(SEEN, start, Bytes::from(vec![7; len]), room);
     }
 
-    fn len(pieces: Option<Vec<Bytes>>) -> Option<usize> {
-        pieces.map(|pieces| pieces.iter().map(Bytes::len).sum())
+    fn take(ahead: &mut Ahead, seen: Option<Seen>, range: Range<u64>) -> Option<usize> {
+        ahead.take(seen, &range).map(|bytes| bytes.len())
     }
 
     #[test]
     fn the_second_read_in_sequence_fetches_whole_reads_of_a_megabyte() {
         let mut ahead = Ahead::default();
-        assert_eq!(len(ahead.take(Some(SEEN), &(47008..94016))), None);
+        assert_eq!(take(&mut ahead, Some(SEEN), 47008..94016), None);
         assert_eq!(ahead.until(&(47008..94016), SIZE), None, "one read is no sequence");
-        assert_eq!(len(ahead.take(Some(SEEN), &(94016..141_024))), None);
+        assert_eq!(take(&mut ahead, Some(SEEN), 94016..141_024), None);
         assert_eq!(ahead.until(&(94016..141_024), SIZE), Some(94016 + 22 * 47008));
-        assert_eq!(ahead.until(&(94016..141_024), 200_000), Some(48 * 4096), "short of the last page");
-        assert_eq!(ahead.until(&(94016..141_024), 141_500), None);
+        assert_eq!(ahead.until(&(94016..141_024), 200_000), Some(200_000), "as far as it goes");
+        assert_eq!(ahead.until(&(94016..141_024), 141_024), None);
         assert_eq!(ahead.until(&(0..1 << 20), SIZE), None, "large reads are far enough");
         assert_eq!(ahead.until(&(0..8 << 20), SIZE), None);
-        assert_eq!(len(ahead.take(Some(SEEN), &(500..600))), None);
+        assert_eq!(take(&mut ahead, Some(SEEN), 500..600), None);
         assert_eq!(ahead.until(&(500..600), SIZE), None, "elsewhere");
     }
 
     #[test]
     fn a_window_is_used_until_it_ends_or_something_changes() {
         let mut ahead = Ahead::default();
-        ahead.take(Some(SEEN), &(0..4096));
+        take(&mut ahead, Some(SEEN), 0..4096);
         fill(&mut ahead, 0, 16384);
-        assert_eq!(len(ahead.take(Some(SEEN), &(4096..8192))), Some(4096));
-        assert_eq!(len(ahead.take(Some(SEEN), &(8192..10_000))), Some(1808));
-        assert_eq!(len(ahead.take(Some(SEEN), &(0..100))), Some(100), "also in any other order");
-        assert_eq!(len(ahead.take(Some(SEEN), &(16000..17000))), None, "only part of it is there");
+        assert_eq!(take(&mut ahead, Some(SEEN), 4096..8192), Some(4096));
+        assert_eq!(take(&mut ahead, Some(SEEN), 8192..10_000), Some(1808));
+        assert_eq!(take(&mut ahead, Some(SEEN), 0..100), Some(100), "also in any other order");
+        assert_eq!(take(&mut ahead, Some(SEEN), 16000..17000), None, "only part of it is there");
         assert!(ahead.window.is_none());
+        fill(&mut ahead, 0, 16384);
+        assert_eq!(take(&mut ahead, Some(SEEN), 8192..16384), Some(8192));
+        assert!(ahead.window.is_none(), "read to its end");
+        fill(&mut ahead, 0, 16384);
+        ahead.end();
+        assert_eq!(take(&mut ahead, Some(SEEN), 0..100), None);
 
-        fill(&mut ahead, 0, 16384);
-        let later = Seen { contents: 4, ..SEEN };
-        assert_eq!(len(ahead.take(Some(later), &(0..4096))), None);
-        assert_eq!(len(ahead.take(Some(SEEN), &(4096..8192))), None, "it is gone");
-        fill(&mut ahead, 0, 16384);
-        assert_eq!(len(ahead.take(None, &(8192..9000))), None, "nobody knows what there is now");
+        for other in [
+            Some(Seen { contents: 4, ..SEEN }),
+            Some(Seen { body: Pair { term: 1, counter: 1 }, ..SEEN }),
+            Some(Seen { ticket: Ticket { layout_epoch: Pair { term: 1, counter: 1 }, ..TICKET }, ..SEEN }),
+            None,
+        ] {
+            fill(&mut ahead, 0, 16384);
+            assert_eq!(take(&mut ahead, other, 0..4096), None, "{other:?}");
+            assert_eq!(take(&mut ahead, Some(SEEN), 4096..8192), None, "it is gone");
+        }
     }
 
     #[test]

@@ -297,12 +297,13 @@ impl State {
         Some(Sight { layout, ticket, exclusive: self.exclusive, cached: self.cached })
     }
 
-    /// The contents as the OSTs have them, for bytes that are kept; `None` while this client changes them, or has not sent
-    /// all that it has changed.
+    /// The contents as the OSTs have them under `sight`, for bytes that are kept; `None` when that is not what an I/O would
+    /// see now, and while this client changes them, or has not sent all that it has changed.
     pub fn seen(&self, sight: &Sight) -> Option<Seen> {
         let ours = self.changing > 0 || self.cutting > 0 || self.rewriting || !self.behind.is_empty();
-        let (body, truncate_epoch) = (sight.layout.body, sight.ticket.truncate_epoch);
-        (!ours).then_some(Seen { contents: self.contents, body, truncate_epoch })
+        let now =
+            self.sight().filter(|now| now.ticket == sight.ticket && now.layout.body == sight.layout.body)?;
+        (!ours).then_some(Seen { contents: self.contents, body: now.layout.body, ticket: now.ticket })
     }
 
     /// Whether programs were told of changes that the MDT may not know of.
@@ -409,7 +410,9 @@ impl State {
         self.recheck = true;
         self.take_grant(asked, grant, None);
         self.take_mode(asked, grant);
-        self.cached &= was_cached;
+        if !was_cached {
+            self.no_longer_cached();
+        }
         self.exclusive &= was_exclusive;
         self.size_stale |= !self.exclusive;
         self.cached
@@ -418,6 +421,8 @@ impl State {
     /// Something may have changed that we were not told of.
     pub fn doubt(&mut self) {
         self.noticed();
+        // What the MDT gave with an answer that was lost it will recall, if it has to.
+        self.no_longer_cached();
         self.stale = true;
         self.size_stale = true;
         self.recheck = true;
@@ -425,6 +430,7 @@ impl State {
 
     /// Somebody writes, or is about to.
     pub fn no_longer_cached(&mut self) {
+        self.contents += u64::from(self.cached);
         self.cached = false;
         self.inline = None;
     }

@@ -237,7 +237,8 @@ async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result
             attrs::merge_objects(&mut file, stats);
             inode::put(t, &file)?;
         }
-        if file.open_for_write && !t.live().opens.is_written(ino) {
+        // (While clients declare what they had open this may be too early; then it is done again when they all have.)
+        if file.open_for_write && !t.live().opens.is_written(ino) && !t.live().recovering {
             grant::end_writing(t, &mut file)?;
         }
         t.after(move |live| live.events.fire(Event::Idle(ino)));

@@ -34,6 +34,8 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
     match live.opens.decide(ino, call.session, access, marked) {
         Decision::Recall(right, from) => Err(Stop::First(Errand::Recall { ino, right, from })),
         Decision::Grant(mode) => {
+            // A power cut may have taken the mark of a writer that has not declared itself yet.
+            let mode = if mode == OpenMode::Cached && live.recovering { OpenMode::Direct } else { mode };
             add_handle(t, call.session, inode, access, handle, mode)?;
             Ok(mode)
         }
@@ -113,7 +115,8 @@ pub fn close(t: &mut Txn<'_>, session: SessionId, inode: &mut Inode, handle: u64
         t.idle(ino)?;
         return namespace::purge(t, inode);
     }
-    if last_writer {
+    // While clients declare what they had open, others may write it: what nobody declares is recovered after that.
+    if last_writer && !t.live().recovering {
         end_writing(t, inode)?;
     }
     Ok(())

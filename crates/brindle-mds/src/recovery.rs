@@ -84,13 +84,13 @@ pub async fn run(mdt: Arc<Mdt>) {
 }
 
 async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
-    for ino in watch::list(mdt.engine())? {
-        expire::recover_in_background(mdt, ino, None);
-    }
     {
         let mut live = mdt.live_mut();
         live.recovering = false;
         live.events.fire(Event::Recovered);
+    }
+    for ino in watch::list(mdt.engine())? {
+        expire::recover_in_background(mdt, ino, None);
     }
     for ino in orphan::list(mdt.engine())? {
         purge(mdt, ino).await?;

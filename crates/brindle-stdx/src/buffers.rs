@@ -13,8 +13,9 @@ use parking_lot::Mutex;
 
 /// Alignment in memory, as direct I/O needs it.
 pub const ALIGN_BYTES: usize = 4096;
-/// Shorter buffers are no blocks of the pool: a whole block would be held for little.
-pub const POOLED_BYTES_MIN: usize = 64 << 10;
+/// Shorter buffers are no blocks of the pool: a whole block would be held for little, and what bounds bytes in flight does
+/// not count that.
+pub const POOLED_BYTES_MIN: usize = 256 << 10;
 /// Longer buffers are no blocks of the pool: room for 1 MiB, the blocks of a disk that it may begin and end in, and what
 /// precedes it in a message.
 pub const POOLED_BYTES_MAX: usize = (1 << 20) + 3 * ALIGN_BYTES;

@@ -9,6 +9,9 @@ use crate::dice::Dice;
 use crate::load::{Ground, Worker, unexpected};
 use crate::records::{Piece, RECORD, pieces, record};
 
+/// Writers of one log.
+pub const WRITERS: u64 = 3;
+
 /// One writer.
 pub struct AppendWorker {
     name: String,
@@ -125,7 +128,7 @@ impl Worker for AppendWorker {
         let bytes = unexpected("read the log", std::fs::read(mount.join(dir).join("log")))?;
         let mut found = BTreeSet::new();
         let mut last = None;
-        for (at, piece) in pieces(&bytes)? {
+        for (at, piece) in pieces(&bytes, WRITERS)? {
             match piece {
                 Piece::Whole(writer, number) if writer == self.writer => {
                     if !found.insert(number) {

@@ -33,10 +33,10 @@ pub fn writers(cluster: &Cluster, ground: &Ground, dice: &mut Dice) -> Vec<Box<d
     all.extend(stripers(cluster, ground, dice));
     striped_dir(cluster, "log");
     let log = append::make(&cluster.a().join("log"));
-    for n in 0..3 {
-        let mount = &cluster.mounts()[n % cluster.mounts().len()];
+    for n in 0..append::WRITERS {
+        let mount = &cluster.mounts()[n as usize % cluster.mounts().len()];
         let seen = mount.join(log.strip_prefix(cluster.a()).unwrap());
-        all.push(Box::new(AppendWorker::new(ground, &seen, n as u64, dice.split())));
+        all.push(Box::new(AppendWorker::new(ground, &seen, n, dice.split())));
     }
     all
 }

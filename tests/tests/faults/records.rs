@@ -13,6 +13,9 @@ const BLOCK: usize = 4096;
 /// Bytes of what tells whose record it is: magic, writer, number.
 const HEAD: usize = 24;
 const MAGIC: [u8; 8] = 0x4252_4e44_4c52_4543_u64.to_le_bytes();
+/// Numbers of records that a writer may have given out besides those that the log can hold twice over: its appends that
+/// failed.
+const NUMBERS_SLACK: u64 = 1000;
 /// Bytes before and behind a wrong place that a failure describes.
 const AROUND: usize = 3 * BLOCK;
 
@@ -41,14 +44,14 @@ pub fn record(writer: u64, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// Everything that stands in the log, with its offset, in order. Fails at what neither the appenders nor a power cut can
-/// have left.
-pub fn pieces(log: &[u8]) -> Result<Vec<(usize, Piece)>, String> {
+/// Everything that stands in the log of so many writers, with its offset, in order. Fails at what neither they nor a power
+/// cut can have left.
+pub fn pieces(log: &[u8], writers: u64) -> Result<Vec<(usize, Piece)>, String> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < log.len() {
         let (end, piece) = piece_at(log, at)
-            .or_else(|| tail_at(log, at))
+            .or_else(|| tail_at(log, at, writers))
             .ok_or_else(|| format!("no record at {at}; {}", around(log, at)))?;
         found.push((at, piece));
         at = end;
@@ -74,7 +77,8 @@ fn record_at(log: &[u8], at: usize) -> Option<(usize, Piece)> {
         return Some((at + RECORD, Piece::Whole(writer, number)));
     }
     let edge = edge_behind(log, at);
-    (edge - at < RECORD && begins_record(&log[at..edge])).then_some((edge, Piece::Head))
+    let is_head = edge.is_multiple_of(BLOCK) && edge - at < RECORD && begins_record(&log[at..edge]);
+    is_head.then_some((edge, Piece::Head))
 }
 
 /// Where the block of `at` ends, or the log.
@@ -83,13 +87,18 @@ fn edge_behind(log: &[u8], at: usize) -> usize {
 }
 
 /// The last part of a record at `at`, and where it ends: where something else begins.
-fn tail_at(log: &[u8], at: usize) -> Option<(usize, Piece)> {
+fn tail_at(log: &[u8], at: usize, writers: u64) -> Option<(usize, Piece)> {
     if !at.is_multiple_of(BLOCK) {
         return None;
     }
-    let ends = at + 1..log.len().min(at + RECORD - 1) + 1;
-    let end = ends.into_iter().find(|end| *end == log.len() || piece_at(log, *end).is_some())?;
-    Some((end, Piece::Tail))
+    let ends_record = |end: usize| {
+        let numbers = NUMBERS_SLACK + 2 * (log.len() / RECORD) as u64;
+        let all = (0..writers).flat_map(|writer| (0..numbers).map(move |number| (writer, number)));
+        all.into_iter().any(|(writer, number)| record(writer, number).ends_with(&log[at..end]))
+    };
+    let mut ends = at + 1..log.len().min(at + RECORD - 1) + 1;
+    let end = ends.find(|end| *end == log.len() || piece_at(log, *end).is_some())?;
+    ends_record(end).then_some((end, Piece::Tail))
 }
 
 fn head(bytes: &[u8]) -> Option<(u64, u64)> {
@@ -122,29 +131,33 @@ fn around(log: &[u8], at: usize) -> String {
 fn what_a_power_cut_leaves_is_told_from_what_it_cannot() {
     let log: Vec<u8> = (0..8).flat_map(|number| record(3, number)).collect();
     let wholes: Vec<(usize, Piece)> = (0..8).map(|n| (n as usize * RECORD, Piece::Whole(3, n))).collect();
-    assert_eq!(pieces(&log), Ok(wholes));
+    assert_eq!(pieces(&log, 5), Ok(wholes));
 
     // Number 5 (3500..4200) crosses the edge at 4096.
     let at_edge = |piece: Piece| move |found: Vec<(usize, Piece)>| found.contains(&(BLOCK, piece));
     let mut second_lost = log.clone();
     second_lost[BLOCK..].fill(0);
-    assert!(pieces(&second_lost).is_ok_and(at_edge(Piece::Hole)));
+    assert!(pieces(&second_lost, 5).is_ok_and(at_edge(Piece::Hole)));
     let mut first_lost = log.clone();
     first_lost[..BLOCK].fill(0);
-    assert!(pieces(&first_lost).is_ok_and(at_edge(Piece::Tail)));
+    assert!(pieces(&first_lost, 5).is_ok_and(at_edge(Piece::Tail)));
 
     // The length was lost down to the edge, and the next append begins there.
     let goes_on = [&log[..BLOCK], &record(4, 0), &record(4, 1)].concat();
-    assert!(pieces(&goes_on).is_ok_and(at_edge(Piece::Whole(4, 0))));
+    assert!(pieces(&goes_on, 5).is_ok_and(at_edge(Piece::Whole(4, 0))));
 
     // Two appends at one place: the later one covers the head of the other.
     let mut overlap = goes_on.clone();
     overlap[3500..3500 + RECORD].copy_from_slice(&record(3, 5));
-    assert!(pieces(&overlap).is_err_and(|why| why.starts_with("no record at 4200;")));
+    assert!(pieces(&overlap, 5).is_err_and(|why| why.starts_with("no record at 4200;")));
     let mut damaged = log.clone();
     damaged[1000] ^= 1;
-    assert!(pieces(&damaged).is_err_and(|why| why.starts_with("no record at 700;")));
-    let mut cut_inside = log;
+    assert!(pieces(&damaged, 5).is_err_and(|why| why.starts_with("no record at 700;")));
+    let mut cut_inside = log.clone();
     cut_inside[1000..1400].fill(0);
-    assert!(pieces(&cut_inside).is_err());
+    assert!(pieces(&cut_inside, 5).is_err());
+    let mut strange_tail = first_lost;
+    strange_tail[BLOCK + 50] ^= 1;
+    assert!(pieces(&strange_tail, 5).is_err_and(|why| why.starts_with("no record at 4096;")));
+    assert!(pieces(&log[..1000], 5).is_err_and(|why| why.starts_with("no record at 700;")), "no edge");
 }

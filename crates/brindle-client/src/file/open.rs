@@ -63,7 +63,7 @@ impl Client {
         let cutting = access.truncate.then(|| hold.cutting());
         let answer = self.mds.ask(&request).await?;
         drop(cutting);
-        let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant);
+        let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant).await;
         self.still_open(ctx, opened, access, era).await
     }
 
@@ -88,13 +88,13 @@ impl Client {
             // The MDT takes it back without a word if it does not know it.
             self.close(opened.handle).await?;
             let answer = answer?;
-            opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant);
+            opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant).await;
         }
         Ok(opened)
     }
 
     /// Enters a granted handle.
-    pub(crate) fn opened(
+    pub(crate) async fn opened(
         &self,
         hold: Hold,
         asked: Asked,
@@ -103,27 +103,34 @@ impl Client {
         attr: Attr,
         grant: &OpenGrant,
     ) -> Opened {
-        let mut state = hold.lock();
-        tracing::trace!(handle, ?access, ?attr, ?grant, "opened");
-        if access.truncate {
-            state.cut(asked, 0);
-        }
-        let crossed = state.crossed(asked);
-        state.take_grant(asked, grant, None);
-        state.take_mode(asked, grant);
-        state.take_size(asked, attr.size_bytes);
-        if access.truncate {
-            state.changed_at_mdt(grant.changed);
-            state.overtaken();
-        }
-        drop(state);
+        let (crossed, lost_right) = {
+            let mut state = hold.lock();
+            tracing::trace!(handle, ?access, ?attr, ?grant, "opened");
+            if access.truncate {
+                state.cut(asked, 0);
+            }
+            let (crossed, was_cached) = (state.crossed(asked), state.cached);
+            state.take_grant(asked, grant, None);
+            state.take_mode(asked, grant);
+            state.take_size(asked, attr.size_bytes);
+            if access.truncate {
+                state.changed_at_mdt(grant.changed);
+                state.overtaken();
+            }
+            (crossed, was_cached && !state.cached)
+        };
         let mode = if crossed { OpenMode::Direct } else { grant.mode };
         let cached = mode == OpenMode::Cached;
         let version = grant.data_version.filter(|_| cached);
         let keep_cache = version.is_some_and(|version| self.kept_versions.keep(attr.ino, version));
         // Where the session changed under the request, `still_open` opens it again.
         let session = self.session.identity();
-        self.handles.insert(Handle::new(handle, access, hold, cached, session));
+        let hold = self.handles.insert(Handle::new(handle, access, hold, cached, session));
+        if lost_right {
+            // An answer that was overtaken by this one gave the right. Pages read under it left no marks at the OSTs.
+            self.kept_versions.forget(attr.ino);
+            self.invalidate(&hold.inode, 0..u64::MAX).await;
+        }
         Opened { handle, attr, mode, keep_cache }
     }
 }

@@ -18,7 +18,6 @@ use crate::Client;
 use crate::ahead::WINDOW_BYTES_MAX;
 use crate::handles::Handle;
 use crate::inodes::{Inode, ReadGuard, Sight};
-use crate::rope::Rope;
 
 /// Zeros that holes are read from.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
@@ -162,10 +161,14 @@ impl Client {
     ) -> Result<Vec<Bytes>, Fault> {
         let end = range.end.min(self.size_for(inode, range.end).await?);
         if range.start >= end {
+            if let Fills::Program(handle) = fills {
+                handle.ahead.lock().end();
+            }
             return Ok(Vec::new());
         }
         match fills {
-            Fills::Pages => self.fetch(inode, sight, range.start..end, true).await,
+            // Under the right to keep pages they need no marks.
+            Fills::Pages => self.fetch(inode, sight, range.start..end, !sight.cached).await,
             Fills::Program(handle) => self.read_ahead(handle, sight, range.start..end).await,
         }
     }
@@ -185,8 +188,8 @@ impl Client {
         };
         let until = {
             let mut ahead = handle.ahead.lock();
-            if let Some(pieces) = ahead.take(seen, &range) {
-                return Ok(pieces);
+            if let Some(bytes) = ahead.take(seen, &range) {
+                return Ok(vec![bytes]);
             }
             ahead.until(&range, size_bytes)
         };
@@ -196,26 +199,33 @@ impl Client {
         let Some(room) = self.ahead.take(WINDOW_BYTES_MAX as usize) else {
             return self.fetch(inode, sight, range, false).await;
         };
-        let mut bytes = Rope::default();
-        self.fetch(inode, sight, range.start..until, true).await?.into_iter().for_each(|b| bytes.push(b));
-        let pieces = bytes.slice(0, range.end - range.start).collect();
+        let pieces = match self.fetch(inode, sight, range.start..until, true).await {
+            Ok(pieces) => pieces,
+            // What was not asked for may be what cannot be read.
+            Err(_) => {
+                handle.ahead.lock().lose();
+                return self.fetch(inode, sight, range, false).await;
+            }
+        };
+        let bytes = ReadOut { pieces, guard: None }.into_bytes();
+        let asked = bytes.slice(..(range.end - range.start) as usize);
         handle.ahead.lock().keep(seen, range.start, bytes, room);
-        Ok(pieces)
+        Ok(vec![asked])
     }
 
-    /// Reads from the objects what lies below the end of the file. `keep`: the bytes are kept after that.
+    /// Reads from the objects what lies below the end of the file. `mark`: the OSTs note that the bytes are kept.
     async fn fetch(
         &self,
         inode: &Inode,
         sight: &Sight,
         range: Range<u64>,
-        keep: bool,
+        mark: bool,
     ) -> Result<Vec<Bytes>, Fault> {
         let end = range.end;
         let ranges = brindle_layout::object_ranges(&sight.layout, range.clone());
         let parts = ranges.into_iter().flat_map(split);
         let reading =
-            parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(inode, sight, part, keep)) });
+            parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(inode, sight, part, mark)) });
         let parts: Vec<Part> = try_gather(reading.collect()).await?;
         tracing::trace!(
             ino = inode.ino.0,
@@ -269,13 +279,13 @@ impl Client {
         inode: &Inode,
         sight: &Sight,
         range: brindle_layout::ObjectRange,
-        keep: bool,
+        mark: bool,
     ) -> Result<Part, Fault> {
         let request = ReadReq {
             object: ObjectId::of(inode.ino, range.stripe),
             offset: range.object_offset,
             len_bytes: range.len_bytes as u32,
-            may_cache: keep && !sight.cached,
+            may_cache: mark,
             known: sight.layout.object_known(range.stripe),
             ticket: sight.ticket,
         };

@@ -305,7 +305,7 @@ impl Mdt {
             changes.frees_space();
             let row = reply::Reply { sequence: call.sequence, op: call.op as u16, body: body.clone() };
             reply::put(&mut changes, call.session, call.slot, &row);
-            self.engine.append(changes.into_batch()?)?
+            self.engine.append(changes)?
         };
         self.engine.wait_reply(pos).await
     }
@@ -382,7 +382,7 @@ impl Mdt {
         }
         let pos = match changes.is_empty() {
             true => self.engine.last_pos(),
-            false => self.engine.append(changes.into_batch()?)?,
+            false => self.engine.append(changes)?,
         };
         if let Some(body) = body {
             call.set_stored(body);

@@ -8,14 +8,16 @@ use brindle_kv::{Batch, Kv};
 use brindle_types::{Attr, FileType, Ino, Result};
 use bytes::Bytes;
 
+use super::hot::Hot;
 use super::usage::{Delta, Kind};
 use super::{Inode, Rows, inode, keys, row, usage};
 
 /// A batch in the making over a store.
 pub struct Changes<'a> {
     base: &'a Kv,
+    hot: &'a Hot,
     rows: BTreeMap<Bytes, Option<Bytes>>,
-    /// Inodes that were looked at, as the batch sees them, so that each is read and decoded once.
+    /// Inodes as the batch sees them, so that each is read and decoded once; others may be in `hot`.
     inodes: RefCell<BTreeMap<Ino, Option<Inode>>>,
     usage: BTreeMap<(u8, u32), Delta>,
     frees_space: bool,
@@ -59,9 +61,10 @@ pub struct InodeEffect {
 
 impl<'a> Changes<'a> {
     /// No changes yet.
-    pub fn new(base: &'a Kv) -> Changes<'a> {
+    pub fn new(base: &'a Kv, hot: &'a Hot) -> Changes<'a> {
         Changes {
             base,
+            hot,
             rows: BTreeMap::new(),
             inodes: RefCell::default(),
             usage: BTreeMap::new(),
@@ -95,10 +98,16 @@ impl<'a> Changes<'a> {
         self.rows.insert(key.into(), None);
     }
 
-    /// The inode as it is before its row is put or deleted, which the caller does next.
-    pub(super) fn change_inode(&mut self, ino: Ino) -> Result<Option<Inode>> {
-        let known = self.inodes.get_mut().remove(&ino);
-        known.map_or_else(|| inode::decode(self, ino), Ok)
+    /// Sets what an inode is from now on, and gives what it was; the caller puts or deletes its row.
+    pub(super) fn change_inode(&mut self, ino: Ino, now: Option<Inode>) -> Result<Option<Inode>> {
+        let known = self.inodes.get_mut().insert(ino, now);
+        let hot = || self.hot.get(ino).map_or_else(|| inode::decode(self, ino), |inode| Ok(Some(inode)));
+        known.map_or_else(hot, Ok)
+    }
+
+    /// The inodes that the batch has seen or made.
+    pub(super) fn take_inodes(&mut self) -> BTreeMap<Ino, Option<Inode>> {
+        std::mem::take(self.inodes.get_mut())
     }
 
     /// Nobody has had this number before: there is no row to look for.
@@ -153,6 +162,9 @@ impl Rows for Changes<'_> {
     fn inode(&self, ino: Ino) -> Result<Option<Inode>> {
         if let Some(known) = self.inodes.borrow().get(&ino) {
             return Ok(known.clone());
+        }
+        if let Some(hot) = self.hot.get(ino) {
+            return Ok(Some(hot));
         }
         let found = inode::decode(self, ino)?;
         self.inodes.borrow_mut().insert(ino, found.clone());

@@ -1,17 +1,19 @@
 //! The store of one MDT: the rows' home behind the log, opened for serving.
 
-use brindle_kv::{Batch, Kv, KvOptions, LogPos, OpenReport};
+use brindle_kv::{Kv, KvOptions, LogPos, OpenReport};
 use brindle_stdx::Seams;
 use brindle_stdx::disk::{Disk, DiskSpace, parent};
 use brindle_types::{Code, Fault, Result};
 use bytes::Bytes;
 
+use super::hot::Hot;
 use super::meta::{self, Format};
 use super::{Changes, Rows};
 
 /// An open store.
 pub struct Engine {
     kv: Kv,
+    hot: Hot,
     format: Format,
     report: OpenReport,
 }
@@ -28,7 +30,8 @@ impl Engine {
         let options = sized(seams, dir, options.clone())?;
         Kv::create(disk, dir, &options)?;
         let (kv, _) = Kv::open(seams.clone(), dir, options)?;
-        let mut changes = Changes::new(&kv);
+        let hot = Hot::default();
+        let mut changes = Changes::new(&kv, &hot);
         fill(&mut changes)?;
         let pos = kv.append(changes.into_batch()?)?;
         kv.wait_synced(pos).await?;
@@ -42,7 +45,7 @@ impl Engine {
         let (kv, report) = Kv::open(seams.clone(), dir, options)?;
         let format = meta::format(&kv)?
             .ok_or_else(|| Fault::new(Code::NotATarget).subject(target).why("the store has no format row"))?;
-        Ok(Engine { kv, format, report })
+        Ok(Engine { kv, hot: Hot::default(), format, report })
     }
 
     /// What was decided when the MDT was made.
@@ -62,17 +65,26 @@ impl Engine {
 
     /// A batch in the making.
     pub fn changes(&self) -> Changes<'_> {
-        Changes::new(&self.kv)
+        Changes::new(&self.kv, &self.hot)
     }
 
-    /// Puts a batch into the log; one caller at a time, under the writer lock.
-    pub fn append(&self, batch: Batch) -> Result<LogPos> {
-        self.kv.append(batch)
+    /// Puts changes into the log; one caller at a time, under the writer lock.
+    pub fn append(&self, mut changes: Changes<'_>) -> Result<LogPos> {
+        let inodes = changes.take_inodes();
+        let pos = self.kv.append(changes.into_batch()?)?;
+        self.hot.learn(inodes);
+        Ok(pos)
     }
 
     /// What a reply that shows the present state waits for.
     pub fn last_pos(&self) -> LogPos {
         self.kv.last_pos()
+    }
+
+    /// Inodes that are kept decoded.
+    #[cfg(test)]
+    pub fn hot(&self) -> &Hot {
+        &self.hot
     }
 
     /// Waits for room for another operation.

@@ -205,7 +205,7 @@ pub fn covered(rows: &(impl Rows + ?Sized), inode: &Inode) -> Result<Option<Ino>
 
 /// Stores an inode and charges what changed to its owners. Keeps the list of inodes to look at after a restart.
 pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
-    let old = t.change_inode(inode.ino)?;
+    let old = t.change_inode(inode.ino, Some(inode.clone()))?;
     t.charge(old.as_ref(), Some(inode));
     let effect = InodeEffect {
         ino: inode.ino,
@@ -226,7 +226,7 @@ pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
 
 /// Removes an inode and credits its owners.
 pub fn delete(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
-    let old = t.change_inode(inode.ino)?;
+    let old = t.change_inode(inode.ino, None)?;
     t.charge(old.as_ref(), None);
     let effect = InodeEffect {
         ino: inode.ino,

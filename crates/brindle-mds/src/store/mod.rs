@@ -10,6 +10,7 @@ pub mod changes;
 pub mod destroy_queue;
 pub mod dirent;
 pub mod engine;
+pub mod hot;
 pub mod inline;
 pub mod inode;
 pub mod keys;

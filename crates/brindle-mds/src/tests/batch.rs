@@ -10,6 +10,7 @@ fn a_batch_sees_what_it_does_to_inodes_that_it_has_looked_at() {
     run(async {
         let rig = Rig::new().await;
         let ino = rig.ask(A, create_req(Ino::ROOT, "f", RW)).await.expect("made").attr.ino;
+        assert!(rig.mdt.engine().hot().get(ino).is_some_and(|f| f.open_for_write));
         let mut changes = rig.mdt.engine().changes();
         let mut file = inode::get(&changes, ino).expect("is there");
         for uid in [7, 8] {
@@ -23,6 +24,8 @@ fn a_batch_sees_what_it_does_to_inodes_that_it_has_looked_at() {
         assert_eq!(inode::find(&changes, ino), Ok(Some(file.clone())));
         let untouched = inode::get(rig.mdt.engine(), ino).expect("the batch was not used");
         assert_ne!(untouched.uid, file.uid);
+
+        assert_eq!(rig.mdt.engine().hot().get(ino), Some(untouched));
 
         let new = Ino(ino.0 + 1);
         changes.number_is_new(new);

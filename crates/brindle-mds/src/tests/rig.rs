@@ -32,7 +32,7 @@ use crate::config::{Config, Identity};
 use crate::dispatch::dispatch;
 use crate::mdt::{Call, LiveSession, Mdt};
 use crate::osts::{OstCalls, Osts};
-use crate::store::session;
+use crate::store::{inode, session};
 
 pub const RW: Access = Access { read: true, write: true, truncate: false };
 pub const RO: Access = Access { read: true, write: false, truncate: false };
@@ -292,6 +292,10 @@ impl Rig {
 
     /// Nothing is wrong with the rows.
     pub fn verify(&self) {
+        for hot in self.mdt.engine().hot().all() {
+            let row = inode::find(self.mdt.engine(), hot.ino);
+            assert_eq!(row, Ok(Some(hot)), "an inode that is kept decoded is what its row says");
+        }
         let findings = crate::check::verify(self.mdt.engine()).expect("rows can be read");
         assert!(findings.is_empty(), "{findings:#?}");
     }

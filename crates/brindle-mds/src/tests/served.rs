@@ -155,7 +155,11 @@ impl Cluster {
     }
 
     async fn start(&self, listen: Nid) -> Handle {
-        let config = Config { lease_ms: 1_000, ..Config::new("/mdt", listen, "mds1") };
+        self.start_with(listen, 1_000).await
+    }
+
+    async fn start_with(&self, listen: Nid, lease_ms: u32) -> Handle {
+        let config = Config { lease_ms, ..Config::new("/mdt", listen, "mds1") };
         crate::start(config, self.seams.clone(), self.transport.clone()).await.expect("started")
     }
 }
@@ -204,6 +208,67 @@ fn sessions_recalls_and_restarts_over_the_network() {
         assert!(findings.is_empty(), "{findings:#?}");
         b.ask(SessionCloseReq {}).await.expect("goodbye");
         assert_eq!(code(b.ask(SessionRenewReq {}).await), Some(Code::StaleSession));
+    });
+}
+
+/// A lease that does not end while a loaded machine runs a test.
+const LEASE_MS: u32 = 60_000;
+
+fn declare(opens: Vec<ReclaimOpen>) -> ReclaimReq {
+    ReclaimReq { opens, locks: Vec::new(), appends: Vec::new(), done: true }
+}
+
+#[test]
+fn after_a_restart_a_file_is_written_until_every_writer_has_had_its_turn_to_say_so() {
+    run(async {
+        let cluster = Cluster::new().await;
+        let fs = "scratch".parse().expect("name");
+        let mgs = vec![cluster.mgs.local_nid().clone()];
+        crate::format(&cluster.seams, "/mdt", fs, 0, mgs).await.expect("formatted");
+        let mdt = cluster.start_with(any_nid(), LEASE_MS).await;
+        let nid = mdt.local_nid().clone();
+        let (a, b) = (Client::connect(&cluster, &nid, 1).await, Client::connect(&cluster, &nid, 2).await);
+        let req = create_req(Ino::ROOT, "f", RW);
+        let ino = a.ask(req.clone()).await.expect("made").attr.ino;
+        let open = |access, handle| OpenReq { ino, handle, access, cred: root(), kill_suidgid: false };
+        b.ask(open(RW, 1)).await.expect("opened");
+        let unmarked = create_req(Ino::ROOT, "g", RW);
+        let other = a.ask(unmarked.clone()).await.expect("made").attr.ino;
+        a.ask(CloseReq::one(other, unmarked.handle, None)).await.expect("closed");
+
+        mdt.close().await.expect("closed");
+        let mdt = cluster.start_with(nid, LEASE_MS).await;
+        let declared = |handle| ReclaimOpen { ino, handle, access: RW, cached: false, exclusive: false };
+        a.shake_hands(true).await.expect("resumed");
+        a.ask(declare(vec![declared(req.handle)])).await.expect("answered");
+        a.ask(CloseReq::one(ino, req.handle, None)).await.expect("closed");
+        let unmarked = a.ask(OpenReq { ino: other, ..open(RO, 6) }).await.expect("opened").grant.mode;
+        assert_eq!(unmarked, OpenMode::Direct, "a power cut may have taken the mark of a writer");
+        let reading = a.ask(open(RO, 7));
+        let back = async {
+            b.shake_hands(true).await.expect("resumed");
+            b.ask(declare(vec![declared(1)])).await.expect("answered").opens[0].as_ref().expect("reclaimed");
+        };
+        let (opened, ()) = tokio::join!(reading, back);
+        assert_eq!(opened.expect("opened").grant.mode, OpenMode::Direct, "b writes it");
+        b.ask(CloseReq::one(ino, 1, None)).await.expect("closed");
+        a.ask(CloseReq::one(ino, 7, None)).await.expect("closed");
+        a.ask(CloseReq::one(other, 6, None)).await.expect("closed");
+        assert_eq!(a.ask(open(RO, 8)).await.expect("opened").grant.mode, OpenMode::Cached);
+
+        // Nor does it go on for ever when the last writer closes before the others have said that there are none.
+        a.ask(open(RW, 9)).await.expect("opened");
+        let nid = mdt.local_nid().clone();
+        mdt.close().await.expect("closed");
+        let mdt = cluster.start_with(nid, LEASE_MS).await;
+        a.shake_hands(true).await.expect("resumed");
+        a.ask(declare(vec![declared(9)])).await.expect("answered");
+        a.ask(CloseReq::one(ino, 9, None)).await.expect("closed");
+        b.shake_hands(true).await.expect("resumed");
+        b.ask(declare(Vec::new())).await.expect("answered");
+        assert_eq!(b.ask(open(RW, 2)).await.expect("opened").grant.mode, OpenMode::Exclusive);
+        let findings = crate::check::verify(mdt.mdt().engine()).expect("readable");
+        assert!(findings.is_empty(), "{findings:#?}");
     });
 }
 

@@ -45,7 +45,10 @@ impl TcpRx {
         let body = self.small(header.body_len as usize, 1).await?;
         check(&body, header.body_crc, &header, Code::BadFrame)?;
         let bulk = match header.bulk_len as usize {
-            0 => Vec::new(),
+            0 => {
+                check(&[], header.bulk_crc, &header, Code::BadChecksum)?;
+                Vec::new()
+            }
             len => vec![self.bulk(len, &header).await?],
         };
         Ok(Frame { header, body, bulk })

@@ -1,0 +1,47 @@
+//! Inodes that batches have looked at lately, decoded: a directory in which files are made, and the root with its default
+//! layout, are needed for each of them.
+//!
+//! Invariant: an inode in here is what its row in the store says. Filled under the writer lock, with what a batch that got
+//! into the log has seen and made; looked at under either lock.
+
+use std::collections::{BTreeMap, HashMap};
+
+use brindle_types::Ino;
+use parking_lot::Mutex;
+
+use super::Inode;
+
+/// Most of them; then all are forgotten.
+const INODES_MAX: usize = 1024;
+
+/// The inodes.
+#[derive(Debug, Default)]
+pub struct Hot(Mutex<HashMap<Ino, Inode>>);
+
+impl Hot {
+    /// The inode, if it is in here.
+    pub fn get(&self, ino: Ino) -> Option<Inode> {
+        self.0.lock().get(&ino).cloned()
+    }
+
+    /// All of them.
+    #[cfg(test)]
+    pub fn all(&self) -> Vec<Inode> {
+        self.0.lock().values().cloned().collect()
+    }
+
+    /// Takes in what a batch has seen and made, `None` for what is not there. To be called with every batch that changes
+    /// inodes, before anybody looks.
+    pub fn learn(&self, inodes: BTreeMap<Ino, Option<Inode>>) {
+        let mut hot = self.0.lock();
+        if hot.len() + inodes.len() > INODES_MAX {
+            hot.clear();
+        }
+        for (ino, inode) in inodes {
+            match inode {
+                Some(inode) => hot.insert(ino, inode),
+                None => hot.remove(&ino),
+            };
+        }
+    }
+}
