@@ -3,7 +3,9 @@
 //!
 //! | while it lasts | waits |
 //! |---|---|
-//! | a client that had a session may still declare its opens | opens for writing, new locks, purging of files without names |
+//! | a client that had a session may still declare its opens | opens for writing, new locks, purging of files without names, the end of write sessions |
+//!
+//! Whoever opens a file for reading meanwhile is not given the right to keep pages: that it is written is not known yet.
 //!
 //! It ends when every client of `C|` has declared or has been silent for its lease. Reading and everything else goes
 //! on. Nobody waits for clients that had ended before.
