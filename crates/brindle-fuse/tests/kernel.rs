@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use brindle_fuse::abi::flags::{fopen, init};
 use brindle_fuse::request::{Op, Setlk};
-use brindle_fuse::session::MountOptions;
+use brindle_fuse::session::{MountOptions, ServeOptions};
 use brindle_fuse::{Connected, Ended, Notice, Outcome, Wanted};
+use brindle_stdx::real::TokioSpawn;
 use support::memfs::DIRECT;
 use support::mount::{eventually, turn};
 use support::{Mapping, MemFs, Mount, sys};
@@ -75,6 +76,23 @@ fn unmounting_ends_the_session() {
         m.runtime.block_on(m.session.notifier().post(brindle_fuse::Notice::IncEpoch)),
         brindle_fuse::Outcome::Ended
     );
+}
+
+/// The kernel gives the number of a connection that has ended to the next one at once.
+#[test]
+fn what_is_mounted_in_the_place_of_an_ended_session_stays_when_that_goes() {
+    let mut m = Mount::new();
+    let number = m.session.connection();
+    m.session.unmount(false).expect("nothing is open");
+    assert_eq!(m.runtime.block_on(m.session.ended()), Ended::Unmounted);
+    let next = Connected::mount(&MountOptions::new(m.path(""), "memfs"), &Wanted::default());
+    let options = ServeOptions::default().in_runtime(m.runtime.handle().clone());
+    let tasks = Arc::new(TokioSpawn(m.runtime.handle().clone()));
+    let next = next.expect("mounted in its place").serve(&options, tasks, |notifier, _| MemFs::new(notifier));
+    let before = std::mem::replace(&mut m.session, next.expect("served"));
+    fs::write(m.path("f"), b"x").expect("it is there");
+    drop(before);
+    assert_eq!(fs::read(m.path("f")).expect("still there"), b"x", "both had the number {number:?}");
 }
 
 #[test]

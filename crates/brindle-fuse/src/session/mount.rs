@@ -52,6 +52,8 @@ pub struct Mounted {
     pub path: PathBuf,
     /// Minor device number: the name of the connection and of the backing device info in sysfs.
     pub connection: u32,
+    /// Number of the mount. That of the connection is given to the next one at once, often to what is mounted in its place.
+    id: u64,
 }
 
 fn failed(what: &'static str, path: &Path, e: &io::Error) -> Fault {
@@ -80,8 +82,8 @@ pub fn mount(options: &MountOptions) -> Result<(OwnedFd, Mounted), Fault> {
     let data =
         format!("fd={},rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other", fd.as_raw_fd());
     mount_call(&options.source, path, flags, &data).map_err(|e| failed("cannot mount on", path, &e))?;
-    let connection = connection_of(path).inspect_err(|_| detach(path))?;
-    Ok((fd, Mounted { path: path.clone(), connection }))
+    let (connection, id) = numbers_of(path).inspect_err(|_| detach(path))?;
+    Ok((fd, Mounted { path: path.clone(), connection, id }))
 }
 
 fn mount_call(source: &str, path: &Path, flags: libc::c_ulong, data: &str) -> io::Result<()> {
@@ -95,11 +97,15 @@ fn mount_call(source: &str, path: &Path, flags: libc::c_ulong, data: &str) -> io
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// The minor device number under `path`, without asking the file system.
-fn connection_of(path: &Path) -> Result<u32, Fault> {
+/// The minor device number and the number of the mount at `path`, without asking the file system.
+fn numbers_of(path: &Path) -> Result<(u32, u64), Fault> {
+    /// STATX_MNT_ID_UNIQUE of linux/stat.h (since 6.8). Older kernels tell none, and then the device decides.
+    const MNT_ID_UNIQUE: u32 = 0x4000;
     let flags = AtFlags::from_bits_retain(libc::AT_STATX_DONT_SYNC as u32) | AtFlags::NO_AUTOMOUNT;
-    let found = rustix::fs::statx(CWD, path, flags, StatxFlags::INO);
-    found.map(|s| s.stx_dev_minor).map_err(|e| failed("cannot find the mount on", path, &e.into()))
+    let found = rustix::fs::statx(CWD, path, flags, StatxFlags::from_bits_retain(MNT_ID_UNIQUE));
+    let found = found.map_err(|e| failed("cannot find the mount on", path, &e.into()))?;
+    let id = if found.stx_mask & MNT_ID_UNIQUE != 0 { found.stx_mnt_id } else { 0 };
+    Ok((found.stx_dev_minor, id))
 }
 
 impl Mounted {
@@ -115,7 +121,7 @@ impl Mounted {
 
     /// Whether it is (still) this connection that is mounted there.
     pub fn is_mounted(&self) -> bool {
-        connection_of(&self.path).is_ok_and(|connection| connection == self.connection)
+        numbers_of(&self.path).is_ok_and(|numbers| numbers == (self.connection, self.id))
     }
 
     /// Ends the connection: every caller in it gets an error at once. Where the control file system is not mounted
