@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use brindle_stdx::codec::Reader;
 use brindle_stdx::disk::{OpenHow, read_file, replace_file};
@@ -28,6 +29,8 @@ pub struct SessionFences {
     inner: Mutex<Inner>,
     /// Shared by whoever changes an object, so that a fence waits for those it came too late for.
     changing: RwLock<()>,
+    /// Fences that wait for whoever is changing an object.
+    raising: AtomicUsize,
 }
 
 struct Inner {
@@ -79,6 +82,7 @@ impl SessionFences {
             path: path.to_owned(),
             inner: Mutex::new(Inner { file, records, lowest, owed: false }),
             changing: RwLock::new(()),
+            raising: AtomicUsize::new(0),
         })
     }
 
@@ -98,7 +102,9 @@ impl SessionFences {
         };
         inner.owed = done.is_err();
         drop(inner);
+        self.raising.fetch_add(1, Ordering::AcqRel);
         drop(self.changing.write());
+        self.raising.fetch_sub(1, Ordering::AcqRel);
         done.map_err(|e| Fault::io(Code::OstIo, "cannot record a fence in", self.path.clone(), &e))
     }
 
@@ -107,6 +113,11 @@ impl SessionFences {
         let guard = self.changing.read();
         self.check(session, epoch)?;
         Ok(guard)
+    }
+
+    /// Whether [`SessionFences::enter`] may have to wait, for as long as a device takes for the writes that came before a fence.
+    pub fn may_wait(&self) -> bool {
+        self.raising.load(Ordering::Acquire) > 0
     }
 
     fn rewrite(&self, inner: &mut Inner) -> io::Result<()> {

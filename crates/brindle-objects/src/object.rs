@@ -102,6 +102,7 @@ impl Object {
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(io(e)),
             Ok(file) => {
+                file.read_no_further().map_err(io)?;
                 let mut sector = [0; HEADER_SECTOR];
                 let n = file.read_at(&mut sector, 0).map_err(io)?;
                 match Header::decode(&sector[..n]) {

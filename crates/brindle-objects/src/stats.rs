@@ -20,6 +20,7 @@ macro_rules! stats {
 stats! {
     read_bytes "Bytes read from objects.";
     written_bytes "Bytes written to objects.";
+    direct_bytes "Those of them that went past the page cache.";
     reads "Reads of objects.";
     writes "Writes to objects.";
     objects_made "Objects made by a first write.";

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_stdx::DiskFile;
+use brindle_stdx::buffers::ALIGN_BYTES;
 use brindle_stdx::disk::{IoKind, OpenHow};
 use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, ObjectId, Pair};
@@ -25,6 +26,9 @@ use crate::stats::add;
 use crate::store::{Changed, ObjectStore, write_fault};
 use crate::sums::{self, BLOCK_BYTES, TransferSums};
 use crate::{TRANSFER_MAX, names};
+
+/// Shortest run of whole blocks that is written past the page cache.
+const DIRECT_BYTES_MIN: usize = 256 << 10;
 
 /// A write.
 #[derive(Clone, Debug)]
@@ -169,7 +173,8 @@ impl ObjectStore {
         let made = self.open_new(&path, &id, s.leftover).and_then(|file| {
             let mut block = [0; HEADER as usize];
             block[..crate::format::HEADER_SECTOR].copy_from_slice(&s.header.encode());
-            file.write_at(&block, 0).inspect_err(|_| drop(self.seams.disk.remove(&path)))?;
+            let begun = file.read_no_further().and_then(|()| file.write_at(&block, 0));
+            begun.inspect_err(|_| drop(self.seams.disk.remove(&path)))?;
             Ok(file)
         });
         s.file = Some(made.map_err(|e| write_fault(id, &e))?);
@@ -225,8 +230,12 @@ impl ObjectStore {
         term: u32,
     ) -> Result<(), Fault> {
         let (session, epoch) = turn.session();
-        let _fence = self.fences.enter(session, epoch)?;
-        self.apply(object, op.offset, &op.data, transfer, op.ticket.attr_epoch, term)
+        let apply = || {
+            let _fence = self.fences.enter(session, epoch)?;
+            self.apply(object, op.offset, &op.data, transfer, op.ticket.attr_epoch, term)
+        };
+        let is_quick = op.data.len() < DIRECT_BYTES_MIN && !self.fences.may_wait();
+        if is_quick { apply() } else { self.seams.blocking(apply) }
     }
 
     /// Writes data and sums. Runs without a pause, so that only the death of the process can come between them.
@@ -254,9 +263,13 @@ impl ObjectStore {
         self.touch(object, attr_epoch, term)?;
         let written = put_regions(&*file, offset, data, &transfer.sums);
         let mut s = object.state.lock();
-        let Err(e) = written else {
-            s.len = s.len.max(offset + data.len() as u64);
-            return Ok(());
+        let e = match written {
+            Ok(direct) => {
+                add(&self.stats.direct_bytes, direct);
+                s.len = s.len.max(offset + data.len() as u64);
+                return Ok(());
+            }
+            Err(e) => e,
         };
         // Some of it may have landed: the sums must tell what is there.
         drop(s);
@@ -331,19 +344,45 @@ fn allocated(file: &dyn DiskFile, offset: u64, len: u64) -> bool {
     has(sum_pos(offset / BLOCK), sum_pos(offset / BLOCK)) && has(data_pos(offset), data_pos(last))
 }
 
-/// Writes data and sums, region by region.
-fn put_regions(file: &dyn DiskFile, offset: u64, data: &[u8], sums: &[u32]) -> io::Result<()> {
+/// Writes data to one place of the file. Whole blocks of a long piece go past the page cache: what a stream writes is not
+/// read again soon, and copying it there, and writing it back from there, costs more processor time than all else that is
+/// done with it here (design note 010). Blocks of objects are pages of the file, and whoever writes or reads a block has
+/// locked it, so that no block is on both ways at once.
+/// Returns how many bytes went that way.
+fn put_data(file: &dyn DiskFile, data: &[u8], pos: u64) -> io::Result<u64> {
+    let head = (pos.next_multiple_of(BLOCK) - pos) as usize;
+    let whole = data.len().saturating_sub(head) / BLOCK_BYTES * BLOCK_BYTES;
+    let is_aligned = || data[head..].as_ptr().align_offset(ALIGN_BYTES) == 0;
+    if whole < DIRECT_BYTES_MIN || !is_aligned() {
+        return file.write_at(data, pos).map(|()| 0);
+    }
+    let (head, rest) = data.split_at(head);
+    let (whole, tail) = rest.split_at(whole);
+    let at = pos + head.len() as u64;
+    if !head.is_empty() {
+        file.write_at(head, pos)?;
+    }
+    file.write_direct(whole, at)?;
+    if !tail.is_empty() {
+        file.write_at(tail, at + whole.len() as u64)?;
+    }
+    Ok(whole.len() as u64)
+}
+
+/// Writes data and sums, region by region; how many bytes went past the page cache.
+fn put_regions(file: &dyn DiskFile, offset: u64, data: &[u8], sums: &[u32]) -> io::Result<u64> {
+    let mut direct = 0;
     let end = offset + data.len() as u64;
     let first_block = offset / BLOCK;
     let mut at = offset;
     while at < end {
         let stop = end.min((at / REGION + 1) * REGION);
-        file.write_at(&data[(at - offset) as usize..(stop - offset) as usize], data_pos(at))?;
+        direct += put_data(file, &data[(at - offset) as usize..(stop - offset) as usize], data_pos(at))?;
         let range = block_range(at, stop - at);
         let of_region = &sums[(range.start - first_block) as usize..(range.end - first_block) as usize];
         let words: Vec<u8> = of_region.iter().flat_map(|s| s.to_le_bytes()).collect();
         file.write_at(&words, sum_pos(range.start))?;
         at = stop;
     }
-    Ok(())
+    Ok(direct)
 }

@@ -82,6 +82,17 @@ pub trait DiskFile: Send + Sync {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `data` at `offset`, extending the file where needed.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
+    /// Likewise, past the page cache where the file system lets it: `data` begins at a multiple of
+    /// [`crate::buffers::ALIGN_BYTES`], in memory and in the file, and is a multiple of it long. May block for as long as
+    /// the device takes ([`crate::Seams::blocking`]). Makes nothing durable.
+    fn write_direct(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(data, offset)
+    }
+    /// From now on reads bring into the page cache what they ask for and no more. To be said of files with direct writes: what is
+    /// read ahead beside them may lie in one folio with what is being written.
+    fn read_no_further(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Makes contents and length durable; blocks the calling thread.
     fn sync_data(&self) -> io::Result<()>;
     /// Makes contents and length durable without holding a runtime thread.

@@ -57,6 +57,12 @@ pub trait Spawn: Send + Sync {
         job();
         Box::pin(std::future::ready(()))
     }
+
+    /// Runs a job that may block for as long as a device takes, on this thread and to its end, while others take over
+    /// what else the thread would have done. The default just runs it.
+    fn blocking(&self, job: &mut dyn FnMut()) {
+        job();
+    }
 }
 
 /// The four seams of a process: time, chance, tasks, disk. (The fifth, `Transport`, is in `brindle-net`.)
@@ -90,6 +96,14 @@ impl Seams {
         });
         self.tasks.run_blocking(job).await;
         result.await.ok()
+    }
+
+    /// Runs `job`, which may block for as long as a device takes, without a pause: unlike [`Seams::run_blocking`] it may
+    /// borrow, and nothing can come between the caller and its end.
+    pub fn blocking<T>(&self, job: impl FnOnce() -> T) -> T {
+        let (mut job, mut result) = (Some(job), None);
+        self.tasks.blocking(&mut || result = job.take().map(|job| job()));
+        result.expect("the seam runs the job")
     }
 
     /// Monotonic time.

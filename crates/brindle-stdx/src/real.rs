@@ -69,6 +69,10 @@ impl Spawn for TokioSpawn {
             let _ = job.await;
         })
     }
+
+    fn blocking(&self, job: &mut dyn FnMut()) {
+        tokio::task::block_in_place(job);
+    }
 }
 
 /// The real seams for a process that runs on the tokio runtime `handle`.

@@ -2,14 +2,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::sync::Arc;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
 use tokio::sync::Semaphore;
 
 use crate::BoxFuture;
+use crate::buffers::ALIGN_BYTES;
 use crate::disk::{BootIdentity, Disk, DiskFile, DiskSpace, DiskStat, IoKind, IoPermit, OpenHow};
 
 /// Most I/Os that may be in flight at the device at once, over all targets of the process.
@@ -30,7 +31,24 @@ impl RealDisk {
 
 struct RealFile {
     file: Arc<File>,
+    /// The same file for direct writes, opened for the first of them; `None` where there are none.
+    direct: OnceLock<Option<File>>,
     runtime: tokio::runtime::Handle,
+}
+
+impl RealFile {
+    fn new(file: File, runtime: tokio::runtime::Handle) -> RealFile {
+        RealFile { file: Arc::new(file), direct: OnceLock::new(), runtime }
+    }
+
+    fn direct(&self) -> Option<&File> {
+        let open = || {
+            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            // A file system without direct I/O refuses; then everything goes through the page cache.
+            OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok()
+        };
+        self.direct.get_or_init(open).as_ref()
+    }
 }
 
 impl DiskFile for RealFile {
@@ -49,6 +67,24 @@ impl DiskFile for RealFile {
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.file.write_all_at(data, offset)
+    }
+
+    fn write_direct(&self, data: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while let Some(direct) = self.direct().filter(|_| done < data.len()) {
+            match direct.write_at(&data[done..], offset + done as u64) {
+                Ok(n) if n > 0 && n % ALIGN_BYTES == 0 => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() != io::ErrorKind::InvalidInput => return Err(e),
+                // The device wants another alignment, or the rest is less than a block of it.
+                _ => break,
+            }
+        }
+        self.write_at(&data[done..], offset + done as u64)
+    }
+
+    fn read_no_further(&self) -> io::Result<()> {
+        Ok(rustix::fs::fadvise(&*self.file, 0, None, rustix::fs::Advice::Random)?)
     }
 
     fn sync_data(&self) -> io::Result<()> {
@@ -122,7 +158,7 @@ impl Disk for RealDisk {
                 o.create(true);
             }
         }
-        Ok(Arc::new(RealFile { file: Arc::new(o.open(path)?), runtime: self.runtime.clone() }))
+        Ok(Arc::new(RealFile::new(o.open(path)?, self.runtime.clone())))
     }
 
     fn create_dir_all(&self, path: &str) -> io::Result<()> {
@@ -188,5 +224,56 @@ impl Disk for RealDisk {
             let permit = in_flight.acquire_owned().await.ok();
             IoPermit(permit.map(|p| Box::new(p) as Box<dyn Send + Sync>))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::buffers::Buffer;
+
+    /// Whole blocks, and their neighbours through the page cache: whichever way bytes went, both ways show them.
+    #[test]
+    fn direct_and_buffered_writes_of_one_file_see_each_other() {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let disk = RealDisk::new(runtime.handle().clone());
+        // Beside the program, on a disk: what is in memory only has no direct I/O.
+        let near = std::env::current_exe().expect("this program");
+        let dir = tempfile::tempdir_in(near.parent().expect("its directory")).expect("a directory");
+        let path = dir.path().join("f").display().to_string();
+        let file = disk.open(&path, OpenHow::CreateNew).expect("made");
+        let mut expected = vec![0u8; 64 * ALIGN_BYTES];
+        for round in 0..200u64 {
+            let (from, blocks) = ((round * 7 % 50) as usize, 1 + (round % 13) as usize);
+            let (at, len) = (from * ALIGN_BYTES, blocks * ALIGN_BYTES);
+            let mut data = Buffer::new(len);
+            data.fill(round as u8);
+            if round % 3 == 0 {
+                // Not aligned: the neighbouring blocks stay in the page cache.
+                file.write_at(&data[..len - 100], at as u64 + 50).expect("written");
+                expected[at + 50..at + len - 50].fill(round as u8);
+            } else {
+                file.write_direct(&data, at as u64).expect("written");
+                expected[at..at + len].fill(round as u8);
+            }
+            let mut found = vec![0; expected.len()];
+            let read = file.read_at(&mut found, 0).expect("read");
+            assert!(found[..read] == expected[..read], "round {round}");
+            assert!(expected[read..].iter().all(|byte| *byte == 0), "round {round}");
+        }
+    }
+
+    #[test]
+    fn a_direct_write_to_what_has_no_direct_io_goes_through_the_page_cache() {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let disk = RealDisk::new(runtime.handle().clone());
+        let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+        let file = disk.open(&dir.path().join("f").display().to_string(), OpenHow::CreateNew).expect("made");
+        let mut data = Buffer::new(2 * ALIGN_BYTES);
+        data.fill(9);
+        file.write_direct(&data, 0).expect("written");
+        // Neither in the file nor in memory on a block: the kernel refuses, or takes a part.
+        file.write_direct(&data[1..1025], 513).expect("written");
+        assert_eq!(file.len().expect("a length"), 2 * ALIGN_BYTES as u64);
     }
 }
