@@ -1,4 +1,4 @@
-//! [`Transport`] over TCP, with tokio. Frames are read through a small buffer; bulk goes from the socket straight
+//! [`Transport`] over TCP, with tokio, and over local sockets within a machine ([`local`]). Frames are read through a small buffer; bulk goes from the socket straight
 //! into an aligned buffer, and from where it lies to the socket with `writev`.
 //!
 //! Chosen by the binary only. Invariant: a peer that vanished, or stopped in the middle of a frame, loses its
@@ -10,11 +10,12 @@ use std::time::Duration;
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::Nid;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 use crate::NetError;
 use crate::transport::{Connection, Listener, Transport};
 
+mod local;
 mod read;
 mod write;
 
@@ -34,38 +35,55 @@ const USER_TIMEOUT_S: u64 = 15;
 /// Real connections.
 pub struct TcpTransport {
     seams: Seams,
+    local: bool,
 }
 
 impl TcpTransport {
     /// Must be used on a tokio runtime with I/O and time.
     pub fn new(seams: Seams) -> TcpTransport {
-        TcpTransport { seams }
+        TcpTransport { seams, local: true }
+    }
+
+    /// Also within a machine.
+    pub fn over_tcp_only(self) -> TcpTransport {
+        TcpTransport { local: false, ..self }
     }
 }
 
 impl Transport for TcpTransport {
     fn connect(&self, nid: &Nid) -> BoxFuture<'static, Result<Connection, NetError>> {
-        let (seams, nid) = (self.seams.clone(), nid.clone());
+        let (seams, nid, local) = (self.seams.clone(), nid.clone(), self.local);
         Box::pin(async move {
-            let connecting = TcpStream::connect((nid.host.as_str(), nid.port));
-            let stream = seams.timeout_ms(CONNECT_TIMEOUT_MS, connecting).await;
-            let stream = stream.ok_or(NetError::TimedOut)??;
-            connection(stream, nid, &seams)
+            let connecting = async {
+                let found = tokio::net::lookup_host((nid.host.as_str(), nid.port)).await?;
+                let addresses: Vec<SocketAddr> = found.collect();
+                let mut near = addresses.iter().filter(|_| local);
+                if let Some(stream) = near.find_map(|address| local::connect(*address)) {
+                    return local::connection(stream, nid.clone(), &seams);
+                }
+                connection(TcpStream::connect(&addresses[..]).await?, nid.clone(), &seams)
+            };
+            seams.timeout_ms(CONNECT_TIMEOUT_MS, connecting).await.ok_or(NetError::TimedOut)?
         })
     }
 
     fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>> {
-        let (seams, nid) = (self.seams.clone(), nid.clone());
+        let (seams, nid, local) = (self.seams.clone(), nid.clone(), self.local);
         Box::pin(async move {
             let listener = TcpListener::bind((nid.host.as_str(), nid.port)).await?;
-            let local = Nid { port: listener.local_addr()?.port(), ..nid };
-            Ok(Box::new(TcpAcceptor { listener, local, seams }) as Box<dyn Listener>)
+            let address = listener.local_addr()?;
+            let beside = if local { local::listen(address) } else { None };
+            let local = Nid { port: address.port(), ..nid };
+            Ok(Box::new(TcpAcceptor { listener, beside, address, local, seams }) as Box<dyn Listener>)
         })
     }
 }
 
 struct TcpAcceptor {
     listener: TcpListener,
+    /// For clients of this machine.
+    beside: Option<UnixListener>,
+    address: SocketAddr,
     local: Nid,
     seams: Seams,
 }
@@ -78,9 +96,24 @@ impl Listener for TcpAcceptor {
     fn accept(&mut self) -> BoxFuture<'_, Result<Connection, NetError>> {
         Box::pin(async move {
             loop {
-                let (stream, address) = self.listener.accept().await?;
+                let beside = async {
+                    match &self.beside {
+                        Some(listener) => listener.accept().await,
+                        None => std::future::pending().await,
+                    }
+                };
+                let made = tokio::select! {
+                    accepted = self.listener.accept() => {
+                        let (stream, address) = accepted?;
+                        connection(stream, nid_of(address, self.local.rail), &self.seams)
+                    }
+                    accepted = beside => {
+                        let peer = nid_of(local::client_of(self.address), self.local.rail);
+                        local::connection(accepted?.0, peer, &self.seams)
+                    }
+                };
                 // A connection that is gone before its options are set is nobody's error.
-                if let Ok(made) = connection(stream, nid_of(address, self.local.rail), &self.seams) {
+                if let Ok(made) = made {
                     return Ok(made);
                 }
             }
@@ -104,7 +137,7 @@ fn connection(stream: TcpStream, peer: Nid, seams: &Seams) -> Result<Connection,
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(Duration::from_secs(USER_TIMEOUT_S)))?;
     let (read_half, write_half) = stream.into_split();
-    let tx = Box::new(write::TcpTx::new(write_half));
+    let tx = Box::new(write::TcpTx::new(write_half, None));
     let rx = Box::new(read::TcpRx::new(read_half, seams.clone()));
     Ok(Connection { peer, tx, rx })
 }

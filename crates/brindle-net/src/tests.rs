@@ -1,4 +1,4 @@
-//! Both ends over real TCP on loopback.
+//! Both ends over real sockets: TCP on loopback, and local ones.
 
 mod calls;
 mod fuzz;
@@ -91,7 +91,9 @@ impl Setup {
 
     async fn start_at(config: ServerConfig, nid: Nid) -> Setup {
         let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-        let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
+        let transport = TcpTransport::new(seams.clone());
+        let transport = if LOCAL.get() { transport } else { transport.over_tcp_only() };
+        let transport: Arc<dyn Transport> = Arc::new(transport);
         let service = Arc::new(Echo {
             gate: Semaphore::new(0),
             running: AtomicUsize::new(0),
@@ -119,14 +121,20 @@ fn request(op: u16, body: impl Into<Bytes>) -> Frame {
     Frame::new(Header { op, fs_id: FS_ID, ..Header::default() }, body.into())
 }
 
-/// Runs a test on a runtime with two threads, for at most 20 seconds.
-fn run(test: impl Future<Output = ()>) {
+tokio::task_local! {
+    /// Whether the transport of a test uses local sockets.
+    static LOCAL: bool;
+}
+
+/// Runs a test on a runtime with two threads, over TCP and over local sockets, for at most 20 seconds each.
+fn run(test: impl AsyncFn()) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.expect("runtime");
     let limit = std::time::Duration::from_secs(20);
-    runtime
-        .expect("runtime")
-        .block_on(async { tokio::time::timeout(limit, test).await })
-        .expect("the test ends in time");
+    for local in [false, true] {
+        let test = LOCAL.scope(local, async { tokio::time::timeout(limit, test()).await });
+        runtime.block_on(test).unwrap_or_else(|_| panic!("the test does not end, local sockets: {local}"));
+    }
 }
 
 /// Waits until `condition` holds.

@@ -5,8 +5,7 @@ use brindle_stdx::{BoxFuture, Seams, crc_append};
 use brindle_types::{Code, Fault};
 use brindle_wire::frame::{Frame, HEADER_LEN, Header};
 use bytes::{BufMut, Bytes};
-use tokio::io::AsyncReadExt;
-use tokio::net::tcp::OwnedReadHalf;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::FRAME_STALL_MS;
 use crate::NetError;
@@ -15,9 +14,9 @@ use crate::transport::FrameRx;
 /// Size of the read buffer: dozens of small frames at once, and at most this much of bulk is copied.
 const READ_BUFFER_LEN: usize = 8 << 10;
 
-/// The receiving half of a TCP connection.
-pub(super) struct TcpRx {
-    socket: OwnedReadHalf,
+/// The receiving half of a connection.
+pub(super) struct TcpRx<R> {
+    socket: R,
     seams: Seams,
     buffer: Box<[u8; READ_BUFFER_LEN]>,
     /// The bytes of `buffer` that were read and not used yet.
@@ -25,14 +24,14 @@ pub(super) struct TcpRx {
     end: usize,
 }
 
-impl FrameRx for TcpRx {
+impl<R: AsyncRead + Unpin + Send> FrameRx for TcpRx<R> {
     fn recv(&mut self) -> BoxFuture<'_, Result<Frame, NetError>> {
         Box::pin(self.frame())
     }
 }
 
-impl TcpRx {
-    pub(super) fn new(socket: OwnedReadHalf, seams: Seams) -> TcpRx {
+impl<R: AsyncRead + Unpin + Send> TcpRx<R> {
+    pub(super) fn new(socket: R, seams: Seams) -> TcpRx<R> {
         TcpRx { socket, seams, buffer: Box::new([0; READ_BUFFER_LEN]), start: 0, end: 0 }
     }
 

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 
-use brindle_stdx::BoxFuture;
+use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault};
 use brindle_wire::frame::{Frame, HEADER_LEN};
 use bytes::{Buf, Bytes, BytesMut};
-use tokio::net::tcp::OwnedWriteHalf;
 
+use super::USER_TIMEOUT_S;
 use crate::NetError;
 use crate::transport::FrameTx;
 
@@ -17,19 +17,52 @@ const COPY_MAX: usize = 4 << 10;
 /// Pieces in one system call.
 const PIECES_MAX: usize = 64;
 
-/// The sending half of a TCP connection.
-pub(super) struct TcpTx {
-    socket: OwnedWriteHalf,
-    /// What is not written yet, in order.
-    rest: VecDeque<Bytes>,
+/// What is needed of the sending half of a stream socket.
+pub(super) trait WriteHalf: Send + Sync + 'static {
+    /// Writes as much as it takes at this moment.
+    fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> std::io::Result<usize>;
+    /// Waits until it takes something.
+    fn writable(&self) -> impl Future<Output = std::io::Result<()>> + Send;
 }
 
-impl FrameTx for TcpTx {
+macro_rules! write_half {
+    ($half:ty) => {
+        impl WriteHalf for $half {
+            fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> std::io::Result<usize> {
+                self.as_ref().try_write_vectored(pieces)
+            }
+
+            async fn writable(&self) -> std::io::Result<()> {
+                self.as_ref().writable().await
+            }
+        }
+    };
+}
+write_half!(tokio::net::tcp::OwnedWriteHalf);
+write_half!(tokio::net::unix::OwnedWriteHalf);
+
+/// The sending half of a connection.
+pub(super) struct TcpTx<W> {
+    socket: W,
+    /// What is not written yet, in order.
+    rest: VecDeque<Bytes>,
+    /// For sockets of which the kernel does not see to it itself that a peer that never reads loses its connection.
+    stall: Option<Seams>,
+}
+
+impl<W: WriteHalf> FrameTx for TcpTx<W> {
     fn send(&mut self, frames: Vec<Frame>) -> BoxFuture<'_, Result<(), NetError>> {
         Box::pin(async move {
             self.rest.extend(pieces(&frames)?);
             while !self.write()? {
-                self.socket.writable().await?;
+                let writable = self.socket.writable();
+                match &self.stall {
+                    None => writable.await?,
+                    Some(seams) => {
+                        let bounded = seams.timeout_ms(USER_TIMEOUT_S * 1000, writable).await;
+                        bounded.ok_or(NetError::TimedOut)??;
+                    }
+                }
             }
             Ok(())
         })
@@ -45,9 +78,9 @@ impl FrameTx for TcpTx {
     }
 }
 
-impl TcpTx {
-    pub(super) fn new(socket: OwnedWriteHalf) -> TcpTx {
-        TcpTx { socket, rest: VecDeque::new() }
+impl<W: WriteHalf> TcpTx<W> {
+    pub(super) fn new(socket: W, stall: Option<Seams>) -> TcpTx<W> {
+        TcpTx { socket, rest: VecDeque::new(), stall }
     }
 
     /// Writes as much as the socket takes at once; whether that was everything.

@@ -16,7 +16,7 @@ fn pattern(len: usize, seed: usize) -> Bytes {
 
 #[test]
 fn calls_return_their_own_answers_with_bulk_aligned_and_whole() {
-    run(async {
+    run(async || {
         let setup = Setup::start(ServerConfig::default()).await;
         let peer = setup.peer_with(|c| c.links = 2, Arc::new(Mirror));
         let sizes = [0, 1, 100, 4096, 8192, 70_000, 1 << 20, (1 << 20) + 1, 16 << 20];
@@ -45,7 +45,7 @@ fn calls_return_their_own_answers_with_bulk_aligned_and_whole() {
 
 #[test]
 fn requests_in_flight_never_exceed_the_grant_and_high_priority_passes() {
-    run(async {
+    run(async || {
         let config = ServerConfig { requests_max: 5, ..ServerConfig::default() };
         let setup = Setup::start(config).await;
         let peer = setup.peer();
@@ -69,7 +69,7 @@ fn requests_in_flight_never_exceed_the_grant_and_high_priority_passes() {
 
 #[test]
 fn bytes_in_flight_are_bounded_and_larger_requests_go_alone() {
-    run(async {
+    run(async || {
         let config = ServerConfig { bytes_max: 256 << 10, ..ServerConfig::default() };
         let setup = Setup::start(config).await;
         let peer = setup.peer();
@@ -93,7 +93,7 @@ fn bytes_in_flight_are_bounded_and_larger_requests_go_alone() {
 
 #[test]
 fn a_dropped_call_keeps_its_credits_until_its_reply() {
-    run(async {
+    run(async || {
         let config = ServerConfig { requests_max: 1, ..ServerConfig::default() };
         let setup = Setup::start(config).await;
         let peer = setup.peer();
@@ -113,7 +113,7 @@ fn a_dropped_call_keeps_its_credits_until_its_reply() {
 
 #[test]
 fn servers_ask_clients_and_get_answers() {
-    run(async {
+    run(async || {
         let setup = Setup::start(ServerConfig::default()).await;
         let peer = setup.peer_with(|_| {}, Arc::new(Mirror));
         let calls = (0..100).map(|i| peer.call(request(RECALL, i.to_string())));
@@ -125,7 +125,7 @@ fn servers_ask_clients_and_get_answers() {
 
 #[test]
 fn a_lost_connection_ends_its_calls_and_the_next_ones_use_a_new_one() {
-    run(async {
+    run(async || {
         let setup = Setup::start(ServerConfig::default()).await;
         let peer = setup.peer();
         assert_eq!(peer.wait_connected().await.expect("connects").generation, 1);
@@ -145,7 +145,7 @@ fn a_lost_connection_ends_its_calls_and_the_next_ones_use_a_new_one() {
 
 #[test]
 fn a_peer_heals_when_its_server_comes_back() {
-    run(async {
+    run(async || {
         let setup = Setup::start(ServerConfig::default()).await;
         let peer = setup.peer();
         peer.wait_connected().await.expect("connects");
@@ -166,7 +166,7 @@ fn a_peer_heals_when_its_server_comes_back() {
 
 #[test]
 fn a_refusal_reaches_the_caller_and_an_occupied_port_is_named() {
-    run(async {
+    run(async || {
         let setup = Setup::start(ServerConfig::default()).await;
         let fault = Fault::new(Code::WrongFs).subject("scratch");
         *setup.service.refuse.lock() = Some(fault.clone());
@@ -184,7 +184,7 @@ fn a_refusal_reaches_the_caller_and_an_occupied_port_is_named() {
 
 #[test]
 fn messages_beyond_the_limits_are_refused_before_they_are_sent() {
-    run(async {
+    run(async || {
         let setup = Setup::start(ServerConfig::default()).await;
         let peer = setup.peer();
         let fault = peer.call(request(ECHO, vec![0; BODY_MAX + 1])).await.expect_err("too large");
@@ -198,7 +198,7 @@ fn messages_beyond_the_limits_are_refused_before_they_are_sent() {
 
 #[test]
 fn connections_beyond_the_bound_are_closed() {
-    run(async {
+    run(async || {
         let setup = Setup::start(ServerConfig { connections_max: 2, ..ServerConfig::default() }).await;
         let (a, b) = (setup.peer(), setup.peer());
         a.wait_connected().await.expect("fits");

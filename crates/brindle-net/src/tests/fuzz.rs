@@ -138,7 +138,7 @@ fn decoding_never_panics_and_never_believes_impossible_lengths() {
 
 #[test]
 fn bad_peers_are_dropped_and_good_ones_do_not_notice() {
-    run(async {
+    run(async || {
         let setup = Arc::new(Setup::start(ServerConfig::default()).await);
         let good = setup.peer();
         good.wait_connected().await.expect("connects");
@@ -175,7 +175,7 @@ fn frames(mut bytes: &[u8]) -> Vec<Frame> {
 
 #[test]
 fn a_damaged_body_is_named_before_the_connection_closes() {
-    run(async {
+    run(async || {
         let setup = Setup::start(ServerConfig::default()).await;
         let mut bytes = echo_frame(b"a body", b"");
         *bytes.last_mut().expect("not empty") ^= 1;
@@ -190,7 +190,7 @@ fn a_damaged_body_is_named_before_the_connection_closes() {
 
 #[test]
 fn another_version_is_told_both_versions() {
-    run(async {
+    run(async || {
         let setup = Setup::start(ServerConfig::default()).await;
         let mut theirs = hello(Versions { min: 900, max: 901 });
         theirs.header.version = 901;
