@@ -14,6 +14,7 @@ impl Client {
         loop {
             self.seams.sleep_ms(REPORT_EVERY_MS).await;
             self.log_waits();
+            self.drop_old_spares();
             if self.report_all().await == Err(Code::Shutdown) {
                 return;
             }

@@ -28,6 +28,7 @@ use crate::kept::{Budget, KEPT_BYTES_MAX};
 use crate::locks::Locks;
 use crate::notices::Notices;
 use crate::session::{MdtHost, OstHost, Session};
+use crate::spares::Spares;
 use crate::told::ToTell;
 
 /// How long a mount waits for the MGS, and then for the MDT.
@@ -69,6 +70,8 @@ pub struct Client {
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) dirs: Arc<Dirs>,
     pub(crate) handles: Handles,
+    /// Handles that were opened ahead.
+    pub(crate) spares: Spares,
     pub(crate) closes: Closes,
     pub(crate) locks: Locks,
     /// The next number of an append by several.
@@ -161,6 +164,7 @@ impl Client {
                 inodes: Arc::default(),
                 dirs,
                 handles: Handles::default(),
+                spares: Spares::default(),
                 closes: Closes::default(),
                 locks: Locks::default(),
                 append_numbers: AtomicU64::new(1),

@@ -8,12 +8,14 @@
 //! Invariants: what is known is what the MDT would answer, as long as the session's lease is held; before a change of a
 //! directory's attributes is told to anybody, or given way to, the kernel has forgotten what it kept of them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::Arc;
 
+use brindle_types::layout::INLINE_MAX_BYTES;
 use brindle_types::{Attr, FileType, Ino};
-use brindle_wire::mds::readdir::DirEntry;
-use brindle_wire::news::{Covered, InodeNews, Leased, NameNews, News};
+use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirResp};
+use brindle_wire::news::{Leased, News};
 use parking_lot::{Mutex, RwLock};
 
 use crate::cache::{KernelCache, NoCache};
@@ -34,6 +36,12 @@ const AHEAD_FACTS_MAX: usize = FACTS_MAX / 2;
 /// Floors are kept by remainder of the inode number, so that their memory is bounded; sharing one costs an answer that
 /// is not remembered.
 const FLOORS: usize = 4096;
+
+/// Files that are looked at to find some to be opened ahead.
+const LOOKED_AT_MAX: usize = 1024;
+
+/// Entries of a directory whose listing is kept as well; some 60 bytes each.
+const WHOLE_MAX: usize = 128;
 
 /// Where a name leads: an inode, or nowhere.
 pub(crate) type Lead = Option<(Ino, FileType)>;
@@ -56,7 +64,7 @@ struct Inner {
     /// Counts how often everything was forgotten.
     generation: u64,
     dirs: BTreeMap<Ino, Dir>,
-    attrs: BTreeMap<Ino, Known>,
+    attrs: HashMap<Ino, Known>,
     /// Of attributes.
     floors: Floors,
     /// Of leases, and of what was told under them. Apart from the others, because every file that is made and open for writing
@@ -73,7 +81,7 @@ struct Inner {
 /// A directory whose lease is held.
 #[derive(Default)]
 struct Dir {
-    names: BTreeMap<Vec<u8>, (Lead, u64)>,
+    names: HashMap<Vec<u8>, (Lead, u64)>,
     /// Inodes whose attributes its lease covers.
     covers: BTreeSet<Ino>,
     /// Names that are not known do not exist.
@@ -84,6 +92,10 @@ struct Dir {
     end: Option<u64>,
     /// Place of the newest name that leads somewhere.
     named: u64,
+    /// Place of the newest name that was found to lead elsewhere than it was known to.
+    changed: u64,
+    /// All entries in order, without attributes, and the parent; of small directories that were listed at once.
+    whole: Option<(Vec<DirEntry>, Ino)>,
     used: u64,
     /// Entries that may be listed ahead.
     credit: u32,
@@ -162,33 +174,41 @@ impl Dirs {
             return;
         }
         news.leased.iter().for_each(|leased| inner.lease(leased));
-        news.inodes.iter().for_each(|inode| inner.inode(inode));
-        news.names.iter().for_each(|name| inner.name(name));
+        for inode in &news.inodes {
+            inner.inode(inode.ino, inode.at, inode.known.as_ref().map(|known| (&known.attr, known.by)));
+        }
+        for name in &news.names {
+            inner.name(name.dir, &name.name, name.to, name.at);
+        }
         inner.shrink();
     }
 
     /// Takes in a part of a listing that was told with the lease of `dir`: what follows the cookie `after`.
-    pub fn listed(&self, asked: u64, leased: &Leased, after: u64, entries: &[DirEntry], end: bool) {
+    pub fn listed(&self, asked: u64, leased: &Leased, after: u64, answer: &ReaddirResp) {
+        let (entries, end) = (&answer.entries, answer.end);
         let mut inner = self.inner.lock();
         if inner.generation != asked || !inner.holds(leased.dir, leased.at) {
             return;
         }
         let (dir, at) = (leased.dir, leased.at);
         for entry in entries {
-            let to = Some((entry.ino, entry.kind));
-            inner.name(&NameNews { dir, name: entry.name.clone(), to, at });
+            inner.name(dir, &entry.name, Some((entry.ino, entry.kind)), at);
             if let Some(attr) = &entry.attr {
-                let known = Some(Covered { attr: attr.clone(), by: dir });
-                inner.inode(&InodeNews { ino: entry.ino, at, known });
+                inner.inode(entry.ino, at, Some((attr, dir)));
             }
         }
         if let Some(known) = inner.dirs.get_mut(&dir) {
-            let follows = after < brindle_wire::mds::readdir::COOKIE_FIRST || known.listed == Some(after);
+            let follows = after < COOKIE_FIRST || known.listed == Some(after);
             if follows {
                 known.listed = entries.last().map(|entry| entry.cookie).or(known.listed).or(Some(after));
                 known.complete |= end;
                 // An answer that a name of our own has overtaken does not know what lies behind.
                 known.end = known.listed.filter(|_| end && known.named <= at);
+            }
+            let is_whole = after < COOKIE_FIRST && end && entries.len() <= WHOLE_MAX;
+            if is_whole && known.changed <= at {
+                let bare = |entry: &DirEntry| DirEntry { attr: None, ..entry.clone() };
+                known.whole = Some((entries.iter().map(bare).collect(), answer.parent));
             }
         }
         inner.shrink();
@@ -254,10 +274,48 @@ impl Dirs {
         self.inner.lock().ahead.remove(&dir);
     }
 
+    /// What follows the cookie `after` in a listing of `dir`, at most `entries_max`, if all of it is known.
+    pub fn listing(&self, dir: Ino, after: u64, entries_max: usize) -> Option<ReaddirResp> {
+        let inner = self.inner.lock();
+        let (all, parent) = inner.dirs.get(&dir)?.whole.as_ref()?;
+        let rest = &all[all.partition_point(|entry| entry.cookie <= after)..];
+        let attr = |entry: &DirEntry| inner.attrs.get(&entry.ino).map(|known| known.attr.clone());
+        let entries = rest.iter().take(entries_max);
+        let entries = entries.map(|entry| DirEntry { attr: attr(entry), ..entry.clone() }).collect();
+        Some(ReaddirResp { entries, end: rest.len() <= entries_max, parent: *parent })
+    }
+
     /// Whether nothing follows the cookie `after` in a listing of `dir`.
     pub fn ends_at(&self, dir: Ino, after: u64) -> bool {
         let inner = self.inner.lock();
         inner.dirs.get(&dir).is_some_and(|known| known.complete && known.end == Some(after))
+    }
+
+    /// The directory whose lease covers the attributes of an inode, if they are known.
+    pub fn covered_by(&self, ino: Ino) -> Option<Ino> {
+        self.inner.lock().attrs.get(&ino).map(|known| known.by)
+    }
+
+    /// Up to `count` regular files with few bytes that the lease of `dir` covers: those `wanted` of the next ones behind `ino` in
+    /// order of number, which is that in which they were made, from the start again at the end.
+    pub fn small_files_behind(
+        &self,
+        dir: Ino,
+        ino: Ino,
+        count: usize,
+        wanted: impl Fn(Ino) -> bool,
+    ) -> Vec<Ino> {
+        let inner = self.inner.lock();
+        let Some(known) = inner.dirs.get(&dir) else { return Vec::new() };
+        let is_small = |ino: &&Ino| {
+            let attr = inner.attrs.get(ino).map(|known| &known.attr);
+            let small = 1..=INLINE_MAX_BYTES;
+            attr.is_some_and(|attr| attr.kind == FileType::Regular && small.contains(&attr.size_bytes))
+        };
+        let behind = known.covers.range((Bound::Excluded(ino), Bound::Unbounded));
+        let before = known.covers.range(..ino);
+        let looked_at = behind.chain(before).take(LOOKED_AT_MAX);
+        looked_at.filter(is_small).filter(|ino| wanted(**ino)).take(count).copied().collect()
     }
 
     /// Attributes of an inode, if they are known.
@@ -281,29 +339,39 @@ impl Inner {
 
     fn use_dir(&mut self, ino: Ino) {
         let Some(dir) = self.dirs.get_mut(&ino) else { return };
+        if dir.used == self.uses && self.uses > 0 {
+            return;
+        }
         self.used.remove(&dir.used);
         self.uses += 1;
         dir.used = self.uses;
         self.used.insert(self.uses, ino);
     }
 
-    fn name(&mut self, news: &NameNews) {
-        if !self.holds(news.dir, news.at) {
-            return self.leads_elsewhere(news.dir, &news.name, news.at);
+    fn name(&mut self, dir: Ino, name: &[u8], to: Lead, at: u64) {
+        if !self.holds(dir, at) {
+            return self.leads_elsewhere(dir, name, at);
         }
-        let Some(dir) = self.dirs.get_mut(&news.dir) else { return };
-        if news.to.is_some() {
-            dir.named = dir.named.max(news.at);
+        let Some(dir) = self.dirs.get_mut(&dir) else { return };
+        if to.is_some() {
+            dir.named = dir.named.max(at);
             dir.end = None;
         }
-        match dir.names.get_mut(&news.name) {
-            Some((_, at)) if *at > news.at => {}
-            Some(known) => *known = (news.to, news.at),
+        match dir.names.get_mut(name) {
+            Some((_, known_at)) if *known_at > at => return,
+            Some((lead, known_at)) if *lead == to => {
+                *known_at = at;
+                dir.changed = dir.changed.max(at);
+                return;
+            }
+            Some(known) => *known = (to, at),
             None => {
-                dir.names.insert(news.name.clone(), (news.to, news.at));
+                dir.names.insert(name.to_vec(), (to, at));
                 self.names += 1;
             }
         }
+        dir.changed = dir.changed.max(at);
+        dir.whole = None;
     }
 
     /// What is known of a name up to the place `at` is void, and so is what is being told of it.
@@ -316,30 +384,47 @@ impl Inner {
         dir.complete = false;
         dir.listed = None;
         dir.end = None;
+        dir.changed = dir.changed.max(at);
+        dir.whole = None;
         self.names -= usize::from(dir.names.remove(name).is_some());
     }
 
-    fn inode(&mut self, news: &InodeNews) {
-        let stands =
-            |covered: &&Covered| self.holds(covered.by, news.at) && self.floors.allows(news.ino, news.at);
-        let Some(covered) = news.known.as_ref().filter(stands) else {
-            return self.no_longer(news.ino, news.at);
+    fn inode(&mut self, ino: Ino, at: u64, known: Option<(&Attr, Ino)>) {
+        let stands = |(_, by): &(&Attr, Ino)| self.holds(*by, at) && self.floors.allows(ino, at);
+        let Some((attr, by)) = known.filter(stands) else {
+            return self.no_longer(ino, at);
         };
-        if self.attrs.get(&news.ino).is_some_and(|known| known.at > news.at) {
-            return;
+        let is_news = self.attrs.get(&ino).is_none_or(|known| known.attr != *attr);
+        if is_news {
+            self.may_have_moved(ino, at);
         }
-        self.forget_attr(news.ino);
-        if let Some(dir) = self.dirs.get_mut(&covered.by) {
-            dir.covers.insert(news.ino);
-            self.attrs.insert(news.ino, Known { attr: covered.attr.clone(), by: covered.by, at: news.at });
+        let now = || Known { attr: attr.clone(), by, at };
+        match self.attrs.get_mut(&ino) {
+            Some(known) if known.at > at => return,
+            Some(known) if known.by == by => return *known = now(),
+            _ => {}
+        }
+        self.forget_attr(ino);
+        if let Some(dir) = self.dirs.get_mut(&by) {
+            dir.covers.insert(ino);
+            self.attrs.insert(ino, now());
         }
     }
 
     /// What is known of an inode up to the place `at` is void, and so is what is being told of it.
     fn no_longer(&mut self, ino: Ino, at: u64) {
         self.floors.raise(ino, at);
+        self.may_have_moved(ino, at);
         if self.attrs.get(&ino).is_some_and(|known| known.at <= at) {
             self.forget_attr(ino);
+        }
+    }
+
+    /// Something of a directory itself has changed at the place `at`: its listing tells a parent.
+    fn may_have_moved(&mut self, ino: Ino, at: u64) {
+        if let Some(dir) = self.dirs.get_mut(&ino) {
+            dir.changed = dir.changed.max(at);
+            dir.whole = None;
         }
     }
 
@@ -380,6 +465,8 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use brindle_wire::news::{Covered, InodeNews, NameNews};
+
     use super::*;
 
     const D: Ino = Ino(10);
@@ -425,6 +512,10 @@ mod tests {
 
     fn gone(ino: Ino, at: u64) -> News {
         News { inodes: vec![InodeNews { ino, at, known: None }], ..News::default() }
+    }
+
+    fn listing(entries: &[DirEntry], end: bool) -> ReaddirResp {
+        ReaddirResp { entries: entries.to_vec(), end, parent: Ino(2) }
     }
 
     const FILE: Lead = Some((F, FileType::Regular));
@@ -562,33 +653,78 @@ mod tests {
             cookie,
             attr: Some(attr(F, 3)),
         };
-        dirs.listed(0, &lease, 40, &[entry("c", 50)], true);
+        dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true));
         assert_eq!(dirs.lead(D, b"x"), None, "the end of a listing that was not followed from its start");
-        dirs.listed(0, &lease, 0, &[entry("a", 30), entry("b", 40)], false);
+        dirs.listed(0, &lease, 0, &listing(&[entry("a", 30), entry("b", 40)], false));
         assert_eq!((dirs.lead(D, b"a"), dirs.lead(D, b"x")), (Some(FILE), None));
         dirs.told(0, &name(D, "new", FILE, 6));
-        dirs.listed(0, &lease, 40, &[entry("c", 50)], true);
+        dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true));
         assert_eq!(
             (dirs.lead(D, b"x"), dirs.lead(D, b"new"), size(&dirs)),
             (Some(None), Some(FILE), Some(3))
         );
         assert!(!dirs.ends_at(D, 50), "the new name may lie behind");
-        dirs.listed(0, &Leased { at: 6, ..lease }, 0, &[entry("b", 40), entry("c", 50)], true);
+        dirs.listed(0, &Leased { at: 6, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
         assert!(dirs.ends_at(D, 50) && !dirs.ends_at(D, 40));
         dirs.told(0, &name(D, "y", None, 7));
         assert!(dirs.ends_at(D, 50));
         dirs.told(0, &name(D, "newer", FILE, 8));
         assert!(!dirs.ends_at(D, 50), "it may lie behind");
-        dirs.listed(0, &Leased { at: 8, ..lease }, 0, &[entry("b", 40), entry("c", 50)], true);
+        dirs.listed(0, &Leased { at: 8, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
         assert!(dirs.ends_at(D, 50));
         // A listing that was answered before a name was made, and arrives after it.
         dirs.told(0, &name(D, "overtaking", FILE, 9));
-        dirs.listed(0, &Leased { at: 8, ..lease }, 0, &[entry("b", 40), entry("c", 50)], true);
+        dirs.listed(0, &Leased { at: 8, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
         assert!(!dirs.ends_at(D, 50), "the name may lie behind");
-        dirs.listed(0, &Leased { at: 9, ..lease }, 0, &[entry("b", 40), entry("c", 50)], true);
+        dirs.listed(0, &Leased { at: 9, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
         assert!(dirs.ends_at(D, 50));
         dirs.recalled(&[D], 9);
         assert!(!dirs.ends_at(D, 50));
+    }
+
+    #[test]
+    fn a_small_directory_is_listed_again_from_memory_until_a_name_changes() {
+        let dirs = Dirs::default();
+        dirs.told(0, &leased(D, 5, false));
+        let entry = |name: &str, cookie| {
+            let (name, ino, kind) = (name.into(), F, FileType::Regular);
+            DirEntry { name, ino, kind, cookie, attr: Some(attr(F, 3)) }
+        };
+        let all = [entry("a", 30), entry("b", 40)];
+        let at = |at| Leased { dir: D, at, is_new: false };
+        let names = |after, max| {
+            let found = dirs.listing(D, after, max)?;
+            let names: Vec<_> =
+                found.entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned()).collect();
+            Some((names.concat(), found.end))
+        };
+        dirs.listed(0, &at(5), 0, &listing(&all, false));
+        assert_eq!(names(0, 9), None, "that is not all");
+        dirs.listed(0, &at(5), 0, &listing(&all, true));
+        assert_eq!(names(0, 9), Some(("ab".into(), true)));
+        assert_eq!(dirs.listing(D, 0, 9).expect("known"), listing(&all, true), "with attributes and parent");
+        assert_eq!((names(0, 1), names(30, 1)), (Some(("a".into(), false)), Some(("b".into(), true))));
+        assert_eq!(names(40, 1), Some((String::new(), true)));
+        dirs.told(0, &name(D, "a", FILE, 6));
+        assert!(names(0, 9).is_some(), "that was known");
+        dirs.told(0, &name(D, "a", None, 7));
+        assert_eq!(names(0, 9), None);
+        dirs.listed(0, &at(6), 0, &listing(&all, true));
+        assert_eq!(names(0, 9), None, "answered before the name was removed");
+        dirs.listed(0, &at(7), 0, &listing(&all[1..], true));
+        assert_eq!(names(0, 9), Some(("b".into(), true)));
+        dirs.told(0, &name(D, "new", FILE, 8));
+        assert_eq!(names(0, 9), None);
+        dirs.listed(0, &at(8), 0, &listing(&all, true));
+        dirs.told(0, &inode(D, 2, D, 9));
+        assert_eq!(names(0, 9), None, "it may have another parent");
+        dirs.listed(0, &at(8), 0, &listing(&all, true));
+        assert_eq!(names(0, 9), None, "answered before it was moved");
+        dirs.listed(0, &at(9), 0, &listing(&all, true));
+        dirs.told(0, &inode(D, 2, D, 10));
+        assert!(names(0, 9).is_some(), "nothing has changed");
+        dirs.recalled(&[D], 9);
+        assert_eq!(names(0, 9), None);
     }
 
     #[test]
@@ -631,20 +767,20 @@ mod tests {
             cookie,
             attr: None,
         };
-        dirs.listed(0, &lease, 0, &[entry(30), entry(40)], false);
+        dirs.listed(0, &lease, 0, &listing(&[entry(30), entry(40)], false));
         dirs.is_listed_ahead(D);
         assert_eq!(
             asked(1),
             [Ahead { after: 40, entries_max: AHEAD_MAX }],
             "what was asked meanwhile counts"
         );
-        dirs.listed(0, &lease, 40, &[entry(50)], true);
+        dirs.listed(0, &lease, 40, &listing(&[entry(50)], true));
         dirs.is_listed_ahead(D);
         assert_eq!(asked(1000), [], "nothing is left to be listed");
         // One directory does not push out all others.
         dirs.told(0, &leased(E, 5, false));
         let many: Vec<DirEntry> = (16..AHEAD_FACTS_MAX as u64).map(entry).collect();
-        dirs.listed(0, &Leased { dir: E, ..lease }, 0, &many, false);
+        dirs.listed(0, &Leased { dir: E, ..lease }, 0, &listing(&many, false));
         assert_eq!((0..1000).filter_map(|_| dirs.ahead(E)).count(), 0);
     }
 

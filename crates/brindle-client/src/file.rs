@@ -7,6 +7,7 @@ pub mod copy_range;
 pub mod fallocate;
 pub mod fsync;
 pub mod open;
+mod open_ahead;
 pub mod read;
 pub mod relayout;
 pub mod scatter;

@@ -25,6 +25,7 @@ pub mod namespace;
 pub mod notices;
 mod rope;
 pub mod session;
+mod spares;
 mod told;
 
 pub use cache::{KernelCache, NoCache};

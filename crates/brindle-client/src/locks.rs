@@ -128,6 +128,11 @@ impl Client {
         }
     }
 
+    /// Whether an owner holds anything on a file.
+    pub fn holds_locks(&self, ino: Ino, space: LockSpace, owner: u64) -> bool {
+        self.locks.holds(ino, space, owner)
+    }
+
     /// Gives up everything that an owner holds on a file; no call if that is nothing.
     pub async fn drop_locks(&self, ctx: &Ctx, ino: Ino, space: LockSpace, owner: u64) -> Result<(), Fault> {
         if !self.locks.holds(ino, space, owner) {

@@ -70,6 +70,7 @@ impl Client {
             Some(Op::LeaseNotice) => {
                 let notice: LeaseNotice = decode_body(&frame.body)?;
                 self.dirs.recalled(&notice.dirs, notice.at);
+                self.drop_spares_in(&notice.dirs);
                 let cache = self.cache.read().clone();
                 cache.names_gone(Some(notice.dirs.clone())).await;
                 Ok(ack(frame, &notice, LeaseAck {}))
@@ -99,6 +100,7 @@ impl Client {
 
     async fn recalled(&self, notice: &RecallNotice) -> RecallAck {
         self.kept_versions.forget(notice.ino);
+        self.drop_spare(notice.ino);
         let Some(inode) = self.inodes.notice(notice.ino) else {
             return RecallAck { report: None, later: false };
         };
@@ -146,6 +148,7 @@ impl Client {
 
     async fn invalidated(&self, notice: &InvalidateNotice) {
         self.kept_versions.forget(notice.ino);
+        self.drop_spare(notice.ino);
         let Some(inode) = self.inodes.notice(notice.ino) else { return };
         inode.lock().inline = None;
         let end = notice.offset.saturating_add(notice.len_bytes);
@@ -154,6 +157,7 @@ impl Client {
 
     async fn layout_changed(&self, notice: &LayoutNotice) -> LayoutAck {
         self.kept_versions.forget(notice.ino);
+        self.drop_spare(notice.ino);
         let Some(inode) = self.inodes.notice(notice.ino) else { return LayoutAck { report: None } };
         let report = {
             let mut state = inode.lock();

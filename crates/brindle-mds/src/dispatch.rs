@@ -34,6 +34,7 @@ pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::Removexattr => run(mdt, call, body, xattr::handle_remove).await,
         Op::MdtStatfs => run(mdt, call, body, statfs::handle).await,
         Op::Open => run(mdt, call, body, open::handle).await,
+        Op::OpenAhead => run(mdt, call, body, open_ahead::handle).await,
         Op::Close => run(mdt, call, body, close::handle).await,
         Op::Report => run(mdt, call, body, report::handle).await,
         Op::Fsync => run(mdt, call, body, fsync::handle).await,

@@ -42,6 +42,19 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
     }
 }
 
+/// Whether opening a small file for reading gives the right to keep pages without disturbing or waiting for anybody.
+pub fn is_quiet(t: &Txn<'_>, call: &Call, inode: &Inode) -> bool {
+    let live = t.live();
+    let access = Access { read: true, write: false, truncate: false };
+    let is_small = inode.kind == FileType::Regular && inode.nlink > 0 && inode.is_inline();
+    // Guesses leave room for those who mean it.
+    let is_full = live.opens.count() > OPENS_MAX / 2;
+    let is_disturbed =
+        is_full || live.recovering || live.recalling.contains(&inode.ino) || t.idle(inode.ino).is_err();
+    let decision = || live.opens.decide(inode.ino, call.session, access, inode.open_for_write);
+    is_small && !is_disturbed && decision() == Decision::Grant(OpenMode::Cached)
+}
+
 /// Opens an inode that this very batch makes.
 pub fn open_new(
     t: &mut Txn<'_>,

@@ -27,11 +27,12 @@ use crate::workload::brief::{self, Brief};
 use crate::workload::locks::{self, Locks};
 use crate::workload::log::{self, Log};
 use crate::workload::shared::{self, Shared};
+use crate::workload::shelf::{self, Shelf};
 use crate::workload::stamps::{self, Stamps};
 use crate::workload::tree::Tree;
 
 /// Tasks of each client.
-const TASKS: usize = 7;
+const TASKS: usize = 8;
 /// After healing, everything under way ends within this.
 const LIVENESS_MS: u64 = 30_000;
 /// Longest time for the last looks, each.
@@ -156,6 +157,7 @@ struct Works {
     log: Log,
     shared: Shared,
     stamps: Stamps,
+    shelf: Shelf,
     locks: Locks,
     brief: Brief,
 }
@@ -185,6 +187,7 @@ pub fn run(seed: u64, plan: &Plan) -> Report {
         log: Log::default(),
         shared: Shared::default(),
         stamps: Stamps::default(),
+        shelf: Shelf::default(),
         locks: Locks::default(),
         brief: Brief::new(plan.aim),
     };
@@ -287,6 +290,8 @@ impl Run {
         for _ in 0..self.works.trees.len() {
             self.works.stamps.make(life, above).await?;
         }
+        let dir = client.mkdir(ctx, root, shelf::DIR.as_bytes(), 0o755, 0).await?.ino;
+        self.works.shelf.make(life, dir).await?;
         let dir = client.mkdir(ctx, root, shared::DIR.as_bytes(), 0o755, 0).await?.ino;
         let files = [(dir, shared::TOKENS[0]), (dir, "anchor"), (root, log::FILE), (root, locks::FILE)];
         for (parent, name) in files {
@@ -335,6 +340,7 @@ impl Run {
             this.task("log", &life, works.log.run(life.clone()));
             this.task("shared", &life, works.shared.run(life.clone()));
             this.task("stamps", &life, works.stamps.run(life.clone()));
+            this.task("shelf", &life, works.shelf.run(life.clone(), works.trees.len()));
             this.task("locks", &life, works.locks.run(life.clone()));
             this.task("brief", &life, works.brief.run(life.clone()));
         });

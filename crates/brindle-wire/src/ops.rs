@@ -62,6 +62,7 @@ ops! {
     116 Setxattr "setxattr" slotted;
     117 Removexattr "removexattr" slotted;
     118 MdtStatfs "mdt_statfs" plain;
+    119 OpenAhead "open_ahead" slotted;
     120 Open "open" slotted;
     121 Close "close" slotted;
     122 Report "report" slotted;

@@ -82,7 +82,7 @@ fn cost(cluster: &Cluster, mut work: impl FnMut(usize)) -> BTreeMap<String, u64>
 }
 
 /// The kernel sends RELEASE after close has returned: every file is closed at the MDT when nobody has one open.
-fn settle(cluster: &Cluster) {
+pub fn settle(cluster: &Cluster) {
     let (mdt, since) = (cluster.process("mdt0"), Instant::now());
     let is_closed = || {
         let text = metrics(&mdt.metrics_url);
@@ -96,7 +96,7 @@ fn settle(cluster: &Cluster) {
 }
 
 /// Waits until the mount of a path is given the leases of all directories on the way.
-fn leased(cluster: &Cluster, path: &Path) {
+pub fn leased(cluster: &Cluster, path: &Path) {
     let since = Instant::now();
     while !cost(cluster, |_| drop(fs::metadata(path).unwrap())).is_empty() {
         assert!(since.elapsed() < CLOSED_LIMIT, "no lease is given");
@@ -141,7 +141,9 @@ fn operations_cost_the_requests_that_they_must() {
     let seen = cost(&cluster, |n| assert_eq!(fs::metadata(at(n)).unwrap().len(), 3901));
     assert_eq!(seen, BTreeMap::new(), "a file of its own is known");
     let read = cost(&cluster, |n| assert_eq!(fs::read(at(n)).unwrap().len(), 3901));
-    assert_eq!(but_closes(read), BTreeMap::from([each("open", 1)]));
+    let asked: u64 = but_closes(read.clone()).values().sum();
+    let only_opens = read.keys().all(|op| ["open", "open_ahead", "close"].contains(&&op[..]));
+    assert!(only_opens && asked <= ROUNDS as u64 / 4, "most were opened ahead: {read:?}");
     let absent = cost(&cluster, |n| assert!(fs::metadata(a.join(format!("none{n}"))).is_err()));
     assert_eq!(absent, BTreeMap::new(), "so is what it has not made");
 
@@ -150,7 +152,7 @@ fn operations_cost_the_requests_that_they_must() {
     leased(&cluster, &b);
     fs::read_dir(&b).unwrap().for_each(|entry| drop(entry.unwrap().metadata().unwrap()));
     let listed = cost(&cluster, |_| assert_eq!(fs::read_dir(&b).unwrap().count(), ROUNDS));
-    assert_eq!(listed, BTreeMap::from([each("readdir", 1)]), "that nothing follows is known");
+    assert_eq!(listed, BTreeMap::new(), "what was listed is known");
     let known = cost(&cluster, |n| ls(&b.join(format!("f{n}"))));
     assert_eq!(known, BTreeMap::new(), "ls -l asks no OST and for no extended attribute");
 

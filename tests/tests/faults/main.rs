@@ -26,5 +26,6 @@ mod pools;
 mod power;
 mod records;
 mod space;
+mod spares;
 mod stripes;
 mod tree;

@@ -79,6 +79,19 @@ impl Client {
         }
     }
 
+    /// Whether bytes that were written through a handle have not left the buffer.
+    pub fn is_behind(&self, number: u64) -> bool {
+        let handle = self.handles.get(number);
+        handle.is_ok_and(|handle| handle.access.write && !handle.inode.lock().behind.is_empty())
+    }
+
+    /// Whether [`Client::flush`] for `process` would do nothing but succeed.
+    pub fn has_nothing_to_flush(&self, number: u64, process: u64) -> bool {
+        let Ok(handle) = self.handles.get(number) else { return false };
+        let writes = handle.access.write && handle.may_be_written_by(process);
+        !writes && handle.intact().is_ok()
+    }
+
     /// Gives a handle back within a moment, after [`Client::finish_writes`]; what is returned tells when the MDT has taken it.
     pub fn close_later(&self, number: u64) -> Result<oneshot::Receiver<Result<(), Fault>>, Fault> {
         let Some(handle) = self.handles.remove(number) else {

@@ -38,16 +38,23 @@ impl Client {
         access: Access,
         kill_suidgid: bool,
     ) -> Result<Opened, Fault> {
+        let is_read = !access.write && !access.truncate;
+        if is_read && let Some(opened) = self.take_opened_ahead(ino) {
+            return Ok(opened);
+        }
         let hold = self.inodes.hold(ino);
         if access.truncate {
             self.flush_behind(&hold).await;
         }
-        if access.write || access.truncate {
+        if !is_read {
+            self.drop_spare(ino);
             // Before the answer can come: somebody writes from the moment that the MDT grants it.
             let was_cached = {
                 let mut state = hold.lock();
                 let was_cached = state.cached;
                 state.no_longer_cached();
+                // What is being opened for reading at this moment, or ahead, must not bring that right back.
+                state.overtaken();
                 was_cached
             };
             self.kept_versions.forget(ino);
@@ -64,6 +71,9 @@ impl Client {
         let answer = self.mds.ask(&request).await?;
         drop(cutting);
         let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant).await;
+        if is_read && opened.mode == OpenMode::Cached {
+            self.open_ahead_of(ino);
+        }
         self.still_open(ctx, opened, access, era).await
     }
 
@@ -115,6 +125,8 @@ impl Client {
             state.take_size(asked, attr.size_bytes);
             if access.truncate {
                 state.changed_at_mdt(grant.changed);
+            }
+            if access.truncate || access.write {
                 state.overtaken();
             }
             (crossed, was_cached && !state.cached)

@@ -35,7 +35,7 @@ impl Client {
     }
 
     /// The same as far as it is known here, under leases that are held.
-    fn known_lead(&self, parent: Ino, name: &[u8]) -> Option<Result<Attr, Fault>> {
+    pub fn known_lead(&self, parent: Ino, name: &[u8]) -> Option<Result<Attr, Fault>> {
         // What cannot be a name of an entry is the MDT's to answer.
         let is_name = !matches!(name, b"" | b"." | b"..") && name.len() <= NAME_BYTES_MAX;
         if !is_name || !self.session.is_held() {

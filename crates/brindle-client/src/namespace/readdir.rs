@@ -34,10 +34,15 @@ impl Client {
             // The parent is told with the first entries.
             return Ok(Listing { entries: Vec::new(), end: true, parent: ino });
         }
+        if self.session.is_held()
+            && let Some(known) = self.dirs.listing(ino, after, entries_max as usize)
+        {
+            return Ok(Listing { entries: known.entries, end: known.end, parent: known.parent });
+        }
         let asked = self.dirs.asked();
         let (answer, news) = self.mds.ask_told(&ReaddirReq { ino, after, entries_max, plus }).await?;
         if let Some(leased) = news.leased.first() {
-            self.dirs.listed(asked, leased, after, &answer.entries, answer.end);
+            self.dirs.listed(asked, leased, after, &answer);
         }
         Ok(Listing { entries: answer.entries, end: answer.end, parent: answer.parent })
     }

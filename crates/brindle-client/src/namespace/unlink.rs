@@ -8,7 +8,13 @@ use crate::{Client, Ctx};
 impl Client {
     /// Removes a name of something that is not a directory.
     pub async fn unlink(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<(), Fault> {
+        let known = self.dirs.lead(parent, name);
         let request = UnlinkReq { parent, name: name.to_vec(), cred: ctx.cred.clone() };
-        self.mds.ask(&request).await.map(drop)
+        self.mds.ask(&request).await?;
+        if let Some(Some((ino, _))) = known {
+            // Otherwise its bytes would stay until the handle is too old.
+            self.drop_spare(ino);
+        }
+        Ok(())
     }
 }

@@ -82,6 +82,37 @@ enum Fence {
     Past,
 }
 
+/// How the reply row of an operation is made.
+struct Row<R> {
+    encode: fn(&R) -> Bytes,
+    /// What is stored of an answer, where that is not the whole of it.
+    short: Option<fn(&R) -> R>,
+}
+
+impl<R> Clone for Row<R> {
+    fn clone(&self) -> Row<R> {
+        *self
+    }
+}
+
+impl<R> Copy for Row<R> {}
+
+impl<R: Serialize> Row<R> {
+    fn whole() -> Row<R> {
+        Row { encode: reply_row::<R>, short: None }
+    }
+}
+
+impl<R> Row<R> {
+    /// What is stored of an answer, and whether it is the whole of it.
+    fn stored(&self, out: &R) -> (Bytes, bool) {
+        match self.short {
+            Some(short) => ((self.encode)(&short(out)), false),
+            None => ((self.encode)(out), true),
+        }
+    }
+}
+
 impl Mdt {
     /// Opens the store, takes a term and reserves inode numbers. Background work is started by the caller
     /// ([`crate::background::start`]).
@@ -232,7 +263,17 @@ impl Mdt {
         R: Serialize + Send,
         F: FnMut(&mut Txn<'_>) -> Step<R> + Send,
     {
-        self.run(call, Fence::Checked, Some(reply_row::<R>), f).await
+        self.run(call, Fence::Checked, Some(Row::whole()), f).await
+    }
+
+    /// The same, with a shorter answer for whoever sends the request again: the log need not hold what can be asked for.
+    pub async fn modify_storing<R, F>(&self, call: &Call, short: fn(&R) -> R, f: F) -> Result<R>
+    where
+        R: Serialize + Send,
+        F: FnMut(&mut Txn<'_>) -> Step<R> + Send,
+    {
+        let row = Row { encode: reply_row::<R>, short: Some(short) };
+        self.run(call, Fence::Checked, Some(row), f).await
     }
 
     /// The final batch of an operation that has changed something outside already: it happens even if the session was
@@ -242,7 +283,7 @@ impl Mdt {
         R: Serialize + Send,
         F: FnMut(&mut Txn<'_>) -> Step<R> + Send,
     {
-        self.run(call, Fence::Past, Some(reply_row::<R>), f).await
+        self.run(call, Fence::Past, Some(Row::whole()), f).await
     }
 
     /// A batch in the middle of an operation, or of the MDT's own: without a reply row.
@@ -310,7 +351,7 @@ impl Mdt {
         self.engine.wait_reply(pos).await
     }
 
-    async fn run<R, F>(&self, call: &Call, fence: Fence, row: Option<fn(&R) -> Bytes>, mut f: F) -> Result<R>
+    async fn run<R, F>(&self, call: &Call, fence: Fence, row: Option<Row<R>>, mut f: F) -> Result<R>
     where
         R: Send,
         F: FnMut(&mut Txn<'_>) -> Step<R> + Send,
@@ -339,7 +380,7 @@ impl Mdt {
         &self,
         call: &Call,
         fence: Fence,
-        row: Option<fn(&R) -> Bytes>,
+        row: Option<Row<R>>,
         f: &mut impl FnMut(&mut Txn<'_>) -> Step<R>,
     ) -> Result<Attempt<R>> {
         let mut live = self.live.write();
@@ -375,8 +416,8 @@ impl Mdt {
                 && live.sessions.contains_key(&call.session)
                 && !brindle_stdx::planted("mds_reply_row_outside_batch")
         });
-        let body = encode.map(|encode| encode(&out));
-        if let Some(body) = &body {
+        let stored = encode.map(|row| row.stored(&out));
+        if let Some((body, _)) = &stored {
             let reply = reply::Reply { sequence: call.sequence, op: call.op as u16, body: body.clone() };
             reply::put(&mut changes, call.session, call.slot, &reply);
         }
@@ -384,8 +425,8 @@ impl Mdt {
             true => self.engine.last_pos(),
             false => self.engine.append(changes)?,
         };
-        if let Some(body) = body {
-            call.set_stored(body);
+        if let Some((body, is_whole)) = stored {
+            call.set_stored(is_whole.then_some(body));
         }
         after.into_iter().for_each(|change| change(&mut live));
         news::behind(&mut live, call, effects, pos.index, self.seams.now());

@@ -34,8 +34,8 @@ pub struct Call {
     pub op: Op,
     /// It was sent before, on another connection.
     pub resent: bool,
-    /// The answer in the reply row, once that is in a batch.
-    stored: OnceLock<Bytes>,
+    /// Once the reply row is in a batch: the answer in it, if it is the whole answer.
+    stored: OnceLock<Option<Bytes>>,
     news: Mutex<News>,
 }
 
@@ -76,15 +76,15 @@ impl Call {
         self.sequence != 0 && self.stored.get().is_none()
     }
 
-    /// The reply row is in a batch, with this answer.
-    pub(super) fn set_stored(&self, body: Bytes) {
+    /// The reply row is in a batch, with this answer (`None`: with a shorter one than the first sending gets).
+    pub(super) fn set_stored(&self, whole: Option<Bytes>) {
         // An operation has one final batch.
-        drop(self.stored.set(body));
+        drop(self.stored.set(whole));
     }
 
-    /// The answer that the reply row holds.
+    /// The answer that the reply row holds, if it is the whole answer.
     pub(super) fn stored(&self) -> Option<Bytes> {
-        self.stored.get().cloned()
+        self.stored.get().cloned().flatten()
     }
 }
 

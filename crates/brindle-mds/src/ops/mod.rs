@@ -18,6 +18,7 @@ pub mod migrate;
 pub mod mkdir;
 pub mod mknod;
 pub mod open;
+pub mod open_ahead;
 pub mod ost_use;
 pub mod owner;
 pub mod path;

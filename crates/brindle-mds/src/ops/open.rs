@@ -1,7 +1,7 @@
 //! open: a handle and the mode that the client may use. Recalls it needs are done between runs (`mdt::Stop::First`).
 
 use brindle_types::{ChangeKind, Code, Fault, Result};
-use brindle_wire::mds::open::{OpenReq, OpenResp};
+use brindle_wire::mds::open::{OpenGrant, OpenReq, OpenResp};
 
 use crate::mdt::{Call, Mdt};
 use crate::store::inode;
@@ -9,7 +9,7 @@ use crate::{changelog, grant, truncate};
 
 /// Opens an existing inode. Opening for reading changes no row.
 pub async fn handle(mdt: &Mdt, call: &Call, req: OpenReq) -> Result<OpenResp> {
-    mdt.modify(call, |t| {
+    mdt.modify_storing(call, without_bytes, |t| {
         // Nothing grows: a full MDT can still be read and written.
         t.frees_space();
         let mut file = inode::get(t, req.ino)?;
@@ -32,4 +32,10 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: OpenReq) -> Result<OpenResp> {
         Ok(OpenResp { attr: file.attr(), grant: grant::grant(t, &file, mode, access.read)? })
     })
     .await
+}
+
+/// Opening for reading writes nothing but this; the bytes of a small file would be most of it.
+fn without_bytes(whole: &OpenResp) -> OpenResp {
+    let grant = OpenGrant { inline: None, layout: whole.grant.layout.clone(), ..whole.grant };
+    OpenResp { attr: whole.attr.clone(), grant }
 }

@@ -8,6 +8,7 @@
 //! | [`log`] | appends of all clients to one file | each once, in order, none lost |
 //! | [`shared`] | races for names in one directory | one winner, renames atomic |
 //! | [`stamps`] | changes of a name and a size that all others look at | whoever looks afterwards sees them |
+//! | [`shelf`] | small files that all read one after the other, and write now and then | whoever opens one reads what was flushed |
 //! | [`locks`] | critical sections under a lock | one at a time, nothing written by who lost the lock |
 //!
 //! Each is one task a client; what it must remember over the death of its client lies outside the node.
@@ -17,6 +18,7 @@ pub mod brief;
 pub mod locks;
 pub mod log;
 pub mod shared;
+pub mod shelf;
 pub mod stamps;
 pub mod tree;
 

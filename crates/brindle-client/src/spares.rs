@@ -1,0 +1,177 @@
+//! Handles that were opened ahead: whoever reads one small file of a directory after the other finds the next ones open,
+//! with their contents, and asks the MDT once for many.
+//!
+//! Owned by [`crate::Client`]; opened and used in [`crate::file::open_ahead`]. A spare is a handle like any other, at the MDT
+//! too, so that all that notices say of it holds; it only has no program yet.
+//!
+//! Invariants: a spare is given back before a recall of its file is answered, so that nobody who writes has to reckon with
+//! readers that are none; there are never more than the bounds say, however long they are not used.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use brindle_stdx::Mono;
+use brindle_types::{Attr, Ino, Pair};
+use brindle_wire::mds::open_ahead::OPENS_AHEAD_MAX;
+use parking_lot::Mutex;
+
+use crate::handles::Handle;
+
+/// Spares of a mount, and the contents that come with them.
+const SPARES_MAX: usize = 2048;
+const SPARES_BYTES_MAX: usize = 16 << 20;
+/// A spare that nobody has used for so long is given back.
+const SPARE_AGE_MS: u64 = 5_000;
+/// Files that may be opened ahead for each file that had to be asked for, and for each that was not.
+const AHEAD_OF_ASKED: usize = 16;
+const AHEAD_OF_FOUND: usize = 2;
+/// Fewer are not worth a request.
+const AHEAD_MIN: usize = 32;
+/// Opened ahead in a directory before it has shown that they are used; from then on this many times what was used.
+const TRIAL: usize = OPENS_AHEAD_MAX;
+const OPENED_FOR_EACH_USED: usize = 4;
+/// Directories whose use is remembered.
+const DIRS_MAX: usize = 64;
+
+/// A handle without a program.
+pub(crate) struct Spare {
+    pub handle: Arc<Handle>,
+    pub attr: Attr,
+    /// Of the contents.
+    pub version: Option<Pair>,
+    /// The directory whose lease covers the file.
+    pub dir: Ino,
+    /// Contents that it came with.
+    pub bytes: usize,
+    /// When it was opened.
+    pub since: Mono,
+}
+
+/// All spares.
+#[derive(Default)]
+pub(crate) struct Spares {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    spares: BTreeMap<Ino, (u64, Spare)>,
+    /// In the order in which they were opened.
+    order: BTreeMap<u64, Ino>,
+    next: u64,
+    bytes: usize,
+    dirs: BTreeMap<Ino, Use>,
+}
+
+/// What opening ahead in a directory was worth.
+#[derive(Default)]
+struct Use {
+    /// Files that may be opened ahead.
+    credit: usize,
+    opened: usize,
+    used: usize,
+    /// Some are being opened.
+    busy: bool,
+}
+
+impl Inner {
+    fn remove(&mut self, ino: Ino) -> Option<Spare> {
+        let (number, spare) = self.spares.remove(&ino)?;
+        self.order.remove(&number);
+        self.bytes -= spare.bytes;
+        Some(spare)
+    }
+
+    fn dir(&mut self, dir: Ino) -> &mut Use {
+        if self.dirs.len() >= DIRS_MAX && !self.dirs.contains_key(&dir) {
+            self.dirs.retain(|_, used| used.busy);
+        }
+        self.dirs.entry(dir).or_default()
+    }
+}
+
+impl Spares {
+    /// Takes the spare of a file out, to be used.
+    pub fn take(&self, ino: Ino) -> Option<Spare> {
+        let mut inner = self.inner.lock();
+        let spare = inner.remove(ino)?;
+        let used = inner.dir(spare.dir);
+        used.used += 1;
+        used.credit += AHEAD_OF_FOUND;
+        Some(spare)
+    }
+
+    /// A file in `dir` had to be opened at the MDT.
+    pub fn asked(&self, dir: Ino) {
+        self.inner.lock().dir(dir).credit += AHEAD_OF_ASKED;
+    }
+
+    /// How many files of a directory are to be opened ahead now, until [`Spares::is_opened_ahead`]; 0 for none.
+    pub fn ahead(&self, dir: Ino) -> usize {
+        let mut inner = self.inner.lock();
+        let used = inner.dir(dir);
+        let allowed = (TRIAL + OPENED_FOR_EACH_USED * used.used).saturating_sub(used.opened);
+        let count = used.credit.min(OPENS_AHEAD_MAX).min(allowed);
+        if used.busy || count < AHEAD_MIN {
+            used.credit = used.credit.min(OPENS_AHEAD_MAX);
+            return 0;
+        }
+        used.credit = 0;
+        used.busy = true;
+        count
+    }
+
+    /// What [`Spares::ahead`] began is over: so many were asked for.
+    pub fn is_opened_ahead(&self, dir: Ino, count: usize) {
+        let mut inner = self.inner.lock();
+        let used = inner.dir(dir);
+        used.busy = false;
+        used.opened += count;
+    }
+
+    /// Whether a file has one.
+    pub fn has(&self, ino: Ino) -> bool {
+        self.inner.lock().spares.contains_key(&ino)
+    }
+
+    /// Keeps a spare. Those that have to go for it, and one that the file had.
+    #[must_use]
+    pub fn add(&self, spare: Spare) -> Vec<Spare> {
+        let mut inner = self.inner.lock();
+        let ino = spare.handle.inode.ino;
+        let mut gone: Vec<Spare> = inner.remove(ino).into_iter().collect();
+        let number = inner.next;
+        inner.next += 1;
+        inner.bytes += spare.bytes;
+        inner.order.insert(number, ino);
+        inner.spares.insert(ino, (number, spare));
+        while inner.spares.len() > SPARES_MAX || inner.bytes > SPARES_BYTES_MAX {
+            let Some((_, oldest)) = inner.order.first_key_value() else { break };
+            let oldest = *oldest;
+            gone.extend(inner.remove(oldest));
+        }
+        gone
+    }
+
+    /// Takes out the spare of a file, to be given back.
+    pub fn drop_of(&self, ino: Ino) -> Option<Spare> {
+        self.inner.lock().remove(ino)
+    }
+
+    /// The same for all files of some directories.
+    pub fn drop_in(&self, dirs: &BTreeSet<Ino>) -> Vec<Spare> {
+        self.drop_where(|spare| dirs.contains(&spare.dir))
+    }
+
+    /// The same for all that nobody has used for long.
+    pub fn drop_old(&self, now: Mono) -> Vec<Spare> {
+        self.drop_where(|spare| now >= spare.since.plus_ms(SPARE_AGE_MS))
+    }
+
+    fn drop_where(&self, goes: impl Fn(&Spare) -> bool) -> Vec<Spare> {
+        let mut inner = self.inner.lock();
+        let going: Vec<Ino> =
+            inner.spares.iter().filter(|(_, (_, spare))| goes(spare)).map(|(ino, _)| *ino).collect();
+        going.into_iter().filter_map(|ino| inner.remove(ino)).collect()
+    }
+}
