@@ -31,7 +31,7 @@ use crate::ops::recent::Recent;
 use crate::ops::shown::{Habit, Moment, Shown};
 use crate::places::Places;
 use crate::reply::Reply;
-use crate::request::{Op, Request};
+use crate::request::{Asked, Op, Request};
 use crate::session::{Connected, MountOptions, ServeOptions, Session, Wanted, have_attributes_asked};
 use crate::{Ended, Filesystem};
 
@@ -162,7 +162,7 @@ fn is_there(tid: u32) -> bool {
 }
 
 /// The answer of a failed operation. Ordinary outcomes are not worth a line in the log.
-fn refuse(op: &'static str, ino: Ino, fault: &Fault) -> Reply {
+pub(crate) fn refuse(op: &'static str, ino: Ino, fault: &Fault) -> Reply {
     if fault.errno() == EIO {
         tracing::warn!(op, ino = ino.0, code = %fault.code, "{fault}");
     } else {
@@ -174,6 +174,10 @@ fn refuse(op: &'static str, ino: Ino, fault: &Fault) -> Reply {
 impl Filesystem for BrindleFs {
     fn handle(self: &Arc<Self>, request: Request) -> BoxFuture<'static, Reply> {
         Box::pin(self.clone().answer(request))
+    }
+
+    fn at_once(&self, asked: Asked, op: &Op) -> Option<Reply> {
+        ops::at_once::answer(self, asked, op)
     }
 
     fn forget(&self, nodeid: u64, nlookup: u64) {

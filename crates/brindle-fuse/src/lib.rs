@@ -26,7 +26,7 @@ pub use fs::{BrindleFs, MountHandle, MountSettings, mount};
 pub use interrupt::{Cancel, kill_pending};
 pub use notify::{Notice, Notifier, Outcome};
 pub use reply::{DirBuffer, Entry, Opened, Reply, Statfs};
-pub use request::{Op, Request};
+pub use request::{Asked, Op, Request};
 pub use session::{
     Connected, Ended, MountOptions, Negotiated, PageInvalidation, ServeOptions, Session, Wanted,
 };
@@ -39,6 +39,12 @@ pub trait Filesystem: Send + Sync + 'static {
     /// The future should watch `request.cancel` wherever it waits for something that may not come. A panic in it is
     /// answered EIO.
     fn handle(self: &Arc<Self>, request: Request) -> BoxFuture<'static, Reply>;
+
+    /// The answer, if nothing has to be waited for to know it: asked before [`Filesystem::handle`], which costs several times
+    /// as much. `None` has no effect but that requests of the same thread before it are known to be over.
+    fn at_once(&self, _asked: Asked, _op: &Op) -> Option<Reply> {
+        None
+    }
 
     /// The kernel dropped `nlookup` of the references to inode `ino` that entries gave it. Called on a reader
     /// thread; must not block.

@@ -1,6 +1,7 @@
 //! The operations of the kernel, one file each, and the table of them.
 
 mod access;
+pub(crate) mod at_once;
 mod copy_range;
 mod create;
 mod fallocate;
@@ -142,12 +143,12 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
 
 /// Whether the thread that sends it waits for it, and so has taken in the answer to what it asked before. The others may have been sent
 /// in the background, and be read late.
-fn goes_on(op: &Op) -> bool {
+pub(crate) fn goes_on(op: &Op) -> bool {
     !matches!(op, Op::Read(_) | Op::Write(_) | Op::Release(_) | Op::Releasedir(_))
 }
 
 /// What the kernel will ask for again at once, going by what it asks for.
-fn habit(op: &Op, nodeid: u64) -> Habit {
+pub(crate) fn habit(op: &Op, nodeid: u64) -> Habit {
     match op {
         Op::Lookup(_) | Op::Create(_) | Op::Unlink(_) | Op::Mkdir(_) | Op::Rmdir(_) | Op::Rename(_) => {
             Habit::Walks(nodeid)

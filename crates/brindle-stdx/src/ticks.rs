@@ -2,6 +2,7 @@
 //! may hold that count up while other clocks go on. CLOCK_MONOTONIC_COARSE is moved by the same interrupt as the count.
 //! (`tick_do_update_jiffies64` in `kernel/time/tick-sched.c`, Linux 6.18.)
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_getres, clock_gettime};
@@ -13,10 +14,13 @@ fn ns(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How long a tick is: 1 to 10 ms.
+/// How long a tick is: 1 to 10 ms. The kernel is asked once.
 pub fn length() -> Duration {
-    let length_ns = ns(clock_getres(ClockId::MonotonicCoarse));
-    Duration::from_nanos(if length_ns == 0 { LONGEST_NS } else { length_ns.min(LONGEST_NS) })
+    static LENGTH: OnceLock<Duration> = OnceLock::new();
+    *LENGTH.get_or_init(|| {
+        let length_ns = ns(clock_getres(ClockId::MonotonicCoarse));
+        Duration::from_nanos(if length_ns == 0 { LONGEST_NS } else { length_ns.min(LONGEST_NS) })
+    })
 }
 
 /// Ticks since the machine was started, to within one.

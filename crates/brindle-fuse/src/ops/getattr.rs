@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use brindle_types::{Attr, Code, Fault};
+use brindle_types::{Attr, Code, Fault, FileType, Ino};
 
 use super::NOT_KEPT;
 use crate::fs::{BrindleFs, Who};
@@ -12,10 +12,6 @@ use crate::fs::{BrindleFs, Who};
 /// to it (a working directory, an O_PATH descriptor, a path that is just being looked up) keeps its last ones, without
 /// links.
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration), Fault> {
-    let lasting = |ino| fs.client.lasting_attr(ino);
-    if let Some(shown) = fs.shown.by_number(&lasting, who.ino, who.nodeid) {
-        return Ok(shown);
-    }
     match fs.client.getattr(who.ino).await {
         Err(fault) if fault.code == Code::NotFound => {
             fs.known.removed(who.ino).map(|attr| (attr, NOT_KEPT)).ok_or(fault)
@@ -23,8 +19,19 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration)
         Ok(attr) => {
             fs.known.note(&attr);
             // Now it may be known under a lease.
-            Ok(fs.shown.by_number(&lasting, who.ino, who.nodeid).unwrap_or((attr, NOT_KEPT)))
+            Ok(at_once(fs, who.ino, who.nodeid).unwrap_or((attr, NOT_KEPT)))
         }
         Err(fault) => Err(fault),
     }
+}
+
+/// The same, where a lease covers them.
+pub(crate) fn at_once(fs: &BrindleFs, ino: Ino, nodeid: u64) -> Option<(Attr, Duration)> {
+    let lasting = |ino| fs.client.lasting_attr(ino);
+    if let Some(shown) = fs.shown.by_number(&lasting, ino, nodeid) {
+        return Some(shown);
+    }
+    let (attr, _) = lasting(ino).filter(|(attr, _)| attr.kind != FileType::Directory)?;
+    fs.known.note(&attr);
+    Some((attr, NOT_KEPT))
 }

@@ -1,6 +1,7 @@
 //! LOOKUP: a name in a directory. What the kernel may keep of it: [`crate::ops::shown`].
 
-use brindle_types::{Fault, FileType};
+use brindle_stdx::Mono;
+use brindle_types::{Attr, Fault, FileType, Ino};
 
 use super::NOT_KEPT;
 use super::shown::{Found, Moment};
@@ -11,17 +12,29 @@ use crate::request::Lookup;
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Reply, Fault> {
     let asked_at = fs.client.seams().now();
     let attr = fs.client.lookup(who.ino, &op.name).await?;
+    Ok(found(fs, (who.ino, who.nodeid), who.tid, &op.name, attr, asked_at))
+}
+
+/// The answer about a name in `parent` (inode and node id) that was found, asked for at `asked_at`.
+pub(crate) fn found(
+    fs: &BrindleFs,
+    parent: (Ino, u64),
+    tid: u32,
+    name: &[u8],
+    attr: Attr,
+    asked_at: Mono,
+) -> Reply {
     fs.known.note(&attr);
-    fs.recent.found(who.tid, &attr, asked_at);
+    fs.recent.found(tid, &attr, asked_at);
     let nodeid = match attr.kind {
-        FileType::Directory => fs.places.found(who.nodeid, &op.name, attr.ino),
+        FileType::Directory => fs.places.found(parent.1, name, attr.ino),
         _ => attr.ino.0,
     };
     let (client, kind, now) = (&fs.client, attr.kind, Moment::now(fs.client.seams()));
-    let found = Found { tid: who.tid, parent: who.ino, ino: attr.ino, nodeid, kind, now };
-    let is_seen = || fs.places.is_where_it_was(who.ino, who.nodeid);
-    let named = || client.lasting_name(who.ino, &op.name, found.ino).filter(|_| is_seen());
+    let found = Found { tid, parent: parent.0, ino: attr.ino, nodeid, kind, now };
+    let is_seen = || fs.places.is_where_it_was(parent.0, parent.1);
+    let named = || client.lasting_name(parent.0, name, found.ino).filter(|_| is_seen());
     let kept = fs.shown.by_name(found, &|ino| client.lasting_attr(ino), &named);
     let (attr, attr_valid) = kept.attr.unwrap_or((attr, NOT_KEPT));
-    Ok(Reply::entry(&Entry { nodeid, attr_valid, entry_valid: kept.name, ..Entry::uncached(&attr) }))
+    Reply::entry(&Entry { nodeid, attr_valid, entry_valid: kept.name, ..Entry::uncached(&attr) })
 }

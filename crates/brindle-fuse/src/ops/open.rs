@@ -1,11 +1,11 @@
 //! OPEN and OPENDIR: what the mode of a handle means to the kernel.
 
 use brindle_client::Client;
-use brindle_types::Fault;
+use brindle_types::{Fault, Ino};
 use brindle_wire::mds::open::{Access, OpenMode};
 
 use crate::abi::flags::fopen::{DIRECT_IO, KEEP_CACHE, PARALLEL_DIRECT_WRITES};
-use crate::fs::{Done, Undo, Who};
+use crate::fs::{BrindleFs, Done, Undo, Who};
 use crate::reply::{Opened, Reply};
 use crate::request::Open;
 
@@ -32,6 +32,13 @@ pub(crate) fn opened(opened: &brindle_client::Opened) -> Opened {
 pub(crate) async fn handle(client: &Client, who: &Who, op: Open) -> Result<Done, Fault> {
     let open = client.open(&who.ctx, who.ino, access(op.flags), op.kill_suidgid).await?;
     Ok(Done { reply: Reply::opened(opened(&open)), undo: Undo::Close(open.handle) })
+}
+
+/// The same for a file that was opened ahead.
+pub(crate) fn at_once(fs: &BrindleFs, ino: Ino, op: Open) -> Option<Reply> {
+    let is_read = op.flags & (libc::O_ACCMODE | libc::O_TRUNC) as u32 == libc::O_RDONLY as u32;
+    let open = if is_read { fs.client.take_opened_ahead(ino)? } else { return None };
+    Some(Reply::opened(opened(&open)))
 }
 
 /// Directories have no handles: each listing says where it goes on.

@@ -29,6 +29,11 @@ impl Owners {
         }
     }
 
+    /// Whether somebody took a lock through `fh`.
+    pub fn has(&self, fh: u64) -> bool {
+        self.0.lock().contains_key(&fh)
+    }
+
     /// `fh` is gone: the owners that are left.
     pub fn take(&self, fh: u64) -> BTreeSet<u64> {
         self.0.lock().remove(&fh).unwrap_or_default()

@@ -15,6 +15,17 @@ use crate::interrupt::Cancel;
 pub use decode::{Malformed, Message};
 pub use ops::*;
 
+/// What a request is about, for an answer at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked {
+    /// As in [`Request`].
+    pub nodeid: u64,
+    /// User id that the caller acts with.
+    pub uid: u32,
+    /// Thread id of the caller.
+    pub pid: u32,
+}
+
 /// One request that wants an answer.
 #[derive(Debug)]
 pub struct Request {

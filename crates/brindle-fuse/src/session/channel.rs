@@ -70,6 +70,9 @@ impl Channel {
     /// Writes the answer to request `unique`. ENOENT means that nobody waits for it any more.
     pub fn reply(&self, unique: u64, reply: &Reply) -> Result<(), Errno> {
         let head = reply.head(unique);
+        if reply.data.is_empty() {
+            return self.send(&[IoSlice::new(head.as_bytes()), IoSlice::new(&reply.fixed)]);
+        }
         let mut parts = Vec::with_capacity(2 + reply.data.len());
         parts.extend([IoSlice::new(head.as_bytes()), IoSlice::new(&reply.fixed)]);
         parts.extend(reply.data.iter().map(|d| IoSlice::new(d)));

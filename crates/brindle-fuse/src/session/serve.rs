@@ -1,7 +1,7 @@
 //! The readers: from a message on the device to the file system and back.
 //!
 //! Each reader owns a channel and handles one message at a time. A handler's future is polled once on the reader
-//! itself, which is all that cached answers need; if it is not ready it goes to the task runner when it can go on
+//! itself (what is known anyway is answered without one, [`Filesystem::at_once`]); if it is not ready it goes to the task runner when it can go on
 //! ([`Parked`]): where the answer of a server arrives, which is the thread that has it. So no reader is ever blocked by a
 //! handler, and with two or more of them an INTERRUPT is always read.
 //!
@@ -24,7 +24,7 @@ use crate::buffer::Slot;
 use crate::interrupt::{Interrupts, Registration};
 use crate::reply::Reply;
 use crate::request::decode::{self, Decoded, name_of};
-use crate::request::{Message, Op, Request};
+use crate::request::{Asked, Message, Op, Request};
 
 /// What all readers of a session share.
 pub struct Shared<F> {
@@ -85,6 +85,14 @@ impl<F: Filesystem> Shared<F> {
 
     fn request(&self, channel: &Arc<Channel>, head: crate::abi::inputs::InHeader, groups: Vec<u32>, op: Op) {
         brindle_stdx::pulse::beat();
+        let asked = Asked { nodeid: head.nodeid, uid: head.uid, pid: head.pid };
+        match catch_unwind(AssertUnwindSafe(|| self.fs.at_once(asked, &op))) {
+            Ok(Some(reply)) => {
+                return answered(channel.reply(head.unique, &reply), &reply, name_of(head.opcode));
+            }
+            Ok(None) => {}
+            Err(_) => return settle(channel.answer(head.unique, EIO), name_of(head.opcode)),
+        }
         let registration = self.interrupts.register(head.unique);
         let request = Request {
             unique: head.unique,
@@ -192,13 +200,7 @@ struct Responder {
 impl Responder {
     fn send(mut self, reply: &Reply) {
         self.done = true;
-        match self.channel.reply(self.unique, reply) {
-            // The kernel refuses an answer of the wrong size and fails the request itself.
-            Err(Errno::INVAL) => {
-                tracing::error!(op = self.name, bytes = reply.body_len(), "the kernel refused an answer");
-            }
-            other => settle(other, self.name),
-        }
+        answered(self.channel.reply(self.unique, reply), reply, self.name);
     }
 }
 
@@ -208,6 +210,17 @@ impl Drop for Responder {
             tracing::error!(op = self.name, "a handler ended without an answer");
             settle(self.channel.answer(self.unique, EIO), self.name);
         }
+    }
+}
+
+/// What became of an answer.
+fn answered(written: Result<(), Errno>, reply: &Reply, op: &'static str) {
+    match written {
+        // The kernel refuses an answer of the wrong size and fails the request itself.
+        Err(Errno::INVAL) => {
+            tracing::error!(op, bytes = reply.body_len(), "the kernel refused an answer");
+        }
+        other => settle(other, op),
     }
 }
 
