@@ -175,3 +175,114 @@ impl Spares {
         going.into_iter().filter_map(|ino| inner.remove(ino)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use brindle_session::Identity;
+    use brindle_types::FileType;
+    use brindle_types::attr::Time;
+    use brindle_wire::mds::open::Access;
+
+    use super::*;
+    use crate::inodes::Inodes;
+
+    const D: Ino = Ino(7);
+
+    fn spare(inodes: &Arc<Inodes>, ino: u64, bytes: usize, since: Mono) -> Spare {
+        let (ino, time) = (Ino(ino), Time::default());
+        let attr = Attr {
+            ino,
+            kind: FileType::Regular,
+            perm: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size_bytes: bytes as u64,
+            allocated_bytes: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            has_acl: false,
+            has_xattr: false,
+            data_version: None,
+            blksize_bytes: 4096,
+        };
+        let access = Access { read: true, write: false, truncate: false };
+        let handle = Arc::new(Handle::new(ino.0, access, inodes.hold(ino), true, Identity::default()));
+        Spare { handle, attr, version: None, dir: D, bytes, since }
+    }
+
+    /// How many would be opened after so many had to be asked for, all of which come.
+    fn ahead(spares: &Spares, asked: usize) -> usize {
+        (0..asked).for_each(|_| spares.asked(D));
+        let count = spares.ahead(D);
+        if count > 0 {
+            assert_eq!(spares.ahead(D), 0, "they are being opened");
+            spares.is_opened_ahead(D, count);
+        }
+        count
+    }
+
+    #[test]
+    fn one_file_alone_opens_nothing_and_what_is_never_used_ends_soon() {
+        let spares = Spares::default();
+        assert_eq!(ahead(&spares, 1), 0);
+        assert_eq!(ahead(&spares, 1), 2 * AHEAD_OF_ASKED);
+        let more: usize = (0..100).map(|_| ahead(&spares, 10)).sum();
+        assert!(2 * AHEAD_OF_ASKED + more <= TRIAL, "nobody uses them: {more}");
+    }
+
+    #[test]
+    fn what_is_used_goes_on_without_questions() {
+        let (spares, inodes) = (Spares::default(), Arc::<Inodes>::default());
+        let (mut asked, mut next) = (0, 0);
+        for ino in 0..2000 {
+            if spares.take(Ino(ino)).is_none() {
+                asked += 1;
+                spares.asked(D);
+            }
+            let count = spares.ahead(D);
+            next = next.max(ino + 1);
+            for _ in 0..count {
+                drop(spares.add(spare(&inodes, next, 100, Mono::default())));
+                next += 1;
+            }
+            if count > 0 {
+                spares.is_opened_ahead(D, count);
+            }
+        }
+        assert!(asked <= 4, "{asked} were asked for");
+    }
+
+    #[test]
+    fn there_are_never_more_than_the_bounds_say_and_the_oldest_go_first() {
+        let (spares, inodes) = (Spares::default(), Arc::<Inodes>::default());
+        let gone: usize = (0..SPARES_MAX as u64 + 3)
+            .map(|n| spares.add(spare(&inodes, n, 10, Mono::default())).len())
+            .sum();
+        assert_eq!(gone, 3);
+        assert!(!spares.has(Ino(2)) && spares.has(Ino(3)));
+        let gone = spares.add(spare(&inodes, 1 << 20, SPARES_BYTES_MAX - 100, Mono::default()));
+        assert_eq!(gone.len(), SPARES_MAX - 10, "its bytes leave room for ten of the others");
+        assert_eq!(spares.add(spare(&inodes, 1 << 20, 10, Mono::default())).len(), 1, "one for each file");
+    }
+
+    #[test]
+    fn they_go_with_their_file_their_directory_and_their_age() {
+        let (spares, inodes) = (Spares::default(), Arc::<Inodes>::default());
+        let at = |ms| Mono::default().plus_ms(ms);
+        for n in 0..4 {
+            drop(spares.add(spare(&inodes, n, 10, at(n * 1000))));
+        }
+        assert!(spares.drop_of(Ino(3)).is_some() && spares.drop_of(Ino(3)).is_none());
+        assert!(spares.drop_old(at(SPARE_AGE_MS - 1)).is_empty());
+        assert_eq!(spares.drop_old(at(SPARE_AGE_MS + 500)).len(), 1);
+        assert!(spares.drop_in(&BTreeSet::from([Ino(8)])).is_empty());
+        assert_eq!(spares.drop_in(&BTreeSet::from([D])).len(), 2);
+        assert_eq!(spares.inner.lock().bytes, 0);
+    }
+}
