@@ -182,7 +182,6 @@ mod tests {
 
     use brindle_session::Identity;
     use brindle_types::FileType;
-    use brindle_types::attr::Time;
     use brindle_wire::mds::open::Access;
 
     use super::*;
@@ -191,26 +190,8 @@ mod tests {
     const D: Ino = Ino(7);
 
     fn spare(inodes: &Arc<Inodes>, ino: u64, bytes: usize, since: Mono) -> Spare {
-        let (ino, time) = (Ino(ino), Time::default());
-        let attr = Attr {
-            ino,
-            kind: FileType::Regular,
-            perm: 0o644,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size_bytes: bytes as u64,
-            allocated_bytes: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            has_acl: false,
-            has_xattr: false,
-            data_version: None,
-            blksize_bytes: 4096,
-        };
+        let ino = Ino(ino);
+        let attr = Attr::plain(ino, FileType::Regular, bytes as u64);
         let access = Access { read: true, write: false, truncate: false };
         let handle = Arc::new(Handle::new(ino.0, access, inodes.hold(ino), true, Identity::default()));
         Spare { handle, attr, version: None, dir: D, bytes, since }

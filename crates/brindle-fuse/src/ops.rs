@@ -38,7 +38,7 @@ use std::time::Duration;
 
 use brindle_types::{Attr, Code, Fault};
 
-use self::shown::{Habit, Moment};
+use self::shown::Habit;
 use crate::fs::{BrindleFs, Done, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Op;
@@ -84,18 +84,11 @@ pub(crate) fn name(op: &Op) -> &'static str {
     }
 }
 
-/// Runs one operation.
+/// Runs one operation that [`at_once`] has no answer to.
 pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
     let client = &fs.client;
-    if goes_on(&op) {
-        fs.shown.gone_on(who.tid, habit(&op, who.nodeid), Moment::now(client.seams()));
-    }
-    let mut just_made = None;
     if !matches!(op, Op::Getxattr(_) | Op::Listxattr(_)) {
-        just_made = fs.recent.forget(who.tid, who.ino, client.seams().now());
-    }
-    if let (Some(attr), Op::Getattr(_)) = (just_made, &op) {
-        return Ok(Reply::attr(&attr, NOT_KEPT).into());
+        fs.recent.forget(who.tid, who.ino, client.seams().now());
     }
     let reply = match op {
         Op::Open(op) => return open::handle(client, &who, op).await.map_err(gone),
@@ -143,12 +136,12 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
 
 /// Whether the thread that sends it waits for it, and so has taken in the answer to what it asked before. The others may have been sent
 /// in the background, and be read late.
-pub(crate) fn goes_on(op: &Op) -> bool {
+fn goes_on(op: &Op) -> bool {
     !matches!(op, Op::Read(_) | Op::Write(_) | Op::Release(_) | Op::Releasedir(_))
 }
 
 /// What the kernel will ask for again at once, going by what it asks for.
-pub(crate) fn habit(op: &Op, nodeid: u64) -> Habit {
+fn habit(op: &Op, nodeid: u64) -> Habit {
     match op {
         Op::Lookup(_) | Op::Create(_) | Op::Unlink(_) | Op::Mkdir(_) | Op::Rmdir(_) | Op::Rename(_) => {
             Habit::Walks(nodeid)

@@ -92,3 +92,30 @@ pub struct Attr {
     /// Preferred I/O size in bytes: the stripe size.
     pub blksize_bytes: u32,
 }
+
+impl Attr {
+    /// Those of an inode with one name that belongs to root, has no extended attributes and was never touched: what tests begin
+    /// with.
+    pub fn plain(ino: Ino, kind: FileType, size_bytes: u64) -> Attr {
+        let time = Time::default();
+        Attr {
+            ino,
+            kind,
+            perm: 0o644,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size_bytes,
+            allocated_bytes: 0,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            has_acl: false,
+            has_xattr: false,
+            data_version: None,
+            blksize_bytes: 4096,
+        }
+    }
+}

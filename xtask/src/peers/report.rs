@@ -1,8 +1,9 @@
-//! The documents of a run, `bench/runs/DATE-COMMIT-peers.md` for people and `.json` with every sample, and the table on
+//! The documents of a run, `bench/runs/DATE-COMMIT-peers-SCALE.md` for people and `.json` with every sample, and the table on
 //! the terminal.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::Path;
 
 use brindle_bench::run::{Sample, Unit};
 use brindle_bench::stats::{Summary, median};
@@ -140,6 +141,14 @@ fn cpu_of(unit: Unit, sample: &Sample) -> Option<f64> {
     (amount > 0.0).then_some(sample.cpu_seconds? / amount * scale)
 }
 
+/// A name that no run has: figures that took an hour are not replaced by those of the next run.
+fn free_stem(dir: &Path, stem: &str) -> String {
+    let is_free =
+        |stem: &String| !["md", "json"].iter().any(|end| dir.join(format!("{stem}.{end}")).exists());
+    let numbered = (2..).map(|n| format!("{stem}-{n}"));
+    std::iter::once(stem.to_owned()).chain(numbered).find(is_free).expect("numbers do not end")
+}
+
 /// Writes both documents; returns what to print.
 pub fn write(
     session: &Session,
@@ -152,7 +161,7 @@ pub fn write(
     let lines = Table { systems, records: &figures.records }.lines();
     let dir = session.root.join("bench/runs");
     std::fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
-    let stem = format!("{}-{}-peers", run.date, run.commit);
+    let stem = free_stem(&dir, &format!("{}-{}-peers-{}", run.date, run.commit, order.scale.name));
     let ratios = ratios(&lines);
     let documents = [
         ("md", markdown(&run, order, systems, figures, &lines, &ratios)),

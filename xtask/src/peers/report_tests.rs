@@ -93,3 +93,12 @@ fn failures_are_told_in_short_and_name_no_directory_of_this_machine() {
     assert_eq!(about.in_short(why), "error: cannot write /mnt/data; why:  File exists");
     assert_eq!(about.in_short("'/home/x/brindle/a' failed\nmore"), "'./a' failed");
 }
+
+#[test]
+fn a_run_does_not_replace_another() {
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(free_stem(dir.path(), "run"), "run");
+    std::fs::write(dir.path().join("run.json"), "").unwrap();
+    std::fs::write(dir.path().join("run-2.md"), "").unwrap();
+    assert_eq!(free_stem(dir.path(), "run"), "run-3");
+}

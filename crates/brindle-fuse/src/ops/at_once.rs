@@ -1,38 +1,24 @@
 //! What is known without a server is answered on the reader's own thread, without a future and its memory: most of what the
 //! kernel asks on its way to a CREATE, an UNLINK or a READ.
 //!
-//! Invariants: an answer from here is the one that [`super::dispatch`] would give; without one nothing is noted that the
-//! dispatch would not note again.
+//! Asked about every request, before [`super::dispatch`]: so it is also here that a thread is noted to have gone on.
+//!
+//! Invariant: an answer from here is the one that the dispatch would give.
 
-use brindle_types::{Code, Fault, Ino};
+use std::time::Duration;
+
+use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::lock::LockSpace;
 
 use super::getattr;
-use super::recent::Extras;
 use super::shown::Moment;
-use super::{NOT_KEPT, goes_on, habit, lookup, name, open};
+use super::{NOT_KEPT, goes_on, habit, lookup, open, xattr};
 use crate::fs::{BrindleFs, refuse};
 use crate::reply::Reply;
 use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Release};
 
 /// The answer, if it is known.
 pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
-    let could_be = matches!(
-        op,
-        Op::Lookup(_)
-            | Op::Getattr(_)
-            | Op::Statx(_)
-            | Op::Getxattr(_)
-            | Op::Open(_)
-            | Op::Flush(_)
-            | Op::Release(_)
-            | Op::Opendir(_)
-            | Op::Releasedir(_)
-            | Op::Access(_)
-    );
-    if !could_be {
-        return None;
-    }
     let ino = fs.places.ino(asked.nodeid);
     if goes_on(op) {
         let now = Moment::now(fs.client.seams());
@@ -48,7 +34,8 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
         Op::Release(op) => released(fs, ino, *op),
         Op::Opendir(_) => Some(open::directory()),
         Op::Releasedir(_) => Some(Reply::ok()),
-        _ => Some(super::access::handle()),
+        Op::Access(_) => Some(super::access::handle()),
+        _ => None,
     };
     if known.is_some() && !matches!(op, Op::Lookup(_)) {
         // The thread asks for something else than what its last request was about.
@@ -63,21 +50,19 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
     fs.recent.forget(asked.pid, ino, now);
     Some(match known {
         Ok(attr) => lookup::found(fs, (ino, asked.nodeid), asked.pid, &op.name, attr, now),
-        Err(fault) => refuse(name(&Op::Lookup(op.clone())), ino, &fault),
+        Err(fault) => refuse("lookup", ino, &fault),
     })
 }
 
 /// Of what the thread has just made: what it was told then.
-fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(brindle_types::Attr, std::time::Duration)> {
+fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(Attr, Duration)> {
     let just_made = fs.recent.forget(asked.pid, ino, fs.client.seams().now());
     just_made.map(|attr| (attr, NOT_KEPT)).or_else(|| getattr::at_once(fs, ino, asked.nodeid))
 }
 
 /// An extended attribute that is known not to exist.
 fn lacking(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Getxattr) -> Option<Reply> {
-    let just_told = fs.recent.extras(asked.pid, ino, fs.client.seams().now());
-    let covered = || fs.client.lasting_attr(ino).map(|(attr, _)| Extras::of(&attr));
-    let lacks = just_told.or_else(covered).is_some_and(|extras| extras.lack(&op.name));
+    let lacks = xattr::extras(fs, asked.pid, ino).is_some_and(|extras| extras.lack(&op.name));
     lacks.then(|| Reply::fault(&Fault::new(Code::NoXattr)))
 }
 

@@ -350,26 +350,7 @@ mod tests {
     }
 
     fn attr(ino: Ino, kind: FileType) -> Attr {
-        let time = brindle_types::attr::Time::default();
-        Attr {
-            ino,
-            kind,
-            perm: 0o644,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            size_bytes: 0,
-            allocated_bytes: 0,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            btime: time,
-            has_acl: false,
-            has_xattr: false,
-            data_version: None,
-            blksize_bytes: 4096,
-        }
+        Attr::plain(ino, kind, 0)
     }
 
     /// In the tests a tick is 10 ms long.

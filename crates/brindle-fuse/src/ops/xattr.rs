@@ -2,7 +2,7 @@
 
 use brindle_client::Client;
 use brindle_client::namespace::xattr::SetHow;
-use brindle_types::{Code, Fault};
+use brindle_types::{Fault, Ino};
 use bytes::Bytes;
 
 use super::recent::Extras;
@@ -21,22 +21,19 @@ pub(crate) async fn set(client: &Client, who: &Who, op: Setxattr) -> Result<Repl
 }
 
 pub(crate) async fn get(fs: &BrindleFs, who: &Who, op: Getxattr) -> Result<Reply, Fault> {
-    if extras(fs, who).is_some_and(|extras| extras.lack(&op.name)) {
-        return Err(Fault::new(Code::NoXattr));
-    }
     let value = fs.client.getxattr(who.ino, &op.name).await?;
     Ok(Reply::xattr(Bytes::from(value), op.size))
 }
 
 /// Which ones there are, if that was just told or a lease covers it.
-fn extras(fs: &BrindleFs, who: &Who) -> Option<Extras> {
-    let covered = || fs.client.lasting_attr(who.ino).map(|(attr, _)| Extras::of(&attr));
-    fs.recent.extras(who.tid, who.ino, fs.client.seams().now()).or_else(covered)
+pub(crate) fn extras(fs: &BrindleFs, tid: u32, ino: Ino) -> Option<Extras> {
+    let covered = || fs.client.lasting_attr(ino).map(|(attr, _)| Extras::of(&attr));
+    fs.recent.extras(tid, ino, fs.client.seams().now()).or_else(covered)
 }
 
 /// Only the superuser sees the names of `trusted.` attributes, as on other file systems.
 pub(crate) async fn list(fs: &BrindleFs, who: &Who, op: Listxattr) -> Result<Reply, Fault> {
-    let none = extras(fs, who).is_some_and(Extras::are_none);
+    let none = extras(fs, who.tid, who.ino).is_some_and(Extras::are_none);
     let names = if none { Vec::new() } else { fs.client.listxattr(who.ino).await? };
     let shown = |name: &&Vec<u8>| who.ctx.cred.uid == 0 || !name.starts_with(b"trusted.");
     let mut list = Vec::new();

@@ -10,6 +10,7 @@ mod leases;
 mod model;
 mod moves;
 mod once;
+mod open_ahead;
 mod pools;
 mod posix;
 mod quota;

@@ -50,7 +50,9 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
     live("sessions", "Sessions that are alive", |l| {
         l.sessions.values().filter(|s| !s.row.ended).count() as f64
     });
-    live("open_handles", "Open handles of clients", |l| l.opens.count() as f64);
+    live("open_handles", "Open handles of clients, those that were opened ahead too", |l| {
+        l.opens.count() as f64
+    });
     let locks = handle.clone();
     registry.read("locks", "File locks held", Kind::Gauge, move || locks.mdt().locks().counts().0 as f64);
     let space = handle.clone();

@@ -1,0 +1,310 @@
+//! What is known of directories, in every order of answers.
+
+use brindle_wire::news::{Covered, InodeNews, NameNews};
+
+use super::*;
+
+const D: Ino = Ino(10);
+const E: Ino = Ino(11);
+const F: Ino = Ino(20);
+
+fn attr(ino: Ino, size_bytes: u64) -> Attr {
+    let kind = if ino == F { FileType::Regular } else { FileType::Directory };
+    Attr::plain(ino, kind, size_bytes)
+}
+
+fn leased(dir: Ino, at: u64, is_new: bool) -> News {
+    News { leased: vec![Leased { dir, at, is_new }], ..News::default() }
+}
+
+fn name(dir: Ino, name: &str, to: Lead, at: u64) -> News {
+    News { names: vec![NameNews { dir, name: name.into(), to, at }], ..News::default() }
+}
+
+fn inode(ino: Ino, size_bytes: u64, by: Ino, at: u64) -> News {
+    let known = Some(Covered { attr: attr(ino, size_bytes), by });
+    News { inodes: vec![InodeNews { ino, at, known }], ..News::default() }
+}
+
+fn gone(ino: Ino, at: u64) -> News {
+    News { inodes: vec![InodeNews { ino, at, known: None }], ..News::default() }
+}
+
+fn listing(entries: &[DirEntry], end: bool) -> ReaddirResp {
+    ReaddirResp { entries: entries.to_vec(), end, parent: Ino(2) }
+}
+
+const FILE: Lead = Some((F, FileType::Regular));
+
+/// Writes down what it is to forget.
+#[derive(Default)]
+struct Kernel(Mutex<Vec<Ino>>);
+
+impl KernelCache for Kernel {
+    fn invalidate(&self, _: Ino, _: u64, _: u64) -> brindle_stdx::BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
+    fn forget_attr(&self, ino: Ino) {
+        self.0.lock().push(ino);
+    }
+
+    fn forget_files(&self) {
+        self.0.lock().push(Ino(1));
+    }
+
+    fn forget_attrs(&self) {
+        self.0.lock().push(Ino(0));
+    }
+}
+
+#[test]
+fn the_kernel_forgets_what_changes_and_what_is_taken_back() {
+    let (dirs, kernel) = (Dirs::default(), Arc::new(Kernel::default()));
+    dirs.set_kernel(kernel.clone());
+    let forgotten = || std::mem::take(&mut *kernel.0.lock());
+    dirs.told(0, &leased(D, 5, true));
+    assert_eq!(forgotten(), []);
+    dirs.told(0, &inode(D, 1, D, 6));
+    assert_eq!(forgotten(), [D], "it has changed it itself");
+    dirs.recalled(&[D, E], 9);
+    assert_eq!(forgotten(), [D, E, Ino(1)], "also what is not known any more, and all files");
+    dirs.clear();
+    assert_eq!(forgotten(), [Ino(0)]);
+    dirs.told(0, &gone(D, 10));
+    assert_eq!(forgotten(), [D], "asked for before everything was forgotten");
+}
+
+fn size(dirs: &Dirs) -> Option<u64> {
+    dirs.attr(F).map(|attr| attr.size_bytes)
+}
+
+#[test]
+fn the_newest_fact_counts_whatever_the_order_of_answers() {
+    let dirs = Dirs::default();
+    dirs.told(0, &name(D, "f", FILE, 4));
+    assert_eq!(dirs.lead(D, b"f"), None, "no lease, no knowledge");
+    dirs.told(0, &leased(D, 5, false));
+    dirs.told(0, &name(D, "f", None, 7));
+    dirs.told(0, &name(D, "f", FILE, 6));
+    assert_eq!((dirs.lead(D, b"f"), dirs.lead(D, b"g")), (Some(None), None));
+    dirs.told(0, &inode(F, 8, D, 8));
+    dirs.told(0, &inode(F, 6, D, 6));
+    assert_eq!(size(&dirs), Some(8));
+    dirs.told(0, &gone(F, 10));
+    dirs.told(0, &inode(F, 9, D, 9));
+    assert_eq!(size(&dirs), None, "asked before it changed");
+    dirs.told(0, &inode(F, 11, D, 11));
+    assert_eq!(size(&dirs), Some(11));
+}
+
+#[test]
+fn a_recall_voids_what_is_on_its_way() {
+    let dirs = Dirs::default();
+    dirs.told(0, &leased(D, 5, true));
+    dirs.told(0, &inode(F, 5, D, 5));
+    assert_eq!((dirs.lead(D, b"x"), size(&dirs)), (Some(None), Some(5)), "a new directory is empty");
+    dirs.recalled(&[D], 9);
+    dirs.told(0, &leased(D, 9, false));
+    dirs.told(0, &name(D, "f", FILE, 9));
+    assert_eq!((dirs.lead(D, b"f"), size(&dirs)), (None, None));
+    dirs.told(0, &leased(D, 10, false));
+    dirs.told(0, &name(D, "f", FILE, 9));
+    dirs.told(0, &inode(F, 9, D, 9));
+    assert_eq!((dirs.lead(D, b"f"), size(&dirs)), (None, None), "told under the lease before");
+}
+
+#[test]
+fn changes_that_were_asked_for_before_everything_was_forgotten_count() {
+    let dirs = Dirs::default();
+    let asked = dirs.asked();
+    dirs.clear();
+    dirs.told(asked, &leased(E, 20, true));
+    assert_eq!(dirs.lead(E, b"x"), None, "no lease comes from before");
+    dirs.told(1, &leased(D, 4, true));
+    dirs.told(1, &name(D, "f", None, 5));
+    dirs.told(1, &inode(F, 5, D, 5));
+    dirs.told(asked, &name(D, "f", FILE, 6));
+    dirs.told(asked, &inode(F, 6, D, 6));
+    assert_eq!((dirs.lead(D, b"f"), dirs.lead(D, b"g"), size(&dirs)), (None, None, None));
+}
+
+#[test]
+fn a_fact_that_is_not_kept_voids_older_ones() {
+    let dirs = Dirs::default();
+    let twin = Ino(D.0 + FLOORS as u64);
+    dirs.told(0, &leased(D, 5, true));
+    dirs.told(0, &inode(F, 5, D, 5));
+    dirs.told(0, &name(twin, "x", FILE, 9));
+    dirs.told(0, &name(D, "f", FILE, 7));
+    dirs.told(0, &inode(F, 7, D, 7));
+    assert_eq!((dirs.lead(D, b"f"), size(&dirs)), (None, None), "the floor is its twin's");
+}
+
+/// Otherwise every create behind the 4096th of a client would cost a LOOKUP at the MDT.
+#[test]
+fn a_new_directory_stays_complete_however_many_open_files_are_made_in_it() {
+    let dirs = Dirs::default();
+    dirs.told(0, &leased(D, 1, true));
+    for n in 1..=2 * FLOORS as u64 {
+        // As an answer to CREATE tells it: the file, which is open for writing, its directory and its name.
+        let (at, file) = (1 + n, Ino(1000 + n));
+        let told = [gone(file, at), inode(D, n, D, at)];
+        let inodes = told.into_iter().flat_map(|news| news.inodes).collect();
+        let names = name(D, &format!("f{n}"), Some((file, FileType::Regular)), at).names;
+        dirs.told(0, &News { inodes, names, ..News::default() });
+        assert_eq!(dirs.lead(D, b"another"), Some(None), "after {n} files");
+    }
+}
+
+#[test]
+fn a_listing_to_the_end_knows_every_name() {
+    let dirs = Dirs::default();
+    let lease = Leased { dir: D, at: 5, is_new: false };
+    dirs.told(0, &leased(D, 5, false));
+    let entry = |name: &str, cookie| DirEntry {
+        name: name.into(),
+        ino: F,
+        kind: FileType::Regular,
+        cookie,
+        attr: Some(attr(F, 3)),
+    };
+    dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true));
+    assert_eq!(dirs.lead(D, b"x"), None, "the end of a listing that was not followed from its start");
+    dirs.listed(0, &lease, 0, &listing(&[entry("a", 30), entry("b", 40)], false));
+    assert_eq!((dirs.lead(D, b"a"), dirs.lead(D, b"x")), (Some(FILE), None));
+    dirs.told(0, &name(D, "new", FILE, 6));
+    dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true));
+    assert_eq!((dirs.lead(D, b"x"), dirs.lead(D, b"new"), size(&dirs)), (Some(None), Some(FILE), Some(3)));
+    assert!(!dirs.ends_at(D, 50), "the new name may lie behind");
+    dirs.listed(0, &Leased { at: 6, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
+    assert!(dirs.ends_at(D, 50) && !dirs.ends_at(D, 40));
+    dirs.told(0, &name(D, "y", None, 7));
+    assert!(dirs.ends_at(D, 50));
+    dirs.told(0, &name(D, "newer", FILE, 8));
+    assert!(!dirs.ends_at(D, 50), "it may lie behind");
+    dirs.listed(0, &Leased { at: 8, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
+    assert!(dirs.ends_at(D, 50));
+    // A listing that was answered before a name was made, and arrives after it.
+    dirs.told(0, &name(D, "overtaking", FILE, 9));
+    dirs.listed(0, &Leased { at: 8, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
+    assert!(!dirs.ends_at(D, 50), "the name may lie behind");
+    dirs.listed(0, &Leased { at: 9, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
+    assert!(dirs.ends_at(D, 50));
+    dirs.recalled(&[D], 9);
+    assert!(!dirs.ends_at(D, 50));
+}
+
+#[test]
+fn a_small_directory_is_listed_again_from_memory_until_a_name_changes() {
+    let dirs = Dirs::default();
+    dirs.told(0, &leased(D, 5, false));
+    let entry = |name: &str, cookie| {
+        let (name, ino, kind) = (name.into(), F, FileType::Regular);
+        DirEntry { name, ino, kind, cookie, attr: Some(attr(F, 3)) }
+    };
+    let all = [entry("a", 30), entry("b", 40)];
+    let at = |at| Leased { dir: D, at, is_new: false };
+    let names = |after, max| {
+        let found = dirs.listing(D, after, max)?;
+        let names: Vec<_> =
+            found.entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned()).collect();
+        Some((names.concat(), found.end))
+    };
+    dirs.listed(0, &at(5), 0, &listing(&all, false));
+    assert_eq!(names(0, 9), None, "that is not all");
+    dirs.listed(0, &at(5), 0, &listing(&all, true));
+    assert_eq!(names(0, 9), Some(("ab".into(), true)));
+    assert_eq!(dirs.listing(D, 0, 9).expect("known"), listing(&all, true), "with attributes and parent");
+    assert_eq!((names(0, 1), names(30, 1)), (Some(("a".into(), false)), Some(("b".into(), true))));
+    assert_eq!(names(40, 1), Some((String::new(), true)));
+    dirs.told(0, &name(D, "a", FILE, 6));
+    assert!(names(0, 9).is_some(), "that was known");
+    dirs.told(0, &name(D, "a", None, 7));
+    assert_eq!(names(0, 9), None);
+    dirs.listed(0, &at(6), 0, &listing(&all, true));
+    assert_eq!(names(0, 9), None, "answered before the name was removed");
+    dirs.listed(0, &at(7), 0, &listing(&all[1..], true));
+    assert_eq!(names(0, 9), Some(("b".into(), true)));
+    dirs.told(0, &name(D, "new", FILE, 8));
+    assert_eq!(names(0, 9), None);
+    dirs.listed(0, &at(8), 0, &listing(&all, true));
+    dirs.told(0, &inode(D, 2, D, 9));
+    assert_eq!(names(0, 9), None, "it may have another parent");
+    dirs.listed(0, &at(8), 0, &listing(&all, true));
+    assert_eq!(names(0, 9), None, "answered before it was moved");
+    dirs.listed(0, &at(9), 0, &listing(&all, true));
+    dirs.told(0, &inode(D, 2, D, 10));
+    assert!(names(0, 9).is_some(), "nothing has changed");
+    dirs.recalled(&[D], 9);
+    assert_eq!(names(0, 9), None);
+}
+
+#[test]
+fn what_was_forgotten_for_want_of_memory_is_remembered_when_it_is_told_again() {
+    let dirs = Dirs::default();
+    let dir = |n: u64| Ino(100_000 + n);
+    // Nobody changes anything: every answer is of the same place.
+    let tell = |n: u64| {
+        dirs.told(0, &leased(dir(n), 7, false));
+        for name_of in 0..1000 {
+            dirs.told(0, &name(dir(n), &name_of.to_string(), FILE, 7));
+        }
+    };
+    let many = FACTS_MAX as u64 / 1000 + 10;
+    (0..many).for_each(tell);
+    assert_eq!(dirs.lead(dir(0), b"5"), None, "it was forgotten");
+    tell(0);
+    assert_eq!(dirs.lead(dir(0), b"5"), Some(FILE));
+    // What is older is refused all the same.
+    dirs.told(0, &leased(dir(1), 6, false));
+    dirs.told(0, &name(dir(1), "5", None, 6));
+    assert_eq!(dirs.lead(dir(1), b"5"), None);
+}
+
+#[test]
+fn a_directory_is_listed_ahead_as_far_as_it_is_asked_about() {
+    let dirs = Dirs::default();
+    let lease = Leased { dir: D, at: 5, is_new: false };
+    let asked = |times: u32| (0..times).filter_map(|_| dirs.ahead(D)).collect::<Vec<_>>();
+    assert_eq!(asked(1000), [], "nothing can be known of it");
+    dirs.told(0, &leased(D, 5, false));
+    let few = AHEAD_MIN / AHEAD_OF_EACH;
+    assert_eq!(asked(few - 1), []);
+    assert_eq!(asked(1), [Ahead { after: 0, entries_max: AHEAD_MIN }]);
+    assert_eq!(asked(100), [], "it is being listed");
+    let entry = |cookie: u64| DirEntry {
+        name: cookie.to_string().into(),
+        ino: Ino(cookie),
+        kind: FileType::Regular,
+        cookie,
+        attr: None,
+    };
+    dirs.listed(0, &lease, 0, &listing(&[entry(30), entry(40)], false));
+    dirs.is_listed_ahead(D);
+    assert_eq!(asked(1), [Ahead { after: 40, entries_max: AHEAD_MAX }], "what was asked meanwhile counts");
+    dirs.listed(0, &lease, 40, &listing(&[entry(50)], true));
+    dirs.is_listed_ahead(D);
+    assert_eq!(asked(1000), [], "nothing is left to be listed");
+    // One directory does not push out all others.
+    dirs.told(0, &leased(E, 5, false));
+    let many: Vec<DirEntry> = (16..AHEAD_FACTS_MAX as u64).map(entry).collect();
+    dirs.listed(0, &Leased { dir: E, ..lease }, 0, &listing(&many, false));
+    assert_eq!((0..1000).filter_map(|_| dirs.ahead(E)).count(), 0);
+}
+
+#[test]
+fn memory_is_bounded_and_what_was_not_used_goes_first() {
+    let dirs = Dirs::default();
+    dirs.told(0, &leased(D, 1, false));
+    dirs.told(0, &leased(E, 1, false));
+    dirs.told(0, &name(D, "f", FILE, 2));
+    for n in 0..FACTS_MAX as u64 - 1 {
+        dirs.told(0, &name(E, &n.to_string(), None, n + 2));
+    }
+    assert_eq!(dirs.lead(D, b"f"), Some(FILE), "and it is used");
+    dirs.told(0, &name(D, "g", FILE, 2));
+    assert_eq!((dirs.lead(E, b"0"), dirs.lead(D, b"f")), (None, Some(FILE)));
+    let inner = dirs.inner.lock();
+    assert_eq!((inner.names, inner.dirs.len(), inner.used.len()), (2, 1, 1));
+}
