@@ -297,7 +297,7 @@ impl Dirs {
     }
 
     /// Up to `count` regular files with few bytes that the lease of `dir` covers: those `wanted` of the next ones behind `ino` in
-    /// order of number, which is that in which they were made, from the start again at the end.
+    /// order of number, which is that in which they were made.
     pub fn small_files_behind(
         &self,
         dir: Ino,
@@ -313,8 +313,7 @@ impl Dirs {
             attr.is_some_and(|attr| attr.kind == FileType::Regular && small.contains(&attr.size_bytes))
         };
         let behind = known.covers.range((Bound::Excluded(ino), Bound::Unbounded));
-        let before = known.covers.range(..ino);
-        let looked_at = behind.chain(before).take(LOOKED_AT_MAX);
+        let looked_at = behind.take(LOOKED_AT_MAX);
         looked_at.filter(is_small).filter(|ino| wanted(**ino)).take(count).copied().collect()
     }
 

@@ -144,7 +144,7 @@ pub async fn release(mdt: &Mdt, session: SessionId, fence: Option<FenceSessionRe
             wrote.push(ino);
         }
     }
-    reservations(mdt, session).await?;
+    reservations(mdt, &BTreeSet::from([session])).await?;
     for ino in wrote {
         recover_in_background(mdt, ino, fence.clone());
     }
@@ -173,13 +173,13 @@ fn give_back(t: &mut Txn<'_>, session: SessionId, ino: Ino, handle: u64) -> Step
     Ok(true)
 }
 
-/// Reservations of appends by the session become holes.
-async fn reservations(mdt: &Mdt, session: SessionId) -> Result<()> {
+/// Reservations of appends by sessions that have ended become holes.
+pub async fn reservations(mdt: &Mdt, ended: &BTreeSet<SessionId>) -> Result<()> {
     let call = Call::internal(Op::AppendDone);
     mdt.step(&call, |t| {
         t.frees_space();
         for (ino, offset, row) in store::append::all(t)? {
-            if row.session == session && !row.done {
+            if ended.contains(&row.session) && !row.done {
                 store::append::put(t, ino, offset, &store::append::Reservation { done: true, ..row });
                 append::drop_done(t, ino)?;
             }

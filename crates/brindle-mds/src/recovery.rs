@@ -22,7 +22,7 @@ use brindle_wire::mds::session::{RECLAIM_ITEMS_MAX, ReclaimOpen, ReclaimReq, Rec
 use crate::locking::Answer;
 use crate::mdt::{Call, Event, Mdt, Txn};
 use crate::ops::append;
-use crate::store::{inode, orphan, watch};
+use crate::store::{self, inode, orphan, watch};
 use crate::{expire, grant, namespace};
 
 /// How often the progress of reclaim is looked at.
@@ -43,8 +43,15 @@ pub async fn over(mdt: &Mdt) {
     }
 }
 
-/// Before the first request is served: reclaim is on if there is anybody to wait for, or anything to recover.
-pub fn begin(mdt: &Mdt) -> Result<()> {
+/// Before the first request is served: reclaim is on if there is anybody to wait for, or anything to recover. The end of a
+/// session that the stop cut short comes to its end, before the session may live again.
+pub async fn begin(mdt: &Mdt) -> Result<()> {
+    let reserved = store::append::all(mdt.engine())?;
+    let mut ended: BTreeSet<SessionId> = reserved.into_iter().map(|(_, _, row)| row.session).collect();
+    ended.retain(|session| !mdt.live().is_alive(*session));
+    if !ended.is_empty() {
+        expire::reservations(mdt, &ended).await?;
+    }
     let watched = watch::list(mdt.engine())?;
     let left_over = !watched.is_empty() || !orphan::list(mdt.engine())?.is_empty();
     let mut cut_short = BTreeSet::new();

@@ -101,7 +101,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let osts = Osts::new(seams.clone(), identity.index, peers.clone());
     let osts = osts.with_high_water(config.high_water_percent);
     let mdt = Mdt::open(&seams, identity, config, connections.clone(), osts).await?;
-    recovery::begin(&mdt)?;
+    recovery::begin(&mdt).await?;
     let service = MdsService::new(mdt.clone(), connections, superblock.fs_id);
     let listen = mdt.config().listen.clone();
     let bounds = ServerConfig::default();

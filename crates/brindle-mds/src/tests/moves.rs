@@ -193,7 +193,7 @@ fn a_restart_in_the_middle_leaves_the_old_layout_and_garbage_that_goes() {
         let cut_short = rig.mdt.seams().timeout_ms(300, rig.ask(A, migrate(ino, 0))).await;
         assert!(cut_short.is_none(), "it waits for its OSTs: {cut_short:?}");
         rig.restart().await;
-        recovery::begin(&rig.mdt).expect("rows can be read");
+        recovery::begin(&rig.mdt).await.expect("rows can be read");
         let aside = rig.mdt.read(|t| crate::store::inode::get(t, ino)).await.expect("there");
         let aside = aside.file.expect("a file").aside;
         let [copy] = &aside[..] else { panic!("{aside:?}") };

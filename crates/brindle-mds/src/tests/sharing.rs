@@ -6,6 +6,7 @@ use brindle_types::attr::Time;
 use brindle_types::layout::{ComponentPolicy, EOF};
 use brindle_types::{Code, Ino, LayoutPolicy, ObjectId, Pair, StripePolicy};
 use brindle_wire::Op;
+use brindle_wire::mds::append::{AppendDoneReq, AppendReserveReq};
 use brindle_wire::mds::close::{Close, CloseReq};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::create::CreateResp;
@@ -180,7 +181,7 @@ fn nobody_sees_a_file_before_a_cut_is_finished_that_a_restart_interrupted() {
         let cut = rig.mdt.seams().timeout_ms(100, truncate(&rig, A, ino, 4)).await;
         assert!(cut.is_none(), "it waits for its OSTs");
         rig.restart().await;
-        crate::recovery::begin(&rig.mdt).expect("rows can be read");
+        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
         let seen = rig.mdt.seams().timeout_ms(100, open(&rig, B, ino, 1, RO)).await;
         assert!(seen.is_none(), "it is still to be cut");
         rig.osts.down.lock().clear();
@@ -202,10 +203,32 @@ fn a_cut_is_finished_after_a_restart_although_its_last_writer_closed_while_it_wa
         rig.close(A, ino, 1).await.expect("closed");
         rig.verify();
         rig.restart().await;
-        crate::recovery::begin(&rig.mdt).expect("rows can be read");
+        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
         rig.osts.down.lock().clear();
         crate::recovery::run(rig.mdt.clone()).await;
         assert_eq!(open(&rig, B, ino, 1, RO).await.attr.size_bytes, 4);
+        rig.verify();
+    });
+}
+
+#[test]
+fn appends_of_others_do_not_wait_for_a_session_whose_end_a_restart_cut_short() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        let reserve = |number| AppendReserveReq { ino, len_bytes: 10, number };
+        rig.ask(A, reserve(1)).await.expect("reserved");
+        // Its OSTs are not told of its end, so it does not come to giving up what the session holds.
+        rig.osts.down.lock().extend(0..4);
+        let ended = rig.mdt.seams().timeout_ms(100, expire::end(&rig.mdt, A, "it is silent")).await;
+        assert!(ended.is_none(), "it waits for its OSTs");
+        rig.restart().await;
+        rig.osts.down.lock().clear();
+        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+        crate::recovery::run(rig.mdt.clone()).await;
+        let place = rig.ask(B, reserve(1)).await.expect("reserved");
+        let done = rig.ask(B, AppendDoneReq { ino, offset: place.offset, report: None });
+        assert!(rig.mdt.seams().timeout_ms(1000, done).await.is_some_and(|done| done.is_ok()), "it is shown");
         rig.verify();
     });
 }
