@@ -65,7 +65,9 @@ struct Inner {
     generation: u64,
     dirs: BTreeMap<Ino, Dir>,
     attrs: HashMap<Ino, Known>,
-    /// Of attributes.
+    /// Directories whose rights the lease of their parent covers: of those attributes only they are known.
+    rights: HashMap<Ino, Known>,
+    /// Of attributes and rights.
     floors: Floors,
     /// Of leases, and of what was told under them. Apart from the others, because every file that is made and open for writing
     /// raises a floor: 4096 of them would take along the directory that they are made in.
@@ -84,6 +86,8 @@ struct Dir {
     names: HashMap<Vec<u8>, (Lead, u64)>,
     /// Inodes whose attributes its lease covers.
     covers: BTreeSet<Ino>,
+    /// Directories whose rights its lease covers.
+    rights_of: BTreeSet<Ino>,
     /// Names that are not known do not exist.
     complete: bool,
     /// How far a listing from the start has come.
@@ -175,7 +179,12 @@ impl Dirs {
         }
         news.leased.iter().for_each(|leased| inner.lease(leased));
         for inode in &news.inodes {
-            inner.inode(inode.ino, inode.at, inode.known.as_ref().map(|known| (&known.attr, known.by)));
+            match &inode.known {
+                Some(known) if known.is_rights_only() => inner.has_rights(&known.attr, known.by, inode.at),
+                known => {
+                    inner.inode(inode.ino, inode.at, known.as_ref().map(|known| (&known.attr, known.by)))
+                }
+            }
         }
         for name in &news.names {
             inner.name(name.dir, &name.name, name.to, name.at);
@@ -317,6 +326,13 @@ impl Dirs {
         looked_at.filter(is_small).filter(|ino| wanted(**ino)).take(count).copied().collect()
     }
 
+    /// Attributes of a directory, of which only the rights are sure to be right, if they are known.
+    pub fn rights(&self, ino: Ino) -> Option<Attr> {
+        let inner = self.inner.lock();
+        let known = inner.attrs.get(&ino).filter(|known| known.attr.kind == FileType::Directory);
+        known.or_else(|| inner.rights.get(&ino)).map(|known| known.attr.clone())
+    }
+
     /// Attributes of an inode, if they are known.
     pub fn attr(&self, ino: Ino) -> Option<Attr> {
         self.inner.lock().attrs.get(&ino).map(|known| known.attr.clone())
@@ -397,6 +413,9 @@ impl Inner {
         if is_news {
             self.may_have_moved(ino, at);
         }
+        if attr.kind == FileType::Directory {
+            self.no_older_rights(ino, at);
+        }
         let now = || Known { attr: attr.clone(), by, at };
         match self.attrs.get_mut(&ino) {
             Some(known) if known.at > at => return,
@@ -416,6 +435,42 @@ impl Inner {
         self.may_have_moved(ino, at);
         if self.attrs.get(&ino).is_some_and(|known| known.at <= at) {
             self.forget_attr(ino);
+        }
+        if self.rights.get(&ino).is_some_and(|known| known.at <= at) {
+            self.forget_rights(ino);
+        }
+    }
+
+    /// Of a directory only the rights are known: what else was known is from before the place `at`, or may be.
+    fn has_rights(&mut self, attr: &Attr, by: Ino, at: u64) {
+        if !self.holds(by, at) || !self.floors.allows(attr.ino, at) {
+            return self.no_longer(attr.ino, at);
+        }
+        self.no_older_rights(attr.ino, at);
+        if self.attrs.get(&attr.ino).is_some_and(|known| known.at < at) {
+            self.forget_attr(attr.ino);
+        }
+        self.may_have_moved(attr.ino, at);
+        self.forget_rights(attr.ino);
+        if let Some(dir) = self.dirs.get_mut(&by) {
+            dir.rights_of.insert(attr.ino);
+            self.rights.insert(attr.ino, Known { attr: attr.clone(), by, at });
+        }
+    }
+
+    /// Of a directory something is told that was so at the place `at`: nothing older is taken in any more.
+    fn no_older_rights(&mut self, ino: Ino, at: u64) {
+        self.floors.raise(ino, at.saturating_sub(1));
+        if self.rights.get(&ino).is_some_and(|known| known.at < at) {
+            self.forget_rights(ino);
+        }
+    }
+
+    fn forget_rights(&mut self, ino: Ino) {
+        if let Some(known) = self.rights.remove(&ino)
+            && let Some(dir) = self.dirs.get_mut(&known.by)
+        {
+            dir.rights_of.remove(&ino);
         }
     }
 
@@ -441,8 +496,9 @@ impl Inner {
         self.names -= dir.names.len();
         // What is on its way about any of this may be older than what is forgotten here.
         let newest = dir.names.values().map(|(_, at)| *at);
-        let newest =
-            newest.chain(dir.covers.iter().filter_map(|ino| self.attrs.get(ino)).map(|known| known.at));
+        let covered = dir.covers.iter().filter_map(|ino| self.attrs.get(ino));
+        let covered = covered.chain(dir.rights_of.iter().filter_map(|ino| self.rights.get(ino)));
+        let newest = newest.chain(covered.map(|known| known.at));
         if let Some(at) = newest.max() {
             // Of what is true, the same may be told again: in a file system that nobody changes everything has one place.
             let at = if what == Forgotten::True { at.saturating_sub(1) } else { at };
@@ -451,10 +507,13 @@ impl Inner {
         for covered in dir.covers {
             self.attrs.remove(&covered);
         }
+        for dir in dir.rights_of {
+            self.rights.remove(&dir);
+        }
     }
 
     fn shrink(&mut self) {
-        while self.names + self.attrs.len() > FACTS_MAX {
+        while self.names + self.attrs.len() + self.rights.len() > FACTS_MAX {
             let Some((_, oldest)) = self.used.first_key_value() else { return };
             let oldest = *oldest;
             self.forget_dir(oldest, Forgotten::True);

@@ -93,7 +93,30 @@ pub struct Attr {
     pub blksize_bytes: u32,
 }
 
+/// What says who may do what with an inode: all that the kernel looks at when it checks a permission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// Type.
+    pub kind: FileType,
+    /// Permission bits with set-id and sticky bits (07777).
+    pub perm: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Whether it has a POSIX ACL, which has to be asked for.
+    pub has_acl: bool,
+    /// Whether it has any other extended attribute, likewise.
+    pub has_xattr: bool,
+}
+
 impl Attr {
+    /// Who may do what with it.
+    pub fn rights(&self) -> Rights {
+        let Attr { kind, perm, uid, gid, has_acl, has_xattr, .. } = *self;
+        Rights { kind, perm, uid, gid, has_acl, has_xattr }
+    }
+
     /// Those of an inode with one name that belongs to root, has no extended attributes and was never touched: what tests begin
     /// with.
     pub fn plain(ino: Ino, kind: FileType, size_bytes: u64) -> Attr {

@@ -63,8 +63,16 @@ pub struct InodeNews {
 pub struct Covered {
     /// The attributes.
     pub attr: Attr,
-    /// The directory whose lease it is: a directory's own, the one with the only name of anything else.
+    /// The directory whose lease it is: a directory's own, the one with the only name of anything else. That of a directory's
+    /// parent covers its rights only ([`brindle_types::attr::Rights`]); everything else is what it was at that place.
     pub by: Ino,
+}
+
+impl Covered {
+    /// Whether only the rights are covered.
+    pub fn is_rights_only(&self) -> bool {
+        self.attr.kind == FileType::Directory && self.by != self.attr.ino
+    }
 }
 
 impl News {

@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Options};
+use brindle_tests::users::{ANN, BOB, run_as};
 
 use crate::dice::seed;
 
@@ -188,6 +189,72 @@ fn operations_cost_the_requests_that_they_must() {
     leased(&cluster, &a.join("d"));
     let removed = cost(&cluster, |n| fs::remove_file(at(n)).unwrap());
     assert_eq!(removed, BTreeMap::from([each("unlink", 1)]));
+    cluster.assert_sound();
+}
+
+/// A thread that the mount finds running, because it has not come to wait yet, has its permissions asked for.
+const AWAKE_MAX: u64 = ROUNDS as u64 / 4;
+
+#[test]
+fn in_a_directory_that_two_clients_change_a_create_and_an_unlink_are_two_requests() {
+    seed("leases-contested");
+    let cluster = Cluster::up("leases-contested", &Options { osts: 1, mounts: 2, ..Options::default() });
+    let dirs: Vec<PathBuf> = cluster.mounts().iter().map(|mount| mount.join("x/y/shared")).collect();
+    fs::create_dir_all(&dirs[0]).unwrap();
+    // Neither may have the lease again between two of these.
+    let change = |n: usize| {
+        dirs.iter()
+            .enumerate()
+            .for_each(|(m, dir)| drop(File::create(dir.join(format!("f{m}.{n}"))).unwrap()))
+    };
+    let remove = |n: usize| {
+        dirs.iter().enumerate().for_each(|(m, dir)| fs::remove_file(dir.join(format!("f{m}.{n}"))).unwrap())
+    };
+    dirs.iter().for_each(|dir| leased(&cluster, dir.parent().unwrap()));
+    (ROUNDS..2 * ROUNDS).for_each(change);
+    let but_permissions = |mut spent: BTreeMap<String, u64>| {
+        let asked = spent.remove("getattr").unwrap_or(0);
+        assert!(asked <= AWAKE_MAX, "permissions were asked for {asked} times");
+        spent
+    };
+    let made = but_permissions(but_closes(cost(&cluster, change)));
+    assert_eq!(made, BTreeMap::from([each("lookup", 2), each("create", 2)]));
+    let removed = but_permissions(cost(&cluster, remove));
+    assert_eq!(removed, BTreeMap::from([each("lookup", 2), each("unlink", 2)]));
+    cluster.assert_sound();
+}
+
+#[test]
+fn rights_that_another_client_takes_are_gone_and_times_that_it_changes_are_seen() {
+    seed("leases-rights");
+    let cluster = Cluster::up("leases-rights", &Options { osts: 1, mounts: 2, ..Options::default() });
+    let (a, b) = (cluster.a().join("x/shared"), cluster.mounts()[1].join("x/shared"));
+    fs::create_dir_all(&a).unwrap();
+    chown(&a, Some(ANN.uid), Some(ANN.gid)).unwrap();
+    for round in 0..ROUNDS {
+        let mode = if round % 2 == 0 { 0o755 } else { 0o555 };
+        // Both change it, so neither holds its lease.
+        run_as(ANN, || {
+            let (from, to) = (a.join("from"), b.join(format!("b{round}")));
+            fs::set_permissions(&b, PermissionsExt::from_mode(0o755)).unwrap();
+            drop(File::create(&from).unwrap());
+            drop(File::create(to).unwrap());
+            drop(File::create(a.join(format!("a{round}"))).unwrap());
+            let seen = [&a, &b].map(|dir| fs::metadata(dir).unwrap());
+            assert_eq!(seen[0].mtime_nsec(), seen[1].mtime_nsec(), "in round {round}");
+            fs::set_permissions(&b, PermissionsExt::from_mode(mode)).unwrap();
+            let made = File::create(a.join(format!("c{round}"))).map(drop).map_err(|fault| fault.kind());
+            let removed = fs::remove_file(&from).map_err(|fault| fault.kind());
+            let expected = if mode == 0o755 { Ok(()) } else { Err(ErrorKind::PermissionDenied) };
+            assert_eq!((made, removed), (expected, expected), "in round {round}");
+            assert_eq!(fs::metadata(&a).unwrap().mode() & 0o7777, mode);
+        });
+        // Who no longer owns it may nothing there, from the next call on.
+        chown(&b, Some(BOB.uid), Some(BOB.gid)).unwrap();
+        let made = run_as(ANN, || File::create(a.join(format!("d{round}"))).map(drop));
+        assert_eq!(made.map_err(|fault| fault.kind()), Err(ErrorKind::PermissionDenied), "in round {round}");
+        chown(&a, Some(ANN.uid), Some(ANN.gid)).unwrap();
+    }
     cluster.assert_sound();
 }
 

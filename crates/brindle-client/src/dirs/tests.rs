@@ -114,6 +114,63 @@ fn a_recall_voids_what_is_on_its_way() {
     assert_eq!((dirs.lead(D, b"f"), size(&dirs)), (None, None), "told under the lease before");
 }
 
+/// The size stands for the rights, as elsewhere for everything.
+fn rights(dirs: &Dirs) -> Option<u64> {
+    dirs.rights(D).map(|attr| attr.size_bytes)
+}
+
+#[test]
+fn rights_are_covered_by_the_lease_of_the_parent_and_nothing_else_is() {
+    let dirs = Dirs::default();
+    dirs.told(0, &inode(D, 4, E, 4));
+    assert_eq!(rights(&dirs), None, "no lease, no knowledge");
+    dirs.told(0, &leased(E, 5, false));
+    dirs.told(0, &inode(D, 5, E, 5));
+    assert_eq!((rights(&dirs), dirs.attr(D)), (Some(5), None), "its size and times are not");
+    dirs.told(0, &inode(D, 7, E, 7));
+    dirs.told(0, &inode(D, 6, E, 6));
+    assert_eq!(rights(&dirs), Some(7), "the newest fact counts");
+    // Under its own lease all of it is known. What the parent's told before is void, also when its own is taken back.
+    dirs.told(0, &leased(D, 8, false));
+    dirs.told(0, &inode(D, 9, D, 9));
+    dirs.told(0, &inode(D, 8, E, 8));
+    assert_eq!((rights(&dirs), dirs.attr(D).map(|attr| attr.size_bytes)), (Some(9), Some(9)));
+    dirs.recalled(&[D], 10);
+    assert_eq!((rights(&dirs), dirs.attr(D)), (None, None));
+    dirs.told(0, &inode(D, 8, E, 8));
+    assert_eq!(rights(&dirs), None, "from before");
+    dirs.told(0, &inode(D, 11, E, 11));
+    assert_eq!(rights(&dirs), Some(11));
+    dirs.told(0, &gone(D, 12));
+    dirs.told(0, &inode(D, 12, E, 12));
+    assert_eq!(rights(&dirs), None, "gone, or moved elsewhere");
+    dirs.told(0, &inode(D, 13, E, 13));
+    dirs.recalled(&[E], 14);
+    dirs.told(0, &leased(E, 15, false));
+    dirs.told(0, &inode(D, 14, E, 14));
+    assert_eq!(rights(&dirs), None, "told under the lease before");
+    dirs.told(0, &inode(D, 15, E, 15));
+    assert_eq!(rights(&dirs), Some(15));
+    dirs.clear();
+    assert_eq!(rights(&dirs), None);
+    let inner = dirs.inner.lock();
+    assert!(inner.rights.is_empty() && inner.attrs.is_empty() && inner.dirs.is_empty());
+}
+
+#[test]
+fn what_is_on_its_way_under_its_own_lease_does_not_outlive_newer_rights() {
+    let dirs = Dirs::default();
+    dirs.told(0, &leased(E, 5, false));
+    dirs.told(0, &leased(D, 5, false));
+    dirs.told(0, &inode(D, 6, D, 6));
+    dirs.told(0, &inode(D, 8, E, 8));
+    assert_eq!((rights(&dirs), dirs.attr(D)), (Some(8), None), "the lease of it was lost");
+    dirs.told(0, &inode(D, 7, D, 7));
+    assert_eq!(dirs.attr(D), None, "it has changed since");
+    dirs.told(0, &inode(D, 8, D, 8));
+    assert_eq!(dirs.attr(D).map(|attr| attr.size_bytes), Some(8), "of the same moment");
+}
+
 #[test]
 fn changes_that_were_asked_for_before_everything_was_forgotten_count() {
     let dirs = Dirs::default();

@@ -23,6 +23,12 @@ impl Client {
         lead.is_some_and(|(to, _)| to == ino).then_some(left_ms)
     }
 
+    /// Attributes of a directory for whoever looks at its rights only: everything else may be old. `None` if not even those are
+    /// known here under a lease.
+    pub fn rights(&self, ino: Ino) -> Option<Attr> {
+        self.dirs.rights(ino).filter(|_| self.session.is_held())
+    }
+
     /// Attributes of an inode.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr, Fault> {
         if self.session.is_held()

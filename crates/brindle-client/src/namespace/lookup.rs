@@ -47,6 +47,13 @@ impl Client {
         }
     }
 
+    /// Attributes of the directory that a name leads to, of which only the rights are sure to be right ([`Client::rights`]), if
+    /// the name is known here, too.
+    pub fn known_dir(&self, parent: Ino, name: &[u8]) -> Option<Attr> {
+        let (ino, _) = self.dirs.lead(parent, name)??;
+        self.rights(ino)
+    }
+
     /// Attributes of what a path leads to, from the root, `/`-separated; symbolic links are not followed.
     pub async fn lookup_path(&self, path: &str) -> Result<Attr, Fault> {
         let mut attr = self.getattr(self.root()).await?;

@@ -3,13 +3,15 @@
 //!
 //! Asked about every request, before [`super::dispatch`]: so it is also here that a thread is noted to have gone on.
 //!
-//! Invariant: an answer from here is the one that the dispatch would give.
+//! Invariant: an answer from here is the one that the dispatch would give, but for what the kernel shows to nobody: sizes and times of
+//! directories, where it only checks permissions.
 
 use std::time::Duration;
 
 use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::lock::LockSpace;
 
+use super::calls;
 use super::getattr;
 use super::shown::Moment;
 use super::{NOT_KEPT, goes_on, habit, lookup, open, xattr};
@@ -46,7 +48,9 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
 
 fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> {
     let now = fs.client.seams().now();
-    let known = fs.client.known_lead(ino, &op.name)?;
+    // Of a directory the rights will do: the kernel keeps nothing of them, so it asks for whatever it shows to anybody.
+    let rights = || fs.client.known_dir(ino, &op.name).map(Ok);
+    let known = fs.client.known_lead(ino, &op.name).or_else(rights)?;
     fs.recent.forget(asked.pid, ino, now);
     Some(match known {
         Ok(attr) => lookup::found(fs, (ino, asked.nodeid), asked.pid, &op.name, attr, now),
@@ -57,7 +61,16 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
 /// Of what the thread has just made: what it was told then.
 fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(Attr, Duration)> {
     let just_made = fs.recent.forget(asked.pid, ino, fs.client.seams().now());
-    just_made.map(|attr| (attr, NOT_KEPT)).or_else(|| getattr::at_once(fs, ino, asked.nodeid))
+    if let Some(attr) = just_made {
+        return Some((attr, NOT_KEPT));
+    }
+    getattr::at_once(fs, ino, asked.nodeid).or_else(|| rights(fs, asked, ino).map(|attr| (attr, NOT_KEPT)))
+}
+
+/// Of a directory that several clients change, for a thread that only has its permissions checked.
+fn rights(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<Attr> {
+    let attr = fs.client.rights(ino)?;
+    calls::looks_at_rights_only(asked.pid).then_some(attr)
 }
 
 /// An extended attribute that is known not to exist.

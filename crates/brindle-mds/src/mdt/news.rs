@@ -13,11 +13,17 @@ use super::stop::{Errand, Event, Stop};
 use super::{Call, Live};
 use crate::store::changes::Effects;
 
+/// Directories whose leases cover what a batch changes.
+fn changed(effects: &Effects) -> impl Iterator<Item = Ino> {
+    let names = effects.names.iter().map(|name| name.dir);
+    let rights = effects.inodes.iter().filter_map(|inode| inode.rights_were_covered_by);
+    let rights = rights.filter(|_| !brindle_stdx::planted("mds_rights_not_recalled"));
+    effects.inodes.iter().filter_map(|inode| inode.was_covered_by).chain(rights).chain(names)
+}
+
 /// What has to happen before a batch: sessions that know what it changes forget it.
 pub(super) fn before(live: &Live, call: &Call, effects: &Effects) -> Option<Stop> {
-    let names = effects.names.iter().map(|name| name.dir);
-    let dirs: BTreeSet<Ino> =
-        effects.inodes.iter().filter_map(|inode| inode.was_covered_by).chain(names).collect();
+    let dirs: BTreeSet<Ino> = changed(effects).collect();
     if dirs.is_empty() || brindle_stdx::planted("mds_leases_not_recalled") {
         return None;
     }
@@ -34,8 +40,7 @@ pub(super) fn before(live: &Live, call: &Call, effects: &Effects) -> Option<Stop
 pub(super) fn behind(live: &mut Live, call: &Call, effects: Effects, at: u64, now: Mono) {
     let (is_alive, recovering) = (live.is_alive(call.session), live.recovering);
     let leases = live.leases.get_mut();
-    let names = effects.names.iter().map(|name| name.dir);
-    for dir in effects.inodes.iter().filter_map(|inode| inode.was_covered_by).chain(names) {
+    for dir in changed(&effects) {
         leases.changed(dir, call.session, now);
     }
     for gone in effects.inodes.iter().filter(|inode| inode.is_gone) {
@@ -51,8 +56,14 @@ pub(super) fn behind(live: &mut Live, call: &Call, effects: Effects, at: u64, no
                 news.leased.push(Leased { dir: inode.ino, at, is_new });
             }
             // Also under a lease that is being recalled: until the caller has given it back, it believes what it knows.
-            let held = inode.now.filter(|(_, by)| leases.may_use(*by, call.session));
-            let known = held.map(|(attr, by)| Covered { attr, by });
+            let rights_by = inode.rights_covered_by;
+            let known = inode.now.and_then(|(attr, by)| {
+                let by = [Some(by), rights_by]
+                    .into_iter()
+                    .flatten()
+                    .find(|by| leases.may_use(*by, call.session))?;
+                Some(Covered { attr, by })
+            });
             news.inodes.push(InodeNews { ino: inode.ino, at, known });
         }
         for name in effects.names {

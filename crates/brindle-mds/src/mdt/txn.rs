@@ -113,13 +113,13 @@ impl<'a> Txn<'a> {
         call.tell(|news| news.names.push(NameNews { dir, name: name.to_vec(), to, at }));
     }
 
-    /// Tells the caller what an inode looks like, if a lease that it holds, or gets for a directory, covers that.
+    /// Tells the caller what an inode looks like, if a lease that it holds, or gets for a directory, covers that; or the rights
+    /// of a directory, if the lease of its parent covers them.
     pub fn tell_inode(&self, call: &Call, inode: &Inode) -> Result<()> {
-        let held = |by: &Ino| match inode.is_dir() {
-            true => self.lease(call, *by),
-            false => self.live.leases.lock().holds(*by, call.session),
-        };
-        if let Some(by) = inode::covered(self, inode)?.filter(held) {
+        let holds = |by: &Ino| self.live.leases.lock().holds(*by, call.session);
+        let held = |by: &Ino| if inode.is_dir() { self.lease(call, *by) } else { holds(by) };
+        let by = inode::covered(self, inode)?.filter(held);
+        if let Some(by) = by.or_else(|| inode.rights_covered_by().filter(holds)) {
             let (ino, at) = (inode.ino, self.place());
             let known = Some(Covered { attr: inode.attr(), by });
             call.tell(|news| news.inodes.push(InodeNews { ino, at, known }));

@@ -51,8 +51,12 @@ pub struct InodeEffect {
     pub ino: Ino,
     /// The directory whose lease covered its attributes; `None` if it is new, or none did.
     pub was_covered_by: Option<Ino>,
+    /// The directory whose lease covered the rights of a directory, if they change.
+    pub rights_were_covered_by: Option<Ino>,
     /// Its attributes and the directory whose lease covers them from now on.
     pub now: Option<(Attr, Ino)>,
+    /// The directory whose lease covers the rights of a directory from now on.
+    pub rights_covered_by: Option<Ino>,
     /// It is a directory that this batch makes.
     pub is_new_dir: bool,
     /// It is gone.

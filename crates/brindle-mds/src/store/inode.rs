@@ -1,6 +1,6 @@
 //! `I|ino`: attributes, layout, flags, and where the inode hangs in the tree.
 
-use brindle_types::attr::Time;
+use brindle_types::attr::{Rights, Time};
 use brindle_types::layout::{Component, STRIPE_SIZE_DEFAULT_BYTES};
 use brindle_types::{Attr, Code, Fault, FileType, Ino, Layout, LayoutPolicy, Pair, Result, Stripe};
 use serde::{Deserialize, Serialize};
@@ -117,6 +117,18 @@ impl Inode {
         (self.nlink == 1 && !self.open_for_write).then_some(self.parent)
     }
 
+    /// The directory whose lease covers the rights of a directory, also while several clients change what is in it: its parent.
+    pub fn rights_covered_by(&self) -> Option<Ino> {
+        let is_named = self.nlink > 0 && self.parent != self.ino;
+        (self.is_dir() && is_named).then_some(self.parent)
+    }
+
+    /// Who may do what with it.
+    pub fn rights(&self) -> Rights {
+        let Inode { kind, perm, uid, gid, has_acl, has_xattr, .. } = *self;
+        Rights { kind, perm, uid, gid, has_acl, has_xattr }
+    }
+
     /// The regular file's part; `InvalidArgument` (or `IsDirectory`) for everything else.
     pub fn file(&self) -> Result<&FileBody> {
         match (&self.file, self.is_dir()) {
@@ -207,10 +219,13 @@ pub fn covered(rows: &(impl Rows + ?Sized), inode: &Inode) -> Result<Option<Ino>
 pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     let old = t.change_inode(inode.ino, Some(inode.clone()))?;
     t.charge(old.as_ref(), Some(inode));
+    let had_other_rights = old.as_ref().filter(|old| old.rights() != inode.rights());
     let effect = InodeEffect {
         ino: inode.ino,
         was_covered_by: old.as_ref().and_then(Inode::covered_by),
+        rights_were_covered_by: had_other_rights.and_then(Inode::rights_covered_by),
         now: covered(t, inode)?.map(|by| (inode.attr(), by)),
+        rights_covered_by: inode.rights_covered_by(),
         is_new_dir: old.is_none() && inode.is_dir(),
         is_gone: false,
     };
@@ -231,7 +246,10 @@ pub fn delete(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     let effect = InodeEffect {
         ino: inode.ino,
         was_covered_by: old.as_ref().and_then(Inode::covered_by),
+        // Its name has gone first.
+        rights_were_covered_by: None,
         now: None,
+        rights_covered_by: None,
         is_new_dir: false,
         is_gone: true,
     };

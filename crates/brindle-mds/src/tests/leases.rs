@@ -3,9 +3,11 @@
 use brindle_types::{FileType, Ino, SessionId};
 use brindle_wire::Message;
 use brindle_wire::Op;
+use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::lookup::LookupReq;
 use brindle_wire::mds::readdir::ReaddirReq;
-use brindle_wire::mds::setattr::SetattrReq;
+use brindle_wire::mds::rename::RenameReq;
+use brindle_wire::mds::setattr::{SetTime, SetattrReq};
 use brindle_wire::news::News;
 
 use super::rig::*;
@@ -103,6 +105,70 @@ fn a_change_waits_until_everybody_else_has_forgotten_and_its_own_caller_need_not
         rig.mdt.live_mut().leases.get_mut().forget_session(A);
         rig.create(A, TOP, "z", RO).await.expect("a silent client delays it by its lease");
         assert!(!rig.mdt.live().is_alive(B), "it held the root's");
+        rig.verify();
+    });
+}
+
+#[test]
+fn the_rights_of_a_directory_that_several_change_are_covered_by_the_lease_of_its_parent() {
+    run(async {
+        let rig = Rig::new().await;
+        let dir = rig.mkdir(TOP, "d").await.expect("made").ino;
+        look(&rig, B, TOP, "d").await;
+        look(&rig, A, TOP, "d").await;
+        look(&rig, A, dir, "x").await;
+        rig.create(B, dir, "x", RO).await.expect("made");
+        assert_eq!(recalls(&rig), [(A, dir)], "what is in it has changed, not its rights");
+        let by_name = look(&rig, A, TOP, "d").await;
+        assert_eq!(covers(&by_name), [(dir, Some(TOP))]);
+        assert!(by_name.inodes[0].known.as_ref().is_some_and(|known| known.is_rights_only()));
+        let (_, by_number) = told(&rig, A, GetattrReq { ino: dir, report: None }).await;
+        assert_eq!(covers(&by_number), [(dir, Some(TOP))]);
+        let (made, news) = told(&rig, A, create_req(dir, "y", RO)).await;
+        made.expect("made");
+        assert_eq!(covers(&news)[0], (dir, Some(TOP)), "and behind a change of one's own");
+        assert_eq!(recalls(&rig), [(B, dir)]);
+        let touch = SetattrReq { mode: None, mtime: Some(SetTime::Now), ..chmod(dir) };
+        told(&rig, B, touch).await.0.expect("changed");
+        assert_eq!(recalls(&rig), [], "times are no rights");
+        let (changed, news) = told(&rig, B, chmod(dir)).await;
+        changed.expect("changed");
+        assert_eq!(recalls(&rig), [(A, TOP)]);
+        assert_eq!(covers(&news), [(dir, Some(TOP))], "it has the lease itself");
+        let (_, after) = told(&rig, A, GetattrReq { ino: dir, report: None }).await;
+        assert_eq!(covers(&after), [], "it holds no lease of the parent any more");
+        told(&rig, B, GetattrReq { ino: TOP, report: None }).await.0.expect("seen");
+        rig.verify();
+    });
+}
+
+#[test]
+fn where_a_directory_is_moved_or_removed_the_rights_of_it_are_taken_back() {
+    run(async {
+        let rig = Rig::new().await;
+        let other = rig.mkdir(TOP, "other").await.expect("made").ino;
+        let dir = rig.mkdir(TOP, "d").await.expect("made").ino;
+        for session in [A, B] {
+            look(&rig, session, TOP, "d").await;
+            look(&rig, session, dir, "x").await;
+        }
+        rig.create(B, dir, "x", RO).await.expect("made");
+        assert_eq!(covers(&look(&rig, A, TOP, "d").await), [(dir, Some(TOP))]);
+        recalls(&rig);
+        let moved = RenameReq {
+            parent: TOP,
+            name: "d".into(),
+            new_parent: other,
+            new_name: "d".into(),
+            no_replace: false,
+            exchange: false,
+            cred: root(),
+        };
+        let (outcome, news) = told(&rig, B, moved).await;
+        outcome.expect("moved");
+        assert!(recalls(&rig).contains(&(A, TOP)), "its name was there");
+        let of_dir: Vec<_> = covers(&news).into_iter().filter(|(ino, _)| *ino == dir).collect();
+        assert!(of_dir.iter().all(|(_, by)| *by != Some(TOP)), "{news:?}");
         rig.verify();
     });
 }

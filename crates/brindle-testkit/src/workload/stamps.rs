@@ -1,7 +1,8 @@
-//! Names and sizes that one client changes now and then and all others look at all the time: whoever looks after a
+//! Names, sizes and groups that one client changes now and then and all others look at all the time: whoever looks after a
 //! change has returned sees it, also while servers are killed and clients find that out one after the other.
 //!
-//! Each client has a directory with one file. It renames the file from `n7` to `n8`, or makes it a byte longer, and
+//! Each client has a directory with one file. It renames the file from `n7` to `n8`, or makes it a byte longer, or gives the
+//! directory the next group, right after a name in it has changed, and
 //! notes that before and after. Between the changes the others are given leases, and look in their own memory.
 //!
 //! A byte that was written and not flushed may be lost with its writer, or its writer's session, and the flush tells. Whoever misses one is
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use brindle_client::WriteIn;
 use brindle_client::namespace::create::CreateIn;
 use brindle_client::namespace::rename::RenameIn;
+use brindle_client::namespace::setattr::SetAttr;
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
@@ -25,6 +27,9 @@ const CHANGE_PAUSE_MS: u64 = 4_000;
 /// Longest pause between two looks.
 const LOOK_PAUSE_MS: u64 = 60;
 
+/// Longest pause between a rename and the change of the group: meanwhile nobody is given the lease of the directory.
+const REGROUP_PAUSE_MS: u64 = 100;
+
 /// Suspects that are remembered.
 const SUSPECTS_MAX: usize = 8;
 
@@ -34,6 +39,9 @@ struct Stamp {
     /// Number in its name: the last rename that has returned, and the last that has begun.
     name: u64,
     name_begun: u64,
+    /// Group of its directory: the last change that has returned, and the last that has begun.
+    group: u32,
+    group_begun: u32,
     /// Bytes that it has at least, once what was written last is not lost.
     size_bytes: u64,
     /// Bytes that it has at least.
@@ -85,8 +93,9 @@ impl Stamps {
     async fn change(&self, life: &Life, dir: Ino) {
         while !life.stopping() {
             life.pause(CHANGE_PAUSE_MS).await;
-            let changed = match life.below(2) {
+            let changed = match life.below(3) {
                 0 => self.rename(life, dir).await,
+                1 => self.regroup(life, dir).await,
                 _ => self.lengthen(life).await,
             };
             if changed.is_err() {
@@ -116,6 +125,19 @@ impl Stamps {
         };
         life.note(format!("rename stamp {from} to {to}"), life.client.rename(&life.ctx, rename)).await?;
         self.mine(life, |mine| mine.name = number + 1);
+        Ok(())
+    }
+
+    async fn regroup(&self, life: &Life, dir: Ino) -> Result<(), Fault> {
+        self.rename(life, dir).await?;
+        life.pause(REGROUP_PAUSE_MS).await;
+        let group = self.mine(life, |mine| {
+            mine.group_begun += 1;
+            mine.group_begun
+        });
+        let set = SetAttr { gid: Some(group), ..SetAttr::default() };
+        life.note(format!("stamp group {group}"), life.client.setattr(&life.ctx, dir, set)).await?;
+        self.mine(life, |mine| mine.group = group);
         Ok(())
     }
 
@@ -166,7 +188,8 @@ impl Stamps {
         while !life.stopping() {
             life.pause(LOOK_PAUSE_MS).await;
             let number = life.below(dirs.len() as u64) as usize;
-            let wrong = match life.below(3) {
+            let wrong = match life.below(4) {
+                3 => self.look_at_group(life, dirs[number], number).await,
                 0 => self.look_at_size(life, number).await,
                 1 => self.look_at_old_name(life, dirs[number], number).await,
                 _ => self.look_at_name(life, dirs[number], number).await,
@@ -194,6 +217,20 @@ impl Stamps {
             writer.suspects.push(suspect);
         }
         None
+    }
+
+    /// As the kernel does before it opens or makes something there.
+    async fn look_at_group(&self, life: &Life, dir: Ino, number: usize) -> Option<String> {
+        let group = self.stamps.lock()[number].group;
+        let attr = match life.client.rights(dir) {
+            Some(attr) => attr,
+            None => {
+                // Now its rights are known for the next look, if the lease of the directory above is held.
+                life.client.lookup_path(&format!("{DIR}/c{number}")).await.ok()?;
+                life.client.getattr(dir).await.ok()?
+            }
+        };
+        (attr.gid < group).then(|| format!("saw group {} after {group} had been set", attr.gid))
     }
 
     async fn look_at_old_name(&self, life: &Life, dir: Ino, number: usize) -> Option<String> {
