@@ -34,7 +34,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ReaddirReq) -> Result<ReaddirRe
 fn entry(t: &Txn<'_>, dir: Ino, found: Found, plus: bool) -> Result<DirEntry> {
     let mut attr = None;
     if plus && found.entry.kind != FileType::Directory {
-        let inode = namespace::named(t, dir, &found.name, found.entry)?;
+        // Each is looked at once: it need not be remembered.
+        let inode = namespace::named(t.mdt().engine(), dir, &found.name, found.entry)?;
         attr = (inode::covered(t, &inode)? == Some(dir)).then(|| inode.attr());
     }
     let (ino, kind) = (found.entry.ino, found.entry.kind);
