@@ -8,13 +8,14 @@
 //! to who may not trace it. All that is not understood counts as a call that shows everything.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::fd::OwnedFd;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io;
 
 thread_local! {
     /// The thread that was looked at last: usually it is the next one, too.
-    static LAST: RefCell<Option<(u32, File)>> = const { RefCell::new(None) };
+    static LAST: RefCell<Option<(u32, OwnedFd)>> = const { RefCell::new(None) };
 }
 
 /// Bytes that hold the longest number.
@@ -75,19 +76,20 @@ fn number(tid: u32) -> Option<libc::c_long> {
     None
 }
 
-fn look(last: &mut Option<(u32, File)>, tid: u32, text: &mut [u8]) -> io::Result<usize> {
+fn look(last: &mut Option<(u32, OwnedFd)>, tid: u32, text: &mut [u8]) -> io::Result<usize> {
     // That of a thread that has ended tells nothing, also when another one has its number now.
     let known = last.as_ref().filter(|(of, _)| *of == tid);
-    if let Some(Ok(len)) = known.map(|(_, file)| file.read_at(text, 0)) {
+    if let Some(Ok(len)) = known.map(|(_, file)| io::pread(file, &mut *text, 0)) {
         return Ok(len);
     }
-    let (_, file) = last.insert((tid, File::open(format!("/proc/{tid}/syscall"))?));
-    file.read_at(text, 0)
+    let file =
+        rustix::fs::open(format!("/proc/{tid}/syscall"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let (_, file) = last.insert((tid, file));
+    io::pread(file, text, 0)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read;
     use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
@@ -114,16 +116,15 @@ mod tests {
         // It opens the pipe, which waits for the other end, then reads from it, which waits for bytes.
         let waiting = std::thread::spawn(move || {
             tell.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).expect("somebody waits");
-            let mut file = File::open(fifo).expect("opened");
-            file.read(&mut [0]).expect("read")
+            let end = rustix::fs::open(fifo, OFlags::RDONLY, Mode::empty()).expect("opened");
+            io::read(end, &mut [0]).expect("read")
         });
         let tid = told.recv().expect("its number");
         let until = Instant::now() + Duration::from_secs(20);
-        while in_call(tid) != libc::SYS_openat {
-            assert!(Instant::now() < until, "it is not seen to open");
+        while !looks_at_rights_only(tid) {
+            assert!(Instant::now() < until, "it is not seen to open, but in {:?}", number(tid));
         }
-        assert!(looks_at_rights_only(tid));
-        let end = File::options().write(true).open(dir.path().join("fifo")).expect("opened");
+        let end = rustix::fs::open(dir.path().join("fifo"), OFlags::WRONLY, Mode::empty()).expect("opened");
         while in_call(tid) != libc::SYS_read {
             assert!(Instant::now() < until, "it is not seen to read");
         }
