@@ -348,6 +348,10 @@ impl Inner {
         if !self.dir_floors.allows(leased.dir, leased.at) {
             return;
         }
+        if !self.dirs.contains_key(&leased.dir) {
+            // What was told under an earlier one, while that was being taken back, may come after this.
+            self.dir_floors.raise(leased.dir, leased.at.saturating_sub(1));
+        }
         self.dirs.entry(leased.dir).or_default().complete |= leased.is_new;
         self.use_dir(leased.dir);
     }

@@ -25,6 +25,7 @@ use tokio::sync::Semaphore;
 use crate::interrupt::{Cancel, kill_pending};
 use crate::notify::{Notice, Notifier, Outcome};
 use crate::ops;
+use crate::ops::calls::Calls;
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
@@ -52,6 +53,7 @@ pub struct BrindleFs {
     pub(crate) places: Places,
     pub(crate) known: Known,
     pub(crate) recent: Recent,
+    pub(crate) calls: Calls,
     pub(crate) shown: Arc<Shown>,
 }
 
@@ -97,6 +99,7 @@ impl BrindleFs {
             places: Places::default(),
             known: Known::default(),
             recent: Recent::default(),
+            calls: Calls::default(),
             shown: Arc::default(),
         }
     }

@@ -2,7 +2,7 @@
 
 mod access;
 pub(crate) mod at_once;
-mod calls;
+pub(crate) mod calls;
 mod copy_range;
 mod create;
 mod fallocate;

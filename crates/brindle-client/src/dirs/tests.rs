@@ -172,6 +172,18 @@ fn what_is_on_its_way_under_its_own_lease_does_not_outlive_newer_rights() {
 }
 
 #[test]
+fn what_was_told_under_a_lease_that_was_being_taken_back_does_not_count_under_the_next_one() {
+    let dirs = Dirs::default();
+    dirs.told(0, &leased(E, 5, false));
+    dirs.recalled(&[E], 6);
+    // Its own change at 7 came into the log before it gave the lease back; the answer comes last.
+    dirs.told(0, &leased(E, 9, false));
+    dirs.told(0, &inode(D, 7, E, 7));
+    dirs.told(0, &name(E, "f", FILE, 7));
+    assert_eq!((rights(&dirs), dirs.lead(E, b"f")), (None, None));
+}
+
+#[test]
 fn changes_that_were_asked_for_before_everything_was_forgotten_count() {
     let dirs = Dirs::default();
     let asked = dirs.asked();

@@ -11,7 +11,6 @@ use std::time::Duration;
 use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::lock::LockSpace;
 
-use super::calls;
 use super::getattr;
 use super::shown::Moment;
 use super::{NOT_KEPT, goes_on, habit, lookup, open, xattr};
@@ -49,8 +48,10 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
 fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> {
     let now = fs.client.seams().now();
     // Of a directory the rights will do: the kernel keeps nothing of them, so it asks for whatever it shows to anybody.
-    let rights = || fs.client.known_dir(ino, &op.name).map(Ok);
-    let known = fs.client.known_lead(ino, &op.name).or_else(rights)?;
+    let rights = || fs.client.known_dir(ino, &op.name).inspect(|attr| fs.known.note_first(attr)).map(Ok);
+    let known = fs.client.known_lead(ino, &op.name);
+    known.iter().flatten().for_each(|attr| fs.known.note(attr));
+    let known = known.or_else(rights)?;
     fs.recent.forget(asked.pid, ino, now);
     Some(match known {
         Ok(attr) => lookup::found(fs, (ino, asked.nodeid), asked.pid, &op.name, attr, now),
@@ -69,8 +70,10 @@ fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(Attr, Duration)
 
 /// Of a directory that several clients change, for a thread that only has its permissions checked.
 fn rights(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<Attr> {
-    let attr = fs.client.rights(ino)?;
-    calls::looks_at_rights_only(asked.pid).then_some(attr)
+    fs.client.rights(ino)?;
+    // Looking at the thread may take a while: what is told is what is known after it.
+    let looks = fs.calls.looks_at_rights_only(asked.pid, fs.client.seams().now());
+    fs.client.rights(ino).filter(|_| looks)
 }
 
 /// An extended attribute that is known not to exist.

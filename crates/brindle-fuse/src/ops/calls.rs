@@ -4,22 +4,40 @@
 //! their attributes with the same message as for a stat. Such a call shows nobody their size or their times: it does with
 //! what says who may do what ([`brindle_types::attr::Rights`]), which stays known while others change what is in the directory.
 //!
-//! `/proc/TID/syscall` tells (proc(5)): the number of the call, or `running` while the thread has not gone to sleep yet, or nothing
-//! to who may not trace it. All that is not understood counts as a call that shows everything.
+//! `/proc/TID/syscall` tells (proc(5)): the number of the call, its arguments, stack pointer and program counter; or `running` while
+//! the thread has not gone to sleep yet; or nothing to who may not trace it, who then does not look again for a while. All that is
+//! not understood counts as a call that shows everything. So do threads without a stack in user space: a worker of an io_uring
+//! keeps the number of the call in which it was made, whatever it does later.
+//!
+//! One that cannot be told from others: an overlay whose lower layer is here copies the times of a directory up within such a call.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use brindle_stdx::Mono;
 use rustix::fs::{Mode, OFlags};
-use rustix::io;
+use rustix::io::{self, Errno};
 
 thread_local! {
     /// The thread that was looked at last: usually it is the next one, too.
     static LAST: RefCell<Option<(u32, OwnedFd)>> = const { RefCell::new(None) };
 }
 
-/// Bytes that hold the longest number.
-const NUMBER_BYTES: usize = 24;
+/// Who looks.
+#[derive(Default)]
+pub(crate) struct Calls {
+    /// Whether `/proc` is that of this process: numbers of another pid namespace would name strangers.
+    own_proc: OnceLock<bool>,
+    /// Until when nobody is looked at, in nanoseconds.
+    refused_until: AtomicU64,
+}
+
+/// Bytes that hold what is told: nine numbers.
+const TEXT_BYTES: usize = 256;
+/// How long nobody is looked at after a refusal.
+const REFUSED_MS: u64 = 1_000;
 /// What is told of a thread that does not wait.
 const AWAKE: &[u8] = b"running";
 /// How often a thread is looked at that does not wait yet.
@@ -53,27 +71,53 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_symlink,
 ];
 
-/// Whether a thread waits in a system call that looks at nothing of a directory but its rights.
-pub(crate) fn looks_at_rights_only(tid: u32) -> bool {
-    number(tid).is_some_and(|number| CALLS.contains(&number))
+impl Calls {
+    /// Whether a thread waits in a system call that looks at nothing of a directory but its rights.
+    pub fn looks_at_rights_only(&self, tid: u32, now: Mono) -> bool {
+        // 0 is the kernel itself, or a thread of a name space that it cannot name.
+        if tid == 0 || now.0 < self.refused_until.load(Ordering::Relaxed) || !self.has_own_proc() {
+            return false;
+        }
+        match call(tid) {
+            Ok(number) => number.is_some_and(|number| CALLS.contains(&number)),
+            Err(Errno::PERM | Errno::ACCESS) => {
+                self.refused_until.store(now.plus_ms(REFUSED_MS).0, Ordering::Relaxed);
+                false
+            }
+            // It has ended.
+            Err(_) => false,
+        }
+    }
+
+    fn has_own_proc(&self) -> bool {
+        *self.own_proc.get_or_init(|| {
+            let own = rustix::process::getpid().as_raw_nonzero().to_string();
+            rustix::fs::readlink("/proc/self", Vec::new()).is_ok_and(|link| link.to_bytes() == own.as_bytes())
+        })
+    }
 }
 
-fn number(tid: u32) -> Option<libc::c_long> {
-    if tid == 0 {
-        // The kernel itself, or a thread of a name space that it cannot name.
-        return None;
-    }
+/// The number of the system call in which a thread waits, if it is sure to be one of a program.
+fn call(tid: u32) -> io::Result<Option<libc::c_long>> {
     for _ in 0..LOOKS_MAX {
-        let mut text = [0; NUMBER_BYTES];
-        let len = LAST.with_borrow_mut(|last| look(last, tid, &mut text)).ok()?;
-        let number = text[..len].split(|byte| byte.is_ascii_whitespace()).next()?;
-        if number != AWAKE {
-            return std::str::from_utf8(number).ok()?.parse().ok();
+        let mut text = [0; TEXT_BYTES];
+        let len = LAST.with_borrow_mut(|last| look(last, tid, &mut text))?;
+        if !text[..len].starts_with(AWAKE) {
+            return Ok(parse(&text[..len]));
         }
         // It has woken whoever asks here, and is just about to wait.
         std::thread::yield_now();
     }
-    None
+    Ok(None)
+}
+
+/// The number, six arguments, the stack pointer and the program counter.
+fn parse(text: &[u8]) -> Option<libc::c_long> {
+    let mut words = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let mut places = words.skip(6).map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16));
+    let (stack, program) = (places.next()?.ok()?, places.next()?.ok()?);
+    (stack != 0 && program != 0).then_some(number)
 }
 
 fn look(last: &mut Option<(u32, OwnedFd)>, tid: u32, text: &mut [u8]) -> io::Result<usize> {
@@ -95,16 +139,14 @@ mod tests {
 
     use super::*;
 
-    /// Waits until a thread is in any system call.
-    fn in_call(tid: u32) -> libc::c_long {
-        let until = Instant::now() + Duration::from_secs(20);
-        loop {
-            match number(tid) {
-                Some(number) => return number,
-                None => assert!(Instant::now() < until, "thread {tid} is in no system call"),
-            }
-            std::thread::yield_now();
-        }
+    #[test]
+    fn only_calls_of_programs_count() {
+        let line = |number: i64, places: &str| format!("{number} 0x3 0x7ffd 0x0 0x0 0x0 0x0 {places}\n");
+        assert_eq!(parse(line(257, "0x7ffd9 0x7f00").as_bytes()), Some(257));
+        // A worker of an io_uring that was made while its program opened something; a thread of the kernel.
+        assert_eq!(parse(line(257, "0x0 0x0").as_bytes()), None);
+        assert_eq!(parse(b"-1 0x7ffd9 0x7f00\n"), None);
+        assert_eq!((parse(b""), parse(b"257"), parse(b"x 0x0")), (None, None, None));
     }
 
     #[test]
@@ -120,18 +162,21 @@ mod tests {
             io::read(end, &mut [0]).expect("read")
         });
         let tid = told.recv().expect("its number");
+        let (calls, now) = (Calls::default(), Mono::default());
         let until = Instant::now() + Duration::from_secs(20);
-        while !looks_at_rights_only(tid) {
-            assert!(Instant::now() < until, "it is not seen to open, but in {:?}", number(tid));
+        while !calls.looks_at_rights_only(tid, now) {
+            assert!(Instant::now() < until, "it is not seen to open, but in {:?}", call(tid));
         }
         let end = rustix::fs::open(dir.path().join("fifo"), OFlags::WRONLY, Mode::empty()).expect("opened");
-        while in_call(tid) != libc::SYS_read {
+        while call(tid) != Ok(Some(libc::SYS_read)) {
             assert!(Instant::now() < until, "it is not seen to read");
         }
-        assert!(!looks_at_rights_only(tid));
+        assert!(!calls.looks_at_rights_only(tid, now));
         drop(end);
         assert_eq!(waiting.join().expect("it ends"), 0);
-        assert!(!looks_at_rights_only(tid), "it has ended");
-        assert!(!looks_at_rights_only(0) && !looks_at_rights_only(u32::MAX));
+        assert!(!calls.looks_at_rights_only(tid, now), "it has ended");
+        assert!(!calls.looks_at_rights_only(0, now) && !calls.looks_at_rights_only(u32::MAX, now));
+        calls.refused_until.store(now.plus_ms(REFUSED_MS).0, Ordering::Relaxed);
+        assert!(!calls.looks_at_rights_only(tid, now));
     }
 }

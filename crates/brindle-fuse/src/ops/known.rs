@@ -26,6 +26,13 @@ impl Known {
         shard.insert(attr.ino, attr.clone());
     }
 
+    /// The same where nothing was told before: these may be older than what would have been.
+    pub fn note_first(&self, attr: &Attr) {
+        if !self.shard(attr.ino).lock().contains_key(&attr.ino) {
+            self.note(attr);
+        }
+    }
+
     /// The inode is no more: what it was, without links.
     pub fn removed(&self, ino: Ino) -> Option<Attr> {
         let last = self.shard(ino).lock().get(&ino).cloned()?;

@@ -12,6 +12,7 @@ use crate::request::Lookup;
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Reply, Fault> {
     let asked_at = fs.client.seams().now();
     let attr = fs.client.lookup(who.ino, &op.name).await?;
+    fs.known.note(&attr);
     Ok(found(fs, (who.ino, who.nodeid), who.tid, &op.name, attr, asked_at))
 }
 
@@ -24,7 +25,6 @@ pub(crate) fn found(
     attr: Attr,
     asked_at: Mono,
 ) -> Reply {
-    fs.known.note(&attr);
     fs.recent.found(tid, &attr, asked_at);
     let nodeid = match attr.kind {
         FileType::Directory => fs.places.found(parent.1, name, attr.ino),

@@ -27,7 +27,8 @@ pub(crate) async fn get(fs: &BrindleFs, who: &Who, op: Getxattr) -> Result<Reply
 
 /// Which ones there are, if that was just told or a lease covers it.
 pub(crate) fn extras(fs: &BrindleFs, tid: u32, ino: Ino) -> Option<Extras> {
-    let covered = || fs.client.lasting_attr(ino).map(|(attr, _)| Extras::of(&attr));
+    let lasting = || fs.client.lasting_attr(ino).map(|(attr, _)| attr);
+    let covered = || lasting().or_else(|| fs.client.rights(ino)).map(|attr| Extras::of(&attr));
     fs.recent.extras(tid, ino, fs.client.seams().now()).or_else(covered)
 }
 

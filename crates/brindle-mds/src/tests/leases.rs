@@ -8,6 +8,7 @@ use brindle_wire::mds::lookup::LookupReq;
 use brindle_wire::mds::readdir::ReaddirReq;
 use brindle_wire::mds::rename::RenameReq;
 use brindle_wire::mds::setattr::{SetTime, SetattrReq};
+use brindle_wire::mds::xattr::SetxattrReq;
 use brindle_wire::news::News;
 
 use super::rig::*;
@@ -143,7 +144,7 @@ fn the_rights_of_a_directory_that_several_change_are_covered_by_the_lease_of_its
 }
 
 #[test]
-fn where_a_directory_is_moved_or_removed_the_rights_of_it_are_taken_back() {
+fn the_rights_of_a_directory_are_taken_back_where_it_moves_and_whatever_of_them_changes() {
     run(async {
         let rig = Rig::new().await;
         let other = rig.mkdir(TOP, "other").await.expect("made").ino;
@@ -168,7 +169,30 @@ fn where_a_directory_is_moved_or_removed_the_rights_of_it_are_taken_back() {
         outcome.expect("moved");
         assert!(recalls(&rig).contains(&(A, TOP)), "its name was there");
         let of_dir: Vec<_> = covers(&news).into_iter().filter(|(ino, _)| *ino == dir).collect();
-        assert!(of_dir.iter().all(|(_, by)| *by != Some(TOP)), "{news:?}");
+        assert_eq!(of_dir, [(dir, Some(dir))], "its own lease, or none");
+        // Each of the things that permissions depend on.
+        look(&rig, A, other, "d").await;
+        let xattr = |name: &str| SetxattrReq {
+            ino: dir,
+            name: name.into(),
+            value: b"1".to_vec(),
+            create: false,
+            replace: false,
+            kill_sgid: false,
+            cred: root(),
+        };
+        let owner = |uid, gid| SetattrReq { mode: None, uid, gid, ..chmod(dir) };
+        for change in [owner(Some(7), None), owner(None, Some(7)), chmod(dir)] {
+            assert!(rig.mdt.live_mut().leases.get_mut().grant_now(other, A));
+            told(&rig, B, change).await.0.expect("changed");
+            assert!(recalls(&rig).contains(&(A, other)));
+        }
+        assert!(rig.mdt.live_mut().leases.get_mut().grant_now(other, A));
+        told(&rig, B, xattr("user.first")).await.0.expect("set");
+        assert!(recalls(&rig).contains(&(A, other)), "now there is one");
+        assert!(rig.mdt.live_mut().leases.get_mut().grant_now(other, A));
+        told(&rig, B, xattr("user.second")).await.0.expect("set");
+        assert!(!recalls(&rig).contains(&(A, other)), "there was one before");
         rig.verify();
     });
 }
