@@ -30,6 +30,11 @@ impl Connections {
         self.by_session.lock().insert(session, conn.clone());
     }
 
+    /// Whether the session has gone on to another connection than this one.
+    pub fn has_moved(&self, session: SessionId, conn_id: u64) -> bool {
+        self.by_session.lock().get(&session).is_some_and(|conn| conn.id() != conn_id)
+    }
+
     /// The session said goodbye.
     pub fn unbind(&self, session: SessionId) {
         self.by_session.lock().remove(&session);

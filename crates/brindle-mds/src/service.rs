@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use brindle_net::{ServerConn, Service};
 use brindle_session::Registration;
 use brindle_stdx::BoxFuture;
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::frame::{FLAG_FAULT, Frame, Header, decode_body, encode_body};
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
@@ -76,6 +76,7 @@ impl MdsService {
         if header.session.0 != 0 {
             self.check_session(&call)?;
             self.check_epoch(header)?;
+            self.check_connection(conn, call.session)?;
         } else if op.slotted() {
             return Err(Fault::new(Code::StaleSession).why("the request names no session"));
         }
@@ -118,6 +119,15 @@ impl MdsService {
             return Ok(());
         }
         Err(Fault::new(Code::StaleSession).subject(format!("{} of epoch {}", call.session, call.epoch)))
+    }
+
+    /// Refuses what comes late, over a connection that the client has given up: it has sent it again, may have had the answer long
+    /// ago, and nobody listens there. An unlock that came twice would give up the next lock.
+    fn check_connection(&self, conn: &ServerConn, session: SessionId) -> Result<()> {
+        if !self.connections.has_moved(session, conn.id()) {
+            return Ok(());
+        }
+        Err(Fault::new(Code::Disconnected).why(format!("{session} has come by another connection since")))
     }
 
     /// Refuses clients that know only an earlier server of this target.

@@ -12,6 +12,7 @@ use brindle_types::{Code, Fault, Ino, Nid, Pair, Result, SessionId, TargetId};
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
 use brindle_wire::map::{Map, TargetEntry, TargetState};
 use brindle_wire::mds::close::CloseReq;
+use brindle_wire::mds::lock::{LockKind, LockSpace, LockState, SetLockReq};
 use brindle_wire::mds::open::{OpenMode, OpenReq};
 use brindle_wire::mds::session::*;
 use brindle_wire::mgs::*;
@@ -85,20 +86,25 @@ struct Client {
 }
 
 impl Client {
-    async fn connect(cluster: &Cluster, nid: &Nid, n: u8) -> Client {
+    fn new(cluster: &Cluster, nid: &Nid, uuid: [u8; 16]) -> Client {
         let recalled = Arc::new(Recalled::default());
         let config = PeerConfig::new(FS_ID, PeerKind::Client, "cn1");
         let (transport, seams) = (cluster.transport.clone(), cluster.seams.clone());
         let peer = Peer::new(transport, seams, vec![nid.clone()], config, recalled.clone());
-        let uuid = [n; 16];
-        let mut client = Client {
-            peer,
-            recalled,
-            session: SessionId(0),
-            epoch: Pair::ZERO,
-            uuid,
-            sequence: Mutex::new(0),
-        };
+        let (session, epoch) = (SessionId(0), Pair::ZERO);
+        Client { peer, recalled, session, epoch, uuid, sequence: Mutex::new(0) }
+    }
+
+    /// The same client over another connection.
+    async fn by_another_way(&self, cluster: &Cluster, nid: &Nid) -> Client {
+        let (session, epoch) = (self.session, self.epoch);
+        let again = Client { session, epoch, ..Client::new(cluster, nid, self.uuid) };
+        again.shake_hands(true).await.expect("resumed");
+        again
+    }
+
+    async fn connect(cluster: &Cluster, nid: &Nid, n: u8) -> Client {
+        let mut client = Client::new(cluster, nid, [n; 16]);
         let answer = client.shake_hands(false).await.expect("a session");
         (client.session, client.epoch) = (answer.session, answer.epoch);
         client
@@ -208,6 +214,31 @@ fn sessions_recalls_and_restarts_over_the_network() {
         assert!(findings.is_empty(), "{findings:#?}");
         b.ask(SessionCloseReq {}).await.expect("goodbye");
         assert_eq!(code(b.ask(SessionRenewReq {}).await), Some(Code::StaleSession));
+    });
+}
+
+#[test]
+fn what_comes_late_over_a_connection_that_its_client_has_given_up_changes_nothing() {
+    run(async {
+        let cluster = Cluster::new().await;
+        let fs = "scratch".parse().expect("name");
+        let mgs = vec![cluster.mgs.local_nid().clone()];
+        crate::format(&cluster.seams, "/mdt", fs, 0, mgs).await.expect("formatted");
+        let mdt = cluster.start_with(any_nid(), LEASE_MS).await;
+        let nid = mdt.local_nid().clone();
+        let (a, b) = (Client::connect(&cluster, &nid, 1).await, Client::connect(&cluster, &nid, 2).await);
+        let ino = a.ask(create_req(Ino::ROOT, "f", RW)).await.expect("made").attr.ino;
+        let lock = |kind, request| {
+            let (space, owner, start, end, pid) = (LockSpace::Posix, 1, 0, u64::MAX, 1);
+            SetLockReq { ino, lock: LockState { space, owner, kind, start, end, pid }, wait: false, request }
+        };
+        a.ask(lock(LockKind::Write, 1)).await.expect("locked");
+        // The answer to this did not come, so it is sent again, over another connection; then the lock is taken anew.
+        let again = a.by_another_way(&cluster, &nid).await;
+        again.ask(lock(LockKind::Unlock, 2)).await.expect("unlocked");
+        again.ask(lock(LockKind::Write, 3)).await.expect("locked");
+        assert_eq!(code(a.ask(lock(LockKind::Unlock, 2)).await), Some(Code::Disconnected));
+        assert_eq!(code(b.ask(lock(LockKind::Write, 1)).await), Some(Code::LockConflict));
     });
 }
 
