@@ -111,12 +111,6 @@ pub struct Rights {
 }
 
 impl Attr {
-    /// Who may do what with it.
-    pub fn rights(&self) -> Rights {
-        let Attr { kind, perm, uid, gid, has_acl, has_xattr, .. } = *self;
-        Rights { kind, perm, uid, gid, has_acl, has_xattr }
-    }
-
     /// Those of an inode with one name that belongs to root, has no extended attributes and was never touched: what tests begin
     /// with.
     pub fn plain(ino: Ino, kind: FileType, size_bytes: u64) -> Attr {

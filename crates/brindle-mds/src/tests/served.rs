@@ -160,6 +160,15 @@ impl Cluster {
         Cluster { seams, transport, mgs: mgs.expect("an MGS") }
     }
 
+    /// The same, with the files of an MDT.
+    async fn formatted() -> Cluster {
+        let cluster = Cluster::new().await;
+        let fs = "scratch".parse().expect("name");
+        let mgs = vec![cluster.mgs.local_nid().clone()];
+        crate::format(&cluster.seams, "/mdt", fs, 0, mgs).await.expect("formatted");
+        cluster
+    }
+
     async fn start(&self, listen: Nid) -> Handle {
         self.start_with(listen, 1_000).await
     }
@@ -178,10 +187,7 @@ fn run<T>(test: impl Future<Output = T>) -> T {
 #[test]
 fn sessions_recalls_and_restarts_over_the_network() {
     run(async {
-        let cluster = Cluster::new().await;
-        let fs = "scratch".parse().expect("name");
-        let mgs = vec![cluster.mgs.local_nid().clone()];
-        crate::format(&cluster.seams, "/mdt", fs, 0, mgs).await.expect("formatted");
+        let cluster = Cluster::formatted().await;
         let mdt = cluster.start(any_nid()).await;
         let nid = mdt.local_nid().clone();
         let (a, b) = (Client::connect(&cluster, &nid, 1).await, Client::connect(&cluster, &nid, 2).await);
@@ -220,10 +226,7 @@ fn sessions_recalls_and_restarts_over_the_network() {
 #[test]
 fn what_comes_late_over_a_connection_that_its_client_has_given_up_changes_nothing() {
     run(async {
-        let cluster = Cluster::new().await;
-        let fs = "scratch".parse().expect("name");
-        let mgs = vec![cluster.mgs.local_nid().clone()];
-        crate::format(&cluster.seams, "/mdt", fs, 0, mgs).await.expect("formatted");
+        let cluster = Cluster::formatted().await;
         let mdt = cluster.start_with(any_nid(), LEASE_MS).await;
         let nid = mdt.local_nid().clone();
         let (a, b) = (Client::connect(&cluster, &nid, 1).await, Client::connect(&cluster, &nid, 2).await);
@@ -252,10 +255,7 @@ fn declare(opens: Vec<ReclaimOpen>) -> ReclaimReq {
 #[test]
 fn after_a_restart_a_file_is_written_until_every_writer_has_had_its_turn_to_say_so() {
     run(async {
-        let cluster = Cluster::new().await;
-        let fs = "scratch".parse().expect("name");
-        let mgs = vec![cluster.mgs.local_nid().clone()];
-        crate::format(&cluster.seams, "/mdt", fs, 0, mgs).await.expect("formatted");
+        let cluster = Cluster::formatted().await;
         let mdt = cluster.start_with(any_nid(), LEASE_MS).await;
         let nid = mdt.local_nid().clone();
         let (a, b) = (Client::connect(&cluster, &nid, 1).await, Client::connect(&cluster, &nid, 2).await);
@@ -306,10 +306,7 @@ fn after_a_restart_a_file_is_written_until_every_writer_has_had_its_turn_to_say_
 #[test]
 fn a_silent_client_is_ended_and_may_begin_again() {
     run(async {
-        let cluster = Cluster::new().await;
-        let fs = "scratch".parse().expect("name");
-        let mgs = vec![cluster.mgs.local_nid().clone()];
-        crate::format(&cluster.seams, "/mdt", fs, 0, mgs).await.expect("formatted");
+        let cluster = Cluster::formatted().await;
         let mdt = cluster.start(any_nid()).await;
         let mut a = Client::connect(&cluster, mdt.local_nid(), 1).await;
         let req = create_req(Ino::ROOT, "f", RW);
