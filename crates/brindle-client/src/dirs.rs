@@ -18,7 +18,10 @@ use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirResp};
 use brindle_wire::news::{Leased, News};
 use parking_lot::{Mutex, RwLock};
 
+use self::past::Past;
 use crate::cache::{KernelCache, NoCache};
+
+mod past;
 
 /// Names and attributes that are remembered; some 250 bytes each. Beyond that directories are forgotten, those first
 /// that were not looked at for the longest time.
@@ -78,6 +81,8 @@ struct Inner {
     names: usize,
     /// Directories that are being listed ahead.
     ahead: BTreeSet<Ino>,
+    /// Where names led in directories whose leases were taken back.
+    past: Past,
 }
 
 /// A directory whose lease is held.
@@ -146,6 +151,21 @@ impl Floors {
     fn allows(&self, ino: Ino, at: u64) -> bool {
         at > self.0[(ino.0 % FLOORS as u64) as usize]
     }
+}
+
+/// What may be listed ahead of questions after one more had to be asked.
+fn credit_of_each(credit: u32) -> u32 {
+    credit.saturating_add(AHEAD_OF_EACH)
+}
+
+/// What follows the cookie `after`, as far as the credit goes, if that is worth a request.
+fn next_ahead(credit: &mut u32, after: u64) -> Option<Ahead> {
+    if *credit < AHEAD_MIN {
+        return None;
+    }
+    let entries_max = (*credit).min(AHEAD_MAX);
+    *credit -= entries_max;
+    Some(Ahead { after, entries_max })
 }
 
 impl Dirs {
@@ -260,20 +280,57 @@ impl Dirs {
         }
     }
 
+    /// The file that a name led to when that was last known, if it is not known now. It may not exist any more.
+    pub fn last_lead(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
+        self.inner.lock().past.lead(dir, name)
+    }
+
+    /// A file was made in `dir`, perhaps without its lease.
+    pub fn made(&self, dir: Ino, name: &[u8], attr: &Attr) {
+        let mut inner = self.inner.lock();
+        if !inner.dirs.contains_key(&dir) {
+            inner.past.led(dir, std::iter::once((name.to_vec(), Some((attr.ino, attr.kind)))));
+        }
+    }
+
+    /// What the cookie `after` is followed by in `dir`, of which the lease was not told.
+    pub fn listed_without_lease(&self, dir: Ino, after: u64, answer: &ReaddirResp) {
+        let mut inner = self.inner.lock();
+        if !inner.dirs.contains_key(&dir) {
+            inner.past.listed(dir, after, answer);
+        }
+    }
+
+    /// A name in `dir` leads nowhere now.
+    pub fn unmade(&self, dir: Ino, name: &[u8]) {
+        self.inner.lock().past.forget(dir, name);
+    }
+
+    /// A file in `dir` is to be removed of which nothing is known, in a directory whose lease is not held: what is to be listed
+    /// for those that may follow, until [`Dirs::is_listed_ahead`].
+    pub fn ahead_of_removals(&self, dir: Ino) -> Option<Ahead> {
+        let mut inner = self.inner.lock();
+        if inner.dirs.contains_key(&dir) {
+            return None;
+        }
+        let may = inner.may_list_ahead(dir);
+        let ahead = inner.past.ahead(dir, may)?;
+        inner.ahead.insert(dir);
+        Some(ahead)
+    }
+
     /// The MDT was asked where a name in `dir` leads, and it leads somewhere. Whoever looks at many names of a directory will
     /// look at more: what is to be listed ahead of that, until [`Dirs::is_listed_ahead`].
     pub fn ahead(&self, dir: Ino) -> Option<Ahead> {
         let mut inner = self.inner.lock();
-        let may = inner.ahead.len() < AHEAD_DIRS_MAX && !inner.ahead.contains(&dir);
+        let may = inner.may_list_ahead(dir);
         let known = inner.dirs.get_mut(&dir).filter(|known| !known.complete)?;
         let facts = known.names.len() + known.covers.len() + 2 * AHEAD_MAX as usize;
-        known.credit = known.credit.saturating_add(AHEAD_OF_EACH);
-        if !may || known.credit < AHEAD_MIN || facts > AHEAD_FACTS_MAX {
+        known.credit = credit_of_each(known.credit);
+        if !may || facts > AHEAD_FACTS_MAX {
             return None;
         }
-        let ahead =
-            Ahead { after: known.listed.unwrap_or_default(), entries_max: known.credit.min(AHEAD_MAX) };
-        known.credit -= ahead.entries_max;
+        let ahead = next_ahead(&mut known.credit, known.listed.unwrap_or_default())?;
         inner.ahead.insert(dir);
         Some(ahead)
     }
@@ -333,6 +390,13 @@ impl Dirs {
         known.or_else(|| inner.rights.get(&ino)).map(|known| known.attr.clone())
     }
 
+    /// The same of a directory whose own lease is not held.
+    pub fn rights_without_lease(&self, ino: Ino) -> Option<Attr> {
+        let inner = self.inner.lock();
+        let known = inner.rights.get(&ino).filter(|_| !inner.dirs.contains_key(&ino));
+        known.map(|known| known.attr.clone())
+    }
+
     /// Attributes of an inode, if they are known.
     pub fn attr(&self, ino: Ino) -> Option<Attr> {
         self.inner.lock().attrs.get(&ino).map(|known| known.attr.clone())
@@ -340,6 +404,10 @@ impl Dirs {
 }
 
 impl Inner {
+    fn may_list_ahead(&self, dir: Ino) -> bool {
+        self.ahead.len() < AHEAD_DIRS_MAX && !self.ahead.contains(&dir)
+    }
+
     fn holds(&self, dir: Ino, at: u64) -> bool {
         self.dirs.contains_key(&dir) && self.dir_floors.allows(dir, at)
     }
@@ -351,6 +419,7 @@ impl Inner {
         if !self.dirs.contains_key(&leased.dir) {
             // What was told under an earlier one, while that was being taken back, may come after this.
             self.dir_floors.raise(leased.dir, leased.at.saturating_sub(1));
+            self.past.forget_dir(leased.dir);
         }
         self.dirs.entry(leased.dir).or_default().complete |= leased.is_new;
         self.use_dir(leased.dir);
@@ -507,6 +576,9 @@ impl Inner {
             // Of what is true, the same may be told again: in a file system that nobody changes everything has one place.
             let at = if what == Forgotten::True { at.saturating_sub(1) } else { at };
             self.dir_floors.raise(ino, at);
+        }
+        if what == Forgotten::Void {
+            self.past.led(ino, dir.names.into_iter().map(|(name, (lead, _))| (name, lead)));
         }
         for covered in dir.covers {
             self.attrs.remove(&covered);

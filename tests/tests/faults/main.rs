@@ -25,6 +25,7 @@ mod parameters;
 mod pools;
 mod power;
 mod records;
+mod removals;
 mod space;
 mod spares;
 mod stripes;

@@ -4,6 +4,7 @@ use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::lookup::LookupReq;
 
 use crate::Client;
+use crate::dirs::Ahead;
 
 /// Longest name of an entry in bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -22,7 +23,12 @@ impl Client {
 
     /// A name had to be asked for: lists a part of its directory, if that seems worth it, so that the next ones are known.
     fn look_ahead(&self, dir: Ino) {
-        let Some(ahead) = self.dirs.ahead(dir) else { return };
+        if let Some(ahead) = self.dirs.ahead(dir) {
+            self.list_ahead(dir, ahead);
+        }
+    }
+
+    fn list_ahead(&self, dir: Ino, ahead: Ahead) {
         let Some(this) = self.this.upgrade() else { return };
         self.seams.spawn("client.look_ahead", async move {
             let listed = this.readdir(dir, ahead.after, ahead.entries_max, true).await;
@@ -52,6 +58,19 @@ impl Client {
     pub fn known_dir(&self, parent: Ino, name: &[u8]) -> Option<Attr> {
         let (ino, _) = self.dirs.lead(parent, name)??;
         self.rights(ino)
+    }
+
+    /// The file that a name led to when that was last known here, unless it is open: for a kernel that looks the name up only to have it
+    /// removed. Neither it nor the name needs to exist any more; what UNLINK removes, the MDT finds by name.
+    pub fn last_lead(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        self.dirs.last_lead(parent, name).filter(|ino| self.inodes.get(*ino).is_none())
+    }
+
+    /// A file of `dir` is to be removed of which not even that is known: lists a part of the directory, if that seems worth it.
+    pub fn look_ahead_of_removals(&self, dir: Ino) {
+        if let Some(ahead) = self.dirs.ahead_of_removals(dir) {
+            self.list_ahead(dir, ahead);
+        }
     }
 
     /// Attributes of what a path leads to, from the root, `/`-separated; symbolic links are not followed.

@@ -41,8 +41,9 @@ impl Client {
         }
         let asked = self.dirs.asked();
         let (answer, news) = self.mds.ask_told(&ReaddirReq { ino, after, entries_max, plus }).await?;
-        if let Some(leased) = news.leased.first() {
-            self.dirs.listed(asked, leased, after, &answer);
+        match news.leased.first() {
+            Some(leased) => self.dirs.listed(asked, leased, after, &answer),
+            None => self.dirs.listed_without_lease(ino, after, &answer),
         }
         Ok(Listing { entries: answer.entries, end: answer.end, parent: answer.parent })
     }

@@ -1,0 +1,104 @@
+//! Files that are removed in a directory that several clients change: what that costs, and that what is removed is what is there.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+
+use brindle_tests::cluster::{Cluster, Options};
+use brindle_tests::users::{ANN, BOB, run_as};
+
+use crate::dice::seed;
+use crate::leases::{ROUNDS as COST_ROUNDS, cost, leased};
+
+/// Files that are removed, by two clients.
+const MANY: usize = 2000;
+/// How often each kind of change is made.
+const ROUNDS: usize = 4;
+
+#[test]
+fn names_to_be_removed_are_listed_in_a_directory_that_two_clients_change() {
+    seed("leases-removals");
+    let cluster = Cluster::up("leases-removals", &Options { osts: 1, mounts: 2, ..Options::default() });
+    let [a, b] = [0, 1].map(|mount: usize| cluster.mounts()[mount].join("x/shared"));
+    fs::create_dir_all(&a).unwrap();
+    (0..MANY).for_each(|n| drop(File::create(a.join(format!("f{n}"))).unwrap()));
+    leased(&cluster, a.parent().unwrap());
+    leased(&cluster, b.parent().unwrap());
+    let each_round = MANY / COST_ROUNDS / 2;
+    let spent = cost(&cluster, |round| {
+        for n in round * each_round..(round + 1) * each_round {
+            fs::remove_file(a.join(format!("f{}", 2 * n))).unwrap();
+            fs::remove_file(b.join(format!("f{}", 2 * n + 1))).unwrap();
+        }
+    });
+    let (looked_up, unlinked) = (spent["lookup"], spent["unlink"]);
+    assert_eq!(unlinked, 2 * (COST_ROUNDS * each_round) as u64);
+    assert!(looked_up < unlinked / 4, "{looked_up} of {unlinked} were asked for: {spent:?}");
+    assert!(spent["readdir"] < unlinked / 32, "{spent:?}");
+    cluster.assert_sound();
+}
+
+/// What another client makes of a file before this one removes the name, the path that this one removes, and what becomes of that.
+type Replaced = (&'static str, fn(&Path), &'static str, Result<(), Option<i32>>);
+
+const REPLACED: [Replaced; 6] = [
+    ("gone", |_| (), "", Err(Some(libc::ENOENT))),
+    ("file", |name| fs::write(name, b"another").unwrap(), "", Ok(())),
+    ("directory", |name| fs::create_dir(name).unwrap(), "", Err(Some(libc::EISDIR))),
+    ("link", |name| symlink("nowhere", name).unwrap(), "", Ok(())),
+    ("inner", |name| fill(name, "file"), "file", Ok(())),
+    // The name is met twice.
+    ("twice", |name| fill(name, "twice"), "twice", Ok(())),
+];
+
+fn fill(dir: &Path, name: &str) {
+    fs::create_dir(dir).unwrap();
+    fs::write(dir.join(name), b"inside").unwrap();
+}
+
+#[test]
+fn a_name_that_another_client_has_given_to_something_else_is_removed_as_what_it_is_now() {
+    seed("leases-replaced");
+    let cluster = Cluster::up("leases-replaced", &Options { osts: 1, mounts: 2, ..Options::default() });
+    let (a, b) = (cluster.a().join("x/shared"), cluster.mounts()[1].join("x/shared"));
+    fs::create_dir_all(&a).unwrap();
+    leased(&cluster, a.parent().unwrap());
+    // Neither has the lease of a directory that both have just changed.
+    let contest = || {
+        for n in 0..4 {
+            let names = [a.join(format!("a{n}")), b.join(format!("b{n}"))];
+            names.iter().for_each(|name| drop(File::create(name).unwrap()));
+            names.iter().for_each(|name| fs::remove_file(name).unwrap());
+        }
+    };
+    for round in 0..ROUNDS {
+        for (kind, replace, inner, expected) in REPLACED {
+            contest();
+            let name = a.join(kind);
+            drop(File::create(&name).unwrap());
+            contest();
+            fs::remove_file(b.join(kind)).unwrap();
+            replace(&b.join(kind));
+            let path = if inner.is_empty() { name.clone() } else { name.join(inner) };
+            let removed = fs::remove_file(&path).map_err(|fault| fault.raw_os_error());
+            assert_eq!(removed, expected, "{kind} in round {round}");
+            let left = fs::symlink_metadata(b.join(kind).join(inner)).is_ok();
+            assert_eq!(left, kind == "directory", "{kind} in round {round}");
+            if fs::symlink_metadata(b.join(kind)).is_ok() {
+                fs::remove_dir(b.join(kind)).unwrap();
+            }
+        }
+    }
+    // In a directory with the sticky bit its owner counts: of the file that is there now.
+    fs::set_permissions(&a, PermissionsExt::from_mode(0o1777)).unwrap();
+    leased(&cluster, a.parent().unwrap());
+    contest();
+    run_as(ANN, || drop(File::create(a.join("kept")).unwrap()));
+    contest();
+    fs::remove_file(b.join("kept")).unwrap();
+    run_as(BOB, || drop(File::create(b.join("kept")).unwrap()));
+    let removed = run_as(ANN, || fs::remove_file(a.join("kept")));
+    assert_eq!(removed.map_err(|fault| fault.kind()), Err(ErrorKind::PermissionDenied));
+    cluster.assert_sound();
+}
