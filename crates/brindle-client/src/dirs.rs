@@ -18,20 +18,17 @@ use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirResp};
 use brindle_wire::news::{Leased, News};
 use parking_lot::{Mutex, RwLock};
 
+pub(crate) use self::credit::Ahead;
+use self::credit::{AHEAD_MAX, Credit};
 use self::past::Past;
 use crate::cache::{KernelCache, NoCache};
 
+mod credit;
 mod past;
 
 /// Names and attributes that are remembered; some 250 bytes each. Beyond that directories are forgotten, those first
 /// that were not looked at for the longest time.
 const FACTS_MAX: usize = 1 << 18;
-/// Entries of a directory that are listed ahead for each name that had to be asked for: what nobody needs costs a few
-/// times as little as asking did, and a directory that is gone through in any order is known after a sixteenth of it.
-const AHEAD_OF_EACH: u32 = 16;
-/// Entries listed ahead at once.
-const AHEAD_MIN: u32 = 128;
-const AHEAD_MAX: u32 = 512;
 /// Directories that are listed ahead at a time.
 const AHEAD_DIRS_MAX: usize = 4;
 /// Facts about one directory beyond which it is not listed further ahead: it would push out all others, then itself.
@@ -42,6 +39,9 @@ const FLOORS: usize = 4096;
 
 /// Files that are looked at to find some to be opened ahead.
 const LOOKED_AT_MAX: usize = 1024;
+
+/// Entries that are taken in before others may look at what is known.
+const AT_ONCE: usize = 64;
 
 /// Entries of a directory whose listing is kept as well; some 60 bytes each.
 const WHOLE_MAX: usize = 128;
@@ -88,7 +88,7 @@ struct Inner {
 /// A directory whose lease is held.
 #[derive(Default)]
 struct Dir {
-    names: HashMap<Vec<u8>, (Lead, u64)>,
+    names: HashMap<Vec<u8>, Name>,
     /// Inodes whose attributes its lease covers.
     covers: BTreeSet<Ino>,
     /// Directories whose rights its lease covers.
@@ -106,16 +106,15 @@ struct Dir {
     /// All entries in order, without attributes, and the parent; of small directories that were listed at once.
     whole: Option<(Vec<DirEntry>, Ino)>,
     used: u64,
-    /// Entries that may be listed ahead.
-    credit: u32,
+    credit: Credit,
 }
 
-/// A part of a directory that is to be listed ahead of questions about it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ahead {
-    /// What follows this cookie.
-    pub after: u64,
-    pub entries_max: u32,
+#[derive(Clone, Copy)]
+struct Name {
+    lead: Lead,
+    at: u64,
+    /// It was listed ahead, and nobody has looked at it yet.
+    is_ahead: bool,
 }
 
 struct Known {
@@ -151,21 +150,6 @@ impl Floors {
     fn allows(&self, ino: Ino, at: u64) -> bool {
         at > self.0[(ino.0 % FLOORS as u64) as usize]
     }
-}
-
-/// What may be listed ahead of questions after one more had to be asked.
-fn credit_of_each(credit: u32) -> u32 {
-    credit.saturating_add(AHEAD_OF_EACH)
-}
-
-/// What follows the cookie `after`, as far as the credit goes, if that is worth a request.
-fn next_ahead(credit: &mut u32, after: u64) -> Option<Ahead> {
-    if *credit < AHEAD_MIN {
-        return None;
-    }
-    let entries_max = (*credit).min(AHEAD_MAX);
-    *credit -= entries_max;
-    Some(Ahead { after, entries_max })
 }
 
 impl Dirs {
@@ -215,16 +199,23 @@ impl Dirs {
     /// Takes in a part of a listing that was told with the lease of `dir`: what follows the cookie `after`.
     pub fn listed(&self, asked: u64, leased: &Leased, after: u64, answer: &ReaddirResp) {
         let (entries, end) = (&answer.entries, answer.end);
-        let mut inner = self.inner.lock();
-        if inner.generation != asked || !inner.holds(leased.dir, leased.at) {
-            return;
-        }
         let (dir, at) = (leased.dir, leased.at);
-        for entry in entries {
-            inner.name(dir, &entry.name, Some((entry.ino, entry.kind)), at);
-            if let Some(attr) = &entry.attr {
-                inner.inode(entry.ino, at, Some((attr, dir)));
+        let stands = |inner: &Inner| inner.generation == asked && inner.holds(dir, at);
+        for entries in entries.chunks(AT_ONCE) {
+            let mut inner = self.inner.lock();
+            if !stands(&inner) {
+                return;
             }
+            for entry in entries {
+                inner.name(dir, &entry.name, Some((entry.ino, entry.kind)), at);
+                if let Some(attr) = &entry.attr {
+                    inner.inode(entry.ino, at, Some((attr, dir)));
+                }
+            }
+        }
+        let mut inner = self.inner.lock();
+        if !stands(&inner) {
+            return;
         }
         if let Some(known) = inner.dirs.get_mut(&dir) {
             let follows = after < COOKIE_FIRST || known.listed == Some(after);
@@ -275,14 +266,37 @@ impl Dirs {
         inner.use_dir(dir);
         let known = inner.dirs.get(&dir)?;
         match known.names.get(name) {
-            Some((lead, _)) => Some(*lead),
+            Some(name) => Some(name.lead),
             None => known.complete.then_some(None),
         }
     }
 
-    /// The file that a name led to when that was last known, if it is not known now. It may not exist any more.
-    pub fn last_lead(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
-        self.inner.lock().past.lead(dir, name)
+    /// The same for whoever looks at names one after the other, and what is to be listed ahead of that.
+    pub fn walked(&self, dir: Ino, name: &[u8]) -> (Option<Lead>, Option<Ahead>) {
+        let mut inner = self.inner.lock();
+        inner.use_dir(dir);
+        let Some(known) = inner.dirs.get_mut(&dir) else { return (None, None) };
+        let Some(name) = known.names.get_mut(name) else { return (known.complete.then_some(None), None) };
+        let lead = Some(name.lead);
+        if !std::mem::take(&mut name.is_ahead) {
+            return (lead, None);
+        }
+        known.credit.used();
+        (lead, inner.list_ahead(dir))
+    }
+
+    /// The file that a name which is to be removed led to when that was last known, in a directory whose lease is not held. It may not exist
+    /// any more. And what is to be listed ahead of others.
+    pub fn last_lead(&self, dir: Ino, name: &[u8]) -> (Option<Ino>, Option<Ahead>) {
+        let mut inner = self.inner.lock();
+        if inner.dirs.contains_key(&dir) {
+            return (None, None);
+        }
+        let lead = inner.past.look_at(dir, name);
+        let may = inner.may_list_ahead(dir);
+        let ahead = may.then(|| inner.past.spend(dir)).flatten();
+        inner.ahead.extend(ahead.map(|_| dir));
+        (lead, ahead)
     }
 
     /// A file was made in `dir`, perhaps without its lease.
@@ -306,38 +320,27 @@ impl Dirs {
         self.inner.lock().past.forget(dir, name);
     }
 
-    /// A file in `dir` is to be removed of which nothing is known, in a directory whose lease is not held: what is to be listed
-    /// for those that may follow, until [`Dirs::is_listed_ahead`].
-    pub fn ahead_of_removals(&self, dir: Ino) -> Option<Ahead> {
-        let mut inner = self.inner.lock();
-        if inner.dirs.contains_key(&dir) {
-            return None;
-        }
-        let may = inner.may_list_ahead(dir);
-        let ahead = inner.past.ahead(dir, may)?;
-        inner.ahead.insert(dir);
-        Some(ahead)
-    }
-
     /// The MDT was asked where a name in `dir` leads, and it leads somewhere. Whoever looks at many names of a directory will
     /// look at more: what is to be listed ahead of that, until [`Dirs::is_listed_ahead`].
     pub fn ahead(&self, dir: Ino) -> Option<Ahead> {
         let mut inner = self.inner.lock();
-        let may = inner.may_list_ahead(dir);
-        let known = inner.dirs.get_mut(&dir).filter(|known| !known.complete)?;
-        let facts = known.names.len() + known.covers.len() + 2 * AHEAD_MAX as usize;
-        known.credit = credit_of_each(known.credit);
-        if !may || facts > AHEAD_FACTS_MAX {
-            return None;
-        }
-        let ahead = next_ahead(&mut known.credit, known.listed.unwrap_or_default())?;
-        inner.ahead.insert(dir);
-        Some(ahead)
+        let known = inner.dirs.get_mut(&dir)?;
+        known.credit.asked();
+        inner.list_ahead(dir)
     }
 
-    /// The listing that [`Dirs::ahead`] began is over.
-    pub fn is_listed_ahead(&self, dir: Ino) {
+    /// The listing that [`Dirs::ahead`], [`Dirs::walked`] or [`Dirs::last_lead`] began is over, and has brought these.
+    pub fn is_listed_ahead(&self, dir: Ino, entries: &[DirEntry]) {
         self.inner.lock().ahead.remove(&dir);
+        for entries in entries.chunks(AT_ONCE) {
+            let mut inner = self.inner.lock();
+            match inner.dirs.get_mut(&dir) {
+                Some(known) => entries.iter().for_each(|entry| {
+                    known.names.get_mut(&entry.name[..]).into_iter().for_each(|name| name.is_ahead = true);
+                }),
+                None => inner.past.is_listed_ahead(dir, entries),
+            }
+        }
     }
 
     /// What follows the cookie `after` in a listing of `dir`, at most `entries_max`, if all of it is known.
@@ -404,6 +407,19 @@ impl Dirs {
 }
 
 impl Inner {
+    /// What is to be listed ahead in a directory whose lease is held.
+    fn list_ahead(&mut self, dir: Ino) -> Option<Ahead> {
+        let may = self.may_list_ahead(dir);
+        let known = self.dirs.get_mut(&dir).filter(|known| may && !known.complete)?;
+        let facts = known.names.len() + known.covers.len() + 2 * AHEAD_MAX as usize;
+        if facts > AHEAD_FACTS_MAX {
+            return None;
+        }
+        let ahead = known.credit.spend(known.listed.unwrap_or_default())?;
+        self.ahead.insert(dir);
+        Some(ahead)
+    }
+
     fn may_list_ahead(&self, dir: Ino) -> bool {
         self.ahead.len() < AHEAD_DIRS_MAX && !self.ahead.contains(&dir)
     }
@@ -445,16 +461,17 @@ impl Inner {
             dir.named = dir.named.max(at);
             dir.end = None;
         }
+        let now = Name { lead: to, at, is_ahead: false };
         match dir.names.get_mut(name) {
-            Some((_, known_at)) if *known_at > at => return,
-            Some((lead, known_at)) if *lead == to => {
-                *known_at = at;
+            Some(known) if known.at > at => return,
+            Some(known) if known.lead == to => {
+                known.at = at;
                 dir.changed = dir.changed.max(at);
                 return;
             }
-            Some(known) => *known = (to, at),
+            Some(known) => *known = now,
             None => {
-                dir.names.insert(name.to_vec(), (to, at));
+                dir.names.insert(name.to_vec(), now);
                 self.names += 1;
             }
         }
@@ -466,7 +483,7 @@ impl Inner {
     fn leads_elsewhere(&mut self, ino: Ino, name: &[u8], at: u64) {
         self.dir_floors.raise(ino, at);
         let Some(dir) = self.dirs.get_mut(&ino) else { return };
-        if dir.names.get(name).is_some_and(|(_, known)| *known > at) {
+        if dir.names.get(name).is_some_and(|known| known.at > at) {
             return;
         }
         dir.complete = false;
@@ -568,7 +585,7 @@ impl Inner {
         self.used.remove(&dir.used);
         self.names -= dir.names.len();
         // What is on its way about any of this may be older than what is forgotten here.
-        let newest = dir.names.values().map(|(_, at)| *at);
+        let newest = dir.names.values().map(|name| name.at);
         let covered = dir.covers.iter().filter_map(|ino| self.attrs.get(ino));
         let covered = covered.chain(dir.rights_of.iter().filter_map(|ino| self.rights.get(ino)));
         let newest = newest.chain(covered.map(|known| known.at));
@@ -578,7 +595,7 @@ impl Inner {
             self.dir_floors.raise(ino, at);
         }
         if what == Forgotten::Void {
-            self.past.led(ino, dir.names.into_iter().map(|(name, (lead, _))| (name, lead)));
+            self.past.led(ino, dir.names.into_iter().map(|(name, known)| (name, known.lead)));
         }
         for covered in dir.covers {
             self.attrs.remove(&covered);

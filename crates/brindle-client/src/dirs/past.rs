@@ -6,9 +6,10 @@
 use std::collections::HashMap;
 
 use brindle_types::{FileType, Ino};
-use brindle_wire::mds::readdir::ReaddirResp;
+use brindle_wire::mds::readdir::{DirEntry, ReaddirResp};
 
-use super::{Ahead, Lead, credit_of_each, next_ahead};
+use super::Lead;
+use super::credit::{Ahead, Credit};
 
 /// Names that are remembered, some 80 bytes each, and directories. Beyond them all others are forgotten.
 const PAST_MAX: usize = 1 << 17;
@@ -22,11 +23,17 @@ pub(super) struct Past {
 
 #[derive(Default)]
 struct Dir {
-    files: HashMap<Vec<u8>, Ino>,
+    files: HashMap<Vec<u8>, File>,
     /// How far a listing has come that is made for names to be removed.
     listed: u64,
-    /// Entries that may be listed for that.
-    credit: u32,
+    credit: Credit,
+}
+
+#[derive(Clone, Copy)]
+struct File {
+    ino: Ino,
+    /// It was listed ahead, and nobody has looked at it yet.
+    is_ahead: bool,
 }
 
 impl Past {
@@ -35,7 +42,8 @@ impl Past {
         for (name, lead) in names {
             let Some((ino, FileType::Regular)) = lead else { continue };
             self.make_room();
-            let is_new = self.dirs.entry(dir).or_default().files.insert(name, ino).is_none();
+            let file = File { ino, is_ahead: false };
+            let is_new = self.dirs.entry(dir).or_default().files.insert(name, file).is_none();
             self.names += usize::from(is_new);
         }
     }
@@ -51,24 +59,38 @@ impl Past {
         }
     }
 
-    /// The file that a name led to.
-    pub fn lead(&self, dir: Ino, name: &[u8]) -> Option<Ino> {
-        self.dirs.get(&dir)?.files.get(name).copied()
+    /// These entries were listed ahead.
+    pub fn is_listed_ahead(&mut self, dir: Ino, entries: &[DirEntry]) {
+        let Some(known) = self.dirs.get_mut(&dir) else { return };
+        for entry in entries {
+            known.files.get_mut(&entry.name[..]).into_iter().for_each(|file| file.is_ahead = true);
+        }
+    }
+
+    /// The file that a name led to which is to be removed.
+    pub fn look_at(&mut self, dir: Ino, name: &[u8]) -> Option<Ino> {
+        self.make_room();
+        let known = self.dirs.entry(dir).or_default();
+        let Some(file) = known.files.get_mut(name) else {
+            known.credit.asked();
+            return None;
+        };
+        if std::mem::take(&mut file.is_ahead) {
+            known.credit.used();
+        }
+        Some(file.ino)
+    }
+
+    /// What is to be listed ahead of files that are to be removed.
+    pub fn spend(&mut self, dir: Ino) -> Option<Ahead> {
+        let known = self.dirs.get_mut(&dir)?;
+        known.credit.spend(known.listed)
     }
 
     /// It leads there no longer.
     pub fn forget(&mut self, dir: Ino, name: &[u8]) {
         let Some(known) = self.dirs.get_mut(&dir) else { return };
         self.names -= usize::from(known.files.remove(name).is_some());
-    }
-
-    /// A file of `dir` that is not known is removed: what is to be listed for those that may follow, if it is much enough and
-    /// `may` be now.
-    pub fn ahead(&mut self, dir: Ino, may: bool) -> Option<Ahead> {
-        self.make_room();
-        let known = self.dirs.entry(dir).or_default();
-        known.credit = credit_of_each(known.credit);
-        may.then(|| next_ahead(&mut known.credit, known.listed)).flatten()
     }
 
     fn make_room(&mut self) {
@@ -85,8 +107,6 @@ impl Past {
 
 #[cfg(test)]
 mod tests {
-    use brindle_wire::mds::readdir::DirEntry;
-
     use super::*;
 
     fn file(ino: u64) -> Lead {
@@ -101,16 +121,16 @@ mod tests {
         };
         past.led(Ino(1), names(0, 10));
         past.led(Ino(1), names(5, 10));
-        assert_eq!((past.names, past.lead(Ino(1), b"12")), (15, Some(Ino(1012))));
+        assert_eq!((past.names, past.look_at(Ino(1), b"12")), (15, Some(Ino(1012))));
         let count = PAST_MAX as u64 * 2;
         past.led(Ino(2), names(0, count));
-        assert!(past.names <= PAST_MAX && past.lead(Ino(1), b"12").is_none());
+        assert!(past.names <= PAST_MAX && past.look_at(Ino(1), b"12").is_none());
         let last = (count - 1).to_string();
-        assert!(past.lead(Ino(2), last.as_bytes()).is_some());
+        assert!(past.look_at(Ino(2), last.as_bytes()).is_some());
         past.forget(Ino(2), last.as_bytes());
         past.forget(Ino(2), last.as_bytes());
         past.forget(Ino(3), b"x");
-        assert!(past.lead(Ino(2), last.as_bytes()).is_none());
+        assert!(past.look_at(Ino(2), last.as_bytes()).is_none());
         for dir in 3..2 * PAST_MAX as u64 {
             past.led(Ino(dir), names(0, 1));
             past.forget(Ino(dir), b"0");
@@ -120,7 +140,7 @@ mod tests {
         let counted: usize = past.dirs.values().map(|dir| dir.files.len()).sum();
         assert_eq!(counted, past.names);
         past.forget_dir(Ino(2));
-        assert_eq!((past.names, past.dirs.get(&Ino(2)).is_none()), (0, true));
+        assert_eq!((past.names, !past.dirs.contains_key(&Ino(2))), (0, true));
     }
 
     #[test]
@@ -129,14 +149,20 @@ mod tests {
         let dir = Some((Ino(7), FileType::Directory));
         let names = [(b"d".to_vec(), dir), (b"n".to_vec(), None), (b"f".to_vec(), file(8))];
         past.led(Ino(1), names.into_iter());
-        assert_eq!((past.lead(Ino(1), b"d"), past.lead(Ino(1), b"n")), (None, None));
-        assert_eq!((past.lead(Ino(1), b"f"), past.names), (Some(Ino(8)), 1));
+        assert_eq!((past.look_at(Ino(1), b"d"), past.look_at(Ino(1), b"n")), (None, None));
+        assert_eq!((past.look_at(Ino(1), b"f"), past.names), (Some(Ino(8)), 1));
     }
 
     #[test]
     fn it_is_listed_in_parts_and_again_from_the_start() {
         let mut past = Past::default();
-        let next = |past: &mut Past| (0..1000).find_map(|_| past.ahead(Ino(1), true)).expect("some time");
+        let next = |past: &mut Past| {
+            let asked = (0..1000).find_map(|_| {
+                assert_eq!(past.look_at(Ino(1), b"unknown"), None);
+                past.spend(Ino(1))
+            });
+            asked.expect("some time")
+        };
         let part = |cookies: std::ops::Range<u64>, end| {
             let entry = |cookie: u64| DirEntry {
                 cookie,
@@ -150,13 +176,26 @@ mod tests {
         let first = next(&mut past);
         assert_eq!(first.after, 0);
         past.listed(Ino(1), 0, &part(10..20, false));
-        assert_eq!(past.lead(Ino(1), b"15"), Some(Ino(15)));
+        assert_eq!(past.look_at(Ino(1), b"15"), Some(Ino(15)));
         assert_eq!(next(&mut past).after, 19);
         past.listed(Ino(1), 5, &part(6..9, false));
         assert_eq!(next(&mut past).after, 19, "a listing of somebody else");
         past.listed(Ino(1), 19, &part(20..22, true));
         assert_eq!(next(&mut past).after, 0);
-        let waited = (0..1000).filter(|_| past.ahead(Ino(1), false).is_some()).count();
-        assert_eq!(waited, 0, "it may not be listed");
+        // Those that were listed ahead count when they are looked at, once.
+        let all = part(1000..2000, false);
+        past.listed(Ino(1), 0, &all);
+        past.is_listed_ahead(Ino(1), &all.entries);
+        let mut used = || {
+            all.entries
+                .iter()
+                .filter(|entry| {
+                    assert_eq!(past.look_at(Ino(1), &entry.name), Some(entry.ino));
+                    past.spend(Ino(1)).is_some()
+                })
+                .count()
+        };
+        assert!(used() > 5);
+        assert_eq!(used(), 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use brindle_wire::news::{Covered, InodeNews, NameNews};
 
+use super::credit::{AHEAD_MIN, OF_EACH_ASKED, OF_EACH_USED};
 use super::*;
 
 const D: Ino = Ino(10);
@@ -338,7 +339,7 @@ fn a_directory_is_listed_ahead_as_far_as_it_is_asked_about() {
     let asked = |times: u32| (0..times).filter_map(|_| dirs.ahead(D)).collect::<Vec<_>>();
     assert_eq!(asked(1000), [], "nothing can be known of it");
     dirs.told(0, &leased(D, 5, false));
-    let few = AHEAD_MIN / AHEAD_OF_EACH;
+    let few = AHEAD_MIN / OF_EACH_ASKED;
     assert_eq!(asked(few - 1), []);
     assert_eq!(asked(1), [Ahead { after: 0, entries_max: AHEAD_MIN }]);
     assert_eq!(asked(100), [], "it is being listed");
@@ -350,16 +351,45 @@ fn a_directory_is_listed_ahead_as_far_as_it_is_asked_about() {
         attr: None,
     };
     dirs.listed(0, &lease, 0, &listing(&[entry(30), entry(40)], false));
-    dirs.is_listed_ahead(D);
+    dirs.is_listed_ahead(D, &[]);
     assert_eq!(asked(1), [Ahead { after: 40, entries_max: AHEAD_MAX }], "what was asked meanwhile counts");
     dirs.listed(0, &lease, 40, &listing(&[entry(50)], true));
-    dirs.is_listed_ahead(D);
+    dirs.is_listed_ahead(D, &[]);
     assert_eq!(asked(1000), [], "nothing is left to be listed");
     // One directory does not push out all others.
     dirs.told(0, &leased(E, 5, false));
     let many: Vec<DirEntry> = (16..AHEAD_FACTS_MAX as u64).map(entry).collect();
     dirs.listed(0, &Leased { dir: E, ..lease }, 0, &listing(&many, false));
     assert_eq!((0..1000).filter_map(|_| dirs.ahead(E)).count(), 0);
+}
+
+#[test]
+fn what_was_listed_ahead_and_is_used_lists_on_without_a_question() {
+    let dirs = Dirs::default();
+    let lease = Leased { dir: D, at: 5, is_new: false };
+    dirs.told(0, &leased(D, 5, false));
+    let entry = |cookie: u64| DirEntry {
+        name: cookie.to_string().into(),
+        ino: Ino(cookie),
+        kind: FileType::Regular,
+        cookie,
+        attr: None,
+    };
+    let names: Vec<DirEntry> = (100..1000).map(entry).collect();
+    let walk = |names: &[DirEntry]| {
+        let used = names.iter().map(|entry| dirs.walked(D, &entry.name));
+        used.filter_map(|(lead, ahead)| lead.and(ahead)).collect::<Vec<_>>()
+    };
+    let few = (AHEAD_MIN / OF_EACH_USED) as usize;
+    // Whoever lists by himself has asked for nothing yet.
+    dirs.listed(0, &lease, 0, &listing(&names[..200], false));
+    assert_eq!(walk(&names[..200]), []);
+    dirs.listed(0, &lease, 299, &listing(&names[200..], false));
+    dirs.is_listed_ahead(D, &names[200..]);
+    assert_eq!(walk(&names[200..199 + few]), []);
+    assert_eq!(walk(&names[..199 + few]), [], "each counts once");
+    let ahead = Ahead { after: 999, entries_max: AHEAD_MIN };
+    assert_eq!(walk(&names[199 + few..]), [ahead], "one at a time");
 }
 
 #[test]

@@ -32,7 +32,8 @@ impl Client {
         let Some(this) = self.this.upgrade() else { return };
         self.seams.spawn("client.look_ahead", async move {
             let listed = this.readdir(dir, ahead.after, ahead.entries_max, true).await;
-            this.dirs.is_listed_ahead(dir);
+            let entries = listed.as_ref().map_or(&[][..], |listed| &listed.entries);
+            this.dirs.is_listed_ahead(dir, entries);
             if let Err(fault) = listed {
                 // Nobody has asked for it.
                 tracing::debug!(dir = dir.0, code = %fault.code, "cannot list ahead: {fault}");
@@ -47,7 +48,11 @@ impl Client {
         if !is_name || !self.session.is_held() {
             return None;
         }
-        match self.dirs.lead(parent, name)? {
+        let (lead, ahead) = self.dirs.walked(parent, name);
+        if let Some(ahead) = ahead {
+            self.list_ahead(parent, ahead);
+        }
+        match lead? {
             Some((ino, _)) => self.dirs.attr(ino).map(Ok),
             None => Some(Err(Fault::new(Code::NotFound))),
         }
@@ -60,17 +65,15 @@ impl Client {
         self.rights(ino)
     }
 
-    /// The file that a name led to when that was last known here, unless it is open: for a kernel that looks the name up only to have it
-    /// removed. Neither it nor the name needs to exist any more; what UNLINK removes, the MDT finds by name.
+    /// The file that a name led to when that was last known here, in a directory that several clients change, unless it is open: for a
+    /// kernel that looks the name up only to have it removed. Neither it nor the name needs to exist any more; what UNLINK removes,
+    /// the MDT finds by name.
     pub fn last_lead(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
-        self.dirs.last_lead(parent, name).filter(|ino| self.inodes.get(*ino).is_none())
-    }
-
-    /// A file of `dir` is to be removed of which not even that is known: lists a part of the directory, if that seems worth it.
-    pub fn look_ahead_of_removals(&self, dir: Ino) {
-        if let Some(ahead) = self.dirs.ahead_of_removals(dir) {
-            self.list_ahead(dir, ahead);
+        let (lead, ahead) = self.dirs.last_lead(parent, name);
+        if let Some(ahead) = ahead {
+            self.list_ahead(parent, ahead);
         }
+        lead.filter(|ino| self.inodes.get(*ino).is_none())
     }
 
     /// Attributes of what a path leads to, from the root, `/`-separated; symbolic links are not followed.

@@ -70,10 +70,7 @@ fn to_be_removed(fs: &BrindleFs, asked: Asked, dir: Ino, op: &Lookup) -> Option<
     if rights.perm & STICKY != 0 || !fs.calls.removes(asked.pid, &op.name, now) {
         return None;
     }
-    let Some(file) = fs.client.last_lead(dir, &op.name) else {
-        fs.client.look_ahead_of_removals(dir);
-        return None;
-    };
+    let file = fs.client.last_lead(dir, &op.name)?;
     fs.recent.forget(asked.pid, dir, now);
     // What the kernel has of it already stays as it is. Otherwise nobody can look at what is made up here: it is to be asked for
     // before that, as of any name.
