@@ -1,0 +1,48 @@
+//! How much of a directory is listed ahead of questions about it.
+//!
+//! What nobody needs costs the servers a few times as little as asking did, so each name that had to be asked for is worth some
+//! entries. Each entry that was listed ahead and then looked at is worth some, too: of a directory that is walked through nothing
+//! has to be asked for after the beginning, though others may want most of what is listed.
+
+/// Entries for each name that had to be asked for: a directory that is gone through in any order is known after a sixteenth of it.
+pub(super) const OF_EACH_ASKED: u32 = 16;
+/// Entries for each that was listed ahead and looked at: if a quarter of them are, listing goes on by itself; if an eighth, twice as many
+/// are listed as those that were asked for are worth.
+pub(super) const OF_EACH_USED: u32 = 4;
+/// Entries listed ahead at once.
+pub(super) const AHEAD_MIN: u32 = 128;
+pub(super) const AHEAD_MAX: u32 = 512;
+
+/// Entries of one directory that may be listed ahead.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Credit(u32);
+
+/// A part of a directory that is to be listed ahead of questions about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    /// What follows this cookie.
+    pub after: u64,
+    pub entries_max: u32,
+}
+
+impl Credit {
+    /// A name had to be asked for.
+    pub fn asked(&mut self) {
+        self.0 = self.0.saturating_add(OF_EACH_ASKED);
+    }
+
+    /// One that was listed ahead was looked at for the first time.
+    pub fn used(&mut self) {
+        self.0 = self.0.saturating_add(OF_EACH_USED);
+    }
+
+    /// What follows the cookie `after`, if it is worth a request.
+    pub fn spend(&mut self, after: u64) -> Option<Ahead> {
+        if self.0 < AHEAD_MIN {
+            return None;
+        }
+        let entries_max = self.0.min(AHEAD_MAX);
+        self.0 -= entries_max;
+        Some(Ahead { after, entries_max })
+    }
+}
