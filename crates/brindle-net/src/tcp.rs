@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use crate::NetError;
 use crate::transport::{Connection, Listener, Transport};
 
+mod halves;
 mod local;
 mod read;
 mod write;

@@ -15,7 +15,7 @@ use brindle_types::Nid;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{read, write};
+use super::{halves, read, write};
 use crate::NetError;
 use crate::transport::Connection;
 
@@ -90,7 +90,7 @@ fn is_trusted(stream: &UnixStream) -> bool {
 /// A connection over the socket, with the machine's own address as that of the peer.
 pub(super) fn connection(stream: UnixStream, peer: Nid, seams: &Seams) -> Result<Connection, NetError> {
     set_send_buffer(&stream);
-    let (read_half, write_half) = stream.into_split();
+    let (read_half, write_half) = halves::split(stream.into_std()?)?;
     let tx = Box::new(write::TcpTx::new(write_half, Some(seams.clone())));
     let rx = Box::new(read::TcpRx::new(read_half, seams.clone()));
     Ok(Connection { peer, tx, rx })

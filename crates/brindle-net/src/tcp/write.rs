@@ -25,21 +25,15 @@ pub(super) trait WriteHalf: Send + Sync + 'static {
     fn writable(&self) -> impl Future<Output = std::io::Result<()>> + Send;
 }
 
-macro_rules! write_half {
-    ($half:ty) => {
-        impl WriteHalf for $half {
-            fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> std::io::Result<usize> {
-                self.as_ref().try_write_vectored(pieces)
-            }
+impl WriteHalf for tokio::net::tcp::OwnedWriteHalf {
+    fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        self.as_ref().try_write_vectored(pieces)
+    }
 
-            async fn writable(&self) -> std::io::Result<()> {
-                self.as_ref().writable().await
-            }
-        }
-    };
+    async fn writable(&self) -> std::io::Result<()> {
+        self.as_ref().writable().await
+    }
 }
-write_half!(tokio::net::tcp::OwnedWriteHalf);
-write_half!(tokio::net::unix::OwnedWriteHalf);
 
 /// The sending half of a connection.
 pub(super) struct TcpTx<W> {
