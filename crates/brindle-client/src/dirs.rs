@@ -17,13 +17,16 @@ use brindle_types::{Attr, FileType, Ino};
 use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirResp};
 use brindle_wire::news::{Leased, News};
 use parking_lot::{Mutex, RwLock};
+use tokio::sync::oneshot;
 
 pub(crate) use self::credit::Ahead;
 use self::credit::{AHEAD_MAX, Credit};
+use self::parts::{Behind, Parts};
 use self::past::Past;
 use crate::cache::{KernelCache, NoCache};
 
 mod credit;
+mod parts;
 mod past;
 
 /// Names and attributes that are remembered; some 250 bytes each. Beyond that directories are forgotten, those first
@@ -42,9 +45,6 @@ const LOOKED_AT_MAX: usize = 1024;
 
 /// Entries that are taken in before others may look at what is known.
 const AT_ONCE: usize = 64;
-
-/// Entries of a directory whose listing is kept as well; some 60 bytes each.
-const WHOLE_MAX: usize = 128;
 
 /// Where a name leads: an inode, or nowhere.
 pub(crate) type Lead = Option<(Ino, FileType)>;
@@ -80,7 +80,7 @@ struct Inner {
     uses: u64,
     names: usize,
     /// Directories that are being listed ahead.
-    ahead: BTreeSet<Ino>,
+    ahead: BTreeMap<Ino, Coming>,
     /// Where names led in directories whose leases were taken back.
     past: Past,
 }
@@ -103,10 +103,18 @@ struct Dir {
     named: u64,
     /// Place of the newest name that was found to lead elsewhere than it was known to.
     changed: u64,
-    /// All entries in order, without attributes, and the parent; of small directories that were listed at once.
-    whole: Option<(Vec<DirEntry>, Ino)>,
+    parts: Parts,
     used: u64,
     credit: Credit,
+}
+
+/// A part of a listing that is on its way.
+#[derive(Default)]
+struct Coming {
+    /// The cookie that it follows, if it is for whoever lists.
+    after: Option<u64>,
+    /// Who waits for it.
+    waiting: Vec<oneshot::Sender<()>>,
 }
 
 #[derive(Clone, Copy)]
@@ -121,6 +129,15 @@ struct Known {
     attr: Attr,
     by: Ino,
     at: u64,
+}
+
+/// Who has asked for a part of a listing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    /// Somebody who has got it.
+    AskedFor,
+    /// Nobody yet.
+    ReadAhead,
 }
 
 /// What a directory that is forgotten was.
@@ -196,8 +213,9 @@ impl Dirs {
         inner.shrink();
     }
 
-    /// Takes in a part of a listing that was told with the lease of `dir`: what follows the cookie `after`.
-    pub fn listed(&self, asked: u64, leased: &Leased, after: u64, answer: &ReaddirResp) {
+    /// Takes in a part of a listing that was told with the lease of `dir`: what follows the cookie `after`. One that was read
+    /// ahead is kept until it is read.
+    pub fn listed(&self, asked: u64, leased: &Leased, after: u64, answer: &ReaddirResp, how: Listed) {
         let (entries, end) = (&answer.entries, answer.end);
         let (dir, at) = (leased.dir, leased.at);
         let stands = |inner: &Inner| inner.generation == asked && inner.holds(dir, at);
@@ -207,7 +225,7 @@ impl Dirs {
                 return;
             }
             for entry in entries {
-                inner.name(dir, &entry.name, Some((entry.ino, entry.kind)), at);
+                inner.found(dir, &entry.name, Some((entry.ino, entry.kind)), at);
                 if let Some(attr) = &entry.attr {
                     inner.inode(entry.ino, at, Some((attr, dir)));
                 }
@@ -225,10 +243,9 @@ impl Dirs {
                 // An answer that a name of our own has overtaken does not know what lies behind.
                 known.end = known.listed.filter(|_| end && known.named <= at);
             }
-            let is_whole = after < COOKIE_FIRST && end && entries.len() <= WHOLE_MAX;
-            if is_whole && known.changed <= at {
-                let bare = |entry: &DirEntry| DirEntry { attr: None, ..entry.clone() };
-                known.whole = Some((entries.iter().map(bare).collect(), answer.parent));
+            let keeps = how == Listed::ReadAhead || Parts::is_small(after, answer);
+            if keeps && known.changed <= at {
+                known.parts.keep(after, answer);
             }
         }
         inner.shrink();
@@ -295,7 +312,7 @@ impl Dirs {
         let lead = inner.past.look_at(dir, name);
         let may = inner.may_list_ahead(dir);
         let ahead = may.then(|| inner.past.spend(dir)).flatten();
-        inner.ahead.extend(ahead.map(|_| dir));
+        inner.ahead.extend(ahead.map(|_| (dir, Coming::default())));
         (lead, ahead)
     }
 
@@ -329,9 +346,12 @@ impl Dirs {
         inner.list_ahead(dir)
     }
 
-    /// The listing that [`Dirs::ahead`], [`Dirs::walked`] or [`Dirs::last_lead`] began is over, and has brought these.
+    /// The listing that [`Dirs::ahead`], [`Dirs::walked`], [`Dirs::last_lead`] or [`Dirs::reads_on`] began is over, and has brought these
+    /// for whoever looks at names.
     pub fn is_listed_ahead(&self, dir: Ino, entries: &[DirEntry]) {
-        self.inner.lock().ahead.remove(&dir);
+        // Whoever waits for it is told by what is dropped here.
+        let over = self.inner.lock().ahead.remove(&dir);
+        drop(over);
         for entries in entries.chunks(AT_ONCE) {
             let mut inner = self.inner.lock();
             match inner.dirs.get_mut(&dir) {
@@ -343,15 +363,35 @@ impl Dirs {
         }
     }
 
-    /// What follows the cookie `after` in a listing of `dir`, at most `entries_max`, if all of it is known.
-    pub fn listing(&self, dir: Ino, after: u64, entries_max: usize) -> Option<ReaddirResp> {
-        let inner = self.inner.lock();
-        let (all, parent) = inner.dirs.get(&dir)?.whole.as_ref()?;
-        let rest = &all[all.partition_point(|entry| entry.cookie <= after)..];
-        let attr = |entry: &DirEntry| inner.attrs.get(&entry.ino).map(|known| known.attr.clone());
-        let entries = rest.iter().take(entries_max);
-        let entries = entries.map(|entry| DirEntry { attr: attr(entry), ..entry.clone() }).collect();
-        Some(ReaddirResp { entries, end: rest.len() <= entries_max, parent: *parent })
+    /// What follows the cookie `after` in a listing of `dir`, at most `entries_max`, if all of it is known; and the cookie behind which
+    /// it is worth reading ahead.
+    pub fn listing(&self, dir: Ino, after: u64, entries_max: usize) -> Option<(ReaddirResp, Option<u64>)> {
+        let mut inner = self.inner.lock();
+        let Behind { mut told, read_on } = inner.dirs.get_mut(&dir)?.parts.behind(after, entries_max)?;
+        for entry in &mut told.entries {
+            entry.attr = inner.attrs.get(&entry.ino).map(|known| known.attr.clone());
+        }
+        Some((told, read_on))
+    }
+
+    /// Whether what follows the cookie `after` in `dir` is to be read ahead for somebody who lists it: until
+    /// [`Dirs::is_listed_ahead`].
+    pub fn reads_on(&self, dir: Ino, after: u64) -> bool {
+        let mut inner = self.inner.lock();
+        let may = inner.may_list_ahead(dir) && inner.dirs.get(&dir).is_some_and(Dir::may_know_more);
+        if may {
+            inner.ahead.insert(dir, Coming { after: Some(after), waiting: Vec::new() });
+        }
+        may
+    }
+
+    /// Ends when what follows the cookie `after` in `dir` has come, or will not come, if it is on its way.
+    pub fn coming(&self, dir: Ino, after: u64) -> Option<oneshot::Receiver<()>> {
+        let mut inner = self.inner.lock();
+        let coming = inner.ahead.get_mut(&dir).filter(|coming| coming.after == Some(after))?;
+        let (tell, told) = oneshot::channel();
+        coming.waiting.push(tell);
+        Some(told)
     }
 
     /// Whether nothing follows the cookie `after` in a listing of `dir`.
@@ -406,22 +446,34 @@ impl Dirs {
     }
 }
 
+impl Dir {
+    /// Whether another part may be listed ahead without pushing everything else out.
+    fn may_know_more(&self) -> bool {
+        self.names.len() + self.covers.len() + 2 * (AHEAD_MAX as usize) <= AHEAD_FACTS_MAX
+    }
+
+    /// Something of it has changed at the place `at`.
+    fn changed(&mut self, at: u64) {
+        self.changed = self.changed.max(at);
+        self.parts.clear();
+    }
+}
+
 impl Inner {
     /// What is to be listed ahead in a directory whose lease is held.
     fn list_ahead(&mut self, dir: Ino) -> Option<Ahead> {
         let may = self.may_list_ahead(dir);
         let known = self.dirs.get_mut(&dir).filter(|known| may && !known.complete)?;
-        let facts = known.names.len() + known.covers.len() + 2 * AHEAD_MAX as usize;
-        if facts > AHEAD_FACTS_MAX {
+        if !known.may_know_more() {
             return None;
         }
         let ahead = known.credit.spend(known.listed.unwrap_or_default())?;
-        self.ahead.insert(dir);
+        self.ahead.insert(dir, Coming::default());
         Some(ahead)
     }
 
     fn may_list_ahead(&self, dir: Ino) -> bool {
-        self.ahead.len() < AHEAD_DIRS_MAX && !self.ahead.contains(&dir)
+        self.ahead.len() < AHEAD_DIRS_MAX && !self.ahead.contains_key(&dir)
     }
 
     fn holds(&self, dir: Ino, at: u64) -> bool {
@@ -452,10 +504,20 @@ impl Inner {
         self.used.insert(self.uses, ino);
     }
 
+    /// It was told where a name leads.
     fn name(&mut self, dir: Ino, name: &[u8], to: Lead, at: u64) {
         if !self.holds(dir, at) {
             return self.leads_elsewhere(dir, name, at);
         }
+        let known = self.dirs.get(&dir).is_some_and(|known| known.names.contains_key(name));
+        self.found(dir, name, to, at);
+        if !known && let Some(dir) = self.dirs.get_mut(&dir) {
+            dir.changed(at);
+        }
+    }
+
+    /// The same by a listing: one that was not known has not come since.
+    fn found(&mut self, dir: Ino, name: &[u8], to: Lead, at: u64) {
         let Some(dir) = self.dirs.get_mut(&dir) else { return };
         if to.is_some() {
             dir.named = dir.named.max(at);
@@ -469,14 +531,15 @@ impl Inner {
                 dir.changed = dir.changed.max(at);
                 return;
             }
-            Some(known) => *known = now,
+            Some(known) => {
+                *known = now;
+                dir.changed(at);
+            }
             None => {
                 dir.names.insert(name.to_vec(), now);
                 self.names += 1;
             }
         }
-        dir.changed = dir.changed.max(at);
-        dir.whole = None;
     }
 
     /// What is known of a name up to the place `at` is void, and so is what is being told of it.
@@ -489,8 +552,7 @@ impl Inner {
         dir.complete = false;
         dir.listed = None;
         dir.end = None;
-        dir.changed = dir.changed.max(at);
-        dir.whole = None;
+        dir.changed(at);
         self.names -= usize::from(dir.names.remove(name).is_some());
     }
 
@@ -567,8 +629,7 @@ impl Inner {
     /// Something of a directory itself has changed at the place `at`: its listing tells a parent.
     fn may_have_moved(&mut self, ino: Ino, at: u64) {
         if let Some(dir) = self.dirs.get_mut(&ino) {
-            dir.changed = dir.changed.max(at);
-            dir.whole = None;
+            dir.changed(at);
         }
     }
 

@@ -239,27 +239,51 @@ fn a_listing_to_the_end_knows_every_name() {
         cookie,
         attr: Some(attr(F, 3)),
     };
-    dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true));
+    dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true), Listed::AskedFor);
     assert_eq!(dirs.lead(D, b"x"), None, "the end of a listing that was not followed from its start");
-    dirs.listed(0, &lease, 0, &listing(&[entry("a", 30), entry("b", 40)], false));
+    dirs.listed(0, &lease, 0, &listing(&[entry("a", 30), entry("b", 40)], false), Listed::AskedFor);
     assert_eq!((dirs.lead(D, b"a"), dirs.lead(D, b"x")), (Some(FILE), None));
     dirs.told(0, &name(D, "new", FILE, 6));
-    dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true));
+    dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true), Listed::AskedFor);
     assert_eq!((dirs.lead(D, b"x"), dirs.lead(D, b"new"), size(&dirs)), (Some(None), Some(FILE), Some(3)));
     assert!(!dirs.ends_at(D, 50), "the new name may lie behind");
-    dirs.listed(0, &Leased { at: 6, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
+    dirs.listed(
+        0,
+        &Leased { at: 6, ..lease },
+        0,
+        &listing(&[entry("b", 40), entry("c", 50)], true),
+        Listed::AskedFor,
+    );
     assert!(dirs.ends_at(D, 50) && !dirs.ends_at(D, 40));
     dirs.told(0, &name(D, "y", None, 7));
     assert!(dirs.ends_at(D, 50));
     dirs.told(0, &name(D, "newer", FILE, 8));
     assert!(!dirs.ends_at(D, 50), "it may lie behind");
-    dirs.listed(0, &Leased { at: 8, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
+    dirs.listed(
+        0,
+        &Leased { at: 8, ..lease },
+        0,
+        &listing(&[entry("b", 40), entry("c", 50)], true),
+        Listed::AskedFor,
+    );
     assert!(dirs.ends_at(D, 50));
     // A listing that was answered before a name was made, and arrives after it.
     dirs.told(0, &name(D, "overtaking", FILE, 9));
-    dirs.listed(0, &Leased { at: 8, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
+    dirs.listed(
+        0,
+        &Leased { at: 8, ..lease },
+        0,
+        &listing(&[entry("b", 40), entry("c", 50)], true),
+        Listed::AskedFor,
+    );
     assert!(!dirs.ends_at(D, 50), "the name may lie behind");
-    dirs.listed(0, &Leased { at: 9, ..lease }, 0, &listing(&[entry("b", 40), entry("c", 50)], true));
+    dirs.listed(
+        0,
+        &Leased { at: 9, ..lease },
+        0,
+        &listing(&[entry("b", 40), entry("c", 50)], true),
+        Listed::AskedFor,
+    );
     assert!(dirs.ends_at(D, 50));
     dirs.recalled(&[D], 9);
     assert!(!dirs.ends_at(D, 50));
@@ -276,38 +300,80 @@ fn a_small_directory_is_listed_again_from_memory_until_a_name_changes() {
     let all = [entry("a", 30), entry("b", 40)];
     let at = |at| Leased { dir: D, at, is_new: false };
     let names = |after, max| {
-        let found = dirs.listing(D, after, max)?;
+        let found = dirs.listing(D, after, max)?.0;
         let names: Vec<_> =
             found.entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned()).collect();
         Some((names.concat(), found.end))
     };
-    dirs.listed(0, &at(5), 0, &listing(&all, false));
+    dirs.listed(0, &at(5), 0, &listing(&all, false), Listed::AskedFor);
     assert_eq!(names(0, 9), None, "that is not all");
-    dirs.listed(0, &at(5), 0, &listing(&all, true));
+    dirs.listed(0, &at(5), 0, &listing(&all, true), Listed::AskedFor);
     assert_eq!(names(0, 9), Some(("ab".into(), true)));
-    assert_eq!(dirs.listing(D, 0, 9).expect("known"), listing(&all, true), "with attributes and parent");
+    assert_eq!(dirs.listing(D, 0, 9).expect("known").0, listing(&all, true), "with attributes and parent");
     assert_eq!((names(0, 1), names(30, 1)), (Some(("a".into(), false)), Some(("b".into(), true))));
     assert_eq!(names(40, 1), Some((String::new(), true)));
     dirs.told(0, &name(D, "a", FILE, 6));
     assert!(names(0, 9).is_some(), "that was known");
     dirs.told(0, &name(D, "a", None, 7));
     assert_eq!(names(0, 9), None);
-    dirs.listed(0, &at(6), 0, &listing(&all, true));
+    dirs.listed(0, &at(6), 0, &listing(&all, true), Listed::AskedFor);
     assert_eq!(names(0, 9), None, "answered before the name was removed");
-    dirs.listed(0, &at(7), 0, &listing(&all[1..], true));
+    dirs.listed(0, &at(7), 0, &listing(&all[1..], true), Listed::AskedFor);
     assert_eq!(names(0, 9), Some(("b".into(), true)));
     dirs.told(0, &name(D, "new", FILE, 8));
     assert_eq!(names(0, 9), None);
-    dirs.listed(0, &at(8), 0, &listing(&all, true));
+    dirs.listed(0, &at(8), 0, &listing(&all, true), Listed::AskedFor);
     dirs.told(0, &inode(D, 2, D, 9));
     assert_eq!(names(0, 9), None, "it may have another parent");
-    dirs.listed(0, &at(8), 0, &listing(&all, true));
+    dirs.listed(0, &at(8), 0, &listing(&all, true), Listed::AskedFor);
     assert_eq!(names(0, 9), None, "answered before it was moved");
-    dirs.listed(0, &at(9), 0, &listing(&all, true));
+    dirs.listed(0, &at(9), 0, &listing(&all, true), Listed::AskedFor);
     dirs.told(0, &inode(D, 2, D, 10));
     assert!(names(0, 9).is_some(), "nothing has changed");
     dirs.recalled(&[D], 9);
     assert_eq!(names(0, 9), None);
+}
+
+#[test]
+fn what_was_read_ahead_is_shown_unless_something_has_changed_since() {
+    let entry = |cookie: u64| DirEntry {
+        name: cookie.to_string().into(),
+        ino: Ino(cookie),
+        kind: FileType::Regular,
+        cookie,
+        attr: None,
+    };
+    let part = |cookies: std::ops::Range<u64>| listing(&cookies.map(entry).collect::<Vec<_>>(), false);
+    let at = |at| Leased { dir: D, at, is_new: false };
+    // What happens after the part behind 49 has come; whether it may be shown.
+    let is_shown = |meanwhile: &dyn Fn(&Dirs)| {
+        let dirs = Dirs::default();
+        dirs.told(0, &leased(D, 5, false));
+        dirs.listed(0, &at(5), 0, &part(40..50), Listed::AskedFor);
+        assert!(dirs.reads_on(D, 49) && !dirs.reads_on(D, 49), "once at a time");
+        assert!(dirs.coming(D, 40).is_none());
+        let mut coming = dirs.coming(D, 49).expect("it is on its way");
+        dirs.listed(0, &at(5), 49, &part(50..60), Listed::ReadAhead);
+        assert!(coming.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
+        dirs.is_listed_ahead(D, &[]);
+        assert!(coming.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Closed));
+        assert!(dirs.coming(D, 49).is_none());
+        meanwhile(&dirs);
+        dirs.listing(D, 49, 5).is_some_and(|(told, read_on)| told.entries.len() == 5 && read_on == Some(59))
+    };
+    assert!(is_shown(&|_| {}));
+    assert!(is_shown(&|dirs| dirs.listed(0, &at(6), 59, &part(60..70), Listed::AskedFor)), "more was found");
+    assert!(is_shown(&|dirs| dirs.told(0, &name(D, "55", Some((Ino(55), FileType::Regular)), 7))), "known");
+    assert!(!is_shown(&|dirs| dirs.told(0, &name(D, "55", None, 7))), "removed");
+    assert!(!is_shown(&|dirs| dirs.told(0, &name(D, "new", FILE, 7))), "made");
+    assert!(!is_shown(&|dirs| dirs.recalled(&[D], 7)));
+    assert!(!is_shown(&|dirs| dirs.clear()));
+    // Told before a change of which the answer does not know.
+    let dirs = Dirs::default();
+    dirs.told(0, &leased(D, 5, false));
+    dirs.told(0, &name(D, "new", FILE, 7));
+    dirs.listed(0, &at(6), 49, &part(50..60), Listed::ReadAhead);
+    assert!(dirs.listing(D, 49, 5).is_none());
 }
 
 #[test]
@@ -350,16 +416,16 @@ fn a_directory_is_listed_ahead_as_far_as_it_is_asked_about() {
         cookie,
         attr: None,
     };
-    dirs.listed(0, &lease, 0, &listing(&[entry(30), entry(40)], false));
+    dirs.listed(0, &lease, 0, &listing(&[entry(30), entry(40)], false), Listed::AskedFor);
     dirs.is_listed_ahead(D, &[]);
     assert_eq!(asked(1), [Ahead { after: 40, entries_max: AHEAD_MAX }], "what was asked meanwhile counts");
-    dirs.listed(0, &lease, 40, &listing(&[entry(50)], true));
+    dirs.listed(0, &lease, 40, &listing(&[entry(50)], true), Listed::AskedFor);
     dirs.is_listed_ahead(D, &[]);
     assert_eq!(asked(1000), [], "nothing is left to be listed");
     // One directory does not push out all others.
     dirs.told(0, &leased(E, 5, false));
     let many: Vec<DirEntry> = (16..AHEAD_FACTS_MAX as u64).map(entry).collect();
-    dirs.listed(0, &Leased { dir: E, ..lease }, 0, &listing(&many, false));
+    dirs.listed(0, &Leased { dir: E, ..lease }, 0, &listing(&many, false), Listed::AskedFor);
     assert_eq!((0..1000).filter_map(|_| dirs.ahead(E)).count(), 0);
 }
 
@@ -382,9 +448,9 @@ fn what_was_listed_ahead_and_is_used_lists_on_without_a_question() {
     };
     let few = (AHEAD_MIN / OF_EACH_USED) as usize;
     // Whoever lists by himself has asked for nothing yet.
-    dirs.listed(0, &lease, 0, &listing(&names[..200], false));
+    dirs.listed(0, &lease, 0, &listing(&names[..200], false), Listed::AskedFor);
     assert_eq!(walk(&names[..200]), []);
-    dirs.listed(0, &lease, 299, &listing(&names[200..], false));
+    dirs.listed(0, &lease, 299, &listing(&names[200..], false), Listed::AskedFor);
     dirs.is_listed_ahead(D, &names[200..]);
     assert_eq!(walk(&names[200..199 + few]), []);
     assert_eq!(walk(&names[..199 + few]), [], "each counts once");

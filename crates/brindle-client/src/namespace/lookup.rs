@@ -4,7 +4,7 @@ use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::lookup::LookupReq;
 
 use crate::Client;
-use crate::dirs::Ahead;
+use crate::dirs::{Ahead, Listed};
 
 /// Longest name of an entry in bytes.
 const NAME_BYTES_MAX: usize = 255;
@@ -31,8 +31,8 @@ impl Client {
     fn list_ahead(&self, dir: Ino, ahead: Ahead) {
         let Some(this) = self.this.upgrade() else { return };
         self.seams.spawn("client.look_ahead", async move {
-            let listed = this.readdir(dir, ahead.after, ahead.entries_max, true).await;
-            let entries = listed.as_ref().map_or(&[][..], |listed| &listed.entries);
+            let listed = this.list(dir, ahead.after, ahead.entries_max, true, Listed::AskedFor).await;
+            let entries = listed.as_ref().map_or(&[][..], |(listed, _)| &listed.entries);
             this.dirs.is_listed_ahead(dir, entries);
             if let Err(fault) = listed {
                 // Nobody has asked for it.

@@ -4,6 +4,7 @@ use brindle_types::{Fault, Ino};
 use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirReq};
 
 use crate::Client;
+use crate::dirs::Listed;
 
 /// Most entries asked for at once; with names of 255 bytes and attributes they fit in one reply.
 pub const ENTRIES_MAX: u32 = 1024;
@@ -30,21 +31,73 @@ impl Client {
         plus: bool,
     ) -> Result<Listing, Fault> {
         let entries_max = entries_max.clamp(1, ENTRIES_MAX);
-        if after >= COOKIE_FIRST && self.session.is_held() && self.dirs.ends_at(ino, after) {
+        if let Some(known) = self.known_listing(ino, after, entries_max, plus) {
+            return Ok(known);
+        }
+        if let Some(coming) = self.dirs.coming(ino, after) {
+            // An error says nothing but that it is over, too.
+            let _ = coming.await;
+            if let Some(known) = self.known_listing(ino, after, entries_max, plus) {
+                return Ok(known);
+            }
+        }
+        let (listing, is_leased) = self.list(ino, after, entries_max, plus, Listed::AskedFor).await?;
+        // Who goes on where a listing has ended will go on.
+        let last = listing.entries.last().filter(|_| is_leased && after >= COOKIE_FIRST && !listing.end);
+        if let Some(last) = last {
+            self.read_on(ino, last.cookie, plus);
+        }
+        Ok(listing)
+    }
+
+    /// The same as far as it is known here, under leases that are held.
+    fn known_listing(&self, ino: Ino, after: u64, entries_max: u32, plus: bool) -> Option<Listing> {
+        if !self.session.is_held() {
+            return None;
+        }
+        if after >= COOKIE_FIRST && self.dirs.ends_at(ino, after) {
             // The parent is told with the first entries.
-            return Ok(Listing { entries: Vec::new(), end: true, parent: ino });
+            return Some(Listing { entries: Vec::new(), end: true, parent: ino });
         }
-        if self.session.is_held()
-            && let Some(known) = self.dirs.listing(ino, after, entries_max as usize)
-        {
-            return Ok(Listing { entries: known.entries, end: known.end, parent: known.parent });
+        let (known, read_on) = self.dirs.listing(ino, after, entries_max as usize)?;
+        if let Some(after) = read_on {
+            self.read_on(ino, after, plus);
         }
+        Some(Listing { entries: known.entries, end: known.end, parent: known.parent })
+    }
+
+    /// Reads what follows the cookie `after` for somebody who will ask for it.
+    fn read_on(&self, dir: Ino, after: u64, plus: bool) {
+        let Some(this) = self.this.upgrade() else { return };
+        if !self.dirs.reads_on(dir, after) {
+            return;
+        }
+        self.seams.spawn("client.read_on", async move {
+            let read = this.list(dir, after, ENTRIES_MAX, plus, Listed::ReadAhead).await;
+            this.dirs.is_listed_ahead(dir, &[]);
+            if let Err(fault) = read {
+                // Whoever asks for it will be told.
+                tracing::debug!(dir = dir.0, code = %fault.code, "cannot read ahead: {fault}");
+            }
+        });
+    }
+
+    /// What the MDT says, and whether under a lease.
+    pub(crate) async fn list(
+        &self,
+        ino: Ino,
+        after: u64,
+        entries_max: u32,
+        plus: bool,
+        how: Listed,
+    ) -> Result<(Listing, bool), Fault> {
         let asked = self.dirs.asked();
         let (answer, news) = self.mds.ask_told(&ReaddirReq { ino, after, entries_max, plus }).await?;
-        match news.leased.first() {
-            Some(leased) => self.dirs.listed(asked, leased, after, &answer),
+        let leased = news.leased.first();
+        match leased {
+            Some(leased) => self.dirs.listed(asked, leased, after, &answer, how),
             None => self.dirs.listed_without_lease(ino, after, &answer),
         }
-        Ok(Listing { entries: answer.entries, end: answer.end, parent: answer.parent })
+        Ok((Listing { entries: answer.entries, end: answer.end, parent: answer.parent }, leased.is_some()))
     }
 }
