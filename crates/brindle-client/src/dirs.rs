@@ -525,11 +525,10 @@ impl Inner {
         }
         let now = Name { lead: to, at, is_ahead: false };
         match dir.names.get_mut(name) {
-            Some(known) if known.at > at => return,
+            Some(known) if known.at > at => {}
             Some(known) if known.lead == to => {
                 known.at = at;
                 dir.changed = dir.changed.max(at);
-                return;
             }
             Some(known) => {
                 *known = now;
