@@ -14,37 +14,30 @@ use std::sync::Arc;
 
 use brindle_types::layout::INLINE_MAX_BYTES;
 use brindle_types::{Attr, FileType, Ino};
-use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirResp};
 use brindle_wire::news::{Leased, News};
 use parking_lot::{Mutex, RwLock};
-use tokio::sync::oneshot;
 
 pub(crate) use self::credit::Ahead;
-use self::credit::{AHEAD_MAX, Credit};
-use self::parts::{Behind, Parts};
-use self::past::Past;
+use self::credit::Credit;
+use self::listing::Coming;
+pub(crate) use self::listing::Listed;
+pub(crate) use self::parts::Behind;
+use self::parts::Parts;
 use crate::cache::{KernelCache, NoCache};
 
 mod credit;
+mod listing;
 mod parts;
-mod past;
 
 /// Names and attributes that are remembered; some 250 bytes each. Beyond that directories are forgotten, those first
 /// that were not looked at for the longest time.
 const FACTS_MAX: usize = 1 << 18;
-/// Directories that are listed ahead at a time.
-const AHEAD_DIRS_MAX: usize = 4;
-/// Facts about one directory beyond which it is not listed further ahead: it would push out all others, then itself.
-const AHEAD_FACTS_MAX: usize = FACTS_MAX / 2;
 /// Floors are kept by remainder of the inode number, so that their memory is bounded; sharing one costs an answer that
 /// is not remembered.
 const FLOORS: usize = 4096;
 
 /// Files that are looked at to find some to be opened ahead.
 const LOOKED_AT_MAX: usize = 1024;
-
-/// Entries that are taken in before others may look at what is known.
-const AT_ONCE: usize = 64;
 
 /// Where a name leads: an inode, or nowhere.
 pub(crate) type Lead = Option<(Ino, FileType)>;
@@ -78,11 +71,11 @@ struct Inner {
     /// Directories in order of their last use.
     used: BTreeMap<u64, Ino>,
     uses: u64,
+    /// Leases so far.
+    births: u64,
     names: usize,
     /// Directories that are being listed ahead.
     ahead: BTreeMap<Ino, Coming>,
-    /// Where names led in directories whose leases were taken back.
-    past: Past,
 }
 
 /// A directory whose lease is held.
@@ -104,17 +97,12 @@ struct Dir {
     /// Place of the newest name that was found to lead elsewhere than it was known to.
     changed: u64,
     parts: Parts,
-    used: u64,
+    /// Nothing has changed since a part was listed.
+    is_quiet: bool,
     credit: Credit,
-}
-
-/// A part of a listing that is on its way.
-#[derive(Default)]
-struct Coming {
-    /// The cookie that it follows, if it is for whoever lists.
-    after: Option<u64>,
-    /// Who waits for it.
-    waiting: Vec<oneshot::Sender<()>>,
+    /// Which of the leases of it that there were.
+    born: u64,
+    used: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -129,15 +117,6 @@ struct Known {
     attr: Attr,
     by: Ino,
     at: u64,
-}
-
-/// Who has asked for a part of a listing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Listed {
-    /// Somebody who has got it.
-    AskedFor,
-    /// Nobody yet.
-    ReadAhead,
 }
 
 /// What a directory that is forgotten was.
@@ -213,44 +192,6 @@ impl Dirs {
         inner.shrink();
     }
 
-    /// Takes in a part of a listing that was told with the lease of `dir`: what follows the cookie `after`. One that was read
-    /// ahead is kept until it is read.
-    pub fn listed(&self, asked: u64, leased: &Leased, after: u64, answer: &ReaddirResp, how: Listed) {
-        let (entries, end) = (&answer.entries, answer.end);
-        let (dir, at) = (leased.dir, leased.at);
-        let stands = |inner: &Inner| inner.generation == asked && inner.holds(dir, at);
-        for entries in entries.chunks(AT_ONCE) {
-            let mut inner = self.inner.lock();
-            if !stands(&inner) {
-                return;
-            }
-            for entry in entries {
-                inner.found(dir, &entry.name, Some((entry.ino, entry.kind)), at);
-                if let Some(attr) = &entry.attr {
-                    inner.inode(entry.ino, at, Some((attr, dir)));
-                }
-            }
-        }
-        let mut inner = self.inner.lock();
-        if !stands(&inner) {
-            return;
-        }
-        if let Some(known) = inner.dirs.get_mut(&dir) {
-            let follows = after < COOKIE_FIRST || known.listed == Some(after);
-            if follows {
-                known.listed = entries.last().map(|entry| entry.cookie).or(known.listed).or(Some(after));
-                known.complete |= end;
-                // An answer that a name of our own has overtaken does not know what lies behind.
-                known.end = known.listed.filter(|_| end && known.named <= at);
-            }
-            let keeps = how == Listed::ReadAhead || Parts::is_small(after, answer);
-            if keeps && known.changed <= at {
-                known.parts.keep(after, answer);
-            }
-        }
-        inner.shrink();
-    }
-
     /// Leases are taken back: what was told under them up to the place `at` is void.
     pub fn recalled(&self, dirs: &[Ino], at: u64) {
         if brindle_stdx::planted("client_keeps_recalled_leases") {
@@ -288,118 +229,6 @@ impl Dirs {
         }
     }
 
-    /// The same for whoever looks at names one after the other, and what is to be listed ahead of that.
-    pub fn walked(&self, dir: Ino, name: &[u8]) -> (Option<Lead>, Option<Ahead>) {
-        let mut inner = self.inner.lock();
-        inner.use_dir(dir);
-        let Some(known) = inner.dirs.get_mut(&dir) else { return (None, None) };
-        let Some(name) = known.names.get_mut(name) else { return (known.complete.then_some(None), None) };
-        let lead = Some(name.lead);
-        if !std::mem::take(&mut name.is_ahead) {
-            return (lead, None);
-        }
-        known.credit.used();
-        (lead, inner.list_ahead(dir))
-    }
-
-    /// The file that a name which is to be removed led to when that was last known, in a directory whose lease is not held. It may not exist
-    /// any more. And what is to be listed ahead of others.
-    pub fn last_lead(&self, dir: Ino, name: &[u8]) -> (Option<Ino>, Option<Ahead>) {
-        let mut inner = self.inner.lock();
-        if inner.dirs.contains_key(&dir) {
-            return (None, None);
-        }
-        let lead = inner.past.look_at(dir, name);
-        let may = inner.may_list_ahead(dir);
-        let ahead = may.then(|| inner.past.spend(dir)).flatten();
-        inner.ahead.extend(ahead.map(|_| (dir, Coming::default())));
-        (lead, ahead)
-    }
-
-    /// A file was made in `dir`, perhaps without its lease.
-    pub fn made(&self, dir: Ino, name: &[u8], attr: &Attr) {
-        let mut inner = self.inner.lock();
-        if !inner.dirs.contains_key(&dir) {
-            inner.past.led(dir, std::iter::once((name.to_vec(), Some((attr.ino, attr.kind)))));
-        }
-    }
-
-    /// What the cookie `after` is followed by in `dir`, of which the lease was not told.
-    pub fn listed_without_lease(&self, dir: Ino, after: u64, answer: &ReaddirResp) {
-        let mut inner = self.inner.lock();
-        if !inner.dirs.contains_key(&dir) {
-            inner.past.listed(dir, after, answer);
-        }
-    }
-
-    /// A name in `dir` leads nowhere now.
-    pub fn unmade(&self, dir: Ino, name: &[u8]) {
-        self.inner.lock().past.forget(dir, name);
-    }
-
-    /// The MDT was asked where a name in `dir` leads, and it leads somewhere. Whoever looks at many names of a directory will
-    /// look at more: what is to be listed ahead of that, until [`Dirs::is_listed_ahead`].
-    pub fn ahead(&self, dir: Ino) -> Option<Ahead> {
-        let mut inner = self.inner.lock();
-        let known = inner.dirs.get_mut(&dir)?;
-        known.credit.asked();
-        inner.list_ahead(dir)
-    }
-
-    /// The listing that [`Dirs::ahead`], [`Dirs::walked`], [`Dirs::last_lead`] or [`Dirs::reads_on`] began is over, and has brought these
-    /// for whoever looks at names.
-    pub fn is_listed_ahead(&self, dir: Ino, entries: &[DirEntry]) {
-        // Whoever waits for it is told by what is dropped here.
-        let over = self.inner.lock().ahead.remove(&dir);
-        drop(over);
-        for entries in entries.chunks(AT_ONCE) {
-            let mut inner = self.inner.lock();
-            match inner.dirs.get_mut(&dir) {
-                Some(known) => entries.iter().for_each(|entry| {
-                    known.names.get_mut(&entry.name[..]).into_iter().for_each(|name| name.is_ahead = true);
-                }),
-                None => inner.past.is_listed_ahead(dir, entries),
-            }
-        }
-    }
-
-    /// What follows the cookie `after` in a listing of `dir`, at most `entries_max`, if all of it is known; and the cookie behind which
-    /// it is worth reading ahead.
-    pub fn listing(&self, dir: Ino, after: u64, entries_max: usize) -> Option<(ReaddirResp, Option<u64>)> {
-        let mut inner = self.inner.lock();
-        let Behind { mut told, read_on } = inner.dirs.get_mut(&dir)?.parts.behind(after, entries_max)?;
-        for entry in &mut told.entries {
-            entry.attr = inner.attrs.get(&entry.ino).map(|known| known.attr.clone());
-        }
-        Some((told, read_on))
-    }
-
-    /// Whether what follows the cookie `after` in `dir` is to be read ahead for somebody who lists it: until
-    /// [`Dirs::is_listed_ahead`].
-    pub fn reads_on(&self, dir: Ino, after: u64) -> bool {
-        let mut inner = self.inner.lock();
-        let may = inner.may_list_ahead(dir) && inner.dirs.get(&dir).is_some_and(Dir::may_know_more);
-        if may {
-            inner.ahead.insert(dir, Coming { after: Some(after), waiting: Vec::new() });
-        }
-        may
-    }
-
-    /// Ends when what follows the cookie `after` in `dir` has come, or will not come, if it is on its way.
-    pub fn coming(&self, dir: Ino, after: u64) -> Option<oneshot::Receiver<()>> {
-        let mut inner = self.inner.lock();
-        let coming = inner.ahead.get_mut(&dir).filter(|coming| coming.after == Some(after))?;
-        let (tell, told) = oneshot::channel();
-        coming.waiting.push(tell);
-        Some(told)
-    }
-
-    /// Whether nothing follows the cookie `after` in a listing of `dir`.
-    pub fn ends_at(&self, dir: Ino, after: u64) -> bool {
-        let inner = self.inner.lock();
-        inner.dirs.get(&dir).is_some_and(|known| known.complete && known.end == Some(after))
-    }
-
     /// The directory whose lease covers the attributes of an inode, if they are known.
     pub fn covered_by(&self, ino: Ino) -> Option<Ino> {
         self.inner.lock().attrs.get(&ino).map(|known| known.by)
@@ -433,13 +262,6 @@ impl Dirs {
         known.or_else(|| inner.rights.get(&ino)).map(|known| known.attr.clone())
     }
 
-    /// The same of a directory whose own lease is not held.
-    pub fn rights_without_lease(&self, ino: Ino) -> Option<Attr> {
-        let inner = self.inner.lock();
-        let known = inner.rights.get(&ino).filter(|_| !inner.dirs.contains_key(&ino));
-        known.map(|known| known.attr.clone())
-    }
-
     /// Attributes of an inode, if they are known.
     pub fn attr(&self, ino: Ino) -> Option<Attr> {
         self.inner.lock().attrs.get(&ino).map(|known| known.attr.clone())
@@ -447,14 +269,10 @@ impl Dirs {
 }
 
 impl Dir {
-    /// Whether another part may be listed ahead without pushing everything else out.
-    fn may_know_more(&self) -> bool {
-        self.names.len() + self.covers.len() + 2 * (AHEAD_MAX as usize) <= AHEAD_FACTS_MAX
-    }
-
     /// Something of it has changed at the place `at`.
     fn changed(&mut self, at: u64) {
         self.changed = self.changed.max(at);
+        self.is_quiet = false;
         if !brindle_stdx::planted("client_keeps_old_listings") {
             self.parts.clear();
         }
@@ -462,22 +280,6 @@ impl Dir {
 }
 
 impl Inner {
-    /// What is to be listed ahead in a directory whose lease is held.
-    fn list_ahead(&mut self, dir: Ino) -> Option<Ahead> {
-        let may = self.may_list_ahead(dir);
-        let known = self.dirs.get_mut(&dir).filter(|known| may && !known.complete)?;
-        if !known.may_know_more() {
-            return None;
-        }
-        let ahead = known.credit.spend(known.listed.unwrap_or_default())?;
-        self.ahead.insert(dir, Coming::default());
-        Some(ahead)
-    }
-
-    fn may_list_ahead(&self, dir: Ino) -> bool {
-        self.ahead.len() < AHEAD_DIRS_MAX && !self.ahead.contains_key(&dir)
-    }
-
     fn holds(&self, dir: Ino, at: u64) -> bool {
         self.dirs.contains_key(&dir) && self.dir_floors.allows(dir, at)
     }
@@ -489,9 +291,11 @@ impl Inner {
         if !self.dirs.contains_key(&leased.dir) {
             // What was told under an earlier one, while that was being taken back, may come after this.
             self.dir_floors.raise(leased.dir, leased.at.saturating_sub(1));
-            self.past.forget_dir(leased.dir);
         }
-        self.dirs.entry(leased.dir).or_default().complete |= leased.is_new;
+        let born = self.births + 1;
+        let known = self.dirs.entry(leased.dir).or_insert_with(|| Dir { born, ..Dir::default() });
+        known.complete |= leased.is_new;
+        self.births = self.births.max(known.born);
         self.use_dir(leased.dir);
     }
 
@@ -511,15 +315,11 @@ impl Inner {
         if !self.holds(dir, at) {
             return self.leads_elsewhere(dir, name, at);
         }
-        let known = self.dirs.get(&dir).is_some_and(|known| known.names.contains_key(name));
-        self.found(dir, name, to, at);
-        if !known && let Some(dir) = self.dirs.get_mut(&dir) {
-            dir.changed(at);
-        }
+        self.found(dir, name, to, at, None);
     }
 
-    /// The same by a listing: one that was not known has not come since.
-    fn found(&mut self, dir: Ino, name: &[u8], to: Lead, at: u64) {
+    /// The same under a lease that is held; by a listing, of which it has the cookie.
+    fn found(&mut self, dir: Ino, name: &[u8], to: Lead, at: u64, cookie: Option<u64>) {
         let Some(dir) = self.dirs.get_mut(&dir) else { return };
         if to.is_some() {
             dir.named = dir.named.max(at);
@@ -539,6 +339,11 @@ impl Inner {
             None => {
                 dir.names.insert(name.to_vec(), now);
                 self.names += 1;
+                match cookie {
+                    // A name that a part of a listing does not have has come since.
+                    Some(cookie) if !dir.parts.have(cookie) => dir.changed = dir.changed.max(at),
+                    _ => dir.changed(at),
+                }
             }
         }
     }
@@ -655,9 +460,6 @@ impl Inner {
             // Of what is true, the same may be told again: in a file system that nobody changes everything has one place.
             let at = if what == Forgotten::True { at.saturating_sub(1) } else { at };
             self.dir_floors.raise(ino, at);
-        }
-        if what == Forgotten::Void {
-            self.past.led(ino, dir.names.into_iter().map(|(name, known)| (name, known.lead)));
         }
         for covered in dir.covers {
             self.attrs.remove(&covered);

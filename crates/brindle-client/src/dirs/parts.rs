@@ -1,7 +1,7 @@
 //! Parts of listings as the MDT told them, for whoever lists a directory again, or goes on.
 //!
 //! Of a small directory that was listed at once the listing is kept as long as it stays as it is: `rm -r` and many others list
-//! twice. Of a larger one what follows is kept from when it was read ahead until it is read.
+//! twice. Of a larger one what follows is kept when it was read ahead.
 //!
 //! Invariant of the owner: nothing of the directory has changed since they were told.
 
@@ -11,21 +11,23 @@ use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirResp};
 
 /// Entries of a directory whose listing is kept; some 60 bytes each.
 const WHOLE_MAX: usize = 128;
-/// Parts that are kept: one that is being read, and the next.
-const PARTS_MAX: usize = 2;
+/// Parts that are kept: two for each of two who list at a time, one that is being read, and the next.
+const PARTS_MAX: usize = 4;
 
 /// Those of one directory.
 #[derive(Default)]
 pub(super) struct Parts(VecDeque<Part>);
 
-struct Part {
+/// Some entries behind each other.
+pub(super) struct Part {
     after: u64,
     /// Without attributes.
     told: ReaddirResp,
 }
 
 /// What follows a cookie.
-pub(super) struct Behind {
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Behind {
     /// Entries without attributes.
     pub told: ReaddirResp,
     /// The cookie behind which nothing was read ahead yet, and something follows.
@@ -33,13 +35,20 @@ pub(super) struct Behind {
 }
 
 impl Part {
-    fn has(&self, after: u64) -> bool {
-        let last = self.told.entries.last().map_or(self.after, |entry| entry.cookie);
-        after >= self.after && (self.told.end || after < last)
+    /// What followed the cookie `after`.
+    pub fn told(after: u64, answer: &ReaddirResp) -> Part {
+        let bare = |entry: &DirEntry| DirEntry { attr: None, ..entry.clone() };
+        let entries = answer.entries.iter().map(bare).collect();
+        let after = if after < COOKIE_FIRST { 0 } else { after };
+        Part { after, told: ReaddirResp { entries, ..*answer } }
     }
 
-    fn is_whole(&self) -> bool {
-        self.after < COOKIE_FIRST && self.told.end
+    fn last(&self) -> u64 {
+        self.told.entries.last().map_or(self.after, |entry| entry.cookie)
+    }
+
+    fn follows(&self, cookie: u64) -> bool {
+        cookie >= self.after && (self.told.end || cookie < self.last())
     }
 }
 
@@ -49,18 +58,13 @@ impl Parts {
         after < COOKIE_FIRST && answer.end && answer.entries.len() <= WHOLE_MAX
     }
 
-    /// What followed the cookie `after`.
-    pub fn keep(&mut self, after: u64, answer: &ReaddirResp) {
-        let bare = |entry: &DirEntry| DirEntry { attr: None, ..entry.clone() };
-        let entries = answer.entries.iter().map(bare).collect();
-        let after = if after < COOKIE_FIRST { 0 } else { after };
-        if after == 0 {
-            self.0.clear();
-        }
+    /// Keeps a part, and forgets the oldest one if there are too many.
+    pub fn keep(&mut self, part: Part) {
+        self.0.retain(|known| known.after != part.after);
         if self.0.len() >= PARTS_MAX {
             self.0.pop_front();
         }
-        self.0.push_back(Part { after, told: ReaddirResp { entries, ..*answer } });
+        self.0.push_back(part);
     }
 
     /// The directory has changed.
@@ -68,22 +72,21 @@ impl Parts {
         self.0.clear();
     }
 
-    /// At most `entries_max` entries behind the cookie `after`, if they are here. What was read through is forgotten.
-    pub fn behind(&mut self, after: u64, entries_max: usize) -> Option<Behind> {
-        let index = self.0.iter().position(|part| part.has(after))?;
-        self.0.drain(..index);
-        let part = self.0.front()?;
+    /// Whether a name with this cookie would be in one of them.
+    pub fn have(&self, cookie: u64) -> bool {
+        self.0.iter().any(|part| cookie > part.after && (part.told.end || cookie <= part.last()))
+    }
+
+    /// At most `entries_max` entries behind the cookie `after`, if they are here.
+    pub fn behind(&self, after: u64, entries_max: usize) -> Option<Behind> {
+        let part = self.0.iter().find(|part| part.follows(after))?;
         let all = &part.told.entries;
         let rest = &all[all.partition_point(|entry| entry.cookie <= after)..];
         let entries = rest.iter().take(entries_max).cloned().collect();
         let end = part.told.end && rest.len() <= entries_max;
         let told = ReaddirResp { entries, end, parent: part.told.parent };
-        let last = self.0.back().filter(|part| !part.told.end).and_then(|part| part.told.entries.last());
-        let read_on = last.map(|entry| entry.cookie).filter(|_| self.0.len() < PARTS_MAX);
-        if end && !part.is_whole() {
-            self.0.clear();
-        }
-        Some(Behind { told, read_on })
+        let is_last = !part.told.end && !self.0.iter().any(|next| next.after == part.last());
+        Some(Behind { told, read_on: is_last.then(|| part.last()) })
     }
 }
 
@@ -104,7 +107,7 @@ mod tests {
         ReaddirResp { entries: cookies.map(entry).collect(), end, parent: Ino(2) }
     }
 
-    fn read(parts: &mut Parts, after: u64, max: usize) -> Option<(Vec<u64>, bool, Option<u64>)> {
+    fn read(parts: &Parts, after: u64, max: usize) -> Option<(Vec<u64>, bool, Option<u64>)> {
         let Behind { told, read_on } = parts.behind(after, max)?;
         Some((told.entries.iter().map(|entry| entry.cookie).collect(), told.end, read_on))
     }
@@ -115,36 +118,42 @@ mod tests {
         let (start, small) = (COOKIE_FIRST - 1, told(100..110, true));
         assert!(Parts::is_small(start, &small) && !Parts::is_small(100, &small));
         assert!(!Parts::is_small(0, &told(100..110, false)) && !Parts::is_small(0, &told(100..300, true)));
-        parts.keep(start, &small);
+        parts.keep(Part::told(start, &small));
         for _ in 0..2 {
-            assert_eq!(read(&mut parts, 0, 6), Some(((100..106).collect(), false, None)));
-            assert_eq!(read(&mut parts, 105, 6), Some(((106..110).collect(), true, None)));
-            assert_eq!(read(&mut parts, 109, 6), Some((vec![], true, None)));
+            assert_eq!(read(&parts, 0, 6), Some(((100..106).collect(), false, None)));
+            assert_eq!(read(&parts, 105, 6), Some(((106..110).collect(), true, None)));
+            assert_eq!(read(&parts, 109, 6), Some((vec![], true, None)));
         }
         parts.clear();
-        assert!(read(&mut parts, 0, 6).is_none());
-        parts.keep(0, &told(0..0, true));
-        assert_eq!(read(&mut parts, COOKIE_FIRST - 1, 6), Some((vec![], true, None)), "an empty one");
+        assert!(read(&parts, 0, 6).is_none());
+        parts.keep(Part::told(0, &told(0..0, true)));
+        assert_eq!(read(&parts, COOKIE_FIRST - 1, 6), Some((vec![], true, None)), "an empty one");
     }
 
     #[test]
-    fn what_was_read_ahead_is_read_once_and_one_part_after_the_other() {
+    fn what_was_read_ahead_is_read_one_part_after_the_other() {
         let mut parts = Parts::default();
-        parts.keep(109, &told(110..120, false));
-        assert!(read(&mut parts, 100, 5).is_none() && read(&mut parts, 119, 5).is_none());
-        assert_eq!(read(&mut parts, 109, 5), Some(((110..115).collect(), false, Some(119))));
-        parts.keep(119, &told(120..130, false));
-        assert_eq!(
-            read(&mut parts, 114, 9),
-            Some(((115..120).collect(), false, None)),
-            "the next one is here"
-        );
-        assert_eq!(read(&mut parts, 119, 5), Some(((120..125).collect(), false, Some(129))));
-        assert!(read(&mut parts, 109, 5).is_none(), "it was read");
-        parts.keep(129, &told(130..140, true));
-        assert_eq!(read(&mut parts, 129, 10), Some(((130..140).collect(), true, None)));
-        assert!(parts.0.is_empty());
-        (0..9).for_each(|n| parts.keep(100 * n + 99, &told(100 * n + 100..100 * n + 110, false)));
+        parts.keep(Part::told(109, &told(110..120, false)));
+        assert!(read(&parts, 100, 5).is_none() && read(&parts, 119, 5).is_none());
+        assert_eq!(read(&parts, 109, 5), Some(((110..115).collect(), false, Some(119))));
+        parts.keep(Part::told(119, &told(120..130, false)));
+        assert_eq!(read(&parts, 114, 9), Some(((115..120).collect(), false, None)), "the next one is here");
+        assert_eq!(read(&parts, 119, 5), Some(((120..125).collect(), false, Some(129))));
+        parts.keep(Part::told(129, &told(130..140, true)));
+        assert_eq!(read(&parts, 129, 10), Some(((130..140).collect(), true, None)));
+        assert_eq!(read(&parts, 139, 10), Some((vec![], true, None)));
+        parts.keep(Part::told(129, &told(130..138, true)));
+        assert_eq!((parts.0.len(), read(&parts, 129, 10)), (3, Some(((130..138).collect(), true, None))));
+        (0..9).for_each(|n| parts.keep(Part::told(100 * n + 99, &told(100 * n + 100..100 * n + 110, false))));
         assert_eq!(parts.0.len(), PARTS_MAX);
+    }
+
+    #[test]
+    fn the_place_of_a_name_is_in_a_part_or_not() {
+        let mut parts = Parts::default();
+        parts.keep(Part::told(109, &told(110..120, false)));
+        assert_eq!([109, 110, 119, 120].map(|cookie| parts.have(cookie)), [false, true, true, false]);
+        parts.keep(Part::told(129, &told(130..140, true)));
+        assert_eq!([129, 130, 500].map(|cookie| parts.have(cookie)), [false, true, true]);
     }
 }

@@ -1,8 +1,11 @@
 //! What is known of directories, in every order of answers.
 
+use brindle_wire::mds::readdir::{DirEntry, ReaddirResp};
 use brindle_wire::news::{Covered, InodeNews, NameNews};
+use tokio::sync::oneshot;
 
-use super::credit::{AHEAD_MIN, OF_EACH_ASKED, OF_EACH_USED};
+use super::credit::{AHEAD_MAX, AHEAD_MIN, OF_EACH_ASKED, OF_EACH_USED};
+use super::listing::AHEAD_FACTS_MAX;
 use super::*;
 
 const D: Ino = Ino(10);
@@ -239,12 +242,12 @@ fn a_listing_to_the_end_knows_every_name() {
         cookie,
         attr: Some(attr(F, 3)),
     };
-    dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true), Listed::AskedFor);
+    dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true), Listed::Asked);
     assert_eq!(dirs.lead(D, b"x"), None, "the end of a listing that was not followed from its start");
-    dirs.listed(0, &lease, 0, &listing(&[entry("a", 30), entry("b", 40)], false), Listed::AskedFor);
+    dirs.listed(0, &lease, 0, &listing(&[entry("a", 30), entry("b", 40)], false), Listed::Asked);
     assert_eq!((dirs.lead(D, b"a"), dirs.lead(D, b"x")), (Some(FILE), None));
     dirs.told(0, &name(D, "new", FILE, 6));
-    dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true), Listed::AskedFor);
+    dirs.listed(0, &lease, 40, &listing(&[entry("c", 50)], true), Listed::Asked);
     assert_eq!((dirs.lead(D, b"x"), dirs.lead(D, b"new"), size(&dirs)), (Some(None), Some(FILE), Some(3)));
     assert!(!dirs.ends_at(D, 50), "the new name may lie behind");
     dirs.listed(
@@ -252,7 +255,7 @@ fn a_listing_to_the_end_knows_every_name() {
         &Leased { at: 6, ..lease },
         0,
         &listing(&[entry("b", 40), entry("c", 50)], true),
-        Listed::AskedFor,
+        Listed::Asked,
     );
     assert!(dirs.ends_at(D, 50) && !dirs.ends_at(D, 40));
     dirs.told(0, &name(D, "y", None, 7));
@@ -264,7 +267,7 @@ fn a_listing_to_the_end_knows_every_name() {
         &Leased { at: 8, ..lease },
         0,
         &listing(&[entry("b", 40), entry("c", 50)], true),
-        Listed::AskedFor,
+        Listed::Asked,
     );
     assert!(dirs.ends_at(D, 50));
     // A listing that was answered before a name was made, and arrives after it.
@@ -274,7 +277,7 @@ fn a_listing_to_the_end_knows_every_name() {
         &Leased { at: 8, ..lease },
         0,
         &listing(&[entry("b", 40), entry("c", 50)], true),
-        Listed::AskedFor,
+        Listed::Asked,
     );
     assert!(!dirs.ends_at(D, 50), "the name may lie behind");
     dirs.listed(
@@ -282,7 +285,7 @@ fn a_listing_to_the_end_knows_every_name() {
         &Leased { at: 9, ..lease },
         0,
         &listing(&[entry("b", 40), entry("c", 50)], true),
-        Listed::AskedFor,
+        Listed::Asked,
     );
     assert!(dirs.ends_at(D, 50));
     dirs.recalled(&[D], 9);
@@ -300,34 +303,35 @@ fn a_small_directory_is_listed_again_from_memory_until_a_name_changes() {
     let all = [entry("a", 30), entry("b", 40)];
     let at = |at| Leased { dir: D, at, is_new: false };
     let names = |after, max| {
-        let found = dirs.listing(D, after, max)?.0;
+        let found = dirs.listing(D, after, max)?.told;
         let names: Vec<_> =
             found.entries.iter().map(|e| String::from_utf8_lossy(&e.name).into_owned()).collect();
         Some((names.concat(), found.end))
     };
-    dirs.listed(0, &at(5), 0, &listing(&all, false), Listed::AskedFor);
+    dirs.listed(0, &at(5), 0, &listing(&all, false), Listed::Asked);
     assert_eq!(names(0, 9), None, "that is not all");
-    dirs.listed(0, &at(5), 0, &listing(&all, true), Listed::AskedFor);
+    dirs.listed(0, &at(5), 0, &listing(&all, true), Listed::Asked);
     assert_eq!(names(0, 9), Some(("ab".into(), true)));
-    assert_eq!(dirs.listing(D, 0, 9).expect("known").0, listing(&all, true), "with attributes and parent");
+    let bare = all.clone().map(|entry| DirEntry { attr: None, ..entry });
+    assert_eq!(dirs.listing(D, 0, 9).expect("known").told, listing(&bare, true), "with its parent");
     assert_eq!((names(0, 1), names(30, 1)), (Some(("a".into(), false)), Some(("b".into(), true))));
     assert_eq!(names(40, 1), Some((String::new(), true)));
     dirs.told(0, &name(D, "a", FILE, 6));
     assert!(names(0, 9).is_some(), "that was known");
     dirs.told(0, &name(D, "a", None, 7));
     assert_eq!(names(0, 9), None);
-    dirs.listed(0, &at(6), 0, &listing(&all, true), Listed::AskedFor);
+    dirs.listed(0, &at(6), 0, &listing(&all, true), Listed::Asked);
     assert_eq!(names(0, 9), None, "answered before the name was removed");
-    dirs.listed(0, &at(7), 0, &listing(&all[1..], true), Listed::AskedFor);
+    dirs.listed(0, &at(7), 0, &listing(&all[1..], true), Listed::Asked);
     assert_eq!(names(0, 9), Some(("b".into(), true)));
     dirs.told(0, &name(D, "new", FILE, 8));
     assert_eq!(names(0, 9), None);
-    dirs.listed(0, &at(8), 0, &listing(&all, true), Listed::AskedFor);
+    dirs.listed(0, &at(8), 0, &listing(&all, true), Listed::Asked);
     dirs.told(0, &inode(D, 2, D, 9));
     assert_eq!(names(0, 9), None, "it may have another parent");
-    dirs.listed(0, &at(8), 0, &listing(&all, true), Listed::AskedFor);
+    dirs.listed(0, &at(8), 0, &listing(&all, true), Listed::Asked);
     assert_eq!(names(0, 9), None, "answered before it was moved");
-    dirs.listed(0, &at(9), 0, &listing(&all, true), Listed::AskedFor);
+    dirs.listed(0, &at(9), 0, &listing(&all, true), Listed::Asked);
     dirs.told(0, &inode(D, 2, D, 10));
     assert!(names(0, 9).is_some(), "nothing has changed");
     dirs.recalled(&[D], 9);
@@ -349,20 +353,30 @@ fn what_was_read_ahead_is_shown_unless_something_has_changed_since() {
     let is_shown = |meanwhile: &dyn Fn(&Dirs)| {
         let dirs = Dirs::default();
         dirs.told(0, &leased(D, 5, false));
-        dirs.listed(0, &at(5), 0, &part(40..50), Listed::AskedFor);
-        assert!(dirs.reads_on(D, 49) && !dirs.reads_on(D, 49), "once at a time");
+        dirs.listed(0, &at(5), 0, &part(40..50), Listed::Asked);
+        assert!(dirs.begin_reading_on(D, 49) && !dirs.begin_reading_on(D, 49), "once at a time");
         assert!(dirs.coming(D, 40).is_none());
         let mut coming = dirs.coming(D, 49).expect("it is on its way");
         dirs.listed(0, &at(5), 49, &part(50..60), Listed::ReadAhead);
         assert!(coming.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Empty));
-        dirs.is_listed_ahead(D, &[]);
+        dirs.listed_ahead(D, &[]);
         assert!(coming.try_recv().is_err_and(|error| error == oneshot::error::TryRecvError::Closed));
         assert!(dirs.coming(D, 49).is_none());
         meanwhile(&dirs);
-        dirs.listing(D, 49, 5).is_some_and(|(told, read_on)| told.entries.len() == 5 && read_on == Some(59))
+        dirs.listing(D, 49, 5).is_some_and(|known| known.told.entries.len() == 5 && known.read_on == Some(59))
     };
     assert!(is_shown(&|_| {}));
-    assert!(is_shown(&|dirs| dirs.listed(0, &at(6), 59, &part(60..70), Listed::AskedFor)), "more was found");
+    assert!(
+        is_shown(&|dirs| assert!(dirs.listed(0, &at(6), 59, &part(60..70), Listed::Asked))),
+        "more was found"
+    );
+    let between = DirEntry { name: "between".into(), ..entry(55) };
+    let finds = |dirs: &Dirs| {
+        dirs.listed(0, &at(8), 50, &listing(std::slice::from_ref(&between), false), Listed::Asked);
+        // What was told of it before comes too late to be news.
+        dirs.told(0, &name(D, "between", Some((between.ino, between.kind)), 7));
+    };
+    assert!(!is_shown(&finds), "somebody was shown a name that the part does not have");
     assert!(is_shown(&|dirs| dirs.told(0, &name(D, "55", Some((Ino(55), FileType::Regular)), 7))), "known");
     assert!(!is_shown(&|dirs| dirs.told(0, &name(D, "55", None, 7))), "removed");
     assert!(!is_shown(&|dirs| dirs.told(0, &name(D, "new", FILE, 7))), "made");
@@ -374,6 +388,35 @@ fn what_was_read_ahead_is_shown_unless_something_has_changed_since() {
     dirs.told(0, &name(D, "new", FILE, 7));
     dirs.listed(0, &at(6), 49, &part(50..60), Listed::ReadAhead);
     assert!(dirs.listing(D, 49, 5).is_none());
+}
+
+#[test]
+fn whoever_changes_a_directory_while_he_lists_it_has_nothing_read_ahead() {
+    let dirs = Dirs::default();
+    dirs.told(0, &leased(D, 5, false));
+    let part = |names: &[(&str, u64)]| {
+        let entry = |(name, cookie): &(&str, u64)| DirEntry {
+            name: (*name).into(),
+            ino: Ino(*cookie),
+            kind: FileType::Regular,
+            cookie: *cookie,
+            attr: None,
+        };
+        listing(&names.iter().map(entry).collect::<Vec<_>>(), false)
+    };
+    let at = |at| Leased { dir: D, at, is_new: false };
+    assert!(
+        !dirs.listed(0, &at(5), 0, &part(&[("a", 30)]), Listed::Asked),
+        "nothing is known of what was before"
+    );
+    assert!(dirs.listed(0, &at(5), 30, &part(&[("b", 40)]), Listed::Asked));
+    dirs.told(0, &name(D, "a", None, 6));
+    assert!(!dirs.listed(0, &at(6), 40, &part(&[("c", 50)]), Listed::Asked));
+    assert!(dirs.listed(0, &at(6), 50, &part(&[("d", 60)]), Listed::Asked));
+    assert!(
+        !dirs.listed(1, &at(6), 60, &part(&[("e", 70)]), Listed::Asked),
+        "asked before all was forgotten"
+    );
 }
 
 #[test]
@@ -416,16 +459,16 @@ fn a_directory_is_listed_ahead_as_far_as_it_is_asked_about() {
         cookie,
         attr: None,
     };
-    dirs.listed(0, &lease, 0, &listing(&[entry(30), entry(40)], false), Listed::AskedFor);
-    dirs.is_listed_ahead(D, &[]);
+    dirs.listed(0, &lease, 0, &listing(&[entry(30), entry(40)], false), Listed::Asked);
+    dirs.listed_ahead(D, &[]);
     assert_eq!(asked(1), [Ahead { after: 40, entries_max: AHEAD_MAX }], "what was asked meanwhile counts");
-    dirs.listed(0, &lease, 40, &listing(&[entry(50)], true), Listed::AskedFor);
-    dirs.is_listed_ahead(D, &[]);
+    dirs.listed(0, &lease, 40, &listing(&[entry(50)], true), Listed::Asked);
+    dirs.listed_ahead(D, &[]);
     assert_eq!(asked(1000), [], "nothing is left to be listed");
     // One directory does not push out all others.
     dirs.told(0, &leased(E, 5, false));
     let many: Vec<DirEntry> = (16..AHEAD_FACTS_MAX as u64).map(entry).collect();
-    dirs.listed(0, &Leased { dir: E, ..lease }, 0, &listing(&many, false), Listed::AskedFor);
+    dirs.listed(0, &Leased { dir: E, ..lease }, 0, &listing(&many, false), Listed::Asked);
     assert_eq!((0..1000).filter_map(|_| dirs.ahead(E)).count(), 0);
 }
 
@@ -443,15 +486,15 @@ fn what_was_listed_ahead_and_is_used_lists_on_without_a_question() {
     };
     let names: Vec<DirEntry> = (100..1000).map(entry).collect();
     let walk = |names: &[DirEntry]| {
-        let used = names.iter().map(|entry| dirs.walked(D, &entry.name));
+        let used = names.iter().map(|entry| dirs.walk(D, &entry.name));
         used.filter_map(|(lead, ahead)| lead.and(ahead)).collect::<Vec<_>>()
     };
     let few = (AHEAD_MIN / OF_EACH_USED) as usize;
     // Whoever lists by himself has asked for nothing yet.
-    dirs.listed(0, &lease, 0, &listing(&names[..200], false), Listed::AskedFor);
+    dirs.listed(0, &lease, 0, &listing(&names[..200], false), Listed::Asked);
     assert_eq!(walk(&names[..200]), []);
-    dirs.listed(0, &lease, 299, &listing(&names[200..], false), Listed::AskedFor);
-    dirs.is_listed_ahead(D, &names[200..]);
+    dirs.listed(0, &lease, 299, &listing(&names[200..], false), Listed::Asked);
+    dirs.listed_ahead(D, &names[200..]);
     assert_eq!(walk(&names[200..199 + few]), []);
     assert_eq!(walk(&names[..199 + few]), [], "each counts once");
     let ahead = Ahead { after: 999, entries_max: AHEAD_MIN };

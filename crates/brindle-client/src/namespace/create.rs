@@ -42,7 +42,6 @@ impl Client {
         };
         let answer = self.mds.ask(&request).await?;
         let (hold, asked) = creating.made(answer.attr.ino);
-        self.dirs.made(create.parent, create.name, &answer.attr);
         let opened = self.opened(hold, asked, handle, create.access, answer.attr, &answer.grant).await;
         let mut opened = self.still_open(ctx, opened, create.access, era).await?;
         if !answer.created && !create.access.truncate {

@@ -29,11 +29,6 @@ impl Client {
         self.dirs.rights(ino).filter(|_| self.session.is_held())
     }
 
-    /// The same of a directory that several clients change, so that its own lease is not held.
-    pub fn rights_without_lease(&self, ino: Ino) -> Option<Attr> {
-        self.dirs.rights_without_lease(ino).filter(|_| self.session.is_held())
-    }
-
     /// Attributes of an inode.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr, Fault> {
         if self.session.is_held()

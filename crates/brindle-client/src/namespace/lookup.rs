@@ -31,9 +31,9 @@ impl Client {
     fn list_ahead(&self, dir: Ino, ahead: Ahead) {
         let Some(this) = self.this.upgrade() else { return };
         self.seams.spawn("client.look_ahead", async move {
-            let listed = this.list(dir, ahead.after, ahead.entries_max, true, Listed::AskedFor).await;
+            let listed = this.list(dir, ahead.after, ahead.entries_max, true, Listed::Asked).await;
             let entries = listed.as_ref().map_or(&[][..], |(listed, _)| &listed.entries);
-            this.dirs.is_listed_ahead(dir, entries);
+            this.dirs.listed_ahead(dir, entries);
             if let Err(fault) = listed {
                 // Nobody has asked for it.
                 tracing::debug!(dir = dir.0, code = %fault.code, "cannot list ahead: {fault}");
@@ -48,7 +48,7 @@ impl Client {
         if !is_name || !self.session.is_held() {
             return None;
         }
-        let (lead, ahead) = self.dirs.walked(parent, name);
+        let (lead, ahead) = self.dirs.walk(parent, name);
         if let Some(ahead) = ahead {
             self.list_ahead(parent, ahead);
         }
@@ -63,17 +63,6 @@ impl Client {
     pub fn known_dir(&self, parent: Ino, name: &[u8]) -> Option<Attr> {
         let (ino, _) = self.dirs.lead(parent, name)??;
         self.rights(ino)
-    }
-
-    /// The file that a name led to when that was last known here, in a directory that several clients change, unless it is open: for a
-    /// kernel that looks the name up only to have it removed. Neither it nor the name needs to exist any more; what UNLINK removes,
-    /// the MDT finds by name.
-    pub fn last_lead(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
-        let (lead, ahead) = self.dirs.last_lead(parent, name);
-        if let Some(ahead) = ahead {
-            self.list_ahead(parent, ahead);
-        }
-        lead.filter(|ino| self.inodes.get(*ino).is_none())
     }
 
     /// Attributes of what a path leads to, from the root, `/`-separated; symbolic links are not followed.

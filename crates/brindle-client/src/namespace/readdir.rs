@@ -4,7 +4,7 @@ use brindle_types::{Fault, Ino};
 use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirReq};
 
 use crate::Client;
-use crate::dirs::Listed;
+use crate::dirs::{Behind, Listed};
 
 /// Most entries asked for at once; with names of 255 bytes and attributes they fit in one reply.
 pub const ENTRIES_MAX: u32 = 1024;
@@ -22,7 +22,7 @@ pub struct Listing {
 
 impl Client {
     /// Up to `entries_max` entries behind the cookie `after` (0 for the start). With `plus` attributes come with them, as
-    /// far as the lease of the directory covers them; they answer the lookups that follow.
+    /// far as the lease of the directory covers them, unless it was known here; they answer the lookups that follow.
     pub async fn readdir(
         &self,
         ino: Ino,
@@ -41,9 +41,9 @@ impl Client {
                 return Ok(known);
             }
         }
-        let (listing, is_leased) = self.list(ino, after, entries_max, plus, Listed::AskedFor).await?;
-        // Who goes on where a listing has ended will go on.
-        let last = listing.entries.last().filter(|_| is_leased && after >= COOKIE_FIRST && !listing.end);
+        let (listing, is_quiet) = self.list(ino, after, entries_max, plus, Listed::Asked).await?;
+        // Who goes on where a part has ended will go on, and what he reads next is kept while nobody changes anything.
+        let last = listing.entries.last().filter(|_| is_quiet && after >= COOKIE_FIRST && !listing.end);
         if let Some(last) = last {
             self.read_on(ino, last.cookie, plus);
         }
@@ -59,22 +59,22 @@ impl Client {
             // The parent is told with the first entries.
             return Some(Listing { entries: Vec::new(), end: true, parent: ino });
         }
-        let (known, read_on) = self.dirs.listing(ino, after, entries_max as usize)?;
+        let Behind { told, read_on } = self.dirs.listing(ino, after, entries_max as usize)?;
         if let Some(after) = read_on {
             self.read_on(ino, after, plus);
         }
-        Some(Listing { entries: known.entries, end: known.end, parent: known.parent })
+        Some(Listing { entries: told.entries, end: told.end, parent: told.parent })
     }
 
     /// Reads what follows the cookie `after` for somebody who will ask for it.
     fn read_on(&self, dir: Ino, after: u64, plus: bool) {
         let Some(this) = self.this.upgrade() else { return };
-        if !self.dirs.reads_on(dir, after) {
+        if !self.dirs.begin_reading_on(dir, after) {
             return;
         }
         self.seams.spawn("client.read_on", async move {
             let read = this.list(dir, after, ENTRIES_MAX, plus, Listed::ReadAhead).await;
-            this.dirs.is_listed_ahead(dir, &[]);
+            this.dirs.listed_ahead(dir, &[]);
             if let Err(fault) = read {
                 // Whoever asks for it will be told.
                 tracing::debug!(dir = dir.0, code = %fault.code, "cannot read ahead: {fault}");
@@ -82,7 +82,7 @@ impl Client {
         });
     }
 
-    /// What the MDT says, and whether under a lease.
+    /// What the MDT says; and whether it is under a lease, and nothing has changed since the part before.
     pub(crate) async fn list(
         &self,
         ino: Ino,
@@ -94,10 +94,7 @@ impl Client {
         let asked = self.dirs.asked();
         let (answer, news) = self.mds.ask_told(&ReaddirReq { ino, after, entries_max, plus }).await?;
         let leased = news.leased.first();
-        match leased {
-            Some(leased) => self.dirs.listed(asked, leased, after, &answer, how),
-            None => self.dirs.listed_without_lease(ino, after, &answer),
-        }
-        Ok((Listing { entries: answer.entries, end: answer.end, parent: answer.parent }, leased.is_some()))
+        let is_quiet = leased.is_some_and(|leased| self.dirs.listed(asked, leased, after, &answer, how));
+        Ok((Listing { entries: answer.entries, end: answer.end, parent: answer.parent }, is_quiet))
     }
 }

@@ -10,9 +10,7 @@ impl Client {
     pub async fn unlink(&self, ctx: &Ctx, parent: Ino, name: &[u8]) -> Result<(), Fault> {
         let known = self.dirs.lead(parent, name);
         let request = UnlinkReq { parent, name: name.to_vec(), cred: ctx.cred.clone() };
-        let asked = self.mds.ask(&request).await;
-        self.dirs.unmade(parent, name);
-        asked?;
+        self.mds.ask(&request).await?;
         if let Some(Some((ino, _))) = known {
             // Otherwise its bytes would stay until the handle is too old.
             self.drop_spare(ino);

@@ -4,22 +4,19 @@
 //! Asked about every request, before [`super::dispatch`]: so it is also here that a thread is noted to have gone on.
 //!
 //! Invariant: an answer from here is the one that the dispatch would give, but for what the kernel shows to nobody: sizes and times of
-//! directories, where it only checks permissions, and all of a file but that it is one, where it is about to remove its name.
+//! directories, where it only checks permissions.
 
 use std::time::Duration;
 
-use brindle_types::{Attr, Code, Fault, FileType, Ino};
+use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::lock::LockSpace;
 
 use super::getattr;
 use super::shown::Moment;
 use super::{NOT_KEPT, goes_on, habit, lookup, open, xattr};
 use crate::fs::{BrindleFs, refuse};
-use crate::reply::{Entry, Reply};
+use crate::reply::Reply;
 use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Release};
-
-/// Only owners remove names in such a directory.
-const STICKY: u16 = libc::S_ISVTX as u16;
 
 /// The answer, if it is known.
 pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
@@ -54,28 +51,12 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
     let rights = || fs.client.known_dir(ino, &op.name).inspect(|attr| fs.known.note_first(attr)).map(Ok);
     let known = fs.client.known_lead(ino, &op.name);
     known.iter().flatten().for_each(|attr| fs.known.note(attr));
-    let Some(known) = known.or_else(rights) else { return to_be_removed(fs, asked, ino, op) };
+    let known = known.or_else(rights)?;
     fs.recent.forget(asked.pid, ino, now);
     Some(match known {
         Ok(attr) => lookup::found(fs, (ino, asked.nodeid), asked.pid, &op.name, attr, now),
         Err(fault) => refuse("lookup", ino, &fault),
     })
-}
-
-/// A name that the thread is about to remove, in a directory that several clients change: the file that it led to when that was last
-/// known. The kernel does with its being one; with the sticky bit, it would look at the owner, too.
-fn to_be_removed(fs: &BrindleFs, asked: Asked, dir: Ino, op: &Lookup) -> Option<Reply> {
-    let rights = fs.client.rights_without_lease(dir)?;
-    let now = fs.client.seams().now();
-    if rights.perm & STICKY != 0 || !fs.calls.removes(asked.pid, &op.name, now) {
-        return None;
-    }
-    let file = fs.client.last_lead(dir, &op.name)?;
-    fs.recent.forget(asked.pid, dir, now);
-    // What the kernel has of it already stays as it is. Otherwise nobody can look at what is made up here: it is to be asked for
-    // before that, as of any name.
-    let attr = fs.known.get(file).unwrap_or_else(|| Attr::plain(file, FileType::Regular, 0));
-    Some(Reply::entry(&Entry::uncached(&attr)))
 }
 
 /// Of what the thread has just made: what it was told then.

@@ -33,14 +33,10 @@ impl Known {
         }
     }
 
-    /// What the kernel was told last.
-    pub fn get(&self, ino: Ino) -> Option<Attr> {
-        self.shard(ino).lock().get(&ino).cloned()
-    }
-
     /// The inode is no more: what it was, without links.
     pub fn removed(&self, ino: Ino) -> Option<Attr> {
-        Some(Attr { nlink: 0, ..self.get(ino)? })
+        let last = self.shard(ino).lock().get(&ino).cloned()?;
+        Some(Attr { nlink: 0, ..last })
     }
 
     /// The kernel refers to it no longer.

@@ -20,13 +20,19 @@ use super::write::WriteHalf;
 pub(super) struct LocalRead(AsyncFd<Arc<UnixStream>>);
 
 /// The sending half. Its end is the end of what the peer receives.
-pub(super) struct LocalWrite(Arc<UnixStream>);
+pub(super) struct LocalWrite {
+    socket: Arc<UnixStream>,
+    /// The same socket under another number: under its own it is waited for already.
+    again: Arc<UnixStream>,
+}
 
 /// The halves of a socket that does not block.
 pub(super) fn split(stream: UnixStream) -> std::io::Result<(LocalRead, LocalWrite)> {
     let stream = Arc::new(stream);
+    // Not made only when there is no room: then there might be no number left.
+    let again = Arc::new(stream.try_clone()?);
     let read = wait_for(stream.clone(), Interest::READABLE)?;
-    Ok((LocalRead(read), LocalWrite(stream)))
+    Ok((LocalRead(read), LocalWrite { socket: stream, again }))
 }
 
 fn wait_for(stream: Arc<UnixStream>, what: Interest) -> std::io::Result<AsyncFd<Arc<UnixStream>>> {
@@ -62,13 +68,11 @@ impl AsyncRead for LocalRead {
 
 impl WriteHalf for LocalWrite {
     fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> std::io::Result<usize> {
-        (&*self.0).write_vectored(pieces)
+        (&*self.socket).write_vectored(pieces)
     }
 
     async fn writable(&self) -> std::io::Result<()> {
-        // Another number of the same socket: under its own it is waited for already.
-        let again = self.0.try_clone()?;
-        let waiting = wait_for(Arc::new(again), Interest::WRITABLE)?;
+        let waiting = wait_for(self.again.clone(), Interest::WRITABLE)?;
         waiting.writable().await.map(drop)
     }
 }
@@ -76,7 +80,7 @@ impl WriteHalf for LocalWrite {
 impl Drop for LocalWrite {
     fn drop(&mut self) {
         // One whose peer has gone is shut down already.
-        let _ = self.0.shutdown(Shutdown::Write);
+        let _ = self.socket.shutdown(Shutdown::Write);
     }
 }
 
