@@ -38,6 +38,12 @@ fn listing(entries: &[DirEntry], end: bool) -> ReaddirResp {
     ReaddirResp { entries: entries.to_vec(), end, parent: Ino(2) }
 }
 
+/// An entry that is named after its place.
+fn entry_at(cookie: u64) -> DirEntry {
+    let name = cookie.to_string().into();
+    DirEntry { name, ino: Ino(cookie), kind: FileType::Regular, cookie, attr: None }
+}
+
 const FILE: Lead = Some((F, FileType::Regular));
 
 /// Writes down what it is to forget.
@@ -340,14 +346,7 @@ fn a_small_directory_is_listed_again_from_memory_until_a_name_changes() {
 
 #[test]
 fn what_was_read_ahead_is_shown_unless_something_has_changed_since() {
-    let entry = |cookie: u64| DirEntry {
-        name: cookie.to_string().into(),
-        ino: Ino(cookie),
-        kind: FileType::Regular,
-        cookie,
-        attr: None,
-    };
-    let part = |cookies: std::ops::Range<u64>| listing(&cookies.map(entry).collect::<Vec<_>>(), false);
+    let part = |cookies: std::ops::Range<u64>| listing(&cookies.map(entry_at).collect::<Vec<_>>(), false);
     let at = |at| Leased { dir: D, at, is_new: false };
     // What happens after the part behind 49 has come; whether it may be shown.
     let is_shown = |meanwhile: &dyn Fn(&Dirs)| {
@@ -370,7 +369,7 @@ fn what_was_read_ahead_is_shown_unless_something_has_changed_since() {
         is_shown(&|dirs| assert!(dirs.listed(0, &at(6), 59, &part(60..70), Listed::Asked))),
         "more was found"
     );
-    let between = DirEntry { name: "between".into(), ..entry(55) };
+    let between = DirEntry { name: "between".into(), ..entry_at(55) };
     let finds = |dirs: &Dirs| {
         dirs.listed(0, &at(8), 50, &listing(std::slice::from_ref(&between), false), Listed::Asked);
         // What was told of it before comes too late to be news.
@@ -395,13 +394,7 @@ fn whoever_changes_a_directory_while_he_lists_it_has_nothing_read_ahead() {
     let dirs = Dirs::default();
     dirs.told(0, &leased(D, 5, false));
     let part = |names: &[(&str, u64)]| {
-        let entry = |(name, cookie): &(&str, u64)| DirEntry {
-            name: (*name).into(),
-            ino: Ino(*cookie),
-            kind: FileType::Regular,
-            cookie: *cookie,
-            attr: None,
-        };
+        let entry = |(name, cookie): &(&str, u64)| DirEntry { name: (*name).into(), ..entry_at(*cookie) };
         listing(&names.iter().map(entry).collect::<Vec<_>>(), false)
     };
     let at = |at| Leased { dir: D, at, is_new: false };
@@ -452,22 +445,15 @@ fn a_directory_is_listed_ahead_as_far_as_it_is_asked_about() {
     assert_eq!(asked(few - 1), []);
     assert_eq!(asked(1), [Ahead { after: 0, entries_max: AHEAD_MIN }]);
     assert_eq!(asked(100), [], "it is being listed");
-    let entry = |cookie: u64| DirEntry {
-        name: cookie.to_string().into(),
-        ino: Ino(cookie),
-        kind: FileType::Regular,
-        cookie,
-        attr: None,
-    };
-    dirs.listed(0, &lease, 0, &listing(&[entry(30), entry(40)], false), Listed::Asked);
+    dirs.listed(0, &lease, 0, &listing(&[entry_at(30), entry_at(40)], false), Listed::Asked);
     dirs.listed_ahead(D, &[]);
     assert_eq!(asked(1), [Ahead { after: 40, entries_max: AHEAD_MAX }], "what was asked meanwhile counts");
-    dirs.listed(0, &lease, 40, &listing(&[entry(50)], true), Listed::Asked);
+    dirs.listed(0, &lease, 40, &listing(&[entry_at(50)], true), Listed::Asked);
     dirs.listed_ahead(D, &[]);
     assert_eq!(asked(1000), [], "nothing is left to be listed");
     // One directory does not push out all others.
     dirs.told(0, &leased(E, 5, false));
-    let many: Vec<DirEntry> = (16..AHEAD_FACTS_MAX as u64).map(entry).collect();
+    let many: Vec<DirEntry> = (16..AHEAD_FACTS_MAX as u64).map(entry_at).collect();
     dirs.listed(0, &Leased { dir: E, ..lease }, 0, &listing(&many, false), Listed::Asked);
     assert_eq!((0..1000).filter_map(|_| dirs.ahead(E)).count(), 0);
 }
@@ -477,14 +463,7 @@ fn what_was_listed_ahead_and_is_used_lists_on_without_a_question() {
     let dirs = Dirs::default();
     let lease = Leased { dir: D, at: 5, is_new: false };
     dirs.told(0, &leased(D, 5, false));
-    let entry = |cookie: u64| DirEntry {
-        name: cookie.to_string().into(),
-        ino: Ino(cookie),
-        kind: FileType::Regular,
-        cookie,
-        attr: None,
-    };
-    let names: Vec<DirEntry> = (100..1000).map(entry).collect();
+    let names: Vec<DirEntry> = (100..1000).map(entry_at).collect();
     let walk = |names: &[DirEntry]| {
         let used = names.iter().map(|entry| dirs.walk(D, &entry.name));
         used.filter_map(|(lead, ahead)| lead.and(ahead)).collect::<Vec<_>>()
