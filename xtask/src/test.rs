@@ -6,7 +6,7 @@
 use std::time::Instant;
 
 use crate::report::{AllowedSkips, Report};
-use crate::run::{Cmd, interrupted};
+use crate::run::{Cmd, interrupted, tail};
 use crate::{Session, docs, libtest, mounted, setup, tidy};
 
 /// One step of the run.
@@ -43,6 +43,10 @@ const DEMO_SECS_MAX: u64 = 600;
 const TEETH: [&str; 2] = ["mds_reply_before_log", "ost_skip_fdatasync"];
 /// Longest time for building and running the faults; they take three minutes.
 const FAULTS_SECS_MAX: u64 = 900;
+
+/// Lines of what a failed check said that the end of a run repeats: where only the end of a log is kept, it
+/// still says what broke, and of a seed how to replay it.
+const END_LINES: usize = 8;
 
 /// `cargo xtask test [STEP...]`.
 pub fn run(session: &Session) -> Result<(), String> {
@@ -94,7 +98,7 @@ fn print_end(total: &Report, allowed: &AllowedSkips, seconds: u64) {
         println!("skipped {name}: {}", allowed.reason(name).unwrap_or("?"));
     }
     for failure in &total.failed {
-        println!("FAILED {}", failure.name);
+        println!("FAILED {}\n{}", failure.name, indent(&tail(&failure.detail, END_LINES)));
     }
     println!("{} min {} s", seconds / 60, seconds % 60);
     println!("{}", total.summary());

@@ -29,7 +29,7 @@ fn plan() -> Plan {
 
 fn show(report: &Report, replay: &str) -> String {
     let tail = report.tail.join("\n    ");
-    format!("{report}\n  last operations:\n    {tail}\n  replay: make sim SEED={}{replay}", report.seed)
+    format!("last operations:\n    {tail}\n{report}\n  replay: make sim SEED={}{replay}", report.seed)
 }
 
 /// What makes `make sim SEED=n` run a plan of kills.
