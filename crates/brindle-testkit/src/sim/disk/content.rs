@@ -8,7 +8,8 @@ use super::Fate;
 
 /// What a disk writes whole or not at all.
 pub const SECTOR_LEN: usize = 512;
-/// Unsynced versions remembered for one sector, or for the length; older ones are forgotten first.
+/// Unsynced versions remembered for one sector, or for the length, beside those that a sync under way is to make
+/// durable; older ones are forgotten first.
 const VERSIONS_MAX: usize = 8;
 
 static ZEROS: [u8; SECTOR_LEN] = [0; SECTOR_LEN];
@@ -40,11 +41,18 @@ pub(super) struct Content {
     unsynced_len: Versions<Len>,
     /// Number of the last write.
     writes: u64,
+    /// Marks of the syncs under way.
+    syncing: Vec<u64>,
 }
 
-fn push<T>(versions: &mut Versions<T>, number: u64, value: T) {
-    if versions.len() == VERSIONS_MAX {
-        versions.remove(0);
+/// Adds a version. One that a sync under way is to make durable is never forgotten, however often its sector is written
+/// meanwhile: a disk that forgot it would break the promise of that sync.
+fn push<T>(versions: &mut Versions<T>, syncing: &[u64], number: u64, value: T) {
+    if versions.len() >= VERSIONS_MAX {
+        let covered = |pair: &[(u64, T)]| syncing.iter().any(|mark| (pair[0].0..pair[1].0).contains(mark));
+        if let Some(oldest) = versions.windows(2).position(|pair| !covered(pair)) {
+            versions.remove(oldest);
+        }
     }
     versions.push((number, value));
 }
@@ -115,7 +123,7 @@ impl Content {
     }
 
     fn put(&mut self, at: u64, sector: Sector) {
-        push(self.unsynced.entry(at).or_default(), self.writes, sector.clone());
+        push(self.unsynced.entry(at).or_default(), &self.syncing, self.writes, sector.clone());
         store(&mut self.cache, at, sector);
     }
 
@@ -125,7 +133,7 @@ impl Content {
         self.len = self.len.max(end);
         let carried = self.unsynced_len.last().map_or(self.platter_len, |(_, len)| len.bytes);
         if end > carried {
-            push(&mut self.unsynced_len, self.writes, Len { bytes: end, set: false });
+            push(&mut self.unsynced_len, &self.syncing, self.writes, Len { bytes: end, set: false });
         }
     }
 
@@ -137,7 +145,7 @@ impl Content {
         }
         if len != self.len {
             self.len = len;
-            push(&mut self.unsynced_len, self.writes, Len { bytes: len, set: true });
+            push(&mut self.unsynced_len, &self.syncing, self.writes, Len { bytes: len, set: true });
         }
     }
 
@@ -201,13 +209,22 @@ impl Content {
         offset.max(at * SECTOR_LEN as u64).min(self.len.max(offset))
     }
 
-    /// Number of the last write: what a sync that begins now must cover.
-    pub fn mark(&self) -> u64 {
+    /// Begins a sync. Its mark is the number of the last write: what it must cover.
+    pub fn begin_sync(&mut self) -> u64 {
+        self.syncing.push(self.writes);
         self.writes
+    }
+
+    /// The sync that began at `mark` is over.
+    fn end_sync(&mut self, mark: u64) {
+        if let Some(at) = self.syncing.iter().position(|m| *m == mark) {
+            self.syncing.swap_remove(at);
+        }
     }
 
     /// Makes everything up to the write `mark` durable.
     pub fn sync(&mut self, mark: u64) {
+        self.end_sync(mark);
         let platter = &mut self.platter;
         self.unsynced.retain(|at, versions| {
             if let Some(last) = versions.iter().rposition(|(n, _)| *n <= mark) {
@@ -225,7 +242,8 @@ impl Content {
     /// A sync that failed: as on Linux, the data it should have written stay readable, are clean from now on, and may
     /// never reach the platter, and neither does the length that they would have carried. Holes and lengths that were
     /// set are the file system's own: they wait in its journal for the next sync.
-    pub fn sync_failed(&mut self) {
+    pub fn sync_failed(&mut self, mark: u64) {
+        self.end_sync(mark);
         self.unsynced.retain(|_, versions| {
             versions.retain(|(_, sector)| sector.is_none());
             !versions.is_empty()
@@ -251,6 +269,7 @@ impl Content {
         if let Some(last) = chosen(u64::MAX - 1, lens.len()).checked_sub(1) {
             self.platter_len = lens[last].1.bytes;
         }
+        self.syncing.clear();
         self.zero_behind_end();
         self.len = self.platter_len;
         self.cache = self.platter.clone();

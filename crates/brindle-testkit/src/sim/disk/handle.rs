@@ -217,7 +217,7 @@ impl SimFile {
             Ok(()) => disk.inode(self.id)?.content.sync(mark),
             Err(e) => {
                 if self.disk.group.is_alive() && !disk.frozen {
-                    disk.inode(self.id)?.content.sync_failed();
+                    disk.inode(self.id)?.content.sync_failed(mark);
                 }
                 return Err(e);
             }
@@ -244,7 +244,7 @@ impl DiskFile for SimFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mark = self.read(|disk| Ok(disk.inode(self.id)?.content.mark()))?;
+        let mark = self.read(|disk| Ok(disk.inode(self.id)?.content.begin_sync()))?;
         self.finish_sync(mark)
     }
 
@@ -253,7 +253,7 @@ impl DiskFile for SimFile {
             let (mark, delay_ns) = self.read(|disk| {
                 let (low_ms, high_ms) = disk.sync_ms;
                 let delay_ns = 100_000 + disk.rng.between(low_ms * 1_000_000, high_ms * 1_000_000);
-                Ok((disk.inode(self.id)?.content.mark(), delay_ns))
+                Ok((disk.inode(self.id)?.content.begin_sync(), delay_ns))
             })?;
             let shared = self.disk.shared.clone();
             let at_ns = shared.now_ns() + delay_ns;

@@ -107,6 +107,34 @@ fn a_write_after_the_sync_began_is_not_covered_by_it() {
 }
 
 #[test]
+fn a_sync_keeps_its_promise_however_often_the_sector_is_written_meanwhile() {
+    for seed in 0..60 {
+        let world = World::new(seed);
+        let node = world.node("a");
+        durable_file(&*node.seams.disk, "/f", &[1; SECTOR_LEN]);
+        let file = node.seams.disk.open("/f", OpenHow::Existing).expect("there");
+        file.write_at(&[2; SECTOR_LEN], 0).expect("written");
+        file.write_at(&[2; SECTOR_LEN], SECTOR_LEN as u64).expect("longer");
+        let synced = world.run_until(1_000, async {
+            let sync = file.sync_data_async();
+            let later = async {
+                node.seams.timeout_ms(0, std::future::pending::<()>()).await;
+                (3..30u8).try_for_each(|n| {
+                    file.write_at(&[n; SECTOR_LEN], 0)?;
+                    file.write_at(&[n], SECTOR_LEN as u64 * 2 + u64::from(n))
+                })
+            };
+            futures_util::future::join(sync, later).await
+        });
+        let (sync, write) = synced.expect("in time");
+        sync.and(write).expect("no errors");
+        cut(&world, "a");
+        let bytes = world.disk("a").read("/f").expect("durable");
+        assert!(bytes.len() >= 2 * SECTOR_LEN && bytes[0] >= 2, "{} bytes, the first {}", bytes.len(), bytes[0]);
+    }
+}
+
+#[test]
 fn a_sync_that_was_interrupted_promises_nothing() {
     let mut lost = 0;
     for seed in 0..60 {
