@@ -211,7 +211,8 @@ async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result
             _ => Ok(None),
         })
         .await?;
-    let stats = match file.filter(|f| f.may_have_objects()) {
+    // Bytes that lie in the MDT are the file; its objects are of a convert that was cut short.
+    let stats = match file.filter(|f| f.may_have_objects() && !f.is_inline()) {
         Some(file) => {
             if let Some(fence) = fence {
                 let osts: BTreeSet<u16> = attrs::objects(&file).iter().map(|(ost, _)| *ost).collect();

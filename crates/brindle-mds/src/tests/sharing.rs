@@ -26,6 +26,7 @@ use crate::background::{Progress, destroy_some};
 use crate::mdt::Call;
 use crate::mdt::Event;
 use crate::ops::session::handle_open;
+use crate::store::inode;
 use crate::{expire, ops};
 
 const TOP: Ino = Ino::ROOT;
@@ -122,6 +123,34 @@ fn a_convert_that_a_power_cut_took_leaves_garbage_and_nothing_else() {
         let req = ConvertReq { ino, offset: 0, len_bytes: 1 };
         let grant = rig.ask(A, req).await.expect("converted");
         assert_ne!(grant.layout.components[0].generation, lost.generation);
+        rig.verify();
+    });
+}
+
+#[test]
+fn objects_of_a_convert_that_was_cut_short_say_nothing_of_the_size() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let made = make(&rig, 1).await;
+        let ino = made.attr.ino;
+        rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
+        rig.osts.down.lock().extend(0..4);
+        let convert = rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1 });
+        let converted = rig.mdt.seams().timeout_ms(100, convert).await;
+        assert!(converted.is_none_or(|answer| answer.is_err()), "it comes to its first batch only");
+        // As after a power cut that took the second one, with all that was written upon it.
+        let begun = inode::get(rig.mdt.engine(), ino).expect("there");
+        assert!(begun.is_inline() && begun.may_have_objects());
+        let (ost, object) = crate::attrs::objects(&begun)[0];
+        rig.osts.objects.lock().insert((ost, object), vec![1; 5000]);
+        rig.restart().await;
+        rig.osts.down.lock().clear();
+        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+        crate::recovery::run(rig.mdt.clone()).await;
+        // Opening for writing waits for the recovery of the file.
+        assert_eq!(open(&rig, B, ino, 1, WO).await.attr.size_bytes, 10);
+        let read = rig.ask(B, InlineReadReq { ino }).await.expect("read");
+        assert_eq!((read.size_bytes, read.data.as_deref()), (10, Some(&b"0123456789"[..])));
         rig.verify();
     });
 }
