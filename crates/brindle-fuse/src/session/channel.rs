@@ -16,6 +16,11 @@ use crate::reply::Reply;
 /// Path of the device.
 pub const DEVICE: &str = "/dev/fuse";
 
+/// Who gets a message only after this time had to wait for it: one that is there is copied in one or two microseconds.
+const WAITED_NS: u64 = 4_000;
+/// Copying messages of this length takes long enough itself.
+const COPIED_LEN: usize = 64 << 10;
+
 /// One descriptor of the device, bound to a connection.
 #[derive(Debug)]
 pub struct Channel {
@@ -53,11 +58,15 @@ impl Channel {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(Channel { fd }) }
     }
 
-    /// Waits for the next message; gives its length.
-    pub fn read(&self, room: &mut [u8]) -> Result<usize, Ended> {
+    /// Waits for the next message; gives its length, and whether it had to wait, as far as that can be told.
+    pub fn read(&self, room: &mut [u8]) -> Result<(usize, bool), Ended> {
+        let since_ns = now_ns();
         loop {
             match rustix::io::read(&self.fd, &mut *room) {
-                Ok(len) => return Ok(len),
+                Ok(len) => {
+                    let waited = len < COPIED_LEN && now_ns() - since_ns >= WAITED_NS;
+                    return Ok((len, waited));
+                }
                 // ENOENT: the request was interrupted before it was read.
                 Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
                 Err(Errno::NODEV) => return Err(Ended::Unmounted),
@@ -109,6 +118,11 @@ impl Channel {
             }
         }
     }
+}
+
+fn now_ns() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
 impl AsFd for Channel {

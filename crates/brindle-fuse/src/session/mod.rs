@@ -6,6 +6,7 @@
 //! Invariant: a session that is dropped leaves no mount behind.
 
 pub mod channel;
+mod crew;
 pub mod init;
 pub mod mount;
 mod serve;
@@ -32,7 +33,7 @@ pub use channel::{Channel, Ended};
 pub use init::{Negotiated, PageInvalidation, Wanted};
 pub use mount::{MountOptions, Mounted, have_attributes_asked};
 
-/// Fewest readers: one may be inside a handler while another reads the INTERRUPT for it.
+/// Fewest readers: where one is stuck another one takes the rest, the INTERRUPT for it above all.
 const READERS_MIN: usize = 2;
 /// Most readers.
 const READERS_MAX: usize = 64;
@@ -127,19 +128,14 @@ impl Connected {
             tasks,
             interrupts: Interrupts::new(),
             max_write_bytes: negotiated.max_write_bytes as usize,
+            crew: crew::Crew::new(channels.len()),
             channels,
             setxattr_ext: negotiated.has(SETXATTR_EXT),
         });
         let (ended, watch) = watch::channel(None);
         let mut readers = Vec::new();
-        for channel in &shared.channels {
-            readers.push(start_reader(
-                shared.clone(),
-                channel.clone(),
-                ended.clone(),
-                notifier.clone(),
-                options,
-            )?);
+        for me in 0..shared.channels.len() {
+            readers.push(start_reader(shared.clone(), me, ended.clone(), notifier.clone(), options)?);
         }
         Ok(Session {
             mounted,
@@ -175,7 +171,7 @@ fn clones(first: Channel, count: usize) -> Result<Vec<Arc<Channel>>, Fault> {
 fn handshake(channel: &Channel, wanted: &Wanted) -> Result<Negotiated, Fault> {
     let failed = |why: String| Fault::new(Code::MountFailed).what("cannot agree with the kernel").why(why);
     let mut slot = Slot::new(wanted.max_write_bytes as usize);
-    let len = channel.read(slot.room()).map_err(|e| failed(format!("the connection ended: {e:?}")))?;
+    let (len, _) = channel.read(slot.room()).map_err(|e| failed(format!("the connection ended: {e:?}")))?;
     let (bytes, _) = slot.message(len);
     let decoded = decode::message(bytes, false).map_err(|e| failed(e.to_string()))?;
     let Message::Init(offer) = decoded.message else {
@@ -190,7 +186,7 @@ fn handshake(channel: &Channel, wanted: &Wanted) -> Result<Negotiated, Fault> {
 
 fn start_reader<F: Filesystem>(
     shared: Arc<serve::Shared<F>>,
-    channel: Arc<Channel>,
+    me: usize,
     ended: watch::Sender<Option<Ended>>,
     notifier: Notifier,
     options: &ServeOptions,
@@ -198,7 +194,7 @@ fn start_reader<F: Filesystem>(
     let around = options.around.clone();
     let body = move || {
         around(&mut || {
-            let how = shared.read_loop(&channel);
+            let Some(how) = shared.read_loop(me) else { return };
             notifier.end();
             ended.send_if_modified(|first| first.is_none() && first.replace(how).is_none());
         });

@@ -3,7 +3,7 @@
 //! Each reader owns a channel and handles one message at a time. A handler's future is polled once on the reader
 //! itself (what is known anyway is answered without one, [`Filesystem::at_once`]); if it is not ready it goes to the task runner when it can go on
 //! ([`Parked`]): where the answer of a server arrives, which is the thread that has it. So no reader is ever blocked by a
-//! handler, and with two or more of them an INTERRUPT is always read.
+//! handler. How many of them are at work, and that there is one for an INTERRUPT, is the matter of the [`Crew`].
 //!
 //! Invariant: every request that wants an answer gets exactly one, also if its handler panics or is dropped.
 
@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::channel::{Channel, Ended};
+use super::crew::{Crew, Pace, Window};
 use crate::Filesystem;
 use crate::abi::UNIQUE_RESEND;
 use crate::buffer::Slot;
@@ -36,24 +37,43 @@ pub struct Shared<F> {
     pub interrupts: Arc<Interrupts>,
     /// Most data of one WRITE.
     pub max_write_bytes: usize,
-    /// Every channel of the session.
+    /// Every channel of the session: one for each reader.
     pub channels: Vec<Arc<Channel>>,
+    /// Who of them is at work.
+    pub crew: Crew,
     /// Form of SETXATTR.
     pub setxattr_ext: bool,
 }
 
 impl<F: Filesystem> Shared<F> {
-    /// Reads and handles messages until the connection ends.
-    pub fn read_loop(&self, channel: &Arc<Channel>) -> Ended {
+    /// Reader `me` reads and handles messages, or rests, until the connection ends. `None`: another one saw that.
+    pub fn read_loop(&self, me: usize) -> Option<Ended> {
+        let channel = &self.channels[me];
         let mut slot = Slot::new(self.max_write_bytes);
+        let mut window = Window::default();
         loop {
-            let len = match channel.read(slot.room()) {
-                Ok(len) => len,
-                Err(ended) => return ended,
-            };
-            let (message, kept) = slot.message(len);
-            slot = kept.unwrap_or_else(|| Slot::new(self.max_write_bytes));
-            self.handle(channel, message);
+            if self.crew.is_resting(me) && !self.crew.rest(me) {
+                return None;
+            }
+            loop {
+                let (len, waited) = match channel.read(slot.room()) {
+                    Ok(read) => read,
+                    Err(ended) => {
+                        self.crew.end();
+                        return Some(ended);
+                    }
+                };
+                self.crew.takes(me);
+                let (message, kept) = slot.message(len);
+                slot = kept.unwrap_or_else(|| Slot::new(self.max_write_bytes));
+                self.handle(channel, message);
+                self.crew.is_done(me);
+                match window.count(waited) {
+                    Some(Pace::Busy) => self.crew.call(),
+                    Some(Pace::Idle) if self.crew.leaves(me) => break,
+                    _ => {}
+                }
+            }
         }
     }
 

@@ -130,7 +130,12 @@ fn a_sync_keeps_its_promise_however_often_the_sector_is_written_meanwhile() {
         sync.and(write).expect("no errors");
         cut(&world, "a");
         let bytes = world.disk("a").read("/f").expect("durable");
-        assert!(bytes.len() >= 2 * SECTOR_LEN && bytes[0] >= 2, "{} bytes, the first {}", bytes.len(), bytes[0]);
+        assert!(
+            bytes.len() >= 2 * SECTOR_LEN && bytes[0] >= 2,
+            "{} bytes, the first {}",
+            bytes.len(),
+            bytes[0]
+        );
     }
 }
 
