@@ -2,6 +2,7 @@
 //!
 //! | step | then |
 //! |---|---|
+//! | 0 its lease is not renewed any more, and runs out | its client answers nothing from what it knows |
 //! | 1 the session's epoch is raised and synced | the MDT refuses its requests |
 //! | 2 every OST refuses older epochs | nothing that it sent changes data any more |
 //! | 3 locks, handles, reservations go in batches | others are granted what it held |
@@ -55,29 +56,50 @@ pub async fn watch_leases(mdt: Arc<Mdt>) {
 
 /// Ends a session. Returns when whoever waited for it may go on; at once if it has ended already.
 pub async fn end(mdt: &Mdt, session: SessionId, reason: &str) {
-    let under_way = {
-        let mut live = mdt.live_mut();
-        match (live.is_alive(session), live.ending.contains(&session)) {
-            (_, true) => Some(live.events.wait(Event::Session(session))),
-            (false, false) => return,
-            (true, false) => {
+    let mut has_waited = false;
+    loop {
+        let under_way = {
+            let mut live = mdt.live_mut();
+            if live.ending.contains(&session) {
+                live.events.wait(Event::Session(session))
+            } else if has_waited || !live.is_alive(session) {
+                return;
+            } else {
                 live.ending.insert(session);
-                None
+                break;
             }
-        }
-    };
-    if let Some(under_way) = under_way {
-        // The sender is dropped, not used.
+        };
+        // The sender is dropped, not used. It also tells of connections, which end nothing.
         let _ = under_way.await;
-        return;
+        has_waited = true;
     }
     tracing::warn!(%session, reason, "a session was ended");
+    run_out(mdt, session).await;
     if let Err(fault) = give_up(mdt, session).await {
         tracing::error!(%session, %fault, "a session could not be ended");
     }
     let mut live = mdt.live_mut();
     live.ending.remove(&session);
     live.events.fire(Event::Session(session));
+}
+
+/// Waits until the lease of a session that is being ended is over for its client too. One that left a question unanswered may have
+/// renewed it since, and answers from its memory and shows kept pages for as long as that counts, whatever others change.
+async fn run_out(mdt: &Mdt, session: SessionId) {
+    let lease_ms = u64::from(mdt.config().lease_ms);
+    loop {
+        let (left_ms, changed) = {
+            let mut live = mdt.live_mut();
+            let Some(renewed) = live.sessions.get(&session).map(|known| known.renewed) else { return };
+            let since_ms = mdt.seams().now().ms_since(renewed);
+            if since_ms > lease_ms {
+                return;
+            }
+            (lease_ms + 1 - since_ms, live.events.wait(Event::Session(session)))
+        };
+        // Sooner if its client begins again.
+        let _ = mdt.seams().timeout_ms(left_ms, changed).await;
+    }
 }
 
 async fn give_up(mdt: &Mdt, session: SessionId) -> Result<()> {

@@ -18,7 +18,7 @@ use crate::store::session::Session;
 pub struct LiveSession {
     /// Its row.
     pub row: Session,
-    /// When its lease was last renewed.
+    /// When its lease was last renewed; long ago if its client has said that it knows nothing under it.
     pub renewed: Mono,
     /// It has not finished reclaiming what it had before the MDT restarted.
     pub must_reclaim: bool,
@@ -63,6 +63,11 @@ impl Live {
     /// Whether the session is alive under any epoch.
     pub fn is_alive(&self, id: SessionId) -> bool {
         self.sessions.get(&id).is_some_and(|s| !s.row.ended)
+    }
+
+    /// Whether the lease of the session may be renewed: nobody has begun to end it.
+    pub fn may_renew(&self, id: SessionId) -> bool {
+        self.is_alive(id) && !self.ending.contains(&id)
     }
 
     /// Whether an inode without a name may go at once: nobody has it open, or could still reclaim or open it.

@@ -4,9 +4,10 @@
 //! |---|---|---|
 //! | is new | no | a new session, durable before it is told |
 //! | resumes | alive | the same, and reclaims if the MDT restarted |
-//! | resumes | ended | `StaleSession`: its handles are dead |
+//! | resumes | ended, or being ended | `StaleSession`: its handles are dead |
 //! | begins again | any | the same id under a new epoch, without handles; its replies are kept |
 
+use brindle_stdx::Mono;
 use brindle_types::{Code, Fault, Ino, Result, SessionId};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::session::{
@@ -33,6 +34,7 @@ pub async fn handle_open(mdt: &Mdt, req: SessionOpenReq) -> Result<SessionOpenRe
             // The client begins again: whatever the session held is nobody's. Its first answer may also have been lost. An
             // end that is under way comes first, or it would take what the new life of the session gets.
             if holds_something(mdt, id) {
+                forgotten(mdt, id);
                 expire::end(mdt, id, "its client began again").await;
             }
             revive(mdt, call, id, &req).await
@@ -41,11 +43,20 @@ pub async fn handle_open(mdt: &Mdt, req: SessionOpenReq) -> Result<SessionOpenRe
     }
 }
 
-/// The session of a client, and whether it is alive.
+/// The session of a client, and whether it lives on.
 fn find(mdt: &Mdt, uuid: &[u8; 16]) -> Option<(SessionId, bool)> {
     let live = mdt.live();
     let found = live.sessions.iter().find(|(_, s)| s.row.client_uuid == *uuid);
-    found.map(|(id, s)| (*id, !s.row.ended))
+    found.map(|(id, _)| (*id, live.may_renew(*id)))
+}
+
+/// The client has forgotten what it knew: the end of its session need not wait until the lease has run out.
+fn forgotten(mdt: &Mdt, id: SessionId) {
+    let mut live = mdt.live_mut();
+    if let Some(session) = live.sessions.get_mut(&id) {
+        session.renewed = Mono::default();
+    }
+    live.events.fire(Event::Session(id));
 }
 
 fn holds_something(mdt: &Mdt, id: SessionId) -> bool {
@@ -94,9 +105,11 @@ async fn revive(mdt: &Mdt, call: &Call, id: SessionId, req: &SessionOpenReq) -> 
         row.host = req.host.clone();
         row.mount = req.mount.clone();
         session::put(t, id, &row);
+        let renewed = t.mdt().seams().now();
         t.after(move |live| {
             if let Some(session) = live.sessions.get_mut(&id) {
                 session.row = row;
+                session.renewed = renewed;
                 session.must_reclaim = false;
             }
         });
@@ -112,7 +125,8 @@ fn renewed(mdt: &Mdt, id: SessionId) -> Result<SessionOpenResp> {
     let now = mdt.seams().now();
     let mut live = mdt.live_mut();
     live.events.fire(Event::Session(id));
-    let Some(session) = live.sessions.get_mut(&id).filter(|s| !s.row.ended) else {
+    let may = live.may_renew(id);
+    let Some(session) = live.sessions.get_mut(&id).filter(|_| may) else {
         return Err(Fault::new(Code::StaleSession).subject(id.to_string()));
     };
     session.renewed = now;
@@ -131,7 +145,7 @@ fn renewed(mdt: &Mdt, id: SessionId) -> Result<SessionOpenResp> {
 pub async fn handle_renew(mdt: &Mdt, call: &Call, _req: SessionRenewReq) -> Result<SessionRenewResp> {
     let now = mdt.seams().now();
     let mut live = mdt.live_mut();
-    if live.session(call.session, call.epoch).is_none() {
+    if live.session(call.session, call.epoch).is_none() || !live.may_renew(call.session) {
         return Err(Fault::new(Code::StaleSession).subject(call.session.to_string()));
     }
     if let Some(session) = live.sessions.get_mut(&call.session) {

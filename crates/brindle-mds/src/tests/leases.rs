@@ -1,18 +1,23 @@
 //! Leases of directories: what callers are told, what is recalled before which change, what a restart does.
 
-use brindle_types::{FileType, Ino, SessionId};
+use brindle_types::{Code, FileType, Ino, SessionId};
 use brindle_wire::Message;
 use brindle_wire::Op;
 use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::lookup::LookupReq;
 use brindle_wire::mds::readdir::ReaddirReq;
 use brindle_wire::mds::rename::RenameReq;
+use brindle_wire::mds::session::{SessionOpenReq, SessionRenewReq};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq};
 use brindle_wire::mds::xattr::SetxattrReq;
 use brindle_wire::news::News;
 
+use futures_util::future::select;
+
 use super::rig::*;
+use crate::expire;
 use crate::mdt::Event;
+use crate::ops::session::handle_open;
 
 const TOP: Ino = Ino::ROOT;
 
@@ -216,6 +221,81 @@ fn a_client_that_has_come_by_another_connection_is_asked_again_there() {
         assert!(rig.mdt.live().is_alive(B), "it has answered in time");
         assert_eq!(recalls(&rig), [(B, dir)]);
         rig.verify();
+    });
+}
+
+#[test]
+fn who_does_not_answer_but_renews_its_lease_is_ended_when_that_is_over() {
+    run(async {
+        let rig = Rig::new().await;
+        let now = || rig.mdt.seams().now();
+        look(&rig, B, TOP, "d").await;
+        rig.clients.cut_off.lock().push(B);
+        let changing = async {
+            rig.mkdir(TOP, "d").await.expect("made");
+            now()
+        };
+        let renewing = async {
+            let mut last = now();
+            loop {
+                let sent = now();
+                match rig.ask(B, SessionRenewReq {}).await {
+                    Ok(_) => last = sent,
+                    Err(_) => return last,
+                }
+                rig.mdt.seams().sleep_ms(5).await;
+            }
+        };
+        let (changed, renewed) = tokio::join!(changing, renewing);
+        let lease_ms = u64::from(rig.mdt.config().lease_ms);
+        let since_ms = changed.ms_since(renewed);
+        assert!(
+            since_ms >= lease_ms,
+            "after {since_ms} ms it may still have said that there is no such name"
+        );
+        rig.verify();
+    });
+}
+
+#[test]
+fn who_is_being_ended_is_not_resumed_and_need_not_be_waited_for_once_it_begins_again() {
+    run(async {
+        let rig = Rig::new().await;
+        let request = |resume| {
+            let (host, mount) = ("cn1".to_owned(), "/mnt".to_owned());
+            SessionOpenReq { client_uuid: [B.0 as u8; 16], host, mount, resume }
+        };
+        // Its lease counts for a minute.
+        let later = rig.mdt.seams().now().plus_ms(60_000);
+        rig.mdt.live_mut().sessions.get_mut(&B).expect("lives").renewed = later;
+        let ended = rig.mdt.seams().timeout_ms(20, expire::end(&rig.mdt, B, "a test")).await;
+        assert!(ended.is_none() && rig.mdt.live().is_alive(B), "its client may still answer from its memory");
+        assert_eq!(code(rig.ask(B, SessionRenewReq {}).await), Some(Code::StaleSession));
+        assert_eq!(code(handle_open(&rig.mdt, request(true)).await), Some(Code::StaleSession));
+        rig.mdt.live_mut().ending.clear();
+        let ending = expire::end(&rig.mdt, B, "a test");
+        let (_, again) = tokio::join!(ending, handle_open(&rig.mdt, request(false)));
+        assert!(again.expect("begun again").epoch > EPOCH);
+        rig.ask(A, SessionRenewReq {}).await.expect("renewed");
+        rig.verify();
+    });
+}
+
+#[test]
+fn who_waits_for_an_end_is_not_let_on_because_the_client_connects_again() {
+    run(async {
+        let rig = Rig::new().await;
+        let later = rig.mdt.seams().now().plus_ms(60_000);
+        rig.mdt.live_mut().sessions.get_mut(&B).expect("lives").renewed = later;
+        let first = Box::pin(expire::end(&rig.mdt, B, "a test"));
+        let second = Box::pin(expire::end(&rig.mdt, B, "another question"));
+        let connects = Box::pin(async {
+            rig.mdt.seams().sleep_ms(5).await;
+            rig.mdt.live_mut().events.fire(Event::Session(B));
+            std::future::pending::<()>().await;
+        });
+        let any = select(select(first, second), connects);
+        assert!(rig.mdt.seams().timeout_ms(30, any).await.is_none(), "its lease still counts");
     });
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use brindle_stdx::Mono;
 use brindle_types::attr::Time;
 use brindle_types::layout::{ComponentPolicy, EOF};
 use brindle_types::{Code, Ino, LayoutPolicy, ObjectId, Pair, StripePolicy};
@@ -249,6 +250,7 @@ fn appends_of_others_do_not_wait_for_a_session_whose_end_a_restart_cut_short() {
         rig.ask(A, reserve(1)).await.expect("reserved");
         // Its OSTs are not told of its end, so it does not come to giving up what the session holds.
         rig.osts.down.lock().extend(0..4);
+        rig.mdt.live_mut().sessions.get_mut(&A).expect("lives").renewed = Mono::default();
         let ended = rig.mdt.seams().timeout_ms(100, expire::end(&rig.mdt, A, "it is silent")).await;
         assert!(ended.is_none(), "it waits for its OSTs");
         rig.restart().await;
