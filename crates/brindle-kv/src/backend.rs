@@ -18,11 +18,35 @@ use redb::StorageBackend;
 /// redb's page size: the unit of checksums, and of what an offline reader keeps of redb's writes.
 const BLOCK_BYTES: u64 = 4096;
 
+/// Where reads have to wait for the device twice in a window of this size, all of it is fetched. Rows that belong together lie
+/// near each other, but a directory is read in the order of hashes: page by page that is an access to the device for each.
+const WINDOW_BYTES: u64 = 128 << 10;
+/// Windows of which it is remembered that they were read once: neighbourhoods in half a GiB.
+const WINDOWS: usize = 4096;
+
+/// The windows in which a read has waited for the device, by the remainder of their number. What is forgotten too early costs a
+/// wait; what is remembered too long, of a far larger file, hardly ever costs a needless fetch.
+struct Windows(Mutex<Vec<u64>>);
+
+impl Windows {
+    fn new() -> Windows {
+        Windows(Mutex::new(vec![u64::MAX; WINDOWS]))
+    }
+
+    /// A read at `offset` has to wait. Gives the start of the window that is to be fetched.
+    fn waits(&self, offset: u64) -> Option<u64> {
+        let number = offset / WINDOW_BYTES;
+        let last = std::mem::replace(&mut self.0.lock()[(number % WINDOWS as u64) as usize], number);
+        (last == number).then_some(number * WINDOW_BYTES)
+    }
+}
+
 /// The file below redb; outlives it, so that it can be shut before redb is dropped.
 pub(crate) struct Gate {
     file: Arc<dyn DiskFile>,
     shut: AtomicBool,
     sums: Arc<Mutex<Sums>>,
+    windows: Windows,
     /// `Some`: nothing reaches the file.
     overlay: Option<Mutex<Overlay>>,
 }
@@ -43,14 +67,15 @@ pub(crate) struct Backend(Arc<Gate>);
 impl Backend {
     /// Writes go to the file.
     pub fn new(file: Arc<dyn DiskFile>, sums: Arc<Mutex<Sums>>) -> (Backend, Arc<Gate>) {
-        Self::over(Gate { file, shut: AtomicBool::new(false), sums, overlay: None })
+        Self::over(Gate { file, shut: AtomicBool::new(false), sums, windows: Windows::new(), overlay: None })
     }
 
     /// Writes stay in memory.
     pub fn unchanged(file: Arc<dyn DiskFile>) -> (Backend, Arc<Gate>) {
         let len_bytes = file.len().unwrap_or(0);
         let overlay = Some(Mutex::new(Overlay { len_bytes, pages: BTreeMap::new() }));
-        Self::over(Gate { file, shut: AtomicBool::new(false), sums: Arc::default(), overlay })
+        let windows = Windows::new();
+        Self::over(Gate { file, shut: AtomicBool::new(false), sums: Arc::default(), windows, overlay })
     }
 
     fn over(gate: Gate) -> (Backend, Arc<Gate>) {
@@ -68,6 +93,17 @@ impl Gate {
     /// Length of the file; 0 if it cannot be asked.
     pub fn len_bytes(&self) -> u64 {
         self.file.len().unwrap_or(0)
+    }
+
+    /// Fills `out`. Fetches what lies around it, where reads come together.
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if self.file.read_in_memory(out, offset)? {
+            return Ok(());
+        }
+        if let Some(window) = self.windows.waits(offset) {
+            self.file.fetch(window, WINDOW_BYTES)?;
+        }
+        read_exact_at(&*self.file, out, offset)
     }
 
     /// What the file takes of the device, holes left out; 0 if it cannot be asked.
@@ -179,7 +215,7 @@ impl StorageBackend for Backend {
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.0.check_open()?;
         let Some(overlay) = &self.0.overlay else {
-            read_exact_at(&*self.0.file, out, offset)?;
+            self.0.read(offset, out)?;
             return self.0.sums.lock().check_read(offset, out);
         };
         let overlay = overlay.lock();
@@ -229,5 +265,22 @@ impl StorageBackend for Backend {
             overlay.page(&*self.0.file, page)?[within].copy_from_slice(&data[place]);
             Ok(())
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_fetched_when_a_second_read_in_it_waits() {
+        let windows = Windows::new();
+        let far = WINDOW_BYTES * WINDOWS as u64;
+        assert_eq!(windows.waits(WINDOW_BYTES + 4096), None);
+        assert_eq!(windows.waits(0), None, "another window");
+        assert_eq!(windows.waits(2 * WINDOW_BYTES - 1), Some(WINDOW_BYTES));
+        assert_eq!(windows.waits(WINDOW_BYTES), Some(WINDOW_BYTES), "it may have gone from memory meanwhile");
+        assert_eq!(windows.waits(far + WINDOW_BYTES), None, "one that shares the place");
+        assert_eq!(windows.waits(WINDOW_BYTES), None);
     }
 }

@@ -80,6 +80,16 @@ pub struct IoPermit(pub Option<Box<dyn Send + Sync>>);
 pub trait DiskFile: Send + Sync {
     /// Reads at `offset` until `buf` is full or the file ends; returns the bytes read.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Fills `buf` from `offset` if that takes no access to the device; `false` if it would, and `buf` holds nothing then.
+    /// Where it cannot be told the bytes are read.
+    fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> io::Result<bool> {
+        Ok(self.read_at(buf, offset)? == buf.len())
+    }
+    /// Begins to bring the range into the page cache. Does not wait for it.
+    fn fetch(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
+        let _ = (offset, len_bytes);
+        Ok(())
+    }
     /// Writes all of `data` at `offset`, extending the file where needed.
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()>;
     /// Likewise, past the page cache where the file system lets it: `data` begins at a multiple of

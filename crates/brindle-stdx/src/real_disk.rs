@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::sync::{Arc, OnceLock};
 
 use rustix::fs::{AtFlags, FallocateFlags, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
 use tokio::sync::Semaphore;
 
 use crate::BoxFuture;
@@ -63,6 +64,23 @@ impl DiskFile for RealFile {
             }
         }
         Ok(done)
+    }
+
+    fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> io::Result<bool> {
+        let len = buf.len();
+        let mut parts = [io::IoSliceMut::new(buf)];
+        match rustix::io::preadv2(&*self.file, &mut parts, offset, ReadWriteFlags::NOWAIT) {
+            Ok(n) => Ok(n == len),
+            // (AGAIN: nothing of it is there.)
+            Err(Errno::AGAIN | Errno::INTR) => Ok(false),
+            Err(Errno::OPNOTSUPP) => Ok(self.read_at(buf, offset)? == len),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn fetch(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
+        let len = std::num::NonZeroU64::new(len_bytes);
+        Ok(rustix::fs::fadvise(&*self.file, offset, len, rustix::fs::Advice::WillNeed)?)
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
@@ -231,6 +249,32 @@ impl Disk for RealDisk {
 mod tests {
     use super::*;
     use crate::buffers::Buffer;
+
+    #[test]
+    fn what_is_not_in_memory_is_told_and_can_be_fetched() {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let disk = RealDisk::new(runtime.handle().clone());
+        // On a disk, as below.
+        let near = std::env::current_exe().expect("this program");
+        let dir = tempfile::tempdir_in(near.parent().expect("its directory")).expect("a directory");
+        let path = dir.path().join("f").display().to_string();
+        let file = disk.open(&path, OpenHow::CreateNew).expect("made");
+        file.write_at(&[7; 64 << 10], 0).expect("written");
+        file.sync_data().expect("synced");
+        let mut buf = [0; 4096];
+        assert!(file.read_in_memory(&mut buf, 4096).expect("read") && buf == [7; 4096]);
+        assert!(!file.read_in_memory(&mut buf, 64 << 10).expect("read"), "there is nothing behind the end");
+        let raw = File::open(&path).expect("opened");
+        rustix::fs::fadvise(&raw, 0, None, rustix::fs::Advice::DontNeed).expect("forgotten");
+        let is_there = |at: u64| file.read_in_memory(&mut [0; 4096], at).expect("read");
+        if is_there(8192) {
+            return println!("this file system keeps everything in memory");
+        }
+        file.fetch(0, 64 << 10).expect("begun");
+        let mut found = [0; 4096];
+        assert_eq!(file.read_at(&mut found, 8192).expect("read"), 4096);
+        assert!(found == [7; 4096] && is_there(8192));
+    }
 
     /// Whole blocks, and their neighbours through the page cache: whichever way bytes went, both ways show them.
     #[test]
