@@ -56,7 +56,7 @@ pub const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 pub const SEGMENT_BYTES_FOR_ALL: u64 = 2 << 20;
 /// Default of [`KvOptions::memtable_bytes_max`].
 pub const MEMTABLE_BYTES_MAX: usize = 64 << 20;
-/// Default of [`KvOptions::cache_bytes_max`].
+/// Default of [`KvOptions::cache_bytes_max`]. redb keeps pages that it writes only while there is room for them.
 pub const CACHE_BYTES_MAX: usize = 256 << 20;
 /// Default of [`KvOptions::reserve_bytes`].
 pub const RESERVE_BYTES: u64 = 384 << 20;
