@@ -199,9 +199,10 @@ impl Client {
 
     async fn begin_session(&self) -> Result<(), Fault> {
         let link = self.mds.peer().wait_connected().await?;
+        let sent = self.seams.now();
         let answer = self.session_open(false).await?;
         self.mds.slots().limit(answer.slots_max);
-        self.adopt(&answer, link.generation);
+        self.adopt(&answer, link.generation, sent);
         Ok(())
     }
 
@@ -215,8 +216,9 @@ impl Client {
         self.mds.once(&request, self.session.identity()).await
     }
 
-    fn adopt(&self, answer: &SessionOpenResp, generation: u64) {
-        *self.renewed.lock() = self.seams.now();
+    /// The session is that of the answer to what was sent at `sent`: from then on the lease counts.
+    fn adopt(&self, answer: &SessionOpenResp, generation: u64, sent: Mono) {
+        *self.renewed.lock() = sent;
         self.session.view.send_modify(|v| {
             v.identity = Identity { session: answer.session, epoch: answer.epoch };
             v.generation = generation;
@@ -287,8 +289,7 @@ impl Client {
             // The reclaim was taken in, and its answer lost: what it said is asked for when it is needed.
             self.inodes.all().iter().for_each(|inode| inode.lock().doubt());
         }
-        self.adopt(&answer, link.generation);
-        *self.renewed.lock() = sent;
+        self.adopt(&answer, link.generation, sent);
         Ok(())
     }
 

@@ -39,19 +39,25 @@ pub enum Notice {
 }
 
 /// Asks a session and waits for its answer, over reconnections, for a lease at most; then the session is ended. `None`
-/// when the session is not alive (any more): whatever right it had is void.
+/// when the session is not alive (any more) and the OSTs know it: whatever right it had is void.
 pub async fn ask<M: Message>(mdt: &Mdt, session: SessionId, question: &M) -> Option<M::Resp> {
     let deadline = mdt.seams().now().plus_ms(mdt.config().lease_ms.into());
     let _listed = mdt.waits().enter(M::OP.name(), || format!("the answer of {session}"));
     let body = encode_body(question);
     let why = loop {
-        let changed = {
+        let (is_alive, changed) = {
             let mut live = mdt.live_mut();
-            if !live.is_alive(session) {
+            let is_alive = live.is_alive(session);
+            if !is_alive && !live.fencing.contains(&session) {
                 return None;
             }
-            live.events.wait(Event::Session(session))
+            (is_alive, live.events.wait(Event::Session(session)))
         };
+        if !is_alive {
+            // What it sent to an OST before may still arrive there. (The sender is dropped, not used.)
+            let _ = changed.await;
+            continue;
+        }
         let left_ms = deadline.ms_since(mdt.seams().now());
         let asked = mdt.seams().timeout_ms(left_ms, mdt.notifier().ask(session, M::OP, body.clone()));
         let (answered, changed) = match select(Box::pin(asked), changed).await {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 its lease is not renewed any more, and runs out | its client answers nothing from what it knows |
 //! | 1 the session's epoch is raised and synced | the MDT refuses its requests |
-//! | 2 every OST refuses older epochs | nothing that it sent changes data any more |
+//! | 2 every OST refuses older epochs | nothing that it sent changes data any more; questions to it count as answered |
 //! | 3 locks, handles, reservations go in batches | others are granted what it held |
 //! | 4 files that it wrote: size := max(MDT, objects) | write opens of them wait for that |
 //!
@@ -116,13 +116,22 @@ async fn give_up(mdt: &Mdt, session: SessionId) -> Result<()> {
                     known.row = row;
                     known.must_reclaim = false;
                 }
+                live.fencing.insert(session);
             });
             Ok(epoch)
         })
         .await?;
-    mdt.synced().await?;
     let question = FenceSessionReq { session, epoch };
-    fence(mdt, question.clone()).await;
+    let synced = mdt.synced().await;
+    if synced.is_ok() {
+        fence(mdt, question.clone()).await;
+    }
+    {
+        let mut live = mdt.live_mut();
+        live.fencing.remove(&session);
+        live.events.fire(Event::Session(session));
+    }
+    synced?;
     release(mdt, session, Some(question)).await
 }
 

@@ -44,6 +44,8 @@ pub struct Live {
     pub inline_readers: BTreeMap<Ino, BTreeSet<SessionId>>,
     /// Sessions whose end is under way.
     pub ending: BTreeSet<SessionId>,
+    /// Those of them whose requests the MDT refuses already, and perhaps not yet every OST that answers.
+    pub fencing: BTreeSet<SessionId>,
     /// Files whose name was given to another file a moment ago.
     pub replaced: Replaced,
     /// Reclaim after a restart is under way (see `recovery`).

@@ -21,6 +21,7 @@ use brindle_wire::mds::report::{ReportReq, WriteReport};
 use brindle_wire::mds::session::SessionOpenReq;
 use brindle_wire::mds::setattr::{SetTime, SetattrReq, SetattrResp};
 use brindle_wire::mds::stripe::SetStripeReq;
+use brindle_wire::notify::{Recall, RecallNotice};
 
 use super::rig::*;
 use crate::background::{Progress, destroy_some};
@@ -152,6 +153,27 @@ fn objects_of_a_convert_that_was_cut_short_say_nothing_of_the_size() {
         assert_eq!(open(&rig, B, ino, 1, WO).await.attr.size_bytes, 10);
         let read = rig.ask(B, InlineReadReq { ino }).await.expect("read");
         assert_eq!((read.size_bytes, read.data.as_deref()), (10, Some(&b"0123456789"[..])));
+        rig.verify();
+    });
+}
+
+#[test]
+fn nobody_is_let_on_by_the_end_of_a_session_that_osts_do_not_know_of() {
+    run(async {
+        let rig = Rig::new().await;
+        rig.mdt.live_mut().sessions.get_mut(&A).expect("lives").renewed = Mono::default();
+        rig.osts.down.lock().extend(0..4);
+        let asks = || crate::ask::ask(&rig.mdt, A, &RecallNotice { ino: TOP, recall: Recall::Exclusive });
+        let others = async {
+            while rig.mdt.live().is_alive(A) {
+                rig.mdt.seams().sleep_ms(1).await;
+            }
+            let early = rig.mdt.seams().timeout_ms(50, asks()).await;
+            assert!(early.is_none(), "what it wrote may still arrive");
+            rig.osts.down.lock().clear();
+            assert_eq!(asks().await, None);
+        };
+        tokio::join!(expire::end(&rig.mdt, A, "a test"), others);
         rig.verify();
     });
 }
