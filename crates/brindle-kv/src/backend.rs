@@ -100,8 +100,11 @@ impl Gate {
         if self.file.read_in_memory(out, offset)? {
             return Ok(());
         }
-        if let Some(window) = self.windows.waits(offset) {
-            self.file.fetch(window, WINDOW_BYTES)?;
+        // A file system that does not fetch makes nothing wrong, only slower.
+        if let Some(window) = self.windows.waits(offset)
+            && let Err(error) = self.file.fetch(window, WINDOW_BYTES)
+        {
+            tracing::debug!(%error, window, "pages of the metadata store could not be fetched ahead");
         }
         read_exact_at(&*self.file, out, offset)
     }

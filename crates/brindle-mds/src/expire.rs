@@ -73,7 +73,7 @@ pub async fn end(mdt: &Mdt, session: SessionId, reason: &str) {
         let _ = under_way.await;
         has_waited = true;
     }
-    tracing::warn!(%session, reason, "a session was ended");
+    tracing::warn!(%session, reason, "a session is being ended");
     run_out(mdt, session).await;
     if let Err(fault) = give_up(mdt, session).await {
         tracing::error!(%session, %fault, "a session could not be ended");

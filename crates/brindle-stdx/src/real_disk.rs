@@ -250,15 +250,19 @@ mod tests {
     use super::*;
     use crate::buffers::Buffer;
 
-    #[test]
-    fn what_is_not_in_memory_is_told_and_can_be_fetched() {
-        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        let disk = RealDisk::new(runtime.handle().clone());
-        // On a disk, as below.
+    /// A new file beside the program, on a disk: what is in memory only has no direct I/O. With its directory and its path.
+    fn new_file(runtime: &tokio::runtime::Runtime) -> (tempfile::TempDir, String, Arc<dyn DiskFile>) {
         let near = std::env::current_exe().expect("this program");
         let dir = tempfile::tempdir_in(near.parent().expect("its directory")).expect("a directory");
         let path = dir.path().join("f").display().to_string();
-        let file = disk.open(&path, OpenHow::CreateNew).expect("made");
+        let file = RealDisk::new(runtime.handle().clone()).open(&path, OpenHow::CreateNew).expect("made");
+        (dir, path, file)
+    }
+
+    #[test]
+    fn what_is_not_in_memory_is_told_and_can_be_fetched() {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        let (_dir, path, file) = new_file(&runtime);
         file.write_at(&[7; 64 << 10], 0).expect("written");
         file.sync_data().expect("synced");
         let mut buf = [0; 4096];
@@ -280,12 +284,7 @@ mod tests {
     #[test]
     fn direct_and_buffered_writes_of_one_file_see_each_other() {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-        let disk = RealDisk::new(runtime.handle().clone());
-        // Beside the program, on a disk: what is in memory only has no direct I/O.
-        let near = std::env::current_exe().expect("this program");
-        let dir = tempfile::tempdir_in(near.parent().expect("its directory")).expect("a directory");
-        let path = dir.path().join("f").display().to_string();
-        let file = disk.open(&path, OpenHow::CreateNew).expect("made");
+        let (_dir, _, file) = new_file(&runtime);
         let mut expected = vec![0u8; 64 * ALIGN_BYTES];
         for round in 0..200u64 {
             let (from, blocks) = ((round * 7 % 50) as usize, 1 + (round % 13) as usize);
