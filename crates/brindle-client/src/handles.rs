@@ -62,6 +62,7 @@ const WRITERS_MAX: usize = 8;
 struct Trouble {
     dead: Option<Fault>,
     lost: Option<Fault>,
+    heard: Option<Fault>,
 }
 
 impl Handle {
@@ -104,6 +105,12 @@ impl Handle {
         trouble.dead.clone().or_else(|| trouble.lost.clone()).map_or(Ok(()), Err)
     }
 
+    /// Fails as [`Handle::intact`], and also when data is lost that was written through another handle.
+    pub fn all_there(&self) -> Result<(), Fault> {
+        self.intact()?;
+        self.trouble.lock().heard.clone().map_or(Ok(()), Err)
+    }
+
     /// What a look through the handle has found; if the handle has died meanwhile that counts, whatever was found: it
     /// may come from a time when others had the locks that went with it.
     pub fn seen<T>(&self, found: Result<T, Fault>) -> Result<T, Fault> {
@@ -124,16 +131,27 @@ impl Handle {
     }
 
     /// Data written through it is lost: fsync and close say so until it is closed.
-    pub fn lose(&self, fault: &Fault) {
+    fn lose(&self, fault: &Fault) {
         self.trouble.lock().lost.get_or_insert_with(|| fault.clone());
     }
+
+    /// Data written through another handle of the file is lost: fsync says so until this one is closed.
+    fn hear(&self, fault: &Fault) {
+        self.trouble.lock().heard.get_or_insert_with(|| fault.clone());
+    }
 }
+
+/// Most files that are remembered until an fsync has told that bytes of them are lost.
+const UNTOLD_MAX: usize = 1024;
 
 /// All open files.
 #[derive(Default)]
 pub(crate) struct Handles {
     next: AtomicU64,
     table: Mutex<BTreeMap<u64, Arc<Handle>>>,
+    /// Files that have lost bytes, and whom no fsync has told of it: who opens one now may want to sync what others wrote,
+    /// as the checkpointer of a database does. At most [`UNTOLD_MAX`].
+    untold: Mutex<BTreeMap<Ino, Fault>>,
 }
 
 impl Handles {
@@ -148,7 +166,30 @@ impl Handles {
             handle.inode.lock().writers += 1;
         }
         self.table.lock().insert(handle.number, handle.clone());
+        if let Some(fault) = self.untold.lock().get(&handle.inode.ino) {
+            handle.hear(fault);
+        }
         handle
+    }
+
+    /// Bytes of a file are lost: handles that may have written them answer fsync and close with the fault from now on, all
+    /// others, and those that are opened until an fsync has said so, answer fsync with it.
+    pub fn lose(&self, ino: Ino, fault: &Fault) {
+        {
+            let mut untold = self.untold.lock();
+            if untold.len() >= UNTOLD_MAX && !untold.contains_key(&ino) {
+                untold.pop_first();
+            }
+            untold.insert(ino, fault.clone());
+        }
+        for handle in self.all().iter().filter(|handle| handle.inode.ino == ino) {
+            if handle.access.write { handle.lose(fault) } else { handle.hear(fault) }
+        }
+    }
+
+    /// An fsync has said that bytes of a file are lost.
+    pub fn told(&self, ino: Ino) {
+        self.untold.lock().remove(&ino);
     }
 
     pub fn get(&self, number: u64) -> Result<Arc<Handle>, Fault> {

@@ -317,8 +317,11 @@ impl Client {
             state.unsynced.clear();
             state.changed = None;
             state.pending.forget();
-            // The handles are dead, which tells of it.
-            state.behind.give_up();
+            let lost_bytes = state.behind.give_up();
+            drop(state);
+            if lost_bytes {
+                self.lose_behind(&inode, &lost);
+            }
         }
         self.grants.forget();
         self.drop_pages().await;

@@ -134,3 +134,48 @@ fn a_loss_found_by_an_fsync_that_is_given_up_is_told_by_the_next() {
     assert_eq!(told.unwrap_err().code, Code::DataLost);
     world.end();
 }
+
+/// A program that syncs what others wrote, as the checkpointer of a database does, opens the file after the loss.
+#[test]
+fn an_fsync_through_a_handle_opened_after_a_loss_tells_of_it_once() {
+    let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+    let world = cluster.world().clone();
+    let (node, other) = (world.node("c0"), world.node("c1"));
+    let ctx = Ctx::root();
+    let (client, ino, writer) = world
+        .run_until(RUN_MS, async {
+            let client = SimCluster::mount(&node).await;
+            let (ino, writer) = make(&client, &ctx).await;
+            (client, ino, writer)
+        })
+        .unwrap();
+    world.isolate("c0");
+    world
+        .run_until(RUN_MS, async {
+            let write = WriteIn { offset: 6, data: b" and buffered".to_vec().into(), ..WriteIn::default() };
+            client.write(&ctx, writer, write).await.unwrap();
+            // Somebody else asks for the file: the session of the silent client is ended.
+            let other = SimCluster::mount(&other).await;
+            let access = Access { read: true, write: true, truncate: false };
+            other.open(&ctx, ino, access, false).await.unwrap();
+            other.unmount().await;
+        })
+        .unwrap();
+    world.heal();
+    world
+        .run_until(RUN_MS, async {
+            let access = Access { read: true, ..Access::default() };
+            let open = async || client.open(&ctx, ino, access, false).await.unwrap().handle;
+            let lost = client.flush(writer, None).await.unwrap_err();
+            assert_eq!(lost.code, Code::SessionLost);
+            let after = open().await;
+            assert_eq!(client.fsync(after).await.unwrap_err().code, Code::SessionLost);
+            assert_eq!(client.fsync(after).await.unwrap_err().code, Code::SessionLost, "until it is closed");
+            assert_eq!(client.flush(after, None).await, Ok(()), "it has not written");
+            let later = open().await;
+            assert_eq!(client.fsync(later).await, Ok(()), "an fsync has told of it");
+            assert_eq!(client.fsync(writer).await.unwrap_err().code, Code::SessionLost);
+        })
+        .unwrap();
+    world.end();
+}

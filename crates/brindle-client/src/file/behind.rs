@@ -8,7 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use brindle_session::{Identity, Options};
+use brindle_session::Options;
 use brindle_stdx::{BoxFuture, Mono, planted};
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault};
@@ -263,7 +263,7 @@ impl Client {
         if let Err(fault) = outcome
             && !planted("client_behind_error_untold")
         {
-            self.lose_behind(inode, author.session, &fault);
+            self.lose_behind(inode, &fault);
         }
         drop(covered);
         let mut state = inode.lock();
@@ -330,14 +330,15 @@ impl Client {
         }
     }
 
-    /// Bytes that a program was told are written are given up. A handle of a later session has not written them.
-    fn lose_behind(&self, inode: &Inode, session: Identity, why: &Fault) {
+    /// Bytes that a program was told are written are given up. Handles of a later session are told as well: their fsync may
+    /// have been asked for the sake of these bytes.
+    pub(crate) fn lose_behind(&self, inode: &Inode, why: &Fault) {
         let fault = Fault::new(why.code)
             .what("bytes that were written could not be sent to the servers:")
             .subject(inode.ino.fid().to_string())
             .why(why.to_string())
             .data("what was written since the last fsync may be missing");
-        self.tell_writers(inode, |handle| handle.session == session, &fault);
+        self.handles.lose(inode.ino, &fault);
         // A mount that is stopped has nobody to tell.
         if fault.code != Code::Shutdown {
             tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");

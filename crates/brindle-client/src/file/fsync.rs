@@ -1,7 +1,7 @@
 //! fsync: every OST of the layout, then the MDT. Knows what an OST lost in a power cut, and writes it again or says so.
 //!
 //! Invariant: an fsync that succeeds covers every write that returned before it was called, whoever wrote it; one that
-//! cannot says `DataLost`, on this handle and on every other that may have written.
+//! cannot says `DataLost`, on this handle and on every other of the file.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,10 +35,16 @@ struct Synced {
 impl Client {
     /// Makes contents, size, creation and path of an open file durable.
     pub async fn fsync(&self, handle: u64) -> Result<(), Fault> {
-        let handle = self.live_handle(handle)?;
-        let synced = self.sync_inode(&handle.inode).await;
-        handle.intact()?;
-        synced
+        let handle = self.handles.get(handle)?;
+        let synced = match handle.alive() {
+            Ok(()) => self.sync_inode(&handle.inode).await,
+            dead => dead,
+        };
+        let all_there = handle.all_there();
+        if all_there.is_err() {
+            self.handles.told(handle.inode.ino);
+        }
+        all_there.and(synced)
     }
 
     /// Makes the entries of a directory durable.
@@ -243,7 +249,7 @@ impl Client {
         Ok(())
     }
 
-    /// Every handle that may have written the file says so from now on.
+    /// Every handle of the file says so from now on.
     fn data_lost(&self, inode: &Inode) -> Fault {
         self.lose(inode, "an OST runs under a new boot term: it lost power, or failed to write to its disk")
     }
@@ -260,15 +266,8 @@ impl Client {
             .subject(inode.ino.fid().to_string())
             .why(why)
             .data("what was written since the last fsync may be missing");
-        self.tell_writers(inode, |_| true, &fault);
+        self.handles.lose(inode.ino, &fault);
         tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");
         fault
-    }
-
-    /// Handles that can write the file answer fsync and close with the fault from now on.
-    pub(crate) fn tell_writers(&self, inode: &Inode, which: impl Fn(&Handle) -> bool, fault: &Fault) {
-        let handles = self.handles.all();
-        let writers = handles.iter().filter(|h| h.access.write && h.inode.ino == inode.ino);
-        writers.filter(|handle| which(handle)).for_each(|handle| handle.lose(fault));
     }
 }
