@@ -10,7 +10,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Options};
+use brindle_tests::fails;
 use brindle_tests::users::{ANN, BOB, run_as};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
+use rustix::io::Errno;
 
 use crate::dice::seed;
 
@@ -172,6 +175,15 @@ fn operations_cost_the_requests_that_they_must() {
     assert_eq!(names.len(), MANY + ROUNDS);
     let pages = listed.get("readdir").copied().unwrap_or(0);
     assert!(listed.len() == 1 && (1..=20).contains(&pages), "{listed:?}");
+
+    // `ls -l` asks for the label of each file unless it hears at the first that there are none.
+    for path in [at(0), b.join("f1"), names[0].clone()] {
+        assert_eq!(fails(getxattr(path, "security.selinux", &mut [0u8; 8])), Errno::OPNOTSUPP);
+    }
+    setxattr(at(2), "security.selinux", b"label", XattrFlags::empty()).unwrap();
+    for path in [at(2), b.join("f2")] {
+        assert_eq!(getxattr(path, "security.selinux", &mut [0u8; 8]), Ok(5), "one that was set is shown");
+    }
 
     // What one changes the other sees at once, and neither believes what was before.
     for n in 0..ROUNDS {

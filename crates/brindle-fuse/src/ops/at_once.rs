@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use brindle_types::{Attr, Code, Fault, Ino};
+use brindle_types::{Attr, Fault, Ino};
 use brindle_wire::mds::lock::LockSpace;
 
 use super::getattr;
@@ -79,7 +79,7 @@ fn rights(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<Attr> {
 /// An extended attribute that is known not to exist.
 fn lacking(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Getxattr) -> Option<Reply> {
     let lacks = xattr::extras(fs, asked.pid, ino).is_some_and(|extras| extras.lack(&op.name));
-    lacks.then(|| Reply::fault(&Fault::new(Code::NoXattr)))
+    lacks.then(|| Reply::fault(&Fault::new(xattr::lack(&op.name))))
 }
 
 /// A descriptor was closed through which its process has written nothing, and which leaves no lock behind.

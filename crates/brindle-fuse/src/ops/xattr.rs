@@ -2,13 +2,16 @@
 
 use brindle_client::Client;
 use brindle_client::namespace::xattr::SetHow;
-use brindle_types::{Fault, Ino};
+use brindle_types::{Code, Fault, Ino};
 use bytes::Bytes;
 
 use super::recent::Extras;
 use crate::fs::{BrindleFs, Who};
 use crate::reply::Reply;
 use crate::request::{Getxattr, Listxattr, Removexattr, Setxattr};
+
+/// The attribute in which file systems with labels keep them.
+const SELINUX: &[u8] = b"security.selinux";
 
 pub(crate) async fn set(client: &Client, who: &Who, op: Setxattr) -> Result<Reply, Fault> {
     let how = SetHow {
@@ -21,8 +24,18 @@ pub(crate) async fn set(client: &Client, who: &Who, op: Setxattr) -> Result<Repl
 }
 
 pub(crate) async fn get(fs: &BrindleFs, who: &Who, op: Getxattr) -> Result<Reply, Fault> {
-    let value = fs.client.getxattr(who.ino, &op.name).await?;
+    let value = fs.client.getxattr(who.ino, &op.name).await.map_err(|fault| match fault.code {
+        Code::NoXattr => Fault { code: lack(&op.name), ..fault },
+        _ => fault,
+    })?;
     Ok(Reply::xattr(Bytes::from(value), op.size))
+}
+
+/// What is said of an attribute that a file does not have. No kernel takes SELinux labels from a FUSE file system (one with SELinux
+/// answers for them itself), and `ls -l` asks for that of each file until it hears that there is no such thing here. What a
+/// restored archive has set is kept and shown all the same.
+pub(crate) fn lack(name: &[u8]) -> Code {
+    if name == SELINUX { Code::NotSupported } else { Code::NoXattr }
 }
 
 /// Which ones there are, if that was just told or a lease covers it.
