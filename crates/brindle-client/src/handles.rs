@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_session::{Identity, Options};
+use brindle_stdx::planted;
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
@@ -166,7 +167,9 @@ impl Handles {
             handle.inode.lock().writers += 1;
         }
         self.table.lock().insert(handle.number, handle.clone());
-        if let Some(fault) = self.untold.lock().get(&handle.inode.ino) {
+        if let Some(fault) = self.untold.lock().get(&handle.inode.ino)
+            && !planted("client_loss_untold_to_later_handles")
+        {
             handle.hear(fault);
         }
         handle

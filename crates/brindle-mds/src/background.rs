@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use brindle_layout::Candidate;
 use brindle_types::{ObjectId, Result};
 use brindle_wire::Op;
 use brindle_wire::oss::destroy::DestroyObjectsReq;
@@ -15,6 +16,10 @@ use crate::store::destroy_queue;
 const DESTROY_MAX: usize = 1024;
 /// How long an OST may take for that.
 const DESTROY_TIMEOUT_MS: u64 = 10_000;
+/// How long objects gather in the queue before a round: each round syncs the log, and directories at the OSTs.
+const GATHER_MS: u64 = 1_000;
+/// Nothing gathers while an OST has less than this share free: somebody may wait for the room.
+const FREE_PERCENT_MIN: u64 = 10;
 /// Pause after an OST did not answer.
 const PAUSE_MS: u64 = 1_000;
 
@@ -54,14 +59,25 @@ pub async fn purge_replaced(mdt: Arc<Mdt>) {
 pub async fn destroy_objects(mdt: Arc<Mdt>) {
     loop {
         match destroy_some(&mdt).await {
-            Ok(Progress::Empty) => mdt.destroy_queue().notified().await,
-            Ok(Progress::Some) => {}
+            Ok(Progress::Empty) => {
+                mdt.destroy_queue().notified().await;
+                gather(&mdt).await;
+            }
+            Ok(Progress::Some) => gather(&mdt).await,
+            Ok(Progress::Full) => {}
             Ok(Progress::Stuck) => mdt.seams().sleep_ms(PAUSE_MS).await,
             Err(fault) => {
                 tracing::error!(%fault, "cannot work on the destroy queue");
                 mdt.seams().sleep_ms(PAUSE_MS).await;
             }
         }
+    }
+}
+
+async fn gather(mdt: &Mdt) {
+    let is_short = |c: &Candidate| c.free_bytes < c.total_bytes / 100 * FREE_PERCENT_MIN;
+    if !mdt.osts().candidates().iter().any(is_short) {
+        mdt.seams().sleep_ms(GATHER_MS).await;
     }
 }
 
@@ -72,6 +88,8 @@ pub enum Progress {
     Empty,
     /// Objects were destroyed.
     Some,
+    /// As many at one OST as a round takes; more may be queued.
+    Full,
     /// Objects are queued, and none of their OSTs answers.
     Stuck,
 }
@@ -93,7 +111,12 @@ pub async fn destroy_some(mdt: &Mdt) -> Result<Progress> {
     }
     let rounds = queued.iter().map(|(ost, objects)| destroy_at(mdt, *ost, objects));
     let done = join_all(rounds).await.into_iter().collect::<Result<Vec<bool>>>()?;
-    Ok(if done.contains(&true) { Progress::Some } else { Progress::Stuck })
+    let full = queued.iter().zip(&done).any(|((_, objects), done)| *done && objects.len() == DESTROY_MAX);
+    Ok(match done.contains(&true) {
+        true if full => Progress::Full,
+        true => Progress::Some,
+        false => Progress::Stuck,
+    })
 }
 
 /// Destroys objects at one OST and takes them off the queue. `false` when it does not answer.

@@ -15,6 +15,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use brindle_stdx::planted;
 use brindle_types::{Code, Ino, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::oss::fence::FenceSessionReq;
@@ -87,6 +88,9 @@ pub async fn end(mdt: &Mdt, session: SessionId, reason: &str) {
 /// renewed it since, and answers from its memory and shows kept pages for as long as that counts, whatever others change.
 async fn run_out(mdt: &Mdt, session: SessionId) {
     let lease_ms = u64::from(mdt.config().lease_ms);
+    if planted("mds_session_ends_before_its_lease") {
+        return;
+    }
     loop {
         let (left_ms, changed) = {
             let mut live = mdt.live_mut();
@@ -243,7 +247,9 @@ async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result
         })
         .await?;
     // Bytes that lie in the MDT are the file; its objects are of a convert that was cut short.
-    let stats = match file.filter(|f| f.may_have_objects() && !f.is_inline()) {
+    let stats = match file
+        .filter(|f| f.may_have_objects() && (!f.is_inline() || planted("mds_sizes_of_lost_converts")))
+    {
         Some(file) => {
             if let Some(fence) = fence {
                 let osts: BTreeSet<u16> = attrs::objects(&file).iter().map(|(ost, _)| *ost).collect();

@@ -9,6 +9,8 @@ use crate::run::capture;
 /// The example of libfuse as Debian ships it, and where what it includes lies.
 const EXAMPLE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
 const EXAMPLES: &str = "/usr/share/doc/libfuse3-dev/examples";
+/// Descriptors that it may hold: the most that Linux allows unless told otherwise (`fs.nr_open`).
+const OPEN_FILES_MAX: u32 = 1 << 20;
 /// How it opens files. Requests come in buffers that are not aligned, so O_DIRECT must not go down to ext4.
 const OPEN_FLAGS: &str = "fi->flags & ~O_NOFOLLOW";
 const OPEN_FLAGS_BUFFERED: &str = "fi->flags & ~(O_NOFOLLOW | O_DIRECT)";
@@ -141,7 +143,10 @@ impl System for Passthrough {
 
     fn mount(&self, place: &mut Place, number: usize) -> Result<(), String> {
         let options = format!("source={},writeback,cache=auto,timeout=1,allow_other", place.path("data0"));
-        let command = place.inside(&place.path("passthrough_ll")).args(["-o", &options]);
+        // It holds a descriptor for each inode that the kernel knows.
+        let open_files = format!("--nofile={OPEN_FILES_MAX}:{OPEN_FILES_MAX}");
+        let command =
+            place.inside("prlimit").arg(open_files).arg(place.path("passthrough_ll")).args(["-o", &options]);
         place.run("passthrough_ll", command.arg(place.client(number))).map(drop)
     }
 }

@@ -93,7 +93,8 @@ impl System for MooseFs {
         let config = place.write("mfsmaster.cfg", &self.master_config(place))?;
         place.run("mfsmaster", place.inside("mfsmaster").arg("-c").arg(config).arg("start"))?;
         for number in 0..2 {
-            let disk = place.disk(&format!("data{number}"), scale.data_bytes)?;
+            // Its chunkservers delete some chunks a second, in rounds of minutes: what the phases before have removed still lies there.
+            let disk = place.disk(&format!("data{number}"), 2 * scale.data_bytes)?;
             place.mkdir(&format!("chunkserver{number}"))?;
             // No limit beside the disk: with one, this version reports no room, and writes hang.
             place.write(&format!("mfshdd{number}.cfg"), &format!("{}\n", disk.display()))?;

@@ -232,7 +232,7 @@ pub const A: SessionId = SessionId(1);
 pub const B: SessionId = SessionId(2);
 pub const EPOCH: Pair = Pair { term: 1, counter: 1 };
 pub const DIR: &str = "/mdt";
-const OSTS: u16 = 4;
+pub const OSTS: u16 = 4;
 /// Room for some hundred records.
 pub const CHANGELOG_BYTES_MAX: u64 = 64 << 10;
 

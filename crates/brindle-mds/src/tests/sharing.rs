@@ -1,6 +1,7 @@
 //! Several clients on one file: modes, recalls, size, truncate, convert, destroys.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use brindle_stdx::Mono;
 use brindle_types::attr::Time;
@@ -24,7 +25,7 @@ use brindle_wire::mds::stripe::SetStripeReq;
 use brindle_wire::notify::{Recall, RecallNotice};
 
 use super::rig::*;
-use crate::background::{Progress, destroy_some};
+use crate::background::{Progress, destroy_objects, destroy_some};
 use crate::mdt::Call;
 use crate::mdt::Event;
 use crate::ops::session::handle_open;
@@ -511,6 +512,30 @@ fn truncating_to_zero_disowns_the_objects_and_purging_destroys_them() {
         assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
         assert_eq!(rig.osts.destroyed.lock().len(), 2);
         rig.verify();
+    });
+}
+
+#[test]
+fn objects_that_go_one_after_the_other_are_destroyed_together() {
+    run(async {
+        const GO: usize = 20;
+        let rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        let (began, task) = (Instant::now(), tokio::spawn(destroy_objects(rig.mdt.clone())));
+        for _ in 0..GO {
+            truncate(&rig, A, ino, 0).await;
+            rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1 }).await.expect("converted");
+            // Long enough for a round of its own, if there were one.
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        while rig.osts.destroyed.lock().len() < GO {
+            assert!(began.elapsed().as_secs() < 60, "they are not destroyed");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        task.abort();
+        let requests = rig.osts.calls.lock().iter().filter(|call| call.1 == Op::DestroyObjects).count();
+        let rounds_max = 1 + began.elapsed().as_millis() as usize / 1000;
+        assert!(requests <= usize::from(OSTS) * rounds_max, "{requests} requests");
     });
 }
 
