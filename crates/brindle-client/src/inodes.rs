@@ -105,6 +105,8 @@ pub(crate) struct State {
     pub changing: usize,
     /// The bytes are being moved out of the MDT, for so many callers: none are buffered for it.
     pub converting: usize,
+    /// The body of the file while it lay in the MDT, and the one that it got when it was moved and what was buffered followed.
+    pub outgrown: Option<(Pair, Pair)>,
     /// What an OST lost is to be written again, as soon as no change is under way: none begins meanwhile.
     pub rewriters: usize,
     /// What an OST lost is being written again.

@@ -142,6 +142,37 @@ fn operations_cost_the_requests_that_they_must() {
     let with_their_bytes = BTreeMap::from([each("create", 1), each("inline_write", 1)]);
     assert_eq!(but_closes(synced), with_their_bytes, "bytes of small files travel with their fsync");
     (0..ROUNDS).for_each(|n| fs::remove_file(a.join(format!("s{n}"))).unwrap());
+    // In pieces, as stdio and tar write. There is room at an OST for what is buffered once it has told of some.
+    let pieces = |n: usize, name: &str| {
+        let mut file = File::create(a.join(format!("{name}{n}"))).unwrap();
+        (0..5).for_each(|piece| file.write_all(&[piece; 4096]).unwrap());
+        file
+    };
+    for n in 0..4 {
+        fs::write(a.join(format!("first{n}")), vec![7; 100_000]).unwrap();
+        fs::remove_file(a.join(format!("first{n}"))).unwrap();
+    }
+    settle(&cluster);
+    let grown = cost(&cluster, |n| drop(pieces(n, "g")));
+    assert_eq!(
+        but_closes(grown),
+        BTreeMap::from([each("create", 1), each("convert", 1), each("write", 1)]),
+        "what was buffered for the MDT goes to the OST with the rest"
+    );
+    let grown = cost(&cluster, |n| pieces(n, "h").sync_all().unwrap());
+    let with_syncs = [each("create", 1), each("convert", 1), each("write", 1), each("sync_objects", 1)];
+    assert_eq!(
+        but_closes(grown).into_iter().filter(|(op, _)| op != "fsync").collect::<BTreeMap<_, _>>(),
+        with_syncs.into()
+    );
+    for n in 0..ROUNDS {
+        for name in ["g", "h"] {
+            let bytes: Vec<u8> = (0..5).flat_map(|piece| [piece; 4096]).collect();
+            assert_eq!(fs::read(b.join(format!("{name}{n}"))).unwrap(), bytes);
+            fs::remove_file(a.join(format!("{name}{n}"))).unwrap();
+        }
+    }
+    settle(&cluster);
     let seen = cost(&cluster, |n| assert_eq!(fs::metadata(at(n)).unwrap().len(), 3901));
     assert_eq!(seen, BTreeMap::new(), "a file of its own is known");
     let read = cost(&cluster, |n| assert_eq!(fs::read(at(n)).unwrap().len(), 3901));

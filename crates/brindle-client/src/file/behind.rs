@@ -11,7 +11,7 @@ use std::sync::Arc;
 use brindle_session::Options;
 use brindle_stdx::{BoxFuture, Mono, planted};
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, Layout, Pair};
 use brindle_wire::Cred;
 use brindle_wire::mds::inline::InlineWriteReq;
 use brindle_wire::oss::write::room_bytes;
@@ -123,6 +123,30 @@ impl Client {
         tracing::trace!(ino = handle.inode.ino.0, offset, len_bytes, "buffered");
         let taken = if full { state.behind.take_full(SENDS_MAX) } else { None };
         Some(Put { range, taken })
+    }
+
+    /// Whether a file of which bytes are buffered for the MDT gets too large for it with a write that ends at `end`.
+    pub(crate) fn outgrows_mdt(&self, inode: &Inode, end: u64) -> bool {
+        let state = inode.lock();
+        let is_inline = state.layout.as_ref().is_some_and(|layout| layout.inline);
+        is_inline && end > INLINE_MAX_BYTES && state.behind.has_small()
+    }
+
+    /// Room at the OSTs for all that is buffered of a small file; its body. `None` if there is none for all of it, or if some is on its
+    /// way to the MDT.
+    pub(crate) fn cover_small(&self, inode: &Inode) -> Option<Pair> {
+        let mut state = inode.lock();
+        let sight = state.sight().filter(|sight| sight.exclusive && sight.layout.inline)?;
+        let moved = Sight { layout: Arc::new(Layout { inline: false, ..(*sight.layout).clone() }), ..sight };
+        let now = self.seams.now();
+        let cover = |range: Range<u64>| {
+            let has_place = brindle_layout::is_placed(&moved.layout, range.clone());
+            Some((range.start, self.cover(&moved, range, now).filter(|_| has_place)?))
+        };
+        let covered: Option<Vec<(u64, Covered)>> =
+            state.behind.small_waiting()?.into_iter().map(cover).collect();
+        covered?.into_iter().for_each(|(first, covered)| state.behind.cover(first, covered));
+        Some(moved.layout.body)
     }
 
     /// Room at the OSTs for bytes of a range.
@@ -252,14 +276,15 @@ impl Client {
         }
     }
 
-    /// Whether they have arrived; `sync`: those of a small file are durable then.
+    /// Whether they have arrived where they were to go; `sync`: those of a small file are durable then.
     async fn send_taken(&self, inode: &Inode, taken: Taken, sync: bool) -> bool {
         let Taken { number, offset, author, rope, covered } = taken;
         let outcome = match author.small {
-            0 => self.send_to_objects(inode, offset, author, &rope).await,
+            0 => self.send_to_objects(inode, offset, author, &rope).await.map(|()| true),
             _ => self.send_small(inode, offset, author, rope, sync).await,
         };
-        let arrived = outcome.is_ok();
+        let arrived = outcome == Ok(true);
+        let has_followed = outcome == Ok(false);
         if let Err(fault) = outcome
             && !planted("client_behind_error_untold")
         {
@@ -267,7 +292,7 @@ impl Client {
         }
         drop(covered);
         let mut state = inode.lock();
-        if author.small != 0 {
+        if author.small != 0 && !has_followed {
             state.pending.told(inode.ino);
         }
         state.behind.over(number);
@@ -297,7 +322,8 @@ impl Client {
     }
 
     /// The file stays in the MDT until what was buffered for it there has arrived: whoever has it moved waits for that
-    /// ([`Inode::converting`], or the recall of the right under which it was buffered).
+    /// ([`Inode::converting`], or the recall of the right under which it was buffered), or has room for it at the OSTs
+    /// ([`Client::outgrow`]). `false` if it went there, because the file was moved meanwhile.
     async fn send_small(
         &self,
         inode: &Inode,
@@ -305,11 +331,17 @@ impl Client {
         author: Author,
         rope: Rope,
         sync: bool,
-    ) -> Result<(), Fault> {
+    ) -> Result<bool, Fault> {
         let data = rope.into_bytes();
         let mut tries = Tries::default();
         loop {
             let sight = self.sight(inode).await?;
+            let outgrown = inode.lock().outgrown.filter(|(small, _)| *small == author.body);
+            if let Some((_, body)) = outgrown.filter(|_| !sight.layout.inline) {
+                let author = Author { small: 0, body, ..author };
+                tracing::trace!(ino = inode.ino.0, offset, "follows the file that was moved meanwhile");
+                return self.send_to_objects(inode, offset, author, &Rope::from(data)).await.map(|()| false);
+            }
             let write = InlineWriteReq {
                 ino: inode.ino,
                 handle: author.small,
@@ -325,7 +357,7 @@ impl Client {
             let options = Options { only_as: Some(author.session), ..Options::default() };
             match self.write_at_mdt(inode, &write, options).await {
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
-                Ok(_) => return Ok(()),
+                Ok(_) => return Ok(true),
             }
         }
     }

@@ -3,14 +3,15 @@
 
 use std::ops::Range;
 
-use brindle_types::{Code, Fault, Layout};
+use brindle_stdx::planted;
+use brindle_types::{Code, Fault, Layout, Pair};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq, SpillReq};
 use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
 
 use super::scatter::Full;
 
 use crate::Client;
-use crate::inodes::{Inode, Sight};
+use crate::inodes::{Converting, Inode, Sight};
 
 /// Times that a move is tried again, and the first pause; each is longer by as much.
 const MOVE_TRIES_MAX: u64 = 20;
@@ -38,9 +39,29 @@ impl Client {
 
     /// Has the bytes of a file moved from the MDT to objects, and OSTs chosen for all of `range`, unless all that is done.
     pub(crate) async fn place(&self, inode: &Inode, range: Range<u64>) -> Result<(), Fault> {
-        // What is buffered for the MDT is to be there first: it cannot follow.
         let converting = inode.converting();
-        if converting.is_some() {
+        self.place_while(inode, range, converting.as_ref(), None).await
+    }
+
+    /// The same for a small file that outgrows the MDT: what its sole writer has in the buffer goes to the objects at once, where
+    /// there is room for it. By way of the MDT it would be written twice, and would have to be durable at its OST before the MDT
+    /// gives it up.
+    pub(crate) async fn outgrow(&self, inode: &Inode, range: Range<u64>) -> Result<(), Fault> {
+        let converting = inode.converting();
+        let follows = converting.as_ref().and_then(|_| self.cover_small(inode));
+        self.place_while(inode, range, converting.as_ref(), follows).await
+    }
+
+    /// `follows`: the body of the small file of which everything in the buffer has room at the OSTs.
+    async fn place_while(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        converting: Option<&Converting<'_>>,
+        follows: Option<Pair>,
+    ) -> Result<(), Fault> {
+        if converting.is_some() && follows.is_none() {
+            // It is to be in the MDT first.
             self.flush_behind_first(inode).await;
         }
         let _one_asks = inode.relayout.lock().await;
@@ -53,11 +74,18 @@ impl Client {
         let request = ConvertReq { ino: inode.ino, offset, len_bytes };
         let grant = self.mds.ask(&request).await?;
         brindle_layout::check(&grant.layout)?;
-        tracing::trace!(ino = inode.ino.0, ?grant, "placed");
+        tracing::trace!(ino = inode.ino.0, ?grant, ?follows, "placed");
         let mut state = inode.lock();
         state.take_grant(asked, &grant, None);
         state.changed_at_mdt(grant.changed);
         state.inline = None;
+        if let Some(small) = follows
+            && !planted("client_small_bytes_do_not_follow")
+        {
+            let body = grant.layout.body;
+            state.outgrown = Some((small, body));
+            state.behind.follow(small, body);
+        }
         Ok(())
     }
 

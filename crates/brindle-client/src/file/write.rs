@@ -82,6 +82,12 @@ impl Client {
         if write.may_wait() && self.put_behind(handle, Place::At(write.offset), &data, write.kill_suidgid) {
             return Ok(data.len() as u64);
         }
+        if write.may_wait() && self.outgrows_mdt(inode, end) {
+            self.outgrow(inode, write.offset..end).await?;
+            if self.put_behind(handle, Place::At(write.offset), &data, write.kill_suidgid) {
+                return Ok(data.len() as u64);
+            }
+        }
         self.flush_behind_under(inode, &(write.offset..end)).await;
         let data = Rope::from(data);
         let mut tries = Tries::default();

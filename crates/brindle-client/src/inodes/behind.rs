@@ -137,6 +137,29 @@ impl Behind {
         self.small > 0
     }
 
+    /// Which bytes wait for the MDT to get them; `None` if there are none, or if some are on their way.
+    pub fn small_waiting(&self) -> Option<Vec<Range<u64>>> {
+        let on_their_way = self.sending.values().any(|(_, is_small)| *is_small);
+        let small = self.waiting.values().filter(|extent| extent.author.small != 0);
+        let ranges: Vec<Range<u64>> = small.map(Extent::range).collect();
+        (!on_their_way && !ranges.is_empty()).then_some(ranges)
+    }
+
+    /// There is room at the OSTs for an extent that waits.
+    pub fn cover(&mut self, first: u64, covered: Covered) {
+        if let Some(extent) = self.waiting.get_mut(&first) {
+            extent.covered.join(covered);
+        }
+    }
+
+    /// What waits for the MDT to get it, under its body `small`, is for the objects from now on, under `body`.
+    pub fn follow(&mut self, small: Pair, body: Pair) {
+        for extent in self.waiting.values_mut().filter(|e| e.author.small != 0 && e.author.body == small) {
+            self.small -= extent.len_bytes();
+            extent.author = Author { small: 0, body, ..extent.author };
+        }
+    }
+
     /// Whether `len_bytes` more find room.
     pub fn has_room(&self, len_bytes: u64) -> bool {
         self.bytes + len_bytes <= FILE_BYTES_MAX && self.waiting.len() < WAITING_MAX
@@ -283,6 +306,34 @@ mod tests {
 
     fn bytes(taken: &Taken) -> Vec<u8> {
         taken.rope.slice(0, taken.rope.len_bytes()).collect::<Vec<_>>().concat()
+    }
+
+    #[test]
+    fn what_waits_for_the_mdt_follows_to_the_objects_and_nothing_else_does() {
+        let mut b = Bench::new();
+        let (small, body) = (Pair::ZERO, Pair { term: 1, counter: 9 });
+        assert_eq!(b.behind.small_waiting(), None, "there is nothing");
+        b.put(0, &Bytes::from_static(b"small"), 1);
+        b.put(100, &Bytes::from_static(b"object"), 2);
+        let waits = |b: &Bench| b.behind.small_waiting().map(|ranges| ranges.into_iter().flatten().count());
+        assert_eq!(waits(&b), Some(5));
+        b.behind.follow(body, small);
+        assert!(b.behind.has_small(), "of another body");
+        b.behind.follow(small, body);
+        assert!(!b.behind.has_small());
+        let taken = b.behind.take_all();
+        assert_eq!(
+            taken.iter().map(|t| (t.offset, t.author.small, t.author.body)).collect::<Vec<_>>(),
+            [(0, 0, body), (100, 0, small)]
+        );
+        b.put(200, &Bytes::from_static(b"more"), 3);
+        let on_its_way = b.behind.take_all();
+        b.put(300, &Bytes::from_static(b"again"), 3);
+        assert_eq!(waits(&b), None, "some of it is on its way to the MDT");
+        on_its_way.into_iter().chain(taken).for_each(|taken| b.behind.over(taken.number));
+        assert_eq!(waits(&b), Some(5));
+        drop(b.behind.take_all());
+        assert_eq!(b.grants.bytes(), 0, "room is given back");
     }
 
     #[test]

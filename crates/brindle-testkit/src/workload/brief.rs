@@ -11,6 +11,7 @@ use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Opened, WriteIn};
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::Access;
+use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::Life;
@@ -23,6 +24,8 @@ pub const DIR: &str = "brief";
 const CELL: usize = 512;
 /// Cells of a file: one that fits into the MDT, one that does not.
 const CELLS: [usize; 2] = [8, 24];
+/// Bytes of a piece of a file that is written piece by piece.
+const PIECE: usize = 8 * CELL;
 /// How many of the latest files are read and removed.
 const RECENT: usize = 24;
 /// Handles that a task keeps.
@@ -198,8 +201,7 @@ impl Brief {
             (file.name.clone(), data)
         };
         let len_bytes = data.len() as u64;
-        let write = WriteIn { data: data.into(), ..WriteIn::default() };
-        let writing = life.client.write(&life.ctx, opened.handle, write);
+        let writing = self.write_pieces(life, opened, data.into());
         let done = life.note(format!("write {value} to {name}"), writing).await;
         let count = {
             let mut record = self.record.lock();
@@ -219,6 +221,18 @@ impl Brief {
             file.writes[..count].iter_mut().for_each(|write| write.sent = true);
         }
         Ok(())
+    }
+
+    /// Writes a file whole, one time in two piece by piece as stdio does: a new one outgrows the MDT on the way.
+    async fn write_pieces(&self, life: &Life, opened: &Opened, data: Bytes) -> Result<u64, Fault> {
+        let piece = if life.below(2) == 0 { PIECE } else { data.len() };
+        let mut written = 0;
+        while written < data.len() {
+            let data = data.slice(written..data.len().min(written + piece));
+            let write = WriteIn { offset: written as u64, data, ..WriteIn::default() };
+            written += life.client.write(&life.ctx, opened.handle, write).await? as usize;
+        }
+        Ok(written as u64)
     }
 
     /// One of the latest files; `removed`: also of those that were removed.
