@@ -88,9 +88,6 @@ pub async fn end(mdt: &Mdt, session: SessionId, reason: &str) {
 /// renewed it since, and answers from its memory and shows kept pages for as long as that counts, whatever others change.
 async fn run_out(mdt: &Mdt, session: SessionId) {
     let lease_ms = u64::from(mdt.config().lease_ms);
-    if planted("mds_session_ends_before_its_lease") {
-        return;
-    }
     loop {
         let (left_ms, changed) = {
             let mut live = mdt.live_mut();
