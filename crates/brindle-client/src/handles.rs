@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_session::{Identity, Options};
-use brindle_stdx::planted;
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
@@ -167,9 +166,7 @@ impl Handles {
             handle.inode.lock().writers += 1;
         }
         self.table.lock().insert(handle.number, handle.clone());
-        if let Some(fault) = self.untold.lock().get(&handle.inode.ino)
-            && !planted("client_loss_untold_to_later_handles")
-        {
+        if let Some(fault) = self.untold.lock().get(&handle.inode.ino) {
             handle.hear(fault);
         }
         handle

@@ -15,7 +15,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use brindle_stdx::planted;
 use brindle_types::{Code, Ino, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::oss::fence::FenceSessionReq;
@@ -244,9 +243,7 @@ async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result
         })
         .await?;
     // Bytes that lie in the MDT are the file; its objects are of a convert that was cut short.
-    let stats = match file
-        .filter(|f| f.may_have_objects() && (!f.is_inline() || planted("mds_sizes_of_lost_converts")))
-    {
+    let stats = match file.filter(|f| f.may_have_objects() && !f.is_inline()) {
         Some(file) => {
             if let Some(fence) = fence {
                 let osts: BTreeSet<u16> = attrs::objects(&file).iter().map(|(ost, _)| *ost).collect();
