@@ -105,10 +105,10 @@ impl Handle {
         trouble.dead.clone().or_else(|| trouble.lost.clone()).map_or(Ok(()), Err)
     }
 
-    /// Fails as [`Handle::intact`], and also when data is lost that was written through another handle.
-    pub fn all_there(&self) -> Result<(), Fault> {
-        self.intact()?;
-        self.trouble.lock().heard.clone().map_or(Ok(()), Err)
+    /// Data that is lost, through whichever handle of the file it was written.
+    pub fn loss(&self) -> Option<Fault> {
+        let trouble = self.trouble.lock();
+        trouble.lost.clone().or_else(|| trouble.heard.clone())
     }
 
     /// What a look through the handle has found; if the handle has died meanwhile that counts, whatever was found: it
@@ -177,8 +177,14 @@ impl Handles {
     pub fn lose(&self, ino: Ino, fault: &Fault) {
         {
             let mut untold = self.untold.lock();
-            if untold.len() >= UNTOLD_MAX && !untold.contains_key(&ino) {
-                untold.pop_first();
+            if untold.len() >= UNTOLD_MAX
+                && !untold.contains_key(&ino)
+                && let Some((other, _)) = untold.pop_first()
+            {
+                tracing::warn!(
+                    ino = other.0,
+                    "too many files have lost bytes: who opens this one now is not told"
+                );
             }
             untold.insert(ino, fault.clone());
         }

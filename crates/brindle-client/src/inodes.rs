@@ -105,8 +105,8 @@ pub(crate) struct State {
     pub changing: usize,
     /// The bytes are being moved out of the MDT, for so many callers: none are buffered for it.
     pub converting: usize,
-    /// The body of the file while it lay in the MDT, and the one that it got when it was moved and what was buffered followed.
-    pub outgrown: Option<(Pair, Pair)>,
+    /// The body of the file while it lies in the MDT, if it is being moved and what is buffered of it has room where it goes.
+    pub outgrows: Option<Pair>,
     /// What an OST lost is to be written again, as soon as no change is under way: none begins meanwhile.
     pub rewriters: usize,
     /// What an OST lost is being written again.
@@ -364,6 +364,7 @@ impl State {
         }
         self.lost |= contents || !self.unsynced.is_empty() || !self.behind.is_empty();
         self.changed = None;
+        self.outgrows = None;
         self.unsynced.clear();
         self.allocated.clear();
         self.pending.forget();

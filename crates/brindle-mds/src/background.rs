@@ -75,7 +75,9 @@ pub async fn destroy_objects(mdt: Arc<Mdt>) {
 }
 
 async fn gather(mdt: &Mdt) {
-    let is_short = |c: &Candidate| c.free_bytes < c.total_bytes / 100 * FREE_PERCENT_MIN;
+    let is_low = |free: u64, total: u64| free < total / 100 * FREE_PERCENT_MIN;
+    let is_short =
+        |c: &Candidate| is_low(c.free_bytes, c.total_bytes) || is_low(c.free_inodes, c.total_inodes);
     if !mdt.osts().candidates().iter().any(is_short) {
         mdt.seams().sleep_ms(GATHER_MS).await;
     }

@@ -135,6 +135,56 @@ fn a_loss_found_by_an_fsync_that_is_given_up_is_told_by_the_next() {
     world.end();
 }
 
+/// Empties a file that lies in objects, writes a little, which is buffered for the MDT, and cuts the power of the MDT: whether the
+/// emptying survived. If not, the file lies in objects as before, and the MDT does not want the bytes.
+fn emptying_survived(seed: u64) -> bool {
+    const LONG: usize = 20_000;
+    let cluster = SimCluster::new(seed, Options::default());
+    let world = cluster.world().clone();
+    let node = world.node("c0");
+    let ctx = Ctx::root();
+    let (client, ino, handle) = world
+        .run_until(RUN_MS, async {
+            let client = SimCluster::mount(&node).await;
+            let (ino, first) = make(&client, &ctx).await;
+            write(&client, &ctx, first, 0, &[7; LONG]).await;
+            client.fsync(first).await.unwrap();
+            client.close(first).await.unwrap();
+            let access = Access { read: true, write: true, truncate: true };
+            let handle = client.open(&ctx, ino, access, false).await.unwrap().handle;
+            let write = WriteIn { data: b"anew".to_vec().into(), ..WriteIn::default() };
+            client.write(&ctx, handle, write).await.unwrap();
+            (client, ino, handle)
+        })
+        .unwrap();
+    world.power_cut("mdt0");
+    cluster.restart("mdt0");
+    let survived = world
+        .run_until(RUN_MS, async {
+            let synced = client.fsync(handle).await;
+            let seen = contents(&cluster, ino).await;
+            match &synced {
+                Ok(()) => assert_eq!(seen, b"anew", "seed {seed}"),
+                Err(fault) => {
+                    assert_eq!(fault.code, Code::DataLost, "seed {seed}");
+                    assert_eq!(seen, [7; LONG], "seed {seed}: as it was before");
+                }
+            }
+            client.close(handle).await.unwrap();
+            client.unmount().await;
+            synced.is_ok()
+        })
+        .unwrap();
+    world.end();
+    survived
+}
+
+#[test]
+fn bytes_of_a_file_whose_emptying_the_mdt_lost_are_told_to_be_lost() {
+    let survived = (1..=SEEDS).filter(|seed| emptying_survived(*seed)).count() as u64;
+    assert!(survived < SEEDS, "{survived} of {SEEDS} survived: it must be lost, too");
+}
+
 /// A program that syncs what others wrote, as the checkpointer of a database does, opens the file after the loss.
 #[test]
 fn an_fsync_through_a_handle_opened_after_a_loss_tells_of_it_once() {

@@ -144,9 +144,10 @@ impl Client {
             Some((range.start, self.cover(&moved, range, now).filter(|_| has_place)?))
         };
         let covered: Option<Vec<(u64, Covered)>> =
-            state.behind.small_waiting()?.into_iter().map(cover).collect();
+            state.behind.small_waiting(moved.layout.body)?.into_iter().map(cover).collect();
         covered?.into_iter().for_each(|(first, covered)| state.behind.cover(first, covered));
-        Some(moved.layout.body)
+        state.outgrows = Some(moved.layout.body);
+        state.outgrows
     }
 
     /// Room at the OSTs for bytes of a range.
@@ -336,9 +337,13 @@ impl Client {
         let mut tries = Tries::default();
         loop {
             let sight = self.sight(inode).await?;
-            let outgrown = inode.lock().outgrown.filter(|(small, _)| *small == author.body);
-            if let Some((_, body)) = outgrown.filter(|_| !sight.layout.inline) {
-                let author = Author { small: 0, body, ..author };
+            if !sight.layout.inline {
+                if inode.lock().outgrows != Some(author.body) {
+                    return Err(
+                        Fault::new(Code::DataLost).why("the file for which they were is another by now")
+                    );
+                }
+                let author = Author { small: 0, body: sight.layout.body, ..author };
                 tracing::trace!(ino = inode.ino.0, offset, "follows the file that was moved meanwhile");
                 return self.send_to_objects(inode, offset, author, &Rope::from(data)).await.map(|()| false);
             }

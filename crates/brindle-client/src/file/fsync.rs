@@ -40,11 +40,13 @@ impl Client {
             Ok(()) => self.sync_inode(&handle.inode).await,
             dead => dead,
         };
-        let all_there = handle.all_there();
-        if all_there.is_err() {
-            self.handles.told(handle.inode.ino);
+        match handle.loss() {
+            Some(loss) => {
+                self.handles.told(handle.inode.ino);
+                Err(loss)
+            }
+            None => handle.alive().and(synced),
         }
-        all_there.and(synced)
     }
 
     /// Makes the entries of a directory durable.

@@ -49,7 +49,13 @@ impl Client {
     pub(crate) async fn outgrow(&self, inode: &Inode, range: Range<u64>) -> Result<(), Fault> {
         let converting = inode.converting();
         let follows = converting.as_ref().and_then(|_| self.cover_small(inode));
-        self.place_while(inode, range, converting.as_ref(), follows).await
+        match self.place_while(inode, range.clone(), converting.as_ref(), follows).await {
+            // Not at the OST at which there is room for it.
+            Err(fault) if follows.is_some() && fault.code == Code::OstFull => {
+                self.place_while(inode, range, converting.as_ref(), None).await
+            }
+            done => done,
+        }
     }
 
     /// `follows`: the body of the small file of which everything in the buffer has room at the OSTs.
@@ -71,7 +77,7 @@ impl Client {
         }
         let asked = inode.asked();
         let (offset, len_bytes) = (range.start, range.end - range.start);
-        let request = ConvertReq { ino: inode.ino, offset, len_bytes };
+        let request = ConvertReq { ino: inode.ino, offset, len_bytes, promised: follows.is_some() };
         let grant = self.mds.ask(&request).await?;
         brindle_layout::check(&grant.layout)?;
         tracing::trace!(ino = inode.ino.0, ?grant, ?follows, "placed");
@@ -82,10 +88,10 @@ impl Client {
         if let Some(small) = follows
             && !planted("client_small_bytes_do_not_follow")
         {
-            let body = grant.layout.body;
-            state.outgrown = Some((small, body));
-            state.behind.follow(small, body);
+            state.behind.follow(small, grant.layout.body);
         }
+        drop(state);
+        self.tell_lost(inode);
         Ok(())
     }
 

@@ -137,12 +137,12 @@ impl Behind {
         self.small > 0
     }
 
-    /// Which bytes wait for the MDT to get them; `None` if there are none, or if some are on their way.
-    pub fn small_waiting(&self) -> Option<Vec<Range<u64>>> {
+    /// Which bytes wait for the MDT to get them; `None` if there are none, if some are on their way, or of another body than `small`.
+    pub fn small_waiting(&self, small: Pair) -> Option<Vec<Range<u64>>> {
         let on_their_way = self.sending.values().any(|(_, is_small)| *is_small);
-        let small = self.waiting.values().filter(|extent| extent.author.small != 0);
-        let ranges: Vec<Range<u64>> = small.map(Extent::range).collect();
-        (!on_their_way && !ranges.is_empty()).then_some(ranges)
+        let waiting: Vec<&Extent> = self.waiting.values().filter(|e| e.author.small != 0).collect();
+        let all = !waiting.is_empty() && waiting.iter().all(|extent| extent.author.body == small);
+        (all && !on_their_way).then(|| waiting.into_iter().map(Extent::range).collect())
     }
 
     /// There is room at the OSTs for an extent that waits.
@@ -312,11 +312,13 @@ mod tests {
     fn what_waits_for_the_mdt_follows_to_the_objects_and_nothing_else_does() {
         let mut b = Bench::new();
         let (small, body) = (Pair::ZERO, Pair { term: 1, counter: 9 });
-        assert_eq!(b.behind.small_waiting(), None, "there is nothing");
+        assert_eq!(b.behind.small_waiting(small), None, "there is nothing");
         b.put(0, &Bytes::from_static(b"small"), 1);
         b.put(100, &Bytes::from_static(b"object"), 2);
-        let waits = |b: &Bench| b.behind.small_waiting().map(|ranges| ranges.into_iter().flatten().count());
+        let waits =
+            |b: &Bench| b.behind.small_waiting(small).map(|ranges| ranges.into_iter().flatten().count());
         assert_eq!(waits(&b), Some(5));
+        assert_eq!(b.behind.small_waiting(body), None, "it is of another body");
         b.behind.follow(body, small);
         assert!(b.behind.has_small(), "of another body");
         b.behind.follow(small, body);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use brindle_types::layout::Component;
-use brindle_types::{ChangeKind, Code, Fault, Ino, ObjectId, Result, SessionId};
+use brindle_types::{ChangeKind, Code, Fault, ObjectId, Result, SessionId};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::open::OpenGrant;
 use brindle_wire::notify::LayoutNotice;
@@ -27,14 +27,16 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
     wait_for_ost(mdt).await;
     let busy = Busy::new(mdt, req.ino);
     let (begun, written) = loop {
-        let begun = mdt.step(call, |t| begin(t, &busy, req.ino, call.session)).await?;
+        let begun = mdt.step(call, |t| begin(t, &busy, &req, call.session)).await?;
         let Some((file, data)) = begun.as_ref().filter(|(_, data)| !data.is_empty()) else {
             break (begun, None);
         };
         match write(mdt, file, data.clone()).await {
             Ok(written) => break (begun, Some(written)),
             // Each OST that says so is not chosen again before it reports room.
-            Err(fault) if fault.code == Code::OstFull && room_elsewhere(mdt, file, data).await => {
+            Err(fault)
+                if fault.code == Code::OstFull && !req.promised && room_elsewhere(mdt, file, data).await =>
+            {
                 mdt.step(call, |t| {
                     busy.clear(t);
                     Ok(())
@@ -96,7 +98,13 @@ pub async fn handle_layout_get(mdt: &Mdt, call: &Call, req: LayoutGetReq) -> Res
 
 /// The first batch: nobody else touches the bytes from now on, and a new generation counts as used. `None` if the bytes
 /// lie in objects already.
-fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, ino: Ino, session: SessionId) -> Step<Option<(Inode, Bytes)>> {
+fn begin(
+    t: &mut Txn<'_>,
+    busy: &Busy<'_>,
+    req: &ConvertReq,
+    session: SessionId,
+) -> Step<Option<(Inode, Bytes)>> {
+    let ino = req.ino;
     t.idle(ino)?;
     t.settled(ino, session)?;
     let mut file = inode::get(t, ino)?;
@@ -115,6 +123,9 @@ fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, ino: Ino, session: SessionId) -> Step
     first.generation = generation;
     let osts = t.mdt().osts();
     if first.osts.first().is_some_and(|ost| osts.is_avoided(*ost, data.len() as u64)) {
+        if req.promised {
+            return Err(Fault::new(Code::OstFull).subject(ino.fid().to_string()).into());
+        }
         first.osts = osts.place_elsewhere(&first.asked, &[], data.len() as u64)?;
     }
     if first.osts.is_empty() {

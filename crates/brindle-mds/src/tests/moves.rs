@@ -23,7 +23,8 @@ async fn file(rig: &Rig, len_bytes: usize) -> (Ino, OpenGrant) {
     let stripe = StripePolicy { count: Some(1), start_ost: Some(0), ..StripePolicy::default() };
     let policy = Some(LayoutPolicy::from(stripe));
     rig.ask(A, SetStripeReq { ino, policy, cred: root() }).await.expect("laid out");
-    let grant = rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1 }).await.expect("converted");
+    let grant =
+        rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false }).await.expect("converted");
     put(rig, ino, &grant, 0, &vec![7; len_bytes]);
     (ino, grant)
 }
@@ -245,7 +246,10 @@ fn bytes_in_the_mdt_leave_it_for_an_ost_with_room() {
         rig.ask(A, write).await.expect("written");
         let first = made.grant.layout.components[0].osts[0];
         rig.mdt.osts().note_full(first, 5);
-        let grant = rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1 }).await.expect("converted");
+        let grant = rig
+            .ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false })
+            .await
+            .expect("converted");
         assert_ne!(grant.layout.components[0].osts[0], first);
         rig.verify();
     });

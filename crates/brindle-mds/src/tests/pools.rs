@@ -131,7 +131,7 @@ fn files_on_an_ost_are_counted_and_nobody_waits_for_one_that_is_removed() {
         let made = rig.ask(A, create).await.expect("made");
         let (ino, ost) = (made.attr.ino, made.grant.layout.components[0].osts[0]);
         assert_eq!(used(ost).await.files, 0, "its bytes are in the MDT");
-        rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1 }).await.expect("converted");
+        rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false }).await.expect("converted");
         assert_eq!(used(ost).await, OstUseResp { files: 1, nameless: 0, next: None });
         assert_eq!(used((ost + 1) % 4).await.files, 0);
         rig.unlink(TOP, "f").await.expect("removed");

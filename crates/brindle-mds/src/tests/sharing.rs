@@ -100,7 +100,7 @@ async fn converted(rig: &Rig) -> (Ino, OpenGrant) {
     let made = make(rig, 1).await;
     let ino = made.attr.ino;
     rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
-    let req = ConvertReq { ino, offset: 0, len_bytes: 1 };
+    let req = ConvertReq { ino, offset: 0, len_bytes: 1, promised: false };
     (ino, rig.ask(A, req).await.expect("converted"))
 }
 
@@ -123,7 +123,7 @@ fn a_convert_that_a_power_cut_took_leaves_garbage_and_nothing_else() {
         let attr = rig.ask(A, GetattrReq { ino, report: None }).await.expect("found").attr;
         assert_eq!(attr.size_bytes, 10);
         // ... and the next convert uses other objects.
-        let req = ConvertReq { ino, offset: 0, len_bytes: 1 };
+        let req = ConvertReq { ino, offset: 0, len_bytes: 1, promised: false };
         let grant = rig.ask(A, req).await.expect("converted");
         assert_ne!(grant.layout.components[0].generation, lost.generation);
         rig.verify();
@@ -138,7 +138,7 @@ fn objects_of_a_convert_that_was_cut_short_say_nothing_of_the_size() {
         let ino = made.attr.ino;
         rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
         rig.osts.down.lock().extend(0..4);
-        let convert = rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1 });
+        let convert = rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false });
         let converted = rig.mdt.seams().timeout_ms(100, convert).await;
         assert!(converted.is_none_or(|answer| answer.is_err()), "it comes to its first batch only");
         // As after a power cut that took the second one, with all that was written upon it.
@@ -369,7 +369,7 @@ fn convert_moves_the_bytes_once() {
         let (ino, grant) = converted(&rig).await;
         assert!(!grant.layout.inline && grant.layout.components[0].object_known(0));
         assert_eq!(rig.osts.objects.lock().values().next().expect("written"), b"0123456789");
-        let again = ConvertReq { ino, offset: 0, len_bytes: 1 };
+        let again = ConvertReq { ino, offset: 0, len_bytes: 1, promised: false };
         assert_eq!(rig.ask(A, again).await.expect("already").layout, grant.layout);
         assert_eq!(rig.ask(A, InlineReadReq { ino }).await.expect("answered").data, None);
         let old = write(ino, 1, &grant, 0, "x");
@@ -502,7 +502,7 @@ fn truncating_to_zero_disowns_the_objects_and_purging_destroys_them() {
         assert_eq!(*rig.osts.destroyed.lock(), [old]);
         assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty));
         rig.verify();
-        rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1 }).await.expect("converted");
+        rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false }).await.expect("converted");
         rig.unlink(TOP, "f").await.expect("removed");
         assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty), "somebody has it open");
         rig.osts.down.lock().extend(0..4);
@@ -516,6 +516,25 @@ fn truncating_to_zero_disowns_the_objects_and_purging_destroys_them() {
 }
 
 #[test]
+fn a_convert_for_which_there_is_room_at_one_ost_goes_to_no_other() {
+    run(async {
+        let rig = Rig::new().await;
+        let made = make(&rig, 1).await;
+        let ino = made.attr.ino;
+        rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
+        let ost = made.grant.layout.components[0].osts[0];
+        let convert = |promised| ConvertReq { ino, offset: 0, len_bytes: 1, promised };
+        rig.mdt.osts().note_full(ost, 1);
+        assert_eq!(code(rig.ask(A, convert(true)).await), Some(Code::OstFull));
+        let layout = rig.ask(A, LayoutGetReq { ino }).await.expect("layout").layout;
+        assert_eq!(layout, made.grant.layout, "nothing is moved");
+        let elsewhere = rig.ask(A, convert(false)).await.expect("converted").layout;
+        assert!(!elsewhere.inline && elsewhere.components[0].osts[0] != ost);
+        rig.verify();
+    });
+}
+
+#[test]
 fn objects_that_go_one_after_the_other_are_destroyed_together() {
     run(async {
         const GO: usize = 20;
@@ -524,7 +543,9 @@ fn objects_that_go_one_after_the_other_are_destroyed_together() {
         let (began, task) = (Instant::now(), tokio::spawn(destroy_objects(rig.mdt.clone())));
         for _ in 0..GO {
             truncate(&rig, A, ino, 0).await;
-            rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1 }).await.expect("converted");
+            rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false })
+                .await
+                .expect("converted");
             // Long enough for a round of its own, if there were one.
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
@@ -558,7 +579,7 @@ fn components_get_osts_when_they_are_written() {
         assert_eq!(shape(&made.grant), [1, 0, 0], "OSTs of the first are chosen at once");
         rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
 
-        let place = |offset, len_bytes| ConvertReq { ino, offset, len_bytes };
+        let place = |offset, len_bytes| ConvertReq { ino, offset, len_bytes, promised: false };
         let first = rig.ask(A, place(0, UNIT)).await.expect("placed");
         assert_eq!(shape(&first), [1, 0, 0]);
         let last = rig.ask(A, place(9 * UNIT, 1)).await.expect("placed");

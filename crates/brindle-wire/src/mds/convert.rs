@@ -17,6 +17,9 @@ pub struct ConvertReq {
     pub offset: u64,
     /// Length in bytes.
     pub len_bytes: u64,
+    /// The client has room at the OST that the first component has, and needs it: where that OST is not to be used the answer is
+    /// `OstFull`, and nothing is moved.
+    pub promised: bool,
 }
 message!(ConvertReq => OpenGrant, Convert);
 
