@@ -143,10 +143,12 @@ impl System for Passthrough {
 
     fn mount(&self, place: &mut Place, number: usize) -> Result<(), String> {
         let options = format!("source={},writeback,cache=auto,timeout=1,allow_other", place.path("data0"));
-        // It holds a descriptor for each inode that the kernel knows.
-        let open_files = format!("--nofile={OPEN_FILES_MAX}:{OPEN_FILES_MAX}");
+        // It holds a descriptor for each inode that the kernel knows. Where the limit may not be raised, large trees fail.
+        let raised = format!(
+            "ulimit -n {OPEN_FILES_MAX} 2>/dev/null || ulimit -n \"$(ulimit -Hn)\"; exec \"$0\" \"$@\""
+        );
         let command =
-            place.inside("prlimit").arg(open_files).arg(place.path("passthrough_ll")).args(["-o", &options]);
+            place.inside("sh").args(["-c", &raised]).arg(place.path("passthrough_ll")).args(["-o", &options]);
         place.run("passthrough_ll", command.arg(place.client(number))).map(drop)
     }
 }

@@ -338,7 +338,7 @@ impl Client {
         loop {
             let sight = self.sight(inode).await?;
             if !sight.layout.inline {
-                if inode.lock().outgrows != Some(author.body) {
+                if inode.lock().outgrows != Some(author.body) || planted("client_small_bytes_do_not_follow") {
                     return Err(
                         Fault::new(Code::DataLost).why("the file for which they were is another by now")
                     );
