@@ -74,6 +74,7 @@ pub async fn destroy_objects(mdt: Arc<Mdt>) {
     }
 }
 
+/// Lets more objects come before the next round, unless room is short.
 async fn gather(mdt: &Mdt) {
     let is_low = |free: u64, total: u64| free < total / 100 * FREE_PERCENT_MIN;
     let is_short =

@@ -43,46 +43,54 @@ async fn contents(cluster: &SimCluster, ino: Ino) -> Vec<u8> {
     read
 }
 
-/// Writes at `offset`, cuts the power of the MDT, syncs; whether the write survived.
-fn survived(seed: u64, offset: u64) -> bool {
+/// Changes a file, cuts the power of the MDT, and syncs through the handle that `change` gives: whether fsync said that all is there,
+/// and what is. If it did not, it says `DataLost`, and goes on saying so.
+fn cut_after(seed: u64, change: impl AsyncFnOnce(&Client, &Ctx) -> (Ino, u64)) -> (bool, Vec<u8>) {
     let cluster = SimCluster::new(seed, Options::default());
     let world = cluster.world().clone();
     let node = world.node("c0");
     // The cut is made by the world, so that no task of the client is in the middle of anything.
-    let (client, ino, handle) = world
+    let (client, (ino, handle)) = world
         .run_until(RUN_MS, async {
             let client = SimCluster::mount(&node).await;
-            let (ino, handle) = make(&client, &Ctx::root()).await;
-            write(&client, &Ctx::root(), handle, offset, b"acknowledged").await;
-            (client, ino, handle)
+            let changed = change(&client, &Ctx::root()).await;
+            (client, changed)
         })
         .unwrap();
     world.power_cut("mdt0");
     cluster.restart("mdt0");
-    let survived = world
+    let found = world
         .run_until(RUN_MS, async {
             let synced = client.fsync(handle).await;
             let seen = contents(&cluster, ino).await;
-            assert_eq!(&seen[..6], b"synced", "seed {seed}");
-            let survived = seen.ends_with(b"acknowledged");
-            match &synced {
-                Ok(()) => assert!(survived, "seed {seed}: fsync succeeded, and the write is gone"),
-                Err(fault) => {
-                    assert_eq!(fault.code, Code::DataLost, "seed {seed}");
-                    assert!(!survived, "seed {seed}: fsync failed, and nothing was lost");
-                    assert!(
-                        client.flush(handle, None).await.is_err(),
-                        "seed {seed}: it stays said until the close"
-                    );
-                }
+            if let Err(fault) = &synced {
+                assert_eq!(fault.code, Code::DataLost, "seed {seed}");
+                let flushed = client.flush(handle, None).await;
+                assert!(flushed.is_err(), "seed {seed}: it stays said until the close");
             }
             client.close(handle).await.unwrap();
             client.unmount().await;
-            survived
+            (synced.is_ok(), seen)
         })
         .unwrap();
     world.end();
-    survived
+    found
+}
+
+/// Writes at `offset` before the cut; whether the write survived.
+fn survived(seed: u64, offset: u64) -> bool {
+    let (all_there, seen) = cut_after(seed, async |client, ctx| {
+        let (ino, handle) = make(client, ctx).await;
+        write(client, ctx, handle, offset, b"acknowledged").await;
+        (ino, handle)
+    });
+    assert_eq!(&seen[..6], b"synced", "seed {seed}");
+    assert_eq!(
+        seen.ends_with(b"acknowledged"),
+        all_there,
+        "seed {seed}: fsync tells whether the write is gone"
+    );
+    all_there
 }
 
 #[test]
@@ -135,48 +143,24 @@ fn a_loss_found_by_an_fsync_that_is_given_up_is_told_by_the_next() {
     world.end();
 }
 
-/// Empties a file that lies in objects, writes a little, which is buffered for the MDT, and cuts the power of the MDT: whether the
-/// emptying survived. If not, the file lies in objects as before, and the MDT does not want the bytes.
+/// Empties a file that lies in objects before the cut, and writes a little, which is buffered for the MDT; whether the emptying
+/// survived. If not, the file lies in objects as before, and the MDT does not want the bytes.
 fn emptying_survived(seed: u64) -> bool {
     const LONG: usize = 20_000;
-    let cluster = SimCluster::new(seed, Options::default());
-    let world = cluster.world().clone();
-    let node = world.node("c0");
-    let ctx = Ctx::root();
-    let (client, ino, handle) = world
-        .run_until(RUN_MS, async {
-            let client = SimCluster::mount(&node).await;
-            let (ino, first) = make(&client, &ctx).await;
-            write(&client, &ctx, first, 0, &[7; LONG]).await;
-            client.fsync(first).await.unwrap();
-            client.close(first).await.unwrap();
-            let access = Access { read: true, write: true, truncate: true };
-            let handle = client.open(&ctx, ino, access, false).await.unwrap().handle;
-            let write = WriteIn { data: b"anew".to_vec().into(), ..WriteIn::default() };
-            client.write(&ctx, handle, write).await.unwrap();
-            (client, ino, handle)
-        })
-        .unwrap();
-    world.power_cut("mdt0");
-    cluster.restart("mdt0");
-    let survived = world
-        .run_until(RUN_MS, async {
-            let synced = client.fsync(handle).await;
-            let seen = contents(&cluster, ino).await;
-            match &synced {
-                Ok(()) => assert_eq!(seen, b"anew", "seed {seed}"),
-                Err(fault) => {
-                    assert_eq!(fault.code, Code::DataLost, "seed {seed}");
-                    assert_eq!(seen, [7; LONG], "seed {seed}: as it was before");
-                }
-            }
-            client.close(handle).await.unwrap();
-            client.unmount().await;
-            synced.is_ok()
-        })
-        .unwrap();
-    world.end();
-    survived
+    let (all_there, seen) = cut_after(seed, async |client, ctx| {
+        let (ino, first) = make(client, ctx).await;
+        write(client, ctx, first, 0, &[7; LONG]).await;
+        client.fsync(first).await.unwrap();
+        client.close(first).await.unwrap();
+        let access = Access { read: true, write: true, truncate: true };
+        let handle = client.open(ctx, ino, access, false).await.unwrap().handle;
+        let write = WriteIn { data: b"anew".to_vec().into(), ..WriteIn::default() };
+        client.write(ctx, handle, write).await.unwrap();
+        (ino, handle)
+    });
+    let expected: &[u8] = if all_there { b"anew" } else { &[7; LONG] };
+    assert_eq!(seen, expected, "seed {seed}");
+    all_there
 }
 
 #[test]

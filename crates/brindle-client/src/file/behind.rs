@@ -339,9 +339,8 @@ impl Client {
             let sight = self.sight(inode).await?;
             if !sight.layout.inline {
                 if inode.lock().outgrows != Some(author.body) || planted("client_small_bytes_do_not_follow") {
-                    return Err(
-                        Fault::new(Code::DataLost).why("the file for which they were is another by now")
-                    );
+                    let why = "the MDT lost power and went back to the file before it was emptied";
+                    return Err(Fault::new(Code::DataLost).why(why));
                 }
                 let author = Author { small: 0, body: sight.layout.body, ..author };
                 tracing::trace!(ino = inode.ino.0, offset, "follows the file that was moved meanwhile");

@@ -95,11 +95,17 @@ fn report(grant: &OpenGrant, end_bytes: u64) -> WriteReport {
     }
 }
 
-/// A file of which the bytes lie in objects, open at A.
-async fn converted(rig: &Rig) -> (Ino, OpenGrant) {
+/// A file of ten bytes, which lie in the MDT, open at A.
+async fn small(rig: &Rig) -> (Ino, OpenGrant) {
     let made = make(rig, 1).await;
     let ino = made.attr.ino;
     rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
+    (ino, made.grant)
+}
+
+/// A file of which the bytes lie in objects, open at A.
+async fn converted(rig: &Rig) -> (Ino, OpenGrant) {
+    let (ino, _) = small(rig).await;
     let req = ConvertReq { ino, offset: 0, len_bytes: 1, promised: false };
     (ino, rig.ask(A, req).await.expect("converted"))
 }
@@ -108,16 +114,14 @@ async fn converted(rig: &Rig) -> (Ino, OpenGrant) {
 fn a_convert_that_a_power_cut_took_leaves_garbage_and_nothing_else() {
     run(async {
         let rig = Rig::new().await;
-        let made = make(&rig, 1).await;
-        let ino = made.attr.ino;
-        rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
+        let (ino, grant) = small(&rig).await;
         // What was written to objects under a layout that the MDT does not know is nobody's ...
-        let lost = ObjectId { ino, generation: made.grant.layout.components[0].generation, stripe: 0 };
+        let lost = ObjectId { ino, generation: grant.layout.components[0].generation, stripe: 0 };
         let question = OwnerQueryReq { objects: vec![lost], ost: 0 };
         let answer = rig.ask(A, question).await.expect("answered");
         assert_eq!(answer.verdicts, [Verdict::Disowned]);
         // ... what is told of it changes nothing ...
-        let mut told = report(&made.grant, 5000);
+        let mut told = report(&grant, 5000);
         told.synced_stripes = vec![lost.named()];
         rig.ask(A, FsyncReq { ino, report: Some(told) }).await.expect("synced");
         let attr = rig.ask(A, GetattrReq { ino, report: None }).await.expect("found").attr;
@@ -519,15 +523,13 @@ fn truncating_to_zero_disowns_the_objects_and_purging_destroys_them() {
 fn a_convert_for_which_there_is_room_at_one_ost_goes_to_no_other() {
     run(async {
         let rig = Rig::new().await;
-        let made = make(&rig, 1).await;
-        let ino = made.attr.ino;
-        rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
-        let ost = made.grant.layout.components[0].osts[0];
+        let (ino, grant) = small(&rig).await;
+        let ost = grant.layout.components[0].osts[0];
         let convert = |promised| ConvertReq { ino, offset: 0, len_bytes: 1, promised };
         rig.mdt.osts().note_full(ost, 1);
         assert_eq!(code(rig.ask(A, convert(true)).await), Some(Code::OstFull));
         let layout = rig.ask(A, LayoutGetReq { ino }).await.expect("layout").layout;
-        assert_eq!(layout, made.grant.layout, "nothing is moved");
+        assert_eq!(layout, grant.layout, "nothing is moved");
         let elsewhere = rig.ask(A, convert(false)).await.expect("converted").layout;
         assert!(!elsewhere.inline && elsewhere.components[0].osts[0] != ost);
         rig.verify();
