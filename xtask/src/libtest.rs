@@ -74,14 +74,27 @@ fn verdict_of(line: &str) -> Option<(&str, Verdict)> {
     }
 }
 
-/// The captured output of a failed test: the `---- NAME stdout ----` part.
+/// The captured output of a failed test: the `---- NAME stdout ----` part, without the backtrace of a panic, behind which
+/// nobody would find what was wrong.
 fn details(output: &str, name: &str) -> String {
     let head = format!("---- {name} stdout ----");
     let Some(start) = output.find(&head) else { return "see the log".to_owned() };
     let body = &output[start + head.len()..];
     let end =
         ["\n---- ", "\nfailures:\n"].iter().filter_map(|mark| body.find(mark)).min().unwrap_or(body.len());
-    crate::run::tail(body[..end].trim(), crate::run::TAIL_LINES)
+    let told: Vec<&str> = without_backtraces(&body[..end]).collect();
+    crate::run::tail(told.join("\n").trim(), crate::run::TAIL_LINES)
+}
+
+/// The lines from `stack backtrace:` to the note under it go.
+fn without_backtraces(text: &str) -> impl Iterator<Item = &str> {
+    let mut inside = false;
+    text.lines().filter(move |line| {
+        let line = line.trim_start();
+        let ends = inside && line.starts_with("note: ");
+        inside = !ends && (inside || line == "stack backtrace:");
+        !inside && !ends
+    })
 }
 
 #[cfg(test)]
@@ -101,6 +114,10 @@ failures:
 ---- codec::golden stdout ----
 thread 'codec::golden' panicked at src/codec.rs:1:
 left != right
+stack backtrace:
+   0: __rustc::rust_begin_unwind
+             at /rustc/0/library/std/src/panicking.rs:1:5
+note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose backtrace.
 
 failures:
     codec::golden

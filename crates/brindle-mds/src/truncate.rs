@@ -29,7 +29,10 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
         begin(t, call.session, req.ino, size_bytes)
     });
     let made = match cut.await? {
-        Some(file) => Some(cut_objects(mdt, &file, size_bytes).await?),
+        Some(file) => match cut_objects(mdt, &file, size_bytes).await {
+            Ok(made) => Some(made),
+            Err(fault) => return Err(give_up(mdt, &file, size_bytes, &busy, fault).await),
+        },
         None => None,
     };
     mdt.complete(call, |t| {
@@ -107,6 +110,31 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
     let last = answers.iter().find(|(stripe, _)| last == Some(*stripe));
     let last = last.map(|(stripe, answer)| (*stripe, answer.boot_term));
     Ok(Made { epoch: file.truncate_epoch, allocated_bytes, last })
+}
+
+/// An OST has answered that it cannot cut. The caller is told, and from then on nobody may cut behind what is written
+/// next: the mark goes. The file keeps its size; objects that were cut already read as zeros.
+async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fault: Fault) -> Fault {
+    let call = Call::internal(Op::TruncateObject);
+    let marked = mdt.step(&call, |t| {
+        if let Some(mut file) = inode::find(t, begun.ino)?
+            && file.truncate_epoch == begun.truncate_epoch
+        {
+            file.file_mut()?.pending_cut = None;
+            // The one who asked has pages and an epoch of before as well.
+            changed(t, SessionId(0), &mut file, size_bytes, false)?;
+            inode::put(t, &file)?;
+            changelog::about(t, ChangeKind::Truncate, begun.ino, None);
+        }
+        busy.clear(t);
+        Ok(())
+    });
+    match marked.await {
+        Ok(()) => {
+            fault.data(format!("the file keeps its size; what lies behind byte {size_bytes} may be zeros"))
+        }
+        Err(worse) => worse.why(fault.to_string()),
+    }
 }
 
 /// What cutting the objects came to.

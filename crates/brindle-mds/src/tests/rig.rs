@@ -102,6 +102,8 @@ pub struct FakeOsts {
     pub destroyed: Mutex<Vec<ObjectId>>,
     pub calls: Mutex<Vec<(u16, Op)>>,
     pub down: Mutex<Vec<u16>>,
+    /// Those whose disk gives errors: they answer, and do nothing.
+    pub broken: Mutex<Vec<u16>>,
     pub last_write: Mutex<Option<(Pair, Time)>>,
     /// Bytes that each OST has left; plenty where nothing is said.
     pub room: Mutex<BTreeMap<u16, u64>>,
@@ -154,6 +156,10 @@ impl OstCalls for FakeOsts {
         }
         let op = Op::from_number(frame.header.op).expect("known");
         self.calls.lock().push((ost, op));
+        if self.broken.lock().contains(&ost) {
+            let refused = encode_body(&Err::<(), _>(Fault::new(Code::OstIo)));
+            return Box::pin(std::future::ready(Ok(Frame::reply_to(&frame.header, refused))));
+        }
         let mut objects = self.objects.lock();
         let reply = match op {
             Op::StatObjects => answer(&frame, |req: StatObjectsReq| {

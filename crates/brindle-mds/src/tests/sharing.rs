@@ -66,8 +66,8 @@ fn write(ino: Ino, handle: u64, grant: &OpenGrant, offset: u64, data: &str) -> I
     }
 }
 
-async fn truncate(rig: &Rig, session: brindle_types::SessionId, ino: Ino, size_bytes: u64) -> SetattrResp {
-    let req = SetattrReq {
+fn cut_to(ino: Ino, size_bytes: u64) -> SetattrReq {
+    SetattrReq {
         ino,
         cred: root(),
         mode: None,
@@ -79,8 +79,11 @@ async fn truncate(rig: &Rig, session: brindle_types::SessionId, ino: Ino, size_b
         kill_suidgid: false,
         handle: 0,
         report: None,
-    };
-    rig.ask(session, req).await.expect("truncated")
+    }
+}
+
+async fn truncate(rig: &Rig, session: brindle_types::SessionId, ino: Ino, size_bytes: u64) -> SetattrResp {
+    rig.ask(session, cut_to(ino, size_bytes)).await.expect("cut")
 }
 
 fn report(grant: &OpenGrant, end_bytes: u64) -> WriteReport {
@@ -245,6 +248,40 @@ fn nobody_sees_a_file_before_a_cut_is_finished_that_a_restart_interrupted() {
         crate::recovery::run(rig.mdt.clone()).await;
         assert_eq!(open(&rig, B, ino, 1, RO).await.attr.size_bytes, 4);
         assert!(rig.mdt.live().cut_short.is_empty());
+        rig.verify();
+    });
+}
+
+#[test]
+fn a_cut_that_an_ost_refuses_is_not_made_later() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        open(&rig, B, ino, 2, RW).await;
+        rig.osts.broken.lock().extend(0..OSTS);
+        rig.clients.asked.lock().clear();
+        let refused = rig.ask(A, cut_to(ino, 4)).await.expect_err("no OST can cut");
+        assert_eq!(refused.code, Code::OstIo);
+        assert!(refused.to_string().contains("the file keeps its size"), "{refused}");
+        let asked = rig.clients.asked.lock().clone();
+        for session in [A, B] {
+            assert!(
+                asked.contains(&(session, Op::LayoutNotice, ino)),
+                "{session} may have old pages: {asked:?}"
+            );
+        }
+        rig.osts.broken.lock().clear();
+        // From here on people write and sync; nothing may cut what they have written.
+        rig.osts.calls.lock().clear();
+        expire::end(&rig.mdt, B, "a test").await;
+        let attr = rig.ask(A, GetattrReq { ino, report: None }).await.expect("found").attr;
+        assert_eq!(attr.size_bytes, 10);
+        rig.restart().await;
+        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+        crate::recovery::run(rig.mdt.clone()).await;
+        assert_eq!(open(&rig, A, ino, 3, RO).await.attr.size_bytes, 10);
+        let calls = rig.osts.calls.lock().clone();
+        assert!(calls.iter().all(|(_, op)| *op != Op::TruncateObject), "{calls:?}");
         rig.verify();
     });
 }
