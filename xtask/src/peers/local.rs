@@ -6,16 +6,32 @@ use super::scale::Scale;
 use super::system::{Role, System};
 use crate::run::capture;
 
-/// The example of libfuse as Debian ships it, and where what it includes lies.
-const EXAMPLE: &str = "/usr/share/doc/libfuse3-dev/examples/passthrough_ll.c";
+/// Examples of libfuse as Debian ships them.
 const EXAMPLES: &str = "/usr/share/doc/libfuse3-dev/examples";
-/// Descriptors that it may hold: the most that Linux allows unless told otherwise (`fs.nr_open`).
+/// Descriptors that one may hold: the most that Linux allows unless told otherwise (`fs.nr_open`).
 const OPEN_FILES_MAX: u32 = 1 << 20;
-/// How it opens files. Requests come in buffers that are not aligned, so O_DIRECT must not go down to ext4.
-const OPEN_FLAGS: &str = "fi->flags & ~O_NOFOLLOW";
-const OPEN_FLAGS_BUFFERED: &str = "fi->flags & ~(O_NOFOLLOW | O_DIRECT)";
-const CREATE_FLAGS: &str = "(fi->flags | O_CREAT) & ~O_NOFOLLOW";
-const CREATE_FLAGS_BUFFERED: &str = "(fi->flags | O_CREAT) & ~(O_NOFOLLOW | O_DIRECT)";
+/// Descriptors of passthrough_ll that are not of inodes which the kernel knows.
+const OPEN_FILES_OTHER: u32 = 1000;
+
+/// What libfuse's own build finds on Linux; without it writes of times, of which the writeback cache makes many, are refused.
+const DEFINED: &str = "-DHAVE_UTIMENSAT -DHAVE_POSIX_FALLOCATE -DHAVE_FDATASYNC -DHAVE_SETXATTR";
+
+/// What is written in an example, and what stands there when it is measured.
+type Change = (&'static str, &'static str);
+
+/// passthrough_ll: requests come in buffers that are not aligned, so O_DIRECT must not go down to ext4.
+const HELD: &[Change] = &[
+    ("(fi->flags | O_CREAT) & ~O_NOFOLLOW", "(fi->flags | O_CREAT) & ~(O_NOFOLLOW | O_DIRECT)"),
+    ("fi->flags & ~O_NOFOLLOW", "fi->flags & ~(O_NOFOLLOW | O_DIRECT)"),
+];
+/// passthrough_fh, made to do what passthrough_ll has options for: names and attributes cached for a second, and the
+/// writeback cache, which reads around what is written and knows itself where a file ends.
+const BY_PATH: &[Change] = &[
+    ("cfg->entry_timeout = 0;", "cfg->entry_timeout = 1;"),
+    ("cfg->attr_timeout = 0;", "cfg->attr_timeout = 1;"),
+    ("(void) conn;", "conn->want |= conn->capable & FUSE_CAP_WRITEBACK_CACHE;"),
+    ("open(path, fi->flags", "open(path, (fi->flags & ~(O_ACCMODE | O_APPEND | O_DIRECT)) | O_RDWR"),
+];
 
 fn kernel() -> String {
     let release = capture("uname", &["-r"]).unwrap_or_default();
@@ -98,12 +114,27 @@ impl System for Root {
     }
 }
 
-/// libfuse's passthrough_ll: one FUSE daemon, no server, no network.
-pub struct Passthrough;
+/// libfuse's passthrough: one FUSE daemon, no server, no network.
+pub struct Passthrough {
+    /// Whether it opens what it needs by its path. The other one holds a descriptor for each inode that the kernel knows,
+    /// which is faster, and takes part wherever a process may hold as many.
+    pub by_path: bool,
+}
+
+impl Passthrough {
+    fn example(&self) -> &'static str {
+        if self.by_path { "passthrough_fh" } else { "passthrough_ll" }
+    }
+}
+
+/// A shell's command that raises the limit of open files as far as it may be.
+fn raise_limit() -> String {
+    format!("ulimit -n {OPEN_FILES_MAX} 2>/dev/null || ulimit -n \"$(ulimit -Hn)\"")
+}
 
 impl System for Passthrough {
     fn name(&self) -> &'static str {
-        "passthrough"
+        if self.by_path { "passthrough-path" } else { "passthrough" }
     }
 
     fn role(&self) -> Role {
@@ -116,54 +147,69 @@ impl System for Passthrough {
 
     fn version(&self) -> String {
         let version = capture("pkg-config", &["--modversion", "fuse3"]).unwrap_or_default();
-        format!("libfuse {} passthrough_ll", version.trim())
+        format!("libfuse {} {}", version.trim(), self.example())
     }
 
     fn settings(&self) -> String {
-        "over ext4 on one image; writeback cache, attributes cached for a second; O_DIRECT goes as far as the daemon, not to ext4: \
-         its random writes reach the disk with the fsync at the end of the phase"
-            .to_owned()
+        let takes_part = match self.by_path {
+            true => "in rows with more files than a process may have open here",
+            false => "where a process may have as many files open as there are",
+        };
+        format!(
+            "over ext4 on one image, {takes_part}; writeback cache, attributes cached for a second; O_DIRECT goes as far as the \
+             daemon, not to ext4: its random writes reach the disk with the fsync at the end of the phase"
+        )
     }
 
     fn clients(&self) -> usize {
         1
     }
 
+    fn takes(&self, inodes: u32) -> bool {
+        let limit = capture("sh", &["-c", &format!("{}; ulimit -n", raise_limit())]);
+        let limit = limit.and_then(|text| text.trim().parse().ok()).unwrap_or(OPEN_FILES_MAX);
+        self.by_path == (inodes + OPEN_FILES_OTHER > limit)
+    }
+
     fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String> {
         place.disk("data0", scale.data_bytes)?;
-        let example = std::fs::read_to_string(EXAMPLE).map_err(|e| format!("cannot read {EXAMPLE}: {e}"))?;
-        let source = place.write("passthrough_ll.c", &buffered(&example)?)?;
+        let path = format!("{EXAMPLES}/{}.c", self.example());
+        let example = std::fs::read_to_string(&path).map_err(|e| format!("cannot read {path}: {e}"))?;
+        let made = changed(&path, &example, if self.by_path { BY_PATH } else { HELD })?;
+        let source = place.write(&format!("{}.c", self.example()), &made)?;
         let script = format!(
-            "cc -O2 -I {EXAMPLES} {} $(pkg-config --cflags --libs fuse3) -o {}",
+            "cc -O2 {DEFINED} -I {EXAMPLES} {} $(pkg-config --cflags --libs fuse3) -o {}",
             source.display(),
-            place.path("passthrough_ll")
+            place.path(self.example())
         );
         place.run("cc", place.inside("sh").args(["-c", &script])).map(drop)
     }
 
     fn mount(&self, place: &mut Place, number: usize) -> Result<(), String> {
-        let options = format!("source={},writeback,cache=auto,timeout=1,allow_other", place.path("data0"));
-        // It holds a descriptor for each inode that the kernel knows. Where the limit may not be raised, large trees fail.
-        let raised = format!(
-            "ulimit -n {OPEN_FILES_MAX} 2>/dev/null || ulimit -n \"$(ulimit -Hn)\"; exec \"$0\" \"$@\""
-        );
+        let under = place.path("data0");
+        let options = match self.by_path {
+            true => format!("modules=subdir,subdir={under},allow_other"),
+            false => format!("source={under},writeback,cache=auto,timeout=1,allow_other"),
+        };
+        let script = format!("{}; exec \"$0\" \"$@\"", raise_limit());
         let command =
-            place.inside("sh").args(["-c", &raised]).arg(place.path("passthrough_ll")).args(["-o", &options]);
-        place.run("passthrough_ll", command.arg(place.client(number))).map(drop)
+            place.inside("sh").args(["-c", &script]).arg(place.path(self.example())).args(["-o", &options]);
+        place.run(self.example(), command.arg(place.client(number))).map(drop)
     }
 }
 
-/// The example with files opened without O_DIRECT.
-fn buffered(example: &str) -> Result<String, String> {
-    if !example.contains(OPEN_FLAGS) || !example.contains(CREATE_FLAGS) {
-        return Err(format!(
-            "{EXAMPLE} opens files in another way than was expected\n  \
-             next: look for O_NOFOLLOW in it and bring {} up to date, or leave it out: --systems",
-            file!()
-        ));
-    }
-    let opened = example.replace(CREATE_FLAGS, CREATE_FLAGS_BUFFERED);
-    Ok(opened.replace(OPEN_FLAGS, OPEN_FLAGS_BUFFERED))
+/// An example with all changes made.
+fn changed(path: &str, example: &str, changes: &[Change]) -> Result<String, String> {
+    changes.iter().try_fold(example.to_owned(), |text, (there, instead)| {
+        if !text.contains(there) {
+            return Err(format!(
+                "{path} is not what was expected: '{there}' is not in it\n  \
+                 next: bring {} up to date, or leave the system out: --systems",
+                file!()
+            ));
+        }
+        Ok(text.replace(there, instead))
+    })
 }
 
 #[cfg(test)]
@@ -173,8 +219,18 @@ mod tests {
     #[test]
     fn the_example_loses_its_direct_io() {
         let example = "openat(fd, name,\n(fi->flags | O_CREAT) & ~O_NOFOLLOW, mode);\nopen(buf, fi->flags & ~O_NOFOLLOW);";
-        let made = buffered(example).unwrap();
+        let made = changed("x.c", example, HELD).unwrap();
         assert_eq!(made.matches("~(O_NOFOLLOW | O_DIRECT)").count(), 2);
-        assert!(buffered("int main() {}").unwrap_err().contains("next:"));
+        assert!(changed("x.c", "int main() {}", HELD).unwrap_err().contains("next:"));
+    }
+
+    #[test]
+    fn one_passthrough_takes_part_in_each_row() {
+        for inodes in [0, 700, 100_000, 1 << 22] {
+            assert_ne!(
+                Passthrough { by_path: false }.takes(inodes),
+                Passthrough { by_path: true }.takes(inodes)
+            );
+        }
     }
 }

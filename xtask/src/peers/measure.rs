@@ -87,6 +87,9 @@ pub fn run(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
                 }
                 let index = (first + turn) % systems.len();
                 let (system, place) = &mut systems[index];
+                if !system.takes(group.inodes(order.scale)) {
+                    continue;
+                }
                 turn_of(order, group, repetition, system.as_ref(), place, figures);
             }
         }
@@ -100,6 +103,9 @@ fn warm_up(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
     for (system, place) in systems {
         if interrupted() {
             return;
+        }
+        if !system.takes(group.inodes(order.scale)) {
+            continue;
         }
         println!("warming up: {:<12}", system.name());
         if let Err(why) = measure(order, group, 0, system.as_ref(), place) {

@@ -74,7 +74,8 @@ fn all(program: &std::path::Path) -> Vec<Box<dyn System>> {
         Box::new(moosefs::MooseFs { synced: true }),
         Box::new(moosefs::MooseFs { synced: false }),
         Box::new(ceph::Ceph),
-        Box::new(local::Passthrough),
+        Box::new(local::Passthrough { by_path: false }),
+        Box::new(local::Passthrough { by_path: true }),
         Box::new(local::Loop),
         Box::new(local::Root),
     ]
@@ -200,8 +201,9 @@ fn whole_run(
 ) -> Result<(), String> {
     let logs = measure::fresh_logs(logs)?;
     nothing_there(&all(program), &logs)?;
-    let wanted: Vec<Box<dyn System>> =
+    let mut wanted: Vec<Box<dyn System>> =
         options.systems.iter().map(|name| one(name, program)).collect::<Result<_, _>>()?;
+    wanted.retain(|system| options.groups.iter().any(|group| system.takes(group.inodes(&options.scale))));
     need_room(&options.scale)?;
     crate::setup::need("peers")?;
     wanted.iter().try_for_each(|system| system.prepare())?;

@@ -6,7 +6,7 @@ use super::rows::{GROUPS, Group};
 use super::scale::{self, Scale};
 
 /// Measured unless others are named.
-const SYSTEMS: &str = "brindle,gluster,moosefs,ceph,passthrough,ext4,ext4-root";
+const SYSTEMS: &str = "brindle,gluster,moosefs,ceph,passthrough,passthrough-path,ext4,ext4-root";
 /// Repetitions unless told otherwise.
 const REPEAT: u32 = 5;
 /// More says nothing new.
@@ -14,7 +14,8 @@ const REPEAT_MAX: u32 = 100;
 
 /// The options, for a person.
 pub const USAGE: &str = "usage: cargo xtask peers [OPTIONS]
-  --systems A,B     of brindle, gluster, moosefs, moosefs-shipped, ceph, passthrough, ext4, ext4-root [default: all but moosefs-shipped]
+  --systems A,B     of brindle, gluster, moosefs, moosefs-shipped, ceph, passthrough, passthrough-path, ext4,
+                    ext4-root [default: all but moosefs-shipped]
   --rows A,B        of easy, shared, hard, random, mdtest-easy, mdtest-hard, tree, ls [default: all]
   --repeat N        repetitions [default: 5]
   --scale SCALE     full or quick [default: full]

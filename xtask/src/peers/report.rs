@@ -113,14 +113,14 @@ impl Table<'_> {
 
     /// What the row is compared with beside peers.
     fn beside(&self, beside: Beside, row: &Row) -> Speeds {
-        let Some(system) = self.with_role(beside.role()).next() else { return Speeds::new() };
-        match beside {
-            Beside::Ext4 | Beside::Passthrough => self.speeds(system, row, 1),
-            Beside::OwnEasy => {
-                let easy = ROWS.iter().find(|easy| easy.group == "easy" && easy.phase == row.phase);
-                easy.map(|easy| self.speeds(system, easy, 1)).unwrap_or_default()
-            }
-        }
+        let row = match beside {
+            Beside::Ext4 | Beside::Passthrough => Some(row),
+            Beside::OwnEasy => ROWS.iter().find(|easy| easy.group == "easy" && easy.phase == row.phase),
+        };
+        let Some(row) = row else { return Speeds::new() };
+        // Of two passthroughs one takes part in a row.
+        let all = self.with_role(beside.role()).map(|system| self.speeds(system, row, 1));
+        all.into_iter().find(|speeds| !speeds.is_empty()).unwrap_or_default()
     }
 }
 

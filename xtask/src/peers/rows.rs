@@ -15,6 +15,18 @@ pub struct Group {
     pub arguments: fn(&Scale, &Path) -> Vec<String>,
 }
 
+impl Group {
+    /// Files and directories that are there at once where there are many, as many as a FUSE daemon has to know.
+    pub fn inodes(&self, scale: &Scale) -> u32 {
+        match self.name {
+            "tree" => scale.entries,
+            "ls" => scale.listed,
+            "mdtest-easy" | "mdtest-hard" => 2 * scale.files,
+            _ => 0,
+        }
+    }
+}
+
 fn words(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }

@@ -23,6 +23,11 @@ pub trait System {
     /// How many clients there are; 0 when it is a directory without any process.
     fn clients(&self) -> usize;
 
+    /// Whether it can know as many files and directories at once, and is the one to be measured with them.
+    fn takes(&self, _inodes: u32) -> bool {
+        true
+    }
+
     /// Starts everything but the clients.
     fn up(&self, place: &mut Place, scale: &Scale) -> Result<(), String>;
 
