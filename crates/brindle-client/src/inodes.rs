@@ -410,7 +410,9 @@ impl State {
     /// not declared is not given.
     pub fn reclaimed(&mut self, asked: Asked, grant: &OpenGrant) -> bool {
         let (was_cached, was_exclusive) = (self.cached, self.exclusive);
-        self.recheck = true;
+        // Also where a notice has crossed it: no other answer of the restarted MDT can have come before.
+        self.recheck = false;
+        self.go_back_to(grant);
         self.take_grant(asked, grant, None);
         self.take_mode(asked, grant);
         if !was_cached {

@@ -341,14 +341,16 @@ impl Client {
             self.handles.all().into_iter().filter(|h| h.alive().is_ok()).collect();
         let locks = self.locks.all();
         tracing::info!(opens = handles.len(), locks = locks.len(), "reclaiming after a restart of the MDT");
-        let rounds = handles.len().max(locks.len()).div_ceil(RECLAIM_ITEMS_MAX).max(1);
-        for round in 0..rounds {
+        let rounds = handles.len().max(locks.len()).div_ceil(RECLAIM_ITEMS_MAX);
+        // The round that says "done" declares no opens. Its answer may be lost without harm: all grants were looked at by
+        // then. That of any other is asked for again, before anything else is sent that could hide what a power cut took.
+        for round in 0..=rounds {
             let first = round * RECLAIM_ITEMS_MAX;
             let handles: Vec<_> = handles.iter().skip(first).take(RECLAIM_ITEMS_MAX).collect();
             let locks = locks.iter().skip(first).take(RECLAIM_ITEMS_MAX).cloned().collect();
             let asked: Vec<Asked> = handles.iter().map(|h| h.inode.asked()).collect();
             let opens = handles.iter().map(|h| reclaim_open(h)).collect();
-            let done = round + 1 == rounds;
+            let done = round == rounds;
             let appends = if done { self.appends_under_way() } else { Vec::new() };
             let request = ReclaimReq { opens, locks, appends, done };
             let answer = self.mds.once(&request, identity).await?;

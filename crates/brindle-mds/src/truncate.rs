@@ -113,14 +113,20 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
 }
 
 /// An OST has answered that it cannot cut. The caller is told, and from then on nobody may cut behind what is written
-/// next: the mark goes. The file keeps its size; objects that were cut already read as zeros.
+/// next: the mark goes. As after a crash, the file is what its objects have come to: one that was cut already reads as
+/// zeros, one that was extended makes the file as long.
 async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fault: Fault) -> Fault {
     let call = Call::internal(Op::TruncateObject);
+    let stats = attrs::stat_objects(mdt, begun).await;
     let marked = mdt.step(&call, |t| {
         if let Some(mut file) = inode::find(t, begun.ino)?
             && file.truncate_epoch == begun.truncate_epoch
         {
             file.file_mut()?.pending_cut = None;
+            // Those that cannot say what they are stay as they were.
+            if let Ok(stats) = &stats {
+                attrs::merge_objects(&mut file, stats);
+            }
             // The one who asked has pages and an epoch of before as well.
             changed(t, SessionId(0), &mut file, size_bytes, false)?;
             inode::put(t, &file)?;
@@ -130,9 +136,9 @@ async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fau
         Ok(())
     });
     match marked.await {
-        Ok(()) => {
-            fault.data(format!("the file keeps its size; what lies behind byte {size_bytes} may be zeros"))
-        }
+        Ok(()) => fault.data(format!(
+            "the file was cut in part at most; what lies behind byte {size_bytes} may be zeros"
+        )),
         Err(worse) => worse.why(fault.to_string()),
     }
 }

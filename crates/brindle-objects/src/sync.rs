@@ -76,15 +76,43 @@ impl ObjectStore {
     /// Syncs one object, or waits for a sync that began late enough.
     pub(crate) async fn sync_object(&self, object: &Arc<Object>) -> Result<(), Fault> {
         let wanted = object.state.lock().changes;
-        let _syncing = object.syncing.lock().await;
-        if object.state.lock().synced_changes >= wanted {
+        loop {
+            let syncing = object.syncing.lock().await;
+            if let Some(fault) = self.failure() {
+                return Err(fault);
+            }
+            let (synced, settled_term) = {
+                let s = object.state.lock();
+                (s.synced_changes >= wanted, s.settled_term)
+            };
+            if synced {
+                return Ok(());
+            }
+            if settled_term != self.boot_term() && !planted("ost_second_sync_believed") {
+                // The sync that this one waited for has failed. The kernel counts what it did not write as clean from then on,
+                // and a second sync would succeed without it: it is written again first.
+                drop(syncing);
+                self.settle(object).await?;
+                continue;
+            }
+            // No write may be half done when the marks are counted.
+            let all = object.locks.write(ALL).await;
+            let Some(snapshot) = self.begin_sync(object) else { return Ok(()) };
+            drop(all);
+            return self.end_sync(object, snapshot).await;
+        }
+    }
+
+    /// Refuses what was written under a term that a failed sync has ended meanwhile: the kernel may have dropped the bytes
+    /// before they were written again.
+    pub(crate) fn must_be_of(&self, term: u32, id: ObjectId) -> Result<(), Fault> {
+        if self.boot_term() == term {
             return Ok(());
         }
-        // No write may be half done when the marks are counted.
-        let all = object.locks.write(ALL).await;
-        let Some(snapshot) = self.begin_sync(object) else { return Ok(()) };
-        drop(all);
-        self.end_sync(object, snapshot).await
+        Err(Fault::new(Code::OstIo)
+            .subject(format!("object {id}"))
+            .why("a sync of this target failed while the bytes were on their way to its disk")
+            .data("what was written since the last sync may be lost"))
     }
 
     /// The same for callers that hold all of the object already.

@@ -91,6 +91,7 @@ impl ObjectStore {
             drop(held);
             if op.sync {
                 self.sync_object(&object).await?;
+                self.must_be_of(boot_term, op.object)?;
             }
             let allocated_bytes = object.state.lock().allocated_bytes();
             return Ok(Changed { boot_term, allocated_bytes });

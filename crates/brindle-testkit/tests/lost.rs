@@ -8,7 +8,9 @@ use std::sync::Arc;
 use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Client, Ctx, WriteIn};
 use brindle_testkit::cluster::{Options, SimCluster};
+use brindle_testkit::sim::NetConfig;
 use brindle_types::{Code, Ino, StripePolicy};
+use brindle_wire::Op;
 use brindle_wire::mds::open::Access;
 
 /// Worlds in which the cut is tried; in some of them the change survives it.
@@ -212,4 +214,57 @@ fn an_fsync_through_a_handle_opened_after_a_loss_tells_of_it_once() {
         })
         .unwrap();
     world.end();
+}
+
+/// How long a frame travels there.
+const LATENCY_US: u64 = 10_000;
+/// The answer to what a client declares has come within so much time.
+const DECLARED_WITHIN_MS: usize = 30;
+
+/// The power cut of a MDT takes a write, and the connection breaks so long after the client has declared what it had. Whoever
+/// opens the file next is told of its state: whether an fsync of the writer said that all is there, and whether it is.
+fn told_after_break(broken_ms: u64) -> (bool, bool) {
+    let cluster = SimCluster::new(1, Options::default());
+    let world = cluster.world().clone();
+    let node = world.node("c0");
+    let ctx = Ctx::root();
+    let (client, ino, handle) = world
+        .run_until(RUN_MS, async {
+            let client = SimCluster::mount(&node).await;
+            let (ino, handle) = make(&client, &ctx).await;
+            write(&client, &ctx, handle, 6, b"acknowledged").await;
+            (client, ino, handle)
+        })
+        .unwrap();
+    let (latency_min_us, latency_max_us) = (LATENCY_US, LATENCY_US);
+    world.set_net_config(NetConfig { latency_min_us, latency_max_us, slow_one_in: 0, slow_max_us: 0 });
+    world.power_cut("mdt0");
+    cluster.restart("mdt0");
+    world.keep_lines(100);
+    let declares = format!("Request op {} ", Op::Reclaim as u32);
+    while !world.lines().iter().any(|line| line.contains("c0 -> mdt0") && line.contains(&declares)) {
+        world.run_for(1);
+    }
+    world.run_for(broken_ms);
+    world.break_connections("c0", "mdt0");
+    let found = world
+        .run_until(RUN_MS, async {
+            let access = Access { read: true, ..Access::default() };
+            client.open(&ctx, ino, access, false).await.unwrap();
+            let synced = client.fsync(handle).await;
+            let seen = contents(&cluster, ino).await;
+            (synced.is_ok(), seen == b"syncedacknowledged")
+        })
+        .unwrap();
+    world.end();
+    found
+}
+
+#[test]
+fn a_loss_is_told_although_the_answer_that_shows_it_was_lost_as_well() {
+    for broken_ms in (0..DECLARED_WITHIN_MS).step_by(3) {
+        let (all_there, is_there) = told_after_break(broken_ms as u64);
+        assert!(!is_there, "the power cut takes the write in this world");
+        assert!(!all_there, "the connection broke after {broken_ms} ms");
+    }
 }

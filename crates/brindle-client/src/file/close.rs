@@ -171,6 +171,7 @@ impl Client {
     /// waited for an OST that is away, ps(1) would hang on all of the machine.
     pub async fn flush(&self, number: u64, process: Option<u64>) -> Result<(), Fault> {
         let handle = self.handles.get(number)?;
+        self.tell_lost(&handle.inode);
         handle.intact()?;
         let has_written = process.is_none_or(|process| handle.may_be_written_by(process));
         if !handle.access.write || !has_written {
@@ -182,6 +183,7 @@ impl Client {
             // An OST is known to have lost some: write it again, or say so.
             self.sync_inode(&handle.inode).await?;
         }
+        self.tell_lost(&handle.inode);
         handle.intact()
     }
 }

@@ -40,6 +40,7 @@ impl Client {
             Ok(()) => self.sync_inode(&handle.inode).await,
             dead => dead,
         };
+        self.tell_lost(&handle.inode);
         match handle.loss() {
             Some(loss) => {
                 self.handles.told(handle.inode.ino);
@@ -62,6 +63,7 @@ impl Client {
         self.sync_at_mdt(inode, stripes.into_iter().collect()).await?;
         // Fetched anew if the MDT has restarted meanwhile: it may have lost the layout under which the bytes were written.
         self.sight(inode).await?;
+        self.tell_lost(inode);
         handle.intact()
     }
 
@@ -256,7 +258,8 @@ impl Client {
         self.lose(inode, "an OST runs under a new boot term: it lost power, or failed to write to its disk")
     }
 
-    /// Tells the handles of a file that a power cut took changes from the MDT, if it did.
+    /// Tells the handles of a file that a power cut took changes from the MDT, if an answer of it has shown that: any answer that
+    /// brings a grant may, so whoever is about to say that all is well asks here first.
     pub(crate) fn tell_lost(&self, inode: &Inode) {
         if std::mem::take(&mut inode.lock().lost) {
             self.lose(inode, "the MDT lost power before it had synced a change of the file");

@@ -213,6 +213,41 @@ fn what_a_failed_sync_left_in_memory_reaches_the_disk_with_the_next_one() {
     }
 }
 
+/// Two ask for a sync at once, and that of the first fails. That of the second would succeed without writing anything: the
+/// kernel counts as clean what it could not write.
+#[test]
+fn a_sync_that_waited_for_one_that_failed_writes_everything_again() {
+    let mut b = Bench::new(24);
+    b.write(0, &noise(1, 5000)).expect("written");
+    let object = block_on(b.store.ready(O)).expect("it is there");
+    b.disk.fail_syncs(1);
+    assert_eq!(b.sync().expect_err("failed").code, Code::OstIo);
+    block_on(b.store.sync_object(&object)).expect("synced");
+    b.power_cut();
+    assert_eq!(b.read(0, 5000).expect("synced"), noise(1, 5000));
+}
+
+#[test]
+fn a_synchronous_write_is_not_acknowledged_when_a_sync_fails_on_its_way() {
+    let b = Bench::new(25);
+    let term = b.write(0, &[1; 5000]).expect("written").boot_term;
+    b.sync().expect("synced");
+    let object = block_on(b.store.ready(O)).expect("it is there");
+    let data = Bytes::from_static(b"abc");
+    let crc = crc(&data);
+    let op = WriteOp { object: O, offset: 3, data, crc, ticket: b.ticket, sync: true, covered: false };
+    let mut turn = b.store.slots().anonymous(None).expect("a turn");
+    let fault = block_on(async {
+        let syncing = object.syncing.lock().await;
+        let fails = async {
+            b.store.sync_failed(term, "another sync".to_owned(), &std::io::Error::other("injected"));
+            drop(syncing);
+        };
+        futures_util::future::join(b.store.write(&op, &mut turn), fails).await.0
+    });
+    assert_eq!(fault.expect_err("it may be lost").code, Code::OstIo);
+}
+
 /// The terms of failed syncs need not be durable, because a boot never takes a number of the boot before.
 #[test]
 fn a_power_cut_that_takes_the_record_of_a_term_never_brings_the_term_back() {
