@@ -119,6 +119,8 @@ async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fau
     let call = Call::internal(Op::TruncateObject);
     let stats = attrs::stat_objects(mdt, begun).await;
     let marked = mdt.step(&call, |t| {
+        // The mark must go also where there is no room left.
+        t.frees_space();
         if let Some(mut file) = inode::find(t, begun.ino)?
             && file.truncate_epoch == begun.truncate_epoch
         {
@@ -242,8 +244,17 @@ pub async fn finish_pending(mdt: &Mdt, ino: Ino) -> Result<()> {
         Ok(Some((file, size)))
     });
     let Some((file, size_bytes)) = begun.await? else { return Ok(()) };
-    let made = cut_objects(mdt, &file, size_bytes).await?;
+    let made = match cut_objects(mdt, &file, size_bytes).await {
+        Ok(made) => made,
+        Err(fault) => {
+            // Nobody was told that it was cut; waiting for an OST that can never do it would keep everybody from the file.
+            let fault = give_up(mdt, &file, size_bytes, &busy, fault).await;
+            tracing::error!(inode = %ino.fid(), %fault, "a truncate that a restart had interrupted could not be finished");
+            return Ok(());
+        }
+    };
     mdt.step(&call, |t| {
+        t.frees_space();
         let mut file = inode::get(t, ino)?;
         finish(t, &mut file, size_bytes, &made)?;
         changed(t, SessionId(0), &mut file, size_bytes, false)?;

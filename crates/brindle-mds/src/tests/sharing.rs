@@ -287,6 +287,25 @@ fn a_cut_that_an_ost_refuses_is_not_made_later() {
 }
 
 #[test]
+fn a_cut_that_a_restart_interrupted_and_an_ost_refuses_keeps_nobody_from_the_file() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        rig.osts.down.lock().extend(0..OSTS);
+        let cut = rig.mdt.seams().timeout_ms(100, truncate(&rig, A, ino, 4)).await;
+        assert!(cut.is_none(), "it waits for its OSTs");
+        rig.restart().await;
+        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+        rig.osts.down.lock().clear();
+        rig.osts.broken.lock().extend(0..OSTS);
+        crate::recovery::run(rig.mdt.clone()).await;
+        let seen = rig.mdt.seams().timeout_ms(1000, open(&rig, B, ino, 1, RO)).await;
+        assert_eq!(seen.expect("nobody waits").attr.size_bytes, 10);
+        rig.verify();
+    });
+}
+
+#[test]
 fn a_cut_is_finished_after_a_restart_although_its_last_writer_closed_while_it_was_under_way() {
     run(async {
         let mut rig = Rig::new().await;
