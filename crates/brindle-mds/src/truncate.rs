@@ -31,7 +31,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
     let made = match cut.await? {
         Some(file) => match cut_objects(mdt, &file, size_bytes).await {
             Ok(made) => Some(made),
-            Err(fault) => return Err(give_up(mdt, &file, size_bytes, &busy, fault).await),
+            Err(fault) => return Err(give_up(mdt, &file, size_bytes, &busy, fault).await?),
         },
         None => None,
     };
@@ -114,8 +114,8 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
 
 /// An OST has answered that it cannot cut. The caller is told, and from then on nobody may cut behind what is written
 /// next: the mark goes. As after a crash, the file is what its objects have come to: one that was cut already reads as
-/// zeros, one that was extended makes the file as long.
-async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fault: Fault) -> Fault {
+/// zeros, one that was extended makes the file as long. Returns what the caller is told; fails when the mark stays.
+async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fault: Fault) -> Result<Fault> {
     let call = Call::internal(Op::TruncateObject);
     let stats = attrs::stat_objects(mdt, begun).await;
     let marked = mdt.step(&call, |t| {
@@ -137,12 +137,9 @@ async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fau
         busy.clear(t);
         Ok(())
     });
-    match marked.await {
-        Ok(()) => fault.data(format!(
-            "the file was cut in part at most; what lies behind byte {size_bytes} may be zeros"
-        )),
-        Err(worse) => worse.why(fault.to_string()),
-    }
+    marked.await.map_err(|worse| worse.why(fault.to_string()))?;
+    Ok(fault
+        .data(format!("the file was cut in part at most; what lies behind byte {size_bytes} may be zeros")))
 }
 
 /// What cutting the objects came to.
@@ -248,7 +245,7 @@ pub async fn finish_pending(mdt: &Mdt, ino: Ino) -> Result<()> {
         Ok(made) => made,
         Err(fault) => {
             // Nobody was told that it was cut; waiting for an OST that can never do it would keep everybody from the file.
-            let fault = give_up(mdt, &file, size_bytes, &busy, fault).await;
+            let fault = give_up(mdt, &file, size_bytes, &busy, fault).await?;
             tracing::error!(inode = %ino.fid(), %fault, "a truncate that a restart had interrupted could not be finished");
             return Ok(());
         }

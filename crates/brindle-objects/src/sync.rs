@@ -88,7 +88,7 @@ impl ObjectStore {
             if synced {
                 return Ok(());
             }
-            if settled_term != self.boot_term() && !planted("ost_second_sync_believed") {
+            if settled_term != self.boot_term() {
                 // The sync that this one waited for has failed. The kernel counts what it did not write as clean from then on,
                 // and a second sync would succeed without it: it is written again first.
                 drop(syncing);

@@ -99,14 +99,12 @@ pub fn run(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
 /// The first group once on every system, for nothing: memory that the machine has not used for long and images whose blocks
 /// nobody has written yet would else count against whoever is measured first.
 fn warm_up(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
-    let Some(group) = order.groups.first() else { return };
     for (system, place) in systems {
         if interrupted() {
             return;
         }
-        if !system.takes(group.inodes(order.scale)) {
-            continue;
-        }
+        let takes = |group: &&&'static Group| system.takes(group.inodes(order.scale));
+        let Some(group) = order.groups.iter().find(takes) else { continue };
         println!("warming up: {:<12}", system.name());
         if let Err(why) = measure(order, group, 0, system.as_ref(), place) {
             figures.failures.push(Failure { system: system.name(), when: "warming up".to_owned(), why });

@@ -232,16 +232,22 @@ fn a_file_is_recovered_when_its_osts_know_that_its_writer_is_fenced() {
     });
 }
 
+/// A file of ten bytes in objects, whose cut to four a restart interrupts; its OSTs are still away.
+async fn cut_short(rig: &mut Rig) -> Ino {
+    let (ino, _) = converted(rig).await;
+    rig.osts.down.lock().extend(0..OSTS);
+    let cut = rig.mdt.seams().timeout_ms(100, truncate(rig, A, ino, 4)).await;
+    assert!(cut.is_none(), "it waits for its OSTs");
+    rig.restart().await;
+    crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+    ino
+}
+
 #[test]
 fn nobody_sees_a_file_before_a_cut_is_finished_that_a_restart_interrupted() {
     run(async {
         let mut rig = Rig::new().await;
-        let (ino, _) = converted(&rig).await;
-        rig.osts.down.lock().extend(0..4);
-        let cut = rig.mdt.seams().timeout_ms(100, truncate(&rig, A, ino, 4)).await;
-        assert!(cut.is_none(), "it waits for its OSTs");
-        rig.restart().await;
-        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+        let ino = cut_short(&mut rig).await;
         let seen = rig.mdt.seams().timeout_ms(100, open(&rig, B, ino, 1, RO)).await;
         assert!(seen.is_none(), "it is still to be cut");
         rig.osts.down.lock().clear();
@@ -290,12 +296,7 @@ fn a_cut_that_an_ost_refuses_is_not_made_later() {
 fn a_cut_that_a_restart_interrupted_and_an_ost_refuses_keeps_nobody_from_the_file() {
     run(async {
         let mut rig = Rig::new().await;
-        let (ino, _) = converted(&rig).await;
-        rig.osts.down.lock().extend(0..OSTS);
-        let cut = rig.mdt.seams().timeout_ms(100, truncate(&rig, A, ino, 4)).await;
-        assert!(cut.is_none(), "it waits for its OSTs");
-        rig.restart().await;
-        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+        let ino = cut_short(&mut rig).await;
         rig.osts.down.lock().clear();
         rig.osts.broken.lock().extend(0..OSTS);
         crate::recovery::run(rig.mdt.clone()).await;
