@@ -1,8 +1,12 @@
 //! Bytes fetched before they are asked for, for reads that fill no pages of the kernel: of files that somebody writes,
-//! and with O_DIRECT.
+//! and with O_DIRECT; and for reads in steps, of which the kernel reads nothing ahead.
 //!
 //! Owned by a handle. Pure. A window is what the kernel's pages are elsewhere: the OSTs note that this client keeps the
 //! bytes, and whoever changes them waits until it has dropped them (`docs/design/001-mixed-state.md`).
+//!
+//! Several processes that each read their pieces of one file, in turns, leave out what the others read. Linux sees the gap before each
+//! piece and takes it for a small read of its own (`page_cache_sync_ra`, 6.18): one request after the other, as long as the
+//! piece. So a window is fetched for these as well, as long as it is not more gaps than pieces.
 //! Invariant: nothing of a window is given out once the file may have changed since before the window was asked for;
 //! [`Seen`] tells, and any change counts, wherever in the file it was.
 
@@ -43,7 +47,7 @@ struct Window {
 
 /// How a handle is read.
 pub(crate) struct Ahead {
-    /// Where a read in sequence begins.
+    /// Where a read in sequence begins, at the earliest.
     next: u64,
     /// Reads in sequence so far.
     run: u32,
@@ -58,10 +62,24 @@ impl Default for Ahead {
     }
 }
 
+/// Who reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// The kernel, to fill its pages: it reads ahead itself what has no gaps.
+    Kernel,
+    /// A program.
+    Program,
+}
+
 impl Ahead {
     /// The bytes of `range`, if they are in the window and nothing has changed since. Every read comes here first.
-    pub fn take(&mut self, seen: Option<Seen>, range: &Range<u64>) -> Option<Bytes> {
-        self.run = if range.start == self.next { self.run.saturating_add(1) } else { 1 };
+    pub fn take(&mut self, seen: Option<Seen>, range: &Range<u64>, reader: Reader) -> Option<Bytes> {
+        let follows = match range.start.checked_sub(self.next) {
+            None => false,
+            Some(0) => reader == Reader::Program,
+            Some(gap) => gap <= range.end - range.start,
+        };
+        self.run = if follows { self.run.saturating_add(1) } else { 1 };
         self.next = range.end;
         let window = self.window.take()?;
         let end = window.start + window.bytes.len() as u64;
@@ -124,7 +142,25 @@ mod tests {
     }
 
     fn take(ahead: &mut Ahead, seen: Option<Seen>, range: Range<u64>) -> Option<usize> {
-        ahead.take(seen, &range).map(|bytes| bytes.len())
+        ahead.take(seen, &range, Reader::Program).map(|bytes| bytes.len())
+    }
+
+    #[test]
+    fn reads_in_steps_fetch_what_lies_between_unless_that_is_more() {
+        let reads_until_a_window = |len: u64, step: u64, reader| {
+            let mut ahead = Ahead::default();
+            (0..10u64).find(|n| {
+                let range = n * step..n * step + len;
+                ahead.take(Some(SEEN), &range, reader);
+                ahead.until(&range, SIZE).is_some()
+            })
+        };
+        for reader in [Reader::Kernel, Reader::Program] {
+            assert_eq!(reads_until_a_window(49152, 94208, reader), Some(1));
+            assert_eq!(reads_until_a_window(4096, 3 * 4096, reader), None, "more gaps than pieces");
+        }
+        assert_eq!(reads_until_a_window(4096, 4096, Reader::Program), Some(1));
+        assert_eq!(reads_until_a_window(4096, 4096, Reader::Kernel), None, "it does so itself");
     }
 
     #[test]
@@ -177,7 +213,7 @@ mod tests {
         let mut reads_until_a_window = || {
             for n in 1.. {
                 let at = ahead.next;
-                ahead.take(None, &(at..at + 100));
+                ahead.take(None, &(at..at + 100), Reader::Program);
                 if ahead.until(&(at..at + 100), SIZE).is_some() {
                     fill(&mut ahead, at, 4096);
                     return n;

@@ -10,7 +10,7 @@ use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, Transport};
 use brindle_session::{Caller, MapWatch, Waits};
 use brindle_stdx::{Mono, Seams};
-use brindle_types::{Code, Fault, FsName, Ino, Nid, ObjectId, TargetId};
+use brindle_types::{Code, Fault, FsName, Ino, Nid, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mds::session::SessionCloseReq;
 use brindle_wire::version::PeerKind;
@@ -25,6 +25,7 @@ use crate::grants::Grants;
 use crate::handles::Handles;
 use crate::inodes::Inodes;
 use crate::kept::{Budget, KEPT_BYTES_MAX};
+use crate::left::Left;
 use crate::locks::Locks;
 use crate::notices::Notices;
 use crate::session::{MdtHost, OstHost, Session};
@@ -83,8 +84,8 @@ pub struct Client {
     pub(crate) kept_versions: KeptVersions,
     /// Marks that were dealt with, for the OSTs that gave them.
     pub(crate) to_tell: ToTell,
-    /// Objects of closed files that were not synced, and when they were closed.
-    pub(crate) left_unsynced: Mutex<BTreeMap<ObjectId, (u16, Mono)>>,
+    /// Objects of closed files that may not be synced.
+    pub(crate) left: Left,
     pub(crate) cache: RwLock<Arc<dyn KernelCache>>,
     pub(crate) this: Weak<Client>,
 }
@@ -173,7 +174,7 @@ impl Client {
                 grants: Arc::default(),
                 kept_versions: KeptVersions::default(),
                 to_tell: ToTell::default(),
-                left_unsynced: Mutex::default(),
+                left: Left::default(),
                 cache: RwLock::new(Arc::new(NoCache)),
                 this: this.clone(),
             }
@@ -191,6 +192,8 @@ impl Client {
         self.seams.spawn("client.closes", async move { this.give_back().await });
         let this = self.clone();
         self.seams.spawn("client.behind", async move { this.send_what_waits().await });
+        let this = self.clone();
+        self.seams.spawn("client.left", async move { this.look_after_left().await });
         let this = self.this.clone();
         let mut news = self.map.subscribe();
         self.seams.spawn("client.map", async move {

@@ -142,7 +142,7 @@ impl Handle {
 }
 
 /// Most files that are remembered until an fsync has told that bytes of them are lost.
-const UNTOLD_MAX: usize = 1024;
+const UNTOLD_MAX: usize = 1 << 16;
 
 /// All open files.
 #[derive(Default)]
@@ -152,6 +152,8 @@ pub(crate) struct Handles {
     /// Files that have lost bytes, and whom no fsync has told of it: who opens one now may want to sync what others wrote,
     /// as the checkpointer of a database does. At most [`UNTOLD_MAX`].
     untold: Mutex<BTreeMap<Ino, Fault>>,
+    /// The last loss that no sync of the whole mount has told.
+    unsaid: Mutex<Option<Fault>>,
 }
 
 impl Handles {
@@ -188,9 +190,15 @@ impl Handles {
             }
             untold.insert(ino, fault.clone());
         }
+        *self.unsaid.lock() = Some(fault.clone());
         for handle in self.all().iter().filter(|handle| handle.inode.ino == ino) {
             if handle.access.write { handle.lose(fault) } else { handle.hear(fault) }
         }
+    }
+
+    /// A loss, for whoever syncs the whole mount: each time once.
+    pub fn take_unsaid(&self) -> Option<Fault> {
+        self.unsaid.lock().take()
     }
 
     /// An fsync has said that bytes of a file are lost.

@@ -30,6 +30,11 @@ pub(crate) use pending::{Carry, Due, Naming, Numbers, Pending};
 pub use reads::ReadGuard;
 pub(crate) use reads::Reads;
 
+/// Later than any change.
+const CHANGED_MAX: Pair = Pair { term: u32::MAX, counter: u64::MAX };
+/// Most files without handles whose last change at the MDT is remembered.
+const LEFT_MAX: usize = 1 << 16;
+
 /// State of one inode with handles.
 pub(crate) struct Inode {
     pub ino: Ino,
@@ -84,6 +89,8 @@ pub(crate) struct State {
     pub changes: u64,
     /// Counts notices.
     pub notices: u64,
+    /// Counts those of cuts by others.
+    pub cuts: u64,
     /// Counts what may have changed the contents, by whomever: changes of this client when they begin and end, and orders to
     /// drop pages.
     pub contents: u64,
@@ -153,6 +160,8 @@ pub(crate) struct Sight {
     pub ticket: Ticket,
     pub exclusive: bool,
     pub cached: bool,
+    /// [`State::cuts`].
+    pub cuts: u64,
 }
 
 impl Inode {
@@ -296,7 +305,7 @@ impl State {
             truncate_epoch: self.truncate_epoch,
             attr_epoch: self.attr_epoch,
         };
-        Some(Sight { layout, ticket, exclusive: self.exclusive, cached: self.cached })
+        Some(Sight { layout, ticket, exclusive: self.exclusive, cached: self.cached, cuts: self.cuts })
     }
 
     /// The contents as the OSTs have them under `sight`, for bytes that are kept; `None` when that is not what an I/O would
@@ -501,6 +510,17 @@ impl State {
         self.layout.as_deref().is_some_and(|now| now.body == sight.layout.body)
     }
 
+    /// Whether the file may have been cut since `sight`.
+    fn may_be_cut_since(&self, sight: &Sight) -> bool {
+        self.told_of_cut_since(sight) || self.truncate_epoch != sight.ticket.truncate_epoch
+    }
+
+    /// Whether somebody's cut was told of since `sight`, made or given up: what was written under it may have been taken by an
+    /// OST before that or after it. (A cut of our own that was made is no question: an OST took it before, or refused it.)
+    pub fn told_of_cut_since(&self, sight: &Sight) -> bool {
+        self.cuts != sight.cuts
+    }
+
     /// An object was changed and not synced; its bytes are kept if there is a budget and room in it.
     pub fn changed(
         &mut self,
@@ -527,7 +547,7 @@ impl State {
     /// A write up to `end_bytes` is done. One that was overtaken by a truncate does not move the end, one that was
     /// overtaken by explicit times does not move times.
     pub fn wrote(&mut self, sight: &Sight, end_bytes: u64, kill_suidgid: bool) {
-        let cut = sight.ticket.truncate_epoch != self.truncate_epoch || !self.same_body(sight);
+        let cut = self.may_be_cut_since(sight) || !self.same_body(sight);
         let end_bytes = if cut { 0 } else { end_bytes };
         if sight.ticket.attr_epoch == self.attr_epoch {
             self.pending.wrote(end_bytes, kill_suidgid);
@@ -535,6 +555,15 @@ impl State {
             self.pending.reserve(end_bytes);
         }
         self.size_bytes = self.size_bytes.max(end_bytes);
+    }
+
+    /// Bytes up to `end_bytes` are in the file that no caller was told of. Not those of an append at our own end: the next try
+    /// begins where this one did.
+    pub fn reserved(&mut self, sight: &Sight, end_bytes: u64) {
+        if !self.may_be_cut_since(sight) && self.same_body(sight) && self.appending.is_none() {
+            self.pending.reserve(end_bytes);
+            self.size_bytes = self.size_bytes.max(end_bytes);
+        }
     }
 
     /// Allocated bytes of the file, if every object is known.
@@ -564,6 +593,36 @@ struct Table {
     numbers: Numbers,
     /// Inodes that a notice named while creates were under way, whose inode number is not known yet.
     unclaimed: Meanwhile,
+    /// [`State::changed`] of files that have no handle any more; at most [`LEFT_MAX`].
+    left: BTreeMap<Ino, Pair>,
+}
+
+impl Table {
+    /// The last handle is gone. What the MDT has changed and not synced for it is remembered: whoever opens the file next learns
+    /// whether a power cut has taken that.
+    fn leave(&mut self, inode: &Inode) {
+        self.inodes.remove(&inode.ino);
+        let state = inode.lock();
+        // A loss that was found and not told is found again.
+        if let Some(changed) = if state.lost { Some(CHANGED_MAX) } else { state.changed } {
+            self.left.insert(inode.ino, changed);
+        }
+        drop(state);
+        while self.left.len() > LEFT_MAX {
+            self.left.pop_first();
+        }
+    }
+
+    /// The first handle.
+    fn enter(&mut self, ino: Ino) -> (Arc<Inode>, usize) {
+        let inode = Inode::new(ino, self.numbers.clone());
+        if let Some(changed) = self.left.remove(&ino) {
+            let mut state = inode.lock();
+            state.changed = Some(changed);
+            state.recheck = true;
+        }
+        (Arc::new(inode), 0)
+    }
 }
 
 /// Keeps an inode in the table.
@@ -581,9 +640,11 @@ impl Inodes {
     /// Keeps `ino` in the table; made if it is not there.
     pub fn hold(self: &Arc<Self>, ino: Ino) -> Hold {
         let mut table = self.table.lock();
-        let numbers = table.numbers.clone();
-        let (inode, users) =
-            table.inodes.entry(ino).or_insert_with(|| (Arc::new(Inode::new(ino, numbers)), 0));
+        if !table.inodes.contains_key(&ino) {
+            let entered = table.enter(ino);
+            table.inodes.insert(ino, entered);
+        }
+        let (inode, users) = table.inodes.get_mut(&ino).expect("it was there, or has just been entered");
         *users += 1;
         Hold { table: self.clone(), inode: inode.clone() }
     }
@@ -670,7 +731,7 @@ impl Drop for Hold {
         if let Some((_, users)) = table.inodes.get_mut(&self.inode.ino) {
             *users -= 1;
             if *users == 0 {
-                table.inodes.remove(&self.inode.ino);
+                table.leave(&self.inode);
             }
         }
     }

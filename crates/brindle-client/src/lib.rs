@@ -20,6 +20,7 @@ mod grants;
 pub mod handles;
 pub mod inodes;
 pub mod kept;
+mod left;
 pub mod locks;
 pub mod namespace;
 pub mod notices;

@@ -163,6 +163,7 @@ impl Client {
             let mut state = inode.lock();
             state.stale = true;
             state.size_stale = true;
+            state.cuts += u64::from(notice.drop_from < u64::MAX);
             state.size_bytes = state.size_bytes.min(notice.drop_from);
             state.inline = None;
             let report = state.tell_report();

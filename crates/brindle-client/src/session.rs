@@ -308,14 +308,16 @@ impl Client {
         }
         self.locks.clear();
         for inode in self.inodes.all() {
+            // The handles say so in any case; those of later opens must, too, if it is lost.
+            self.note_left_unsynced(&inode);
             let mut state = inode.lock();
             state.noticed();
             state.no_longer_cached();
             state.no_longer_exclusive();
             state.stale = true;
             state.size_stale = true;
+            state.recheck = true;
             state.unsynced.clear();
-            state.changed = None;
             state.pending.forget();
             let lost_bytes = state.behind.give_up();
             drop(state);

@@ -126,8 +126,22 @@ pub fn objects(inode: &Inode) -> Vec<(u16, ObjectId)> {
 /// What the objects of a file are now.
 pub async fn stat_objects(mdt: &Mdt, inode: &Inode) -> Result<Vec<(Stripe, ObjectStat)>> {
     let objects = objects(inode);
-    let stats = mdt.osts().stat(&objects).await?;
+    let stats = mdt.osts().stat(&objects).await.into_iter().collect::<Result<Vec<_>>>()?;
     Ok(objects.iter().map(|(_, object)| object.named()).zip(stats).collect())
+}
+
+/// The same of those objects whose OST can say it: the disk of another fails.
+pub async fn stat_answering(mdt: &Mdt, inode: &Inode) -> Vec<(Stripe, ObjectStat)> {
+    let objects = objects(inode);
+    let stats = mdt.osts().stat(&objects).await;
+    let known = objects.iter().zip(stats).filter_map(|((ost, object), stat)| match stat {
+        Ok(stat) => Some((object.named(), stat)),
+        Err(fault) => {
+            tracing::error!(ost, %object, %fault, "an object cannot say how long it is; its file may be longer");
+            None
+        }
+    });
+    known.collect()
 }
 
 async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Inode> {
@@ -137,7 +151,7 @@ async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Inode> {
 }
 
 /// Raises size and times to what the objects tell: size = max(MDT, objects), times where the last write was made under
-/// the inode's attribute epoch.
+/// the inode's attribute epoch. Objects that are missing in `stats` are left as they were known.
 pub fn merge_objects(inode: &mut Inode, stats: &[(Stripe, ObjectStat)]) {
     let Some(file) = &inode.file else { return };
     let mut allocated = 0;
@@ -152,5 +166,7 @@ pub fn merge_objects(inode: &mut Inode, stats: &[(Stripe, ObjectStat)]) {
             inode.ctime = inode.ctime.max(time);
         }
     }
-    inode.allocated_bytes = allocated;
+    if stats.len() == file.layout.stripes().count() {
+        inode.allocated_bytes = allocated;
+    }
 }

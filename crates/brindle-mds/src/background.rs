@@ -1,5 +1,6 @@
 //! Work of the MDT's own: objects to destroy, inode numbers to reserve. Each task is a loop that ends with the MDT.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use brindle_layout::Candidate;
@@ -22,6 +23,8 @@ const GATHER_MS: u64 = 1_000;
 const FREE_PERCENT_MIN: u64 = 10;
 /// Pause after an OST did not answer.
 const PAUSE_MS: u64 = 1_000;
+/// Pause when all that is left are objects that the disks of their OSTs do not let go.
+const STUCK_PAUSE_MS: u64 = 60_000;
 
 /// Extends the reservation of inode numbers whenever half of it is used.
 pub async fn reserve_inodes(mdt: Arc<Mdt>) {
@@ -65,7 +68,12 @@ pub async fn destroy_objects(mdt: Arc<Mdt>) {
             }
             Ok(Progress::Some) => gather(&mdt).await,
             Ok(Progress::Full) => {}
-            Ok(Progress::Stuck) => mdt.seams().sleep_ms(PAUSE_MS).await,
+            Ok(Progress::Unanswered) => mdt.seams().sleep_ms(PAUSE_MS).await,
+            Ok(Progress::Stuck) => {
+                // Sooner when there is more to do.
+                let _ = mdt.seams().timeout_ms(STUCK_PAUSE_MS, mdt.destroy_queue().notified()).await;
+                gather(&mdt).await;
+            }
             Err(fault) => {
                 tracing::error!(%fault, "cannot work on the destroy queue");
                 mdt.seams().sleep_ms(PAUSE_MS).await;
@@ -84,17 +92,19 @@ async fn gather(mdt: &Mdt) {
     }
 }
 
-/// How a round went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a round went, at one OST or at all: then it is the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Progress {
     /// Nothing was queued.
     Empty,
+    /// The disk let go of no object.
+    Stuck,
+    /// An OST does not answer.
+    Unanswered,
     /// Objects were destroyed.
     Some,
     /// As many at one OST as a round takes; more may be queued.
     Full,
-    /// Objects are queued, and none of their OSTs answers.
-    Stuck,
 }
 
 /// One round over all OSTs with something in the queue. Nothing is sent before the batch that causes it is durable.
@@ -113,35 +123,36 @@ pub async fn destroy_some(mdt: &Mdt) -> Result<Progress> {
         mdt.synced().await?;
     }
     let rounds = queued.iter().map(|(ost, objects)| destroy_at(mdt, *ost, objects));
-    let done = join_all(rounds).await.into_iter().collect::<Result<Vec<bool>>>()?;
-    let full = queued.iter().zip(&done).any(|((_, objects), done)| *done && objects.len() == DESTROY_MAX);
-    Ok(match done.contains(&true) {
-        true if full => Progress::Full,
-        true => Progress::Some,
-        false => Progress::Stuck,
-    })
+    let parts = join_all(rounds).await.into_iter().collect::<Result<Vec<_>>>()?;
+    Ok(parts.into_iter().max().unwrap_or(Progress::Empty))
 }
 
-/// Destroys objects at one OST and takes them off the queue. `false` when it does not answer.
-async fn destroy_at(mdt: &Mdt, ost: u16, objects: &[ObjectId]) -> Result<bool> {
+/// Destroys objects at one OST and takes them off the queue.
+async fn destroy_at(mdt: &Mdt, ost: u16, objects: &[ObjectId]) -> Result<Progress> {
     let request = DestroyObjectsReq { objects: objects.to_vec() };
     let asked = mdt.osts().ask(ost, &request);
-    match mdt.seams().timeout_ms(DESTROY_TIMEOUT_MS, asked).await {
-        Some(Ok(_)) => {}
+    let stuck: BTreeSet<ObjectId> = match mdt.seams().timeout_ms(DESTROY_TIMEOUT_MS, asked).await {
+        Some(Ok(answer)) => answer.stuck.into_iter().collect(),
         // They went with it.
-        _ if mdt.osts().is_removed(ost) => {}
+        _ if mdt.osts().is_removed(ost) => BTreeSet::new(),
         Some(Err(fault)) => {
             tracing::debug!(ost, %fault, "objects are destroyed later");
-            return Ok(false);
+            return Ok(Progress::Unanswered);
         }
-        None => return Ok(false),
+        None => return Ok(Progress::Unanswered),
+    };
+    let gone: Vec<&ObjectId> = objects.iter().filter(|object| !stuck.contains(object)).collect();
+    if gone.is_empty() {
+        tracing::warn!(ost, objects = stuck.len(), "objects are still there: the disk of their OST fails");
+        return Ok(Progress::Stuck);
     }
     let call = Call::internal(Op::DestroyObjects);
     mdt.step(&call, |t| {
         t.frees_space();
-        objects.iter().for_each(|object| destroy_queue::delete(t, ost, object));
+        gone.iter().for_each(|object| destroy_queue::delete(t, ost, object));
         Ok(())
     })
     .await?;
-    Ok(true)
+    // With some that stay there the next round would ask for them at once again.
+    Ok(if gone.len() == DESTROY_MAX { Progress::Full } else { Progress::Some })
 }

@@ -32,6 +32,8 @@ const LOOK_MS: u64 = 250;
 const FENCE_WAIT_MS: u64 = 2_000;
 /// Pause before the recovery of a file that met a failing OST is tried again.
 const RECOVER_AGAIN_MS: u64 = 1_000;
+/// Tries after which the file is what the OSTs say that can: nobody could write it any more otherwise.
+const RECOVER_TRIES: u32 = 30;
 
 /// Ends sessions that were not renewed in time, for as long as the MDT runs.
 pub async fn watch_leases(mdt: Arc<Mdt>) {
@@ -220,19 +222,23 @@ pub async fn reservations(mdt: &Mdt, ended: &BTreeSet<SessionId>) -> Result<()> 
     .await
 }
 
-/// Recovers a file that a dead client wrote, however long its OSTs are away or fail: until then it cannot be written.
+/// Recovers a file that a dead client wrote, however long its OSTs are away: until then it cannot be written. One whose disk
+/// fails is waited for only so long.
 pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>) {
     let Some(mdt) = mdt.me() else { return };
     mdt.clone().seams().spawn("recover file", async move {
-        while let Err(fault) = recover(&mdt, ino, fence.as_ref()).await {
+        let mut tries = 0;
+        while let Err(fault) = recover(&mdt, ino, fence.as_ref(), tries >= RECOVER_TRIES).await {
+            tries += 1;
             tracing::error!(inode = %ino.fid(), %fault, "a file's size could not be recovered; trying again");
             mdt.seams().sleep_ms(RECOVER_AGAIN_MS).await;
         }
     });
 }
 
-/// Size := max(MDT, objects); then, if nobody writes, the write session ends.
-async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result<()> {
+/// Size := max(MDT, objects); then, if nobody writes, the write session ends. `whatever`: also where not every object can say
+/// how long it is.
+pub async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>, whatever: bool) -> Result<()> {
     crate::truncate::finish_pending(mdt, ino).await?;
     crate::relocate::give_up_aside(mdt, ino, None).await?;
     let call = Call::internal(Op::Report);
@@ -250,7 +256,10 @@ async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>) -> Result
                 let fenced = join_all(osts.into_iter().map(|ost| mdt.osts().insist(ost, fence))).await;
                 fenced.into_iter().collect::<Result<Vec<_>>>()?;
             }
-            let stats = attrs::stat_objects(mdt, &file).await?;
+            let stats = match whatever {
+                true => attrs::stat_answering(mdt, &file).await,
+                false => attrs::stat_objects(mdt, &file).await?,
+            };
             Some((stats, file.file()?.layout.body, file.truncate_epoch))
         }
         None => None,

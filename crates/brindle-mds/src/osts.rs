@@ -424,8 +424,8 @@ impl Osts {
         Frame::new(header, encode_body(request))
     }
 
-    /// Asks every OST of a component about its objects, in order of stripe.
-    pub async fn stat(&self, objects: &[(u16, ObjectId)]) -> Result<Vec<ObjectStat>> {
+    /// Asks the OSTs of objects about them; what each came to, in the order of `objects`.
+    pub async fn stat(&self, objects: &[(u16, ObjectId)]) -> Vec<Result<ObjectStat>> {
         let mut by_ost: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, (ost, _)) in objects.iter().enumerate() {
             by_ost.entry(*ost).or_default().push(index);
@@ -434,13 +434,14 @@ impl Osts {
             let objects = indices.iter().map(|i| objects[*i].1).collect();
             (indices, self.insist(*ost, &StatObjectsReq { objects }).await)
         });
-        let mut stats = vec![ObjectStat::default(); objects.len()];
+        let mut stats = vec![Ok(ObjectStat::default()); objects.len()];
         for (indices, answer) in join_all(asked).await {
-            for (index, stat) in indices.iter().zip(answer?.objects) {
-                stats[*index] = stat;
+            for (n, index) in indices.iter().enumerate() {
+                let stat = answer.as_ref().map(|answer| answer.objects.get(n).cloned().unwrap_or_default());
+                stats[*index] = stat.map_err(Fault::clone);
             }
         }
-        Ok(stats)
+        stats
     }
 }
 

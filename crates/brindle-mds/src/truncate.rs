@@ -1,7 +1,7 @@
 //! Truncate: to zero, of inline bytes, or of objects (ARCHITECTURE, "Truncate").
 
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
-use brindle_types::{ChangeKind, Code, Fault, Ino, Pair, Result, SessionId, Stripe};
+use brindle_types::{ChangeKind, Code, Fault, Ino, ObjectId, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
 use brindle_wire::mds::setattr::{SetattrReq, SetattrResp};
 use brindle_wire::notify::{LayoutNotice, Recall};
@@ -97,15 +97,23 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
     mdt.synced().await?;
     let layout = &file.file()?.layout;
     let last = brindle_layout::last_stripe(layout, size_bytes);
-    let asked = attrs::objects(file).into_iter().map(|(ost, object)| async move {
+    let cut = |(ost, object): (u16, ObjectId)| async move {
         let stripe = object.named();
         let len_bytes = brindle_layout::object_len(layout, stripe, size_bytes);
         let make = last == Some(stripe);
         let truncate_epoch = file.truncate_epoch;
         let cut = TruncateObjectReq { object, len_bytes, truncate_epoch, make };
         mdt.osts().insist(ost, &cut).await.map(|answer| (stripe, answer))
-    });
-    let answers: Vec<(Stripe, ChangeResp)> = join_all(asked).await.into_iter().collect::<Result<_>>()?;
+    };
+    // The one that says how long the file is comes after all others: where one of them refuses, no file has become longer.
+    let (last_one, others): (Vec<_>, Vec<_>) =
+        attrs::objects(file).into_iter().partition(|(_, object)| last == Some(object.named()));
+    let mut answers: Vec<(Stripe, ChangeResp)> = Vec::new();
+    for objects in [others, last_one] {
+        for answer in join_all(objects.into_iter().map(cut)).await {
+            answers.push(answer?);
+        }
+    }
     let allocated_bytes = answers.iter().map(|(_, answer)| answer.allocated_bytes).sum();
     let last = answers.iter().find(|(stripe, _)| last == Some(*stripe));
     let last = last.map(|(stripe, answer)| (*stripe, answer.boot_term));
@@ -114,10 +122,10 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
 
 /// An OST has answered that it cannot cut. The caller is told, and from then on nobody may cut behind what is written
 /// next: the mark goes. As after a crash, the file is what its objects have come to: one that was cut already reads as
-/// zeros, one that was extended makes the file as long. Returns what the caller is told; fails when the mark stays.
+/// zeros. Returns what the caller is told; fails when the mark stays.
 async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fault: Fault) -> Result<Fault> {
     let call = Call::internal(Op::TruncateObject);
-    let stats = attrs::stat_objects(mdt, begun).await;
+    let stats = attrs::stat_answering(mdt, begun).await;
     let marked = mdt.step(&call, |t| {
         // The mark must go also where there is no room left.
         t.frees_space();
@@ -125,10 +133,7 @@ async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fau
             && file.truncate_epoch == begun.truncate_epoch
         {
             file.file_mut()?.pending_cut = None;
-            // Those that cannot say what they are stay as they were.
-            if let Ok(stats) = &stats {
-                attrs::merge_objects(&mut file, stats);
-            }
+            attrs::merge_objects(&mut file, &stats);
             // The one who asked has pages and an epoch of before as well.
             changed(t, SessionId(0), &mut file, size_bytes, false)?;
             inode::put(t, &file)?;
@@ -138,6 +143,20 @@ async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fau
         Ok(())
     });
     marked.await.map_err(|worse| worse.why(fault.to_string()))?;
+    // Every writer has been told by now. What it told under the epoch of before, since the objects were asked, counted for
+    // nothing, and an OST that has refused the epoch took its bytes: the objects know.
+    let stats = attrs::stat_answering(mdt, begun).await;
+    let merged = mdt.step(&call, |t| {
+        t.frees_space();
+        if let Some(mut file) = inode::find(t, begun.ino)?
+            && file.truncate_epoch == begun.truncate_epoch
+        {
+            attrs::merge_objects(&mut file, &stats);
+            inode::put(t, &file)?;
+        }
+        Ok(())
+    });
+    merged.await.map_err(|worse| worse.why(fault.to_string()))?;
     Ok(fault
         .data(format!("the file was cut in part at most; what lies behind byte {size_bytes} may be zeros")))
 }

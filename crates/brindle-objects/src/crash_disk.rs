@@ -131,6 +131,8 @@ struct Tree {
     die_at: Option<u64>,
     fail_syncs: u32,
     capacity: Option<u64>,
+    len_max: Option<u64>,
+    stuck: BTreeSet<String>,
 }
 
 fn draw(state: &mut u64) -> u64 {
@@ -224,6 +226,16 @@ impl CrashDisk {
         self.tree.lock().fail_syncs = n;
     }
 
+    /// Files cannot be set to be longer from now on.
+    pub fn limit_len(&self, len_max: u64) {
+        self.tree.lock().len_max = Some(len_max);
+    }
+
+    /// A file that cannot be removed.
+    pub fn stick(&self, path: String) {
+        self.tree.lock().stuck.insert(path);
+    }
+
     pub fn limit(&self, capacity: u64) {
         self.tree.lock().capacity = Some(capacity);
     }
@@ -314,6 +326,9 @@ impl DiskFile for CrashFile {
     fn set_len(&self, len_bytes: u64) -> io::Result<()> {
         let mut t = self.tree.lock();
         t.op()?;
+        if t.len_max.is_some_and(|max| len_bytes > max) {
+            return Err(ErrorKind::FileTooLarge.into());
+        }
         t.inodes[self.inode].set_len(len_bytes);
         Ok(())
     }
@@ -423,6 +438,9 @@ impl Disk for CrashDisk {
             return Err(ErrorKind::NotFound.into());
         }
         t.op()?;
+        if t.stuck.contains(path) {
+            return Err(Error::other("the disk failed"));
+        }
         t.names.remove(path);
         Ok(())
     }

@@ -14,28 +14,48 @@ use crate::store::ObjectStore;
 /// Objects of one name that the quarantine keeps; a further one replaces the first.
 const QUARANTINE_COPIES_MAX: u32 = 1000;
 
+/// What became of objects that were to be removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Destroyed {
+    /// How many existed and are gone.
+    pub removed: u32,
+    /// Those that are still there: the disk failed.
+    pub stuck: Vec<ObjectId>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Removed,
     Quarantined,
 }
 
 impl ObjectStore {
-    /// Removes objects, durably; returns how many existed. Their names are remembered for a while, so that a late write
-    /// does not make them again.
-    pub async fn destroy(&self, ids: &[ObjectId]) -> Result<u32, Fault> {
-        let mut removed = 0;
+    /// Removes objects, durably. Their names are remembered for a while, so that a late write does not make them again. One
+    /// that the disk does not let go keeps none of the others.
+    pub async fn destroy(&self, ids: &[ObjectId]) -> Result<Destroyed, Fault> {
+        if let Some(fault) = self.failure() {
+            return Err(fault);
+        }
+        let mut destroyed = Destroyed::default();
         let mut dirs = BTreeSet::new();
         for id in ids {
             self.bury(*id);
-            if self.take_away(*id, Fate::Removed).await? {
-                removed += 1;
-                dirs.insert(names::dir(&self.root, id));
+            match self.take_away(*id, Fate::Removed).await {
+                Ok(true) => {
+                    destroyed.removed += 1;
+                    dirs.insert(names::dir(&self.root, id));
+                }
+                Ok(false) => {}
+                Err(fault) => {
+                    tracing::warn!(object = %id, %fault, "an object cannot be removed");
+                    destroyed.stuck.push(*id);
+                }
             }
         }
         self.sync_changed(dirs).await?;
         self.space.forget();
-        add(&self.stats.objects_destroyed, u64::from(removed));
-        Ok(removed)
+        add(&self.stats.objects_destroyed, u64::from(destroyed.removed));
+        Ok(destroyed)
     }
 
     /// Sets an object aside: nobody reads or writes it any more, and nothing of it is lost.
@@ -74,8 +94,12 @@ impl ObjectStore {
     /// Takes an object's name away; `false` when there was none.
     async fn take_away(&self, id: ObjectId, fate: Fate) -> Result<bool, Fault> {
         loop {
-            // A damaged object can be removed, too.
-            let object = match self.ready(id).await {
+            // A damaged object can be removed, too, and one that cannot be put right after a crash.
+            let found = match fate {
+                Fate::Removed => self.look_up(id),
+                Fate::Quarantined => self.ready(id).await,
+            };
+            let object = match found {
                 Ok(object) => Some(object),
                 Err(f) if f.code == Code::ObjectDamaged => None,
                 Err(f) => return Err(f),
@@ -84,7 +108,7 @@ impl ObjectStore {
             if let Some(object) = &object {
                 syncing = Some(object.syncing.lock().await);
                 all = Some(object.locks.write(ALL).await);
-                if !self.still_ready(object) {
+                if object.state.lock().gone || fate == Fate::Quarantined && !self.still_ready(object) {
                     continue;
                 }
             }

@@ -44,6 +44,7 @@ mod crash_disk;
 #[cfg(test)]
 mod tests;
 
+pub use destroy::Destroyed;
 pub use list::Listed;
 pub use punch::PunchOp;
 pub use read::ReadOut;

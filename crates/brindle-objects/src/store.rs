@@ -191,11 +191,16 @@ impl ObjectStore {
         if let Some(fault) = self.failure() {
             return Err(fault);
         }
-        let object = self.table.get(&*self.seams.disk, &self.root, self.fs_id.load(Ordering::Acquire), id)?;
+        let object = self.look_up(id)?;
         if object.state.lock().settled_term != self.boot_term() {
             self.settle(&object).await?;
         }
         Ok(object)
+    }
+
+    /// The object as it is, perhaps as a crash has left it.
+    pub(crate) fn look_up(&self, id: ObjectId) -> Result<Arc<Object>, Fault> {
+        self.table.get(&*self.seams.disk, &self.root, self.fs_id.load(Ordering::Acquire), id)
     }
 
     /// Whether a locked object may be used as it was found by [`ObjectStore::ready`].

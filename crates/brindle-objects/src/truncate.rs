@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use brindle_types::{Code, Fault, ObjectId, Pair};
 
-use crate::format::{BLOCK, OBJECT_LEN_MAX};
+use crate::format::{BLOCK, Header, OBJECT_LEN_MAX, file_len};
 use crate::object::Object;
 use crate::ranges::ALL;
 use crate::stats::add;
@@ -21,10 +21,10 @@ impl ObjectStore {
             return Err(Fault::new(Code::TooLarge).subject(format!("object {id}")));
         }
         loop {
-            let boot_term = self.boot_term();
             let object = self.ready(id).await?;
             let _syncing = object.syncing.lock().await;
             let _all = object.locks.write(ALL).await;
+            let boot_term = self.boot_term();
             if !self.still_ready(&object) {
                 continue;
             }
@@ -44,15 +44,25 @@ impl ObjectStore {
         make: bool,
         term: u32,
     ) -> Result<(), Fault> {
-        if !object.state.lock().exists() && !make {
+        let old_len = {
+            let s = object.state.lock();
+            s.exists().then_some(s.len)
+        };
+        // Without need for it, nothing is extended: where another OST refuses, the file must not have become longer.
+        if !make && old_len.is_none_or(|old_len| old_len <= len) {
             return self.fence_only(object, |h| h.truncate_epoch = epoch).await;
         }
         self.make(object)?;
-        let (old, old_len) = {
+        let (old, old_len, file) = {
             let s = object.state.lock();
-            (s.header.clone(), s.len)
+            (s.header.clone(), s.len, s.file.clone().expect("it was just made"))
         };
-        let file = {
+        let longer = len > old_len;
+        if longer {
+            // First of all: the file system below may not hold files of this size, and then nothing has happened.
+            file.set_len(file_len(len)).map_err(|e| write_fault(object.id, &e))?;
+        }
+        let put = {
             let mut s = object.state.lock();
             s.header.truncate_epoch = epoch;
             s.header.pending_cut = Some(len);
@@ -60,30 +70,43 @@ impl ObjectStore {
             s.header.dirty = true;
             s.header.dirty_term = term;
             s.changes += 1;
-            if let Err(e) = s.put_header() {
-                s.header = old;
-                return Err(write_fault(object.id, &e));
-            }
-            s.file.clone().expect("it was just made")
+            s.put_header()
         };
         self.note_dirty(object);
+        if let Err(e) = put {
+            self.take_back(object, old, longer.then_some(old_len));
+            return Err(write_fault(object.id, &e));
+        }
         add(&self.stats.fdatasyncs, 1);
-        let synced = file.sync_data_async().await;
-        synced.map_err(|e| self.sync_failed(term, format!("object {}", object.id), &e))?;
-        if let Err(fault) = self.finish_cut(object, len) {
-            let mut s = object.state.lock();
-            if s.len == old_len {
-                // Too large for the file system below: the object stays as it was, and so does its epoch.
-                s.header = old;
-                s.put_header().map_err(|e| write_fault(object.id, &e))?;
-            } else {
-                // The cut is finished before the object is used again.
-                s.settled_term = 0;
+        if let Err(e) = file.sync_data_async().await {
+            let fault = self.sync_failed(term, format!("object {}", object.id), &e);
+            if longer {
+                self.take_back(object, old, Some(old_len));
             }
+            // A cut may be on the disk, and is finished before the object is used again.
+            return Err(fault);
+        }
+        if let Err(fault) = self.finish_cut(object, len) {
+            // The same.
+            object.state.lock().settled_term = 0;
             return Err(fault);
         }
         self.space.forget();
         self.sync_held(object).await
+    }
+
+    /// A change that the disk has refused: the object is what it was, as far as the disk lets it be. What is left in the
+    /// file is put right before anybody uses the object.
+    fn take_back(&self, object: &Object, old: Header, old_len: Option<u64>) {
+        let mut s = object.state.lock();
+        s.header = old;
+        let put = s.put_header();
+        let file = s.file.clone().zip(old_len);
+        let cut = file.map_or(Ok(()), |(file, old_len)| file.set_len(file_len(old_len)));
+        if let Err(e) = put.and(cut) {
+            tracing::warn!(object = %object.id, error = %e, "cannot take back a truncate that failed");
+        }
+        s.settled_term = 0;
     }
 
     /// Raises a fence of an object that does not exist (or does), durably.

@@ -116,14 +116,18 @@ async fn ask(oss: &Oss, home: TargetId, objects: Vec<ObjectId>) -> Result<()> {
             Verdict::Owned => oss.confirmed.add(*object),
             Verdict::Disowned => garbage.push(*object),
             Verdict::Unknown => {
-                oss.store.quarantine(*object).await?;
+                // One that the disk keeps is asked about again in the next pass.
+                if let Err(fault) = oss.store.quarantine(*object).await {
+                    tracing::warn!(%object, %fault, "cannot set an object aside that its MDT never heard of");
+                    continue;
+                }
                 add(&oss.stats.unknown_owners, 1);
                 tracing::warn!(%object, "set an object aside that its MDT never heard of");
             }
         }
     }
     if !garbage.is_empty() {
-        let removed = oss.store.destroy(&garbage).await?;
+        let removed = oss.store.destroy(&garbage).await?.removed;
         add(&oss.stats.garbage, u64::from(removed));
         tracing::info!(removed, "removed objects that the MDT disowns");
     }

@@ -268,3 +268,88 @@ fn a_loss_is_told_although_the_answer_that_shows_it_was_lost_as_well() {
         assert!(!all_there, "the connection broke after {broken_ms} ms");
     }
 }
+
+/// A change of a file that nobody has open any more, and the power cut of a server.
+#[derive(Clone, Copy)]
+struct Closed {
+    /// Where it is written: in the MDT, or in objects.
+    offset: u64,
+    server: &'static str,
+    /// Time between the close and the cut.
+    cut_after_ms: u64,
+    /// Time between the cut and the look.
+    look_after_ms: u64,
+    /// Looks with `brindle sync`, otherwise with an fsync through a new handle.
+    all: bool,
+}
+
+/// Whether the look said that all is there, and whether it is. If it did not, the next look says that all is well: it was told.
+fn told_of_closed(seed: u64, case: Closed) -> (bool, bool) {
+    let cluster = SimCluster::new(seed, Options { osts: 1, clients: 1 });
+    let world = cluster.world().clone();
+    let node = world.node("c0");
+    let ctx = Ctx::root();
+    let access = Access { read: true, ..Access::default() };
+    let (client, ino) = world
+        .run_until(RUN_MS, async {
+            let client = SimCluster::mount(&node).await;
+            let (ino, handle) = make(&client, &ctx).await;
+            write(&client, &ctx, handle, case.offset, b"acknowledged").await;
+            client.close(handle).await.unwrap();
+            (client, ino)
+        })
+        .unwrap();
+    world.run_for(case.cut_after_ms);
+    world.power_cut(case.server);
+    cluster.restart(case.server);
+    world.run_for(case.look_after_ms);
+    let look = async || match case.all {
+        true => client.sync_all().await,
+        false => {
+            let handle = client.open(&ctx, ino, access, false).await.unwrap().handle;
+            let synced = client.fsync(handle).await;
+            client.close(handle).await.unwrap();
+            synced
+        }
+    };
+    let found = world
+        .run_until(RUN_MS, async {
+            let said = look().await;
+            let seen = contents(&cluster, ino).await;
+            if let Err(fault) = &said {
+                assert_eq!(fault.code, Code::DataLost, "seed {seed}");
+                assert_eq!(look().await, Ok(()), "seed {seed}: it was told");
+            }
+            client.unmount().await;
+            (said.is_ok(), seen.ends_with(b"acknowledged"))
+        })
+        .unwrap();
+    world.end();
+    found
+}
+
+/// Nobody has the file open when the power fails; whoever syncs it later is told all the same, by an fsync or for all files.
+#[test]
+fn what_a_power_cut_took_of_a_closed_file_is_told_to_the_next_who_syncs_it() {
+    let at_ost = Closed { offset: 20_000, server: "ost0", cut_after_ms: 100, look_after_ms: 0, all: false };
+    let at_mdt = Closed { offset: 6, server: "mdt0", ..at_ost };
+    for case in [at_ost, Closed { look_after_ms: 60_000, ..at_ost }, Closed { all: true, ..at_ost }, at_mdt] {
+        let found: Vec<(bool, bool)> = (1..=SEEDS).map(|seed| told_of_closed(seed, case)).collect();
+        let (server, after_ms, all) = (case.server, case.look_after_ms, case.all);
+        assert!(
+            found.iter().all(|(said, is_there)| said <= is_there),
+            "{server} after {after_ms} ms, {all}: a sync said that all is there: {found:?}"
+        );
+        assert!(found.iter().any(|(said, _)| !said), "{server}: a cut must take some: {found:?}");
+    }
+}
+
+/// What the servers have synced by themselves is not called lost when the power fails much later.
+#[test]
+fn a_power_cut_long_after_a_close_is_no_loss() {
+    let at_ost =
+        Closed { offset: 20_000, server: "ost0", cut_after_ms: 20_000, look_after_ms: 0, all: false };
+    for case in [at_ost, Closed { all: true, ..at_ost }, Closed { offset: 6, server: "mdt0", ..at_ost }] {
+        assert_eq!(told_of_closed(1, case), (true, true), "{}", case.server);
+    }
+}

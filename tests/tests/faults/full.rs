@@ -4,7 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,6 +13,10 @@ use brindle_tests::cluster::{Cluster, Options};
 use crate::dice::seed;
 use crate::stripes::{self, BLOCK};
 
+/// Bytes of an append: over the borders of stripes, and with an end inside of one.
+const APPEND_BYTES: usize = 300_000;
+/// Appends to a file.
+const APPENDS: u8 = 40;
 /// Blocks of one write to the filling file.
 const RUN: u64 = 64;
 /// Longest time of a call that is refused for lack of space.
@@ -67,6 +71,32 @@ fn f11_full_ost_spills_and_full_osts_refuse_and_recover() {
     check(&cluster.b().join("again"), 3, done);
     check(&cluster.b().join("kept"), 1, kept_blocks);
     drop((kept, again));
+    cluster.assert_sound();
+}
+
+/// An append goes over two OSTs, and one of them is full: it lies behind the one before it, without a hole and once.
+#[test]
+fn f11_appends_that_meet_a_full_ost_lie_one_behind_the_other() {
+    seed("f11-append");
+    let options = Options { osts: 2, ost_size: Some("96MiB"), ..Options::default() };
+    let cluster = Cluster::up("f11-append", &options);
+    let path = cluster.a().join("log");
+    cluster.lfs(&["setstripe", "-c", "2", "-S", "64k", "-i", "0", &path.display().to_string()]);
+    // Each is acknowledged by its OSTs, and not by the buffer of the mount.
+    let mut log = OpenOptions::new().append(true).custom_flags(libc::O_SYNC).open(&path).unwrap();
+    let record = |number: u8| vec![number; APPEND_BYTES];
+    log.write_all(&record(1)).unwrap();
+    let filling = stripe_file(&cluster, "filling", 0);
+    fill_until_spilled(&cluster, &filling);
+    let mut expected = record(1);
+    for number in 2..=APPENDS {
+        let written = log.write(&record(number)).unwrap_or_else(|e| panic!("the other OST has room: {e}"));
+        expected.extend(&record(number)[..written]);
+    }
+    let seen = std::fs::read(cluster.b().join("log")).unwrap();
+    let first = seen.iter().zip(&expected).position(|(seen, expected)| seen != expected);
+    assert_eq!((seen.len(), first), (expected.len(), None), "length, and the first byte that is another one");
+    drop((log, filling));
     cluster.assert_sound();
 }
 

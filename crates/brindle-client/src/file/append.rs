@@ -107,39 +107,49 @@ impl Client {
         if let Err(fault) = self.size_for(inode, 0).await {
             return Some(Err(fault));
         }
-        let range = {
-            let mut state = inode.lock();
-            if !state.size_exact() || !state.exclusive {
+        // Where a full OST has kept it from being made: others may have taken parts of it, so that the file seems to end behind
+        // them.
+        let mut begun = None;
+        loop {
+            let range = {
+                let mut state = inode.lock();
+                if begun.is_none() && !state.size_exact() || !state.exclusive {
+                    return None;
+                }
+                let start = begun.unwrap_or(state.size_bytes);
+                let end = start.checked_add(write.data.len() as u64);
+                let Some(end) = end.filter(|end| *end <= FILE_SIZE_MAX_BYTES) else {
+                    return Some(Err(Fault::new(Code::TooLarge)));
+                };
+                state.appending = Some(end);
+                start..end
+            };
+            let place = Place { inode };
+            let sight = match self.sight(inode).await {
+                Ok(sight) => sight,
+                Err(fault) => return Some(Err(fault)),
+            };
+            if sight.layout.inline {
                 return None;
             }
-            let end = state.size_bytes.checked_add(write.data.len() as u64);
-            let Some(end) = end.filter(|end| *end <= FILE_SIZE_MAX_BYTES) else {
-                return Some(Err(Fault::new(Code::TooLarge)));
-            };
-            state.appending = Some(end);
-            state.size_bytes..end
-        };
-        let place = Place { inode };
-        let sight = match self.sight(inode).await {
-            Ok(sight) => sight,
-            Err(fault) => return Some(Err(fault)),
-        };
-        if sight.layout.inline {
-            return None;
-        }
-        if !brindle_layout::is_placed(&sight.layout, range.clone()) {
-            // Whoever recalls our right waits for an append under way, and the MDT may wait for that.
-            drop((place, one_appends));
-            return self.place(inode, range).await.err().map(Err);
-        }
-        let written =
-            self.scatter(inode, &sight, range.start, &write.data.clone().into(), write.how(handle)).await;
-        match written {
-            Ok(Progress { written: 0, full: Some(full), .. }) => {
+            if !brindle_layout::is_placed(&sight.layout, range.clone()) {
+                // Whoever recalls our right waits for an append under way, and the MDT may wait for that.
                 drop((place, one_appends));
-                self.spill(inode, full).await.err().map(Err)
+                return self.place(inode, range).await.err().map(Err);
             }
-            written => Some(written.map(|progress| progress.written)),
+            let data = write.data.clone().into();
+            match self.scatter(inode, &sight, range.start, &data, write.how(handle)).await {
+                // The file was cut meanwhile, and its end is elsewhere.
+                Ok(Progress { overtaken: true, .. }) => return Some(Err(Fault::new(Code::StaleLayout))),
+                Ok(Progress { written: 0, full: Some(full), .. }) => {
+                    drop(place);
+                    if let Err(fault) = self.spill(inode, full).await {
+                        return Some(Err(fault));
+                    }
+                    begun = Some(range.start);
+                }
+                written => return Some(written.map(|progress| progress.written)),
+            }
         }
     }
 

@@ -131,9 +131,15 @@ impl Client {
         let caller = self.ost(ost).await?;
         let mut lost = None;
         for _ in 0..RESENDS_MAX {
-            let objects = stripes.iter().map(|stripe| ObjectId::of(inode.ino, *stripe)).collect();
-            let request = SyncObjectsReq { objects };
-            let answer = caller.ask(&request).await?;
+            let objects: Vec<_> = stripes.iter().map(|stripe| ObjectId::of(inode.ino, *stripe)).collect();
+            let left: Vec<_> = objects.iter().filter_map(|o| Some((*o, self.left.get(o)?))).collect();
+            let answer = caller.ask(&SyncObjectsReq { objects }).await?;
+            if !planted("client_ignores_boot_term")
+                && let Some(fault) = self.settle_left(&left, answer.boot_term)
+            {
+                // Written by handles that are closed.
+                lost.get_or_insert(fault);
+            }
             let mut resend = Vec::new();
             for stripe in &stripes {
                 let plan =
@@ -145,7 +151,7 @@ impl Client {
                     Plan::Lost => {
                         // Told at once: whoever asked may give up, or fail for another reason, before this is at its end.
                         inode.lock().unsynced.remove(stripe);
-                        lost.get_or_insert_with(|| self.data_lost(inode));
+                        lost.get_or_insert_with(|| self.data_lost(inode.ino));
                     }
                 }
             }
@@ -254,25 +260,24 @@ impl Client {
     }
 
     /// Every handle of the file says so from now on.
-    fn data_lost(&self, inode: &Inode) -> Fault {
-        self.lose(inode, "an OST runs under a new boot term: it lost power, or failed to write to its disk")
+    pub(crate) fn data_lost(&self, ino: Ino) -> Fault {
+        self.lose(ino, "an OST runs under a new boot term: it lost power, or failed to write to its disk")
     }
 
     /// Tells the handles of a file that a power cut took changes from the MDT, if an answer of it has shown that: any answer that
     /// brings a grant may, so whoever is about to say that all is well asks here first.
-    pub(crate) fn tell_lost(&self, inode: &Inode) {
-        if std::mem::take(&mut inode.lock().lost) {
-            self.lose(inode, "the MDT lost power before it had synced a change of the file");
-        }
+    pub(crate) fn tell_lost(&self, inode: &Inode) -> Option<Fault> {
+        let lost = std::mem::take(&mut inode.lock().lost);
+        lost.then(|| self.lose(inode.ino, "the MDT lost power before it had synced a change of the file"))
     }
 
-    fn lose(&self, inode: &Inode, why: &'static str) -> Fault {
+    fn lose(&self, ino: Ino, why: &'static str) -> Fault {
         let fault = Fault::new(Code::DataLost)
-            .subject(inode.ino.fid().to_string())
+            .subject(ino.fid().to_string())
             .why(why)
             .data("what was written since the last fsync may be missing");
-        self.handles.lose(inode.ino, &fault);
-        tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");
+        self.handles.lose(ino, &fault);
+        tracing::error!(code = %fault.code, ino = ino.0, "{fault}");
         fault
     }
 }

@@ -131,6 +131,9 @@ impl Client {
             }
             (crossed, was_cached && !state.cached)
         };
+        if access.truncate {
+            self.left.forget_file(attr.ino);
+        }
         let mode = if crossed { OpenMode::Direct } else { grant.mode };
         let cached = mode == OpenMode::Cached;
         let version = grant.data_version.filter(|_| cached);

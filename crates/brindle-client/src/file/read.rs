@@ -15,7 +15,7 @@ use bytes::Bytes;
 
 use super::{RPC_BYTES_MAX, Tries, try_gather};
 use crate::Client;
-use crate::ahead::WINDOW_BYTES_MAX;
+use crate::ahead::{Reader, WINDOW_BYTES_MAX};
 use crate::handles::Handle;
 use crate::inodes::{Inode, ReadGuard, Sight};
 
@@ -34,8 +34,8 @@ pub struct ReadOut {
 /// What becomes of the bytes of a read.
 #[derive(Clone, Copy)]
 enum Fills<'a> {
-    /// The kernel keeps them.
-    Pages,
+    /// The kernel keeps them; asked for through this handle.
+    Pages(&'a Handle),
     /// A program gets them, through this handle.
     Program(&'a Handle),
 }
@@ -83,7 +83,7 @@ impl Client {
         loop {
             self.session.held().await;
             handle.alive()?;
-            let pieces = self.read_range(inode, offset..end, Fills::Pages).await?;
+            let pieces = self.read_range(inode, offset..end, Fills::Pages(handle)).await?;
             if guard.settle() {
                 return Ok(ReadOut { pieces, guard: Some(guard) });
             }
@@ -167,9 +167,10 @@ impl Client {
             return Ok(Vec::new());
         }
         match fills {
-            // Under the right to keep pages they need no marks.
-            Fills::Pages => self.fetch(inode, sight, range.start..end, !sight.cached).await,
-            Fills::Program(handle) => self.read_ahead(handle, sight, range.start..end).await,
+            // Under the right to keep pages they need no marks; the window sets its own.
+            Fills::Pages(_) if !sight.cached => self.fetch(inode, sight, range.start..end, true).await,
+            Fills::Pages(handle) => self.read_ahead(handle, sight, range.start..end, Reader::Kernel).await,
+            Fills::Program(handle) => self.read_ahead(handle, sight, range.start..end, Reader::Program).await,
         }
     }
 
@@ -179,6 +180,7 @@ impl Client {
         handle: &Handle,
         sight: &Sight,
         range: Range<u64>,
+        reader: Reader,
     ) -> Result<Vec<Bytes>, Fault> {
         let inode = &handle.inode;
         // Before the bytes are asked for: whatever changes them from now on is noticed.
@@ -188,7 +190,7 @@ impl Client {
         };
         let until = {
             let mut ahead = handle.ahead.lock();
-            if let Some(bytes) = ahead.take(seen, &range) {
+            if let Some(bytes) = ahead.take(seen, &range, reader) {
                 return Ok(vec![bytes]);
             }
             ahead.until(&range, size_bytes)

@@ -78,6 +78,8 @@ struct Written {
     part: ObjectRange,
     /// Its first byte in the file.
     first: u64,
+    /// The end of its last one.
+    end: u64,
     outcome: Result<ChangeResp, Fault>,
 }
 
@@ -85,6 +87,8 @@ struct Written {
 struct Scattered {
     /// First byte of the file that was not written, and why.
     failed: Option<(u64, ObjectRange, Fault)>,
+    /// Where the last part that was written ends.
+    end: u64,
     met: Met,
 }
 
@@ -107,6 +111,8 @@ pub(crate) struct Progress {
     pub full: Option<Full>,
     /// The identity of the contents and the truncate epoch that it was written under.
     pub under: (Pair, Pair),
+    /// Somebody's cut of the file was told of meanwhile, made or given up.
+    pub overtaken: bool,
 }
 
 impl Client {
@@ -130,13 +136,16 @@ impl Client {
         let writing = parts.map(|part| -> BoxFuture<'_, _> {
             Box::pin(self.write_part(inode, sight, part, offset, data, how))
         });
-        let mut sum = Scattered { failed: None, met: Met::default() };
+        let mut sum = Scattered { failed: None, end: 0, met: Met::default() };
         let changing = inode.changing(sight).await?;
         let written = gather(writing.collect()).await;
         drop(changing);
-        for Written { part, first, outcome } in written {
+        for Written { part, first, end, outcome } in written {
             match outcome {
-                Ok(answer) => sum.met.add(ObjectId::of(inode.ino, part.stripe), &part, answer),
+                Ok(answer) => {
+                    sum.end = sum.end.max(end);
+                    sum.met.add(ObjectId::of(inode.ino, part.stripe), &part, answer);
+                }
                 Err(fault) => note_failure(&mut sum.failed, first, part, fault),
             }
         }
@@ -163,12 +172,23 @@ impl Client {
         };
         // Also where a part failed: the others have been written.
         self.tell_readers(inode, offset, data.len_bytes(), sum.met, how.page).await?;
-        if written > 0 {
-            inode.lock().wrote(sight, offset + written, how.kill_suidgid);
-        }
+        let overtaken = {
+            let mut state = inode.lock();
+            if written > 0 {
+                state.wrote(sight, offset + written, how.kill_suidgid);
+            }
+            if sum.end > offset + written && failed.as_ref().is_some_and(|f| f.code != Code::StaleLayout) {
+                // Behind the part that failed: bytes of the file, whatever becomes of it, and not of a hole that is made there later.
+                state.reserved(sight, sum.end);
+            }
+            state.told_of_cut_since(sight)
+        };
         match failed {
             Some(fault) if written == 0 && full.is_none() => Err(fault),
-            _ => Ok(Progress { written, full, under: (sight.layout.body, sight.ticket.truncate_epoch) }),
+            _ => {
+                let under = (sight.layout.body, sight.ticket.truncate_epoch);
+                Ok(Progress { written, full, under, overtaken })
+            }
         }
     }
 
@@ -181,13 +201,14 @@ impl Client {
         data: &Rope,
         how: How,
     ) -> Written {
-        let mut first = u64::MAX;
+        let (mut first, mut last) = (u64::MAX, 0);
         let component = sight.layout.component(range.stripe.generation);
         let bulk: Vec<Bytes> = component
             .into_iter()
             .flat_map(|component| range.pieces(component))
             .flat_map(|piece| {
                 first = first.min(piece.file_offset);
+                last = last.max(piece.file_offset + piece.len_bytes);
                 data.slice(piece.file_offset - offset, piece.len_bytes)
             })
             .collect();
@@ -222,7 +243,7 @@ impl Client {
                 }
             }
         }
-        Written { part: range, first, outcome: answer }
+        Written { part: range, first, end: last, outcome: answer }
     }
 
     /// What an OST is told of grants.
@@ -304,7 +325,13 @@ impl Client {
                     done = 0;
                     Ok(())
                 }
-                Ok(Progress { written, full, under }) => {
+                // Or while it was written: an OST that refused the cut may have taken bytes of before it afterwards, of which the
+                // MDT would not hear. Written again, they are of after it.
+                Ok(Progress { overtaken: true, .. }) => {
+                    done = 0;
+                    Err(Fault::new(Code::StaleLayout))
+                }
+                Ok(Progress { written, full, under, overtaken: false }) => {
                     done += written;
                     done_under = Some(under);
                     match full {
@@ -329,7 +356,7 @@ impl Client {
                 if author.body != sight.layout.body {
                     // The file was emptied since: these bytes with it.
                     let under = (author.body, sight.ticket.truncate_epoch);
-                    return Ok(Progress { written: data.len_bytes(), full: None, under });
+                    return Ok(Progress { written: data.len_bytes(), full: None, under, overtaken: false });
                 }
                 sight.ticket.attr_epoch = author.attr_epoch;
             }

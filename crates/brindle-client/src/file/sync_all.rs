@@ -1,68 +1,51 @@
 //! sync_all: what sync(2) would do if the kernel told a user-space server of it (`brindle sync`).
 
-use std::collections::BTreeMap;
-
 use brindle_stdx::BoxFuture;
 use brindle_types::{Fault, ObjectId, TargetId};
 use brindle_wire::mds::sync_all::SyncAllReq;
 use brindle_wire::oss::sync::SyncObjectsReq;
 
-use super::try_gather;
+use super::gather;
 use crate::Client;
-use crate::inodes::Inode;
+use crate::left::LeftObject;
 
-/// OSTs sync what is dirty within 5 s; after this time a closed file needs no sync any more.
-const OSTS_SYNC_WITHIN_MS: u64 = 10_000;
-/// Most objects of closed files that are remembered; the oldest go first.
-const LEFT_MAX: usize = 1 << 16;
 /// Objects in one request.
 const OBJECTS_MAX: usize = 4096;
 
 impl Client {
-    /// Makes everything durable that this mount wrote and the servers acknowledged so far.
+    /// Makes everything durable that this mount wrote and the servers acknowledged so far. What cannot be made durable, or was
+    /// lost, keeps nothing else from it.
     pub async fn sync_all(&self) -> Result<(), Fault> {
+        let mut first: Option<Fault> = None;
         for inode in self.inodes.all() {
-            if inode.lock().writers > 0 {
-                self.sync_inode(&inode).await?;
+            if inode.lock().writers > 0
+                && let Err(fault) = self.sync_inode(&inode).await
+            {
+                first.get_or_insert(fault);
+            }
+            if let Some(fault) = self.tell_lost(&inode) {
+                first.get_or_insert(fault);
             }
         }
-        let left = self.left_unsynced.lock().clone();
-        let mut by_ost: BTreeMap<u16, Vec<ObjectId>> = BTreeMap::new();
         let map = self.map.current();
         // What lay on an OST that was removed was moved and synced before.
-        for (object, (ost, _)) in left.iter().filter(|(_, (ost, _))| !map.is_removed(TargetId::ost(*ost))) {
-            by_ost.entry(*ost).or_default().push(*object);
-        }
-        let syncing = by_ost.into_iter().map(|(ost, objects)| -> BoxFuture<'_, _> {
-            Box::pin(async move {
-                for objects in objects.chunks(OBJECTS_MAX) {
-                    self.ost(ost).await?.ask(&SyncObjectsReq { objects: objects.to_vec() }).await?;
-                }
-                Ok(())
-            })
+        let left = self.left.by_ost(|left| !map.is_removed(TargetId::ost(left.ost)));
+        let syncing = left.into_iter().map(|(ost, left)| -> BoxFuture<'_, Result<(), Fault>> {
+            Box::pin(async move { self.sync_left(ost, &left).await })
         });
-        try_gather::<()>(syncing.collect()).await?;
-        // What was closed meanwhile, also again, is for the next one.
-        self.left_unsynced.lock().retain(|object, closed| left.get(object) != Some(closed));
-        self.mds.ask(&SyncAllReq {}).await.map(drop)
+        let failed = gather(syncing.collect()).await.into_iter().find_map(Result::err);
+        let at_mdt = self.mds.ask(&SyncAllReq {}).await.err();
+        first.or(failed).or(at_mdt).or(self.handles.take_unsaid()).map_or(Ok(()), Err)
     }
 
-    /// The last writer of a file closes it: what is not synced is remembered for a while.
-    pub(crate) fn note_left_unsynced(&self, inode: &Inode) {
-        let now = self.seams.now();
-        let mut left = self.left_unsynced.lock();
-        let state = inode.lock();
-        let Some(layout) = &state.layout else { return };
-        for stripe in state.unsynced.keys() {
-            let Some(ost) = layout.ost_of(*stripe) else { continue };
-            left.insert(ObjectId::of(inode.ino, *stripe), (ost, now));
+    /// Has an OST sync objects of closed files.
+    pub(crate) async fn sync_left(&self, ost: u16, left: &[(ObjectId, LeftObject)]) -> Result<(), Fault> {
+        let mut lost = None;
+        for left in left.chunks(OBJECTS_MAX) {
+            let objects = left.iter().map(|(object, _)| *object).collect();
+            let answer = self.ost(ost).await?.ask(&SyncObjectsReq { objects }).await?;
+            lost = lost.or(self.settle_left(left, answer.boot_term));
         }
-        drop(state);
-        if left.len() > LEFT_MAX {
-            left.retain(|_, (_, closed)| now.ms_since(*closed) < OSTS_SYNC_WITHIN_MS);
-        }
-        while left.len() > LEFT_MAX {
-            left.pop_first();
-        }
+        lost.map_or(Ok(()), Err)
     }
 }

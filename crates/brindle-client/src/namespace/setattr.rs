@@ -79,6 +79,9 @@ impl Client {
             state.overtaken();
             drop(state);
             self.kept_versions.forget(ino);
+            if size_bytes == 0 {
+                self.left.forget_file(ino);
+            }
         }
         Ok(answer.attr)
     }

@@ -49,6 +49,8 @@ pub struct Clients {
     pub cut_off: Mutex<Vec<SessionId>>,
     /// They have writes under way that do not end.
     pub unsettled: Mutex<Vec<SessionId>>,
+    /// What happens when somebody is told of a new layout or a cut, before it answers; once.
+    pub when_told: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Clients {
@@ -80,6 +82,8 @@ impl Notifier for Clients {
             other => panic!("{other:?} is no notice"),
         };
         self.asked.lock().push((session, op, ino));
+        let happens = self.when_told.lock().take_if(|_| op == Op::LayoutNotice);
+        happens.into_iter().for_each(|happens| happens());
         let report = self.reports.lock().remove(&(session, ino));
         let answer = match op {
             Op::RecallNotice => encode_body(&Ok::<_, Fault>(RecallAck { report, later: false })),
@@ -104,6 +108,10 @@ pub struct FakeOsts {
     pub down: Mutex<Vec<u16>>,
     /// Those whose disk gives errors: they answer, and do nothing.
     pub broken: Mutex<Vec<u16>>,
+    /// What the disks of all of them cannot do at present.
+    pub refused: Mutex<Vec<Op>>,
+    /// Objects that their disks do not let go.
+    pub stuck: Mutex<Vec<ObjectId>>,
     pub last_write: Mutex<Option<(Pair, Time)>>,
     /// Bytes that each OST has left; plenty where nothing is said.
     pub room: Mutex<BTreeMap<u16, u64>>,
@@ -118,6 +126,19 @@ fn answer<M: Message>(frame: &Frame, respond: impl FnOnce(M) -> M::Resp) -> Fram
 
 fn change(data: &[u8]) -> ChangeResp {
     ChangeResp { boot_term: 1, marks: Marks::None, takings: Vec::new(), allocated_bytes: data.len() as u64 }
+}
+
+/// As an OST cuts: only the object with the last byte is made or extended.
+fn cut(objects: &mut BTreeMap<(u16, ObjectId), Vec<u8>>, ost: u16, req: &TruncateObjectReq) -> ChangeResp {
+    let key = (ost, req.object);
+    if req.make {
+        objects.entry(key).or_default();
+    }
+    let Some(data) = objects.get_mut(&key) else { return change(&[]) };
+    if req.make || data.len() as u64 > req.len_bytes {
+        data.resize(req.len_bytes as usize, 0);
+    }
+    change(data)
 }
 
 /// As an OST copies: holes stay holes, and no object is made for them.
@@ -156,7 +177,7 @@ impl OstCalls for FakeOsts {
         }
         let op = Op::from_number(frame.header.op).expect("known");
         self.calls.lock().push((ost, op));
-        if self.broken.lock().contains(&ost) {
+        if self.broken.lock().contains(&ost) || self.refused.lock().contains(&op) {
             let refused = encode_body(&Err::<(), _>(Fault::new(Code::OstIo)));
             return Box::pin(std::future::ready(Ok(Frame::reply_to(&frame.header, refused))));
         }
@@ -175,19 +196,7 @@ impl OstCalls for FakeOsts {
                 };
                 StatObjectsResp { objects: req.objects.iter().map(stat).collect(), boot_term: 1 }
             }),
-            Op::TruncateObject => answer(&frame, |req: TruncateObjectReq| {
-                let key = (ost, req.object);
-                if req.make {
-                    objects.entry(key).or_default();
-                }
-                match objects.get_mut(&key) {
-                    None => change(&[]),
-                    Some(data) => {
-                        data.resize(req.len_bytes as usize, 0);
-                        change(data)
-                    }
-                }
-            }),
+            Op::TruncateObject => answer(&frame, |req: TruncateObjectReq| cut(&mut objects, ost, &req)),
             Op::Write => answer(&frame, |req: WriteReq| {
                 let data = objects.entry((ost, req.object)).or_default();
                 let bytes = frame.bulk_bytes();
@@ -199,9 +208,11 @@ impl OstCalls for FakeOsts {
                 WriteResp { change: change(data), grant: None }
             }),
             Op::DestroyObjects => answer(&frame, |req: DestroyObjectsReq| {
-                let removed = req.objects.iter().filter(|o| objects.remove(&(ost, **o)).is_some()).count();
-                self.destroyed.lock().extend(req.objects);
-                DestroyObjectsResp { removed: removed as u32 }
+                let kept = self.stuck.lock();
+                let (stuck, gone): (Vec<_>, Vec<_>) = req.objects.into_iter().partition(|o| kept.contains(o));
+                let removed = gone.iter().filter(|o| objects.remove(&(ost, **o)).is_some()).count();
+                self.destroyed.lock().extend(gone);
+                DestroyObjectsResp { removed: removed as u32, stuck }
             }),
             Op::FenceLayout => answer(&frame, |req: FenceLayoutReq| {
                 self.fences.lock().extend(req.objects.iter().map(|o| ((ost, *o), req.layout_epoch)));

@@ -292,6 +292,103 @@ fn a_cut_that_an_ost_refuses_is_not_made_later() {
     });
 }
 
+/// What a writer tells of under the epoch of before, while the cut is given up, counts for nothing; its bytes do.
+#[test]
+fn bytes_that_are_written_while_a_cut_is_refused_are_part_of_the_file() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let (ino, grant) = converted(&rig).await;
+        open(&rig, B, ino, 2, RW).await;
+        rig.osts.refused.lock().push(Op::TruncateObject);
+        let component = &grant.layout.components[0];
+        let key = (component.osts[0], ObjectId { ino, generation: component.generation, stripe: 0 });
+        let osts = rig.osts.clone();
+        let written = move || osts.objects.lock().entry(key).or_default().resize(5000, 7);
+        *rig.clients.when_told.lock() = Some(Box::new(written));
+        rig.clients.reports.lock().insert((B, ino), report(&grant, 5000));
+        rig.ask(A, cut_to(ino, 4)).await.expect_err("no OST can cut");
+        rig.close(A, ino, 1).await.expect("closed");
+        rig.close(B, ino, 2).await.expect("closed");
+        rig.restart().await;
+        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+        crate::recovery::run(rig.mdt.clone()).await;
+        assert_eq!(open(&rig, A, ino, 3, RO).await.attr.size_bytes, 5000);
+        rig.verify();
+    });
+}
+
+/// The object that says how long the file is comes last.
+#[test]
+fn a_file_does_not_become_longer_where_one_of_its_osts_refuses() {
+    run(async {
+        let rig = Rig::new().await;
+        let made = make(&rig, 1).await;
+        let ino = made.attr.ino;
+        let stripe = StripePolicy {
+            count: Some(2),
+            size_bytes: Some(65536),
+            start_ost: Some(0),
+            ..StripePolicy::default()
+        };
+        rig.ask(A, SetStripeReq { ino, policy: Some(stripe.into()), cred: root() }).await.expect("laid out");
+        let convert = ConvertReq { ino, offset: 0, len_bytes: 1, promised: false };
+        let grant = rig.ask(A, convert).await.expect("converted");
+        let component = &grant.layout.components[0];
+        for (stripe, ost) in component.stripes() {
+            rig.osts.objects.lock().insert((ost, ObjectId::of(ino, stripe)), vec![1; 10]);
+        }
+        // The last byte of the longer file would lie in the second stripe.
+        rig.osts.broken.lock().push(component.osts[0]);
+        rig.osts.calls.lock().clear();
+        let refused = rig.ask(A, cut_to(ino, 65536 + 5000)).await.expect_err("one OST cannot");
+        assert_eq!(refused.code, Code::OstIo);
+        let asked = (component.osts[1], Op::TruncateObject);
+        assert!(!rig.osts.calls.lock().contains(&asked), "{:?}", rig.osts.calls.lock());
+        rig.osts.broken.lock().clear();
+        rig.close(A, ino, 1).await.expect("closed");
+        assert_eq!(open(&rig, B, ino, 2, RO).await.attr.size_bytes, 65536 + 10);
+        rig.verify();
+    });
+}
+
+/// A disk that fails for good keeps nobody from a file whose writer has died.
+#[test]
+fn a_file_of_a_dead_writer_can_be_written_although_the_disk_of_its_ost_fails() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        rig.osts.refused.lock().push(Op::StatObjects);
+        expire::end(&rig.mdt, A, "a test").await;
+        let early = rig.mdt.seams().timeout_ms(100, open(&rig, B, ino, 1, WO)).await;
+        assert!(early.is_none(), "the disk may come back");
+        expire::recover(&rig.mdt, ino, None, false).await.expect_err("it has not");
+        expire::recover(&rig.mdt, ino, None, true).await.expect("without the object's word");
+        let opened = rig.mdt.seams().timeout_ms(1000, open(&rig, B, ino, 2, WO)).await;
+        assert_eq!(opened.expect("nobody waits").attr.size_bytes, 10);
+        rig.verify();
+    });
+}
+
+#[test]
+fn objects_that_a_disk_does_not_let_go_keep_no_others_in_the_queue() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, grant) = converted(&rig).await;
+        let first = ObjectId { ino, generation: grant.layout.components[0].generation, stripe: 0 };
+        truncate(&rig, A, ino, 0).await;
+        rig.osts.stuck.lock().push(first);
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Stuck));
+        rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false }).await.expect("converted");
+        truncate(&rig, A, ino, 0).await;
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Stuck));
+        rig.osts.stuck.lock().clear();
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty));
+        rig.verify();
+    });
+}
+
 #[test]
 fn a_cut_that_a_restart_interrupted_and_an_ost_refuses_keeps_nobody_from_the_file() {
     run(async {
@@ -568,7 +665,7 @@ fn truncating_to_zero_disowns_the_objects_and_purging_destroys_them() {
         assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty), "somebody has it open");
         rig.osts.down.lock().extend(0..4);
         rig.close(A, ino, 1).await.expect("closed");
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Stuck));
+        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Unanswered));
         rig.osts.down.lock().clear();
         assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
         assert_eq!(rig.osts.destroyed.lock().len(), 2);

@@ -63,7 +63,7 @@ fn rot_in_sums_headers_and_names_is_damage_too() {
     assert_eq!(b.read(0, 10).expect_err("its header is rotten").code, Code::ObjectDamaged);
     assert_eq!(b.write(0, &[1]).expect_err("its header is rotten").code, Code::ObjectDamaged);
     assert!(matches!(problems(&b)[..], [Problem::Header(_)]));
-    assert_eq!(block_on(b.store.destroy(&[O])).expect("it can be removed"), 1);
+    assert_eq!(block_on(b.store.destroy(&[O])).expect("it can be removed").removed, 1);
 
     let (mut b, _) = synced(5000);
     let other = ObjectId { stripe: 1, ..O };

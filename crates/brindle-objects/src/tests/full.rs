@@ -31,7 +31,7 @@ fn a_full_target_refuses_writes_and_keeps_what_it_has() {
         let read = b.read_of(other(n / 8), u64::from(n % 8) << 20, 1 << 20).expect("read");
         assert!(read.data == chunk, "chunk {n}");
     }
-    assert_eq!(block_on(b.store.destroy(&[other(0), other(1)])).expect("removed"), 2);
+    assert_eq!(block_on(b.store.destroy(&[other(0), other(1)])).expect("removed").removed, 2);
     b.clock.advance_ms(1000);
     b.write_to(other(99), 0, &chunk).expect("there is room again");
 }

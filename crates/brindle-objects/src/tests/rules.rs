@@ -143,11 +143,87 @@ fn a_cut_happens_once() {
     assert_eq!(b.len(), 5000);
 }
 
+/// A length that the file system below cannot hold is refused, and whatever happens then, the object is what it was.
+#[test]
+fn an_object_that_would_be_too_large_stays_what_it_was() {
+    let mut b = Bench::new(40);
+    b.write(0, &noise(1, 5000)).expect("written");
+    b.sync().expect("synced");
+    b.disk.limit_len(1 << 44);
+    assert_eq!(b.truncate(20 << 40).expect_err("as on ext4").code, Code::TooLarge);
+    assert_eq!(b.len(), 5000);
+    b.power_cut();
+    assert_eq!(b.len(), 5000);
+    assert_eq!(b.read(0, 5000).expect("synced"), noise(1, 5000));
+    b.write(5000, b"more").expect("under the epoch of before");
+}
+
+#[test]
+fn an_extension_that_the_disk_refuses_never_comes_true() {
+    for power in [false, true] {
+        let mut b = Bench::new(41);
+        b.write(0, &noise(1, 5000)).expect("written");
+        b.sync().expect("synced");
+        b.disk.fail_syncs(1);
+        assert_eq!(b.truncate(9000).expect_err("refused").code, Code::OstIo);
+        assert_eq!(b.len(), 5000);
+        b.write(100, b"more").expect("under the epoch of before");
+        b.sync().expect("synced");
+        match power {
+            true => b.power_cut(),
+            false => b.restart(),
+        }
+        assert_eq!(b.len(), 5000);
+        assert_eq!(b.read(100, 4).expect("synced"), b"more"[..]);
+        assert_eq!(b.read(200, 4800).expect("synced"), noise(1, 5000)[200..]);
+        b.truncate(9000).expect("extended");
+        assert_eq!(b.read(5000, 4000).expect("a hole"), [0; 4000][..]);
+    }
+}
+
+/// Only the object that holds the last byte of a file is extended with it: where its OST refuses, no other has become longer.
+#[test]
+fn nothing_is_extended_without_need() {
+    let mut b = Bench::new(42);
+    b.write(0, &[1; 5000]).expect("written");
+    block_on(b.store.truncate(O, 9000, pair(1), false)).expect("fenced");
+    assert_eq!(b.len(), 5000);
+    assert_eq!(b.write(0, b"late").expect_err("of before the cut").code, Code::StaleLayout);
+    block_on(b.store.truncate(O, 4000, pair(2), false)).expect("cut");
+    b.power_cut();
+    assert_eq!(b.len(), 4000);
+}
+
+#[test]
+fn an_object_that_cannot_be_put_right_can_be_removed() {
+    let b = Bench::new(43);
+    b.write(0, &noise(1, 50_000)).expect("written");
+    b.disk.fail_syncs(u32::MAX);
+    b.sync().expect_err("failed");
+    assert_eq!(b.read(0, 10).expect_err("it cannot be written again").code, Code::OstIo);
+    let destroyed = block_on(b.store.destroy(&[O])).expect("answered");
+    assert_eq!((destroyed.removed, destroyed.stuck), (1, Vec::new()));
+}
+
+#[test]
+fn an_object_that_the_disk_keeps_keeps_no_other() {
+    let b = Bench::new(44);
+    let others = [1, 2].map(|stripe| ObjectId { stripe, ..O });
+    for object in [O, others[0], others[1]] {
+        b.write_to(object, 0, b"x").expect("written");
+    }
+    b.disk.stick(b.store.path(&others[0]));
+    let destroyed = block_on(b.store.destroy(&[O, others[0], others[1]])).expect("answered");
+    assert_eq!((destroyed.removed, destroyed.stuck), (2, vec![others[0]]));
+    assert!(!b.read_of(O, 0, 1).expect("read").exists);
+    assert!(!b.read_of(others[1], 0, 1).expect("read").exists);
+}
+
 #[test]
 fn destroyed_objects_stay_destroyed_and_unknown_ones_are_kept_aside() {
     let mut b = Bench::new(4);
     b.write(0, b"x").expect("written");
-    assert_eq!(block_on(b.store.destroy(&[O, ObjectId { stripe: 7, ..O }])).expect("removed"), 1);
+    assert_eq!(block_on(b.store.destroy(&[O, ObjectId { stripe: 7, ..O }])).expect("removed").removed, 1);
     assert_eq!(b.write(0, b"late").expect_err("a late write").code, Code::StaleLayout);
     b.power_cut();
     assert!(!b.read_of(O, 0, 1).expect("read").exists);

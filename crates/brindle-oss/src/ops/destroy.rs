@@ -1,5 +1,6 @@
 //! destroy_objects: asked by the MDT, after the cause is durable there.
 
+use brindle_objects::Destroyed;
 use brindle_types::Result;
 use brindle_wire::oss::destroy::{DestroyObjectsReq, DestroyObjectsResp};
 
@@ -9,10 +10,10 @@ use crate::service::Oss;
 /// Removes objects, durably.
 pub async fn handle(oss: &Oss, req: DestroyObjectsReq) -> Result<DestroyObjectsResp> {
     bounded(&req.objects)?;
-    let removed = oss.store.destroy(&req.objects).await?;
+    let Destroyed { removed, stuck } = oss.store.destroy(&req.objects).await?;
     for id in &req.objects {
         oss.marks.forget(*id);
         oss.confirmed.forget(id);
     }
-    Ok(DestroyObjectsResp { removed })
+    Ok(DestroyObjectsResp { removed, stuck })
 }

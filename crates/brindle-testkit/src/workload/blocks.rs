@@ -141,6 +141,13 @@ struct Sync {
     return_ns: u64,
 }
 
+/// An fsync that failed: it may have told of a loss, and is the only one that does, but for those through the handle that wrote.
+struct Told {
+    file: usize,
+    life: u64,
+    return_ns: u64,
+}
+
 /// A flush or fsync that succeeded: what was written before through the handle has left its client's buffer.
 struct Flush {
     client: usize,
@@ -162,6 +169,7 @@ struct Read {
 struct Record {
     writes: Vec<Write>,
     syncs: Vec<Sync>,
+    told: Vec<Told>,
     flushes: Vec<Flush>,
     /// Places of writes that a client may have lost before it sent them; found when the record is complete.
     unsent: BTreeSet<u64>,
@@ -416,7 +424,12 @@ impl Blocks {
         let invoke_ns = life.history.now_ns();
         let what = format!("fsync {} handle {}", FILES[file], opened.handle);
         let synced = life.note(what, life.client.fsync(opened.handle)).await;
-        synced.inspect_err(|_| life.history.unsent(&life.node.name, life.number))?;
+        if let Err(fault) = synced {
+            life.history.unsent(&life.node.name, life.number);
+            let return_ns = life.history.now_ns();
+            self.record.lock().told.push(Told { file, life: life.number, return_ns });
+            return Err(fault);
+        }
         self.flushed(life, opened, invoke_ns);
         let (client, handle, return_ns) = (life.index, (life.number, opened.handle), life.history.now_ns());
         self.record.lock().syncs.push(Sync { file, client, handle, invoke_ns, return_ns });
@@ -667,8 +680,14 @@ impl Record {
             .iter()
             .filter(|s| s.file == write.file && s.invoke_ns >= end_ns && s.return_ns <= read.invoke_ns);
         covering.into_iter().any(|s| {
-            // The writer's own fsync says so if a cut took the write before; another one's can cover only what is there.
-            (s.client == write.client && s.handle == write.handle)
+            // An fsync through the writer's handle says so if a cut took the write before, and so does the first through any handle of
+            // its mount, unless the bytes have been moved since; another one's can cover only what is there.
+            let (life, moved) = (write.handle.0, MOVED_FILES.contains(&read.file));
+            let is_told = |t: &Told| {
+                t.life == life && t.file == write.file && (end_ns..=s.return_ns).contains(&t.return_ns)
+            };
+            let by_mount = s.handle.0 == life && !moved && !self.told.iter().any(is_told);
+            s.client == write.client && (s.handle == write.handle || by_mount)
                 || !lost_between(write.invoke_ns, s.return_ns)
         })
     }

@@ -12,10 +12,12 @@ pub struct DestroyObjectsReq {
     pub objects: Vec<ObjectId>,
 }
 
-/// Done and durable.
+/// Done and durable, but for the objects that are named.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DestroyObjectsResp {
-    /// How many existed.
+    /// How many existed and are gone.
     pub removed: u32,
+    /// Those that are still there because the disk failed; to be asked for again.
+    pub stuck: Vec<ObjectId>,
 }
 message!(DestroyObjectsReq => DestroyObjectsResp, DestroyObjects);

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::ChangeResp;
 use crate::message;
 
-/// Cuts (or extends) an object and refuses everything of an older truncate epoch from now on.
+/// Cuts an object, or extends it if `make` is set, and refuses everything of an older truncate epoch from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TruncateObjectReq {
     /// The object.
@@ -15,7 +15,7 @@ pub struct TruncateObjectReq {
     pub len_bytes: u64,
     /// The new truncate epoch; a cut of an older or equal one than the object has is answered without an effect.
     pub truncate_epoch: Pair,
-    /// Make the object when it is missing (it holds the file's last byte).
+    /// It holds the file's last byte: make it when it is missing, and extend it when it is shorter.
     pub make: bool,
 }
 message!(TruncateObjectReq => ChangeResp, TruncateObject);

@@ -1,0 +1,160 @@
+//! Objects that the last writer of a file left unsynced when it closed the file, with the boot term of their OST then: a
+//! power cut that takes them is told to whoever syncs the file later, by whatever handle.
+//!
+//! OSTs sync by themselves what is dirty, within 5 s if they are not too busy. So some time after the close they are asked to,
+//! which mostly costs nothing: if the boot term is the same, the object is synced; if not, it may have lost what was written,
+//! and the file is one that lost bytes.
+//!
+//! Bounded; what does not fit is forgotten. Files that lie in the MDT: `inodes.rs`, which keeps their last change.
+
+use std::collections::BTreeMap;
+
+use brindle_stdx::{Mono, planted};
+use brindle_types::{Fault, Ino, ObjectId, Pair, TargetId};
+use parking_lot::Mutex;
+
+use crate::Client;
+use crate::inodes::Inode;
+
+/// OSTs sync what is dirty within 5 s; after this time a closed file hardly needs a sync any more.
+const OSTS_SYNC_WITHIN_MS: u64 = 10_000;
+/// How often it is looked whether that time is over for some.
+const LOOK_EVERY_MS: u64 = 2_500;
+/// How long an OST may take; then it is asked again in the next round.
+const ANSWER_WITHIN_MS: u64 = 30_000;
+/// Most objects that are remembered.
+const LEFT_MAX: usize = 1 << 16;
+
+/// An object of a closed file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LeftObject {
+    /// Its OST.
+    pub ost: u16,
+    /// Oldest boot term under which it was written.
+    pub term: u32,
+    /// When the file was closed.
+    pub closed: Mono,
+}
+
+/// The objects of closed files that may not have been synced.
+#[derive(Default)]
+pub(crate) struct Left {
+    objects: Mutex<BTreeMap<ObjectId, LeftObject>>,
+}
+
+impl Left {
+    /// One is left. Another write of it that was left before counts on.
+    pub fn add(&self, object: ObjectId, left: LeftObject) {
+        let mut objects = self.objects.lock();
+        let term = objects.get(&object).map_or(left.term, |before| before.term.min(left.term));
+        objects.insert(object, LeftObject { term, ..left });
+        while objects.len() > LEFT_MAX {
+            objects.pop_first();
+        }
+    }
+
+    /// What is known of an object.
+    pub fn get(&self, object: &ObjectId) -> Option<LeftObject> {
+        self.objects.lock().get(object).copied()
+    }
+
+    /// All of them, by OST.
+    pub fn by_ost(&self, wanted: impl Fn(&LeftObject) -> bool) -> BTreeMap<u16, Vec<(ObjectId, LeftObject)>> {
+        let mut by_ost: BTreeMap<u16, Vec<_>> = BTreeMap::new();
+        for (object, left) in self.objects.lock().iter().filter(|(_, left)| wanted(left)) {
+            by_ost.entry(left.ost).or_default().push((*object, *left));
+        }
+        by_ost
+    }
+
+    /// An object is known to be synced, or its loss was told; not what was left of it since.
+    pub fn forget(&self, object: &ObjectId, left: LeftObject) {
+        let mut objects = self.objects.lock();
+        if objects.get(object) == Some(&left) {
+            objects.remove(object);
+        }
+    }
+
+    /// A file was emptied here: what lay in its objects is of no interest any more.
+    pub fn forget_file(&self, ino: Ino) {
+        let first = |ino| ObjectId { ino, generation: Pair::ZERO, stripe: 0 };
+        let mut objects = self.objects.lock();
+        let gone: Vec<ObjectId> = objects.range(first(ino)..first(Ino(ino.0 + 1))).map(|(o, _)| *o).collect();
+        for object in gone {
+            objects.remove(&object);
+        }
+    }
+}
+
+impl Client {
+    /// The last writer of a file closes it, or has lost its session: what is not synced is remembered.
+    pub(crate) fn note_left_unsynced(&self, inode: &Inode) {
+        if planted("client_forgets_what_it_closed") {
+            return;
+        }
+        let closed = self.seams.now();
+        let state = inode.lock();
+        let Some(layout) = &state.layout else { return };
+        for (stripe, unsynced) in &state.unsynced {
+            if let (Some(ost), Some(term)) = (layout.ost_of(*stripe), unsynced.oldest_term()) {
+                self.left.add(ObjectId::of(inode.ino, *stripe), LeftObject { ost, term, closed });
+            }
+        }
+    }
+
+    /// An OST has told its boot term, after whatever of these objects it still had was synced: they are forgotten, and those
+    /// that were written under another term are lost. Returns what is said of the first.
+    pub(crate) fn settle_left(&self, objects: &[(ObjectId, LeftObject)], boot_term: u32) -> Option<Fault> {
+        let mut first = None;
+        for (object, left) in objects {
+            self.left.forget(object, *left);
+            if left.term != boot_term {
+                let fault = self.data_lost(object.ino);
+                first.get_or_insert(fault);
+            }
+        }
+        first
+    }
+
+    /// Asks the OSTs whether they can have synced what was left a while ago, for as long as the mount lives.
+    pub(crate) async fn look_after_left(&self) {
+        while !self.session.is_ended() {
+            self.seams.sleep_ms(LOOK_EVERY_MS).await;
+            let now = self.seams.now();
+            let map = self.map.current();
+            for (ost, due) in self.left.by_ost(|left| now.ms_since(left.closed) > OSTS_SYNC_WITHIN_MS) {
+                if map.is_removed(TargetId::ost(ost)) {
+                    // What lay there was moved and synced before.
+                    due.iter().for_each(|(object, left)| self.left.forget(object, *left));
+                    continue;
+                }
+                // Those that are synced cost nothing. Whether there was a loss is told by the next fsync.
+                let synced = self.seams.timeout_ms(ANSWER_WITHIN_MS, self.sync_left(ost, &due)).await;
+                if let Some(Err(fault)) = synced {
+                    tracing::debug!(ost, %fault, "of what was closed unsynced");
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_term_counts_and_what_is_left_again_is_not_forgotten() {
+        let object = ObjectId { ino: Ino(2), generation: Pair { term: 1, counter: 1 }, stripe: 0 };
+        let at = |term, ms| LeftObject { ost: 3, term, closed: Mono::default().plus_ms(ms) };
+        let left = Left::default();
+        left.add(object, at(4, 10));
+        let before = left.get(&object).expect("left");
+        left.add(object, at(5, 20));
+        assert_eq!(left.get(&object), Some(at(4, 20)));
+        left.forget(&object, before);
+        assert_eq!(left.get(&object), Some(at(4, 20)), "it was left again");
+        assert_eq!(left.by_ost(|left| left.term == 5), BTreeMap::new());
+        left.forget(&object, at(4, 20));
+        assert_eq!(left.get(&object), None);
+    }
+}
