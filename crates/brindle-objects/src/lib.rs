@@ -27,6 +27,7 @@ pub mod stats;
 pub mod sums;
 
 mod destroy;
+mod early;
 mod list;
 mod object;
 mod punch;

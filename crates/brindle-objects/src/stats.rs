@@ -27,6 +27,7 @@ stats! {
     objects_destroyed "Objects removed.";
     objects_quarantined "Objects of unknown owners set aside.";
     object_syncs "Syncs of single objects that reached the disk.";
+    early_syncs "Syncs of the device in the midst of a stream.";
     fdatasyncs "Calls of fdatasync.";
     dir_syncs "Syncs of directories.";
     intent_syncs "Syncs of the write-intent table.";

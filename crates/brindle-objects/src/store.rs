@@ -54,6 +54,7 @@ pub struct ObjectStore {
     /// Directories of objects whose own entries are known to be durable.
     pub(crate) durable_dirs: Mutex<BTreeSet<String>>,
     pub(crate) stopped: AtomicBool,
+    pub(crate) early: crate::early::Early,
     term: AtomicU32,
     boot: Mutex<BootFile>,
     failed: Mutex<Option<Fault>>,
@@ -103,6 +104,7 @@ impl ObjectStore {
             dirty: Mutex::default(),
             durable_dirs: Mutex::default(),
             stopped: AtomicBool::new(false),
+            early: crate::early::Early::default(),
             term: AtomicU32::new(boot.term),
             boot: Mutex::new(boot),
             failed: Mutex::new(None),

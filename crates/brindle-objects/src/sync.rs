@@ -281,6 +281,7 @@ impl ObjectStore {
 
     /// Syncs in the background until [`ObjectStore::close`].
     pub fn start_background(self: &Arc<Self>) {
+        self.seams.spawn("objects.early", self.clone().sync_early());
         let this = self.clone();
         self.seams.spawn("objects.sync", async move {
             while !this.stopped.load(Ordering::Acquire) {
@@ -293,6 +294,7 @@ impl ObjectStore {
     /// Syncs everything and ends the background task.
     pub async fn close(&self) -> Result<(), Fault> {
         self.stopped.store(true, Ordering::Release);
+        self.early.stop();
         self.sync_all().await?;
         let term = self.boot_term();
         self.intents.reap(self.seams.now(), true).await.map_err(|e| self.mark_failed(term, e))?;

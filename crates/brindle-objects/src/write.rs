@@ -268,6 +268,7 @@ impl ObjectStore {
             Ok(direct) => {
                 add(&self.stats.direct_bytes, direct);
                 s.len = s.len.max(offset + data.len() as u64);
+                self.early.written(object, direct);
                 return Ok(());
             }
             Err(e) => e,

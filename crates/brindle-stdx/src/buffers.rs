@@ -16,38 +16,60 @@ pub const ALIGN_BYTES: usize = 4096;
 /// Shorter buffers are no blocks of the pool: a whole block would be held for little, and what bounds bytes in flight does
 /// not count that.
 pub const POOLED_BYTES_MIN: usize = 256 << 10;
-/// Longer buffers are no blocks of the pool: room for 1 MiB, the blocks of a disk that it may begin and end in, and what
-/// precedes it in a message.
-pub const POOLED_BYTES_MAX: usize = (1 << 20) + 3 * ALIGN_BYTES;
-/// Memory of a block: with room to align.
-const BLOCK_BYTES: usize = POOLED_BYTES_MAX + ALIGN_BYTES;
-/// Free blocks kept for the next requests: as many as a mount holds back of written data (64 MiB), and some that are on
-/// their way. A writer that keeps its buffer full would otherwise get new memory for half of its writes.
-const FREE_BLOCKS_MAX: usize = 72;
+/// Longer buffers are no blocks of the pool: the longest transfer of a mount (4 MiB), and what may precede it and follow it.
+pub const POOLED_BYTES_MAX: usize = (4 << 20) + EXTRA_BYTES;
+/// Room for the blocks of a disk that a transfer may begin and end in, and what precedes it in a message.
+const EXTRA_BYTES: usize = 3 * ALIGN_BYTES;
+/// Lengths of buffers that share one kind of block.
+const KINDS: [usize; 3] = [(1 << 20) + EXTRA_BYTES, (2 << 20) + EXTRA_BYTES, POOLED_BYTES_MAX];
+/// Memory of free blocks that is kept for the next requests: as much as a mount holds back of written data (64 MiB), and
+/// some that is on its way. A writer that keeps its buffer full would otherwise get new memory for half of its writes.
+const FREE_BYTES_MAX: usize = 80 << 20;
 
 static SHARED: Pool = Pool::new();
 
 /// Free blocks.
 #[derive(Debug)]
 struct Pool {
-    free: Mutex<Vec<Vec<u8>>>,
+    free: Mutex<Free>,
+}
+
+#[derive(Debug)]
+struct Free {
+    /// Blocks of each of the [`KINDS`].
+    blocks: [Vec<Vec<u8>>; KINDS.len()],
+    bytes: usize,
 }
 
 impl Pool {
     const fn new() -> Pool {
-        Pool { free: Mutex::new(Vec::new()) }
+        Pool { free: Mutex::new(Free { blocks: [const { Vec::new() }; KINDS.len()], bytes: 0 }) }
     }
 
-    fn block(&self) -> Vec<u8> {
-        let kept = self.free.lock().pop();
+    /// The shortest kind of block that a buffer of `len` bytes fits into; `None` where it is not taken from the pool.
+    fn kind(len: usize) -> Option<usize> {
+        if len < POOLED_BYTES_MIN {
+            return None;
+        }
+        KINDS.iter().position(|most| len <= *most)
+    }
+
+    fn block(&self, kind: usize) -> Vec<u8> {
+        let kept = {
+            let mut free = self.free.lock();
+            let kept = free.blocks[kind].pop();
+            free.bytes -= kept.as_ref().map_or(0, Vec::len);
+            kept
+        };
         // Zeroed by the kernel, page by page, as it is used for the first time.
-        kept.unwrap_or_else(|| vec![0; BLOCK_BYTES])
+        kept.unwrap_or_else(|| vec![0; KINDS[kind] + ALIGN_BYTES])
     }
 
-    fn give_back(&self, block: Vec<u8>) {
+    fn give_back(&self, kind: usize, block: Vec<u8>) {
         let mut free = self.free.lock();
-        if free.len() < FREE_BLOCKS_MAX {
-            free.push(block);
+        if free.bytes + block.len() <= FREE_BYTES_MAX {
+            free.bytes += block.len();
+            free.blocks[kind].push(block);
         }
     }
 }
@@ -58,7 +80,8 @@ pub struct Buffer {
     memory: Vec<u8>,
     start: usize,
     len: usize,
-    pool: Option<&'static Pool>,
+    /// Where the memory belongs, and which kind of block it is.
+    pool: Option<(&'static Pool, usize)>,
 }
 
 impl Buffer {
@@ -74,8 +97,8 @@ impl Buffer {
 
     fn of(pool: &'static Pool, head: usize, len: usize) -> Buffer {
         let len = head + len;
-        let pool = (POOLED_BYTES_MIN..=POOLED_BYTES_MAX).contains(&len).then_some(pool);
-        let memory = pool.map_or_else(|| vec![0; len + ALIGN_BYTES], Pool::block);
+        let pool = Pool::kind(len).map(|kind| (pool, kind));
+        let memory = pool.map_or_else(|| vec![0; len + ALIGN_BYTES], |(pool, kind)| pool.block(kind));
         let aligned = memory.as_ptr().align_offset(ALIGN_BYTES);
         let start = (aligned + ALIGN_BYTES - head % ALIGN_BYTES) % ALIGN_BYTES;
         Buffer { memory, start, len, pool }
@@ -115,8 +138,8 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        if let Some(pool) = self.pool {
-            pool.give_back(std::mem::take(&mut self.memory));
+        if let Some((pool, kind)) = self.pool {
+            pool.give_back(kind, std::mem::take(&mut self.memory));
         }
     }
 }
@@ -145,19 +168,36 @@ mod tests {
         }
     }
 
+    fn free_blocks(pool: &Pool) -> usize {
+        pool.free.lock().blocks.iter().map(Vec::len).sum()
+    }
+
     #[test]
     fn a_block_comes_back_only_when_the_last_slice_is_gone() {
         static POOL: Pool = Pool::new();
         let bytes = Buffer::of(&POOL, 0, POOLED_BYTES_MIN).freeze(1000);
         let slice = bytes.slice(100..200);
         drop(bytes);
-        assert_eq!(POOL.free.lock().len(), 0);
+        assert_eq!(free_blocks(&POOL), 0);
         drop(slice);
-        assert_eq!(POOL.free.lock().len(), 1);
+        assert_eq!(free_blocks(&POOL), 1);
         let again = Buffer::of(&POOL, 80, 1 << 20);
-        assert_eq!(POOL.free.lock().len(), 0);
+        assert_eq!(free_blocks(&POOL), 0);
         drop(again);
-        assert_eq!(POOL.free.lock().len(), 1);
+        assert_eq!(free_blocks(&POOL), 1);
+    }
+
+    #[test]
+    fn blocks_are_given_out_to_buffers_of_their_kind() {
+        static POOL: Pool = Pool::new();
+        drop(Buffer::of(&POOL, 0, 4 << 20));
+        let short = Buffer::of(&POOL, 0, 1 << 20);
+        assert_eq!(free_blocks(&POOL), 1, "the long block waits for a long buffer");
+        let long = Buffer::of(&POOL, 0, (2 << 20) + EXTRA_BYTES + 1);
+        assert_eq!(free_blocks(&POOL), 0);
+        drop((short, long));
+        assert_eq!(free_blocks(&POOL), 2);
+        assert_eq!(POOL.free.lock().bytes, KINDS[0] + KINDS[2] + 2 * ALIGN_BYTES);
     }
 
     #[test]
@@ -165,13 +205,16 @@ mod tests {
         static POOL: Pool = Pool::new();
         drop(Buffer::of(&POOL, 0, POOLED_BYTES_MIN - 1));
         drop(Buffer::of(&POOL, 1, POOLED_BYTES_MAX));
-        assert_eq!(POOL.free.lock().len(), 0);
+        assert_eq!(free_blocks(&POOL), 0);
     }
 
     #[test]
     fn free_blocks_are_bounded() {
         static POOL: Pool = Pool::new();
-        drop((0..FREE_BLOCKS_MAX * 2).map(|_| Buffer::of(&POOL, 0, 1 << 20)).collect::<Vec<_>>());
-        assert_eq!(POOL.free.lock().len(), FREE_BLOCKS_MAX);
+        for len in [1 << 20, 4 << 20, 2 << 20] {
+            drop((0..100).map(|_| Buffer::of(&POOL, 0, len)).collect::<Vec<_>>());
+            let bytes = POOL.free.lock().bytes;
+            assert!(bytes <= FREE_BYTES_MAX && bytes > FREE_BYTES_MAX * 9 / 10, "{bytes} bytes are kept");
+        }
     }
 }

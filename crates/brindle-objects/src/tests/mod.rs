@@ -6,6 +6,7 @@ mod full;
 mod model;
 mod parallel;
 mod rules;
+mod streams;
 
 use std::sync::Arc;
 

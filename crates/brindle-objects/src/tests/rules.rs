@@ -23,66 +23,6 @@ fn checksums_of_the_sender_are_verified() {
     assert!(!b.read_of(O, 0, 10).expect("read").exists);
 }
 
-/// Bytes that begin `head` bytes behind the start of a page of memory.
-fn placed(head: usize, bytes: &[u8]) -> Bytes {
-    let mut buffer = brindle_stdx::buffers::Buffer::new(head + bytes.len());
-    buffer[head..].copy_from_slice(bytes);
-    buffer.freeze(head + bytes.len()).slice(head..)
-}
-
-#[test]
-fn whole_blocks_of_long_writes_go_past_the_page_cache_and_their_edges_do_not() {
-    let b = Bench::new(4);
-    let region = REGION as usize;
-    let mut expected = vec![0; 3 * region];
-    // At which offset, how many bytes, and how many of them are whole blocks of a piece that is long enough.
-    let cases = [
-        (0, 1 << 20, 1 << 20),
-        (0, (1 << 20) + 1000, 1 << 20),
-        (4096 - 7, (1 << 20) + 7, 1 << 20),
-        (100, 100_000, 0),
-        (region - (1 << 20), 2 << 20, 2 << 20),
-        // Little of it lies in the first region.
-        (region - 8192, 1 << 20, (1 << 20) - 8192),
-        (2 * region + 4096, (256 << 10) - 1, 0),
-    ];
-    for (seed, (offset, len, whole)) in cases.into_iter().enumerate() {
-        let bytes = noise(seed as u64, len);
-        expected[offset..offset + len].copy_from_slice(&bytes);
-        let before = b.stat("direct_bytes");
-        // Such that whole blocks are aligned in memory, as they are where a message was received.
-        let head = offset % BLOCK as usize;
-        let op = WriteOp {
-            object: O,
-            offset: offset as u64,
-            crc: crc(&bytes),
-            data: placed(head, &bytes),
-            ticket: b.ticket,
-            sync: false,
-            covered: false,
-        };
-        let mut turn = b.store.slots().anonymous(None).expect("a turn");
-        block_on(b.store.write(&op, &mut turn)).expect("written");
-        assert_eq!(b.stat("direct_bytes") - before, whole as u64, "{len} bytes at {offset}");
-    }
-    let len = b.len();
-    assert_eq!(b.read(0, len).expect("read"), expected[..len as usize]);
-    // Bytes that lie anywhere in memory are written all the same.
-    let before = b.stat("direct_bytes");
-    let op = WriteOp {
-        object: O,
-        offset: 0,
-        crc: crc(&expected[..1 << 20]),
-        data: placed(1, &expected[..1 << 20]),
-        ticket: b.ticket,
-        sync: false,
-        covered: false,
-    };
-    let mut turn = b.store.slots().anonymous(None).expect("a turn");
-    block_on(b.store.write(&op, &mut turn)).expect("written");
-    assert_eq!(b.stat("direct_bytes"), before);
-}
-
 #[test]
 fn fences_hold_for_objects_that_exist_and_that_do_not_and_survive_power_cuts() {
     let mut b = Bench::new(2);

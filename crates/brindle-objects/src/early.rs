@@ -1,0 +1,71 @@
+//! Early syncs: the device writes down what came past the page cache while the stream that it belongs to goes on.
+//!
+//! A device with a cache of its own (a disk, a loop device, a volume of a virtual machine) may keep all of a stream until
+//! somebody asks for a sync, and that one then waits for all of it while the processors have nothing to do. So the device
+//! is asked every [`EARLY_BYTES`] already. Nobody waits for it and nothing is promised by it: marks, headers and answers
+//! belong to real syncs, which find little left (design note 010).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::object::Object;
+use crate::stats::add;
+use crate::store::ObjectStore;
+
+/// Bytes past the page cache after which the device is asked to write down what it has. One request is under way at a time.
+pub(crate) const EARLY_BYTES: u64 = 32 << 20;
+
+/// What was written since the last early sync.
+#[derive(Default)]
+pub(crate) struct Early {
+    bytes: AtomicU64,
+    /// The object that was written last when there was enough: a sync of it has the device write down everything.
+    due: Mutex<Option<Arc<Object>>>,
+    wake: Notify,
+}
+
+impl Early {
+    /// `bytes` of an object went past the page cache.
+    pub fn written(&self, object: &Arc<Object>, bytes: u64) {
+        if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= EARLY_BYTES {
+            self.bytes.store(0, Ordering::Relaxed);
+            *self.due.lock() = Some(object.clone());
+            self.wake.notify_one();
+        }
+    }
+
+    /// Ends the waiting of the background task.
+    pub fn stop(&self) {
+        self.wake.notify_one();
+    }
+}
+
+impl ObjectStore {
+    /// The background task of early syncs; runs until [`ObjectStore::close`].
+    pub(crate) async fn sync_early(self: Arc<Self>) {
+        while !self.stopped.load(Ordering::Acquire) {
+            if !self.sync_early_once().await {
+                self.early.wake.notified().await;
+            }
+        }
+    }
+
+    /// Asks the device to write down what it has, if that is due; whether it was.
+    pub(crate) async fn sync_early_once(&self) -> bool {
+        let Some(object) = self.early.due.lock().take() else { return false };
+        let term = self.boot_term();
+        // (None: it was removed meanwhile.)
+        let Some(file) = object.state.lock().file.clone() else { return true };
+        add(&self.stats.early_syncs, 1);
+        add(&self.stats.fdatasyncs, 1);
+        if let Err(e) = file.sync_data_async().await {
+            // The kernel tells of it only once, and a later sync would succeed without these bytes.
+            let fault = self.sync_failed(term, format!("object {}", object.id), &e);
+            tracing::error!("an early sync failed: {fault}");
+        }
+        true
+    }
+}

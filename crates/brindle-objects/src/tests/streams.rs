@@ -1,0 +1,111 @@
+//! Long writes: past the page cache, and on to the device while the stream goes on.
+
+use super::*;
+use crate::early::EARLY_BYTES;
+use crate::format::{BLOCK, REGION};
+
+/// Bytes that begin `head` bytes behind the start of a page of memory.
+fn placed(head: usize, bytes: &[u8]) -> Bytes {
+    let mut buffer = brindle_stdx::buffers::Buffer::new(head + bytes.len());
+    buffer[head..].copy_from_slice(bytes);
+    buffer.freeze(head + bytes.len()).slice(head..)
+}
+
+#[test]
+fn whole_blocks_of_long_writes_go_past_the_page_cache_and_their_edges_do_not() {
+    let b = Bench::new(4);
+    let region = REGION as usize;
+    let mut expected = vec![0; 3 * region];
+    // At which offset, how many bytes, and how many of them are whole blocks of a piece that is long enough.
+    let cases = [
+        (0, 1 << 20, 1 << 20),
+        (0, (1 << 20) + 1000, 1 << 20),
+        (4096 - 7, (1 << 20) + 7, 1 << 20),
+        (100, 100_000, 0),
+        (region - (1 << 20), 2 << 20, 2 << 20),
+        // Little of it lies in the first region.
+        (region - 8192, 1 << 20, (1 << 20) - 8192),
+        (2 * region + 4096, (256 << 10) - 1, 0),
+    ];
+    for (seed, (offset, len, whole)) in cases.into_iter().enumerate() {
+        let bytes = noise(seed as u64, len);
+        expected[offset..offset + len].copy_from_slice(&bytes);
+        let before = b.stat("direct_bytes");
+        // Such that whole blocks are aligned in memory, as they are where a message was received.
+        let head = offset % BLOCK as usize;
+        let op = WriteOp {
+            object: O,
+            offset: offset as u64,
+            crc: crc(&bytes),
+            data: placed(head, &bytes),
+            ticket: b.ticket,
+            sync: false,
+            covered: false,
+        };
+        let mut turn = b.store.slots().anonymous(None).expect("a turn");
+        block_on(b.store.write(&op, &mut turn)).expect("written");
+        assert_eq!(b.stat("direct_bytes") - before, whole as u64, "{len} bytes at {offset}");
+    }
+    let len = b.len();
+    assert_eq!(b.read(0, len).expect("read"), expected[..len as usize]);
+    // Bytes that lie anywhere in memory are written all the same.
+    let before = b.stat("direct_bytes");
+    let op = WriteOp {
+        object: O,
+        offset: 0,
+        crc: crc(&expected[..1 << 20]),
+        data: placed(1, &expected[..1 << 20]),
+        ticket: b.ticket,
+        sync: false,
+        covered: false,
+    };
+    let mut turn = b.store.slots().anonymous(None).expect("a turn");
+    block_on(b.store.write(&op, &mut turn)).expect("written");
+    assert_eq!(b.stat("direct_bytes"), before);
+}
+
+/// A stream of `len` bytes, in pieces of a MiB.
+fn stream(b: &Bench, from: u64, len: u64) {
+    let bytes = noise(7, 1 << 20);
+    for offset in (from..from + len).step_by(1 << 20) {
+        let data = placed(0, &bytes);
+        let crc = crc(&data);
+        let op = WriteOp { object: O, offset, data, crc, ticket: b.ticket, sync: false, covered: false };
+        let mut turn = b.store.slots().anonymous(None).expect("a turn");
+        block_on(b.store.write(&op, &mut turn)).expect("written");
+    }
+}
+
+#[test]
+fn the_device_is_asked_early_to_write_a_stream_down() {
+    let b = Bench::new(5);
+    stream(&b, 0, EARLY_BYTES - (1 << 20));
+    assert!(!block_on(b.store.sync_early_once()), "not enough yet");
+    stream(&b, EARLY_BYTES - (1 << 20), 1 << 20);
+    let syncs = b.stat("fdatasyncs");
+    assert!(block_on(b.store.sync_early_once()));
+    assert_eq!(b.stat("fdatasyncs") - syncs, 1);
+    assert!(!block_on(b.store.sync_early_once()), "once is enough");
+    // Nothing is promised by it.
+    let object = block_on(b.store.ready(O)).expect("it is there");
+    assert!(!object.state.lock().clean());
+    assert_eq!(b.stat("object_syncs"), 0);
+    // What is removed meanwhile needs none.
+    stream(&b, 0, EARLY_BYTES);
+    block_on(b.store.destroy(&[O])).expect("destroyed");
+    assert!(block_on(b.store.sync_early_once()));
+    assert_eq!(b.stat("early_syncs"), 1);
+}
+
+#[test]
+fn what_an_early_sync_could_not_write_is_told_to_those_who_wrote_it() {
+    let b = Bench::new(6);
+    stream(&b, 0, EARLY_BYTES);
+    let term = b.store.boot_term();
+    b.disk.fail_syncs(1);
+    assert!(block_on(b.store.sync_early_once()));
+    assert!(
+        b.sync().expect("what can be synced is") > term,
+        "clients know by the term that something may be lost"
+    );
+}
