@@ -17,7 +17,7 @@ use brindle_wire::version::PeerKind;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 
-use crate::ahead::ALL_WINDOWS_BYTES_MAX;
+use crate::ahead::ALL_CHUNKS_BYTES_MAX;
 use crate::cache::{KeptVersions, KernelCache, NoCache};
 use crate::dirs::Dirs;
 use crate::file::close::Closes;
@@ -170,7 +170,7 @@ impl Client {
                 locks: Locks::default(),
                 append_numbers: AtomicU64::new(1),
                 kept: Arc::new(Budget::new(KEPT_BYTES_MAX)),
-                ahead: Arc::new(Budget::new(ALL_WINDOWS_BYTES_MAX)),
+                ahead: Arc::new(Budget::new(ALL_CHUNKS_BYTES_MAX)),
                 grants: Arc::default(),
                 kept_versions: KeptVersions::default(),
                 to_tell: ToTell::default(),

@@ -5,6 +5,7 @@
 //! is made again before it is answered.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use brindle_stdx::{BoxFuture, planted};
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
@@ -12,12 +13,13 @@ use brindle_types::{Code, Fault, ObjectId};
 use brindle_wire::mds::inline::InlineReadReq;
 use brindle_wire::oss::read::ReadReq;
 use bytes::Bytes;
+use futures_util::FutureExt;
 
 use super::{RPC_BYTES_MAX, Tries, try_gather};
 use crate::Client;
-use crate::ahead::{Reader, WINDOW_BYTES_MAX};
+use crate::ahead::{Coming, Fetched, Found, Reader};
 use crate::handles::Handle;
-use crate::inodes::{Inode, ReadGuard, Sight};
+use crate::inodes::{Hold, Inode, ReadGuard, Sight};
 
 /// Zeros that holes are read from.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
@@ -162,7 +164,7 @@ impl Client {
         let end = range.end.min(self.size_for(inode, range.end).await?);
         if range.start >= end {
             if let Fills::Program(handle) = fills {
-                handle.ahead.lock().end();
+                handle.ahead.lock().forget();
             }
             return Ok(Vec::new());
         }
@@ -174,7 +176,7 @@ impl Client {
         }
     }
 
-    /// Reads through the window of a handle. The file reaches to the end of `range`.
+    /// Reads through what a handle has fetched ahead. The file reaches to the end of `range`.
     async fn read_ahead(
         &self,
         handle: &Handle,
@@ -183,36 +185,53 @@ impl Client {
         reader: Reader,
     ) -> Result<Vec<Bytes>, Fault> {
         let inode = &handle.inode;
-        // Before the bytes are asked for: whatever changes them from now on is noticed.
-        let (seen, size_bytes) = {
-            let state = inode.lock();
-            (state.seen(sight), if state.size_stale { 0 } else { state.size_bytes })
-        };
-        let until = {
-            let mut ahead = handle.ahead.lock();
-            if let Some(bytes) = ahead.take(seen, &range, reader) {
-                return Ok(vec![bytes]);
+        handle.ahead.lock().note(&range, reader);
+        loop {
+            // Before the bytes are asked for: whatever changes them from now on is noticed.
+            let (seen, size_bytes) = {
+                let state = inode.lock();
+                (state.seen(sight), if state.size_stale { 0 } else { state.size_bytes })
+            };
+            let found = {
+                let mut ahead = handle.ahead.lock();
+                let found = ahead.find(seen, &range);
+                let wanted = seen.and_then(|seen| Some((seen, ahead.wanted(&range, size_bytes)?)));
+                let coming = wanted.and_then(|(seen, wanted)| {
+                    let coming = self.fetch_ahead(inode, sight, wanted.clone())?;
+                    ahead.add(seen, wanted, coming.clone());
+                    Some(coming)
+                });
+                match (found, coming) {
+                    (Found::Nothing, Some(coming)) => Found::Coming(coming),
+                    (found, _) => found,
+                }
+            };
+            match found {
+                Found::Bytes(pieces) => return Ok(pieces),
+                Found::Coming(bytes) => drop(bytes.await),
+                Found::Nothing => return self.fetch(inode, sight, range, false).await,
             }
-            ahead.until(&range, size_bytes)
-        };
-        let (Some(seen), Some(until)) = (seen, until) else {
-            return self.fetch(inode, sight, range, false).await;
-        };
-        let Some(room) = self.ahead.take(WINDOW_BYTES_MAX as usize) else {
-            return self.fetch(inode, sight, range, false).await;
-        };
-        let pieces = match self.fetch(inode, sight, range.start..until, true).await {
-            Ok(pieces) => pieces,
-            // What was not asked for may be what cannot be read.
-            Err(_) => {
-                handle.ahead.lock().lose();
-                return self.fetch(inode, sight, range, false).await;
+        }
+    }
+
+    /// Begins to read a range that nobody has asked for yet; `None` if there is no room for it.
+    fn fetch_ahead(&self, inode: &Hold, sight: &Sight, range: Range<u64>) -> Option<Coming> {
+        let this = self.this.upgrade()?;
+        let room = self.ahead.take((range.end - range.start) as usize)?;
+        let (inode, sight) = (inode.clone(), sight.clone());
+        let fetching = async move {
+            match this.fetch(&inode, &sight, range, true).await {
+                Ok(pieces) => Some(Arc::new(Fetched { pieces, _room: room })),
+                Err(fault) => {
+                    // Whoever asks for it asks again.
+                    tracing::debug!(ino = inode.ino.0, code = %fault.code, "cannot read ahead: {fault}");
+                    None
+                }
             }
         };
-        let bytes = ReadOut { pieces, guard: None }.into_bytes();
-        let asked = bytes.slice(..(range.end - range.start) as usize);
-        handle.ahead.lock().keep(seen, range.start, bytes, room);
-        Ok(vec![asked])
+        let fetching = fetching.boxed().shared();
+        self.seams.spawn("client.read_ahead", fetching.clone().map(drop));
+        Some(fetching)
     }
 
     /// Reads from the objects what lies below the end of the file. `mark`: the OSTs note that the bytes are kept.
