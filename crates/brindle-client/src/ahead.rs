@@ -1,16 +1,17 @@
 //! Bytes fetched before they are asked for, for reads that fill no pages of the kernel: of files that somebody writes,
 //! and with O_DIRECT; and for reads in steps, of which the kernel reads nothing ahead.
 //!
-//! Owned by a handle. What was fetched is what the kernel's pages are elsewhere: the OSTs note that this client keeps the
-//! bytes, and whoever changes them waits until it has dropped them (`docs/design/001-mixed-state.md`).
+//! A handle knows how it is read ([`Follow`]); what was fetched belongs to the file ([`Chunks`]), so that processes that read it
+//! in turns on one mount have it fetched once. It is what the kernel's pages are elsewhere: the OSTs note that this client keeps
+//! the bytes, and whoever changes them waits until it has dropped them (`docs/design/001-mixed-state.md`).
 //!
 //! Several processes that each read their pieces of one file, in turns, leave out what the others read. Linux sees the gap before each
 //! piece and takes it for a small read of its own (`page_cache_sync_ra`, 6.18): one request after the other, as long as the
 //! piece. So bytes are fetched ahead for these as well, as long as they are not more gaps than pieces.
-//! Invariants: nothing is given out once the file may have changed since before it was asked for; [`Seen`] tells, and
-//! any change counts, wherever in the file it was. Chunks lie one behind the other, without gaps.
+//! Invariant: nothing is given out once the file may have changed since before it was asked for; [`Seen`] tells, and any
+//! change counts, wherever in the file it was.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,17 +23,19 @@ use futures_util::future::Shared;
 
 use crate::kept::Room;
 
-/// Chunks end at multiples of this, or with the file: each lies in one object of a usual layout, and comes in one piece.
+/// A file in chunks of this length: each lies in one object of a usual layout, and comes in one piece.
 pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 /// Longer reads are far enough by themselves.
 const READ_BYTES_MAX: u64 = CHUNK_BYTES / 2;
-/// So far behind the last read chunks reach at most; not farther than was read in sequence, but for the first one.
+/// Longer reads with gaps between them are not followed: they are worth a request each.
+const STEP_BYTES_MAX: u64 = 128 << 10;
+/// So far behind the last read chunks are fetched at most; not farther than was read in sequence, but for the first one.
 const AHEAD_BYTES_MAX: u64 = 2 * CHUNK_BYTES;
 /// Bytes of all chunks of one mount, at most.
 pub(crate) const ALL_CHUNKS_BYTES_MAX: usize = 64 << 20;
 /// Reads in sequence before anything is fetched ahead.
 const PATIENCE_MIN: u32 = 2;
-/// The same, where chunks were lost to somebody's changes again and again.
+/// The same, where what was fetched was of no use again and again.
 const PATIENCE_MAX: u32 = 256;
 
 /// A state of a file's contents.
@@ -42,6 +45,69 @@ pub(crate) struct Seen {
     pub contents: u64,
     pub body: Pair,
     pub ticket: Ticket,
+}
+
+/// Who reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reader {
+    /// The kernel, to fill its pages: it reads ahead itself what has no gaps.
+    Kernel,
+    /// A program.
+    Program,
+}
+
+/// How a handle is read.
+pub(crate) struct Follow {
+    /// Reads in sequence so far, where the first of them began, and where the next one begins at the earliest.
+    run: u32,
+    start: u64,
+    next: u64,
+    /// So many of them before something is fetched ahead.
+    patience: u32,
+    /// Bytes that were fetched for them.
+    fetched_bytes: u64,
+}
+
+impl Default for Follow {
+    fn default() -> Follow {
+        Follow { run: 0, start: 0, next: 0, patience: PATIENCE_MIN, fetched_bytes: 0 }
+    }
+}
+
+impl Follow {
+    /// Every read comes here first, once.
+    pub fn note(&mut self, range: &Range<u64>, reader: Reader) {
+        let len = range.end - range.start;
+        let follows = match range.start.checked_sub(self.next) {
+            None => false,
+            Some(0) => reader == Reader::Program,
+            Some(gap) => gap <= len && len <= STEP_BYTES_MAX,
+        };
+        if follows {
+            self.run = self.run.saturating_add(1);
+            if self.fetched_bytes > 0 && self.next - self.start > self.fetched_bytes / 2 {
+                self.patience = PATIENCE_MIN;
+            }
+        } else {
+            if self.next - self.start < self.fetched_bytes / 2 {
+                self.be_patient();
+            }
+            *self = Follow { run: 1, start: range.start, patience: self.patience, ..Follow::default() };
+        }
+        self.next = range.end;
+    }
+
+    /// Whether something is fetched ahead for this handle.
+    fn follows(&self) -> bool {
+        self.run >= self.patience
+    }
+
+    /// What was fetched ahead was for nothing: somebody works on the file, who should not have to wait for us again and again,
+    /// it cannot be read, or the reader went elsewhere.
+    fn be_patient(&mut self) {
+        let patience = (self.patience * 2).min(PATIENCE_MAX);
+        *self = Follow { run: 1, start: self.next, next: self.next, patience, fetched_bytes: 0 };
+    }
 }
 
 /// Bytes that were fetched ahead.
@@ -56,35 +122,17 @@ pub(crate) type Coming = Shared<BoxFuture<'static, Option<Arc<Fetched>>>>;
 
 struct Chunk {
     seen: Seen,
+    /// From where on it was fetched; at its end also the file may end.
     range: Range<u64>,
     bytes: Coming,
 }
 
-/// How a handle is read.
-pub(crate) struct Ahead {
-    /// Where a read in sequence begins, at the earliest.
-    next: u64,
-    /// Reads in sequence so far, and where the first of them began.
-    run: u32,
-    run_start: u64,
-    /// So many of them before something is fetched ahead.
-    patience: u32,
-    chunks: VecDeque<Chunk>,
-}
-
-impl Default for Ahead {
-    fn default() -> Ahead {
-        Ahead { next: 0, run: 0, run_start: 0, patience: PATIENCE_MIN, chunks: VecDeque::new() }
-    }
-}
-
-/// Who reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reader {
-    /// The kernel, to fill its pages: it reads ahead itself what has no gaps.
-    Kernel,
-    /// A program.
-    Program,
+/// What was fetched of a file.
+#[derive(Default)]
+pub(crate) struct Chunks {
+    by_number: BTreeMap<u64, Chunk>,
+    /// How far the handles have come for which something is fetched, by their numbers.
+    readers: BTreeMap<u64, u64>,
 }
 
 /// What there is of the bytes of a read.
@@ -97,93 +145,81 @@ pub(crate) enum Found {
     Nothing,
 }
 
-impl Ahead {
-    /// Every read comes here first, once.
-    pub fn note(&mut self, range: &Range<u64>, reader: Reader) {
-        let follows = match range.start.checked_sub(self.next) {
-            None => false,
-            Some(0) => reader == Reader::Program,
-            Some(gap) => gap <= range.end - range.start,
-        };
-        if follows {
-            self.run = self.run.saturating_add(1);
-        } else {
-            self.run = 1;
-            self.run_start = range.start;
-        }
-        self.next = range.end;
-    }
-
+impl Chunks {
     /// The bytes of `range`, if nothing has changed since they were asked for.
-    pub fn find(&mut self, seen: Option<Seen>, range: &Range<u64>) -> Found {
-        let changed = self.chunks.iter().any(|chunk| seen != Some(chunk.seen));
+    pub fn find(&mut self, follow: &mut Follow, seen: Option<Seen>, range: &Range<u64>) -> Found {
+        let changed = self.by_number.values().any(|chunk| seen != Some(chunk.seen));
         if changed && !planted("client_reads_ahead_of_changes") {
-            self.lose();
-            return Found::Nothing;
-        }
-        let covers = self.chunks.front().is_some_and(|first| first.range.start <= range.start)
-            && self.end().is_some_and(|end| end >= range.end);
-        if !covers {
-            self.chunks.clear();
+            self.by_number.clear();
+            follow.be_patient();
             return Found::Nothing;
         }
         let mut found = Vec::new();
-        for chunk in self.chunks.iter().filter(|c| c.range.end > range.start && c.range.start < range.end) {
+        let mut at = range.start;
+        while at < range.end {
+            let number = at / CHUNK_BYTES;
+            let end = range.end.min((number + 1) * CHUNK_BYTES);
+            let covers = |chunk: &&Chunk| chunk.range.start <= at && chunk.range.end >= end;
+            let Some(chunk) = self.by_number.get(&number).filter(covers) else { return Found::Nothing };
             match chunk.bytes.peek() {
                 None => return Found::Coming(chunk.bytes.clone()),
-                Some(Some(fetched)) => cut(chunk.range.start, &fetched.pieces, range, &mut found),
-                // What was not asked for may be what cannot be read.
+                Some(Some(fetched)) => cut(chunk.range.start, &fetched.pieces, &(at..end), &mut found),
                 Some(None) => {
-                    self.lose();
+                    // What was not asked for may be what cannot be read.
+                    self.by_number.remove(&number);
+                    follow.be_patient();
                     return Found::Nothing;
                 }
             }
-        }
-        while self.chunks.front().is_some_and(|first| first.range.end <= range.end) {
-            self.chunks.pop_front();
-            self.patience = PATIENCE_MIN;
+            at = end;
         }
         Found::Bytes(found)
     }
 
-    /// What was fetched ahead was for nothing: somebody works on the file, who should not have to wait for us again and again,
-    /// or it cannot be read.
-    fn lose(&mut self) {
-        self.chunks.clear();
-        self.run = 1;
-        self.patience = (self.patience * 2).min(PATIENCE_MAX);
-    }
-
-    /// The file ends here: no more is read for a while.
-    pub fn forget(&mut self) {
-        self.chunks.clear();
-    }
-
-    /// Where the chunks end.
-    fn end(&self) -> Option<u64> {
-        self.chunks.back().map(|last| last.range.end)
-    }
-
-    /// What to fetch now, where `range` is being read and the file is known to reach to `size_bytes`.
-    pub fn wanted(&self, range: &Range<u64>, size_bytes: u64) -> Option<Range<u64>> {
-        if self.run < self.patience || range.end - range.start > READ_BYTES_MAX {
+    /// What to fetch now for a handle that reads `range`, where the file is known to reach to `size_bytes`. To be asked again
+    /// when that has been added.
+    pub fn wanted(&self, follow: &Follow, range: &Range<u64>, size_bytes: u64) -> Option<Range<u64>> {
+        if !follow.follows() || range.end - range.start > READ_BYTES_MAX || range.end >= size_bytes {
             return None;
         }
-        let start = match self.end() {
-            None if range.end < size_bytes => range.start,
-            None => return None,
-            Some(end) => {
-                let far = AHEAD_BYTES_MAX.min(range.end.saturating_sub(self.run_start));
-                (end < size_bytes && end.saturating_sub(range.end) < far).then_some(end)?
-            }
-        };
-        let end = (start.max(range.end) / CHUNK_BYTES + 1) * CHUNK_BYTES;
-        Some(start..end.min(size_bytes))
+        let far = range.end + AHEAD_BYTES_MAX.min(range.end - follow.start);
+        let first = range.start / CHUNK_BYTES;
+        let number = (first..).find(|number| !self.by_number.contains_key(number))?;
+        let start = number * CHUNK_BYTES;
+        let is_for_this_read = start < range.end;
+        if !is_for_this_read && start >= far.min(size_bytes) {
+            return None;
+        }
+        Some(start.max(range.start)..(start + CHUNK_BYTES).min(size_bytes))
     }
 
-    /// Keeps what [`Ahead::wanted`] named and was asked for when the contents were as in `seen`.
-    pub fn add(&mut self, seen: Seen, range: Range<u64>, bytes: Coming) {
-        self.chunks.push_back(Chunk { seen, range, bytes });
+    /// Keeps what [`Chunks::wanted`] named and was asked for when the contents were as in `seen`.
+    pub fn add(&mut self, follow: &mut Follow, seen: Seen, range: Range<u64>, bytes: Coming) {
+        follow.fetched_bytes += range.end - range.start;
+        self.by_number.insert(range.start / CHUNK_BYTES, Chunk { seen, range, bytes });
+    }
+
+    /// A handle has come to `at`. What no handle will read soon goes.
+    pub fn reads(&mut self, handle: u64, follow: &Follow, at: u64) {
+        match follow.follows() {
+            true => self.readers.insert(handle, at),
+            false => self.readers.remove(&handle),
+        };
+        self.drop_others();
+    }
+
+    /// A handle reads no more.
+    pub fn leave(&mut self, handle: u64) {
+        self.readers.remove(&handle);
+        self.drop_others();
+    }
+
+    fn drop_others(&mut self) {
+        let readers = &self.readers;
+        self.by_number.retain(|_, Chunk { range, .. }| {
+            let is_near = |at: &u64| range.end > *at && range.start < at + AHEAD_BYTES_MAX + CHUNK_BYTES;
+            readers.values().any(is_near)
+        });
     }
 }
 
@@ -211,58 +247,86 @@ mod tests {
         Ticket { layout_epoch: Pair::ZERO, truncate_epoch: Pair::ZERO, attr_epoch: Pair::ZERO };
     const SEEN: Seen = Seen { contents: 3, body: Pair::ZERO, ticket: TICKET };
     const MIB: u64 = 1 << 20;
-    const SIZE: u64 = 10 * MIB;
+    const SIZE: u64 = 10 * MIB + 5000;
 
     /// The byte of the file at `at`.
     fn byte(at: u64) -> u8 {
         (at / 1000) as u8
     }
 
-    /// Bytes that are there, in pieces of at most 10000.
+    /// Bytes that are there, in pieces of at most 100 000.
     fn fetched(range: Range<u64>) -> Coming {
         let bytes: Vec<u8> = range.clone().map(byte).collect();
-        let pieces = bytes.chunks(10_000).map(Bytes::copy_from_slice).collect();
+        let pieces = bytes.chunks(100_000).map(Bytes::copy_from_slice).collect();
         let room = Arc::new(Budget::new(1)).take(1).expect("there is room");
         let coming = async move { Some(Arc::new(Fetched { pieces, _room: room })) }.boxed().shared();
         coming.clone().now_or_never();
         coming
     }
 
-    /// One read, with all that is wanted fetched at once: the bytes that were there, and what was fetched.
-    fn read(ahead: &mut Ahead, seen: Option<Seen>, range: Range<u64>) -> (Option<u64>, Option<Range<u64>>) {
-        ahead.note(&range, Reader::Program);
-        let found = match ahead.find(seen, &range) {
-            Found::Bytes(pieces) => {
-                let bytes = pieces.concat();
-                assert!(
-                    (range.start..).zip(&bytes).all(|(at, b)| *b == byte(at)),
-                    "other bytes at {range:?}"
-                );
-                Some(bytes.len() as u64)
+    /// A file and its handles; what is wanted is there at once.
+    #[derive(Default)]
+    struct File {
+        chunks: Chunks,
+        handles: [Follow; 2],
+        fetched: Vec<Range<u64>>,
+    }
+
+    impl File {
+        /// Whether the bytes of a read were there, or came as a chunk.
+        fn read(&mut self, handle: usize, seen: Option<Seen>, range: Range<u64>, reader: Reader) -> bool {
+            let (chunks, follow) = (&mut self.chunks, &mut self.handles[handle]);
+            follow.note(&range, reader);
+            let mut found = chunks.find(follow, seen, &range);
+            while let Some(seen) = seen
+                && let Some(wanted) = chunks.wanted(follow, &range, SIZE)
+            {
+                self.fetched.push(wanted.clone());
+                chunks.add(follow, seen, wanted.clone(), fetched(wanted));
             }
-            Found::Coming(_) => panic!("everything is there at once"),
-            Found::Nothing => None,
-        };
-        let wanted = seen.and_then(|_| ahead.wanted(&range, SIZE));
-        if let Some(range) = wanted.clone() {
-            ahead.add(SEEN, range.clone(), fetched(range));
+            if matches!(found, Found::Nothing) {
+                found = chunks.find(follow, seen, &range);
+            }
+            chunks.reads(handle as u64, follow, range.end);
+            match found {
+                Found::Bytes(pieces) => {
+                    let bytes = pieces.concat();
+                    assert_eq!(bytes.len() as u64, range.end - range.start);
+                    assert!(
+                        (range.start..).zip(&bytes).all(|(at, b)| *b == byte(at)),
+                        "other bytes at {range:?}"
+                    );
+                    true
+                }
+                Found::Coming(_) => panic!("everything is there at once"),
+                Found::Nothing => false,
+            }
         }
-        (found, wanted)
+
+        fn program(&mut self, range: Range<u64>) -> bool {
+            self.read(0, Some(SEEN), range, Reader::Program)
+        }
+
+        fn fetched_bytes(&self) -> u64 {
+            self.fetched.iter().map(|range| range.end - range.start).sum()
+        }
     }
 
     #[test]
     fn reads_in_steps_fetch_what_lies_between_unless_that_is_more() {
         let reads_until_a_chunk = |len: u64, step: u64, reader| {
-            let mut ahead = Ahead::default();
+            let mut follow = Follow::default();
             (0..10u64).find(|n| {
                 let range = n * step..n * step + len;
-                ahead.note(&range, reader);
-                ahead.wanted(&range, SIZE).is_some()
+                follow.note(&range, reader);
+                Chunks::default().wanted(&follow, &range, SIZE).is_some()
             })
         };
         for reader in [Reader::Kernel, Reader::Program] {
             assert_eq!(reads_until_a_chunk(49152, 94208, reader), Some(1));
             assert_eq!(reads_until_a_chunk(4096, 3 * 4096, reader), None, "more gaps than pieces");
+            assert_eq!(reads_until_a_chunk(STEP_BYTES_MAX, 2 * STEP_BYTES_MAX, reader), Some(1));
+            assert_eq!(reads_until_a_chunk(STEP_BYTES_MAX + 1, 2 * STEP_BYTES_MAX, reader), None);
         }
         assert_eq!(reads_until_a_chunk(4096, 4096, Reader::Program), Some(1));
         assert_eq!(reads_until_a_chunk(4096, 4096, Reader::Kernel), None, "it does so itself");
@@ -272,106 +336,130 @@ mod tests {
 
     #[test]
     fn every_byte_of_a_file_read_in_sequence_is_fetched_once() {
-        let mut ahead = Ahead::default();
-        let (mut at, mut alone, mut fetched) = (0, 0, 0..0);
-        while at < SIZE {
-            let end = SIZE.min(at + 47008);
-            let (found, wanted) = read(&mut ahead, Some(SEEN), at..end);
-            match found {
-                Some(len) => assert_eq!(len, end - at),
-                None => alone += 1,
+        let mut file = File::default();
+        let reads = SIZE.div_ceil(47008);
+        let alone = (0..reads).filter(|n| !file.program(n * 47008..SIZE.min((n + 1) * 47008))).count();
+        assert_eq!((alone, file.fetched_bytes()), (1, SIZE - 47008), "all but the first read");
+        assert!(file.fetched.windows(2).all(|pair| pair[0].end == pair[1].start && pair[1].start % MIB == 0));
+        assert!(file.chunks.by_number.is_empty());
+    }
+
+    #[test]
+    fn processes_that_read_a_file_in_turns_on_one_mount_have_it_fetched_once() {
+        let mut file = File::default();
+        let reads = SIZE / 49152;
+        // One is always a little behind the other.
+        for n in 0..reads + 9 {
+            let turns =
+                [(n % 2 == 0).then_some((0, n)), n.checked_sub(9).filter(|n| n % 2 == 1).map(|n| (1, n))];
+            for (handle, n) in turns.into_iter().flatten().filter(|(_, n)| *n < reads) {
+                file.read(handle, Some(SEEN), n * 49152..(n + 1) * 49152, Reader::Kernel);
             }
-            if let Some(wanted) = wanted {
-                assert!(wanted.start == fetched.end || fetched.is_empty() && wanted.start == at);
-                assert!(wanted.end == SIZE || wanted.end % CHUNK_BYTES == 0);
-                assert!(wanted.end - wanted.start <= CHUNK_BYTES + READ_BYTES_MAX);
-                assert!(wanted.end <= end + AHEAD_BYTES_MAX + CHUNK_BYTES);
-                fetched = wanted;
-            }
-            at = end;
         }
-        // The first read, and the second, which has the first chunk fetched.
-        assert_eq!((alone, fetched.end), (2, SIZE));
-        assert!(ahead.chunks.is_empty());
+        assert!(file.fetched_bytes() <= SIZE, "{} bytes", file.fetched_bytes());
+        assert!(file.chunks.by_number.len() <= 2, "only what lies near the last reads");
+        file.chunks.leave(0);
+        file.chunks.leave(1);
+        assert!(file.chunks.by_number.is_empty());
     }
 
     #[test]
     fn no_more_is_fetched_than_was_read_before_but_for_the_first_chunk() {
-        let mut ahead = Ahead::default();
-        let fetched: Vec<_> = (0..40u64)
-            .filter_map(|n| Some((n, read(&mut ahead, Some(SEEN), n * 65536..(n + 1) * 65536).1?)))
-            .collect();
-        let ends: Vec<_> = fetched.iter().map(|(n, range)| (*n, range.end / MIB)).collect();
-        assert_eq!(
-            ends,
-            [(1, 1), (8, 2), (16, 3), (24, 4), (32, 5)],
-            "as far ahead as it has been read, up to two MiB"
-        );
-        assert_eq!(fetched[0].1.start, 65536);
+        let mut file = File::default();
+        let mut ends = Vec::new();
+        for n in 0..40 {
+            let before = file.fetched.len();
+            file.program(n * 65536..(n + 1) * 65536);
+            ends.extend(file.fetched[before..].iter().map(|range| (n, range.end / MIB)));
+            assert!(file.chunks.by_number.len() <= 4);
+        }
+        assert_eq!(ends, [(1, 1), (8, 2), (16, 3), (24, 4), (32, 5)], "up to two MiB ahead");
+        assert_eq!(file.fetched[0].start, 65536);
     }
 
     #[test]
-    fn chunks_are_used_until_they_end_or_something_changes() {
-        let mut ahead = Ahead::default();
-        let fill = |ahead: &mut Ahead, range: Range<u64>| ahead.add(SEEN, range.clone(), fetched(range));
-        let find = |ahead: &mut Ahead, seen, range: Range<u64>| match ahead.find(seen, &range) {
+    fn chunks_serve_in_any_order_until_they_are_passed_or_something_changes() {
+        let mut file = File::default();
+        let prepare = |file: &mut File| {
+            *file = File::default();
+            (0..18).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
+            assert_eq!(file.chunks.by_number.keys().copied().collect::<Vec<_>>(), [1, 2]);
+        };
+        let find = |file: &mut File, seen, range| match file.chunks.find(&mut file.handles[0], seen, &range) {
             Found::Bytes(pieces) => Some(pieces.iter().map(Bytes::len).sum::<usize>()),
             _ => None,
         };
-        fill(&mut ahead, 0..16384);
-        fill(&mut ahead, 16384..30000);
-        assert_eq!(find(&mut ahead, Some(SEEN), 8192..10_000), Some(1808));
-        assert_eq!(find(&mut ahead, Some(SEEN), 0..100), Some(100), "in any order");
-        assert_eq!(find(&mut ahead, Some(SEEN), 16000..17000), Some(1000), "of two chunks");
-        assert_eq!(find(&mut ahead, Some(SEEN), 16384..30000), Some(13616));
-        assert!(ahead.chunks.is_empty(), "read to its end");
-        fill(&mut ahead, 0..16384);
-        assert_eq!(find(&mut ahead, Some(SEEN), 16000..17000), None, "only part of it is there");
-        assert!(ahead.chunks.is_empty());
-        fill(&mut ahead, 0..16384);
-        ahead.forget();
-        assert_eq!(find(&mut ahead, Some(SEEN), 0..100), None);
+        prepare(&mut file);
+        assert_eq!(find(&mut file, Some(SEEN), 2 * MIB..2 * MIB + 100), Some(100));
+        assert_eq!(find(&mut file, Some(SEEN), 2 * MIB - 1000..2 * MIB + 1), Some(1001), "of two chunks");
+        assert_eq!(find(&mut file, Some(SEEN), MIB - 1..MIB + 1), None, "only part of it is there");
+        assert_eq!(find(&mut file, Some(SEEN), MIB..MIB + 1), Some(1), "it is still there");
         for other in [
             Some(Seen { contents: 4, ..SEEN }),
             Some(Seen { body: Pair { term: 1, counter: 1 }, ..SEEN }),
             Some(Seen { ticket: Ticket { layout_epoch: Pair { term: 1, counter: 1 }, ..TICKET }, ..SEEN }),
             None,
         ] {
-            fill(&mut ahead, 0..16384);
-            assert_eq!(find(&mut ahead, other, 0..4096), None, "{other:?}");
-            assert_eq!(find(&mut ahead, Some(SEEN), 4096..8192), None, "it is gone");
+            prepare(&mut file);
+            assert_eq!(find(&mut file, other, 2 * MIB..2 * MIB + 4096), None, "{other:?}");
+            assert_eq!(find(&mut file, Some(SEEN), 2 * MIB..2 * MIB + 4096), None, "it is gone");
+            assert_eq!(file.handles[0].patience, 2 * PATIENCE_MIN);
         }
+        prepare(&mut file);
+        assert!(!file.program(9 * MIB..9 * MIB + 10));
+        assert!(file.chunks.by_number.is_empty(), "the reader went elsewhere");
     }
 
     #[test]
     fn what_is_on_its_way_is_waited_for_and_what_could_not_be_read_is_asked_for_again() {
-        let mut ahead = Ahead::default();
+        let (mut chunks, mut follow) = (Chunks::default(), Follow::default());
         let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
         let coming = receiver.map(|_| None).boxed().shared();
-        ahead.add(SEEN, 0..MIB, coming.clone());
-        let Found::Coming(found) = ahead.find(Some(SEEN), &(0..100)) else { panic!("it is on its way") };
+        chunks.add(&mut follow, SEEN, 0..MIB, coming);
+        let found = chunks.find(&mut follow, Some(SEEN), &(0..100));
+        let Found::Coming(found) = found else { panic!("it is on its way") };
         sender.send(()).expect("somebody waits");
         assert!(found.now_or_never().expect("it has come").is_none());
-        assert!(matches!(ahead.find(Some(SEEN), &(0..100)), Found::Nothing));
-        assert!(ahead.chunks.is_empty() && ahead.patience > PATIENCE_MIN, "it is not tried again at once");
+        assert!(matches!(chunks.find(&mut follow, Some(SEEN), &(0..100)), Found::Nothing));
+        assert!(
+            chunks.by_number.is_empty() && follow.patience > PATIENCE_MIN,
+            "it is not tried again at once"
+        );
     }
 
     #[test]
-    fn chunks_that_are_lost_make_patient() {
-        let mut ahead = Ahead::default();
+    fn chunks_that_are_lost_to_changes_make_patient() {
+        let mut file = File::default();
+        let mut at = 0;
         let mut reads_until_a_chunk = || {
-            for n in 1.. {
-                let range = ahead.next..ahead.next + 100;
-                ahead.note(&range, Reader::Program);
-                ahead.find(None, &range);
-                if let Some(wanted) = ahead.wanted(&range, SIZE) {
-                    ahead.add(SEEN, wanted.clone(), fetched(wanted));
+            let before = file.fetched.len();
+            // Something has changed since the last one.
+            file.chunks.find(&mut file.handles[0], None, &(0..1));
+            for n in 1..100 {
+                file.program(at..at + 100);
+                at += 100;
+                if file.fetched.len() > before {
                     return n;
                 }
             }
             0
         };
         let waits: Vec<u32> = (0..5).map(|_| reads_until_a_chunk()).collect();
-        assert_eq!(waits, [2, 4, 8, 16, 32]);
+        assert_eq!(waits, [2, 3, 7, 15, 31], "the run goes on from the read that met the change");
+    }
+
+    #[test]
+    fn readers_that_go_elsewhere_soon_make_patient_until_one_goes_on() {
+        let mut file = File::default();
+        for place in 0..200u64 {
+            let at = place % 10 * MIB + place;
+            for n in 0..4 {
+                file.program(at + n * 512..at + (n + 1) * 512);
+            }
+        }
+        assert_eq!(file.fetched.len(), 2, "at the second and the fourth read");
+        let begun = 300_000;
+        (0..20).for_each(|n| _ = file.program(begun + n * 65536..begun + (n + 1) * 65536));
+        assert_eq!(file.handles[0].patience, PATIENCE_MIN);
     }
 }

@@ -12,7 +12,7 @@ use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
 
-use crate::ahead::Ahead;
+use crate::ahead::Follow;
 use crate::inodes::Hold;
 
 /// One open file.
@@ -22,8 +22,8 @@ pub(crate) struct Handle {
     pub inode: Hold,
     /// Whether the kernel may keep pages under it.
     pub cached: bool,
-    /// What is read before it is asked for.
-    pub ahead: Mutex<Ahead>,
+    /// How it is read.
+    pub follow: Mutex<Follow>,
     /// The session that it was opened in: nothing is written through it in another.
     pub session: Identity,
     /// Why it is dead or has lost data: the answer to what comes on it until it is closed.
@@ -72,7 +72,7 @@ impl Handle {
             access,
             inode,
             cached,
-            ahead: Mutex::default(),
+            follow: Mutex::default(),
             session,
             trouble: Mutex::default(),
             writers: Mutex::default(),
@@ -219,6 +219,7 @@ impl Handles {
     /// Takes a handle out, to close it.
     pub fn remove(&self, number: u64) -> Option<Arc<Handle>> {
         let handle = self.table.lock().remove(&number)?;
+        handle.inode.chunks.lock().leave(number);
         if handle.access.write {
             let mut state = handle.inode.lock();
             state.writers -= 1;

@@ -17,7 +17,7 @@ use meanwhile::Meanwhile;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::ahead::Seen;
+use crate::ahead::{Chunks, Seen};
 use crate::kept::{Budget, Unsynced};
 
 mod behind;
@@ -41,6 +41,8 @@ pub(crate) struct Inode {
     state: Mutex<State>,
     /// Page reads under way.
     pub reads: Arc<Reads>,
+    /// What was read before it was asked for.
+    pub chunks: Mutex<Chunks>,
     /// Held over an append at our own end.
     pub append: tokio::sync::Mutex<()>,
     /// Held while the layout is fetched or changed, so that one asks for all.
@@ -170,6 +172,7 @@ impl Inode {
             ino,
             state: Mutex::new(State { pending: Pending::new(numbers), ..State::default() }),
             reads: Arc::default(),
+            chunks: Mutex::default(),
             append: tokio::sync::Mutex::default(),
             relayout: tokio::sync::Mutex::default(),
             syncing: tokio::sync::Mutex::default(),

@@ -164,7 +164,7 @@ impl Client {
         let end = range.end.min(self.size_for(inode, range.end).await?);
         if range.start >= end {
             if let Fills::Program(handle) = fills {
-                handle.ahead.lock().forget();
+                inode.chunks.lock().leave(handle.number);
             }
             return Ok(Vec::new());
         }
@@ -185,7 +185,7 @@ impl Client {
         reader: Reader,
     ) -> Result<Vec<Bytes>, Fault> {
         let inode = &handle.inode;
-        handle.ahead.lock().note(&range, reader);
+        handle.follow.lock().note(&range, reader);
         loop {
             // Before the bytes are asked for: whatever changes them from now on is noticed.
             let (seen, size_bytes) = {
@@ -193,18 +193,22 @@ impl Client {
                 (state.seen(sight), if state.size_stale { 0 } else { state.size_bytes })
             };
             let found = {
-                let mut ahead = handle.ahead.lock();
-                let found = ahead.find(seen, &range);
-                let wanted = seen.and_then(|seen| Some((seen, ahead.wanted(&range, size_bytes)?)));
-                let coming = wanted.and_then(|(seen, wanted)| {
-                    let coming = self.fetch_ahead(inode, sight, wanted.clone())?;
-                    ahead.add(seen, wanted, coming.clone());
-                    Some(coming)
-                });
-                match (found, coming) {
-                    (Found::Nothing, Some(coming)) => Found::Coming(coming),
-                    (found, _) => found,
+                let (mut follow, mut chunks) = (handle.follow.lock(), inode.chunks.lock());
+                let mut found = chunks.find(&mut follow, seen, &range);
+                let mut added = false;
+                while let Some(seen) = seen
+                    && let Some(wanted) = chunks.wanted(&follow, &range, size_bytes)
+                    && let Some(coming) = self.fetch_ahead(inode, sight, wanted.clone())
+                {
+                    chunks.add(&mut follow, seen, wanted, coming);
+                    added = true;
                 }
+                if added && matches!(found, Found::Nothing) {
+                    found = chunks.find(&mut follow, seen, &range);
+                }
+                let at = if matches!(found, Found::Coming(_)) { range.start } else { range.end };
+                chunks.reads(handle.number, &follow, at);
+                found
             };
             match found {
                 Found::Bytes(pieces) => return Ok(pieces),
