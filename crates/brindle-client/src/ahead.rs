@@ -182,7 +182,8 @@ impl Chunks {
         if !follow.follows() || range.end - range.start > READ_BYTES_MAX || range.end >= size_bytes {
             return None;
         }
-        let far = range.end + AHEAD_BYTES_MAX.min(range.end - follow.start);
+        // (Another read may have begun a later run meanwhile.)
+        let far = range.end + AHEAD_BYTES_MAX.min(range.end.saturating_sub(follow.start));
         let first = range.start / CHUNK_BYTES;
         let number = (first..).find(|number| !self.by_number.contains_key(number))?;
         let start = number * CHUNK_BYTES;
@@ -425,6 +426,15 @@ mod tests {
             chunks.by_number.is_empty() && follow.patience > PATIENCE_MIN,
             "it is not tried again at once"
         );
+    }
+
+    #[test]
+    fn reads_of_several_threads_through_one_handle_may_overtake_each_other() {
+        let mut follow = Follow::default();
+        follow.note(&(0..100), Reader::Program);
+        follow.note(&(10_000..10_100), Reader::Program);
+        follow.note(&(10_100..10_200), Reader::Program);
+        assert_eq!(Chunks::default().wanted(&follow, &(0..100), SIZE), Some(0..MIB));
     }
 
     #[test]
