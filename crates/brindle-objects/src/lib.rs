@@ -32,6 +32,7 @@ mod list;
 mod object;
 mod punch;
 mod read;
+mod recent;
 mod resum;
 mod seek;
 mod settle;

@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub intent_floor: u64,
     /// The header was written behind the last sync.
     pub header_unsynced: bool,
+    /// So many bytes go through the page cache when they are read: something was read again ([`crate::recent`]).
+    pub keep_bytes: u64,
 }
 
 impl State {
@@ -95,6 +97,7 @@ impl Object {
             gone: false,
             changes: 0,
             synced_changes: 0,
+            keep_bytes: 0,
             intent_floor: 0,
             header_unsynced: false,
         };

@@ -19,6 +19,7 @@ macro_rules! stats {
 
 stats! {
     read_bytes "Bytes read from objects.";
+    direct_read_bytes "Those of them that went past the page cache.";
     written_bytes "Bytes written to objects.";
     direct_bytes "Those of them that went past the page cache.";
     reads "Reads of objects.";

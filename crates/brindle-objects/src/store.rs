@@ -13,12 +13,14 @@ use brindle_wire::oss::{Grant, Ticket};
 use parking_lot::Mutex;
 
 use crate::boot::{self, BootFile};
+use crate::early::Early;
 use crate::fence::SessionFences;
 use crate::findings::{Finding, FindingKind, Findings};
 use crate::grants::Grants;
 use crate::intent::Intents;
 use crate::names;
 use crate::object::{DirtyList, Object, Table};
+use crate::recent::Recent;
 use crate::slots::SlotTable;
 use crate::space::Space;
 use crate::stats::{Stats, add};
@@ -54,7 +56,8 @@ pub struct ObjectStore {
     /// Directories of objects whose own entries are known to be durable.
     pub(crate) durable_dirs: Mutex<BTreeSet<String>>,
     pub(crate) stopped: AtomicBool,
-    pub(crate) early: crate::early::Early,
+    pub(crate) early: Early,
+    pub(crate) recent: Recent,
     term: AtomicU32,
     boot: Mutex<BootFile>,
     failed: Mutex<Option<Fault>>,
@@ -104,7 +107,8 @@ impl ObjectStore {
             dirty: Mutex::default(),
             durable_dirs: Mutex::default(),
             stopped: AtomicBool::new(false),
-            early: crate::early::Early::default(),
+            early: Early::default(),
+            recent: Recent::default(),
             term: AtomicU32::new(boot.term),
             boot: Mutex::new(boot),
             failed: Mutex::new(None),

@@ -27,8 +27,8 @@ use crate::store::{Changed, ObjectStore, write_fault};
 use crate::sums::{self, BLOCK_BYTES, TransferSums};
 use crate::{TRANSFER_MAX, names};
 
-/// Shortest run of whole blocks that is written past the page cache.
-const DIRECT_BYTES_MIN: usize = 256 << 10;
+/// Shortest run of whole blocks that is written, or read, past the page cache.
+pub(crate) const DIRECT_BYTES_MIN: usize = 256 << 10;
 
 /// A write.
 #[derive(Clone, Debug)]

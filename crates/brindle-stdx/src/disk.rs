@@ -98,6 +98,11 @@ pub trait DiskFile: Send + Sync {
     fn write_direct(&self, data: &[u8], offset: u64) -> io::Result<()> {
         self.write_at(data, offset)
     }
+    /// As [`DiskFile::read_at`], past the page cache where the file system lets it: `buf` and `offset` as for
+    /// [`DiskFile::write_direct`]. Finds what was written either way. May block for as long as the device takes.
+    fn read_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_at(buf, offset)
+    }
     /// From now on reads bring into the page cache what they ask for and no more. To be said of files with direct writes: what is
     /// read ahead beside them may lie in one folio with what is being written.
     fn read_no_further(&self) -> io::Result<()> {

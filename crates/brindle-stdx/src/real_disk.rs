@@ -32,7 +32,7 @@ impl RealDisk {
 
 struct RealFile {
     file: Arc<File>,
-    /// The same file for direct writes, opened for the first of them; `None` where there are none.
+    /// The same file for direct I/O, opened for the first of it; `None` where there is none.
     direct: OnceLock<Option<File>>,
     runtime: tokio::runtime::Handle,
 }
@@ -46,7 +46,7 @@ impl RealFile {
         let open = || {
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             // A file system without direct I/O refuses; then everything goes through the page cache.
-            OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok()
+            OpenOptions::new().read(true).write(true).custom_flags(libc::O_DIRECT).open(path).ok()
         };
         self.direct.get_or_init(open).as_ref()
     }
@@ -99,6 +99,24 @@ impl DiskFile for RealFile {
             }
         }
         self.write_at(&data[done..], offset + done as u64)
+    }
+
+    fn read_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while let Some(direct) = self.direct().filter(|_| done < buf.len()) {
+            match direct.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(n) if n > 0 && n % ALIGN_BYTES == 0 => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() != io::ErrorKind::InvalidInput => return Err(e),
+                // The file ends there, or the device wants another alignment.
+                Ok(n) => {
+                    done += n;
+                    break;
+                }
+                Err(_) => break,
+            }
+        }
+        Ok(done + self.read_at(&mut buf[done..], offset + done as u64)?)
     }
 
     fn read_no_further(&self) -> io::Result<()> {
@@ -282,7 +300,7 @@ mod tests {
 
     /// Whole blocks, and their neighbours through the page cache: whichever way bytes went, both ways show them.
     #[test]
-    fn direct_and_buffered_writes_of_one_file_see_each_other() {
+    fn direct_and_buffered_io_of_one_file_see_each_other() {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let (_dir, _, file) = new_file(&runtime);
         let mut expected = vec![0u8; 64 * ALIGN_BYTES];
@@ -299,15 +317,19 @@ mod tests {
                 file.write_direct(&data, at as u64).expect("written");
                 expected[at..at + len].fill(round as u8);
             }
-            let mut found = vec![0; expected.len()];
-            let read = file.read_at(&mut found, 0).expect("read");
+            let mut found = Buffer::new(expected.len());
+            let reading =
+                if round % 2 == 0 { file.read_at(&mut found, 0) } else { file.read_direct(&mut found, 0) };
+            let read = reading.expect("read");
+            found[read..].fill(0);
+            assert_eq!(read as u64, file.len().expect("a length"));
             assert!(found[..read] == expected[..read], "round {round}");
             assert!(expected[read..].iter().all(|byte| *byte == 0), "round {round}");
         }
     }
 
     #[test]
-    fn a_direct_write_to_what_has_no_direct_io_goes_through_the_page_cache() {
+    fn direct_io_of_what_has_none_goes_through_the_page_cache() {
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let disk = RealDisk::new(runtime.handle().clone());
         let dir = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
@@ -317,6 +339,9 @@ mod tests {
         file.write_direct(&data, 0).expect("written");
         // Neither in the file nor in memory on a block: the kernel refuses, or takes a part.
         file.write_direct(&data[1..1025], 513).expect("written");
+        let mut found = Buffer::new(3 * ALIGN_BYTES);
+        assert_eq!(file.read_direct(&mut found, 0).expect("read"), 2 * ALIGN_BYTES);
+        assert_eq!(file.read_direct(&mut found[1..1025], 513).expect("read"), 1024);
         assert_eq!(file.len().expect("a length"), 2 * ALIGN_BYTES as u64);
     }
 }

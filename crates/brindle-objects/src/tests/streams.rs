@@ -3,6 +3,7 @@
 use super::*;
 use crate::early::EARLY_BYTES;
 use crate::format::{BLOCK, REGION};
+use crate::write::DIRECT_BYTES_MIN;
 
 /// Bytes that begin `head` bytes behind the start of a page of memory.
 fn placed(head: usize, bytes: &[u8]) -> Bytes {
@@ -62,6 +63,37 @@ fn whole_blocks_of_long_writes_go_past_the_page_cache_and_their_edges_do_not() {
     let mut turn = b.store.slots().anonymous(None).expect("a turn");
     block_on(b.store.write(&op, &mut turn)).expect("written");
     assert_eq!(b.stat("direct_bytes"), before);
+}
+
+#[test]
+fn long_reads_go_past_the_page_cache_until_something_is_read_again() {
+    let b = Bench::new(8);
+    stream(&b, 0, 8 << 20);
+    let direct = |offset: u64, len: u64| {
+        let before = b.stat("direct_read_bytes");
+        let expected = noise(7, 1 << 20);
+        let read = b.read(offset, len).expect("read");
+        assert!(
+            read.iter()
+                .zip(expected.iter().cycle().skip(offset as usize % expected.len()))
+                .all(|(a, b)| a == b)
+        );
+        b.stat("direct_read_bytes") - before
+    };
+    assert_eq!(direct(0, 1 << 20), 1 << 20);
+    assert_eq!(direct(1 << 20, 100_000), 0, "short");
+    assert_eq!(
+        direct((1 << 20) + 100, 1 << 20),
+        (1 << 20) + BLOCK,
+        "with the blocks that it begins and ends in"
+    );
+    assert_eq!(direct((3 << 20) + 100, DIRECT_BYTES_MIN as u64), DIRECT_BYTES_MIN as u64 + BLOCK);
+    assert_eq!(direct(7 << 20, 2 << 20), 1 << 20, "as far as the object goes");
+    assert_eq!(direct(0, 1 << 20), 0, "again");
+    assert_eq!(direct(4 << 20, 1 << 20), 0, "with others that are read next");
+    let object = block_on(b.store.ready(O)).expect("it is there");
+    object.state.lock().keep_bytes = 1 << 20;
+    assert_eq!(direct(5 << 20, 1 << 20), 1 << 20, "until it is forgotten");
 }
 
 /// A stream of `len` bytes, in pieces of a MiB.

@@ -1,0 +1,68 @@
+//! Which pieces of objects were read recently: long reads go past the page cache while nobody reads the same twice.
+//!
+//! A copy in the page cache costs processor time, and memory that other bytes lose, and is worth it only for what is read
+//! again: by other clients, or by one that has no room for it. So a piece is read from the device the first time, and from the second time on
+//! through the page cache, and so is what is read of the same object in the next [`KEEP_BYTES`]: clients that read one file together read it
+//! once from there on. Every piece leaves a mark in a table of fixed size, in which newer marks overwrite older ones.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use brindle_types::ObjectId;
+
+/// Bytes of an object that one mark stands for.
+const PIECE_BYTES: u64 = 256 << 10;
+/// Marks of a store: of 64 GiB that were read, in a MiB of memory.
+const MARKS: usize = 1 << 18;
+/// So many bytes of an object of which something was read again go through the page cache.
+pub(crate) const KEEP_BYTES: u64 = 64 << 20;
+
+/// Marks of what was read.
+pub(crate) struct Recent {
+    marks: Box<[AtomicU32]>,
+}
+
+impl Default for Recent {
+    fn default() -> Recent {
+        Recent { marks: (0..MARKS).map(|_| AtomicU32::new(0)).collect() }
+    }
+}
+
+impl Recent {
+    /// Marks a range of an object; whether its beginning was marked. (Two pieces in 2^32 may be taken for one another.)
+    pub fn mark(&self, id: &ObjectId, range: Range<u64>) -> bool {
+        let mut again = false;
+        let first = range.start / PIECE_BYTES;
+        for piece in first..range.end.div_ceil(PIECE_BYTES) {
+            let mut hasher = DefaultHasher::new();
+            (id, piece).hash(&mut hasher);
+            let hash = hasher.finish();
+            let mark = (hash >> 32) as u32 | 1;
+            let before = self.marks[hash as usize % MARKS].swap(mark, Ordering::Relaxed);
+            again |= piece == first && before == mark;
+        }
+        again
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_types::{Ino, Pair};
+
+    use super::*;
+
+    #[test]
+    fn a_piece_is_known_the_second_time_until_newer_ones_have_taken_its_place() {
+        let recent = Recent::default();
+        let id = |ino| ObjectId { ino: Ino(ino), generation: Pair { term: 1, counter: 1 }, stripe: 0 };
+        assert!(!recent.mark(&id(7), 0..1 << 20));
+        assert!(!recent.mark(&id(8), 0..1 << 20), "another object");
+        assert!(!recent.mark(&id(7), 1 << 20..2 << 20), "another piece");
+        assert!(recent.mark(&id(7), 0..1 << 20));
+        assert!(recent.mark(&id(7), 512 << 10..3 << 20), "its beginning was read");
+        (0..64).for_each(|n| _ = recent.mark(&id(100 + n), 0..1 << 30));
+        let known = (0..8).filter(|n| recent.mark(&id(7), n * PIECE_BYTES..(n + 1) * PIECE_BYTES)).count();
+        assert!(known < 8, "it is not remembered for ever");
+    }
+}
