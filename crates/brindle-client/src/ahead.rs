@@ -8,14 +8,15 @@
 //! Several processes that each read their pieces of one file, in turns, leave out what the others read. Linux sees the gap before each
 //! piece and takes it for a small read of its own (`page_cache_sync_ra`, 6.18): one request after the other, as long as the
 //! piece. So bytes are fetched ahead for these as well, as long as they are not more gaps than pieces.
-//! Invariant: nothing is given out once the file may have changed since before it was asked for; [`Seen`] tells, and any
-//! change counts, wherever in the file it was.
+//! Invariants: nothing is given out once the file may have changed since before it was asked for; [`Seen`] tells, and any
+//! change counts, wherever in the file it was. Chunks are kept only while a live handle reads near them: a mount without one
+//! is told of no changes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use brindle_stdx::{BoxFuture, planted};
+use brindle_stdx::{BoxFuture, Mono, planted};
 use brindle_types::Pair;
 use brindle_wire::oss::Ticket;
 use bytes::Bytes;
@@ -31,6 +32,8 @@ const READ_BYTES_MAX: u64 = CHUNK_BYTES / 2;
 const STEP_BYTES_MAX: u64 = 128 << 10;
 /// So far behind the last read chunks are fetched at most; not farther than was read in sequence, but for the first one.
 const AHEAD_BYTES_MAX: u64 = 2 * CHUNK_BYTES;
+/// Handles that have not read for so long have nothing kept for them.
+const IDLE_MS: u64 = 10_000;
 /// Bytes of all chunks of one mount, at most.
 pub(crate) const ALL_CHUNKS_BYTES_MAX: usize = 64 << 20;
 /// Reads in sequence before anything is fetched ahead.
@@ -66,11 +69,16 @@ pub(crate) struct Follow {
     patience: u32,
     /// Bytes that were fetched for them.
     fetched_bytes: u64,
+    /// [`Chunks::losses`] when they began.
+    losses: u64,
+    /// The handle is closed or dead.
+    is_over: bool,
 }
 
 impl Default for Follow {
     fn default() -> Follow {
-        Follow { run: 0, start: 0, next: 0, patience: PATIENCE_MIN, fetched_bytes: 0 }
+        let patience = PATIENCE_MIN;
+        Follow { run: 0, start: 0, next: 0, patience, fetched_bytes: 0, losses: 0, is_over: false }
     }
 }
 
@@ -92,21 +100,24 @@ impl Follow {
             if self.next - self.start < self.fetched_bytes / 2 {
                 self.be_patient();
             }
-            *self = Follow { run: 1, start: range.start, patience: self.patience, ..Follow::default() };
+            self.begin_at(range.start);
         }
         self.next = range.end;
     }
 
-    /// Whether something is fetched ahead for this handle.
-    fn follows(&self) -> bool {
-        self.run >= self.patience
+    /// Nothing is kept for it from now on; said before [`Chunks::leave`].
+    pub fn end(&mut self) {
+        self.is_over = true;
     }
 
-    /// What was fetched ahead was for nothing: somebody works on the file, who should not have to wait for us again and again,
-    /// it cannot be read, or the reader went elsewhere.
+    fn begin_at(&mut self, at: u64) {
+        (self.run, self.start, self.next, self.fetched_bytes) = (1, at, at, 0);
+    }
+
+    /// What was fetched ahead was for nothing: the reader went elsewhere, or it cannot be read.
     fn be_patient(&mut self) {
-        let patience = (self.patience * 2).min(PATIENCE_MAX);
-        *self = Follow { run: 1, start: self.next, next: self.next, patience, fetched_bytes: 0 };
+        self.patience = (self.patience * 2).min(PATIENCE_MAX);
+        self.begin_at(self.next);
     }
 }
 
@@ -131,8 +142,12 @@ struct Chunk {
 #[derive(Default)]
 pub(crate) struct Chunks {
     by_number: BTreeMap<u64, Chunk>,
-    /// How far the handles have come for which something is fetched, by their numbers.
-    readers: BTreeMap<u64, u64>,
+    /// How far the handles have come for which something is fetched, and when, by their numbers.
+    readers: BTreeMap<u64, (u64, Mono)>,
+    /// How often chunks were lost to somebody's changes. Who changes the file should not have to wait for us again and again:
+    /// reads in sequence begin anew each time, and more of them are waited for.
+    losses: u64,
+    patience: u32,
 }
 
 /// What there is of the bytes of a read.
@@ -151,8 +166,12 @@ impl Chunks {
         let changed = self.by_number.values().any(|chunk| seen != Some(chunk.seen));
         if changed && !planted("client_reads_ahead_of_changes") {
             self.by_number.clear();
-            follow.be_patient();
-            return Found::Nothing;
+            self.losses += 1;
+            self.patience = (self.patience.max(PATIENCE_MIN) * 2).min(PATIENCE_MAX);
+        }
+        if follow.losses != self.losses {
+            follow.losses = self.losses;
+            follow.begin_at(follow.next);
         }
         let mut found = Vec::new();
         let mut at = range.start;
@@ -171,15 +190,24 @@ impl Chunks {
                     return Found::Nothing;
                 }
             }
+            if chunk.range.end == end {
+                // Read to its end, and nobody has changed anything.
+                self.patience = 0;
+            }
             at = end;
         }
         Found::Bytes(found)
     }
 
+    /// Whether something is fetched ahead for a handle.
+    fn follows(&self, follow: &Follow) -> bool {
+        !follow.is_over && follow.run >= follow.patience.max(self.patience)
+    }
+
     /// What to fetch now for a handle that reads `range`, where the file is known to reach to `size_bytes`. To be asked again
     /// when that has been added.
     pub fn wanted(&self, follow: &Follow, range: &Range<u64>, size_bytes: u64) -> Option<Range<u64>> {
-        if !follow.follows() || range.end - range.start > READ_BYTES_MAX || range.end >= size_bytes {
+        if !self.follows(follow) || range.end - range.start > READ_BYTES_MAX || range.end >= size_bytes {
             return None;
         }
         // (Another read may have begun a later run meanwhile.)
@@ -201,9 +229,9 @@ impl Chunks {
     }
 
     /// A handle has come to `at`. What no handle will read soon goes.
-    pub fn reads(&mut self, handle: u64, follow: &Follow, at: u64) {
-        match follow.follows() {
-            true => self.readers.insert(handle, at),
+    pub fn reads(&mut self, handle: u64, follow: &Follow, at: u64, now: Mono) {
+        match self.follows(follow) {
+            true => self.readers.insert(handle, (at, now)),
             false => self.readers.remove(&handle),
         };
         self.drop_others();
@@ -211,14 +239,25 @@ impl Chunks {
 
     /// A handle reads no more.
     pub fn leave(&mut self, handle: u64) {
-        self.readers.remove(&handle);
-        self.drop_others();
+        if self.readers.remove(&handle).is_some() {
+            self.drop_others();
+        }
+    }
+
+    /// What is kept for handles that have not read for long goes.
+    pub fn drop_idle(&mut self, now: Mono) {
+        let before = self.readers.len();
+        self.readers.retain(|_, (_, last)| now.ms_since(*last) < IDLE_MS);
+        if self.readers.len() < before {
+            self.drop_others();
+        }
     }
 
     fn drop_others(&mut self) {
         let readers = &self.readers;
         self.by_number.retain(|_, Chunk { range, .. }| {
-            let is_near = |at: &u64| range.end > *at && range.start < at + AHEAD_BYTES_MAX + CHUNK_BYTES;
+            let is_near =
+                |(at, _): &(u64, Mono)| range.end > *at && range.start < at + AHEAD_BYTES_MAX + CHUNK_BYTES;
             readers.values().any(is_near)
         });
     }
@@ -271,6 +310,7 @@ mod tests {
         chunks: Chunks,
         handles: [Follow; 2],
         fetched: Vec<Range<u64>>,
+        now: Mono,
     }
 
     impl File {
@@ -288,7 +328,7 @@ mod tests {
             if matches!(found, Found::Nothing) {
                 found = chunks.find(follow, seen, &range);
             }
-            chunks.reads(handle as u64, follow, range.end);
+            chunks.reads(handle as u64, follow, range.end, self.now);
             match found {
                 Found::Bytes(pieces) => {
                     let bytes = pieces.concat();
@@ -404,11 +444,47 @@ mod tests {
             prepare(&mut file);
             assert_eq!(find(&mut file, other, 2 * MIB..2 * MIB + 4096), None, "{other:?}");
             assert_eq!(find(&mut file, Some(SEEN), 2 * MIB..2 * MIB + 4096), None, "it is gone");
-            assert_eq!(file.handles[0].patience, 2 * PATIENCE_MIN);
+            assert_eq!(file.chunks.patience, 2 * PATIENCE_MIN);
         }
         prepare(&mut file);
         assert!(!file.program(9 * MIB..9 * MIB + 10));
         assert!(file.chunks.by_number.is_empty(), "the reader went elsewhere");
+    }
+
+    #[test]
+    fn nothing_is_kept_for_handles_that_are_closed_dead_or_idle() {
+        let mut file = File::default();
+        let read = |file: &mut File| {
+            (0..18).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
+            assert!(!file.chunks.by_number.is_empty());
+        };
+        read(&mut file);
+        file.chunks.drop_idle(file.now.plus_ms(IDLE_MS - 1));
+        assert!(!file.chunks.by_number.is_empty(), "it may still read");
+        file.chunks.drop_idle(file.now.plus_ms(IDLE_MS));
+        assert!(file.chunks.by_number.is_empty());
+        read(&mut file);
+        file.handles[0].end();
+        file.chunks.leave(0);
+        assert!(file.chunks.by_number.is_empty());
+        // A read that was under way at that time.
+        (18..40).for_each(|n| assert!(!file.program(n * 65536..(n + 1) * 65536)));
+        assert!(file.chunks.by_number.is_empty() && file.chunks.readers.is_empty());
+    }
+
+    #[test]
+    fn a_change_makes_all_readers_patient_whoever_meets_it() {
+        let mut file = File::default();
+        (0..18).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
+        let before = file.fetched.len();
+        // Another handle reads somewhere, and meets it.
+        let changed = Some(Seen { contents: 4, ..SEEN });
+        assert!(!file.read(1, changed, 5 * MIB..5 * MIB + 10, Reader::Program));
+        assert!(file.chunks.by_number.is_empty());
+        (18..20).for_each(|n| assert!(!file.program(n * 65536..(n + 1) * 65536)));
+        assert_eq!(file.fetched.len(), before, "not at once");
+        (20..24).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
+        assert!(file.fetched.len() > before);
     }
 
     #[test]

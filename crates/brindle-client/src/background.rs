@@ -15,6 +15,7 @@ impl Client {
             self.seams.sleep_ms(REPORT_EVERY_MS).await;
             self.log_waits();
             self.drop_old_spares();
+            self.inodes.all().iter().for_each(|inode| inode.chunks.lock().drop_idle(self.seams.now()));
             if self.report_all().await == Err(Code::Shutdown) {
                 return;
             }

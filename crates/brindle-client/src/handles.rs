@@ -3,7 +3,7 @@
 //! Invariant: a number is never used twice in the life of a client, so a handle of an ended session can never be
 //! taken for a new one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -128,6 +128,13 @@ impl Handle {
     /// Nothing works on it any more.
     pub fn kill(&self, fault: &Fault) {
         self.trouble.lock().dead.get_or_insert_with(|| fault.clone());
+        self.read_no_more();
+    }
+
+    /// Nothing is kept for it any more that was read ahead.
+    fn read_no_more(&self) {
+        self.follow.lock().end();
+        self.inode.chunks.lock().leave(self.number);
     }
 
     /// Data written through it is lost: fsync and close say so until it is closed.
@@ -148,12 +155,26 @@ const UNTOLD_MAX: usize = 1 << 16;
 #[derive(Default)]
 pub(crate) struct Handles {
     next: AtomicU64,
-    table: Mutex<BTreeMap<u64, Arc<Handle>>>,
+    table: Mutex<Table>,
     /// Files that have lost bytes, and whom no fsync has told of it: who opens one now may want to sync what others wrote,
     /// as the checkpointer of a database does. At most [`UNTOLD_MAX`].
     untold: Mutex<BTreeMap<Ino, Fault>>,
     /// The last loss that no sync of the whole mount has told.
     unsaid: Mutex<Option<Fault>>,
+}
+
+/// Handles by number, and their numbers by file.
+#[derive(Default)]
+struct Table {
+    handles: BTreeMap<u64, Arc<Handle>>,
+    of_files: BTreeSet<(Ino, u64)>,
+}
+
+impl Table {
+    fn of_file(&self, ino: Ino) -> impl Iterator<Item = &Arc<Handle>> {
+        let numbers = self.of_files.range((ino, 0)..=(ino, u64::MAX));
+        numbers.filter_map(|(_, number)| self.handles.get(number))
+    }
 }
 
 impl Handles {
@@ -167,7 +188,11 @@ impl Handles {
         if handle.access.write {
             handle.inode.lock().writers += 1;
         }
-        self.table.lock().insert(handle.number, handle.clone());
+        {
+            let mut table = self.table.lock();
+            table.handles.insert(handle.number, handle.clone());
+            table.of_files.insert((handle.inode.ino, handle.number));
+        }
         if let Some(fault) = self.untold.lock().get(&handle.inode.ino) {
             handle.hear(fault);
         }
@@ -191,7 +216,8 @@ impl Handles {
             untold.insert(ino, fault.clone());
         }
         *self.unsaid.lock() = Some(fault.clone());
-        for handle in self.all().iter().filter(|handle| handle.inode.ino == ino) {
+        let handles: Vec<_> = self.table.lock().of_file(ino).cloned().collect();
+        for handle in handles {
             if handle.access.write { handle.lose(fault) } else { handle.hear(fault) }
         }
     }
@@ -207,19 +233,24 @@ impl Handles {
     }
 
     pub fn get(&self, number: u64) -> Result<Arc<Handle>, Fault> {
-        let found = self.table.lock().get(&number).cloned();
+        let found = self.table.lock().handles.get(&number).cloned();
         found.ok_or_else(|| Fault::new(Code::BadHandle).why(format!("handle {number}")))
     }
 
     /// Why a handle on an inode is dead, if one is.
     pub fn death_on(&self, ino: Ino) -> Option<Fault> {
-        self.table.lock().values().filter(|h| h.inode.ino == ino).find_map(|h| h.alive().err())
+        self.table.lock().of_file(ino).find_map(|h| h.alive().err())
     }
 
     /// Takes a handle out, to close it.
     pub fn remove(&self, number: u64) -> Option<Arc<Handle>> {
-        let handle = self.table.lock().remove(&number)?;
-        handle.inode.chunks.lock().leave(number);
+        let handle = {
+            let mut table = self.table.lock();
+            let handle = table.handles.remove(&number)?;
+            table.of_files.remove(&(handle.inode.ino, number));
+            handle
+        };
+        handle.read_no_more();
         if handle.access.write {
             let mut state = handle.inode.lock();
             state.writers -= 1;
@@ -233,7 +264,7 @@ impl Handles {
 
     /// Every handle, in order of number.
     pub fn all(&self) -> Vec<Arc<Handle>> {
-        self.table.lock().values().cloned().collect()
+        self.table.lock().handles.values().cloned().collect()
     }
 }
 

@@ -14,7 +14,7 @@ use crate::recovery;
 use crate::store::destroy_queue;
 
 /// Objects that one request destroys at most.
-const DESTROY_MAX: usize = 1024;
+pub(crate) const DESTROY_MAX: usize = 1024;
 /// How long an OST may take for that.
 const DESTROY_TIMEOUT_MS: u64 = 10_000;
 /// How long objects gather in the queue before a round: each round syncs the log, and directories at the OSTs.
@@ -109,10 +109,11 @@ pub enum Progress {
 
 /// One round over all OSTs with something in the queue. Nothing is sent before the batch that causes it is durable.
 pub async fn destroy_some(mdt: &Mdt) -> Result<Progress> {
+    let behind = mdt.live().destroyed_up_to.clone();
     let queued = mdt
         .read(|t| {
             let osts = destroy_queue::osts(t)?;
-            let first = |ost| Ok((ost, destroy_queue::first(t, ost, DESTROY_MAX)?));
+            let first = |ost| Ok((ost, destroy_queue::first(t, ost, behind.get(&ost), DESTROY_MAX)?));
             osts.into_iter().map(first).collect::<Result<Vec<_>>>()
         })
         .await?;
@@ -127,8 +128,13 @@ pub async fn destroy_some(mdt: &Mdt) -> Result<Progress> {
     Ok(parts.into_iter().max().unwrap_or(Progress::Empty))
 }
 
-/// Destroys objects at one OST and takes them off the queue.
+/// Destroys objects at one OST and takes them off the queue. The next round goes on behind them if some of them are stuck and more are
+/// queued, and begins anew when it has come to the end.
 async fn destroy_at(mdt: &Mdt, ost: u16, objects: &[ObjectId]) -> Result<Progress> {
+    if objects.is_empty() {
+        mdt.live_mut().destroyed_up_to.remove(&ost);
+        return Ok(Progress::Stuck);
+    }
     let request = DestroyObjectsReq { objects: objects.to_vec() };
     let asked = mdt.osts().ask(ost, &request);
     let stuck: BTreeSet<ObjectId> = match mdt.seams().timeout_ms(DESTROY_TIMEOUT_MS, asked).await {
@@ -140,6 +146,12 @@ async fn destroy_at(mdt: &Mdt, ost: u16, objects: &[ObjectId]) -> Result<Progres
             return Ok(Progress::Unanswered);
         }
         None => return Ok(Progress::Unanswered),
+    };
+    let is_full = objects.len() == DESTROY_MAX;
+    match objects.last() {
+        Some(last) if is_full && !stuck.is_empty() => mdt.live_mut().destroyed_up_to.insert(ost, *last),
+        Some(_) if is_full => None,
+        _ => mdt.live_mut().destroyed_up_to.remove(&ost),
     };
     let gone: Vec<&ObjectId> = objects.iter().filter(|object| !stuck.contains(object)).collect();
     if gone.is_empty() {
@@ -153,6 +165,5 @@ async fn destroy_at(mdt: &Mdt, ost: u16, objects: &[ObjectId]) -> Result<Progres
         Ok(())
     })
     .await?;
-    // With some that stay there the next round would ask for them at once again.
-    Ok(if gone.len() == DESTROY_MAX { Progress::Full } else { Progress::Some })
+    Ok(if is_full { Progress::Full } else { Progress::Some })
 }

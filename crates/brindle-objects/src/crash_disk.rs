@@ -130,6 +130,8 @@ struct Tree {
     ops: u64,
     die_at: Option<u64>,
     fail_syncs: u32,
+    /// Direct reads find nothing of what was written.
+    stale_direct: bool,
     capacity: Option<u64>,
     len_max: Option<u64>,
     stuck: BTreeSet<String>,
@@ -221,6 +223,11 @@ impl CrashDisk {
         self.tree.lock().die_at = None;
     }
 
+    /// As after a writeback that failed: the page cache has what the device has not.
+    pub fn stale_direct(&self) {
+        self.tree.lock().stale_direct = true;
+    }
+
     /// The next `n` syncs of files fail, and lose what they should have written.
     pub fn fail_syncs(&self, n: u32) {
         self.tree.lock().fail_syncs = n;
@@ -277,6 +284,14 @@ impl DiskFile for CrashFile {
             }
         }
         Ok(n)
+    }
+
+    fn read_direct(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let read = self.read_at(buf, offset)?;
+        if self.tree.lock().stale_direct {
+            buf[..read].fill(0);
+        }
+        Ok(read)
     }
 
     /// Nothing ever is, so that direct reads are made.

@@ -2,8 +2,8 @@
 //!
 //! A device with a cache of its own (a disk, a loop device, a volume of a virtual machine) may keep all of a stream until
 //! somebody asks for a sync, and that one then waits for all of it while the processors have nothing to do. So the device
-//! is asked every [`EARLY_BYTES`] already. Nobody waits for it and nothing is promised by it: marks, headers and answers
-//! belong to real syncs, which find little left (design note 010).
+//! is asked every [`EARLY_BYTES`] already. Nobody waits for it but a real sync of the same object, and nothing is promised by it:
+//! marks, headers and answers belong to real syncs, which find little left (design note 010).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,13 +56,15 @@ impl ObjectStore {
     /// Asks the device to write down what it has, if that is due; whether it was.
     pub(crate) async fn sync_early_once(&self) -> bool {
         let Some(object) = self.early.due.lock().take() else { return false };
+        // The kernel tells of bytes that it could not write only once for a file: nobody else may sync it before it is known
+        // what became of this sync. A sync under way does the same, and more.
+        let Ok(_syncing) = object.syncing.try_lock() else { return true };
         let term = self.boot_term();
         // (None: it was removed meanwhile.)
         let Some(file) = object.state.lock().file.clone() else { return true };
         add(&self.stats.early_syncs, 1);
         add(&self.stats.fdatasyncs, 1);
         if let Err(e) = file.sync_data_async().await {
-            // The kernel tells of it only once, and a later sync would succeed without these bytes.
             let fault = self.sync_failed(term, format!("object {}", object.id), &e);
             tracing::error!("an early sync failed: {fault}");
         }

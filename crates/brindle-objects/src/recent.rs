@@ -30,10 +30,11 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// Marks a range of an object; whether its beginning was marked. (Two pieces in 2^32 may be taken for one another.)
+    /// Marks the pieces that begin in a range of an object, so that reads one behind the other mark different ones wherever they
+    /// begin; whether the first was marked. (Two pieces in 2^32 may be taken for one another.)
     pub fn mark(&self, id: &ObjectId, range: Range<u64>) -> bool {
         let mut again = false;
-        let first = range.start / PIECE_BYTES;
+        let first = range.start.div_ceil(PIECE_BYTES);
         for piece in first..range.end.div_ceil(PIECE_BYTES) {
             let mut hasher = DefaultHasher::new();
             (id, piece).hash(&mut hasher);
@@ -60,6 +61,9 @@ mod tests {
         assert!(!recent.mark(&id(8), 0..1 << 20), "another object");
         assert!(!recent.mark(&id(7), 1 << 20..2 << 20), "another piece");
         assert!(recent.mark(&id(7), 0..1 << 20));
+        let odd = |n: u64| 1000 + n * PIECE_BYTES..1000 + (n + 1) * PIECE_BYTES;
+        assert_eq!((0..100).filter(|n| recent.mark(&id(9), odd(*n))).count(), 0, "one behind the other");
+        assert_eq!((0..100).filter(|n| recent.mark(&id(9), odd(*n))).count(), 100);
         assert!(recent.mark(&id(7), 512 << 10..3 << 20), "its beginning was read");
         (0..64).for_each(|n| _ = recent.mark(&id(100 + n), 0..1 << 30));
         let known = (0..8).filter(|n| recent.mark(&id(7), n * PIECE_BYTES..(n + 1) * PIECE_BYTES)).count();

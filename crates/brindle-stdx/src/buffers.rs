@@ -66,11 +66,21 @@ impl Pool {
     }
 
     fn give_back(&self, kind: usize, block: Vec<u8>) {
+        let mut others = Vec::new();
         let mut free = self.free.lock();
+        // What was not asked for as lately makes room.
+        while free.bytes + block.len() > FREE_BYTES_MAX
+            && let Some(other) =
+                (0..KINDS.len()).filter(|other| *other != kind).find_map(|other| free.blocks[other].pop())
+        {
+            free.bytes -= other.len();
+            others.push(other);
+        }
         if free.bytes + block.len() <= FREE_BYTES_MAX {
             free.bytes += block.len();
             free.blocks[kind].push(block);
         }
+        drop(free);
     }
 }
 
@@ -215,6 +225,12 @@ mod tests {
             drop((0..100).map(|_| Buffer::of(&POOL, 0, len)).collect::<Vec<_>>());
             let bytes = POOL.free.lock().bytes;
             assert!(bytes <= FREE_BYTES_MAX && bytes > FREE_BYTES_MAX * 9 / 10, "{bytes} bytes are kept");
+            let kind = Pool::kind(len).expect("it is pooled");
+            let blocks: Vec<usize> = POOL.free.lock().blocks.iter().map(Vec::len).collect();
+            assert!(
+                blocks[kind] > 1 && blocks.iter().sum::<usize>() == blocks[kind],
+                "{blocks:?}: those in use"
+            );
         }
     }
 }

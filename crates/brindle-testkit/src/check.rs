@@ -44,7 +44,7 @@ fn rows(disk: &dyn Disk, history: &History) -> Result<Vec<FileObjects>, Fault> {
         history.violation(format!("I4: files without names are left that nobody has open: {orphans:?}"));
     }
     for ost in destroy_queue::osts(&reader)? {
-        let left = destroy_queue::first(&reader, ost, SHOWN_MAX)?;
+        let left = destroy_queue::first(&reader, ost, None, SHOWN_MAX)?;
         history.violation(format!("I4: objects that OST {ost:04x} never destroyed: {left:?}"));
     }
     let mut files = Vec::new();

@@ -142,3 +142,66 @@ fn a_name_that_is_looked_up_knows_what_was_written_before() {
         cluster.world().end();
     }
 }
+
+/// Nobody tells a mount that has no file open what is written: what it has read ahead must not be there any more when it
+/// opens the file again, whatever handles of an older session programs still hold.
+#[test]
+fn what_was_read_ahead_goes_with_the_last_live_handle() {
+    const LEN: usize = 65_536;
+    let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+    let world = cluster.world().clone();
+    let read = async |client: &Client, opened: &Opened, offset: u64| {
+        client.read(opened.handle, offset, PAGE, false).await.unwrap().into_bytes()
+    };
+    let fill = async |client: &Client, ino: Ino, byte: u8| {
+        let opened = client.open(&Ctx::root(), ino, WRITE, false).await.unwrap();
+        let write = WriteIn { offset: 0, data: vec![byte; LEN].into(), ..WriteIn::default() };
+        client.write(&Ctx::root(), opened.handle, write).await.unwrap();
+        client.close(opened.handle).await.unwrap();
+    };
+    let (a, b, ino) = world
+        .run_until(LIMIT_MS, async {
+            let (a, b) = (Mount::new(&cluster, "c0").await.client, Mount::new(&cluster, "c1").await.client);
+            let access = Access { read: true, write: true, truncate: false };
+            let create =
+                CreateIn { parent: a.root(), name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
+            let made = a.create(&Ctx::root(), create).await.unwrap().opened;
+            a.close(made.handle).await.unwrap();
+            fill(&a, made.attr.ino, 1).await;
+            // Stops in the midst of the file, and is never closed.
+            let left = b.open(&Ctx::root(), made.attr.ino, READ, false).await.unwrap();
+            for page in 0..3 {
+                assert_eq!(read(&b, &left, page * PAGE).await, vec![1; PAGE as usize]);
+            }
+            (a, b, made.attr.ino)
+        })
+        .unwrap();
+    world.isolate("c1");
+    let end_session = async { fill(&a, ino, 2).await };
+    world.run_until(LIMIT_MS, end_session).unwrap();
+    world.heal();
+    let history = async {
+        let again = loop {
+            match b.open(&Ctx::root(), ino, READ, false).await {
+                Ok(opened) => break opened,
+                Err(_) => world.node("c1").seams.sleep_ms(100).await,
+            }
+        };
+        for page in 0..LEN as u64 / PAGE {
+            assert_eq!(read(&b, &again, page * PAGE).await, vec![2; PAGE as usize]);
+        }
+        b.close(again.handle).await.unwrap();
+    };
+    world.run_until(LIMIT_MS, history).unwrap();
+    // The MDT learns of the close.
+    world.run_for(5_000);
+    let history = async {
+        fill(&a, ino, 3).await;
+        let last = b.open(&Ctx::root(), ino, READ, false).await.unwrap();
+        for page in 0..LEN as u64 / PAGE {
+            assert_eq!(read(&b, &last, page * PAGE).await, vec![3; PAGE as usize], "page {page}");
+        }
+    };
+    world.run_until(LIMIT_MS, history).unwrap();
+    world.end();
+}

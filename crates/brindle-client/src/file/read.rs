@@ -24,6 +24,9 @@ use crate::inodes::{Hold, Inode, ReadGuard, Sight};
 /// Zeros that holes are read from.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
 
+/// So often a read waits for what is fetched ahead; then it asks for its own bytes.
+const WAITS_MAX: usize = 8;
+
 /// Bytes read.
 pub struct ReadOut {
     /// The bytes in pieces, in order; fewer than asked for at the end of the file.
@@ -186,7 +189,7 @@ impl Client {
     ) -> Result<Vec<Bytes>, Fault> {
         let inode = &handle.inode;
         handle.follow.lock().note(&range, reader);
-        loop {
+        for _ in 0..WAITS_MAX {
             // Before the bytes are asked for: whatever changes them from now on is noticed.
             let (seen, size_bytes) = {
                 let state = inode.lock();
@@ -207,15 +210,16 @@ impl Client {
                     found = chunks.find(&mut follow, seen, &range);
                 }
                 let at = if matches!(found, Found::Coming(_)) { range.start } else { range.end };
-                chunks.reads(handle.number, &follow, at);
+                chunks.reads(handle.number, &follow, at, self.seams.now());
                 found
             };
             match found {
                 Found::Bytes(pieces) => return Ok(pieces),
                 Found::Coming(bytes) => drop(bytes.await),
-                Found::Nothing => return self.fetch(inode, sight, range, false).await,
+                Found::Nothing => break,
             }
         }
+        self.fetch(inode, sight, range, false).await
     }
 
     /// Begins to read a range that nobody has asked for yet; `None` if there is no room for it.
@@ -225,7 +229,11 @@ impl Client {
         let (inode, sight) = (inode.clone(), sight.clone());
         let fetching = async move {
             match this.fetch(&inode, &sight, range, true).await {
-                Ok(pieces) => Some(Arc::new(Fetched { pieces, _room: room })),
+                Ok(pieces) => {
+                    // In one piece: those of many objects would each hold the block of memory that they came in.
+                    let pieces = vec![ReadOut { pieces, guard: None }.into_bytes()];
+                    Some(Arc::new(Fetched { pieces, _room: room }))
+                }
                 Err(fault) => {
                     // Whoever asks for it asks again.
                     tracing::debug!(ino = inode.ino.0, code = %fault.code, "cannot read ahead: {fault}");

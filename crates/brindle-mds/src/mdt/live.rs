@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use brindle_stdx::Mono;
-use brindle_types::{Ino, Pair, SessionId};
+use brindle_types::{Ino, ObjectId, Pair, SessionId};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -48,6 +48,8 @@ pub struct Live {
     pub fencing: BTreeSet<SessionId>,
     /// Files whose name was given to another file a moment ago.
     pub replaced: Replaced,
+    /// By OST: the object of the destroy queue behind which the next round begins, where some before it are stuck.
+    pub destroyed_up_to: BTreeMap<u16, ObjectId>,
     /// Reclaim after a restart is under way (see `recovery`).
     pub recovering: bool,
     /// Who reads the changelog, and how much there is.

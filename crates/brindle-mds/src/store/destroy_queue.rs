@@ -32,9 +32,15 @@ pub fn osts(rows: &(impl Rows + ?Sized)) -> Result<Vec<u16>> {
     }
 }
 
-/// The first objects queued for an OST.
-pub fn first(rows: &(impl Rows + ?Sized), ost: u16, limit: usize) -> Result<Vec<ObjectId>> {
-    let found = rows.rows(&keys::destroy_at(ost), None, limit)?;
+/// The first objects queued for an OST, behind `after` if given.
+pub fn first(
+    rows: &(impl Rows + ?Sized),
+    ost: u16,
+    after: Option<&ObjectId>,
+    limit: usize,
+) -> Result<Vec<ObjectId>> {
+    let after = after.map(|object| keys::destroy(ost, object));
+    let found = rows.rows(&keys::destroy_at(ost), after.as_deref(), limit)?;
     let object = |key: &[u8]| {
         let split = keys::split_destroy(key).map(|(_, object)| object);
         split.ok_or_else(|| row::damaged("destroy queue", key, "short key".into()))

@@ -5,6 +5,8 @@ mod rig;
 
 mod batch;
 mod changelog;
+mod cuts;
+mod destroys;
 mod golden;
 mod leases;
 mod model;

@@ -1,7 +1,6 @@
-//! Several clients on one file: modes, recalls, size, truncate, convert, destroys.
+//! Several clients on one file: modes, recalls, size, convert.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
 
 use brindle_stdx::Mono;
 use brindle_types::attr::Time;
@@ -25,7 +24,7 @@ use brindle_wire::mds::stripe::SetStripeReq;
 use brindle_wire::notify::{Recall, RecallNotice};
 
 use super::rig::*;
-use crate::background::{Progress, destroy_objects, destroy_some};
+use crate::background::{Progress, destroy_some};
 use crate::mdt::Call;
 use crate::mdt::Event;
 use crate::ops::session::handle_open;
@@ -34,7 +33,7 @@ use crate::{expire, ops};
 
 const TOP: Ino = Ino::ROOT;
 
-async fn open(
+pub(super) async fn open(
     rig: &Rig,
     session: brindle_types::SessionId,
     ino: Ino,
@@ -45,13 +44,13 @@ async fn open(
     rig.ask(session, req).await.expect("opened")
 }
 
-async fn make(rig: &Rig, handle: u64) -> CreateResp {
+pub(super) async fn make(rig: &Rig, handle: u64) -> CreateResp {
     let mut req = create_req(TOP, "f", RW);
     req.handle = handle;
     rig.ask(A, req).await.expect("made")
 }
 
-fn write(ino: Ino, handle: u64, grant: &OpenGrant, offset: u64, data: &str) -> InlineWriteReq {
+pub(super) fn write(ino: Ino, handle: u64, grant: &OpenGrant, offset: u64, data: &str) -> InlineWriteReq {
     InlineWriteReq {
         ino,
         handle,
@@ -66,7 +65,7 @@ fn write(ino: Ino, handle: u64, grant: &OpenGrant, offset: u64, data: &str) -> I
     }
 }
 
-fn cut_to(ino: Ino, size_bytes: u64) -> SetattrReq {
+pub(super) fn cut_to(ino: Ino, size_bytes: u64) -> SetattrReq {
     SetattrReq {
         ino,
         cred: root(),
@@ -82,11 +81,16 @@ fn cut_to(ino: Ino, size_bytes: u64) -> SetattrReq {
     }
 }
 
-async fn truncate(rig: &Rig, session: brindle_types::SessionId, ino: Ino, size_bytes: u64) -> SetattrResp {
+pub(super) async fn truncate(
+    rig: &Rig,
+    session: brindle_types::SessionId,
+    ino: Ino,
+    size_bytes: u64,
+) -> SetattrResp {
     rig.ask(session, cut_to(ino, size_bytes)).await.expect("cut")
 }
 
-fn report(grant: &OpenGrant, end_bytes: u64) -> WriteReport {
+pub(super) fn report(grant: &OpenGrant, end_bytes: u64) -> WriteReport {
     WriteReport {
         number: 1,
         end_bytes,
@@ -99,7 +103,7 @@ fn report(grant: &OpenGrant, end_bytes: u64) -> WriteReport {
 }
 
 /// A file of ten bytes, which lie in the MDT, open at A.
-async fn small(rig: &Rig) -> (Ino, OpenGrant) {
+pub(super) async fn small(rig: &Rig) -> (Ino, OpenGrant) {
     let made = make(rig, 1).await;
     let ino = made.attr.ino;
     rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
@@ -107,7 +111,7 @@ async fn small(rig: &Rig) -> (Ino, OpenGrant) {
 }
 
 /// A file of which the bytes lie in objects, open at A.
-async fn converted(rig: &Rig) -> (Ino, OpenGrant) {
+pub(super) async fn converted(rig: &Rig) -> (Ino, OpenGrant) {
     let (ino, _) = small(rig).await;
     let req = ConvertReq { ino, offset: 0, len_bytes: 1, promised: false };
     (ino, rig.ask(A, req).await.expect("converted"))
@@ -232,125 +236,6 @@ fn a_file_is_recovered_when_its_osts_know_that_its_writer_is_fenced() {
     });
 }
 
-/// A file of ten bytes in objects, whose cut to four a restart interrupts; its OSTs are still away.
-async fn cut_short(rig: &mut Rig) -> Ino {
-    let (ino, _) = converted(rig).await;
-    rig.osts.down.lock().extend(0..OSTS);
-    let cut = rig.mdt.seams().timeout_ms(100, truncate(rig, A, ino, 4)).await;
-    assert!(cut.is_none(), "it waits for its OSTs");
-    rig.restart().await;
-    crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
-    ino
-}
-
-#[test]
-fn nobody_sees_a_file_before_a_cut_is_finished_that_a_restart_interrupted() {
-    run(async {
-        let mut rig = Rig::new().await;
-        let ino = cut_short(&mut rig).await;
-        let seen = rig.mdt.seams().timeout_ms(100, open(&rig, B, ino, 1, RO)).await;
-        assert!(seen.is_none(), "it is still to be cut");
-        rig.osts.down.lock().clear();
-        crate::recovery::run(rig.mdt.clone()).await;
-        assert_eq!(open(&rig, B, ino, 1, RO).await.attr.size_bytes, 4);
-        assert!(rig.mdt.live().cut_short.is_empty());
-        rig.verify();
-    });
-}
-
-#[test]
-fn a_cut_that_an_ost_refuses_is_not_made_later() {
-    run(async {
-        let mut rig = Rig::new().await;
-        let (ino, _) = converted(&rig).await;
-        open(&rig, B, ino, 2, RW).await;
-        rig.osts.broken.lock().extend(0..OSTS);
-        rig.clients.asked.lock().clear();
-        let refused = rig.ask(A, cut_to(ino, 4)).await.expect_err("no OST can cut");
-        assert_eq!(refused.code, Code::OstIo);
-        assert!(refused.to_string().contains("may be zeros"), "{refused}");
-        let asked = rig.clients.asked.lock().clone();
-        for session in [A, B] {
-            assert!(
-                asked.contains(&(session, Op::LayoutNotice, ino)),
-                "{session} may have old pages: {asked:?}"
-            );
-        }
-        rig.osts.broken.lock().clear();
-        // From here on people write and sync; nothing may cut what they have written.
-        rig.osts.calls.lock().clear();
-        expire::end(&rig.mdt, B, "a test").await;
-        let attr = rig.ask(A, GetattrReq { ino, report: None }).await.expect("found").attr;
-        assert_eq!(attr.size_bytes, 10);
-        rig.restart().await;
-        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
-        crate::recovery::run(rig.mdt.clone()).await;
-        assert_eq!(open(&rig, A, ino, 3, RO).await.attr.size_bytes, 10);
-        let calls = rig.osts.calls.lock().clone();
-        assert!(calls.iter().all(|(_, op)| *op != Op::TruncateObject), "{calls:?}");
-        rig.verify();
-    });
-}
-
-/// What a writer tells of under the epoch of before, while the cut is given up, counts for nothing; its bytes do.
-#[test]
-fn bytes_that_are_written_while_a_cut_is_refused_are_part_of_the_file() {
-    run(async {
-        let mut rig = Rig::new().await;
-        let (ino, grant) = converted(&rig).await;
-        open(&rig, B, ino, 2, RW).await;
-        rig.osts.refused.lock().push(Op::TruncateObject);
-        let component = &grant.layout.components[0];
-        let key = (component.osts[0], ObjectId { ino, generation: component.generation, stripe: 0 });
-        let osts = rig.osts.clone();
-        let written = move || osts.objects.lock().entry(key).or_default().resize(5000, 7);
-        *rig.clients.when_told.lock() = Some(Box::new(written));
-        rig.clients.reports.lock().insert((B, ino), report(&grant, 5000));
-        rig.ask(A, cut_to(ino, 4)).await.expect_err("no OST can cut");
-        rig.close(A, ino, 1).await.expect("closed");
-        rig.close(B, ino, 2).await.expect("closed");
-        rig.restart().await;
-        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
-        crate::recovery::run(rig.mdt.clone()).await;
-        assert_eq!(open(&rig, A, ino, 3, RO).await.attr.size_bytes, 5000);
-        rig.verify();
-    });
-}
-
-/// The object that says how long the file is comes last.
-#[test]
-fn a_file_does_not_become_longer_where_one_of_its_osts_refuses() {
-    run(async {
-        let rig = Rig::new().await;
-        let made = make(&rig, 1).await;
-        let ino = made.attr.ino;
-        let stripe = StripePolicy {
-            count: Some(2),
-            size_bytes: Some(65536),
-            start_ost: Some(0),
-            ..StripePolicy::default()
-        };
-        rig.ask(A, SetStripeReq { ino, policy: Some(stripe.into()), cred: root() }).await.expect("laid out");
-        let convert = ConvertReq { ino, offset: 0, len_bytes: 1, promised: false };
-        let grant = rig.ask(A, convert).await.expect("converted");
-        let component = &grant.layout.components[0];
-        for (stripe, ost) in component.stripes() {
-            rig.osts.objects.lock().insert((ost, ObjectId::of(ino, stripe)), vec![1; 10]);
-        }
-        // The last byte of the longer file would lie in the second stripe.
-        rig.osts.broken.lock().push(component.osts[0]);
-        rig.osts.calls.lock().clear();
-        let refused = rig.ask(A, cut_to(ino, 65536 + 5000)).await.expect_err("one OST cannot");
-        assert_eq!(refused.code, Code::OstIo);
-        let asked = (component.osts[1], Op::TruncateObject);
-        assert!(!rig.osts.calls.lock().contains(&asked), "{:?}", rig.osts.calls.lock());
-        rig.osts.broken.lock().clear();
-        rig.close(A, ino, 1).await.expect("closed");
-        assert_eq!(open(&rig, B, ino, 2, RO).await.attr.size_bytes, 65536 + 10);
-        rig.verify();
-    });
-}
-
 /// A disk that fails for good keeps nobody from a file whose writer has died.
 #[test]
 fn a_file_of_a_dead_writer_can_be_written_although_the_disk_of_its_ost_fails() {
@@ -365,59 +250,6 @@ fn a_file_of_a_dead_writer_can_be_written_although_the_disk_of_its_ost_fails() {
         expire::recover(&rig.mdt, ino, None, true).await.expect("without the object's word");
         let opened = rig.mdt.seams().timeout_ms(1000, open(&rig, B, ino, 2, WO)).await;
         assert_eq!(opened.expect("nobody waits").attr.size_bytes, 10);
-        rig.verify();
-    });
-}
-
-#[test]
-fn objects_that_a_disk_does_not_let_go_keep_no_others_in_the_queue() {
-    run(async {
-        let rig = Rig::new().await;
-        let (ino, grant) = converted(&rig).await;
-        let first = ObjectId { ino, generation: grant.layout.components[0].generation, stripe: 0 };
-        truncate(&rig, A, ino, 0).await;
-        rig.osts.stuck.lock().push(first);
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Stuck));
-        rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false }).await.expect("converted");
-        truncate(&rig, A, ino, 0).await;
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Stuck));
-        rig.osts.stuck.lock().clear();
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty));
-        rig.verify();
-    });
-}
-
-#[test]
-fn a_cut_that_a_restart_interrupted_and_an_ost_refuses_keeps_nobody_from_the_file() {
-    run(async {
-        let mut rig = Rig::new().await;
-        let ino = cut_short(&mut rig).await;
-        rig.osts.down.lock().clear();
-        rig.osts.broken.lock().extend(0..OSTS);
-        crate::recovery::run(rig.mdt.clone()).await;
-        let seen = rig.mdt.seams().timeout_ms(1000, open(&rig, B, ino, 1, RO)).await;
-        assert_eq!(seen.expect("nobody waits").attr.size_bytes, 10);
-        rig.verify();
-    });
-}
-
-#[test]
-fn a_cut_is_finished_after_a_restart_although_its_last_writer_closed_while_it_was_under_way() {
-    run(async {
-        let mut rig = Rig::new().await;
-        let (ino, _) = converted(&rig).await;
-        rig.osts.down.lock().extend(0..4);
-        let cut = rig.mdt.seams().timeout_ms(100, truncate(&rig, A, ino, 4)).await;
-        assert!(cut.is_none(), "it waits for its OSTs");
-        rig.close(A, ino, 1).await.expect("closed");
-        rig.verify();
-        rig.restart().await;
-        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
-        rig.osts.down.lock().clear();
-        crate::recovery::run(rig.mdt.clone()).await;
-        assert_eq!(open(&rig, B, ino, 1, RO).await.attr.size_bytes, 4);
         rig.verify();
     });
 }
@@ -623,57 +455,6 @@ fn a_report_that_was_overtaken_moves_no_times() {
 }
 
 #[test]
-fn partial_truncates_cut_the_objects_and_old_reports_do_not_undo_them() {
-    run(async {
-        let rig = Rig::new().await;
-        let (ino, grant) = converted(&rig).await;
-        open(&rig, B, ino, 1, RO).await;
-        rig.clients.take_asked();
-        let answer = truncate(&rig, A, ino, 4).await;
-        assert_eq!(rig.clients.take_asked(), [(B, Op::LayoutNotice, ino)]);
-        assert_eq!(answer.attr.size_bytes, 4);
-        assert!(answer.grant.expect("epochs").truncate_epoch > grant.truncate_epoch);
-        assert_eq!(rig.osts.objects.lock().values().next().expect("there"), b"0123");
-        let late = ReportReq { items: vec![(ino, report(&grant, 10))] };
-        rig.ask(A, late).await.expect("heard");
-        assert_eq!(rig.stat(A, ino).await.expect("there").size_bytes, 4);
-        let answer = truncate(&rig, A, ino, 3 << 20).await;
-        assert_eq!(answer.attr.size_bytes, 3 << 20);
-        let waits = rig.ask(A, LayoutGetReq { ino }).await.expect("layout");
-        assert_eq!(waits.truncate_epoch, answer.grant.expect("epochs").truncate_epoch);
-        rig.verify();
-    });
-}
-
-#[test]
-fn truncating_to_zero_disowns_the_objects_and_purging_destroys_them() {
-    run(async {
-        let rig = Rig::new().await;
-        let (ino, grant) = converted(&rig).await;
-        let old = ObjectId { ino, generation: grant.layout.components[0].generation, stripe: 0 };
-        let calls = rig.osts.calls.lock().len();
-        let answer = truncate(&rig, A, ino, 0).await;
-        let layout = answer.grant.expect("layout").layout;
-        assert!(layout.inline && layout.components[0].generation > old.generation);
-        assert_eq!(rig.osts.calls.lock().len(), calls, "no OST is asked");
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
-        assert_eq!(*rig.osts.destroyed.lock(), [old]);
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty));
-        rig.verify();
-        rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false }).await.expect("converted");
-        rig.unlink(TOP, "f").await.expect("removed");
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Empty), "somebody has it open");
-        rig.osts.down.lock().extend(0..4);
-        rig.close(A, ino, 1).await.expect("closed");
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Unanswered));
-        rig.osts.down.lock().clear();
-        assert_eq!(destroy_some(&rig.mdt).await, Ok(Progress::Some));
-        assert_eq!(rig.osts.destroyed.lock().len(), 2);
-        rig.verify();
-    });
-}
-
-#[test]
 fn a_convert_for_which_there_is_room_at_one_ost_goes_to_no_other() {
     run(async {
         let rig = Rig::new().await;
@@ -687,32 +468,6 @@ fn a_convert_for_which_there_is_room_at_one_ost_goes_to_no_other() {
         let elsewhere = rig.ask(A, convert(false)).await.expect("converted").layout;
         assert!(!elsewhere.inline && elsewhere.components[0].osts[0] != ost);
         rig.verify();
-    });
-}
-
-#[test]
-fn objects_that_go_one_after_the_other_are_destroyed_together() {
-    run(async {
-        const GO: usize = 20;
-        let rig = Rig::new().await;
-        let (ino, _) = converted(&rig).await;
-        let (began, task) = (Instant::now(), tokio::spawn(destroy_objects(rig.mdt.clone())));
-        for _ in 0..GO {
-            truncate(&rig, A, ino, 0).await;
-            rig.ask(A, ConvertReq { ino, offset: 0, len_bytes: 1, promised: false })
-                .await
-                .expect("converted");
-            // Long enough for a round of its own, if there were one.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        while rig.osts.destroyed.lock().len() < GO {
-            assert!(began.elapsed().as_secs() < 60, "they are not destroyed");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        task.abort();
-        let requests = rig.osts.calls.lock().iter().filter(|call| call.1 == Op::DestroyObjects).count();
-        let rounds_max = 1 + began.elapsed().as_millis() as usize / 1000;
-        assert!(requests <= usize::from(OSTS) * rounds_max, "{requests} requests");
     });
 }
 
@@ -763,26 +518,6 @@ fn components_get_osts_when_they_are_written() {
         assert!(empty.layout.inline && empty.layout.body != all.layout.body);
         while destroy_some(&rig.mdt).await == Ok(Progress::Some) {}
         assert_eq!(rig.osts.destroyed.lock().len(), 7);
-        rig.verify();
-    });
-}
-
-#[test]
-fn inline_truncates_are_just_the_bytes() {
-    run(async {
-        let rig = Rig::new().await;
-        let made = make(&rig, 1).await;
-        let ino = made.attr.ino;
-        rig.ask(A, write(ino, 1, &made.grant, 0, "0123456789")).await.expect("written");
-        assert_eq!(truncate(&rig, A, ino, 4).await.attr.size_bytes, 4);
-        assert_eq!(truncate(&rig, A, ino, 1 << 40).await.attr.size_bytes, 1 << 40);
-        let read = rig.ask(A, InlineReadReq { ino }).await.expect("read");
-        assert_eq!((read.data.as_deref(), read.size_bytes), (Some(&b"0123"[..]), 1 << 40));
-        rig.verify();
-        let zero = Access { truncate: true, ..RW };
-        let opened = open(&rig, A, ino, 2, zero).await;
-        assert_eq!((opened.attr.size_bytes, opened.grant.inline.as_deref()), (0, Some(&b""[..])));
-        assert!(rig.osts.calls.lock().is_empty());
         rig.verify();
     });
 }

@@ -109,6 +109,16 @@ fn stream(b: &Bench, from: u64, len: u64) {
 }
 
 #[test]
+fn what_the_device_does_not_have_yet_is_read_from_the_page_cache() {
+    let b = Bench::new(9);
+    stream(&b, 0, 1 << 20);
+    b.disk.stale_direct();
+    assert_eq!(b.read(0, 1 << 20).expect("read"), noise(7, 1 << 20));
+    assert_eq!(b.stat("damaged_blocks"), 0);
+    assert_eq!(b.stat("direct_read_bytes"), 1 << 20, "it was tried");
+}
+
+#[test]
 fn the_device_is_asked_early_to_write_a_stream_down() {
     let b = Bench::new(5);
     stream(&b, 0, EARLY_BYTES - (1 << 20));
@@ -122,6 +132,12 @@ fn the_device_is_asked_early_to_write_a_stream_down() {
     let object = block_on(b.store.ready(O)).expect("it is there");
     assert!(!object.state.lock().clean());
     assert_eq!(b.stat("object_syncs"), 0);
+    // A sync under way does the same.
+    stream(&b, 0, EARLY_BYTES);
+    let syncing = block_on(object.syncing.lock());
+    assert!(block_on(b.store.sync_early_once()));
+    assert_eq!(b.stat("early_syncs"), 1);
+    drop(syncing);
     // What is removed meanwhile needs none.
     stream(&b, 0, EARLY_BYTES);
     block_on(b.store.destroy(&[O])).expect("destroyed");
