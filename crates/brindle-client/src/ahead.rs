@@ -123,8 +123,8 @@ impl Follow {
 
 /// Bytes that were fetched ahead.
 pub(crate) struct Fetched {
-    /// All of the chunk, in order.
-    pub pieces: Vec<Bytes>,
+    /// All of the chunk, in one piece: those of many objects would each hold the block of memory that they came in.
+    pub bytes: Bytes,
     pub _room: Room,
 }
 
@@ -182,7 +182,10 @@ impl Chunks {
             let Some(chunk) = self.by_number.get(&number).filter(covers) else { return Found::Nothing };
             match chunk.bytes.peek() {
                 None => return Found::Coming(chunk.bytes.clone()),
-                Some(Some(fetched)) => cut(chunk.range.start, &fetched.pieces, &(at..end), &mut found),
+                Some(Some(fetched)) => {
+                    let from = (at - chunk.range.start) as usize;
+                    found.push(fetched.bytes.slice(from..from + (end - at) as usize));
+                }
                 Some(None) => {
                     // What was not asked for may be what cannot be read.
                     self.by_number.remove(&number);
@@ -263,19 +266,6 @@ impl Chunks {
     }
 }
 
-/// Adds those of the pieces, which begin at `start`, that lie in `range`.
-fn cut(start: u64, pieces: &[Bytes], range: &Range<u64>, out: &mut Vec<Bytes>) {
-    let mut at = start;
-    for piece in pieces {
-        let end = at + piece.len() as u64;
-        let (from, until) = (range.start.max(at), range.end.min(end));
-        if from < until {
-            out.push(piece.slice((from - at) as usize..(until - at) as usize));
-        }
-        at = end;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
@@ -294,12 +284,11 @@ mod tests {
         (at / 1000) as u8
     }
 
-    /// Bytes that are there, in pieces of at most 100 000.
+    /// Bytes that are there.
     fn fetched(range: Range<u64>) -> Coming {
-        let bytes: Vec<u8> = range.clone().map(byte).collect();
-        let pieces = bytes.chunks(100_000).map(Bytes::copy_from_slice).collect();
+        let bytes = range.map(byte).collect();
         let room = Arc::new(Budget::new(1)).take(1).expect("there is room");
-        let coming = async move { Some(Arc::new(Fetched { pieces, _room: room })) }.boxed().shared();
+        let coming = async move { Some(Arc::new(Fetched { bytes, _room: room })) }.boxed().shared();
         coming.clone().now_or_never();
         coming
     }

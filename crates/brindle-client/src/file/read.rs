@@ -230,9 +230,8 @@ impl Client {
         let fetching = async move {
             match this.fetch(&inode, &sight, range, true).await {
                 Ok(pieces) => {
-                    // In one piece: those of many objects would each hold the block of memory that they came in.
-                    let pieces = vec![ReadOut { pieces, guard: None }.into_bytes()];
-                    Some(Arc::new(Fetched { pieces, _room: room }))
+                    let bytes = ReadOut { pieces, guard: None }.into_bytes();
+                    Some(Arc::new(Fetched { bytes, _room: room }))
                 }
                 Err(fault) => {
                     // Whoever asks for it asks again.
