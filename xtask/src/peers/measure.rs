@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use brindle_bench::run::{Run, Sample, Unit};
 
 use super::place::Place;
-use super::rows::Group;
+use super::rows::{Group, WARM_UP};
 use super::scale::Scale;
 use super::system::{self, System};
 use crate::run::{Cmd, interrupted};
@@ -96,17 +96,15 @@ pub fn run(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
     }
 }
 
-/// The first group once on every system, for nothing: memory that the machine has not used for long and images whose blocks
-/// nobody has written yet would else count against whoever is measured first.
+/// The workload of [`WARM_UP`] once on every system, for nothing: memory that the machine has not used for long and images
+/// whose blocks nobody has written yet would else count against whoever is measured first.
 fn warm_up(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
     for (system, place) in systems {
         if interrupted() {
             return;
         }
-        let takes = |group: &&&'static Group| system.takes(group.inodes(order.scale));
-        let Some(group) = order.groups.iter().find(takes) else { continue };
         println!("warming up: {:<12}", system.name());
-        if let Err(why) = measure(order, group, 0, system.as_ref(), place) {
+        if let Err(why) = measure(order, WARM_UP, 0, system.as_ref(), place) {
             figures.failures.push(Failure { system: system.name(), when: "warming up".to_owned(), why });
         }
         place.trim();
