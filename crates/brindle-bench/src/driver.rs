@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::loopback;
 use crate::machine::Machine;
+use crate::memory::Warm;
 use crate::plan::{Plan, Setting, Step};
 use crate::rank::{Job, Phase, Spec};
 use crate::run::{Figure, Run, Sample, Unit};
@@ -46,6 +47,8 @@ pub fn run(
     for plan in plans {
         room(plan, setting)?;
     }
+    let most = |of: fn(&Plan) -> u64| plans.iter().map(of).max().unwrap_or(0);
+    let warm = Warm::for_files(most(|plan| plan.bytes), most(|plan| plan.files));
     let measured = Site::new(&setting.paths())?;
     let limit = setting.limit.as_ref().map(|dir| Site::new(&[PathBuf::from(&dir.path)])).transpose()?;
     let sites: Vec<&Site> = [&measured].into_iter().chain(&limit).collect();
@@ -63,6 +66,7 @@ pub fn run(
     if plans.iter().any(|plan| plan.loopback) {
         notes.insert(2, LOOPBACK_NOTE.to_owned());
     }
+    notes.push(warm.note());
     let mut run = clock.run(workload, notes, figures);
     run.directories.clone_from(&setting.dirs);
     run.limit.clone_from(&setting.limit);

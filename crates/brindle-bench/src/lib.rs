@@ -18,6 +18,7 @@ pub mod driver;
 pub mod html;
 pub mod loopback;
 pub mod machine;
+pub mod memory;
 pub mod net;
 pub mod pattern;
 pub mod plan;

@@ -18,6 +18,7 @@ use serde_json::Value;
 use tokio::runtime::Runtime;
 
 use crate::driver::{Progress, RunClock};
+use crate::memory::Warm;
 use crate::pattern::Pattern;
 use crate::plan::Setting;
 use crate::rank::{Job, Phase, Spec};
@@ -99,6 +100,7 @@ pub fn run(
     site::need(&dir, options.bytes * 2, 1024)?;
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = built.map_err(|e| Fault::io(Code::BenchmarkFailed, "cannot start", "threads", &e))?;
+    let warm = Warm::for_files(options.bytes, 0);
     let place = Site::new(&[dir])?;
     let mut figures = Vec::new();
     let sizes = options.objects.iter().flat_map(|o| options.threads.iter().map(move |t| (*o, *t)));
@@ -111,7 +113,9 @@ pub fn run(
     }
     place.remove()?;
     runtime.shutdown_background();
-    let mut run = clock.run("storage", notes(setting), figures);
+    let mut notes = notes(setting);
+    notes.push(warm.note());
+    let mut run = clock.run("storage", notes, figures);
     run.directories = setting.dirs.iter().take(1).cloned().collect();
     run.parameters = parameters;
     Ok(run)

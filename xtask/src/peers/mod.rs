@@ -31,6 +31,9 @@ mod verdict;
 use std::fs::File;
 use std::path::PathBuf;
 
+use brindle_bench::memory::Warm;
+use brindle_types::units::GIB;
+
 use crate::Session;
 use measure::{Figures, Order, Up};
 use options::{Action, Options};
@@ -40,6 +43,9 @@ use system::System;
 
 /// Held by whoever starts or ends systems.
 const LOCK: &str = "/var/tmp/brindle-peers.lock";
+
+/// Memory that is kept warm for the whole run: what one system at a time uses for itself and in caches, which all free again.
+const WARM_BYTES: u64 = 10 * GIB;
 
 /// `cargo xtask peers`.
 pub fn run(session: &Session) -> Result<(), String> {
@@ -210,6 +216,8 @@ fn whole_run(
     if options.binary.is_none() {
         crate::dist(session)?;
     }
+    let warm = Warm::bytes(WARM_BYTES);
+    println!("{}", warm.note());
     let mut figures = Figures::default();
     let mut running = Running { systems: Vec::new() };
     for system in wanted {

@@ -274,7 +274,7 @@ fn caveats(order: &Order<'_>, lines: &[Line]) -> String {
     let mut text = String::from(
         "All are backed by ext4 images on loop devices of one disk, which pass through the page cache of this kernel. Write phases end with fsync of each file. Before phases that read, \
          everything is synced, the kernel's caches are dropped and clients are remounted; servers keep running, with what they hold in memory \
-         of their own. GlusterFS and CephFS write to the disk on fsync. MooseFS does not as it is shipped; the column `moosefs` has \
+         of their own. Memory was used once before and kept from going back to a hypervisor, so that nobody waits for it. GlusterFS and CephFS write to the disk on fsync. MooseFS does not as it is shipped; the column `moosefs` has \
          HDD_FSYNC_BEFORE_CLOSE 1, but its chunkservers close chunks after they have answered, and its master never fsyncs, so its write rows \
          still promise less than those of the others.\n",
     );
