@@ -13,6 +13,7 @@ use brindle_stdx::{Mono, Seams};
 use brindle_types::{Code, Fault, FsName, Ino, Nid, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mds::session::SessionCloseReq;
+use brindle_wire::oss::grant::ReturnGrantReq;
 use brindle_wire::version::PeerKind;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
@@ -38,6 +39,8 @@ const MOUNT_TIMEOUT_MS: u64 = 15_000;
 const TARGET_TIMEOUT_MS: u64 = 30_000;
 /// How long an unmount waits for the MDT to take the goodbye.
 const GOODBYE_TIMEOUT_MS: u64 = 2_000;
+/// How much of it OSTs may take, which are told before the MDT.
+const RETURN_TIMEOUT_MS: u64 = 500;
 
 /// What to mount.
 #[derive(Clone, Debug)]
@@ -224,12 +227,27 @@ impl Client {
             for inode in self.inodes.all() {
                 inode.wait_until(|state| state.closing == 0).await;
             }
+            self.return_grants().await;
             self.mds.ask_high(&SessionCloseReq {}).await
         };
         if !matches!(self.seams.timeout_ms(GOODBYE_TIMEOUT_MS, goodbye).await, Some(Ok(_))) {
             tracing::warn!("unmounted without a goodbye; the server ends the session with its lease");
         }
         self.stop();
+    }
+
+    /// Leaves what the OSTs have granted to the next client. An OST that does not hear of it keeps it for the session until it
+    /// takes that for idle.
+    async fn return_grants(&self) {
+        let returning = self
+            .grants
+            .unused()
+            .into_iter()
+            .map(|index| async move { self.ost(index).await?.ask(&ReturnGrantReq {}).await });
+        let returned = self.seams.timeout_ms(RETURN_TIMEOUT_MS, join_all(returning)).await;
+        if let Some(fault) = returned.unwrap_or_default().into_iter().find_map(Result::err) {
+            tracing::debug!("a grant was not given back: {fault}");
+        }
     }
 
     /// Stops everything at once, as a crash would, except that calls under way end with `Shutdown`.

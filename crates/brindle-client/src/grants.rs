@@ -106,6 +106,13 @@ impl Grants {
         self.table.lock().by_ost.get(&ost).and_then(|granted| granted.newest).map_or(0, |grant| grant.bytes)
     }
 
+    /// The OSTs that have granted something of which nothing is taken.
+    pub fn unused(&self) -> Vec<u16> {
+        let table = self.table.lock();
+        let unused = |granted: &Granted| granted.newest.is_some() && granted.taken_bytes == 0;
+        table.by_ost.iter().filter(|(_, granted)| unused(granted)).map(|(ost, _)| *ost).collect()
+    }
+
     /// Nothing is granted any more: the session is another one.
     pub fn forget(&self) {
         self.table.lock().by_ost.values_mut().for_each(|granted| granted.newest = None);

@@ -98,7 +98,7 @@ impl Grants {
         Grant { life: self.life, serial: table.serial, bytes }
     }
 
-    /// The session is over: nothing of it is sent any more.
+    /// The session is over, or at its end: nothing of it is sent any more.
     pub fn end(&self, session: SessionId) {
         let mut table = self.table.lock();
         if let Some(promise) = table.by_session.remove(&session) {

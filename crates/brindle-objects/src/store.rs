@@ -144,6 +144,11 @@ impl ObjectStore {
         Ok(self.grants.next(session, spent_bytes, self.space.promised_max(now)?, now))
     }
 
+    /// A session needs nothing of what it was granted any more.
+    pub fn take_grant_back(&self, session: SessionId) {
+        self.grants.end(session);
+    }
+
     /// Bytes that are promised to clients now.
     pub fn granted_bytes(&self) -> u64 {
         self.grants.sum_bytes()

@@ -52,6 +52,7 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
         Op::FenceSession => plain(call, |req| fence::handle_session(oss, req)).await,
         Op::FenceLayout => plain(call, |req| fence::handle_layout(oss, req)).await,
         Op::OstStatfs => plain(call, |req| statfs::handle(oss, req)).await,
+        Op::ReturnGrant => plain(call, |req| grant::handle(oss, call, req)).await,
         Op::ListObjects => plain(call, |req| list::handle(oss, req)).await,
         Op::TargetInfo => plain(call, |req| target_info::handle(oss, req)).await,
         _ => Err(Fault::new(Code::UnknownOp).why(format!("operation {} ({})", op as u16, op.name()))),

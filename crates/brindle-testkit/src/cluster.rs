@@ -5,10 +5,11 @@
 //! real host would, until it runs. Invariant: whatever a service keeps outside its disk dies with its node.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use brindle_client::{Client, MountConfig};
 use brindle_config::Superblock;
+use brindle_oss::Oss;
 use brindle_types::{Code, Fault, FsName, Nid, TargetId};
 use parking_lot::Mutex;
 
@@ -49,7 +50,8 @@ enum Serves {
 /// What became of the last start of each server.
 #[derive(Default)]
 struct Starts {
-    up: BTreeMap<String, u64>,
+    /// With the service, if it is an OST.
+    up: BTreeMap<String, Option<Weak<Oss>>>,
     failed: BTreeMap<String, Fault>,
     /// Whose process ended by itself because it could not serve any more.
     ended: BTreeSet<String>,
@@ -112,6 +114,12 @@ impl SimCluster {
         self.world.is_running(name) && self.starts.lock().up.contains_key(name)
     }
 
+    /// Bytes that an OST has granted to all clients; `None` while it is not up.
+    pub fn granted_bytes(&self, name: &str) -> Option<u64> {
+        let oss = self.starts.lock().up.get(name)?.as_ref()?.upgrade()?;
+        Some(oss.store.granted_bytes())
+    }
+
     /// Takes down the nodes whose processes have ended by themselves.
     pub fn bury(&self) {
         for name in std::mem::take(&mut self.starts.lock().ended) {
@@ -146,13 +154,13 @@ impl SimCluster {
     }
 
     fn serve(&self, node: NodeSeams) {
-        let (starts, now_ns) = (self.starts.clone(), self.world.now().0);
+        let starts = self.starts.clone();
         let seams = node.seams.clone();
         seams.spawn("supervisor", async move {
             loop {
                 match start(&node).await {
                     Ok(running) => {
-                        starts.lock().up.insert(node.name.clone(), now_ns);
+                        starts.lock().up.insert(node.name.clone(), running.oss());
                         let fault = running.until_failed().await;
                         tracing::warn!(node = %node.name, "stopped itself: {fault}");
                         starts.lock().ended.insert(node.name.clone());
@@ -194,6 +202,13 @@ enum Running {
 }
 
 impl Running {
+    fn oss(&self) -> Option<Weak<Oss>> {
+        match self {
+            Running::Ost(handle) => Some(Arc::downgrade(handle.oss())),
+            Running::Mgs(_) | Running::Mdt(_) => None,
+        }
+    }
+
     /// Completes when the service cannot go on; its process ends then.
     async fn until_failed(&self) -> Fault {
         match self {

@@ -205,3 +205,36 @@ fn what_was_read_ahead_goes_with_the_last_live_handle() {
     world.run_until(LIMIT_MS, history).unwrap();
     world.end();
 }
+
+/// Each mount is granted what the one before it was: what is promised to clients that are gone would make the others wait for
+/// every write.
+#[test]
+fn a_mount_that_ends_leaves_its_grants_to_the_next() {
+    let cluster = SimCluster::new(1, Options { osts: 1, clients: 1 });
+    let world = cluster.world().clone();
+    for round in 0..3 {
+        let history = async {
+            let client = SimCluster::mount(&world.node("c0")).await;
+            let name = format!("f{round}");
+            let access = Access { read: true, write: true, truncate: false };
+            let create = CreateIn {
+                parent: client.root(),
+                name: name.as_bytes(),
+                mode: 0o644,
+                umask: 0,
+                exclusive: true,
+                access,
+            };
+            let made = client.create(&Ctx::root(), create).await.unwrap().opened;
+            let data = vec![7; 1 << 20];
+            let write = WriteIn { offset: 0, data: data.into(), ..WriteIn::default() };
+            client.write(&Ctx::root(), made.handle, write).await.unwrap();
+            client.fsync(made.handle).await.unwrap();
+            assert!(cluster.granted_bytes("ost0").unwrap() > 0, "round {round}");
+            client.unmount().await;
+            assert_eq!(cluster.granted_bytes("ost0"), Some(0), "round {round}");
+        };
+        world.run_until(LIMIT_MS, history).unwrap();
+    }
+    world.end();
+}

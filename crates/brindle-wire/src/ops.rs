@@ -110,6 +110,7 @@ ops! {
     311 OstStatfs "ost_statfs" plain;
     312 CopyRange "copy_range" slotted;
     313 ListObjects "list_objects" plain;
+    314 ReturnGrant "return_grant" plain;
     // 400-499: MGS
     400 Register "register" plain;
     401 GetMap "get_map" plain;

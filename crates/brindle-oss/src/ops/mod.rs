@@ -3,6 +3,7 @@
 pub mod copy_range;
 pub mod destroy;
 pub mod fence;
+pub mod grant;
 pub mod list;
 pub mod punch;
 pub mod read;

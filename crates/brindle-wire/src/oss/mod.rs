@@ -5,6 +5,7 @@
 
 pub mod destroy;
 pub mod fence;
+pub mod grant;
 pub mod list;
 pub mod punch;
 pub mod read;

@@ -1,0 +1,14 @@
+//! return_grant: a client that ends leaves what it was granted to the next one.
+
+use brindle_types::Result;
+use brindle_wire::mds::Empty;
+use brindle_wire::oss::grant::ReturnGrantReq;
+
+use crate::dispatch::Call;
+use crate::service::Oss;
+
+/// Takes back what the session of the request was granted.
+pub async fn handle(oss: &Oss, call: &Call, _req: ReturnGrantReq) -> Result<Empty> {
+    oss.store.take_grant_back(call.frame.header.session);
+    Ok(Empty {})
+}
