@@ -22,14 +22,19 @@ pub struct Cold {
 impl Cold {
     /// Makes the caches cold. `Ok(false)` when they could not be dropped, because this user may not.
     pub fn make(&self) -> Result<bool> {
-        let dropped = self.keep || {
-            rustix::fs::sync();
-            std::fs::write(DROP, "3").is_ok()
-        };
+        let dropped = self.keep || self.drop_caches();
         if let Some(command) = &self.command {
             run(command)?;
         }
         Ok(dropped)
+    }
+
+    /// Syncs, and drops the kernel's caches unless they are to be kept; whether they were dropped.
+    pub fn drop_caches(&self) -> bool {
+        !self.keep && {
+            rustix::fs::sync();
+            std::fs::write(DROP, "3").is_ok()
+        }
     }
 
     /// Whether [`Cold::make`] can do it.

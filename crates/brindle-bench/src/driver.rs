@@ -43,12 +43,13 @@ pub fn run(
     parameters: BTreeMap<String, Value>,
     progress: Progress<'_>,
 ) -> Result<Run> {
-    let clock = RunClock::start();
     for plan in plans {
         room(plan, setting)?;
     }
+    setting.cold.drop_caches();
     let most = |of: fn(&Plan) -> u64| plans.iter().map(of).max().unwrap_or(0);
     let warm = Warm::for_files(most(|plan| plan.bytes), most(|plan| plan.files));
+    let clock = RunClock::start();
     let measured = Site::new(&setting.paths())?;
     let limit = setting.limit.as_ref().map(|dir| Site::new(&[PathBuf::from(&dir.path)])).transpose()?;
     let sites: Vec<&Site> = [&measured].into_iter().chain(&limit).collect();
@@ -66,7 +67,7 @@ pub fn run(
     if plans.iter().any(|plan| plan.loopback) {
         notes.insert(2, LOOPBACK_NOTE.to_owned());
     }
-    notes.push(warm.note());
+    notes.extend(warm.note());
     let mut run = clock.run(workload, notes, figures);
     run.directories.clone_from(&setting.dirs);
     run.limit.clone_from(&setting.limit);

@@ -6,10 +6,12 @@
 //! its fsync took between 0.7 and 4.3 s on ext4. Dropping caches frees memory, so cold phases measured the hypervisor.
 //!
 //! What is reported are whole free blocks of 2 MiB and more. [`Warm`] uses memory once and gives all of it back but for one
-//! page of each block: what is free between these pages never becomes a whole block again, and stays. Where nothing is
-//! taken back this costs about half a second for each GiB, once.
+//! page of each block: what is free between these pages does not become a whole block again, and stays (unless the kernel
+//! compacts memory meanwhile). Huge pages have to come from other memory. Where nothing is taken back this costs about half a second
+//! for each GiB, once.
 
 use std::ffi::c_void;
+use std::path::{Path, PathBuf};
 use std::ptr;
 
 use brindle_types::units::{GIB, KIB, MIB};
@@ -23,9 +25,6 @@ const BYTES_PER_FILE: u64 = 16 * KIB;
 const WARM_BYTES_MAX: u64 = 4 * GIB;
 /// What the kernel reports is never smaller: a huge page.
 const BLOCK_BYTES: usize = 2 * MIB as usize;
-/// What is kept of a block.
-const PAGE_BYTES: usize = 4 * KIB as usize;
-
 /// Memory that was used once, and of which one page in each 2 MiB is kept until this is dropped.
 pub struct Warm {
     start: *mut c_void,
@@ -38,19 +37,23 @@ impl Warm {
         Warm::bytes(wanted(bytes, files))
     }
 
-    /// So many bytes, but at most half of what is free; nothing where the memory cannot be had.
+    /// So many bytes, but at most half of what is free and of what the control group of this process may still use; nothing
+    /// where the memory cannot be had. Empty caches first: only what is free can be warmed.
     pub fn bytes(bytes: u64) -> Warm {
-        let most = free_bytes().unwrap_or(0) / 2;
+        let most = free_bytes().unwrap_or(0).min(group_free_bytes().unwrap_or(u64::MAX)) / 2;
         let blocks = usize::try_from(bytes.min(most)).unwrap_or(0) / BLOCK_BYTES;
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address that the kernel chooses; nothing else refers to it.
         let mapped = (blocks > 0).then(|| unsafe {
             mmap_anonymous(ptr::null_mut(), blocks * BLOCK_BYTES, ProtFlags::READ | ProtFlags::WRITE, flags)
         });
-        let Some(Ok(start)) = mapped else { return Warm { start: ptr::null_mut(), blocks: 0 } };
+        let Some(Ok(start)) = mapped else { return Warm::nothing() };
         let warm = Warm { start, blocks };
-        warm.touch();
-        warm
+        if warm.touch().is_err() { Warm::nothing() } else { warm }
+    }
+
+    fn nothing() -> Warm {
+        Warm { start: ptr::null_mut(), blocks: 0 }
     }
 
     /// How much was used; 0 when nothing was.
@@ -58,36 +61,33 @@ impl Warm {
         (self.blocks * BLOCK_BYTES) as u64
     }
 
-    /// For the notes of a run.
-    pub fn note(&self) -> String {
-        format!(
-            "{} MiB of memory were used once before, so that none has to come from a hypervisor meanwhile.",
-            self.len_bytes() / MIB
-        )
+    /// For the notes of a run, if there is something to say.
+    pub fn note(&self) -> Option<String> {
+        let mib = self.len_bytes() / MIB;
+        (mib > 0).then(|| {
+            format!("{mib} MiB of memory were used once before, so that none has to come from a hypervisor meanwhile.")
+        })
     }
 
-    /// Uses all of it in pages of 4 KiB (a huge page would not be given back in parts at once), then keeps the first page of
-    /// each block.
-    fn touch(&self) {
+    /// Uses all of it, then keeps the first page of each block.
+    fn touch(&self) -> rustix::io::Result<()> {
+        let page_bytes = rustix::param::page_size();
+        let first = self.start.cast::<u8>();
+        // A huge page is not given back in parts at once. An error is that of a kernel without huge pages.
         // SAFETY: the range is that of the mapping.
-        let advised = unsafe { madvise(self.start, self.blocks * BLOCK_BYTES, Advice::LinuxNoHugepage) };
-        if advised.is_err() {
-            return;
-        }
-        for page in 0..self.blocks * BLOCK_BYTES / PAGE_BYTES {
+        let _ = unsafe { madvise(self.start, self.blocks * BLOCK_BYTES, Advice::LinuxNoHugepage) };
+        for page in 0..self.blocks * BLOCK_BYTES / page_bytes {
             // SAFETY: the byte is within the mapping, which is writable and which only this refers to.
-            unsafe { self.start.cast::<u8>().add(page * PAGE_BYTES).write_volatile(1) };
+            unsafe { first.add(page * page_bytes).write_volatile(1) };
         }
         for block in 0..self.blocks {
-            // SAFETY: within the mapping; nobody reads these pages.
-            let given_back = unsafe {
-                let rest = self.start.cast::<u8>().add(block * BLOCK_BYTES + PAGE_BYTES);
-                madvise(rest.cast(), BLOCK_BYTES - PAGE_BYTES, Advice::LinuxDontNeed)
-            };
-            if given_back.is_err() {
-                return;
+            // SAFETY: within the mapping, from a page on; nobody reads these pages.
+            unsafe {
+                let rest = first.add(block * BLOCK_BYTES + page_bytes);
+                madvise(rest.cast(), BLOCK_BYTES - page_bytes, Advice::LinuxDontNeed)?;
             }
         }
+        Ok(())
     }
 }
 
@@ -116,6 +116,48 @@ fn free_of(meminfo: &str) -> Option<u64> {
     kib.checked_mul(KIB)
 }
 
+/// What the control groups of this process leave it, by the tightest of them; `None` when none limits it.
+fn group_free_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    groups_of(&text).iter().filter_map(|group| group.free_bytes()).min()
+}
+
+/// A directory of a control group, and its files for memory.
+#[derive(Debug, PartialEq, Eq)]
+struct Group {
+    dir: PathBuf,
+    limit: &'static str,
+    used: &'static str,
+}
+
+impl Group {
+    fn free_bytes(&self) -> Option<u64> {
+        let number = |name| std::fs::read_to_string(self.dir.join(name)).ok()?.trim().parse::<u64>().ok();
+        Some(number(self.limit)?.saturating_sub(number(self.used)?))
+    }
+}
+
+/// The groups that a process is in, with those around them, of /proc/PID/cgroup in both versions of control groups.
+fn groups_of(proc_cgroup: &str) -> Vec<Group> {
+    let mut groups = Vec::new();
+    for line in proc_cgroup.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        let (root, limit, used) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max", "memory.current"),
+            "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+            _ => continue,
+        };
+        for around in Path::new(path).ancestors() {
+            let dir = Path::new(root).join(around.strip_prefix("/").unwrap_or(around));
+            groups.push(Group { dir, limit, used });
+        }
+    }
+    groups
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +177,28 @@ mod tests {
     }
 
     #[test]
+    fn limits_of_control_groups_count_with_those_around_them() {
+        let dirs = |text| groups_of(text).into_iter().map(|g| (g.dir, g.limit)).collect::<Vec<_>>();
+        let v2 = [("/sys/fs/cgroup/job/step", "memory.max"), ("/sys/fs/cgroup/job", "memory.max")];
+        let mut expected: Vec<_> = v2.map(|(dir, limit)| (PathBuf::from(dir), limit)).into();
+        expected.push((PathBuf::from("/sys/fs/cgroup/"), "memory.max"));
+        assert_eq!(dirs("0::/job/step\n"), expected);
+        let v1 = dirs("5:cpu:/x\n4:memory:/y\n");
+        assert_eq!(v1[0], (PathBuf::from("/sys/fs/cgroup/memory/y"), "memory.limit_in_bytes"));
+        assert_eq!(v1.len(), 2);
+
+        let dir = tempfile::tempdir().expect("made");
+        let group = Group { dir: dir.path().to_owned(), limit: "memory.max", used: "memory.current" };
+        assert_eq!(group.free_bytes(), None);
+        let write = |name, text| std::fs::write(dir.path().join(name), text).expect("written");
+        write("memory.current", "300\n");
+        write("memory.max", "max\n");
+        assert_eq!(group.free_bytes(), None, "no limit");
+        write("memory.max", "1000\n");
+        assert_eq!(group.free_bytes(), Some(700));
+    }
+
+    #[test]
     fn one_page_of_each_block_is_kept() {
         let warm = Warm::bytes(3 * BLOCK_BYTES as u64 + 1);
         assert_eq!(warm.blocks, 3);
@@ -142,7 +206,9 @@ mod tests {
         let maps = std::fs::read_to_string("/proc/self/smaps").expect("readable");
         let own = maps.lines().skip_while(|line| !line.starts_with(&begin));
         let resident = own.into_iter().find_map(|line| line.strip_prefix("Rss:")).map(str::trim);
-        assert_eq!(resident, Some("12 kB"), "three pages");
-        assert_eq!(Warm::bytes(0).len_bytes(), 0);
+        let pages_kib = 3 * rustix::param::page_size() as u64 / KIB;
+        assert_eq!(resident, Some(format!("{pages_kib} kB").as_str()));
+        assert!(warm.note().is_some_and(|note| note.starts_with("6 MiB")));
+        assert_eq!(Warm::bytes(0).note(), None);
     }
 }

@@ -94,13 +94,14 @@ pub fn run(
     parameters: BTreeMap<String, Value>,
     progress: Progress<'_>,
 ) -> Result<Run> {
-    let clock = RunClock::start();
     let dir = setting.paths().into_iter().next().ok_or_else(|| Fault::new(Code::Bug).why("no directory"))?;
     // The objects, and the plain files beside them.
     site::need(&dir, options.bytes * 2, 1024)?;
+    setting.cold.drop_caches();
+    let warm = Warm::for_files(options.bytes, 0);
+    let clock = RunClock::start();
     let built = tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build();
     let runtime = built.map_err(|e| Fault::io(Code::BenchmarkFailed, "cannot start", "threads", &e))?;
-    let warm = Warm::for_files(options.bytes, 0);
     let place = Site::new(&[dir])?;
     let mut figures = Vec::new();
     let sizes = options.objects.iter().flat_map(|o| options.threads.iter().map(move |t| (*o, *t)));
@@ -114,7 +115,7 @@ pub fn run(
     place.remove()?;
     runtime.shutdown_background();
     let mut notes = notes(setting);
-    notes.push(warm.note());
+    notes.extend(warm.note());
     let mut run = clock.run("storage", notes, figures);
     run.directories = setting.dirs.iter().take(1).cloned().collect();
     run.parameters = parameters;

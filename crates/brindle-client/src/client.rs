@@ -8,14 +8,14 @@ use std::sync::{Arc, Weak};
 
 use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, Transport};
-use brindle_session::{Caller, MapWatch, Waits};
+use brindle_session::{Caller, MapWatch, Options, Waits};
 use brindle_stdx::{Mono, Seams};
 use brindle_types::{Code, Fault, FsName, Ino, Nid, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mds::session::SessionCloseReq;
 use brindle_wire::oss::grant::ReturnGrantReq;
 use brindle_wire::version::PeerKind;
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use parking_lot::{Mutex, RwLock};
 
 use crate::ahead::ALL_CHUNKS_BYTES_MAX;
@@ -39,7 +39,7 @@ const MOUNT_TIMEOUT_MS: u64 = 15_000;
 const TARGET_TIMEOUT_MS: u64 = 30_000;
 /// How long an unmount waits for the MDT to take the goodbye.
 const GOODBYE_TIMEOUT_MS: u64 = 2_000;
-/// How much of it OSTs may take, which are told before the MDT.
+/// How much of it OSTs may take to answer.
 const RETURN_TIMEOUT_MS: u64 = 500;
 
 /// What to mount.
@@ -222,12 +222,11 @@ impl Client {
             let closing: Vec<_> = closing.collect();
             self.closes.hurry();
             // What cannot be told now is lost like in a crash of this client, and nobody waits for it.
-            join_all(closing).await;
+            join(join_all(closing), self.return_grants()).await;
             // And what was closed a moment ago.
             for inode in self.inodes.all() {
                 inode.wait_until(|state| state.closing == 0).await;
             }
-            self.return_grants().await;
             self.mds.ask_high(&SessionCloseReq {}).await
         };
         if !matches!(self.seams.timeout_ms(GOODBYE_TIMEOUT_MS, goodbye).await, Some(Ok(_))) {
@@ -239,11 +238,11 @@ impl Client {
     /// Leaves what the OSTs have granted to the next client. An OST that does not hear of it keeps it for the session until it
     /// takes that for idle.
     async fn return_grants(&self) {
-        let returning = self
-            .grants
-            .unused()
-            .into_iter()
-            .map(|index| async move { self.ost(index).await?.ask(&ReturnGrantReq {}).await });
+        let options = Options { only_as: Some(self.session.identity()), ..Options::default() };
+        let (osts, unused) = (self.osts.lock().clone(), self.grants.take_unused());
+        let callers = unused.iter().filter_map(|index| osts.get(index));
+        let returning =
+            callers.map(|caller| async { caller.call_with(&ReturnGrantReq {}, Vec::new(), options).await });
         let returned = self.seams.timeout_ms(RETURN_TIMEOUT_MS, join_all(returning)).await;
         if let Some(fault) = returned.unwrap_or_default().into_iter().find_map(Result::err) {
             tracing::debug!("a grant was not given back: {fault}");

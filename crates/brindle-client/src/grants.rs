@@ -4,7 +4,7 @@
 //! Invariants: for each OST, what is taken is at most the newest grant when it is taken; what is taken is given back only when
 //! the OST has answered, or when the bytes are given up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use brindle_stdx::Mono;
@@ -31,6 +31,8 @@ struct Table {
     bytes: u64,
     /// Of these, what the MDT will get.
     small_bytes: u64,
+    /// When the session became another one.
+    forgotten: Option<Mono>,
 }
 
 #[derive(Default)]
@@ -89,6 +91,9 @@ impl Grants {
     /// What an OST answered to a write that was sent at `sent`. Without a grant, what a covered write has `spent` is gone.
     pub fn told(&self, ost: u16, grant: Option<Grant>, spent: u64, sent: Mono) {
         let mut table = self.table.lock();
+        if table.forgotten.is_some_and(|at| sent <= at) {
+            return;
+        }
         let granted = table.by_ost.entry(ost).or_default();
         match (grant, &mut granted.newest) {
             (Some(new), Some(old)) if old.life == new.life && old.serial > new.serial => {}
@@ -106,16 +111,19 @@ impl Grants {
         self.table.lock().by_ost.get(&ost).and_then(|granted| granted.newest).map_or(0, |grant| grant.bytes)
     }
 
-    /// The OSTs that have granted something of which nothing is taken.
-    pub fn unused(&self) -> Vec<u16> {
-        let table = self.table.lock();
-        let unused = |granted: &Granted| granted.newest.is_some() && granted.taken_bytes == 0;
-        table.by_ost.iter().filter(|(_, granted)| unused(granted)).map(|(ost, _)| *ost).collect()
+    /// Gives up what the OSTs have granted, but for those of whose grants something is taken; which they are.
+    pub fn take_unused(&self) -> BTreeSet<u16> {
+        let mut table = self.table.lock();
+        let unused = table.by_ost.iter_mut().filter(|(_, granted)| granted.taken_bytes == 0);
+        unused.filter_map(|(ost, granted)| granted.newest.take().map(|_| *ost)).collect()
     }
 
     /// Nothing is granted any more: the session is another one.
-    pub fn forget(&self) {
-        self.table.lock().by_ost.values_mut().for_each(|granted| granted.newest = None);
+    /// Answers to what was sent until `now` tell what the old one was granted.
+    pub fn forget(&self, now: Mono) {
+        let mut table = self.table.lock();
+        table.forgotten = Some(now);
+        table.by_ost.values_mut().for_each(|granted| granted.newest = None);
     }
 
     /// Bytes that are acknowledged and not yet sent.
@@ -187,7 +195,24 @@ mod tests {
         assert_eq!(grants.holds_bytes(0), 70, "what the OST said to it is not known");
         grants.told(0, grant(2, 1, 20), 0, Mono(0));
         assert_eq!(grants.holds_bytes(0), 20, "the OST was restarted");
-        grants.forget();
+        grants.forget(Mono(5));
         assert_eq!(grants.holds_bytes(0), 0);
+        grants.told(0, grant(2, 2, 30), 0, Mono(5));
+        assert_eq!(grants.holds_bytes(0), 0, "it was told to the session before");
+        grants.told(0, grant(2, 3, 30), 0, Mono(6));
+        assert_eq!(grants.holds_bytes(0), 30);
+    }
+
+    #[test]
+    fn what_is_given_back_is_not_taken_any_more() {
+        let grants = Arc::<Grants>::default();
+        grants.told(0, grant(1, 1, 100), 0, Mono(0));
+        grants.told(1, grant(1, 1, 100), 0, Mono(0));
+        let taken = grants.take(vec![(1, 10)], 10, Mono(0)).expect("granted");
+        assert_eq!(grants.take_unused(), BTreeSet::from([0]));
+        assert!(grants.take(vec![(0, 1)], 1, Mono(0)).is_none(), "it belongs to others now");
+        drop(taken);
+        assert_eq!(grants.take_unused(), BTreeSet::from([1]));
+        assert!(grants.take_unused().is_empty());
     }
 }

@@ -325,7 +325,7 @@ impl Client {
                 self.lose_behind(&inode, &lost);
             }
         }
-        self.grants.forget();
+        self.grants.forget(self.seams.now());
         self.drop_pages().await;
     }
 

@@ -75,10 +75,14 @@ impl Grants {
         claim.covered && table.by_session.get(&session).is_some_and(|promise| promise.bytes >= room_bytes)
     }
 
-    /// The write is done; `spent_bytes` is its room if it was covered, else 0. What the session is granted from now on.
+    /// The write is done; `spent_bytes` is its room if it was covered, else 0. What the session is granted from now on: nothing, if
+    /// it ended since [`Grants::covers`].
     pub fn next(&self, session: SessionId, spent_bytes: u64, promised_max: u64, now: Mono) -> Grant {
         let mut table = self.table.lock();
-        let held = table.by_session.get(&session).map_or(0, |promise| promise.bytes);
+        table.serial += 1;
+        let Some(held) = table.by_session.get(&session).map(|promise| promise.bytes) else {
+            return Grant { life: self.life, serial: table.serial, bytes: 0 };
+        };
         let bytes = if table.sum_bytes > promised_max && !planted("ost_grants_are_never_lowered") {
             held.saturating_sub(spent_bytes)
         } else if now < self.declare_until {
@@ -94,7 +98,6 @@ impl Grants {
             if more >= GRANT_MIN_BYTES { more.max(held) } else { held }
         };
         table.set(session, bytes, now);
-        table.serial += 1;
         Grant { life: self.life, serial: table.serial, bytes }
     }
 
@@ -143,6 +146,12 @@ mod tests {
 
     fn claim(covered: bool, holds_bytes: u64) -> Claim {
         Claim { covered, holds_bytes }
+    }
+
+    /// A write that is not covered.
+    fn next(grants: &Grants, session: SessionId, spent_bytes: u64, promised_max: u64, now: Mono) -> Grant {
+        assert!(!grants.covers(session, claim(false, 0), 4096, promised_max, now));
+        grants.next(session, spent_bytes, promised_max, now)
     }
 
     #[test]
@@ -208,14 +217,16 @@ mod tests {
         let grants = Grants::new(1, Mono(0), true);
         let mut held = 0;
         for _ in 0..20 {
-            held = grants.next(A, 0, 1 << 20, LATER).bytes;
+            held = next(&grants, A, 0, 1 << 20, LATER).bytes;
         }
         assert!(held > (1 << 20) - GRANT_MIN_BYTES);
-        assert_eq!(grants.next(B, 0, 1 << 20, LATER).bytes, 0);
+        assert_eq!(next(&grants, B, 0, 1 << 20, LATER).bytes, 0);
         let later = LATER.plus_ms(IDLE_MS);
-        assert_eq!(grants.next(B, 0, 1 << 20, later).bytes, 512 << 10);
+        assert_eq!(next(&grants, B, 0, 1 << 20, later).bytes, 512 << 10);
         grants.end(B);
         assert_eq!(grants.sum_bytes(), 0);
-        assert!(Grants::new(1, LATER, false).next(A, 0, 1 << 20, LATER).bytes > 0, "a new target");
+        assert_eq!(grants.next(B, 0, 1 << 20, later).bytes, 0, "it ended while it was writing");
+        assert_eq!(grants.sum_bytes(), 0);
+        assert!(next(&Grants::new(1, LATER, false), A, 0, 1 << 20, LATER).bytes > 0, "a new target");
     }
 }

@@ -31,6 +31,7 @@ mod verdict;
 use std::fs::File;
 use std::path::PathBuf;
 
+use brindle_bench::cold::Cold;
 use brindle_bench::memory::Warm;
 use brindle_types::units::GIB;
 
@@ -216,8 +217,9 @@ fn whole_run(
     if options.binary.is_none() {
         crate::dist(session)?;
     }
+    Cold::default().drop_caches();
     let warm = Warm::bytes(WARM_BYTES);
-    println!("{}", warm.note());
+    println!("{}", warm.note().unwrap_or_else(|| "no memory could be used before".to_owned()));
     let mut figures = Figures::default();
     let mut running = Running { systems: Vec::new() };
     for system in wanted {
