@@ -25,6 +25,7 @@ const BYTES_PER_FILE: u64 = 16 * KIB;
 const WARM_BYTES_MAX: u64 = 4 * GIB;
 /// What the kernel reports is never smaller: a huge page.
 const BLOCK_BYTES: usize = 2 * MIB as usize;
+
 /// Memory that was used once, and of which one page in each 2 MiB is kept until this is dropped.
 pub struct Warm {
     start: *mut c_void,

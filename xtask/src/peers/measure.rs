@@ -96,8 +96,8 @@ pub fn run(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
     }
 }
 
-/// The workload of [`WARM_UP`] once on every system, for nothing: memory that the machine has not used for long and images
-/// whose blocks nobody has written yet would else count against whoever is measured first.
+/// The workload of [`WARM_UP`] once on every system, for nothing: images whose blocks nobody has written yet would else
+/// count against whoever is measured first.
 fn warm_up(order: &Order<'_>, systems: &mut [Up], figures: &mut Figures) {
     for (system, place) in systems {
         if interrupted() {
