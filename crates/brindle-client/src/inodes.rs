@@ -43,8 +43,8 @@ pub(crate) struct Inode {
     pub reads: Arc<Reads>,
     /// What was read before it was asked for.
     pub chunks: Mutex<Chunks>,
-    /// Held over an append at our own end.
-    pub append: tokio::sync::Mutex<()>,
+    /// Held over an append: alone at our own end and in the MDT, beside others at places of the MDT.
+    pub append: tokio::sync::RwLock<()>,
     /// Held while the layout is fetched or changed, so that one asks for all.
     pub relayout: tokio::sync::Mutex<()>,
     /// Held over an fsync, so that the next one covers what came meanwhile.
@@ -73,7 +73,8 @@ pub(crate) struct State {
     pub size_stale: bool,
     /// The file has at least this size, and exactly this one while [`State::size_exact`].
     pub size_bytes: u64,
-    /// The highest end of what the MDT has got from this client as the sole writer: answers to older questions do not know it.
+    /// The highest end of what the MDT has got from this client: answers to older questions do not know it. It counts while we are the
+    /// sole writer, which such an answer may make us.
     pub small_end: u64,
     /// All contents, while they lie in the MDT and nobody writes.
     pub inline: Option<Bytes>,
@@ -173,7 +174,7 @@ impl Inode {
             state: Mutex::new(State { pending: Pending::new(numbers), ..State::default() }),
             reads: Arc::default(),
             chunks: Mutex::default(),
-            append: tokio::sync::Mutex::default(),
+            append: tokio::sync::RwLock::default(),
             relayout: tokio::sync::Mutex::default(),
             syncing: tokio::sync::Mutex::default(),
             quiet: Notify::new(),
@@ -470,6 +471,19 @@ impl State {
         self.size_bytes = if self.exclusive { size_bytes.max(own_end) } else { size_bytes };
     }
 
+    /// The MDT has taken bytes up to `end_bytes`, and had the file at `size_bytes` then.
+    pub fn wrote_at_mdt(&mut self, asked: Asked, end_bytes: u64, size_bytes: u64) {
+        self.inline = None;
+        if self.crossed(asked) {
+            // Nobody knows whether this size is still that of the file, nor whether those do who have asked before.
+            self.size_stale = true;
+            self.noticed();
+        } else {
+            self.small_end = self.small_end.max(end_bytes);
+            self.take_size(asked, size_bytes);
+        }
+    }
+
     /// This client cut or extended the file.
     pub fn cut(&mut self, asked: Asked, size_bytes: u64) {
         self.pending.cut(size_bytes);
@@ -735,6 +749,51 @@ impl Drop for Hold {
             *users -= 1;
             if *users == 0 {
                 table.leave(&self.inode);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where nothing is, as an open for writing that gives `mode` says.
+    fn grant(mode: OpenMode) -> OpenGrant {
+        let layout = Layout { epoch: Pair::ZERO, body: Pair::ZERO, inline: true, components: Vec::new() };
+        let (truncate_epoch, attr_epoch, changed) = (Pair::ZERO, Pair::ZERO, Pair::ZERO);
+        OpenGrant { mode, layout, truncate_epoch, attr_epoch, data_version: None, changed, inline: None }
+    }
+
+    fn opened(state: &mut State, asked: Asked, mode: OpenMode, size_bytes: u64) {
+        state.take_grant(asked, &grant(mode), None);
+        state.take_mode(asked, &grant(mode));
+        state.take_size(asked, size_bytes);
+        state.overtaken();
+    }
+
+    #[test]
+    fn an_open_that_was_answered_before_a_write_does_not_take_its_bytes_back() {
+        // As a process of the same mount opens the file; before, while and after another writes.
+        for mode in [OpenMode::Exclusive, OpenMode::Direct] {
+            for order in ["ask write", "write ask"] {
+                let mut state = State::default();
+                let asked = Asked { notices: 0 };
+                opened(&mut state, asked, mode, 0);
+                let (mut asks, mut writes) = (asked, asked);
+                for step in order.split(' ') {
+                    match step {
+                        "ask" => {
+                            state.overtaken();
+                            asks = Asked { notices: state.notices };
+                        }
+                        _ => writes = Asked { notices: state.notices },
+                    }
+                }
+                state.wrote_at_mdt(writes, 25, 25);
+                opened(&mut state, asks, OpenMode::Exclusive, 0);
+                let known = state.size_exact().then_some(state.size_bytes);
+                assert_ne!(known, Some(0), "{mode:?}, {order}");
             }
         }
     }

@@ -238,3 +238,60 @@ fn a_mount_that_ends_leaves_its_grants_to_the_next() {
     }
     world.end();
 }
+
+/// Two processes on each of two mounts open a file that has just been made, and append at once: every record is in it once, and
+/// who appended sees the file that long. (An answer to an open that was asked for before a process of the same mount wrote knows
+/// nothing of that.)
+#[test]
+fn processes_that_open_a_file_at_once_append_behind_each_other() {
+    const FILES: usize = 100;
+    const PROCESSES: usize = 4;
+    const RECORDS: usize = 2;
+    for (seed, record_bytes) in [(13, 40), (4, 3000), (5, 9000)] {
+        let cluster = SimCluster::new(seed, Options { osts: 1, clients: 2 });
+        let world = cluster.world().clone();
+        let history = async {
+            let nodes = [world.node("c0"), world.node("c1")];
+            let mounts = [SimCluster::mount(&nodes[0]).await, SimCluster::mount(&nodes[1]).await];
+            for file in 0..FILES {
+                let (name, parent) = (format!("f{file}"), mounts[0].root());
+                let (name, access) = (name.as_bytes(), WRITE);
+                let create = CreateIn { parent, name, mode: 0o644, umask: 0, exclusive: true, access };
+                let made = mounts[0].create(&Ctx::root(), create).await.unwrap().opened;
+                mounts[0].close(made.handle).await.unwrap();
+                let ino = made.attr.ino;
+                let left = Arc::new(AtomicU64::new(PROCESSES as u64));
+                for process in 0..PROCESSES {
+                    let at = if file % 2 == 0 { 0 } else { process % 2 };
+                    let (client, seams) = (mounts[at].clone(), nodes[at].seams.clone());
+                    let (left, world) = (left.clone(), world.clone());
+                    seams.clone().spawn("append", async move {
+                        seams.sleep_ms(world.choose(2)).await;
+                        let opened = client.open(&Ctx::root(), ino, WRITE, false).await.unwrap();
+                        for record in 0..RECORDS {
+                            let data = vec![(1 + process * RECORDS + record) as u8; record_bytes].into();
+                            let write = WriteIn { data, append: true, ..WriteIn::default() };
+                            client.write(&Ctx::root(), opened.handle, write).await.unwrap();
+                            let size_bytes = client.getattr(ino).await.unwrap().size_bytes;
+                            let least = ((record + 1) * record_bytes) as u64;
+                            assert!(size_bytes >= least, "seed {seed}: {size_bytes} after {least}");
+                        }
+                        client.close(opened.handle).await.unwrap();
+                        left.fetch_sub(1, Ordering::Relaxed);
+                    });
+                }
+                while left.load(Ordering::Relaxed) > 0 {
+                    nodes[0].seams.sleep_ms(1).await;
+                }
+                let opened = mounts[0].open(&Ctx::root(), ino, READ, false).await.unwrap();
+                let read = mounts[0].read(opened.handle, 0, 1 << 20, false).await.unwrap().into_bytes();
+                let mut records: Vec<u8> = read.chunks(record_bytes).map(|record| record[0]).collect();
+                records.sort_unstable();
+                let all: Vec<u8> = (1..=(PROCESSES * RECORDS) as u8).collect();
+                assert_eq!(records, all, "seed {seed}, file {file}, records of {record_bytes} bytes");
+            }
+        };
+        world.run_until(LIMIT_MS, history).unwrap();
+        world.end();
+    }
+}

@@ -1,6 +1,8 @@
 //! append: O_APPEND. The sole writer appends at its own end; others get a place from the MDT.
 //!
-//! Invariants: two appends never get the same place; an append returns when the end shown to others has passed it.
+//! Invariants: two appends never get the same place; an append returns when the end shown to others has passed it. Processes of
+//! one mount append at places of the MDT beside each other, at our own end one at a time and never beside those: the right to
+//! write the file alone may come and go between two of them.
 
 use std::sync::atomic::Ordering;
 
@@ -59,7 +61,7 @@ impl Client {
         let len_bytes = write.data.len() as u64;
         // One that is not buffered has its place as soon as it begins.
         if write.may_wait()
-            && let Ok(_one_appends) = inode.append.try_lock()
+            && let Ok(_one_appends) = inode.append.try_write()
             && self.put_behind(handle, behind::Place::End, &write.data, write.kill_suidgid)
         {
             return Ok(len_bytes);
@@ -72,7 +74,7 @@ impl Client {
             let sight = self.sight(inode).await?;
             let done = if sight.layout.inline {
                 // The MDT finds the end: no other append is buffered for a place of our own meanwhile.
-                let one_appends = inode.append.lock().await;
+                let one_appends = inode.append.write().await;
                 self.flush_behind(inode).await;
                 let size_bytes = self.size_for(inode, 0).await?;
                 let refused = refused == Some(sight.layout.epoch);
@@ -88,7 +90,10 @@ impl Client {
                     None => continue,
                 }
             } else {
-                self.append_at_place(handle, write).await
+                match self.append_at_place(handle, write).await {
+                    Some(done) => done,
+                    None => continue,
+                }
             };
             match done {
                 Err(fault) => {
@@ -103,7 +108,7 @@ impl Client {
     /// `None` when the exclusive right was lost meanwhile, or the layout had to be changed first.
     async fn append_at_own_end(&self, handle: &Handle, write: &WriteIn) -> Option<Result<u64, Fault>> {
         let inode = &handle.inode;
-        let one_appends = inode.append.lock().await;
+        let one_appends = inode.append.write().await;
         if let Err(fault) = self.size_for(inode, 0).await {
             return Some(Err(fault));
         }
@@ -153,7 +158,19 @@ impl Client {
         }
     }
 
-    async fn append_at_place(&self, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
+    /// `None` when the exclusive right has come meanwhile.
+    async fn append_at_place(&self, handle: &Handle, write: &WriteIn) -> Option<Result<u64, Fault>> {
+        let inode = &handle.inode;
+        let _none_at_our_end = inode.append.read().await;
+        // What was put before the right went. At the end nothing more is put while this lasts.
+        self.flush_behind(inode).await;
+        if inode.lock().exclusive {
+            return None;
+        }
+        Some(self.append_where_told(handle, write).await)
+    }
+
+    async fn append_where_told(&self, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
         let inode = &handle.inode;
         let due = inode.due(Carry::News);
         if let Some(report) = &due.report {

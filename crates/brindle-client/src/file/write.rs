@@ -140,18 +140,11 @@ impl Client {
         let (offset, size_bytes) = (answer.offset, answer.attr.size_bytes);
         tracing::trace!(ino = inode.ino.0, offset, len = write.data.len(), size_bytes, "written to the MDT");
         let mut state = inode.lock();
-        state.inline = None;
+        state.wrote_at_mdt(asked, offset + write.data.len() as u64, size_bytes);
         state.changed_at_mdt(answer.changed);
         if write.sync {
             state.synced_at_mdt(Some(answer.changed));
         }
-        if state.crossed(asked) {
-            // Nobody knows whether this size is still that of the file.
-            state.size_stale = true;
-        } else if state.exclusive {
-            state.small_end = state.small_end.max(offset + write.data.len() as u64);
-        }
-        state.take_size(asked, answer.attr.size_bytes);
         Ok(())
     }
 }
