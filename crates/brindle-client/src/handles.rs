@@ -242,6 +242,11 @@ impl Handles {
         self.table.lock().of_file(ino).find_map(|h| h.alive().err())
     }
 
+    /// Whether a file has a handle that is alive.
+    pub fn has_live(&self, ino: Ino) -> bool {
+        self.table.lock().of_file(ino).any(|h| h.alive().is_ok())
+    }
+
     /// Takes a handle out, to close it.
     pub fn remove(&self, number: u64) -> Option<Arc<Handle>> {
         let handle = {
@@ -257,6 +262,8 @@ impl Handles {
             if state.writers == 0 {
                 // The write session ends with this close; somebody else may write as soon as the MDT has it.
                 state.no_longer_exclusive();
+                // Of the next nobody may tell us.
+                state.cut_told = false;
             }
         }
         Some(handle)

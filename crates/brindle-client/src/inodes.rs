@@ -73,8 +73,8 @@ pub(crate) struct State {
     pub size_stale: bool,
     /// The file has at least this size, and exactly this one while [`State::size_exact`].
     pub size_bytes: u64,
-    /// The highest end of what the MDT has got from this client: answers to older questions do not know it. It counts while we are the
-    /// sole writer, which such an answer may make us.
+    /// The highest end of what the MDT has got from this client since [`State::notices`] was last counted up: answers to older questions
+    /// do not know it. It counts while we are the sole writer, which such an answer may make us.
     pub small_end: u64,
     /// All contents, while they lie in the MDT and nobody writes.
     pub inline: Option<Bytes>,
@@ -94,6 +94,8 @@ pub(crate) struct State {
     pub notices: u64,
     /// Counts those of cuts by others.
     pub cuts: u64,
+    /// One of them was told of whose epoch is not known yet: ends are those of after it.
+    pub cut_told: bool,
     /// Counts what may have changed the contents, by whomever: changes of this client when they begin and end, and orders to
     /// drop pages.
     pub contents: u64,
@@ -113,7 +115,7 @@ pub(crate) struct State {
     pub cutting: usize,
     /// Changes of objects under way.
     pub changing: usize,
-    /// The bytes are being moved out of the MDT, for so many callers: none are buffered for it.
+    /// The bytes are being moved out of the MDT or cut, for so many callers: none are buffered for it.
     pub converting: usize,
     /// The body of the file while it lies in the MDT, if it is being moved and what is buffered of it has room where it goes.
     pub outgrows: Option<Pair>,
@@ -147,7 +149,7 @@ pub(crate) struct Cutting<'a>(&'a Inode);
 /// A change of objects under way.
 pub(crate) struct Changing<'a>(&'a Inode);
 
-/// The bytes are being moved out of the MDT.
+/// The bytes are being moved out of the MDT, or cut.
 pub(crate) struct Converting<'a>(&'a Inode);
 
 /// What an OST lost is being written again.
@@ -207,10 +209,14 @@ impl Inode {
 
     /// From now on no bytes are buffered for the MDT, if it has the file's.
     pub fn converting(&self) -> Option<Converting<'_>> {
-        let mut state = self.lock();
-        state.layout.as_ref().filter(|layout| layout.inline)?;
-        state.converting += 1;
-        Some(Converting(self))
+        let is_inline = self.lock().layout.as_ref().is_some_and(|layout| layout.inline);
+        is_inline.then(|| self.unbuffered())
+    }
+
+    /// From now on no bytes are buffered for the MDT, if it has the file's or comes to have them.
+    pub fn unbuffered(&self) -> Converting<'_> {
+        self.lock().converting += 1;
+        Converting(self)
     }
 
     /// Begins a change of objects under a layout. Waits while bytes that an OST lost are written again, which would lie over
@@ -261,11 +267,17 @@ impl Inode {
     }
 }
 
+impl Cutting<'_> {
+    /// Over in the moment in which the answer is taken in.
+    pub fn end(self, state: &mut State) {
+        state.cut_is_over();
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for Cutting<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.cutting -= 1;
-        state.contents += 1;
+        self.0.lock().cut_is_over();
     }
 }
 
@@ -354,6 +366,12 @@ impl State {
         if grant.truncate_epoch > self.truncate_epoch {
             self.truncate_epoch = grant.truncate_epoch;
             self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
+            if !std::mem::take(&mut self.cut_told) {
+                // It was made while we had no handle at the MDT, or is our own, or will be told of: ends of before it count no more.
+                self.pending.cut(0);
+            }
+            self.small_end = 0;
+            self.size_stale = true;
         }
         self.take_attr_epoch(grant.attr_epoch);
         if self.crossed(asked) {
@@ -457,7 +475,6 @@ impl State {
     /// whether the right was held.
     pub fn no_longer_exclusive(&mut self) -> bool {
         self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
-        self.small_end = 0;
         std::mem::take(&mut self.exclusive)
     }
 
@@ -467,14 +484,19 @@ impl State {
             return;
         }
         self.size_stale = false;
-        let own_end = self.pending.end_bytes.max(self.behind.end_bytes()).max(self.small_end);
+        let own_end = self.pending.end_bytes.max(self.behind_end()).max(self.small_end);
         self.size_bytes = if self.exclusive { size_bytes.max(own_end) } else { size_bytes };
+    }
+
+    /// The end of what programs were told is written and the servers do not have.
+    pub fn behind_end(&self) -> u64 {
+        self.layout.as_ref().map_or(0, |layout| self.behind.end_bytes(layout.body))
     }
 
     /// The MDT has taken bytes up to `end_bytes`, and had the file at `size_bytes` then.
     pub fn wrote_at_mdt(&mut self, asked: Asked, end_bytes: u64, size_bytes: u64) {
         self.inline = None;
-        if self.crossed(asked) {
+        if self.crossed(asked) || self.cutting > 0 {
             // Nobody knows whether this size is still that of the file, nor whether those do who have asked before.
             self.size_stale = true;
             self.noticed();
@@ -484,8 +506,27 @@ impl State {
         }
     }
 
-    /// This client cut or extended the file.
-    pub fn cut(&mut self, asked: Asked, size_bytes: u64) {
+    fn cut_is_over(&mut self) {
+        self.cutting -= 1;
+        self.contents += 1;
+    }
+
+    /// Takes in the answer to a cut or an extension of the file by this client.
+    pub fn take_cut(&mut self, asked: Asked, grant: Option<&OpenGrant>, size_bytes: u64) {
+        let is_known = grant.is_some_and(|grant| grant.truncate_epoch <= self.truncate_epoch);
+        if let Some(grant) = grant {
+            self.take_grant(asked, grant, None);
+        }
+        if is_known {
+            // Fetched meanwhile with the layout; what was written since lies behind the cut.
+            self.size_stale = true;
+            self.inline = None;
+        } else {
+            self.cut(asked, size_bytes);
+        }
+    }
+
+    fn cut(&mut self, asked: Asked, size_bytes: u64) {
         self.pending.cut(size_bytes);
         self.small_end = self.small_end.min(size_bytes);
         self.inline = None;
@@ -501,7 +542,7 @@ impl State {
 
     /// What was asked before a change of our own may be answered with what was before it.
     pub fn overtaken(&mut self) {
-        self.notices += 1;
+        self.noticed();
     }
 
     /// Times were set: reports of writes made before change none.
@@ -520,6 +561,8 @@ impl State {
     /// A notice came: what is being asked is not to be trusted.
     pub fn noticed(&mut self) {
         self.notices += 1;
+        // Whatever is asked from now on is answered with that.
+        self.small_end = 0;
     }
 
     /// Whether the contents are still those that `sight` saw, not emptied and not moved since.
@@ -758,18 +801,90 @@ impl Drop for Hold {
 mod tests {
     use super::*;
 
-    /// Where nothing is, as an open for writing that gives `mode` says.
-    fn grant(mode: OpenMode) -> OpenGrant {
+    /// What an open for writing of a small file that gives `mode` says, after so many cuts.
+    fn grant(mode: OpenMode, cuts: u64) -> OpenGrant {
         let layout = Layout { epoch: Pair::ZERO, body: Pair::ZERO, inline: true, components: Vec::new() };
-        let (truncate_epoch, attr_epoch, changed) = (Pair::ZERO, Pair::ZERO, Pair::ZERO);
-        OpenGrant { mode, layout, truncate_epoch, attr_epoch, data_version: None, changed, inline: None }
+        let (truncate_epoch, none) = (Pair { term: 1, counter: cuts }, Pair::ZERO);
+        OpenGrant {
+            mode,
+            layout,
+            truncate_epoch,
+            attr_epoch: none,
+            data_version: None,
+            changed: none,
+            inline: None,
+        }
     }
 
-    fn opened(state: &mut State, asked: Asked, mode: OpenMode, size_bytes: u64) {
-        state.take_grant(asked, &grant(mode), None);
-        state.take_mode(asked, &grant(mode));
+    fn ask(state: &mut State) -> Asked {
+        state.overtaken();
+        Asked { notices: state.notices }
+    }
+
+    fn opened(state: &mut State, asked: Asked, grant: &OpenGrant, size_bytes: u64) {
+        state.take_grant(asked, grant, None);
+        state.take_mode(asked, grant);
         state.take_size(asked, size_bytes);
         state.overtaken();
+    }
+
+    fn exact_size(state: &State) -> Option<u64> {
+        state.size_exact().then_some(state.size_bytes)
+    }
+
+    #[test]
+    fn a_close_does_not_make_an_older_answer_to_an_open_true() {
+        let mut state = State::default();
+        let first = ask(&mut state);
+        opened(&mut state, first, &grant(OpenMode::Exclusive, 0), 0);
+        let asked = ask(&mut state);
+        state.wrote_at_mdt(asked, 25, 25);
+        state.no_longer_exclusive();
+        opened(&mut state, asked, &grant(OpenMode::Exclusive, 0), 0);
+        assert_eq!(exact_size(&state), Some(25));
+    }
+
+    #[test]
+    fn an_end_of_before_a_cut_that_nobody_told_of_counts_no_more() {
+        let mut state = State::default();
+        let first = ask(&mut state);
+        opened(&mut state, first, &grant(OpenMode::Exclusive, 0), 0);
+        let asked = ask(&mut state);
+        state.pending.wrote(1000, false);
+        state.wrote_at_mdt(asked, 1000, 1000);
+        state.no_longer_exclusive();
+        // The handle was given back, and another mount has cut the file.
+        opened(&mut state, asked, &grant(OpenMode::Exclusive, 1), 500);
+        assert_eq!((exact_size(&state), state.report().end_bytes), (Some(500), 0));
+    }
+
+    #[test]
+    fn what_is_written_behind_a_cut_is_not_cut_by_its_answer() {
+        // The cut is made; another process of the mount writes 25 bytes, and one of these comes next.
+        for next in ["the layout", "the bytes", "the layout, the bytes"] {
+            let mut state = State::default();
+            let first = ask(&mut state);
+            opened(&mut state, first, &grant(OpenMode::Exclusive, 0), 1000);
+            let inode = Arc::new(Inodes::default()).hold(Ino(7));
+            *inode.lock() = state;
+            let cutting = inode.cutting();
+            let (asked, cut) = (inode.asked(), grant(OpenMode::Exclusive, 1));
+            let mut state = inode.lock();
+            if next.contains("layout") {
+                state.take_grant(asked, &cut, None);
+                assert_eq!(exact_size(&state), None, "{next}: of before");
+            }
+            if next.contains("bytes") {
+                state.wrote_at_mdt(asked, 25, 25);
+            } else {
+                state.pending.wrote(25, false);
+            }
+            cutting.end(&mut state);
+            state.take_cut(asked, Some(&cut), 0);
+            opened(&mut state, asked, &cut, 0);
+            assert_ne!(exact_size(&state), Some(0), "{next}");
+            assert!(next.contains("bytes") || state.report().end_bytes == 25, "{next}");
+        }
     }
 
     #[test]
@@ -779,21 +894,17 @@ mod tests {
             for order in ["ask write", "write ask"] {
                 let mut state = State::default();
                 let asked = Asked { notices: 0 };
-                opened(&mut state, asked, mode, 0);
+                opened(&mut state, asked, &grant(mode, 0), 0);
                 let (mut asks, mut writes) = (asked, asked);
                 for step in order.split(' ') {
                     match step {
-                        "ask" => {
-                            state.overtaken();
-                            asks = Asked { notices: state.notices };
-                        }
+                        "ask" => asks = ask(&mut state),
                         _ => writes = Asked { notices: state.notices },
                     }
                 }
                 state.wrote_at_mdt(writes, 25, 25);
-                opened(&mut state, asks, OpenMode::Exclusive, 0);
-                let known = state.size_exact().then_some(state.size_bytes);
-                assert_ne!(known, Some(0), "{mode:?}, {order}");
+                opened(&mut state, asks, &grant(OpenMode::Exclusive, 0), 0);
+                assert_ne!(exact_size(&state), Some(0), "{mode:?}, {order}");
             }
         }
     }

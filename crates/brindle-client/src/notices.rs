@@ -118,6 +118,8 @@ impl Client {
         }
         if exclusive {
             self.give_up_append(&inode).await;
+        }
+        if notice.recall == Recall::Exclusive {
             // Old bytes under way must not come to lie over those of whoever writes next. If their OST keeps them waiting for
             // longer than a lease, this session is ended, and they are refused.
             inode.wait_until(|state| !state.rewriting).await;
@@ -163,12 +165,13 @@ impl Client {
             let mut state = inode.lock();
             state.stale = true;
             state.size_stale = true;
-            state.cuts += u64::from(notice.drop_from < u64::MAX);
+            let is_cut = notice.drop_from < u64::MAX;
+            state.cuts += u64::from(is_cut);
+            state.cut_told |= is_cut;
             state.size_bytes = state.size_bytes.min(notice.drop_from);
             state.inline = None;
             let report = state.tell_report();
             state.pending.cut(notice.drop_from);
-            state.small_end = state.small_end.min(notice.drop_from);
             report
         };
         self.invalidate(&inode, notice.drop_from..u64::MAX).await;
@@ -216,7 +219,7 @@ impl Client {
         let mut state = inode.lock();
         if !sent {
             // An OST is away. What programs were told counts; the bytes follow.
-            let end_bytes = state.behind.end_bytes();
+            let end_bytes = state.behind_end();
             state.pending.reserve(end_bytes);
         }
         let report = state.tell_report();

@@ -23,7 +23,7 @@ use brindle_wire::news::News;
 use crate::Client;
 use crate::dirs::Dirs;
 use crate::handles::Handle;
-use crate::inodes::{Asked, PlacedAppend};
+use crate::inodes::{Asked, Inode, PlacedAppend};
 
 /// Pause after a failed handshake.
 const PAUSE_MS: u64 = 100;
@@ -285,6 +285,9 @@ impl Client {
             self.lose_session(&Fault::new(Code::SessionLost)).await;
         } else if answer.must_reclaim {
             self.reclaim(identity).await?;
+            // What has no handle now (one is being closed, another opened) was not declared.
+            let undeclared = |inode: &&Arc<Inode>| !self.handles.has_live(inode.ino);
+            self.inodes.all().iter().filter(undeclared).for_each(|inode| inode.lock().doubt());
         } else if answer.mdt_term != before.mdt_term {
             // The reclaim was taken in, and its answer lost: what it said is asked for when it is needed.
             self.inodes.all().iter().for_each(|inode| inode.lock().doubt());

@@ -12,7 +12,7 @@ use futures_util::future::join_all;
 use crate::ask::{Notice, apply_reports};
 use crate::mdt::{Busy, Call, Errand, Event, Mdt, Step, Stop, Txn};
 use crate::opens::Writing;
-use crate::ops::setattr;
+use crate::ops::{append, setattr};
 use crate::store::{Inode, inline, inode};
 use crate::{attrs, changelog, grant, namespace, reports};
 
@@ -243,6 +243,7 @@ fn changed(t: &mut Txn<'_>, session: SessionId, file: &mut Inode, drop_from: u64
     file.file_mut()?.changed = t.pair();
     reports::contents_changed(t, file, kill)?;
     let ino = file.ino;
+    append::drop_behind(t, ino, drop_from)?;
     for other in t.live().opens.others(ino, session) {
         t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from }));
     }

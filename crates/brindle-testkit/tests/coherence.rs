@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use brindle_client::file::fallocate::Allocation;
 use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Client, Ctx, Opened, WriteIn};
 use brindle_testkit::cluster::{Options, SimCluster};
@@ -80,6 +81,38 @@ fn pages_of_the_first_writer_after_a_restart_of_the_ost_are_dropped_too() {
         a.write(&own, 0, &[2; 10]).await;
         b.write(&other, 2 * PAGE, &[3; 10]).await;
         assert_eq!(a.read(&reader, 2 * PAGE).await, [3; 10]);
+    };
+    cluster.world().run_until(LIMIT_MS, history).unwrap();
+    cluster.world().end();
+}
+
+/// A small file has two pages, and the MDT knows of a mount only that it keeps some: a write to one of them, or one that only makes
+/// the file longer, must not make it forget the other.
+#[test]
+fn pages_of_a_small_file_are_dropped_whatever_was_written_to_the_other() {
+    let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+    let history = async {
+        let (a, b) = (Mount::new(&cluster, "c0").await, Mount::new(&cluster, "c1").await);
+        let ino = make(&a.client, "f").await;
+        let first = a.open(ino, WRITE).await;
+        a.write(&first, 0, &[1; 6000]).await;
+        a.client.close(first.handle).await.unwrap();
+        let reader = b.open(ino, READ).await;
+        assert_eq!(reader.mode, OpenMode::Cached);
+        let writer = a.open(ino, WRITE).await;
+        for (byte, longer) in [(2, false), (3, true)] {
+            for page in 0..2 {
+                assert_eq!(b.read(&reader, page * PAGE).await, [byte - 1; 10]);
+            }
+            if longer {
+                let how = Allocation::Reserve { keep_size: false };
+                a.client.fallocate(&Ctx::root(), writer.handle, 0..7000, how).await.unwrap();
+            }
+            for page in 0..2 {
+                a.write(&writer, page * PAGE, &[byte; 10]).await;
+                assert_eq!(b.read(&reader, page * PAGE).await, [byte; 10], "page {page}");
+            }
+        }
     };
     cluster.world().run_until(LIMIT_MS, history).unwrap();
     cluster.world().end();
@@ -254,12 +287,7 @@ fn processes_that_open_a_file_at_once_append_behind_each_other() {
             let nodes = [world.node("c0"), world.node("c1")];
             let mounts = [SimCluster::mount(&nodes[0]).await, SimCluster::mount(&nodes[1]).await];
             for file in 0..FILES {
-                let (name, parent) = (format!("f{file}"), mounts[0].root());
-                let (name, access) = (name.as_bytes(), WRITE);
-                let create = CreateIn { parent, name, mode: 0o644, umask: 0, exclusive: true, access };
-                let made = mounts[0].create(&Ctx::root(), create).await.unwrap().opened;
-                mounts[0].close(made.handle).await.unwrap();
-                let ino = made.attr.ino;
+                let ino = make(&mounts[0], &format!("f{file}")).await;
                 let left = Arc::new(AtomicU64::new(PROCESSES as u64));
                 for process in 0..PROCESSES {
                     let at = if file % 2 == 0 { 0 } else { process % 2 };
@@ -269,9 +297,12 @@ fn processes_that_open_a_file_at_once_append_behind_each_other() {
                         seams.sleep_ms(world.choose(2)).await;
                         let opened = client.open(&Ctx::root(), ino, WRITE, false).await.unwrap();
                         for record in 0..RECORDS {
-                            let data = vec![(1 + process * RECORDS + record) as u8; record_bytes].into();
-                            let write = WriteIn { data, append: true, ..WriteIn::default() };
-                            client.write(&Ctx::root(), opened.handle, write).await.unwrap();
+                            append(
+                                &client,
+                                &opened,
+                                vec![(1 + process * RECORDS + record) as u8; record_bytes],
+                            )
+                            .await;
                             let size_bytes = client.getattr(ino).await.unwrap().size_bytes;
                             let least = ((record + 1) * record_bytes) as u64;
                             assert!(size_bytes >= least, "seed {seed}: {size_bytes} after {least}");
@@ -283,8 +314,7 @@ fn processes_that_open_a_file_at_once_append_behind_each_other() {
                 while left.load(Ordering::Relaxed) > 0 {
                     nodes[0].seams.sleep_ms(1).await;
                 }
-                let opened = mounts[0].open(&Ctx::root(), ino, READ, false).await.unwrap();
-                let read = mounts[0].read(opened.handle, 0, 1 << 20, false).await.unwrap().into_bytes();
+                let read = contents(&mounts[0], ino).await;
                 let mut records: Vec<u8> = read.chunks(record_bytes).map(|record| record[0]).collect();
                 records.sort_unstable();
                 let all: Vec<u8> = (1..=(PROCESSES * RECORDS) as u8).collect();
@@ -294,4 +324,140 @@ fn processes_that_open_a_file_at_once_append_behind_each_other() {
         world.run_until(LIMIT_MS, history).unwrap();
         world.end();
     }
+}
+
+/// Processes of two mounts append records to one file, open it again and again, and some of these opens empty it: what is left is
+/// whole records, and of each process the last ones that it wrote.
+#[test]
+fn files_that_are_emptied_while_others_append_hold_whole_records_and_no_holes() {
+    const FILES: usize = 40;
+    const ROUNDS: u64 = 6;
+    for (seed, record_bytes) in [(1, 40), (2, 40), (3, 3000), (4, 9000)] {
+        let cluster = SimCluster::new(seed, Options { osts: 1, clients: 2 });
+        let world = cluster.world().clone();
+        let history = async {
+            let nodes = [world.node("c0"), world.node("c1")];
+            let mounts = [SimCluster::mount(&nodes[0]).await, SimCluster::mount(&nodes[1]).await];
+            for file in 0..FILES {
+                let ino = make(&mounts[0], &format!("f{file}")).await;
+                let left = Arc::new(AtomicU64::new(4));
+                let written: Arc<[AtomicU64; 5]> = Arc::default();
+                for process in 0..4u8 {
+                    let at = if file % 2 == 0 { 0 } else { usize::from(process) % 2 };
+                    let (client, seams) = (mounts[at].clone(), nodes[at].seams.clone());
+                    let (left, written, world) = (left.clone(), written.clone(), world.clone());
+                    seams.clone().spawn("append", async move {
+                        let mut record = 0;
+                        for _ in 0..ROUNDS {
+                            seams.sleep_ms(world.choose(3)).await;
+                            let truncate = world.choose(4) == 0;
+                            let access = Access { truncate, ..WRITE };
+                            let opened = client.open(&Ctx::root(), ino, access, false).await.unwrap();
+                            for _ in 0..=world.choose(2) {
+                                append(&client, &opened, vec![(process + 1) << 4 | record; record_bytes])
+                                    .await;
+                                record += 1;
+                            }
+                            client.close(opened.handle).await.unwrap();
+                        }
+                        written[usize::from(process) + 1].store(u64::from(record), Ordering::Relaxed);
+                        left.fetch_sub(1, Ordering::Relaxed);
+                    });
+                }
+                while left.load(Ordering::Relaxed) > 0 {
+                    nodes[0].seams.sleep_ms(1).await;
+                }
+                let read = contents(&mounts[0], ino).await;
+                let mut last = [None; 5];
+                for record in read.chunks(record_bytes) {
+                    let (process, number) = (usize::from(record[0] >> 4), record[0] & 15);
+                    let told = format!("seed {seed}, file {file}: {number} of {process} after {last:?}");
+                    assert!(
+                        record.iter().all(|byte| *byte == record[0]) && (1..=4).contains(&process),
+                        "{told}"
+                    );
+                    assert!(last[process].is_none_or(|before| before + 1 == number), "{told}");
+                    last[process] = Some(number);
+                }
+                for (written, last) in written.iter().zip(last) {
+                    let written = written.load(Ordering::Relaxed);
+                    let told = format!("seed {seed}, file {file}: {last:?} is the last of {written}");
+                    assert!(last.is_none_or(|last| u64::from(last) + 1 == written), "{told}");
+                }
+            }
+        };
+        world.run_until(LIMIT_MS, history).unwrap();
+        world.end();
+    }
+}
+
+/// `fallocate` of a small file on one mount makes it longer, and never shorter: it takes nothing from what another appends.
+#[test]
+fn room_asked_for_takes_nothing_from_what_others_append() {
+    const FILES: usize = 60;
+    const RECORD: usize = 50;
+    const RECORDS: u8 = 5;
+    let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+    let world = cluster.world().clone();
+    let history = async {
+        let nodes = [world.node("c0"), world.node("c1")];
+        let mounts = [SimCluster::mount(&nodes[0]).await, SimCluster::mount(&nodes[1]).await];
+        for file in 0..FILES {
+            let ino = make(&mounts[0], &format!("f{file}")).await;
+            let over = Arc::new(AtomicBool::new(false));
+            let (client, seams, ends, choices) =
+                (mounts[1].clone(), nodes[1].seams.clone(), over.clone(), world.clone());
+            nodes[1].seams.spawn("append", async move {
+                let opened = client.open(&Ctx::root(), ino, WRITE, false).await.unwrap();
+                for record in 1..=RECORDS {
+                    append(&client, &opened, vec![record; RECORD]).await;
+                    seams.sleep_ms(choices.choose(3)).await;
+                }
+                client.close(opened.handle).await.unwrap();
+                ends.store(true, Ordering::Relaxed);
+            });
+            let opened = mounts[0].open(&Ctx::root(), ino, WRITE, false).await.unwrap();
+            let mut end = 0;
+            while !over.load(Ordering::Relaxed) {
+                end += world.choose(100);
+                let how = Allocation::Reserve { keep_size: false };
+                mounts[0].fallocate(&Ctx::root(), opened.handle, 0..end.max(1), how).await.unwrap();
+                nodes[0].seams.sleep_ms(world.choose(3)).await;
+            }
+            mounts[0].close(opened.handle).await.unwrap();
+            let read = contents(&mounts[1], ino).await;
+            assert!(
+                read.len() as u64 >= end,
+                "{} bytes of file {file}, and there was room for {end}",
+                read.len()
+            );
+            for record in 1..=RECORDS {
+                let bytes = read.iter().filter(|byte| **byte == record).count();
+                assert_eq!(bytes, RECORD, "record {record} of file {file}");
+            }
+        }
+    };
+    world.run_until(LIMIT_MS, history).unwrap();
+    world.end();
+}
+
+/// A new empty file that nobody has open.
+async fn make(client: &Client, name: &str) -> Ino {
+    let (name, parent) = (name.as_bytes(), client.root());
+    let create = CreateIn { parent, name, mode: 0o644, umask: 0, exclusive: true, access: WRITE };
+    let made = client.create(&Ctx::root(), create).await.unwrap().opened;
+    client.close(made.handle).await.unwrap();
+    made.attr.ino
+}
+
+async fn append(client: &Client, opened: &Opened, data: Vec<u8>) {
+    let write = WriteIn { data: data.into(), append: true, ..WriteIn::default() };
+    client.write(&Ctx::root(), opened.handle, write).await.unwrap();
+}
+
+async fn contents(client: &Client, ino: Ino) -> Vec<u8> {
+    let opened = client.open(&Ctx::root(), ino, READ, false).await.unwrap();
+    let read = client.read(opened.handle, 0, 1 << 20, false).await.unwrap().into_bytes().to_vec();
+    client.close(opened.handle).await.unwrap();
+    read
 }

@@ -37,6 +37,13 @@ struct Closing {
     done: oneshot::Sender<Result<(), Fault>>,
 }
 
+impl Closing {
+    /// Whether it ends the write session of a file of which old bytes are under way to an OST. (None begin after it.)
+    fn is_rewritten(&self) -> bool {
+        self.carry == Carry::Last && self.handle.inode.lock().rewriting
+    }
+}
+
 impl Closes {
     /// Handles for one request: the oldest, one of each inode.
     fn take(&self) -> Vec<Closing> {
@@ -129,9 +136,18 @@ impl Client {
                 if batch.is_empty() {
                     break;
                 }
+                // Whoever writes next must not find bytes over its own that are just being written again.
+                let (kept, free): (Vec<_>, Vec<_>) = batch.into_iter().partition(Closing::is_rewritten);
+                for closing in kept {
+                    let this = self.clone();
+                    self.seams.spawn("client.close", async move {
+                        closing.handle.inode.wait_until(|state| !state.rewriting).await;
+                        this.give_back_batch(vec![closing]).await;
+                    });
+                }
                 // One that the MDT makes wait does not hold up the others.
                 let this = self.clone();
-                self.seams.spawn("client.close", async move { this.give_back_batch(batch).await });
+                self.seams.spawn("client.close", async move { this.give_back_batch(free).await });
             }
             if self.session.is_ended() {
                 return;

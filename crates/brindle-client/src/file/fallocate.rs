@@ -122,9 +122,9 @@ impl Client {
                 self.write_inline(ctx, handle, sight, &write, zeros).await?;
             }
         } else if !how.keeps_size() && range.end > size_bytes {
-            let size_bytes = Some(range.end);
-            let set = SetAttr { size_bytes, kill_suidgid, handle: handle.number, ..SetAttr::default() };
-            self.setattr(ctx, inode.ino, set).await?;
+            // A write of nothing: the file grows, also if it has become longer meanwhile.
+            let write = WriteIn { offset: range.end, kill_suidgid, ..WriteIn::default() };
+            self.write_inline(ctx, handle, sight, &write, Bytes::new()).await?;
         } else if kill_suidgid {
             self.setattr(ctx, inode.ino, SetAttr { kill_suidgid, ..SetAttr::default() }).await?;
         }

@@ -1,10 +1,12 @@
 //! open: a handle and the mode that its pages may be kept in.
 
+use std::sync::Arc;
+
 use brindle_types::{Attr, Fault, Ino};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq};
 
 use crate::handles::Handle;
-use crate::inodes::{Asked, Hold};
+use crate::inodes::{Asked, Cutting, Hold};
 use crate::{Client, Ctx};
 
 /// An open file.
@@ -43,6 +45,9 @@ impl Client {
             return Ok(opened);
         }
         let hold = self.inodes.hold(ino);
+        let emptied = access.truncate.then(|| Arc::clone(&hold));
+        // What is buffered for a place in the file comes before the cut.
+        let _unbuffered = emptied.as_ref().map(|inode| inode.unbuffered());
         if access.truncate {
             self.flush_behind(&hold).await;
         }
@@ -67,10 +72,10 @@ impl Client {
         let asked = hold.asked();
         let handle = self.handles.number();
         let request = OpenReq { ino, handle, access, cred: ctx.cred.clone(), kill_suidgid };
-        let cutting = access.truncate.then(|| hold.cutting());
+        let cutting = emptied.as_ref().map(|inode| inode.cutting());
         let answer = self.mds.ask(&request).await?;
-        drop(cutting);
-        let opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant).await;
+        let granted = (answer.attr, answer.grant);
+        let opened = self.opened(hold, asked, handle, access, granted, cutting).await;
         if is_read && opened.mode == OpenMode::Cached {
             self.open_ahead_of(ino);
         }
@@ -98,30 +103,39 @@ impl Client {
             // The MDT takes it back without a word if it does not know it.
             self.close(opened.handle).await?;
             let answer = answer?;
-            opened = self.opened(hold, asked, handle, access, answer.attr, &answer.grant).await;
+            opened = self.opened(hold, asked, handle, access, (answer.attr, answer.grant), None).await;
         }
         Ok(opened)
     }
 
-    /// Enters a granted handle.
+    /// Enters a granted handle. `cutting`: the cut that the open has made.
     pub(crate) async fn opened(
         &self,
         hold: Hold,
         asked: Asked,
         handle: u64,
         access: Access,
-        attr: Attr,
-        grant: &OpenGrant,
+        granted: (Attr, OpenGrant),
+        cutting: Option<Cutting<'_>>,
     ) -> Opened {
+        let (attr, grant) = granted;
         let (crossed, lost_right) = {
             let mut state = hold.lock();
             tracing::trace!(handle, ?access, ?attr, ?grant, "opened");
-            if access.truncate {
-                state.cut(asked, 0);
-            }
             let (crossed, was_cached) = (state.crossed(asked), state.cached);
-            state.take_grant(asked, grant, None);
-            state.take_mode(asked, grant);
+            if let Some(cutting) = cutting {
+                cutting.end(&mut state);
+            }
+            if access.truncate {
+                state.take_cut(asked, Some(&grant), 0);
+            } else {
+                state.take_grant(asked, &grant, None);
+            }
+            state.take_mode(asked, &grant);
+            if access.write && grant.mode == OpenMode::Direct {
+                // A right that an answer from before a restart of the MDT gave.
+                state.no_longer_exclusive();
+            }
             state.take_size(asked, attr.size_bytes);
             if access.truncate {
                 state.changed_at_mdt(grant.changed);

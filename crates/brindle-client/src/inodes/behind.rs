@@ -34,13 +34,22 @@ const COPIED_BYTES_MAX: usize = 1 << 20;
 pub(crate) struct Behind {
     /// By first byte.
     waiting: BTreeMap<u64, Extent>,
-    /// By number: which bytes, and whether the MDT gets them.
-    sending: BTreeMap<u64, (Range<u64>, bool)>,
+    /// By number.
+    sending: BTreeMap<u64, Sending>,
     /// The number of the last extent that was taken.
     last: u64,
     bytes: u64,
     /// Bytes that the MDT gets.
     small: u64,
+}
+
+/// Bytes that are being sent.
+struct Sending {
+    range: Range<u64>,
+    /// The MDT gets them.
+    is_small: bool,
+    /// [`Author::body`].
+    body: Pair,
 }
 
 /// Under which rights bytes were written.
@@ -129,7 +138,7 @@ impl Behind {
         let meets = |other: &Range<u64>| other.start < range.end && range.start < other.end;
         let before = self.waiting.range(..range.end).next_back();
         before.is_some_and(|(_, extent)| meets(&extent.range()))
-            || self.sending.values().any(|(range, _)| meets(range))
+            || self.sending.values().any(|sending| meets(&sending.range))
     }
 
     /// Whether bytes wait, or are being sent, that the MDT gets.
@@ -139,7 +148,7 @@ impl Behind {
 
     /// Which bytes wait for the MDT to get them; `None` if there are none, if some are on their way, or of another body than `small`.
     pub fn small_waiting(&self, small: Pair) -> Option<Vec<Range<u64>>> {
-        let on_their_way = self.sending.values().any(|(_, is_small)| *is_small);
+        let on_their_way = self.sending.values().any(|sending| sending.is_small);
         let waiting: Vec<&Extent> = self.waiting.values().filter(|e| e.author.small != 0).collect();
         let all = !waiting.is_empty() && waiting.iter().all(|extent| extent.author.body == small);
         (all && !on_their_way).then(|| waiting.into_iter().map(Extent::range).collect())
@@ -165,10 +174,12 @@ impl Behind {
         self.bytes + len_bytes <= FILE_BYTES_MAX && self.waiting.len() < WAITING_MAX
     }
 
-    /// The end of what waits or is being sent.
-    pub fn end_bytes(&self) -> u64 {
-        let waiting = self.waiting.last_key_value().map_or(0, |(_, extent)| extent.end());
-        self.sending.values().map(|(range, _)| range.end).fold(waiting, u64::max)
+    /// The end of what waits or is being sent for the contents that are named. Where they have become others, the file was emptied, and
+    /// these bytes go with what was there.
+    pub fn end_bytes(&self, body: Pair) -> u64 {
+        let waiting = self.waiting.values().rev().find(|extent| extent.author.body == body);
+        let sending = self.sending.values().filter(|sending| sending.body == body);
+        sending.map(|sending| sending.range.end).fold(waiting.map_or(0, Extent::end), u64::max)
     }
 
     /// Takes bytes in that overlap nothing; there is room for them. Whether an extent is long enough now to be sent by itself.
@@ -224,14 +235,15 @@ impl Behind {
         let mut extent = self.waiting.remove(&offset)?;
         extent.settle_copied();
         self.last += 1;
-        self.sending.insert(self.last, (extent.range(), extent.author.small != 0));
+        let Author { small, body, .. } = extent.author;
+        self.sending.insert(self.last, Sending { range: extent.range(), is_small: small != 0, body });
         let Extent { offset, author, rope, covered, .. } = extent;
         Some(Taken { number: self.last, offset, author, rope, covered })
     }
 
     /// The extent has reached the OSTs, or was given up.
     pub fn over(&mut self, number: u64) {
-        if let Some((range, is_small)) = self.sending.remove(&number) {
+        if let Some(Sending { range, is_small, .. }) = self.sending.remove(&number) {
             self.bytes -= range.end - range.start;
             self.small -= if is_small { range.end - range.start } else { 0 };
         }
@@ -356,7 +368,9 @@ mod tests {
         assert!(!b.behind.is_over(taken.number));
         b.behind.over(taken.number);
         assert!(b.behind.is_over(taken.number) && !b.behind.is_empty());
-        assert_eq!((b.behind.end_bytes(), b.behind.oldest()), (5 * FULL_BYTES, Some(Mono(4 * FULL_BYTES))));
+        let end = b.behind.end_bytes(Pair::ZERO);
+        assert_eq!((end, b.behind.oldest()), (5 * FULL_BYTES, Some(Mono(4 * FULL_BYTES))));
+        assert_eq!(b.behind.end_bytes(Pair { term: 1, counter: 1 }), 0, "the file was emptied");
         assert!(b.behind.give_up() && b.behind.is_empty());
         drop(taken);
         assert_eq!(b.grants.bytes(), 0, "room is given back");

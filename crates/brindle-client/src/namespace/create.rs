@@ -42,7 +42,8 @@ impl Client {
         };
         let answer = self.mds.ask(&request).await?;
         let (hold, asked) = creating.made(answer.attr.ino);
-        let opened = self.opened(hold, asked, handle, create.access, answer.attr, &answer.grant).await;
+        let granted = (answer.attr, answer.grant);
+        let opened = self.opened(hold, asked, handle, create.access, granted, None).await;
         let mut opened = self.still_open(ctx, opened, create.access, era).await?;
         if !answer.created && !create.access.truncate {
             match self.attr_by_name(naming, opened.attr).await {

@@ -43,6 +43,8 @@ impl Client {
     async fn setattr_as(&self, ctx: &Ctx, ino: Ino, set: SetAttr, options: Options) -> Result<Attr, Fault> {
         // Kept in the table, so that what a notice says meanwhile is not missed.
         let inode = self.inodes.hold(ino);
+        // What is buffered for a place in the file comes before the cut.
+        let _unbuffered = set.size_bytes.map(|_| inode.unbuffered());
         self.flush_behind(&inode).await;
         let cutting = set.size_bytes.map(|_| inode.cutting());
         let asked = inode.asked();
@@ -61,21 +63,25 @@ impl Client {
             report: due.report.clone(),
         };
         let (answer, _) = self.mds.call_with(&request, Vec::new(), options).await?;
-        drop(cutting);
         tracing::trace!(ino = ino.0, ?set, size_bytes = answer.attr.size_bytes, grant = ?answer.grant, "attributes set");
         due.delivered();
         let mut state = inode.lock();
-        if let Some(grant) = &answer.grant {
-            state.take_grant(asked, grant, None);
-        } else if set.atime.is_some() || set.mtime.is_some() || set.size_bytes.is_some() {
-            state.stale = true;
+        if let Some(cutting) = cutting {
+            cutting.end(&mut state);
         }
+        if let Some(size_bytes) = set.size_bytes {
+            state.take_cut(asked, answer.grant.as_ref(), size_bytes);
+        } else if let Some(grant) = &answer.grant {
+            state.take_grant(asked, grant, None);
+        }
+        // Epochs and layout are no longer those of before.
+        state.stale |= answer.grant.is_none()
+            && (set.atime.is_some() || set.mtime.is_some() || set.size_bytes.is_some());
         if set.atime.is_some() || set.mtime.is_some() {
             state.pending.times_set();
         }
         if let Some(size_bytes) = set.size_bytes {
             state.changed = state.changed.max(answer.grant.as_ref().map(|grant| grant.changed));
-            state.cut(asked, size_bytes);
             state.overtaken();
             drop(state);
             self.kept_versions.forget(ino);

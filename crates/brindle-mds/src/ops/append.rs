@@ -48,7 +48,7 @@ pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Re
             done: false,
         };
         append::put(t, req.ino, offset, &row);
-        Ok(AppendReserveResp { offset })
+        Ok(AppendReserveResp { offset, truncate_epoch: file.truncate_epoch })
     })
     .await
 }
@@ -110,6 +110,19 @@ pub fn drop_done(t: &mut Txn<'_>, ino: Ino) -> Step<()> {
         append::delete(t, ino, *offset);
     }
     t.after(move |live| live.events.fire(Event::Append(ino)));
+    Ok(())
+}
+
+/// The file was cut, or the end behind which the places lie has moved: nothing is written any more at places that reach beyond
+/// `end_bytes`, since OSTs refuse what was begun before. Whoever has one is given another.
+pub fn drop_behind(t: &mut Txn<'_>, ino: Ino, end_bytes: u64) -> Result<()> {
+    let open = append::list(t, ino)?;
+    let gone: Vec<u64> =
+        open.iter().filter(|(at, r)| at + r.len_bytes > end_bytes).map(|(at, _)| *at).collect();
+    if !gone.is_empty() {
+        gone.into_iter().for_each(|at| append::delete(t, ino, at));
+        t.after(move |live| live.events.fire(Event::Append(ino)));
+    }
     Ok(())
 }
 

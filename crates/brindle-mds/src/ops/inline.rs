@@ -1,7 +1,7 @@
 //! Reads and writes of files whose bytes lie in the MDT.
 
 use brindle_types::layout::INLINE_MAX_BYTES;
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::mds::inline::{InlineReadReq, InlineReadResp, InlineWriteReq, InlineWriteResp};
 use brindle_wire::notify::InvalidateNotice;
 
@@ -85,17 +85,17 @@ fn write(t: &mut Txn<'_>, call: &Call, file: &mut Inode, offset: u64, req: &Inli
     file.ctime = t.now;
     file.file_mut()?.changed = t.pair();
     reports::contents_changed(t, file, req.kill_suidgid)?;
-    drop_pages(t, call, file, offset, req.data.len() as u64);
+    drop_pages(t, call, file.ino);
     Ok(())
 }
 
-/// Readers of other sessions that may hold pages drop them before the write is answered.
-fn drop_pages(t: &mut Txn<'_>, call: &Call, file: &Inode, offset: u64, len_bytes: u64) {
-    let ino = file.ino;
+/// Readers of other sessions that may hold pages drop them before the write is answered: all of them, since nobody is told of the
+/// next write who is not known to hold any.
+fn drop_pages(t: &mut Txn<'_>, call: &Call, ino: Ino) {
     let Some(readers) = t.live().inline_readers.get(&ino) else { return };
     let others: Vec<_> = readers.iter().copied().filter(|s| *s != call.session).collect();
     for session in &others {
-        t.notify(*session, Notice::Invalidate(InvalidateNotice { ino, offset, len_bytes }));
+        t.notify(*session, Notice::Invalidate(InvalidateNotice { ino, offset: 0, len_bytes: u64::MAX }));
     }
     t.after(move |live| {
         if let Some(readers) = live.inline_readers.get_mut(&ino) {

@@ -1,6 +1,6 @@
 //! Append by several clients: a logged reservation of a place, so that a retry and a restart return the same one.
 
-use brindle_types::Ino;
+use brindle_types::{Ino, Pair};
 use serde::{Deserialize, Serialize};
 
 use super::Empty;
@@ -23,6 +23,8 @@ pub struct AppendReserveReq {
 pub struct AppendReserveResp {
     /// First byte of the reservation, which also names it.
     pub offset: u64,
+    /// Of the last cut before it. After the next one nothing may be written there any more.
+    pub truncate_epoch: Pair,
 }
 message!(AppendReserveReq => AppendReserveResp, AppendReserve);
 

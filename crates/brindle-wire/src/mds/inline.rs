@@ -36,7 +36,7 @@ pub struct InlineWriteReq {
     pub offset: u64,
     /// At the end of the file, wherever that is.
     pub append: bool,
-    /// The bytes.
+    /// The bytes; with none the file reaches up to `offset` at least.
     pub data: Bytes,
     /// Clear set-id bits.
     pub kill_suidgid: bool,
