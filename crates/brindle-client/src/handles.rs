@@ -262,8 +262,6 @@ impl Handles {
             if state.writers == 0 {
                 // The write session ends with this close; somebody else may write as soon as the MDT has it.
                 state.no_longer_exclusive();
-                // Of the next nobody may tell us.
-                state.cut_told = false;
             }
         }
         Some(handle)

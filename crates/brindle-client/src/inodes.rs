@@ -94,8 +94,8 @@ pub(crate) struct State {
     pub notices: u64,
     /// Counts those of cuts by others.
     pub cuts: u64,
-    /// One of them was told of whose epoch is not known yet: ends are those of after it.
-    pub cut_told: bool,
+    /// Truncate epoch of the last of them that was told of: ends are those of after it.
+    pub cut_told: Pair,
     /// Counts what may have changed the contents, by whomever: changes of this client when they begin and end, and orders to
     /// drop pages.
     pub contents: u64,
@@ -133,8 +133,8 @@ pub(crate) struct State {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedAppend {
     pub len_bytes: u64,
-    /// Its place while bytes are being written there.
-    pub writing_at: Option<u64>,
+    /// Its place while bytes are being written there, with the truncate epoch under which it was told.
+    pub writing_at: Option<(u64, Pair)>,
 }
 
 /// Taken before a question to the MDT, so that the answer is not trusted if a notice came in between.
@@ -366,7 +366,7 @@ impl State {
         if grant.truncate_epoch > self.truncate_epoch {
             self.truncate_epoch = grant.truncate_epoch;
             self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
-            if !std::mem::take(&mut self.cut_told) {
+            if self.cut_told < grant.truncate_epoch {
                 // It was made while we had no handle at the MDT, or is our own, or will be told of: ends of before it count no more.
                 self.pending.cut(0);
             }

@@ -167,7 +167,9 @@ impl Client {
             state.size_stale = true;
             let is_cut = notice.drop_from < u64::MAX;
             state.cuts += u64::from(is_cut);
-            state.cut_told |= is_cut;
+            if is_cut {
+                state.cut_told = state.cut_told.max(notice.truncate_epoch);
+            }
             state.size_bytes = state.size_bytes.min(notice.drop_from);
             state.inline = None;
             let report = state.tell_report();

@@ -61,23 +61,26 @@ pub async fn fresh(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Attr> {
     Ok(attr)
 }
 
-/// How far a file reaches, and the truncate epoch under which that was true.
+/// How far a file reached, and the truncate epoch under which that was true.
 pub struct KnownEnd {
     epoch: Pair,
+    /// Its objects were just being cut.
+    cutting: bool,
     size_bytes: u64,
 }
 
 impl KnownEnd {
-    /// The end, as far as it still counts for `file`.
-    pub fn at(&self, file: &Inode) -> u64 {
-        if self.epoch == file.truncate_epoch { self.size_bytes } else { 0 }
+    /// The end, if `file` was not cut since.
+    pub fn of(&self, file: &Inode) -> Option<u64> {
+        (self.epoch == file.truncate_epoch && !self.cutting).then_some(self.size_bytes)
     }
 }
 
 /// The true end of a file, with everything written by anybody so far.
 pub async fn true_size(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<KnownEnd> {
     let inode = current(mdt, session, ino).await?;
-    Ok(KnownEnd { epoch: inode.truncate_epoch, size_bytes: inode.size_bytes })
+    let cutting = inode.file.as_ref().is_some_and(|file| file.pending_cut.is_some());
+    Ok(KnownEnd { epoch: inode.truncate_epoch, cutting, size_bytes: inode.size_bytes })
 }
 
 async fn current(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Inode> {

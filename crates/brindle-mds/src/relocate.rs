@@ -235,8 +235,9 @@ impl Moving<'_> {
             body.unsynced.retain(|(stripe, _)| now.ost_of(*stripe).is_some());
             inode::put(t, &file)?;
             changelog::about(t, ChangeKind::Layout, ino, None);
+            let truncate_epoch = file.truncate_epoch;
             for other in t.live().opens.others(ino, SessionId(0)) {
-                t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX }));
+                t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX, truncate_epoch }));
             }
             Ok(())
         })

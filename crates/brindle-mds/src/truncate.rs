@@ -45,6 +45,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
             None if size_bytes == 0 => zero(t, &mut file)?,
             None => cut_here(t, &mut file, size_bytes)?,
         }
+        append::drop_behind(t, req.ino, size_bytes)?;
         changed(t, call.session, &mut file, before.min(size_bytes), req.kill_suidgid)?;
         setattr::apply(t, &mut file, req)?;
         inode::put(t, &file)?;
@@ -60,6 +61,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
 pub fn to_zero(t: &mut Txn<'_>, session: SessionId, file: &mut Inode, kill_suidgid: bool) -> Step<()> {
     exclusive_back(t, session, file.ino)?;
     zero(t, file)?;
+    append::drop_behind(t, file.ino, 0)?;
     changed(t, session, file, 0, kill_suidgid)?;
     Ok(())
 }
@@ -242,10 +244,9 @@ fn changed(t: &mut Txn<'_>, session: SessionId, file: &mut Inode, drop_from: u64
     }
     file.file_mut()?.changed = t.pair();
     reports::contents_changed(t, file, kill)?;
-    let ino = file.ino;
-    append::drop_behind(t, ino, drop_from)?;
+    let (ino, truncate_epoch) = (file.ino, file.truncate_epoch);
     for other in t.live().opens.others(ino, session) {
-        t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from }));
+        t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from, truncate_epoch }));
     }
     Ok(())
 }
@@ -274,6 +275,7 @@ pub async fn finish_pending(mdt: &Mdt, ino: Ino) -> Result<()> {
         t.frees_space();
         let mut file = inode::get(t, ino)?;
         finish(t, &mut file, size_bytes, &made)?;
+        append::drop_behind(t, ino, size_bytes)?;
         changed(t, SessionId(0), &mut file, size_bytes, false)?;
         inode::put(t, &file)?;
         changelog::about(t, ChangeKind::Truncate, ino, None);

@@ -70,8 +70,10 @@ message!(InvalidateNotice => InvalidateAck, InvalidateNotice);
 pub struct LayoutNotice {
     /// The file.
     pub ino: Ino,
-    /// Kept pages from this byte on are dropped as well.
+    /// Kept pages from this byte on are dropped as well; below `u64::MAX` if the file was cut.
     pub drop_from: u64,
+    /// Of the cut, or of the last one before.
+    pub truncate_epoch: Pair,
 }
 
 /// Answer: done, with the report due.

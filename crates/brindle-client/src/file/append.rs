@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use std::sync::atomic::Ordering::Relaxed;
 
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, Pair};
 use brindle_wire::mds::append::{AppendDoneReq, AppendReserveReq, AppendReserveResp};
 use brindle_wire::mds::report::ReportReq;
 
@@ -44,7 +44,7 @@ impl<'a> Placed<'a> {
         Placed { inode, number }
     }
 
-    fn writing_at(&self, place: Option<u64>) {
+    fn writing_at(&self, place: Option<(u64, Pair)>) {
         if let Some(append) = self.inode.lock().appends.get_mut(&self.number) {
             append.writing_at = place;
         }
@@ -184,19 +184,26 @@ impl Client {
         let number = self.append_numbers.fetch_add(1, Relaxed);
         let placed = Placed::begin(inode, number, len_bytes);
         let request = AppendReserveReq { ino: inode.ino, len_bytes, number };
-        let (place, _) = self.mds.call_with(&request, Vec::new(), handle.options()).await?;
-        let offset = place.offset;
-        placed.writing_at(Some(offset));
-        let written = self.write_at_place(handle, write, &place).await;
-        placed.writing_at(None);
+        let written = loop {
+            let (place, _) = self.mds.call_with(&request, Vec::new(), handle.options()).await?;
+            placed.writing_at(Some((place.offset, place.truncate_epoch)));
+            let written = self.write_at_place(handle, write, &place).await;
+            placed.writing_at(None);
+            match written {
+                // The file was cut, perhaps behind this place: the MDT knows.
+                Err(fault) if fault.code == Code::StaleLayout => {}
+                written => break written,
+            }
+        };
         let due = inode.due(Carry::News);
-        let done = AppendDoneReq { ino: inode.ino, offset, report: due.report.clone() };
+        let done = AppendDoneReq { ino: inode.ino, number, report: due.report.clone() };
         self.mds.call_with(&done, Vec::new(), handle.options()).await?;
         due.delivered();
         written
     }
 
-    /// `StaleLayout` if the file was cut since the place was given: its end is elsewhere. What was written by then goes with the cut.
+    /// `StaleLayout` if the file may have been cut since the place was told. What was written by then goes with the cut, or is written again
+    /// at the same place.
     async fn write_at_place(
         &self,
         handle: &Handle,

@@ -167,6 +167,9 @@ impl Behind {
             self.small -= extent.len_bytes();
             extent.author = Author { small: 0, body, ..extent.author };
         }
+        // What is on its way to the MDT finds the file moved.
+        let on_their_way = self.sending.values_mut().filter(|s| s.is_small && s.body == small);
+        on_their_way.for_each(|sending| sending.body = body);
     }
 
     /// Whether `len_bytes` more find room.

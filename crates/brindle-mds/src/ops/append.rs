@@ -13,7 +13,7 @@ use brindle_wire::mds::session::ReclaimAppend;
 use crate::ask::apply_reports;
 use crate::attrs;
 use crate::mdt::{Call, Event, Mdt, Step, Stop, Txn};
-use crate::store::{Rows, append, inode};
+use crate::store::{Inode, Rows, append, inode};
 
 /// Reservations of one file that may be open at once.
 const RESERVATIONS_MAX: usize = 4096;
@@ -32,12 +32,19 @@ pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Re
         if file.file()?.layout.inline {
             return Err(Fault::new(Code::StaleLayout).into());
         }
+        let truncate_epoch = file.truncate_epoch;
         let open = append::list(t, req.ino)?;
+        if let Some((offset, _)) = open.iter().find(|(_, r)| is_of(r, call, req.number)) {
+            return Ok(AppendReserveResp { offset: *offset, truncate_epoch });
+        }
+        let Some(known) = known.of(&file) else {
+            return Err(Fault::new(Code::StaleLayout).why("the file was cut meanwhile").into());
+        };
         if open.len() >= RESERVATIONS_MAX {
             return Err(Stop::Park(Event::Append(req.ino)));
         }
         let behind = open.iter().map(|(offset, r)| offset + r.len_bytes).max().unwrap_or(0);
-        let offset = file.size_bytes.max(behind).max(known.at(&file));
+        let offset = file.size_bytes.max(behind).max(known);
         if offset.checked_add(req.len_bytes).is_none_or(|end| end > FILE_SIZE_MAX_BYTES) {
             return Err(Fault::new(Code::TooLarge).into());
         }
@@ -48,7 +55,7 @@ pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Re
             done: false,
         };
         append::put(t, req.ino, offset, &row);
-        Ok(AppendReserveResp { offset, truncate_epoch: file.truncate_epoch })
+        Ok(AppendReserveResp { offset, truncate_epoch })
     })
     .await
 }
@@ -60,18 +67,21 @@ pub async fn handle_done(mdt: &Mdt, call: &Call, req: AppendDoneReq) -> Result<E
         t.frees_space();
         apply_reports(t, req.ino, &report)?;
         let open = append::list(t, req.ino)?;
-        let mine = open.iter().find(|(offset, r)| *offset == req.offset && r.session == call.session);
-        if let Some((offset, mine)) = mine {
+        if let Some((offset, mine)) = open.iter().find(|(_, r)| is_of(r, call, req.number)) {
             append::put(t, req.ino, *offset, &append::Reservation { done: true, ..*mine });
         }
         drop_done(t, req.ino)
     })
     .await?;
-    mdt.modify(call, |t| match append::list(t, req.ino)?.first() {
-        Some((first, _)) if *first < req.offset => Err(Stop::Park(Event::Append(req.ino))),
-        _ => Ok(Empty {}),
+    mdt.modify(call, |t| match append::list(t, req.ino)?.iter().any(|(_, r)| is_of(r, call, req.number)) {
+        true => Err(Stop::Park(Event::Append(req.ino))),
+        false => Ok(Empty {}),
     })
     .await
+}
+
+fn is_of(reservation: &append::Reservation, call: &Call, number: u64) -> bool {
+    (reservation.session, reservation.number) == (call.session, number)
 }
 
 /// Makes the reservations of a client after a restart what it says that they are: a power cut may have taken a reservation,
@@ -86,9 +96,12 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, declared: &[ReclaimAppend]) -> Resu
                 drop_done(t, ino)?;
             }
         }
-        for (a, offset) in declared.iter().filter_map(|a| Some((a, a.writing_at?))) {
-            let known = append::list(t, a.ino)?.iter().any(|(at, _)| *at == offset);
-            if !known && inode::find(t, a.ino)?.is_some() {
+        for (a, (offset, epoch)) in declared.iter().filter_map(|a| Some((a, a.writing_at?))) {
+            let known =
+                append::list(t, a.ino)?.iter().any(|(at, r)| *at == offset || is_of(r, call, a.number));
+            // A cut has taken it, and whoever writes there learns of that.
+            let is_cut = |file: Inode| file.truncate_epoch != epoch;
+            if !known && !inode::find(t, a.ino)?.is_none_or(is_cut) {
                 let (session, number, len_bytes) = (call.session, a.number, a.len_bytes);
                 append::put(
                     t,
@@ -113,8 +126,8 @@ pub fn drop_done(t: &mut Txn<'_>, ino: Ino) -> Step<()> {
     Ok(())
 }
 
-/// The file was cut, or the end behind which the places lie has moved: nothing is written any more at places that reach beyond
-/// `end_bytes`, since OSTs refuse what was begun before. Whoever has one is given another.
+/// The file was cut or extended: nothing is written any more at places that reach beyond `end_bytes`, since OSTs refuse what was begun
+/// before. Whoever has one asks again, and is given another.
 pub fn drop_behind(t: &mut Txn<'_>, ino: Ino, end_bytes: u64) -> Result<()> {
     let open = append::list(t, ino)?;
     let gone: Vec<u64> =

@@ -194,13 +194,13 @@ fn place(t: &Txn<'_>, file: &mut Inode, range: Range<u64>) -> Result<bool> {
 /// A new layout epoch; others who have the file open fetch it before the answer, so that none reads zeros where the
 /// caller is about to write.
 fn changed(t: &mut Txn<'_>, call: &Call, file: &mut Inode) -> Result<()> {
-    let (ino, epoch) = (file.ino, t.pair());
+    let (ino, epoch, truncate_epoch) = (file.ino, t.pair(), file.truncate_epoch);
     let body = file.file_mut()?;
     body.layout.epoch = epoch;
     body.layout_gen += 1;
     changelog::about(t, ChangeKind::Layout, ino, None);
     for other in t.live().opens.others(ino, call.session) {
-        t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX }));
+        t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX, truncate_epoch }));
     }
     Ok(())
 }

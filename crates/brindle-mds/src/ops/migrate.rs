@@ -188,8 +188,9 @@ fn ask_for(t: &mut Txn<'_>, file: &mut Inode, part: &Component) -> Result<()> {
     body.layout_gen += 1;
     inode::put(t, file)?;
     changelog::about(t, ChangeKind::Layout, ino, None);
+    let truncate_epoch = file.truncate_epoch;
     for other in t.live().opens.others(ino, brindle_types::SessionId(0)) {
-        t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX }));
+        t.notify(other, Notice::Layout(LayoutNotice { ino, drop_from: u64::MAX, truncate_epoch }));
     }
     Ok(())
 }

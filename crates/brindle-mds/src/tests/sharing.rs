@@ -270,9 +270,38 @@ fn appends_of_others_do_not_wait_for_a_session_whose_end_a_restart_cut_short() {
         rig.osts.down.lock().clear();
         crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
         crate::recovery::run(rig.mdt.clone()).await;
-        let place = rig.ask(B, reserve(1)).await.expect("reserved");
-        let done = rig.ask(B, AppendDoneReq { ino, offset: place.offset, report: None });
+        rig.ask(B, reserve(1)).await.expect("reserved");
+        let done = rig.ask(B, AppendDoneReq { ino, number: 1, report: None });
         assert!(rig.mdt.seams().timeout_ms(1000, done).await.is_some_and(|done| done.is_ok()), "it is shown");
+        rig.verify();
+    });
+}
+
+#[test]
+fn a_cut_takes_the_places_of_appends_behind_it_and_no_others() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        let reserve = |number| AppendReserveReq { ino, len_bytes: 10, number };
+        let done = |number| AppendDoneReq { ino, number, report: None };
+        let (first, second) = (rig.ask(A, reserve(1)).await, rig.ask(B, reserve(1)).await);
+        let (first, second) = (first.expect("reserved"), second.expect("reserved"));
+        assert_eq!(second.offset, first.offset + 10);
+        rig.ask(A, cut_to(ino, second.offset)).await.expect("cut");
+        let third = rig.ask(A, reserve(2)).await.expect("reserved");
+        assert_eq!(third.offset, second.offset, "nobody has the second place any more");
+        let kept = rig.ask(A, reserve(1)).await.expect("told again");
+        assert_eq!((kept.offset, kept.truncate_epoch > first.truncate_epoch), (first.offset, true));
+        let again = rig.ask(B, reserve(1)).await.expect("given another");
+        assert_eq!(again.offset, third.offset + 10);
+        // An append that lost its place and was given up ends nobody else's, and waits for nobody.
+        let lost = rig.mdt.seams().timeout_ms(1000, rig.ask(B, done(7))).await;
+        lost.expect("waits for nobody").expect("is over");
+        let waits = rig.mdt.seams().timeout_ms(100, rig.ask(B, done(1))).await;
+        assert!(waits.is_none(), "those before it are not shown yet");
+        rig.ask(A, done(1)).await.expect("shown");
+        rig.ask(A, done(2)).await.expect("shown");
+        rig.ask(B, done(1)).await.expect("shown");
         rig.verify();
     });
 }

@@ -7,7 +7,8 @@ use super::Empty;
 use super::report::WriteReport;
 use crate::message;
 
-/// Reserves the next bytes behind the end.
+/// Reserves the next bytes behind the end; asked again with the same number, it tells the place that the append still has, or gives
+/// another one if a cut has taken that.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppendReserveReq {
     /// The file.
@@ -21,9 +22,9 @@ pub struct AppendReserveReq {
 /// The place.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AppendReserveResp {
-    /// First byte of the reservation, which also names it.
+    /// First byte of the reservation.
     pub offset: u64,
-    /// Of the last cut before it. After the next one nothing may be written there any more.
+    /// Of the last cut. After the next one nothing may be written there before it was asked for again.
     pub truncate_epoch: Pair,
 }
 message!(AppendReserveReq => AppendReserveResp, AppendReserve);
@@ -34,8 +35,8 @@ message!(AppendReserveReq => AppendReserveResp, AppendReserve);
 pub struct AppendDoneReq {
     /// The file.
     pub ino: Ino,
-    /// The reservation.
-    pub offset: u64,
+    /// [`AppendReserveReq::number`].
+    pub number: u64,
     /// What was written.
     pub report: Option<WriteReport>,
 }

@@ -87,8 +87,8 @@ pub struct ReclaimAppend {
     /// Length in bytes.
     pub len_bytes: u64,
     /// Its place while bytes are being written there. `None` before the place was told, and once the bytes are written:
-    /// the request that is repeated then says all.
-    pub writing_at: Option<u64>,
+    /// the request that is repeated then says all. With the truncate epoch under which it was told.
+    pub writing_at: Option<(u64, Pair)>,
 }
 
 /// Declares opens, locks and appends again after the MDT restarted.
