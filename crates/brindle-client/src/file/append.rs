@@ -4,15 +4,14 @@
 //! one mount append at places of the MDT beside each other, at our own end one at a time and never beside those: the right to
 //! write the file alone may come and go between two of them.
 
-use std::cmp::Ordering;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering;
 
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault, Pair};
-use brindle_wire::mds::append::{AppendDoneReq, AppendReserveReq, AppendReserveResp};
+use brindle_wire::mds::append::{AppendDoneReq, AppendReserveReq};
 use brindle_wire::mds::report::ReportReq;
 
-use super::scatter::Progress;
+use super::scatter::{How, Progress};
 use super::write::WriteIn;
 use super::{Tries, behind};
 use crate::handles::Handle;
@@ -181,17 +180,20 @@ impl Client {
             due.delivered();
         }
         let len_bytes = write.data.len() as u64;
-        let number = self.append_numbers.fetch_add(1, Relaxed);
+        let number = self.append_numbers.fetch_add(1, Ordering::Relaxed);
         let placed = Placed::begin(inode, number, len_bytes);
         let request = AppendReserveReq { ino: inode.ino, len_bytes, number };
+        let data = Rope::from(write.data.clone());
+        let mut tries = Tries::default();
         let written = loop {
             let (place, _) = self.mds.call_with(&request, Vec::new(), handle.options()).await?;
             placed.writing_at(Some((place.offset, place.truncate_epoch)));
-            let written = self.write_at_place(handle, write, &place).await;
+            let how = How { under: Some(place.truncate_epoch), ..write.how(handle) };
+            let written = self.write_objects(inode, place.offset, &data, how).await;
             placed.writing_at(None);
             match written {
-                // The file was cut, perhaps behind this place: the MDT knows.
-                Err(fault) if fault.code == Code::StaleLayout => {}
+                // The file was moved, or cut, perhaps behind this place: the MDT knows.
+                Err(fault) if fault.code == Code::StaleLayout => self.retry(inode, &mut tries, fault).await?,
                 written => break written,
             }
         };
@@ -200,56 +202,5 @@ impl Client {
         self.mds.call_with(&done, Vec::new(), handle.options()).await?;
         due.delivered();
         written
-    }
-
-    /// `StaleLayout` if the file may have been cut since the place was told. What was written by then goes with the cut, or is written again
-    /// at the same place.
-    async fn write_at_place(
-        &self,
-        handle: &Handle,
-        write: &WriteIn,
-        place: &AppendReserveResp,
-    ) -> Result<u64, Fault> {
-        let (inode, offset) = (&handle.inode, place.offset);
-        let (data, mut done) = (Rope::from(write.data.clone()), 0);
-        let mut is_fetched = false;
-        let mut tries = Tries::default();
-        loop {
-            let sight = self.sight(inode).await?;
-            match sight.ticket.truncate_epoch.cmp(&place.truncate_epoch) {
-                Ordering::Equal => {}
-                Ordering::Less if !is_fetched => {
-                    // The place was given after a cut of which we have not heard.
-                    inode.lock().stale = true;
-                    is_fetched = true;
-                    continue;
-                }
-                // The MDT lost power and went back to before that cut: it does not know the place.
-                Ordering::Less => return Err(Fault::new(Code::StaleLayout)),
-                Ordering::Greater => return Err(Fault::new(Code::StaleLayout)),
-            }
-            let range = offset + done..offset + data.len_bytes();
-            if !brindle_layout::is_placed(&sight.layout, range.clone()) {
-                self.place(inode, range).await?;
-                continue;
-            }
-            let again =
-                match self.scatter(inode, &sight, range.start, &data.tail(done), write.how(handle)).await {
-                    Ok(Progress { overtaken: true, .. }) => return Err(Fault::new(Code::StaleLayout)),
-                    Ok(Progress { written, full, .. }) => {
-                        done += written;
-                        match full {
-                            None => return Ok(done),
-                            Some(full) => self.spill(inode, full).await,
-                        }
-                    }
-                    Err(fault) => Err(fault),
-                };
-            if let Err(fault) = again
-                && let Err(fault) = self.retry(inode, &mut tries, fault).await
-            {
-                return if done > 0 { Ok(done) } else { Err(fault) };
-            }
-        }
     }
 }

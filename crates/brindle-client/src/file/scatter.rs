@@ -71,6 +71,8 @@ pub(crate) struct How {
     pub session: Identity,
     /// They were acknowledged before, and there is room for them.
     pub author: Option<Author>,
+    /// Under this truncate epoch only. Who has a place for them asks again where they may go after every change of the layout.
+    pub under: Option<Pair>,
 }
 
 /// What became of a part of a scatter.
@@ -341,9 +343,11 @@ impl Client {
                 }
                 Err(fault) => Err(fault),
             };
-            if let Err(fault) = again
-                && let Err(fault) = self.retry(inode, &mut tries, fault).await
-            {
+            let Err(fault) = again else { continue };
+            if how.under.is_some() && fault.code == Code::StaleLayout {
+                return Err(fault);
+            }
+            if let Err(fault) = self.retry(inode, &mut tries, fault).await {
                 return if done > 0 { Ok(done) } else { Err(fault) };
             }
         }
@@ -352,6 +356,9 @@ impl Client {
     async fn write_some(&self, inode: &Inode, offset: u64, data: &Rope, how: How) -> Result<Progress, Fault> {
         loop {
             let mut sight = self.sight(inode).await?;
+            if how.under.is_some_and(|under| under != sight.ticket.truncate_epoch) {
+                return Err(Fault::new(Code::StaleLayout));
+            }
             if let Some(author) = how.author {
                 if author.body != sight.layout.body {
                     // The file was emptied since: these bytes with it.

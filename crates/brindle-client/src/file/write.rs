@@ -152,7 +152,7 @@ impl Client {
 impl WriteIn {
     pub(crate) fn how(&self, handle: &Handle) -> How {
         let session = handle.session;
-        How { sync: self.sync, kill_suidgid: self.kill_suidgid, page: self.page, session, author: None }
+        How { sync: self.sync, kill_suidgid: self.kill_suidgid, page: self.page, session, ..How::default() }
     }
 
     /// Whether it may be acknowledged before an OST has it.
