@@ -8,10 +8,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use brindle_client::file::fallocate::Allocation;
 use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Client, Ctx, Opened, WriteIn};
+use brindle_stdx::Seams;
 use brindle_testkit::cluster::{Options, SimCluster};
 use brindle_testkit::pages::PageCache;
+use brindle_testkit::sim::World;
 use brindle_types::Ino;
 use brindle_wire::mds::open::{Access, OpenMode};
+use tokio::sync::mpsc;
 
 const PAGE: u64 = 4096;
 const FILE_BYTES: usize = 16384;
@@ -277,52 +280,26 @@ fn a_mount_that_ends_leaves_its_grants_to_the_next() {
 /// nothing of that.)
 #[test]
 fn processes_that_open_a_file_at_once_append_behind_each_other() {
-    const FILES: usize = 100;
-    const PROCESSES: usize = 4;
-    const RECORDS: usize = 2;
+    const RECORDS: u8 = 2;
     for (seed, record_bytes) in [(13, 40), (4, 3000), (5, 9000)] {
-        let cluster = SimCluster::new(seed, Options { osts: 1, clients: 2 });
-        let world = cluster.world().clone();
-        let history = async {
-            let nodes = [world.node("c0"), world.node("c1")];
-            let mounts = [SimCluster::mount(&nodes[0]).await, SimCluster::mount(&nodes[1]).await];
-            for file in 0..FILES {
-                let ino = make(&mounts[0], &format!("f{file}")).await;
-                let left = Arc::new(AtomicU64::new(PROCESSES as u64));
-                for process in 0..PROCESSES {
-                    let at = if file % 2 == 0 { 0 } else { process % 2 };
-                    let (client, seams) = (mounts[at].clone(), nodes[at].seams.clone());
-                    let (left, world) = (left.clone(), world.clone());
-                    seams.clone().spawn("append", async move {
-                        seams.sleep_ms(world.choose(2)).await;
-                        let opened = client.open(&Ctx::root(), ino, WRITE, false).await.unwrap();
-                        for record in 0..RECORDS {
-                            append(
-                                &client,
-                                &opened,
-                                vec![(1 + process * RECORDS + record) as u8; record_bytes],
-                            )
-                            .await;
-                            let size_bytes = client.getattr(ino).await.unwrap().size_bytes;
-                            let least = ((record + 1) * record_bytes) as u64;
-                            assert!(size_bytes >= least, "seed {seed}: {size_bytes} after {least}");
-                        }
-                        client.close(opened.handle).await.unwrap();
-                        left.fetch_sub(1, Ordering::Relaxed);
-                    });
-                }
-                while left.load(Ordering::Relaxed) > 0 {
-                    nodes[0].seams.sleep_ms(1).await;
-                }
-                let read = contents(&mounts[0], ino).await;
-                let mut records: Vec<u8> = read.chunks(record_bytes).map(|record| record[0]).collect();
-                records.sort_unstable();
-                let all: Vec<u8> = (1..=(PROCESSES * RECORDS) as u8).collect();
-                assert_eq!(records, all, "seed {seed}, file {file}, records of {record_bytes} bytes");
+        let run = move |Process { client, seams, world, ino, number }| async move {
+            seams.sleep_ms(world.choose(2)).await;
+            let opened = client.open(&Ctx::root(), ino, WRITE, false).await.unwrap();
+            for record in 1..=RECORDS {
+                append(&client, &opened, vec![number * RECORDS + record; record_bytes]).await;
+                let size_bytes = client.getattr(ino).await.unwrap().size_bytes;
+                let least = u64::from(record) * record_bytes as u64;
+                assert!(size_bytes >= least, "seed {seed}: {size_bytes} after {least}");
             }
+            client.close(opened.handle).await.unwrap();
+            RECORDS
         };
-        world.run_until(LIMIT_MS, history).unwrap();
-        world.end();
+        four_processes(seed, 100, run, |file, read, written| {
+            let mut records: Vec<u8> = read.chunks(record_bytes).map(|record| record[0]).collect();
+            records.sort_unstable();
+            let all: Vec<u8> = (1..=written.iter().sum()).collect();
+            assert_eq!(records, all, "seed {seed}, file {file}, records of {record_bytes} bytes");
+        });
     }
 }
 
@@ -330,65 +307,86 @@ fn processes_that_open_a_file_at_once_append_behind_each_other() {
 /// whole records, and of each process the last ones that it wrote.
 #[test]
 fn files_that_are_emptied_while_others_append_hold_whole_records_and_no_holes() {
-    const FILES: usize = 40;
-    const ROUNDS: u64 = 6;
+    const ROUNDS: usize = 6;
     for (seed, record_bytes) in [(1, 40), (2, 40), (3, 3000), (4, 9000)] {
-        let cluster = SimCluster::new(seed, Options { osts: 1, clients: 2 });
-        let world = cluster.world().clone();
-        let history = async {
-            let nodes = [world.node("c0"), world.node("c1")];
-            let mounts = [SimCluster::mount(&nodes[0]).await, SimCluster::mount(&nodes[1]).await];
-            for file in 0..FILES {
-                let ino = make(&mounts[0], &format!("f{file}")).await;
-                let left = Arc::new(AtomicU64::new(4));
-                let written: Arc<[AtomicU64; 5]> = Arc::default();
-                for process in 0..4u8 {
-                    let at = if file % 2 == 0 { 0 } else { usize::from(process) % 2 };
-                    let (client, seams) = (mounts[at].clone(), nodes[at].seams.clone());
-                    let (left, written, world) = (left.clone(), written.clone(), world.clone());
-                    seams.clone().spawn("append", async move {
-                        let mut record = 0;
-                        for _ in 0..ROUNDS {
-                            seams.sleep_ms(world.choose(3)).await;
-                            let truncate = world.choose(4) == 0;
-                            let access = Access { truncate, ..WRITE };
-                            let opened = client.open(&Ctx::root(), ino, access, false).await.unwrap();
-                            for _ in 0..=world.choose(2) {
-                                append(&client, &opened, vec![(process + 1) << 4 | record; record_bytes])
-                                    .await;
-                                record += 1;
-                            }
-                            client.close(opened.handle).await.unwrap();
-                        }
-                        written[usize::from(process) + 1].store(u64::from(record), Ordering::Relaxed);
-                        left.fetch_sub(1, Ordering::Relaxed);
-                    });
+        let run = move |Process { client, seams, world, ino, number }| async move {
+            let mut record = 0;
+            for _ in 0..ROUNDS {
+                seams.sleep_ms(world.choose(3)).await;
+                let access = Access { truncate: world.choose(4) == 0, ..WRITE };
+                let opened = client.open(&Ctx::root(), ino, access, false).await.unwrap();
+                for _ in 0..=world.choose(2) {
+                    append(&client, &opened, vec![(number + 1) << 4 | record; record_bytes]).await;
+                    record += 1;
                 }
-                while left.load(Ordering::Relaxed) > 0 {
-                    nodes[0].seams.sleep_ms(1).await;
-                }
-                let read = contents(&mounts[0], ino).await;
-                let mut last = [None; 5];
-                for record in read.chunks(record_bytes) {
-                    let (process, number) = (usize::from(record[0] >> 4), record[0] & 15);
-                    let told = format!("seed {seed}, file {file}: {number} of {process} after {last:?}");
-                    assert!(
-                        record.iter().all(|byte| *byte == record[0]) && (1..=4).contains(&process),
-                        "{told}"
-                    );
-                    assert!(last[process].is_none_or(|before| before + 1 == number), "{told}");
-                    last[process] = Some(number);
-                }
-                for (written, last) in written.iter().zip(last) {
-                    let written = written.load(Ordering::Relaxed);
-                    let told = format!("seed {seed}, file {file}: {last:?} is the last of {written}");
-                    assert!(last.is_none_or(|last| u64::from(last) + 1 == written), "{told}");
-                }
+                client.close(opened.handle).await.unwrap();
             }
+            record
         };
-        world.run_until(LIMIT_MS, history).unwrap();
-        world.end();
+        four_processes(seed, 40, run, |file, read, written| {
+            let mut next = [None; 4];
+            for record in read.chunks(record_bytes) {
+                let (process, number) = (record[0] >> 4, record[0] & 15);
+                let told = format!("seed {seed}, file {file}: {number} of {process}, expected {next:?}");
+                let is_whole = record.iter().all(|byte| *byte == record[0]);
+                assert!(is_whole && (1..=4).contains(&process), "{told}");
+                let next = &mut next[usize::from(process) - 1];
+                assert!(next.is_none_or(|next| next == number), "{told}");
+                *next = Some(number + 1);
+            }
+            for (written, next) in written.iter().zip(next) {
+                let told = format!("seed {seed}, file {file}: {written} written, the last but {next:?}");
+                assert!(next.is_none_or(|next| next == *written), "{told}");
+            }
+        });
     }
+}
+
+/// One of four that work on a file.
+struct Process {
+    client: Arc<Client>,
+    seams: Seams,
+    world: World,
+    ino: Ino,
+    /// From 0.
+    number: u8,
+}
+
+/// On each of so many files that have just been made four processes `run` at once, on two mounts, or all on one for every other file.
+/// `check` gets the number of the file, what it holds then, and what they have returned.
+fn four_processes<R: Future<Output = u8> + Send + 'static>(
+    seed: u64,
+    files: usize,
+    run: impl Fn(Process) -> R,
+    check: impl Fn(usize, Vec<u8>, [u8; 4]),
+) {
+    let cluster = SimCluster::new(seed, Options { osts: 1, clients: 2 });
+    let world = cluster.world().clone();
+    let history = async {
+        let nodes = [world.node("c0"), world.node("c1")];
+        let mounts = [SimCluster::mount(&nodes[0]).await, SimCluster::mount(&nodes[1]).await];
+        for file in 0..files {
+            let ino = make(&mounts[0], &format!("f{file}")).await;
+            let (returned, mut all) = mpsc::unbounded_channel();
+            for number in 0..4u8 {
+                let at = if file % 2 == 0 { 0 } else { usize::from(number) % 2 };
+                let (client, seams, world) = (mounts[at].clone(), nodes[at].seams.clone(), world.clone());
+                let (returned, running) =
+                    (returned.clone(), run(Process { client, seams, world, ino, number }));
+                nodes[at]
+                    .seams
+                    .spawn("process", async move { returned.send((number, running.await)).unwrap() });
+            }
+            drop(returned);
+            let mut written = [0; 4];
+            while let Some((number, what)) = all.recv().await {
+                written[usize::from(number)] = what;
+            }
+            check(file, contents(&mounts[0], ino).await, written);
+        }
+    };
+    world.run_until(LIMIT_MS, history).unwrap();
+    world.end();
 }
 
 /// `fallocate` of a small file on one mount makes it longer, and never shorter: it takes nothing from what another appends.

@@ -1,0 +1,171 @@
+//! All inodes with handles, or with an open under way: no notice for one of them is missed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use brindle_types::{Ino, Pair};
+use parking_lot::Mutex;
+
+use super::meanwhile::Meanwhile;
+use super::{Asked, Inode, Naming, Numbers};
+
+/// Later than any change.
+const CHANGED_MAX: Pair = Pair { term: u32::MAX, counter: u64::MAX };
+/// Most files without handles whose last change at the MDT is remembered.
+const LEFT_MAX: usize = 1 << 16;
+
+/// All inodes with handles.
+#[derive(Default)]
+pub(crate) struct Inodes {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    inodes: BTreeMap<Ino, (Arc<Inode>, usize)>,
+    numbers: Numbers,
+    /// Inodes that a notice named while creates were under way, whose inode number is not known yet.
+    unclaimed: Meanwhile,
+    /// [`State::changed`] of files that have no handle any more; at most [`LEFT_MAX`].
+    left: BTreeMap<Ino, Pair>,
+}
+
+impl Table {
+    /// The last handle is gone. What the MDT has changed and not synced for it is remembered: whoever opens the file next learns
+    /// whether a power cut has taken that.
+    fn leave(&mut self, inode: &Inode) {
+        self.inodes.remove(&inode.ino);
+        let state = inode.lock();
+        // A loss that was found and not told is found again.
+        if let Some(changed) = if state.lost { Some(CHANGED_MAX) } else { state.changed } {
+            self.left.insert(inode.ino, changed);
+        }
+        drop(state);
+        while self.left.len() > LEFT_MAX {
+            self.left.pop_first();
+        }
+    }
+
+    /// The first handle.
+    fn enter(&mut self, ino: Ino) -> (Arc<Inode>, usize) {
+        let inode = Inode::new(ino, self.numbers.clone());
+        if let Some(changed) = self.left.remove(&ino) {
+            let mut state = inode.lock();
+            state.changed = Some(changed);
+            state.recheck = true;
+        }
+        (Arc::new(inode), 0)
+    }
+}
+
+/// Keeps an inode in the table.
+pub(crate) struct Hold {
+    table: Arc<Inodes>,
+    inode: Arc<Inode>,
+}
+
+/// A create under way.
+pub(crate) struct Creating {
+    table: Arc<Inodes>,
+}
+
+impl Inodes {
+    /// Keeps `ino` in the table; made if it is not there.
+    pub fn hold(self: &Arc<Self>, ino: Ino) -> Hold {
+        let mut table = self.table.lock();
+        if !table.inodes.contains_key(&ino) {
+            let entered = table.enter(ino);
+            table.inodes.insert(ino, entered);
+        }
+        let (inode, users) = table.inodes.get_mut(&ino).expect("it was there, or has just been entered");
+        *users += 1;
+        Hold { table: self.clone(), inode: inode.clone() }
+    }
+
+    /// The inode, if it has handles.
+    pub fn get(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.table.lock().inodes.get(&ino).map(|(inode, _)| inode.clone())
+    }
+
+    /// Every inode with handles, in order.
+    pub fn all(&self) -> Vec<Arc<Inode>> {
+        self.table.lock().inodes.values().map(|(inode, _)| inode.clone()).collect()
+    }
+
+    /// Begins a create: from now on notices for unknown inodes are remembered.
+    pub fn creating(self: &Arc<Self>) -> Creating {
+        self.table.lock().unclaimed.begin();
+        Creating { table: self.clone() }
+    }
+
+    /// The inode that a notice names, counted as noticed; `None` if it has no handles here.
+    pub fn notice(&self, ino: Ino) -> Option<Arc<Inode>> {
+        let mut table = self.table.lock();
+        if let Some((inode, _)) = table.inodes.get(&ino) {
+            let inode = inode.clone();
+            drop(table);
+            inode.lock().noticed();
+            return Some(inode);
+        }
+        table.unclaimed.note(ino);
+        None
+    }
+
+    /// Before the MDT is asked about an inode by name.
+    pub fn naming(&self) -> Naming {
+        self.table.lock().numbers.naming()
+    }
+
+    /// Whether what the MDT answered about `ino` may be older than what programs here were told before it was asked.
+    pub fn is_older(&self, naming: &Naming, ino: Ino) -> bool {
+        let has_news = self.get(ino).is_some_and(|inode| inode.lock().has_news());
+        // In this order: news are noted to be told before they are news no longer.
+        has_news || naming.was_told(ino)
+    }
+}
+
+impl Creating {
+    /// The create made `ino`. The inode, and the moment before the create was sent.
+    pub fn made(&self, ino: Ino) -> (Hold, Asked) {
+        let known = self.table.get(ino).is_some();
+        let hold = self.table.hold(ino);
+        let table = self.table.table.lock();
+        let crossed = known || table.unclaimed.has(ino);
+        drop(table);
+        let notices = hold.lock().notices;
+        // A moment that never was makes every answer a crossed one.
+        (hold, Asked { notices: if crossed { u64::MAX } else { notices } })
+    }
+}
+
+impl Drop for Creating {
+    fn drop(&mut self) {
+        self.table.table.lock().unclaimed.end();
+    }
+}
+
+impl std::ops::Deref for Hold {
+    type Target = Arc<Inode>;
+
+    fn deref(&self) -> &Arc<Inode> {
+        &self.inode
+    }
+}
+
+impl Clone for Hold {
+    fn clone(&self) -> Hold {
+        self.table.hold(self.inode.ino)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let mut table = self.table.table.lock();
+        if let Some((_, users)) = table.inodes.get_mut(&self.inode.ino) {
+            *users -= 1;
+            if *users == 0 {
+                table.leave(&self.inode);
+            }
+        }
+    }
+}
