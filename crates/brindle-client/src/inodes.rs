@@ -103,6 +103,8 @@ pub(crate) struct State {
     pub recheck: bool,
     /// A power cut took acknowledged changes, and the handles were not told yet.
     pub lost: bool,
+    /// How far this client had written the file when it last gave its handles back.
+    pub left: Option<LeftEnd>,
     /// Appends under way at places that the MDT gives, by their numbers.
     pub appends: BTreeMap<u64, PlacedAppend>,
     /// End of an append under way at our own end.
@@ -121,10 +123,21 @@ pub(crate) struct State {
     pub rewriters: usize,
     /// What an OST lost is being written again.
     pub rewriting: bool,
+    /// The objects are being synced for a move.
+    pub settling: bool,
     /// Handles that can write.
     pub writers: usize,
     /// Handles that are closed here and that the MDT is not known to have taken back.
     pub closing: usize,
+}
+
+/// How far a client has written a file that lies in objects, as it told the MDT with its close.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LeftEnd {
+    end_bytes: u64,
+    body: Pair,
+    truncate_epoch: Pair,
+    layout_epoch: Pair,
 }
 
 /// An append under way at a place that the MDT gives.
@@ -482,8 +495,37 @@ impl State {
             return;
         }
         self.size_stale = false;
+        self.lost |= self.has_lost_end(size_bytes);
         let own_end = self.pending.end_bytes.max(self.behind_end()).max(self.small_end);
         self.size_bytes = if self.exclusive { size_bytes.max(own_end) } else { size_bytes };
+    }
+
+    /// For [`State::left`] of whoever opens the file next.
+    fn left_end(&self) -> Option<LeftEnd> {
+        let layout = self.layout.as_ref().filter(|layout| !layout.inline)?;
+        let told = if self.pending.due() { 0 } else { self.pending.end_bytes };
+        let before = self.left.filter(|left| self.is_end_of(left)).map_or(0, |left| left.end_bytes);
+        let (end_bytes, truncate_epoch) = (told.max(before), self.truncate_epoch);
+        let left = LeftEnd { end_bytes, body: layout.body, truncate_epoch, layout_epoch: layout.epoch };
+        (end_bytes > 0).then_some(left)
+    }
+
+    /// Whether it is about the contents as they are, and nobody has cut them since.
+    fn is_end_of(&self, left: &LeftEnd) -> bool {
+        let is_body = self.layout.as_ref().is_some_and(|layout| layout.body == left.body);
+        is_body && self.truncate_epoch == left.truncate_epoch
+    }
+
+    /// The MDT says how long the file is: whether it knows less than this client had told it. Then a power cut has taken that, and
+    /// what lies in the objects behind it is of no file.
+    fn has_lost_end(&mut self, size_bytes: u64) -> bool {
+        let Some(left) = self.left.filter(|left| self.is_end_of(left)) else { return false };
+        let is_older = self.layout.as_ref().is_some_and(|layout| layout.epoch < left.layout_epoch);
+        let is_lost = is_older || size_bytes < left.end_bytes;
+        if is_lost {
+            self.left = None;
+        }
+        is_lost
     }
 
     /// The end of what programs were told is written and the servers do not have.

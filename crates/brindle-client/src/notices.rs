@@ -183,8 +183,12 @@ impl Client {
 
     /// Bytes of the file are about to be copied: changes under way end, and are made durable. Less than a lease is spent on it:
     /// an OST that is away must not cost us the session.
+    ///
+    /// What is begun goes on, whatever becomes of the answer: bytes of before that are being written again must not land when
+    /// nobody waits for them any more. One such work at a time.
     async fn settled(&self, ino: Ino) -> bool {
         let Some(inode) = self.inodes.notice(ino) else { return true };
+        let Some(this) = self.this.upgrade() else { return false };
         let begun = self.seams.now();
         let sight = loop {
             // Under the layout that is known: the MDT tells no other until the bytes are where they go.
@@ -194,21 +198,29 @@ impl Client {
             let mut state = inode.lock();
             if state.behind.is_empty() {
                 state.stale = true;
+                if std::mem::replace(&mut state.settling, true) {
+                    return false;
+                }
                 break state.last_sight();
             }
             if self.seams.now().ms_since(begun) > SETTLE_WAIT_MS {
                 return false;
             }
         };
-        let work = async {
-            inode.wait_until(|state| state.changing == 0 && !state.rewriting).await;
-            match sight.filter(|sight| !sight.layout.inline) {
-                Some(sight) => self.make_durable(&inode, &sight).await,
+        let (tell, told) = oneshot::channel();
+        let (client, settling) = (this.clone(), inode.clone());
+        self.seams.spawn("client.settle", async move {
+            settling.wait_until(|state| state.changing == 0 && !state.rewriting).await;
+            let durable = match sight.filter(|sight| !sight.layout.inline) {
+                Some(sight) => client.make_durable(&settling, &sight).await,
                 None => Ok(()),
-            }
-        };
-        let settled = matches!(self.seams.timeout_ms(SETTLE_WAIT_MS, work).await, Some(Ok(())));
-        if !settled && let Some(this) = self.this.upgrade() {
+            };
+            settling.lock().settling = false;
+            // Nobody waits any more when it took long.
+            let _ = tell.send(durable.is_ok());
+        });
+        let settled = matches!(self.seams.timeout_ms(SETTLE_WAIT_MS, told).await, Some(Ok(true)));
+        if !settled {
             // Perhaps under an epoch that is refused by now.
             self.seams.spawn("client.settle", async move { drop(this.sight(&inode).await) });
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Client, Ctx, WriteIn};
 use brindle_testkit::cluster::{Options, SimCluster};
-use brindle_testkit::sim::NetConfig;
+use brindle_testkit::sim::{LIMITED_BYTES, NetConfig};
 use brindle_types::{Code, Ino, StripePolicy};
 use brindle_wire::Op;
 use brindle_wire::mds::open::Access;
@@ -281,6 +281,19 @@ struct Closed {
     look_after_ms: u64,
     /// Looks with `brindle sync`, otherwise with an fsync through a new handle.
     all: bool,
+    /// The file lay in objects before, synced and closed: it was opened once more, and only became longer.
+    grown: bool,
+}
+
+/// Makes the file as long as where it will be written next, synced and closed, and long enough ago that all of it is durable; then
+/// opens it again.
+async fn grow(client: &Client, ctx: &Ctx, (ino, handle): (Ino, u64), size_bytes: u64) -> u64 {
+    write(client, ctx, handle, 6, &vec![7; size_bytes as usize - 6]).await;
+    client.fsync(handle).await.unwrap();
+    client.close(handle).await.unwrap();
+    client.seams().sleep_ms(3_000).await;
+    let access = Access { read: false, write: true, truncate: false };
+    client.open(ctx, ino, access, false).await.unwrap().handle
 }
 
 /// Whether the look said that all is there, and whether it is. If it did not, the next look says that all is well: it was told.
@@ -293,7 +306,10 @@ fn told_of_closed(seed: u64, case: Closed) -> (bool, bool) {
     let (client, ino) = world
         .run_until(RUN_MS, async {
             let client = SimCluster::mount(&node).await;
-            let (ino, handle) = make(&client, &ctx).await;
+            let (ino, mut handle) = make(&client, &ctx).await;
+            if case.grown {
+                handle = grow(&client, &ctx, (ino, handle), case.offset).await;
+            }
             write(&client, &ctx, handle, case.offset, b"acknowledged").await;
             client.close(handle).await.unwrap();
             (client, ino)
@@ -331,9 +347,23 @@ fn told_of_closed(seed: u64, case: Closed) -> (bool, bool) {
 /// Nobody has the file open when the power fails; whoever syncs it later is told all the same, by an fsync or for all files.
 #[test]
 fn what_a_power_cut_took_of_a_closed_file_is_told_to_the_next_who_syncs_it() {
-    let at_ost = Closed { offset: 20_000, server: "ost0", cut_after_ms: 100, look_after_ms: 0, all: false };
+    let at_ost = Closed {
+        offset: 20_000,
+        server: "ost0",
+        cut_after_ms: 100,
+        look_after_ms: 0,
+        all: false,
+        grown: false,
+    };
     let at_mdt = Closed { offset: 6, server: "mdt0", ..at_ost };
-    for case in [at_ost, Closed { look_after_ms: 60_000, ..at_ost }, Closed { all: true, ..at_ost }, at_mdt] {
+    let cases = [
+        at_ost,
+        Closed { look_after_ms: 60_000, ..at_ost },
+        Closed { all: true, ..at_ost },
+        at_mdt,
+        Closed { offset: 20_000, grown: true, ..at_mdt },
+    ];
+    for case in cases {
         let found: Vec<(bool, bool)> = (1..=SEEDS).map(|seed| told_of_closed(seed, case)).collect();
         let (server, after_ms, all) = (case.server, case.look_after_ms, case.all);
         assert!(
@@ -347,9 +377,70 @@ fn what_a_power_cut_took_of_a_closed_file_is_told_to_the_next_who_syncs_it() {
 /// What the servers have synced by themselves is not called lost when the power fails much later.
 #[test]
 fn a_power_cut_long_after_a_close_is_no_loss() {
-    let at_ost =
-        Closed { offset: 20_000, server: "ost0", cut_after_ms: 20_000, look_after_ms: 0, all: false };
-    for case in [at_ost, Closed { all: true, ..at_ost }, Closed { offset: 6, server: "mdt0", ..at_ost }] {
+    let at_ost = Closed {
+        offset: 20_000,
+        server: "ost0",
+        cut_after_ms: 20_000,
+        look_after_ms: 0,
+        all: false,
+        grown: false,
+    };
+    let at_mdt = Closed { server: "mdt0", ..at_ost };
+    let cases = [
+        at_ost,
+        Closed { all: true, ..at_ost },
+        Closed { offset: 6, ..at_mdt },
+        Closed { grown: true, ..at_mdt },
+    ];
+    for case in cases {
         assert_eq!(told_of_closed(1, case), (true, true), "{}", case.server);
+    }
+}
+
+/// Room that an OST keeps back of a disk that is [`LIMITED_BYTES`] large, for what must succeed when it is full.
+const KEPT_BACK_BYTES: u64 = LIMITED_BYTES / 20 + LIMITED_BYTES / 64;
+
+/// A power cut of an OST takes unsynced bytes of a file; then the OST is full, and what the file gets from there on lies on another
+/// one. Whether the next fsync says that all is there, and whether it is.
+fn lost_where_the_file_looks_no_more(seed: u64, room_bytes: u64) -> (bool, bool) {
+    let cluster = SimCluster::new(seed, Options { osts: 2, clients: 1 });
+    let world = cluster.world().clone();
+    let node = world.node("c0");
+    let ctx = Ctx::root();
+    const LEN: u64 = 65_536;
+    let (client, ino, handle, ost) = world
+        .run_until(RUN_MS, async {
+            let client = SimCluster::mount(&node).await;
+            let (ino, handle) = make(&client, &ctx).await;
+            write(&client, &ctx, handle, 0, &[1; LEN as usize]).await;
+            client.fsync(handle).await.unwrap();
+            write(&client, &ctx, handle, LEN, &[2; LEN as usize]).await;
+            let layout = client.get_stripe(ino).await.unwrap().layout.unwrap();
+            let (_, ost) = layout.stripes().next().unwrap();
+            (client, ino, handle, format!("ost{ost}"))
+        })
+        .unwrap();
+    world.power_cut(&ost);
+    cluster.restart(&ost);
+    world.run_for(2_000);
+    world.disk(&ost).set_room_bytes(Some(KEPT_BACK_BYTES + room_bytes));
+    let found = world
+        .run_until(RUN_MS, async {
+            write(&client, &ctx, handle, 2 * LEN, &[3; 4 * LEN as usize]).await;
+            let synced = client.fsync(handle).await;
+            let seen = contents(&cluster, ino).await;
+            (synced.is_ok(), seen[LEN as usize..2 * LEN as usize].iter().all(|byte| *byte == 2))
+        })
+        .unwrap();
+    world.end();
+    found
+}
+
+#[test]
+fn bytes_that_a_power_cut_took_are_not_written_to_where_the_file_looks_no_more() {
+    for room_kib in [208, 256] {
+        let found: Vec<_> =
+            (1..=SEEDS).map(|seed| lost_where_the_file_looks_no_more(seed, room_kib << 10)).collect();
+        assert!(found.iter().all(|(said, is_there)| said <= is_there), "{room_kib} KiB of room: {found:?}");
     }
 }

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Client, Ctx, WriteIn};
 use brindle_testkit::cluster::{Options, SimCluster};
+use brindle_testkit::sim::{Direction, NetConfig};
 use brindle_types::Ino;
+use brindle_wire::Op;
+use brindle_wire::mds::migrate::MigrateReq;
 use brindle_wire::mds::open::Access;
 
 const RUN_MS: u64 = 120_000;
@@ -47,7 +50,12 @@ async fn byte_at(client: &Client, ino: Ino, offset: u64) -> u8 {
 
 impl Kept {
     fn new() -> Kept {
-        let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+        Kept::on(1)
+    }
+
+    /// In a cluster with so many OSTs; the file lies on one of them.
+    fn on(osts: u16) -> Kept {
+        let cluster = SimCluster::new(1, Options { osts, clients: 3 });
         let nodes = cluster.clone();
         let made = async move {
             let writer = SimCluster::mount(&nodes.world().node("c0")).await;
@@ -145,6 +153,106 @@ fn a_new_writer_waits_for_bytes_that_are_being_written_again() {
 fn own_writes_wait_for_bytes_that_are_being_written_again() {
     let found = [3, 10, 20, 30].map(|ms| written_meanwhile(false, ms));
     assert_eq!(found, [2; 4]);
+}
+
+#[test]
+fn bytes_that_were_synced_by_their_write_are_not_undone_by_older_ones() {
+    for cut_before in [false, true] {
+        let kept = Kept::new();
+        let (writer, other, ino, handle) = (kept.writer.clone(), kept.other.clone(), kept.ino, kept.handle);
+        if cut_before {
+            kept.cut_power();
+        }
+        let synced = writer.clone();
+        kept.run(async move {
+            let data = vec![2; PIECE as usize];
+            let write = WriteIn { offset: LAST, data: data.into(), sync: true, ..WriteIn::default() };
+            assert_eq!(synced.write(&Ctx::root(), handle, write).await.unwrap(), PIECE);
+        });
+        if !cut_before {
+            kept.cut_power();
+        }
+        kept.run(async move {
+            writer.fsync(handle).await.unwrap();
+            assert_eq!((byte_at(&other, ino, LAST).await, byte_at(&other, ino, 0).await), (2, 1));
+        });
+        kept.cluster.world().end();
+    }
+}
+
+/// How long frames travel, so that a cut finds some on their way.
+const LATENCY_US: u64 = 10_000;
+
+/// A move of the file gives up waiting for bytes that are being written again, because their OST is out of the writer's reach.
+/// Somebody else writes all of the file anew and syncs that, as soon as that is possible; what is there in the end.
+fn written_after_a_move_was_called_off(after_ms: u64) -> Vec<u8> {
+    let kept = Kept::on(2);
+    let (other, ino) = (kept.other.clone(), kept.ino);
+    let world = kept.cluster.world().clone();
+    let (mover, seams) = (world.node("c2"), world.node("c1").seams);
+    let moving = kept.run({
+        let mover = mover.clone();
+        async move { SimCluster::mount(&mover).await }
+    });
+    for ost in kept.cluster.osts() {
+        world.power_cut(&ost);
+        kept.cluster.restart(&ost);
+    }
+    let (writer, handle) = (kept.writer.clone(), kept.handle);
+    kept.run(async move { heard_of_again(&writer, handle).await });
+    mover.seams.spawn("move", async move {
+        let (cred, avoid, copy_max_bytes) = (Ctx::root().cred, Vec::new(), 1 << 20);
+        let request = MigrateReq { ino, offset: 0, policy: None, avoid, copy_max_bytes, cred };
+        drop(moving.migrate(request).await);
+    });
+    let (latency_min_us, latency_max_us) = (LATENCY_US, LATENCY_US);
+    world.set_net_config(NetConfig { latency_min_us, latency_max_us, slow_one_in: 0, slow_max_us: 0 });
+    world.keep_lines(100);
+    let settles = format!("Notify op {} ", Op::SettleNotice as u32);
+    while !world.lines().iter().any(|line| line.contains("mdt0 -> c0") && line.contains(&settles)) {
+        world.run_for(1);
+    }
+    world.run_for(after_ms);
+    kept.cluster.osts().iter().for_each(|ost| world.partition("c0", ost, Direction::Both));
+    world.run_for(200);
+    // No second try of the move refuses what is under way.
+    world.kill("c2");
+    world.run_for(3_000);
+    let writing = other.clone();
+    let write_all = async move {
+        let handle = open(&writing, ino, WRITE).await;
+        for n in 0..WRITES {
+            write(&writing, handle, n * PIECE, 2).await;
+        }
+        writing.fsync(handle).await.unwrap();
+    };
+    let mut writing = Box::pin(write_all);
+    let begun = kept.cluster.world().run_until(RUN_MS, seams.timeout_ms(1_000, &mut writing)).unwrap();
+    world.heal();
+    world.run_for(5_000);
+    let found = kept.cluster.world().run_until(RUN_MS, async {
+        if begun.is_none() {
+            writing.await;
+        }
+        let mut found = Vec::new();
+        for n in 0..WRITES {
+            found.push(byte_at(&other, ino, n * PIECE).await);
+        }
+        found
+    });
+    world.end();
+    found.unwrap()
+}
+
+#[test]
+fn bytes_that_nobody_waits_for_any_more_do_not_come_to_lie_over_those_of_the_next_writer() {
+    for after_ms in (0..70).step_by(5) {
+        assert_eq!(
+            written_after_a_move_was_called_off(after_ms),
+            [2; WRITES as usize],
+            "after {after_ms} ms"
+        );
+    }
 }
 
 /// Reads, whatever is there: the OST answers again.

@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use brindle_layout::ObjectRange;
+use brindle_layout::{ObjectRange, StripeExtent};
 use brindle_session::Options;
 use brindle_stdx::{BoxFuture, planted};
-use brindle_types::{Code, Fault, Ino, ObjectId, Stripe};
+use brindle_types::layout::Component;
+use brindle_types::{Code, Fault, Ino, Layout, ObjectId, Stripe};
 use brindle_wire::mds::fsync::FsyncReq;
 use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
 use brindle_wire::oss::write::WriteReq;
+use bytes::Bytes;
 
 use super::scatter::{How, Met};
 use super::{Tries, try_gather};
@@ -30,6 +32,29 @@ struct Synced {
     exist: Vec<Stripe>,
     /// Writes were lost; the handles were told.
     lost: Option<Fault>,
+}
+
+/// Whether the file looks for all of these bytes of a stripe where they were written: a component ends early since its OST was full,
+/// and what lay behind that then is to be found on another one. (In an object nobody reads they would be of no use.)
+fn is_read_there(layout: &Layout, stripe: Stripe, writes: &[(u64, Bytes)]) -> bool {
+    let parts: Vec<_> = layout.parts_of(stripe.generation).collect();
+    let (Some(first), Some(ost)) = (parts.first(), layout.ost_of(stripe)) else { return false };
+    let is_covered = |piece: StripeExtent| {
+        let end = piece.file_offset + piece.len_bytes;
+        let covers =
+            |at: u64, part: &&Component| if (part.start..part.end).contains(&at) { part.end } else { at };
+        parts.iter().fold(piece.file_offset, covers) >= end
+    };
+    writes.iter().all(|(offset, data)| {
+        let len_bytes = data.len() as u64;
+        let range = ObjectRange { stripe, ost, object_offset: *offset, len_bytes };
+        let (mut found, mut covered) = (0, true);
+        for piece in range.pieces(first) {
+            found += piece.len_bytes;
+            covered &= is_covered(piece);
+        }
+        covered && found == len_bytes
+    })
 }
 
 impl Client {
@@ -147,8 +172,10 @@ impl Client {
                 match plan {
                     Plan::Nothing => {}
                     _ if planted("client_ignores_boot_term") => {}
-                    Plan::Resend(_) => resend.push(*stripe),
-                    Plan::Lost => {
+                    Plan::Resend(writes) if is_read_there(&sight.layout, *stripe, &writes) => {
+                        resend.push(*stripe);
+                    }
+                    Plan::Resend(_) | Plan::Lost => {
                         // Told at once: whoever asked may give up, or fail for another reason, before this is at its end.
                         inode.lock().unsynced.remove(stripe);
                         lost.get_or_insert_with(|| self.data_lost(inode.ino));

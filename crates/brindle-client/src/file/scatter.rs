@@ -240,7 +240,9 @@ impl Client {
                 state.allocated.insert(range.stripe, answer.allocated_bytes);
                 if how.sync {
                     state.synced_now.insert(range.stripe);
-                } else {
+                }
+                // Synced bytes too, where unsynced ones of before may lie below them: those would be written again over them.
+                if !how.sync || state.unsynced.contains_key(&range.stripe) {
                     state.changed(sight, range.stripe, answer.boot_term, range.object_offset, &bulk, keep);
                 }
             }

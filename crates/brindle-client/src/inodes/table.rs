@@ -7,11 +7,11 @@ use brindle_types::{Ino, Pair};
 use parking_lot::Mutex;
 
 use super::meanwhile::Meanwhile;
-use super::{Asked, Inode, Naming, Numbers};
+use super::{Asked, Inode, LeftEnd, Naming, Numbers};
 
 /// Later than any change.
 const CHANGED_MAX: Pair = Pair { term: u32::MAX, counter: u64::MAX };
-/// Most files without handles whose last change at the MDT is remembered.
+/// Most files without handles of which it is remembered what the MDT knew.
 const LEFT_MAX: usize = 1 << 16;
 
 /// All inodes with handles.
@@ -26,8 +26,16 @@ struct Table {
     numbers: Numbers,
     /// Inodes that a notice named while creates were under way, whose inode number is not known yet.
     unclaimed: Meanwhile,
-    /// [`State::changed`] of files that have no handle any more; at most [`LEFT_MAX`].
-    left: BTreeMap<Ino, Pair>,
+    /// What the MDT knew of files that have no handle any more; at most [`LEFT_MAX`].
+    left: BTreeMap<Ino, Left>,
+}
+
+/// What the MDT knew of a file when its last handle went. After a power cut it may not know that any more.
+struct Left {
+    /// [`State::changed`].
+    changed: Option<Pair>,
+    /// How far this client has written it, if it lies in objects.
+    end: Option<LeftEnd>,
 }
 
 impl Table {
@@ -37,10 +45,12 @@ impl Table {
         self.inodes.remove(&inode.ino);
         let state = inode.lock();
         // A loss that was found and not told is found again.
-        if let Some(changed) = if state.lost { Some(CHANGED_MAX) } else { state.changed } {
-            self.left.insert(inode.ino, changed);
-        }
+        let changed = if state.lost { Some(CHANGED_MAX) } else { state.changed };
+        let left = Left { changed, end: state.left_end() };
         drop(state);
+        if left.changed.is_some() || left.end.is_some() {
+            self.left.insert(inode.ino, left);
+        }
         while self.left.len() > LEFT_MAX {
             self.left.pop_first();
         }
@@ -49,10 +59,10 @@ impl Table {
     /// The first handle.
     fn enter(&mut self, ino: Ino) -> (Arc<Inode>, usize) {
         let inode = Inode::new(ino, self.numbers.clone());
-        if let Some(changed) = self.left.remove(&ino) {
+        if let Some(left) = self.left.remove(&ino) {
             let mut state = inode.lock();
-            state.changed = Some(changed);
-            state.recheck = true;
+            state.recheck = left.changed.is_some();
+            (state.changed, state.left) = (left.changed, left.end);
         }
         (Arc::new(inode), 0)
     }
