@@ -1,10 +1,14 @@
 //! What somebody above keeps of our files, pages and attributes, seen from below.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 
 use brindle_stdx::BoxFuture;
 use brindle_types::{Ino, Pair};
 use parking_lot::Mutex;
+
+use crate::Client;
+use crate::handles::Handle;
 
 /// Most inodes whose kept version is remembered.
 const VERSIONS_MAX: usize = 1 << 16;
@@ -47,30 +51,159 @@ impl KernelCache for NoCache {
     }
 }
 
-/// For each inode the version of the contents that pages were kept under when it was last open for reading. Pages may
-/// be used again by a later open only under the same version.
+/// For each inode the version of the contents that its kept pages are of. Pages may be used again by a later open only under
+/// the same version.
+///
+/// Where an open finds another one, the kernel drops the pages that it has, but only when the open returns there. Others may be
+/// answered before that; and if the caller was killed, it never does. So a version counts only when the kernel has used
+/// the handle, and nothing has been forgotten meanwhile.
 #[derive(Default)]
 pub(crate) struct KeptVersions {
-    versions: Mutex<BTreeMap<Ino, Pair>>,
+    versions: Mutex<Versions>,
+}
+
+#[derive(Default)]
+struct Versions {
+    found: BTreeMap<Ino, Found>,
+    /// Of the last one that was found.
+    number: u64,
+}
+
+/// A version that an open has found.
+struct Found {
+    version: Pair,
+    /// Never used twice: what was forgotten is not taken for the same version, found again.
+    number: u64,
+    /// Pages of other versions are gone.
+    has_returned: bool,
+}
+
+impl Versions {
+    fn get(&self, ino: Ino, version: Pair) -> Option<&Found> {
+        self.found.get(&ino).filter(|found| found.version == version)
+    }
+
+    fn put(&mut self, ino: Ino, version: Pair) -> u64 {
+        if self.found.len() >= VERSIONS_MAX && !self.found.contains_key(&ino) {
+            self.found.pop_first();
+        }
+        self.number += 1;
+        self.found.insert(ino, Found { version, number: self.number, has_returned: false });
+        self.number
+    }
 }
 
 impl KeptVersions {
-    /// Whether pages kept so far are of `version`; from now on those that are kept are.
+    /// Whether pages kept so far are of `version`. If not, they are of none any more.
     pub fn keep(&self, ino: Ino, version: Pair) -> bool {
         let mut versions = self.versions.lock();
-        if versions.len() >= VERSIONS_MAX && !versions.contains_key(&ino) {
-            versions.pop_first();
+        let is_kept = versions.get(ino, version).is_some_and(|found| found.has_returned);
+        if !is_kept {
+            versions.found.remove(&ino);
         }
-        versions.insert(ino, version) == Some(version)
+        is_kept
+    }
+
+    /// An open has found `version`. `None` if pages kept so far are of it. Otherwise they are of none until
+    /// [`KeptVersions::returned`] is called with the number.
+    pub fn found(&self, ino: Ino, version: Pair) -> Option<u64> {
+        let mut versions = self.versions.lock();
+        match versions.get(ino, version).map(|found| (found.number, found.has_returned)) {
+            Some((_, true)) => None,
+            Some((number, false)) => Some(number),
+            None => Some(versions.put(ino, version)),
+        }
+    }
+
+    /// An open that got this number has returned: pages of other versions are gone.
+    pub fn returned(&self, ino: Ino, number: u64) {
+        if let Some(found) = self.versions.lock().found.get_mut(&ino) {
+            found.has_returned |= found.number == number;
+        }
     }
 
     /// Pages kept so far are of no version any more.
     pub fn forget(&self, ino: Ino) {
-        self.versions.lock().remove(&ino);
+        self.versions.lock().found.remove(&ino);
     }
 
     /// The same for every inode.
     pub fn clear(&self) {
-        self.versions.lock().clear();
+        self.versions.lock().found.clear();
+    }
+}
+
+impl Client {
+    /// Whether pages that are kept of a file are good for a handle that was opened under `version` of the contents.
+    pub(crate) fn keeps_pages(&self, handle: &Handle, version: Pair) -> bool {
+        let number = self.kept_versions.found(handle.inode.ino, version);
+        handle.version_found.store(number.unwrap_or(0), Ordering::Relaxed);
+        number.is_none()
+    }
+
+    /// Whoever keeps pages reads through a handle, or closes a descriptor of it: so the open that gave it has returned there, and if
+    /// [`crate::Opened::keep_cache`] was not set, the pages of before are gone. Not to be called for a RELEASE: that may be all
+    /// that becomes of a handle, where an open fails after it was answered.
+    pub fn open_returned(&self, number: u64) {
+        let Ok(handle) = self.handles.get(number) else { return };
+        // Once is enough.
+        let found = handle.version_found.swap(0, Ordering::Relaxed);
+        if found != 0 && handle.inode.lock().cached {
+            self.kept_versions.returned(handle.inode.ino, found);
+        }
+    }
+
+    /// An operation has changed contents or size of a file, and whoever keeps its pages was told that it has not: as after a change
+    /// by another client they go, and the size is asked for.
+    pub async fn changed_unseen(&self, ino: Ino) {
+        self.kept_versions.forget(ino);
+        // Without a handle nobody reads: the next open finds no version, and the pages go.
+        let Some(inode) = self.inodes.get(ino) else { return };
+        self.invalidate(&inode, 0..u64::MAX).await;
+        let cache = self.cache.read().clone();
+        cache.refresh_size(ino).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const F: Ino = Ino(7);
+
+    fn version(counter: u64) -> Pair {
+        Pair { term: 1, counter }
+    }
+
+    #[test]
+    fn a_version_counts_when_an_open_that_found_it_has_returned() {
+        let kept = KeptVersions::default();
+        let first = kept.found(F, version(1)).unwrap();
+        assert_eq!(kept.found(F, version(1)), Some(first), "the first is under way, or was killed");
+        kept.returned(F, first);
+        assert_eq!(kept.found(F, version(1)), None);
+        let second = kept.found(F, version(2)).unwrap();
+        kept.returned(F, first);
+        assert_eq!(kept.found(F, version(2)), Some(second), "a handle of before does not know it");
+        kept.returned(F, second);
+        assert!(kept.keep(F, version(2)));
+    }
+
+    #[test]
+    fn what_was_forgotten_does_not_count_whatever_returns_after_that() {
+        let kept = KeptVersions::default();
+        let before = kept.found(F, version(1)).unwrap();
+        kept.forget(F);
+        kept.returned(F, before);
+        let after = kept.found(F, version(1)).unwrap();
+        kept.returned(F, before);
+        assert_eq!(kept.found(F, version(1)), Some(after));
+        kept.clear();
+        kept.returned(F, after);
+        let last = kept.found(F, version(1)).unwrap();
+        assert!(![before, after].contains(&last));
+        assert!(!kept.keep(F, version(1)), "the kernel has not shown that it has dropped any");
+        kept.returned(F, last);
+        assert!(kept.found(F, version(1)).is_some());
     }
 }

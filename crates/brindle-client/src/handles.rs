@@ -22,6 +22,9 @@ pub(crate) struct Handle {
     pub inode: Hold,
     /// Whether the kernel may keep pages under it.
     pub cached: bool,
+    /// Under which number the version of the contents that it was opened under counts as soon as the kernel uses it
+    /// ([`crate::cache::KeptVersions::returned`]); 0 if there is nothing to tell.
+    pub version_found: AtomicU64,
     /// How it is read.
     pub follow: Mutex<Follow>,
     /// The session that it was opened in: nothing is written through it in another.
@@ -72,6 +75,7 @@ impl Handle {
             access,
             inode,
             cached,
+            version_found: AtomicU64::default(),
             follow: Mutex::default(),
             session,
             trouble: Mutex::default(),

@@ -452,6 +452,7 @@ impl State {
     /// not declared is not given.
     pub fn reclaimed(&mut self, asked: Asked, grant: &OpenGrant) -> bool {
         let (was_cached, was_exclusive) = (self.cached, self.exclusive);
+        let epoch_before = self.truncate_epoch;
         // Also where a notice has crossed it: no other answer of the restarted MDT can have come before.
         self.recheck = false;
         self.go_back_to(grant);
@@ -462,6 +463,9 @@ impl State {
         }
         self.exclusive &= was_exclusive;
         self.size_stale |= !self.exclusive;
+        // The restart may have interrupted the cut of this epoch: an OST that is still to be asked would cut what is written under
+        // it. Whoever asks for the layout waits for the end of that.
+        self.stale |= self.truncate_epoch > epoch_before;
         self.cached
     }
 

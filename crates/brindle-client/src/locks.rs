@@ -1,7 +1,8 @@
 //! File locks of this client: asking the MDT for them, and remembering what is held, so that it can be declared again
 //! after the MDT restarted.
 //!
-//! Invariant: what is remembered is never less than what the MDT holds for this session, once a call has returned.
+//! Invariants: what is remembered is never less than what the MDT holds for this session, once a call has returned; and never more
+//! while one is under way: others may have been granted it, and would find it declared after a restart.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -56,6 +57,37 @@ impl Locks {
         }
     }
 
+    /// What an owner holds of a range.
+    fn held_in(&self, ino: Ino, lock: &LockState) -> Vec<LockState> {
+        let held = self.held.lock();
+        let Some(ranges) = held.get(&(ino, lock.space, lock.owner)) else { return Vec::new() };
+        let touched = ranges.range(..=lock.end).filter(|(_, (last, ..))| *last >= lock.start);
+        let part = |(first, (last, kind, pid)): (&u64, &(u64, LockKind, u32))| LockState {
+            kind: *kind,
+            start: lock.start.max(*first),
+            end: lock.end.min(*last),
+            pid: *pid,
+            ..lock.clone()
+        };
+        touched.map(part).collect()
+    }
+
+    /// A request for `lock` is about to be sent: what the MDT may give up before it answers is remembered no more. Gives what was.
+    fn weaken(&self, ino: Ino, lock: &LockState) -> Vec<LockState> {
+        let before = self.held_in(ino, lock);
+        for held in &before {
+            let kind = match (lock.kind, lock.space) {
+                (LockKind::Unlock, _) => LockKind::Unlock,
+                // One that is converted is given up first, whatever comes of the new one.
+                (kind, LockSpace::Flock) if kind != held.kind => LockKind::Unlock,
+                (LockKind::Read, LockSpace::Posix) => LockKind::Read,
+                _ => continue,
+            };
+            self.note(ino, &LockState { kind, ..held.clone() });
+        }
+        before
+    }
+
     /// Whether the owner holds anything.
     fn holds(&self, ino: Ino, space: LockSpace, owner: u64) -> bool {
         self.held.lock().contains_key(&(ino, space, owner))
@@ -105,6 +137,7 @@ impl Client {
     pub async fn set_lock(&self, ctx: &Ctx, ino: Ino, lock: LockState, wait: bool) -> Result<(), Fault> {
         loop {
             let era = self.session.era();
+            let before = self.locks.weaken(ino, &lock);
             let done = if lock.kind == LockKind::Unlock {
                 self.mds.ask_high(&self.lock_request(ino, &lock, false)).await.map(drop)
             } else if wait {
@@ -116,6 +149,8 @@ impl Client {
                 if lock.space == LockSpace::Flock {
                     // A flock that is converted gives the old one up first, whatever comes of the new one.
                     self.locks.note(ino, &LockState { kind: LockKind::Unlock, ..lock });
+                } else if self.session.era() == era {
+                    before.iter().for_each(|held| self.locks.note(ino, held));
                 }
                 return Err(fault);
             }
@@ -206,5 +241,30 @@ mod tests {
         assert!(locks.holds(ino, LockSpace::Posix, 9) && !locks.holds(ino, LockSpace::Flock, 9));
         locks.note(ino, &lock(LockKind::Unlock, 0, u64::MAX));
         assert!(locks.all().is_empty());
+    }
+
+    /// What would be declared after a restart of the MDT: others may hold the rest by then.
+    #[test]
+    fn what_the_mdt_may_give_up_is_not_declared_while_it_is_asked_to() {
+        let ino = Ino(5);
+        let declared = |locks: &Locks| -> Vec<_> {
+            locks.all().into_iter().map(|(_, lock)| (lock.kind, lock.start, lock.end)).collect()
+        };
+        let locks = Locks::default();
+        locks.note(ino, &lock(LockKind::Write, 0, 99));
+        let before = locks.weaken(ino, &lock(LockKind::Read, 50, 200));
+        assert_eq!(declared(&locks), [(LockKind::Write, 0, 49), (LockKind::Read, 50, 99)]);
+        before.iter().for_each(|held| locks.note(ino, held));
+        locks.weaken(ino, &lock(LockKind::Write, 0, 10));
+        assert_eq!(declared(&locks), [(LockKind::Write, 0, 49), (LockKind::Write, 50, 99)], "not more than held");
+        locks.weaken(ino, &lock(LockKind::Unlock, 10, 59));
+        assert_eq!(declared(&locks), [(LockKind::Write, 0, 9), (LockKind::Write, 60, 99)]);
+        let flock = |kind| LockState { space: LockSpace::Flock, ..lock(kind, 0, u64::MAX) };
+        let locks = Locks::default();
+        locks.note(ino, &flock(LockKind::Read));
+        locks.weaken(ino, &flock(LockKind::Read));
+        assert_eq!(declared(&locks), [(LockKind::Read, 0, u64::MAX)], "it stays what it is");
+        locks.weaken(ino, &flock(LockKind::Write));
+        assert_eq!(declared(&locks), []);
     }
 }

@@ -78,8 +78,8 @@ pub(crate) struct Done {
 pub(crate) enum Undo {
     /// Nothing.
     Nothing,
-    /// A handle.
-    Close(u64),
+    /// A handle on an inode.
+    Close(Ino, u64),
     /// A lock.
     Unlock(Ino, LockState),
 }
@@ -111,7 +111,7 @@ impl BrindleFs {
         let who =
             Who { ino, nodeid: request.nodeid, tid, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
         let killed = self.killed(request.cancel, request.pid);
-        let name = ops::name(&request.op);
+        let (name, changes) = (ops::name(&request.op), changes(&request.op, ino));
         let mut work = Box::pin(ops::dispatch(self.clone(), who, request.op));
         match select(&mut work, pin!(killed)).await {
             Either::Left((Ok(done), _)) => done.reply,
@@ -122,9 +122,16 @@ impl BrindleFs {
                     let done = work.await;
                     // The kernel was answered something else.
                     this.shown.gone_on(tid, Habit::None, Moment::now(this.client.seams()));
-                    if let Ok(done) = done {
-                        this.take_back(done.undo).await;
+                    let undo = done.map_or(Undo::Nothing, |done| done.undo);
+                    let changed = match (changes, &undo) {
+                        (Changes::Of(ino), _) => Some(ino),
+                        (Changes::OfOpened, Undo::Close(ino, _)) => Some(*ino),
+                        _ => None,
+                    };
+                    if let Some(ino) = changed {
+                        this.client.changed_unseen(ino).await;
                     }
+                    this.take_back(undo).await;
                 });
                 Reply::err(EINTR)
             }
@@ -145,7 +152,7 @@ impl BrindleFs {
     async fn take_back(&self, undo: Undo) {
         let outcome = match undo {
             Undo::Nothing => Ok(()),
-            Undo::Close(handle) => self.client.close(handle).await,
+            Undo::Close(_, handle) => self.client.close(handle).await,
             Undo::Unlock(ino, lock) => {
                 let unlock = LockState { kind: LockKind::Unlock, ..lock };
                 self.client.set_lock(&Ctx::root(), ino, unlock, false).await
@@ -155,6 +162,38 @@ impl BrindleFs {
             tracing::warn!(code = %fault.code, "cannot take back what a killed caller was given: {fault}");
         }
     }
+}
+
+/// Contents that an operation changes, or may have changed where it fails. What the kernel keeps of them it takes for old only if it
+/// is told of the success.
+#[derive(Clone, Copy)]
+enum Changes {
+    Nothing,
+    Of(Ino),
+    /// Those of the file that it opens.
+    OfOpened,
+}
+
+/// What an operation changes that the kernel asks `ino` for.
+fn changes(op: &Op, ino: Ino) -> Changes {
+    let empties = |flags: u32| flags & libc::O_TRUNC as u32 != 0;
+    match op {
+        Op::Setattr(op) if op.size.is_some() => Changes::Of(ino),
+        Op::Open(op) if empties(op.flags) => Changes::Of(ino),
+        Op::Create(op) if empties(op.flags) => Changes::OfOpened,
+        Op::Write(_) | Op::Fallocate(_) => Changes::Of(ino),
+        // Node ids of files are inode numbers.
+        Op::CopyFileRange(op) => Changes::Of(Ino(op.ino_out)),
+        _ => Changes::Nothing,
+    }
+}
+
+/// The kernel gives up references to a node id. What is noted of it goes with the last one.
+fn forgotten(places: &Places, known: &Known, shown: &Shown, nodeid: u64, lookups: u64) {
+    places.forget(nodeid, lookups, |ino| {
+        known.forget(ino);
+        shown.forget(ino, nodeid);
+    });
 }
 
 /// Whether a thread exists.
@@ -184,11 +223,7 @@ impl Filesystem for BrindleFs {
     }
 
     fn forget(&self, nodeid: u64, nlookup: u64) {
-        // Node ids of everything but directories are inode numbers, which mean the same for ever.
-        let ino = self.places.ino(nodeid);
-        self.known.forget(ino);
-        self.shown.forget(ino, nodeid);
-        self.places.forget(nodeid, nlookup);
+        forgotten(&self.places, &self.known, &self.shown, nodeid, nlookup);
     }
 }
 
@@ -376,7 +411,33 @@ pub async fn run_op(fs: &Arc<BrindleFs>, ino: Ino, cred: Cred, op: Op) -> Reply 
 mod tests {
     use std::sync::mpsc;
 
+    use brindle_stdx::Mono;
+    use brindle_types::{Attr, FileType};
+
     use super::*;
+    use crate::ops::shown::Found;
+
+    #[test]
+    fn a_directory_that_was_looked_up_again_stays_known_when_the_kernel_gives_up_what_it_had_before() {
+        const D: Ino = Ino(50);
+        let (places, known, shown) = (Places::default(), Known::default(), Shown::default());
+        let attr = Attr::plain(D, FileType::Directory, 0);
+        let lasting = |_: Ino| Some((attr.clone(), 3000_u64));
+        let now = Moment { at: Mono::default(), tick: 0 };
+        for _ in 0..2 {
+            let nodeid = places.found(1, b"d", D);
+            let found = Found { tid: 7, parent: Ino::ROOT, ino: D, nodeid, kind: attr.kind, now };
+            assert!(shown.by_name(found, &lasting, &|| None).attr.is_some());
+        }
+        known.note(&attr);
+        shown.gone_on(7, Habit::None, now);
+        forgotten(&places, &known, &shown, D.0, 1);
+        assert!(known.removed(D).is_some());
+        assert_eq!(shown.take(D, now), BTreeSet::from([D.0]), "a notice must still reach it");
+        assert!(shown.by_number(&lasting, D, D.0).is_some());
+        forgotten(&places, &known, &shown, D.0, 1);
+        assert!(known.removed(D).is_none() && shown.take(D, now).is_empty());
+    }
 
     #[test]
     fn threads_are_there_until_they_end_also_those_that_are_not_the_first_of_their_process() {

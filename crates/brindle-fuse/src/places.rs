@@ -67,11 +67,15 @@ pub struct Places {
 impl Places {
     /// The node id to answer a lookup of a directory with; counts the lookup.
     pub fn found(&self, parent: u64, name: &[u8], ino: Ino) -> u64 {
+        let mut inner = self.inner.lock();
         if ino == Ino::ROOT || name == b"." || name == b".." {
             // Asked for by node id (NFS export), not by place.
-            return self.inner.lock().places.get(&ino).map_or(ino.0, |p| p.nodeid);
+            let nodeid = inner.places.get(&ino).map_or(ino.0, |p| p.nodeid);
+            if let Some((_, held)) = inner.held.get_mut(&nodeid) {
+                *held += 1;
+            }
+            return nodeid;
         }
-        let mut inner = self.inner.lock();
         let spot = (parent, name.to_vec());
         let nodeid = match inner.places.get(&ino) {
             Some(known) if known.spot == spot => known.nodeid,
@@ -113,17 +117,20 @@ impl Places {
         nodeid == ino.0 && self.inner.lock().places.get(&ino).is_none_or(|place| place.nodeid == nodeid)
     }
 
-    /// The kernel gives up `lookups` references to a node id.
-    pub fn forget(&self, nodeid: u64, lookups: u64) {
+    /// The kernel gives up `lookups` references to a node id. If it has no other, `gone` is called with the inode, before a lookup can
+    /// find it again: one may have been answered that the kernel asked for after it gave these up. References to what is no
+    /// directory are not counted, nor those to a directory that was never looked up in its place: then it is always called.
+    pub fn forget(&self, nodeid: u64, lookups: u64, gone: impl FnOnce(Ino)) {
         let mut inner = self.inner.lock();
-        let Some((ino, held)) = inner.held.get_mut(&nodeid) else { return };
+        let Some((ino, held)) = inner.held.get_mut(&nodeid) else { return gone(Ino(nodeid)) };
         *held = held.saturating_sub(lookups);
-        let (ino, gone) = (*ino, *held == 0);
-        if gone {
+        let (ino, is_gone) = (*ino, *held == 0);
+        if is_gone {
             inner.held.remove(&nodeid);
             if inner.places.get(&ino).is_some_and(|p| p.nodeid == nodeid) {
                 inner.take(ino);
             }
+            gone(ino);
         }
     }
 }
@@ -145,10 +152,26 @@ mod tests {
         assert_eq!((p.ino(alias), p.ino(50)), (D, D));
         assert!(!p.is_where_it_was(D, 50) && !p.is_where_it_was(D, alias));
         assert_eq!(p.found(7, b"b", D), alias);
-        p.forget(50, 2);
+        p.forget(50, 2, |_| {});
         assert_eq!(p.found(7, b"b", D), alias, "the new place stays");
-        p.forget(alias, 3);
+        p.forget(alias, 3, |_| {});
         assert_eq!(p.found(9, b"c", D), 50, "nothing is known of it any more");
+    }
+
+    #[test]
+    fn a_directory_is_gone_with_the_last_reference_and_what_is_not_counted_with_any() {
+        let p = Places::default();
+        let forget = |nodeid, lookups| {
+            let mut found = None;
+            p.forget(nodeid, lookups, |ino| found = Some(ino));
+            found
+        };
+        p.found(1, b"a", D);
+        p.found(1, b"a", D);
+        p.found(50, b".", D);
+        assert_eq!((forget(50, 1), forget(50, 1)), (None, None));
+        assert_eq!(forget(50, 1), Some(D));
+        assert_eq!(forget(70, 1), Some(Ino(70)));
     }
 
     #[test]

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use brindle_stdx::BoxFuture;
-use brindle_types::{Code, Fault, Ino, Result, SessionId};
+use brindle_types::{Code, Fault, Ino, Pair, Result, SessionId};
 use brindle_wire::frame::{decode_body, encode_body};
 use brindle_wire::mds::report::WriteReport;
-use brindle_wire::notify::{InvalidateNotice, LayoutNotice, LeaseNotice, Recall, RecallNotice};
+use brindle_wire::notify::{InvalidateNotice, LayoutNotice, LeaseNotice, Recall, RecallNotice, ReportNotice};
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 use futures_util::future::{Either, join_all, select};
@@ -88,6 +88,7 @@ pub fn run(mdt: &Mdt, errand: Errand) -> BoxFuture<'_, Result<()>> {
     match errand {
         Errand::Recall { ino, right, from } => Box::pin(recall(mdt, ino, right, from)),
         Errand::RecallLeases(conflicts) => Box::pin(recall_leases(mdt, conflicts)),
+        Errand::Report { ino, attr_epoch, from } => Box::pin(report(mdt, ino, attr_epoch, from)),
     }
 }
 
@@ -190,6 +191,15 @@ async fn recall_leases(mdt: &Mdt, conflicts: Conflicts) -> Result<()> {
         question.dirs.iter().for_each(|dir| live.leases.get_mut().revoke(*dir, *session, now));
     }
     Ok(())
+}
+
+/// Tells writers of a new attribute epoch. What they wrote under older ones is in the inode afterwards.
+async fn report(mdt: &Mdt, ino: Ino, attr_epoch: Pair, from: Vec<SessionId>) -> Result<()> {
+    let question = ReportNotice { ino, attr_epoch: Some(attr_epoch) };
+    let answers = join_all(from.iter().map(|session| ask(mdt, *session, &question))).await;
+    let told = from.iter().zip(answers).filter_map(|(s, answer)| Some((*s, answer?.report?)));
+    let reports: Vec<(SessionId, WriteReport)> = told.collect();
+    mdt.step(&Call::internal(Op::ReportNotice), |t| apply_reports(t, ino, &reports)).await
 }
 
 /// Tells clients what a batch has changed and waits for their answers.

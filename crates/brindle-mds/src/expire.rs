@@ -6,7 +6,7 @@
 //! | 1 the session's epoch is raised and synced | the MDT refuses its requests |
 //! | 2 every OST refuses older epochs | nothing that it sent changes data any more; questions to it count as answered |
 //! | 3 locks, handles, reservations go in batches | others are granted what it held |
-//! | 4 files that it wrote: size := max(MDT, objects) | write opens of them wait for that |
+//! | 4 files that it wrote: size := max(MDT, objects) | write opens of them wait for that, and their write sessions go on so long |
 //!
 //! An OST that does not answer in step 2 within [`FENCE_WAIT_MS`] learns of the fence before it serves again: it asks for
 //! the table of fences at its start and over each new connection to the MDT, and this side goes on telling it. Step 4 asks
@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use crate::mdt::{Call, Event, Mdt, Step, Txn};
 use crate::ops::append;
 use crate::store::{self, inode, watch};
-use crate::{attrs, grant};
+use crate::{attrs, grant, namespace};
 
 /// How often leases are looked at.
 const LOOK_MS: u64 = 250;
@@ -166,26 +166,31 @@ pub async fn release(mdt: &Mdt, session: SessionId, fence: Option<FenceSessionRe
     mdt.live_mut().leases.get_mut().forget_session(session);
     let handles = mdt.live().opens.of_session(session);
     let mut wrote = Vec::new();
-    for (ino, handle) in handles {
-        // One batch a handle: each sees what the one before it has changed.
-        let call = Call::internal(Op::SessionClose);
-        let recover = mdt.step(&call, |t| {
-            t.frees_space();
-            give_back(t, session, ino, handle)
-        });
-        if recover.await? {
-            wrote.push(ino);
+    let given_back = async {
+        for (ino, handle) in handles {
+            // One batch a handle: each sees what the one before it has changed.
+            let call = Call::internal(Op::SessionClose);
+            let recover = mdt.step(&call, |t| {
+                t.frees_space();
+                give_back(t, session, ino, handle)
+            });
+            if recover.await? {
+                wrote.push(ino);
+            }
         }
-    }
-    reservations(mdt, &BTreeSet::from([session])).await?;
+        reservations(mdt, &BTreeSet::from([session])).await
+    };
+    let outcome = given_back.await;
+    // Also where one could not be given back: nobody else would do it for the others.
     for ino in wrote {
         recover_in_background(mdt, ino, fence.clone());
     }
-    Ok(())
+    outcome
 }
 
-/// Gives one handle back. `true` when the file's size must be recovered from its objects first: then its write session
-/// stays until that is done.
+/// Gives one handle back. `true` when a recovery of the file must follow: its size has to be learnt from its objects, and its
+/// write session stays until that is done; or it is to go with this handle, and an operation of several steps works on it.
+/// That one is not waited for: it may be waiting for the end of this very session.
 fn give_back(t: &mut Txn<'_>, session: SessionId, ino: Ino, handle: u64) -> Step<bool> {
     let Some(mut file) = inode::find(t, ino)? else {
         t.after(move |live| {
@@ -196,12 +201,15 @@ fn give_back(t: &mut Txn<'_>, session: SessionId, ino: Ino, handle: u64) -> Step
     let opens = &t.live().opens;
     let wrote = opens.get(ino, session, handle).is_some_and(|h| h.write);
     let goes = file.nlink == 0 && opens.others(ino, session).is_empty();
-    if !wrote || file.is_inline() || goes {
+    let goes_later = goes && t.idle(ino).is_err();
+    if (!wrote || file.is_inline() || goes) && !goes_later {
         grant::close(t, session, &mut file, handle)?;
         return Ok(false);
     }
     t.after(move |live| {
         live.opens.remove(ino, session, handle);
+        // In the same moment, so that nobody who closes the file ends its write session before its objects are asked.
+        live.recovery_due(ino);
     });
     Ok(true)
 }
@@ -222,8 +230,8 @@ pub async fn reservations(mdt: &Mdt, ended: &BTreeSet<SessionId>) -> Result<()> 
     .await
 }
 
-/// Recovers a file that a dead client wrote, however long its OSTs are away: until then it cannot be written. One whose disk
-/// fails is waited for only so long.
+/// Recovers a file that a dead client wrote ([`Live::recovery_due`](crate::mdt::Live::recovery_due) was said of it), however long
+/// its OSTs are away: until then it cannot be written. One whose disk fails is waited for only so long.
 pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>) {
     let Some(mdt) = mdt.me() else { return };
     mdt.clone().seams().spawn("recover file", async move {
@@ -236,8 +244,9 @@ pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>
     });
 }
 
-/// Size := max(MDT, objects); then, if nobody writes, the write session ends. `whatever`: also where not every object can say
-/// how long it is.
+/// Size := max(MDT, objects); then, if nobody writes and no other recovery is to come, the write session ends: what this one has
+/// seen need not be all that another client wrote before it was gone. A file that nothing keeps any more goes. `whatever`: also
+/// where not every object can say how long it is.
 pub async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>, whatever: bool) -> Result<()> {
     crate::truncate::finish_pending(mdt, ino).await?;
     crate::relocate::give_up_aside(mdt, ino, None).await?;
@@ -267,10 +276,19 @@ pub async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>, whate
     mdt.step(&call, |t| {
         t.frees_space();
         t.idle(ino)?;
+        let is_last = t.live().recoveries_due(ino) <= 1;
+        t.after(move |live| {
+            live.recovery_done(ino);
+            live.events.fire(Event::Idle(ino));
+        });
         let Some(mut file) = inode::find(t, ino)? else {
             watch::delete(t, ino);
             return Ok(());
         };
+        if file.nlink == 0 && t.live().may_purge(ino) {
+            // It could not go with its last handle (see `give_back`).
+            return namespace::purge(t, &file);
+        }
         if let (Some((stats, body, epoch)), Some(now)) = (&stats, &file.file)
             && now.layout.body == *body
             && file.truncate_epoch == *epoch
@@ -279,10 +297,9 @@ pub async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>, whate
             inode::put(t, &file)?;
         }
         // (While clients declare what they had open this may be too early; then it is done again when they all have.)
-        if file.open_for_write && !t.live().opens.is_written(ino) && !t.live().recovering {
+        if file.open_for_write && is_last && !t.live().opens.is_written(ino) && !t.live().recovering {
             grant::end_writing(t, &mut file)?;
         }
-        t.after(move |live| live.events.fire(Event::Idle(ino)));
         Ok(())
     })
     .await

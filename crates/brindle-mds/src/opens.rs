@@ -211,6 +211,13 @@ impl Opens {
         self.inodes.get(&ino).map_or(Vec::new(), |o| o.sessions(|s, h| h.write && s != session))
     }
 
+    /// Writable handles on the inode, those of `session` left out, in order.
+    pub fn other_write_handles(&self, ino: Ino, session: SessionId) -> Vec<(SessionId, u64)> {
+        let Some(opens) = self.inodes.get(&ino) else { return Vec::new() };
+        let others = opens.handles.iter().filter(|((s, _), h)| h.write && *s != session);
+        others.map(|(key, _)| *key).collect()
+    }
+
     /// A session gave a right back.
     pub fn revoke(&mut self, ino: Ino, session: SessionId, right: Recall) {
         let Some(opens) = self.inodes.get_mut(&ino) else { return };

@@ -5,7 +5,8 @@
 //! |---|---|
 //! | a client that had a session may still declare its opens | opens for writing, new locks, purging of files without names, the end of write sessions |
 //!
-//! Whoever opens a file for reading meanwhile is not given the right to keep pages: that it is written is not known yet.
+//! Whoever opens a file for reading meanwhile is not given the right to keep pages: that it is written is not known yet. If
+//! a sole writer declares itself after that, it gives its right back ([`share_again`]).
 //!
 //! It ends when every client of `C|` has declared or has been silent for its lease. Reading and everything else goes
 //! on. Nobody waits for clients that had ended before.
@@ -18,12 +19,14 @@ use brindle_wire::Op;
 use brindle_wire::mds::lock::LockState;
 use brindle_wire::mds::open::{OpenGrant, OpenMode};
 use brindle_wire::mds::session::{RECLAIM_ITEMS_MAX, ReclaimOpen, ReclaimReq, ReclaimResp};
+use brindle_wire::notify::Recall;
 
 use crate::locking::Answer;
-use crate::mdt::{Call, Event, Mdt, Txn};
+use crate::mdt::{Call, Errand, Event, Live, Mdt, Txn};
+use crate::opens::Writing;
 use crate::ops::append;
 use crate::store::{self, inode, orphan, watch};
-use crate::{expire, grant, namespace};
+use crate::{ask, expire, grant, namespace};
 
 /// How often the progress of reclaim is looked at.
 const LOOK_MS: u64 = 50;
@@ -93,12 +96,16 @@ pub async fn run(mdt: Arc<Mdt>) {
 }
 
 async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
-    {
+    let watched = {
         let mut live = mdt.live_mut();
+        let watched = watch::list(mdt.engine());
+        // In the same moment, so that no writer who closes one of them ends its write session before its objects are asked.
+        watched.iter().flatten().for_each(|ino| live.recovery_due(*ino));
         live.recovering = false;
         live.events.fire(Event::Recovered);
-    }
-    for ino in watch::list(mdt.engine())? {
+        watched?
+    };
+    for ino in watched {
         expire::recover_in_background(mdt, ino, None);
     }
     for ino in orphan::list(mdt.engine())? {
@@ -145,12 +152,44 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, req: ReclaimReq) -> Result<ReclaimR
     }
     if req.done {
         append::reclaim(mdt, call, &req.appends).await?;
-        let mut live = mdt.live_mut();
-        if let Some(session) = live.sessions.get_mut(&call.session) {
+        if let Some(session) = mdt.live_mut().sessions.get_mut(&call.session) {
             session.must_reclaim = false;
         }
+        share_again(mdt, call.session);
     }
     Ok(ReclaimResp { opens })
+}
+
+/// A power cut may have taken the mark of a sole writer, so that others opened its file for reading before it came back: it gives
+/// its right back. Now that it has declared everything, and by itself: what it has buffered it may be able to send only when
+/// it has this answer, so nothing here waits for it.
+fn share_again(mdt: &Mdt, holder: SessionId) {
+    let shared: BTreeSet<Ino> = {
+        let live = mdt.live();
+        let declared = live.opens.of_session(holder).into_iter().map(|(ino, _)| ino);
+        declared.filter(|ino| is_beside_others(&live, *ino, holder)).collect()
+    };
+    for ino in shared {
+        let Some(mdt) = mdt.me() else { return };
+        mdt.clone().seams().spawn("share file", async move {
+            if let Err(fault) = exclusive_back(&mdt, ino, holder).await {
+                tracing::error!(%holder, inode = %ino.fid(), %fault, "a sole writer was not told of others");
+            }
+        });
+    }
+}
+
+/// Whether the sole writer of a file is not the only one that has it open.
+fn is_beside_others(live: &Live, ino: Ino, holder: SessionId) -> bool {
+    live.opens.writing(ino) == Writing::Exclusive(holder) && !live.opens.others(ino, holder).is_empty()
+}
+
+async fn exclusive_back(mdt: &Mdt, ino: Ino, holder: SessionId) -> Result<()> {
+    // A recall that was under way already may have been one of another right.
+    while is_beside_others(&mdt.live(), ino, holder) {
+        ask::run(mdt, Errand::Recall { ino, right: Recall::Exclusive, from: vec![holder] }).await?;
+    }
+    Ok(())
 }
 
 async fn take_in(mdt: &Mdt, call: &Call, open: &ReclaimOpen) -> Result<OpenGrant> {

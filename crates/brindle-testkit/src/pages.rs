@@ -52,7 +52,7 @@ impl KernelCache for PageCache {
 }
 
 impl PageCache {
-    /// Takes in an open, as the kernel does.
+    /// An open returns, which the kernel does some time after it was answered, or never: pages go that are not to be kept.
     pub fn opened(&self, opened: &Opened) {
         let mut kept = self.kept.lock();
         if !opened.keep_cache {
@@ -107,6 +107,8 @@ impl PageCache {
         if let Some(page) = self.kept.lock().pages.get(&key) {
             return Ok(page.clone());
         }
+        // Like every READ it shows that the open has returned, and with it the pages have gone that were not to be kept.
+        client.open_returned(opened.handle);
         let read = client.read(opened.handle, number * PAGE_BYTES, PAGE_BYTES, true).await?;
         let ReadOut { pieces, guard } = read;
         let mut bytes = pieces.concat();

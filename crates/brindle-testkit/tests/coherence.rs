@@ -47,11 +47,16 @@ impl Mount {
     }
 
     async fn open(&self, ino: Ino, access: Access) -> Opened {
-        let opened = self.client.open(&Ctx::root(), ino, access, false).await.unwrap();
+        let opened = self.answer_open(ino, access).await;
         if access.read {
             self.pages.opened(&opened);
         }
         opened
+    }
+
+    /// An open that is answered, and has not returned in the kernel.
+    async fn answer_open(&self, ino: Ino, access: Access) -> Opened {
+        self.client.open(&Ctx::root(), ino, access, false).await.unwrap()
     }
 
     async fn write(&self, opened: &Opened, offset: u64, data: &[u8]) {
@@ -116,6 +121,58 @@ fn pages_of_a_small_file_are_dropped_whatever_was_written_to_the_other() {
                 assert_eq!(b.read(&reader, page * PAGE).await, [byte; 10], "page {page}");
             }
         }
+    };
+    cluster.world().run_until(LIMIT_MS, history).unwrap();
+    cluster.world().end();
+}
+
+/// A file of which `a` keeps a page, and has no handle, when `b` writes over it.
+async fn kept_and_written_over(a: &Mount, b: &Mount) -> Ino {
+    let ino = a.make().await;
+    let reader = a.open(ino, READ).await;
+    assert_eq!(reader.mode, OpenMode::Cached);
+    assert_eq!(a.read(&reader, PAGE).await, [1; 10]);
+    a.client.close(reader.handle).await.unwrap();
+    let reader = a.open(ino, READ).await;
+    assert!(reader.keep_cache, "nobody has written");
+    a.client.close(reader.handle).await.unwrap();
+    let writer = b.open(ino, WRITE).await;
+    b.write(&writer, PAGE, &[2; 10]).await;
+    b.client.close(writer.handle).await.unwrap();
+    ino
+}
+
+/// The kernel drops the pages of before when the open returns there, which one whose caller was killed never does.
+#[test]
+fn an_open_whose_caller_was_killed_makes_no_old_pages_good() {
+    let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+    let history = async {
+        let (a, b) = (Mount::new(&cluster, "c0").await, Mount::new(&cluster, "c1").await);
+        let ino = kept_and_written_over(&a, &b).await;
+        let killed = a.answer_open(ino, READ).await;
+        assert_eq!(killed.mode, OpenMode::Cached);
+        a.client.close(killed.handle).await.unwrap();
+        let reader = a.open(ino, READ).await;
+        assert_eq!(reader.mode, OpenMode::Cached);
+        assert_eq!(a.read(&reader, PAGE).await, [2; 10]);
+        a.client.close(reader.handle).await.unwrap();
+        assert!(a.open(ino, READ).await.keep_cache, "this one has returned");
+    };
+    cluster.world().run_until(LIMIT_MS, history).unwrap();
+    cluster.world().end();
+}
+
+#[test]
+fn an_open_that_returns_before_one_that_was_answered_before_it_shows_no_old_pages() {
+    let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+    let history = async {
+        let (a, b) = (Mount::new(&cluster, "c0").await, Mount::new(&cluster, "c1").await);
+        let ino = kept_and_written_over(&a, &b).await;
+        let (first, second) = (a.answer_open(ino, READ).await, a.answer_open(ino, READ).await);
+        a.pages.opened(&second);
+        assert_eq!(a.read(&second, PAGE).await, [2; 10]);
+        a.pages.opened(&first);
+        assert_eq!(a.read(&first, PAGE).await, [2; 10]);
     };
     cluster.world().run_until(LIMIT_MS, history).unwrap();
     cluster.world().end();

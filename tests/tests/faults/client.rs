@@ -1,14 +1,18 @@
 //! F15: the daemon of a mount dies while it holds locks, leases, removed open files and unsynced data. Others wait for its
-//! lease at most; its data is there, with a size; nothing of it stays behind.
+//! lease at most; its data is there, with a size; nothing of it stays behind. Or only a program is killed, and what it has begun
+//! goes on.
 
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use brindle_tests::child::{Child, Ending};
 use brindle_tests::cluster::{Cluster, Options};
-use brindle_tests::locks;
+use brindle_tests::{bytes, locks, same_bytes};
 
 use crate::crew::striped_dir;
 use crate::dice::seed;
@@ -77,6 +81,54 @@ fn f15_killed_client_leaves_no_lock_orphan_or_hole() {
     again.write_all(b"and more").unwrap();
     drop(again);
     assert_eq!(std::fs::metadata(cluster.b().join("data/unsynced")).unwrap().len(), end + 8);
+    cluster.assert_sound();
+}
+
+/// The kernel drops the pages behind the new end when it is told of the success. It is told that the caller was killed.
+#[test]
+fn a_cut_whose_caller_was_killed_takes_the_pages_of_its_own_mount_too() {
+    const LEN: usize = 64 << 10;
+    const CUT: usize = 100;
+    const BEHIND: u64 = 50_000;
+    seed("killed-cut");
+    let cluster = Cluster::up("killed-cut", &Options { osts: 1, ..Options::default() });
+    let (a, b) = (cluster.a().join("f"), cluster.b().join("f"));
+    std::fs::write(&b, bytes(1, LEN)).unwrap();
+    let reader = File::open(&a).unwrap();
+    let mut page = vec![0; LEN];
+    reader.read_exact_at(&mut page, 0).unwrap();
+    same_bytes(&page, &bytes(1, LEN), "written by the other mount");
+
+    cluster.kill(&["ost0"]);
+    let path = CString::new(a.as_os_str().as_bytes()).unwrap();
+    let mut child = Child::start(move |link| {
+        link.say(1)?;
+        // SAFETY: the path ends with a NUL.
+        match unsafe { libc::truncate(path.as_ptr(), CUT as libc::off_t) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    });
+    assert_eq!(child.hear(), 1);
+    assert!(!child.speaks_within(Duration::from_secs(1)), "the file was cut without its OST");
+    child.signal(libc::SIGKILL);
+    assert_eq!(child.end(), Ending::Signal(libc::SIGKILL));
+    cluster.start(&["ost0"]);
+    let since = Instant::now();
+    while std::fs::metadata(&b).unwrap().len() != CUT as u64 {
+        assert!(since.elapsed() < SLACK, "what the killed program had begun is not done");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+
+    // Nothing here asks for attributes.
+    page.truncate(4096);
+    while reader.read_at(&mut page, BEHIND).unwrap() > 0 {
+        assert!(since.elapsed() < SLACK, "bytes of before the cut are still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let len = reader.read_at(&mut page, 0).unwrap();
+    same_bytes(&page[..len], &bytes(1, CUT), "in front of the cut");
+    drop(reader);
     cluster.assert_sound();
 }
 

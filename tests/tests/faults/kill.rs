@@ -1,12 +1,16 @@
 //! F1: servers die at any moment under load and come back. No program sees an error, I/O goes on by itself, nothing that
 //! was answered is lost or done twice.
 
+use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Options};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::crew;
 use crate::dice::{Dice, rounds, seed};
+use crate::leases::metrics;
 use crate::load::{Ground, Load, verify};
 
 /// I/O has to go on within 10 s of the restart; the machine that tests this may be three times as slow.
@@ -70,4 +74,51 @@ fn kill_and_start<W: crate::load::Worker>(
 fn mount_pids(cluster: &Cluster) -> Vec<Option<i32>> {
     let clients = cluster.processes().into_iter().filter(|p| p.kind == "client");
     clients.map(|p| p.pid.filter(|_| p.state == "running")).collect()
+}
+
+/// Locks that the MDT holds.
+fn locks(cluster: &Cluster) -> u64 {
+    let text = metrics(&cluster.process("mdt0").metrics_url);
+    let line = text.lines().find(|line| line.starts_with("brindle_mds_locks{")).expect("they are counted");
+    line.rsplit(' ').next().and_then(|n| n.parse::<f64>().ok()).expect("a number") as u64
+}
+
+/// Who converts a lock gives the old one up first. When the MDT dies while it waits, it must not declare what others have got since.
+#[test]
+fn a_lock_that_is_being_converted_is_held_by_nobody_else_after_a_restart() {
+    const ROUNDS: usize = 4;
+    /// How long a second owner is looked for, where there must be none.
+    const LOOK: Duration = Duration::from_millis(300);
+    seed("converted-lock");
+    let cluster = Cluster::up("converted-lock", &Options { osts: 1, mounts: 2, ..Options::default() });
+    std::fs::write(cluster.a().join("f"), b"x").unwrap();
+    for round in 0..ROUNDS {
+        let [a, b] = [cluster.a(), cluster.b()].map(|mount| File::open(mount.join("f")).unwrap());
+        flock(&a, FlockOperation::LockShared).unwrap();
+        flock(&b, FlockOperation::LockShared).unwrap();
+        let is_free = AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            let waits = threads.spawn(|| {
+                flock(&a, FlockOperation::LockExclusive).unwrap();
+                let was_free = is_free.load(Ordering::SeqCst);
+                flock(&a, FlockOperation::Unlock).unwrap();
+                was_free
+            });
+            let since = Instant::now();
+            while locks(&cluster) > 1 {
+                assert!(since.elapsed() < RESUME_LIMIT, "the lock that is converted is not given up");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            flock(&b, FlockOperation::LockExclusive).unwrap();
+            cluster.kill(&["mdt0"]);
+            cluster.start(&["mdt0"]);
+            // Such an open waits until everybody has declared what it had.
+            std::fs::write(cluster.b().join(format!("after{round}")), b"x").unwrap();
+            std::thread::sleep(LOOK);
+            is_free.store(true, Ordering::SeqCst);
+            flock(&b, FlockOperation::Unlock).unwrap();
+            assert!(waits.join().unwrap(), "two held it, in round {round}");
+        });
+    }
+    cluster.assert_sound();
 }

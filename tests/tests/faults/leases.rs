@@ -60,7 +60,8 @@ pub fn requests(cluster: &Cluster, op: &str) -> u64 {
     counts(cluster).into_iter().filter(|((_, name), _)| name == op).map(|(_, count)| count).sum()
 }
 
-fn metrics(url: &str) -> String {
+/// What a process tells of itself.
+pub fn metrics(url: &str) -> String {
     let place = url.strip_prefix("http://").expect("http").split('/').next().expect("an address");
     let mut stream = TcpStream::connect(place).expect("the metrics can be asked for");
     stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("asked");

@@ -150,15 +150,15 @@ impl Client {
         }
         let mode = if crossed { OpenMode::Direct } else { grant.mode };
         let cached = mode == OpenMode::Cached;
-        let version = grant.data_version.filter(|_| cached);
-        let keep_cache = version.is_some_and(|version| self.kept_versions.keep(attr.ino, version));
         // Where the session changed under the request, `still_open` opens it again.
         let session = self.session.identity();
-        let hold = self.handles.insert(Handle::new(handle, access, hold, cached, session));
+        let entered = self.handles.insert(Handle::new(handle, access, hold, cached, session));
+        let version = grant.data_version.filter(|_| cached);
+        let keep_cache = version.is_some_and(|version| self.keeps_pages(&entered, version));
         if lost_right {
             // An answer that was overtaken by this one gave the right. Pages read under it left no marks at the OSTs.
             self.kept_versions.forget(attr.ino);
-            self.invalidate(&hold.inode, 0..u64::MAX).await;
+            self.invalidate(&entered.inode, 0..u64::MAX).await;
         }
         Opened { handle, attr, mode, keep_cache }
     }

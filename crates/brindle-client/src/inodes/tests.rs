@@ -109,3 +109,16 @@ fn an_open_that_was_answered_before_a_write_does_not_take_its_bytes_back() {
         }
     }
 }
+
+#[test]
+fn a_cut_that_a_restart_has_interrupted_is_waited_for_before_anything_is_written() {
+    let mut state = State::default();
+    let first = ask(&mut state);
+    opened(&mut state, first, &grant(OpenMode::Direct, 1), 10);
+    let again = ask(&mut state);
+    state.reclaimed(again, &grant(OpenMode::Direct, 1));
+    assert!(!state.stale, "it was over before");
+    let again = ask(&mut state);
+    state.reclaimed(again, &grant(OpenMode::Direct, 2));
+    assert!(state.stale, "the layout is asked for");
+}

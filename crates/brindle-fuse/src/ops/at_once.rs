@@ -1,7 +1,8 @@
 //! What is known without a server is answered on the reader's own thread, without a future and its memory: most of what the
 //! kernel asks on its way to a CREATE, an UNLINK or a READ.
 //!
-//! Asked about every request, before [`super::dispatch`]: so it is also here that a thread is noted to have gone on.
+//! Asked about every request, before [`super::dispatch`]: so it is also here that a thread is noted to have gone on, and an open to
+//! have returned.
 //!
 //! Invariant: an answer from here is the one that the dispatch would give, but for what the kernel shows to nobody: sizes and times of
 //! directories, where it only checks permissions.
@@ -16,7 +17,7 @@ use super::shown::Moment;
 use super::{NOT_KEPT, goes_on, habit, lookup, open, xattr};
 use crate::fs::{BrindleFs, refuse};
 use crate::reply::Reply;
-use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Release};
+use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Read, Release};
 
 /// The answer, if it is known.
 pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
@@ -24,6 +25,9 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
     if goes_on(op) {
         let now = Moment::now(fs.client.seams());
         fs.shown.gone_on(asked.pid, habit(op, asked.nodeid), now);
+    }
+    if let Op::Read(Read { fh, .. }) | Op::Flush(Flush { fh, .. }) = op {
+        fs.client.open_returned(*fh);
     }
     let known = match op {
         Op::Lookup(op) => lookup(fs, asked, ino, op),

@@ -22,5 +22,5 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Create) -> Result<Done
     fs.known.note(&open.attr);
     fs.recent.made(who.tid, &open.attr, asked_at);
     let reply = Reply::created(&Entry::uncached(&open.attr), opened(&open));
-    Ok(Done { reply, undo: Undo::Close(open.handle) })
+    Ok(Done { reply, undo: Undo::Close(open.attr.ino, open.handle) })
 }

@@ -31,7 +31,7 @@ pub(crate) fn opened(opened: &brindle_client::Opened) -> Opened {
 
 pub(crate) async fn handle(client: &Client, who: &Who, op: Open) -> Result<Done, Fault> {
     let open = client.open(&who.ctx, who.ino, access(op.flags), op.kill_suidgid).await?;
-    Ok(Done { reply: Reply::opened(opened(&open)), undo: Undo::Close(open.handle) })
+    Ok(Done { reply: Reply::opened(opened(&open)), undo: Undo::Close(open.attr.ino, open.handle) })
 }
 
 /// The same for a file that was opened ahead.

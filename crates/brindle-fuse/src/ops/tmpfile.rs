@@ -11,5 +11,5 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Tmpfile) -> Result<Don
     let open = fs.client.tmpfile(&who.ctx, who.ino, op.mode & 0o7777, op.umask, access(op.flags)).await?;
     fs.known.note(&open.attr);
     let reply = Reply::created(&Entry::uncached(&open.attr), opened(&open));
-    Ok(Done { reply, undo: Undo::Close(open.handle) })
+    Ok(Done { reply, undo: Undo::Close(open.attr.ino, open.handle) })
 }

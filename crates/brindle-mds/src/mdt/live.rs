@@ -42,6 +42,9 @@ pub struct Live {
     pub recalling: BTreeSet<Ino>,
     /// Sessions that may hold pages of inline data of a file somebody writes.
     pub inline_readers: BTreeMap<Ino, BTreeSet<SessionId>>,
+    /// Recoveries to come, by file: its objects are asked how long they are, since a client that is gone may have written bytes that
+    /// no report tells of. As long as there is one, the write session goes on, whoever closes the file: the last of them ends it.
+    pub recoveries: BTreeMap<Ino, usize>,
     /// Sessions whose end is under way.
     pub ending: BTreeSet<SessionId>,
     /// Those of them whose requests the MDT refuses already, and perhaps not yet every OST that answers.
@@ -72,6 +75,26 @@ impl Live {
     /// Whether the lease of the session may be renewed: nobody has begun to end it.
     pub fn may_renew(&self, id: SessionId) -> bool {
         self.is_alive(id) && !self.ending.contains(&id)
+    }
+
+    /// One more recovery of a file is to come (see [`crate::expire::recover`]).
+    pub fn recovery_due(&mut self, ino: Ino) {
+        *self.recoveries.entry(ino).or_default() += 1;
+    }
+
+    /// One of them is done, also if there was nothing to do or the file is gone.
+    pub fn recovery_done(&mut self, ino: Ino) {
+        if let Some(due) = self.recoveries.get_mut(&ino) {
+            *due -= 1;
+            if *due == 0 {
+                self.recoveries.remove(&ino);
+            }
+        }
+    }
+
+    /// How many recoveries of a file are to come.
+    pub fn recoveries_due(&self, ino: Ino) -> usize {
+        self.recoveries.get(&ino).copied().unwrap_or(0)
     }
 
     /// Whether an inode without a name may go at once: nobody has it open, or could still reclaim or open it.

@@ -1,6 +1,6 @@
 //! Why the closure of an operation ends without an answer.
 
-use brindle_types::{Fault, Ino, SessionId};
+use brindle_types::{Fault, Ino, Pair, SessionId};
 use brindle_wire::notify::Recall;
 
 use crate::leases::Conflicts;
@@ -38,6 +38,15 @@ pub enum Errand {
     },
     /// Take leases of directories back.
     RecallLeases(Conflicts),
+    /// Tell these writers of a new attribute epoch, and take in what they wrote before.
+    Report {
+        /// The inode.
+        ino: Ino,
+        /// The epoch.
+        attr_epoch: Pair,
+        /// Who writes.
+        from: Vec<SessionId>,
+    },
 }
 
 /// Why a closure ended without an answer. Nothing of what it did so far is kept.

@@ -1,15 +1,14 @@
 //! setattr: mode, owner, times; a size is a truncate.
 
+use std::collections::BTreeSet;
+
 use brindle_types::attr::Time;
 use brindle_types::{Ino, Pair, Result, SessionId};
-use brindle_wire::mds::report::WriteReport;
 use brindle_wire::mds::setattr::{SetTime, SetattrReq, SetattrResp};
-use brindle_wire::notify::ReportNotice;
-use futures_util::future::join_all;
 
 use crate::acl::{self, Acl};
-use crate::ask::{apply_reports, ask};
-use crate::mdt::{Call, Mdt, Txn};
+use crate::ask::apply_reports;
+use crate::mdt::{Call, Errand, Mdt, Step, Stop, Txn};
 use crate::store::{Inode, inode, xattr};
 use crate::{attrs, changelog, grant, reports, truncate};
 
@@ -21,20 +20,23 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SetattrReq) -> Result<SetattrRe
         return truncate::handle(mdt, call, &req, size_bytes).await;
     }
     let sets_times = req.atime.is_some() || req.mtime.is_some();
-    let mut due: Vec<_> = req.report.iter().map(|r| (call.session, r.clone())).collect();
-    let mut epoch = None;
-    if sets_times {
-        let (new_epoch, reports) = reports_due(mdt, call, req.ino).await?;
-        due.extend(reports);
-        epoch = Some(new_epoch);
-    } else {
+    let epoch = sets_times.then(|| mdt.numbers().pair());
+    if !sets_times {
         // What was written before clears set-id bits before they are set again, not after.
         attrs::settle_holder(mdt, call.session, req.ino).await?;
     }
+    let report: Vec<_> = req.report.iter().map(|r| (call.session, r.clone())).collect();
+    let mut told = BTreeSet::new();
     mdt.modify(call, |t| {
         // Nothing grows.
         t.frees_space();
-        apply_reports(t, req.ino, &due)?;
+        if let Some(epoch) = epoch {
+            // The answer tells epochs. That of a cut must be known to every OST before anybody writes under it: one that is still
+            // to be asked would cut what was written.
+            t.idle(req.ino)?;
+            tell_writers(t, call, req.ino, epoch, &mut told)?;
+        }
+        apply_reports(t, req.ino, &report)?;
         let mut inode = inode::get(t, req.ino)?;
         apply(t, &mut inode, &req)?;
         inode.attr_epoch = inode.attr_epoch.max(epoch.unwrap_or(Pair::ZERO));
@@ -49,15 +51,24 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SetattrReq) -> Result<SetattrRe
     .await
 }
 
-/// A new attribute epoch, told to the other writers of an inode, with the reports that they owed under the old one.
-async fn reports_due(mdt: &Mdt, call: &Call, ino: Ino) -> Result<(Pair, Vec<(SessionId, WriteReport)>)> {
-    let writers = mdt.read(|t| Ok(t.live().opens.other_writers(ino, call.session))).await?;
-    let epoch = mdt.numbers().pair();
-    let question = ReportNotice { ino, attr_epoch: Some(epoch) };
-    let asked = writers.iter().map(|session| ask(mdt, *session, &question));
-    let answers = join_all(asked).await;
-    let reports = writers.iter().zip(answers).filter_map(|(s, answer)| Some((*s, answer?.report?)));
-    Ok((epoch, reports.collect()))
+/// Goes on only if every other writer of an inode was told of the new attribute epoch, and has said what it wrote under the old
+/// one: a report under an older epoch moves no times. `told`: the handles of which that is so. Whoever opens the inode before
+/// the batch with the new epoch is made gets the old one, even if its session was told before, and is told in its turn.
+fn tell_writers(
+    t: &Txn<'_>,
+    call: &Call,
+    ino: Ino,
+    attr_epoch: Pair,
+    told: &mut BTreeSet<(SessionId, u64)>,
+) -> Step<()> {
+    let mut from = Vec::new();
+    for handle in t.live().opens.other_write_handles(ino, call.session) {
+        if told.insert(handle) {
+            from.push(handle.0);
+        }
+    }
+    from.dedup();
+    if from.is_empty() { Ok(()) } else { Err(Stop::First(Errand::Report { ino, attr_epoch, from })) }
 }
 
 /// Everything but the size.

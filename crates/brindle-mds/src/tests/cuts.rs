@@ -7,6 +7,7 @@ use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::inline::InlineReadReq;
 use brindle_wire::mds::open::Access;
 use brindle_wire::mds::report::ReportReq;
+use brindle_wire::mds::setattr::{SetTime, SetattrReq};
 use brindle_wire::mds::stripe::SetStripeReq;
 
 use super::rig::*;
@@ -184,6 +185,31 @@ fn partial_truncates_cut_the_objects_and_old_reports_do_not_undo_them() {
         assert_eq!(answer.attr.size_bytes, 3 << 20);
         let waits = rig.ask(A, LayoutGetReq { ino }).await.expect("layout");
         assert_eq!(waits.truncate_epoch, answer.grant.expect("epochs").truncate_epoch);
+        rig.verify();
+    });
+}
+
+/// What is written and synced under the epoch of a cut would be cut at those OSTs that are still to be asked.
+#[test]
+fn the_epoch_of_a_cut_is_told_with_new_times_only_once_the_cut_is_over() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, grant) = converted(&rig).await;
+        open(&rig, B, ino, 2, RW).await;
+        rig.osts.down.lock().extend(0..OSTS);
+        let touch = || SetattrReq { size_bytes: None, mtime: Some(SetTime::Now), ..cut_to(ino, 0) };
+        let touching = async {
+            while !rig.mdt.live().busy.contains(&ino) {
+                rig.mdt.seams().sleep_ms(1).await;
+            }
+            let early = rig.mdt.seams().timeout_ms(100, rig.ask(B, touch())).await;
+            assert!(early.is_none(), "its OSTs do not know of the cut: {early:?}");
+            rig.osts.down.lock().clear();
+            rig.ask(B, touch()).await.expect("set").grant.expect("epochs").truncate_epoch
+        };
+        let (cut, told) = tokio::join!(truncate(&rig, A, ino, 4), touching);
+        assert_eq!(told, cut.grant.expect("epochs").truncate_epoch);
+        assert!(told > grant.truncate_epoch);
         rig.verify();
     });
 }

@@ -5,6 +5,7 @@ use brindle_wire::Message;
 use brindle_wire::Op;
 use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::lookup::LookupReq;
+use brindle_wire::mds::open::OpenReq;
 use brindle_wire::mds::readdir::ReaddirReq;
 use brindle_wire::mds::rename::RenameReq;
 use brindle_wire::mds::session::{SessionOpenReq, SessionRenewReq};
@@ -220,6 +221,37 @@ fn a_client_that_has_come_by_another_connection_is_asked_again_there() {
         made.expect("made");
         assert!(rig.mdt.live().is_alive(B), "it has answered in time");
         assert_eq!(recalls(&rig), [(B, dir)]);
+        rig.verify();
+    });
+}
+
+/// It is told of the attribute epoch that its open was too early for: reports under the old one move no times.
+#[test]
+fn who_opens_a_file_for_writing_while_its_times_are_about_to_be_set_is_told_of_that() {
+    run(async {
+        let rig = Rig::new().await;
+        let dir = rig.mkdir(TOP, "d").await.expect("made").ino;
+        let ino = rig.create(A, dir, "f", RO).await.expect("made").attr.ino;
+        rig.close(A, ino, handle_of(&rig, ino)).await.expect("closed");
+        rig.mdt.live_mut().leases.get_mut().forget_session(A);
+        look(&rig, B, dir, "f").await;
+        assert!(rig.mdt.live().leases.lock().holds(dir, B));
+        rig.clients.take_asked();
+        rig.clients.cut_off.lock().push(B);
+        let touch = SetattrReq { mode: None, mtime: Some(SetTime::Now), ..chmod(ino) };
+        let opening = async {
+            // The lease is being recalled, and its holder needs to ask nobody.
+            while rig.mdt.waits().list().is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let open = OpenReq { ino, handle: 7, access: WO, cred: root(), kill_suidgid: false };
+            rig.ask(B, open).await.expect("opened");
+            rig.clients.cut_off.lock().clear();
+            rig.mdt.live_mut().events.fire(Event::Session(B));
+        };
+        let (touched, ()) = tokio::join!(rig.ask(A, touch), opening);
+        touched.expect("set");
+        assert_eq!(rig.clients.take_asked(), [(B, Op::LeaseNotice, dir), (B, Op::ReportNotice, ino)]);
         rig.verify();
     });
 }

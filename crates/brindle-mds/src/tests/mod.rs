@@ -16,6 +16,7 @@ mod open_ahead;
 mod pools;
 mod posix;
 mod quota;
+mod recovery;
 mod scan;
 mod served;
 mod sharing;

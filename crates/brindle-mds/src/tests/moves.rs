@@ -169,6 +169,29 @@ fn a_client_that_cannot_settle_calls_the_move_off() {
     });
 }
 
+/// The end of a session waits for no operation: this one waits for that end.
+#[test]
+fn a_move_of_a_file_without_a_name_comes_to_its_end_although_its_only_holder_is_silent() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, _) = file(&rig, 300_000).await;
+        rig.unlink(Ino::ROOT, "f").await.expect("removed");
+        rig.clients.silent.lock().push(A);
+        let moved = rig.mdt.seams().timeout_ms(5000, rig.ask(B, migrate(ino, 0))).await;
+        assert!(moved.is_some(), "it is answered, whatever becomes of the file");
+        let there = || crate::store::inode::find(rig.mdt.engine(), ino).expect("rows can be read").is_some();
+        for _ in 0..5000 {
+            if !there() {
+                break;
+            }
+            rig.mdt.seams().sleep_ms(1).await;
+        }
+        assert!(!there(), "it goes with its last handle, behind the move");
+        assert!(rig.mdt.live().recoveries.is_empty());
+        rig.verify();
+    });
+}
+
 #[test]
 fn readers_know_the_new_layout_before_the_old_objects_go() {
     run(async {
