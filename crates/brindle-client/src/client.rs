@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, Transport};
 use brindle_session::{Caller, MapWatch, Options, Waits};
-use brindle_stdx::{Mono, Seams};
+use brindle_stdx::Seams;
 use brindle_types::{Code, Fault, FsName, Ino, Nid, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mds::session::SessionCloseReq;
@@ -69,8 +69,6 @@ pub struct Client {
     osts: Mutex<BTreeMap<u16, Caller>>,
     pub(crate) waits: Arc<Waits>,
     pub(crate) session: Arc<Session>,
-    /// When the last renewal that was answered was sent.
-    pub(crate) renewed: Mutex<Mono>,
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) dirs: Arc<Dirs>,
     pub(crate) handles: Handles,
@@ -140,7 +138,7 @@ impl Client {
         map: Arc<MapWatch>,
         mdt_nids: Vec<Nid>,
     ) -> Arc<Client> {
-        let session = Arc::new(Session::new());
+        let session = Arc::new(Session::new(seams.clock.clone()));
         let waits = Arc::new(Waits::default());
         let fs_id = map.current().fs_id;
         let mut uuid = [0; 16];
@@ -154,7 +152,6 @@ impl Client {
             let host = Arc::new(MdtHost { session: session.clone(), peer: peer.clone(), dirs: dirs.clone() });
             let mds = Caller::new(&seams, TargetId::mdt(0), peer, map.clone(), host, waits.clone());
             Client {
-                renewed: Mutex::new(seams.now()),
                 config,
                 seams,
                 uuid,

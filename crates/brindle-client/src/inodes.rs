@@ -47,8 +47,8 @@ pub(crate) struct Inode {
     pub relayout: tokio::sync::Mutex<()>,
     /// Held over an fsync, so that the next one covers what came meanwhile.
     pub syncing: tokio::sync::Mutex<()>,
-    /// Told when [`State::background`], [`State::appending`], [`State::changing`], [`State::rewriting`] or
-    /// [`State::closing`] go down, something of [`State::behind`] is over, or [`State::cutting`] up.
+    /// Told when [`State::background`], [`State::appending`], [`State::changing`], [`State::rewriting`] or [`State::closing`] go down,
+    /// something of [`State::behind`] is over, or [`State::cutting`] or [`State::drops_done`] go up.
     pub quiet: Notify,
 }
 
@@ -125,6 +125,11 @@ pub(crate) struct State {
     pub rewriting: bool,
     /// The objects are being synced for a move.
     pub settling: bool,
+    /// How often all pages were to be dropped, and up to which time they have been.
+    pub drops_wanted: u64,
+    pub drops_done: u64,
+    /// They are being dropped.
+    pub dropping: bool,
     /// Handles that can write.
     pub writers: usize,
     /// Handles that are closed here and that the MDT is not known to have taken back.

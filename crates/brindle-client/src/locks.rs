@@ -256,7 +256,11 @@ mod tests {
         assert_eq!(declared(&locks), [(LockKind::Write, 0, 49), (LockKind::Read, 50, 99)]);
         before.iter().for_each(|held| locks.note(ino, held));
         locks.weaken(ino, &lock(LockKind::Write, 0, 10));
-        assert_eq!(declared(&locks), [(LockKind::Write, 0, 49), (LockKind::Write, 50, 99)], "not more than held");
+        assert_eq!(
+            declared(&locks),
+            [(LockKind::Write, 0, 49), (LockKind::Write, 50, 99)],
+            "not more than held"
+        );
         locks.weaken(ino, &lock(LockKind::Unlock, 10, 59));
         assert_eq!(declared(&locks), [(LockKind::Write, 0, 9), (LockKind::Write, 60, 99)]);
         let flock = |kind| LockState { space: LockSpace::Flock, ..lock(kind, 0, u64::MAX) };

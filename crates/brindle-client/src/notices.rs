@@ -130,7 +130,10 @@ impl Client {
         {
             return RecallAck { report: None, later: true };
         }
-        self.invalidate(&inode, 0..u64::MAX).await;
+        if !self.pages_dropped_within(&inode, NOTICE_WAIT_MS).await {
+            // One that was changed through a mapping waits for an OST that is away.
+            return RecallAck { report: None, later: true };
+        }
         // Also without the right: a close that the MDT has not taken carries what was written under it.
         let asked = notice.recall == Recall::Exclusive;
         let report = asked.then(|| inode.lock().tell_report()).flatten();
@@ -228,7 +231,7 @@ impl Client {
     }
 
     async fn report_asked(&self, notice: &ReportNotice) -> ReportAck {
-        let Some(inode) = self.inodes.get(notice.ino) else { return ReportAck { report: None } };
+        let Some(inode) = self.inodes.asked_about(notice.ino) else { return ReportAck { report: None } };
         let sent = self.flush_behind_within(&inode, NOTICE_WAIT_MS).await;
         let mut state = inode.lock();
         if !sent {
@@ -267,6 +270,45 @@ impl Client {
 }
 
 impl Client {
+    /// Has all pages of a file dropped that are kept now, in the background; [`State::drops_done`] comes to what is returned when they
+    /// are gone. A page that was changed through a mapping is written back first, which takes as long as its OST is away, and a thread
+    /// that waits in the kernel: so there is one task for each file, however often this is called.
+    pub(crate) fn want_pages_dropped(&self, inode: &Arc<Inode>) -> u64 {
+        let (wanted, is_under_way) = {
+            let mut state = inode.lock();
+            state.drops_wanted += 1;
+            (state.drops_wanted, std::mem::replace(&mut state.dropping, true))
+        };
+        if let Some(this) = self.this.upgrade().filter(|_| !is_under_way) {
+            let inode = inode.clone();
+            self.seams.spawn("client.drop", async move { this.drop_wanted_pages(&inode).await });
+        }
+        wanted
+    }
+
+    async fn drop_wanted_pages(&self, inode: &Inode) {
+        loop {
+            let wanted = inode.lock().drops_wanted;
+            self.invalidate(inode, 0..u64::MAX).await;
+            let mut state = inode.lock();
+            state.drops_done = wanted;
+            state.dropping = state.drops_wanted > wanted;
+            let goes_on = state.dropping;
+            drop(state);
+            inode.quiet.notify_waiters();
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    /// The same, and waits for it, for so many milliseconds; whether they are gone.
+    pub(crate) async fn pages_dropped_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
+        let wanted = self.want_pages_dropped(inode);
+        let gone = inode.wait_until(|state| state.drops_done >= wanted);
+        self.seams.timeout_ms(ms, gone).await.is_some()
+    }
+
     /// Has the kernel learn a size that another client has set. It waits for pages that are being read, and a change of the size
     /// by this client may wait for it; so it is not waited for without end.
     async fn refresh_size(&self, inode: &Inode) {

@@ -12,13 +12,15 @@ use std::sync::Arc;
 use brindle_net::Peer;
 use brindle_session::{Host, Identity};
 use brindle_stdx::watch;
-use brindle_stdx::{BoxFuture, Mono};
+use brindle_stdx::{BoxFuture, Clock, Mono};
 use brindle_types::{Code, Fault};
 use brindle_wire::mds::session::{
     RECLAIM_ITEMS_MAX, ReclaimAppend, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp,
     SessionRenewReq,
 };
 use brindle_wire::news::News;
+use futures_util::future::join_all;
+use parking_lot::Mutex;
 
 use crate::Client;
 use crate::dirs::Dirs;
@@ -29,6 +31,8 @@ use crate::inodes::{Asked, Inode, PlacedAppend};
 const PAUSE_MS: u64 = 100;
 /// A handshake that takes longer is begun again.
 const HANDSHAKE_TIMEOUT_MS: u64 = 10_000;
+/// How long the session waits for pages to be dropped; they go in any case, but maybe later.
+const DROP_WAIT_MS: u64 = 2_000;
 /// The lease is looked at so many times in its length.
 const RENEW_TICKS: u64 = 12;
 /// The lease counts as over when it was not renewed for this part of it.
@@ -56,11 +60,14 @@ struct View {
 /// The session's state.
 pub(crate) struct Session {
     view: watch::Sender<View>,
+    /// When the question was sent whose answer has renewed the lease last.
+    renewed: Mutex<Mono>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Session {
-    pub fn new() -> Session {
-        Session { view: watch::Sender::default() }
+    pub fn new(clock: Arc<dyn Clock>) -> Session {
+        Session { view: watch::Sender::default(), renewed: Mutex::new(clock.now()), clock }
     }
 
     /// Who we are now.
@@ -68,10 +75,30 @@ impl Session {
         self.view.borrow().identity
     }
 
-    /// Whether the lease is held: what was told under it is what the MDT would answer.
+    /// Whether the lease is held: what was told under it is what the MDT would answer. By the clock: a process that was stopped
+    /// knows it at once when it goes on.
     pub fn is_held(&self) -> bool {
-        let view = self.view.borrow();
-        view.held && !view.ended
+        self.left_ms() > 0
+    }
+
+    /// For how long what was told under the lease counts, should it not be renewed; 0 if it is not held.
+    pub fn left_ms(&self) -> u64 {
+        let lease_ms = {
+            let view = self.view.borrow();
+            if view.held && !view.ended { view.lease_ms } else { 0 }
+        };
+        self.left_of_ms(lease_ms)
+    }
+
+    fn left_of_ms(&self, lease_ms: u64) -> u64 {
+        let renewed = *self.renewed.lock();
+        (lease_ms * LEASE_OVER_PERCENT / 100).saturating_sub(self.clock.now().ms_since(renewed))
+    }
+
+    /// The lease was renewed with what was sent at `sent`.
+    fn set_renewed(&self, sent: Mono) {
+        let mut renewed = self.renewed.lock();
+        *renewed = (*renewed).max(sent);
     }
 
     /// Changes whenever the MDT may not know (any more) what it granted before: the session was ended, or the MDT
@@ -82,7 +109,13 @@ impl Session {
 
     /// Completes while the lease is held: what is read now is not older than the lease allows.
     pub async fn held(&self) {
-        if !self.view.borrow().held {
+        while !self.is_held() && !self.is_ended() {
+            // Its time may be up before that was noticed; then only a renewal makes it good again.
+            self.view.send_if_modified(|v| {
+                let is_over = v.held && self.left_of_ms(v.lease_ms) == 0;
+                v.held &= !is_over;
+                is_over
+            });
             // Only fails when the sender is gone, which `self` holds.
             let _ = self.view.subscribe().wait_for(|v| v.held || v.ended).await;
         }
@@ -218,7 +251,7 @@ impl Client {
 
     /// The session is that of the answer to what was sent at `sent`: from then on the lease counts.
     fn adopt(&self, answer: &SessionOpenResp, generation: u64, sent: Mono) {
-        *self.renewed.lock() = sent;
+        self.session.set_renewed(sent);
         self.session.view.send_modify(|v| {
             v.identity = Identity { session: answer.session, epoch: answer.epoch };
             v.generation = generation;
@@ -332,11 +365,15 @@ impl Client {
         self.drop_pages().await;
     }
 
-    /// Drops every page that is kept of open files.
+    /// Drops every page that is kept of open files. Those that hold changes for an OST that is away go when they can.
     async fn drop_pages(&self) {
         self.kept_versions.clear();
-        for inode in self.inodes.all() {
-            self.invalidate(&inode, 0..u64::MAX).await;
+        let inodes = self.inodes.all();
+        let dropping = inodes.iter().map(|inode| self.pages_dropped_within(inode, DROP_WAIT_MS));
+        if !join_all(dropping).await.into_iter().all(|gone| gone) {
+            tracing::warn!(
+                "pages of before cannot be dropped yet: they hold changes for an OST that does not answer"
+            );
         }
     }
 
@@ -395,7 +432,7 @@ impl Client {
                 // A power cut may have taken what the pages were filled from.
                 if handle.cached && !version.is_some_and(|version| self.kept_versions.keep(ino, version)) {
                     self.kept_versions.forget(ino);
-                    self.invalidate(inode, 0..u64::MAX).await;
+                    self.pages_dropped_within(inode, DROP_WAIT_MS).await;
                 }
                 self.tell_lost(inode);
             }
@@ -404,6 +441,8 @@ impl Client {
 
     /// Renews the lease every third of it; drops kept pages when it may be over.
     pub(crate) async fn renew_session(&self) {
+        // The renewal that was the last before the lease was over, and that was seen to.
+        let mut over_since: Option<Mono> = None;
         loop {
             let (lease_ms, identity) = {
                 let view = self.session.view.borrow();
@@ -412,7 +451,7 @@ impl Client {
             let tick_ms = (lease_ms / RENEW_TICKS).max(1);
             self.seams.sleep_ms(tick_ms).await;
             let sent = self.seams.now();
-            if sent.ms_since(*self.renewed.lock()) >= lease_ms / 3 {
+            if sent.ms_since(*self.session.renewed.lock()) >= lease_ms / 3 {
                 let asking = self.mds.once(&SessionRenewReq {}, identity);
                 match self.seams.timeout_ms(tick_ms, asking).await {
                     Some(Ok(answer)) => self.renewed_at(identity, sent, answer.mdt_term),
@@ -423,11 +462,17 @@ impl Client {
             if self.session.view.borrow().ended {
                 return;
             }
-            if self.lease_over(lease_ms) {
+            let renewed = *self.session.renewed.lock();
+            if self.session.left_of_ms(lease_ms) == 0 && over_since != Some(renewed) {
+                over_since = Some(renewed);
                 self.session.view.send_modify(|v| v.held = false);
                 self.dirs.clear();
                 tracing::warn!("the lease could not be renewed; reads wait for the MDT");
-                self.drop_pages().await;
+                // Renewing waits for none of them: one that holds changes for an OST that is away takes as long as that.
+                self.kept_versions.clear();
+                for inode in self.inodes.all() {
+                    self.want_pages_dropped(&inode);
+                }
             }
         }
     }
@@ -441,28 +486,8 @@ impl Client {
             self.session.want();
             return;
         }
-        let mut renewed = self.renewed.lock();
-        *renewed = (*renewed).max(sent);
-        drop(renewed);
+        self.session.set_renewed(sent);
         self.session.view.send_if_modified(|v| !std::mem::replace(&mut v.held, true));
-    }
-
-    fn lease_over(&self, lease_ms: u64) -> bool {
-        self.session.view.borrow().held && self.left_ms(lease_ms) == 0
-    }
-
-    fn left_ms(&self, lease_ms: u64) -> u64 {
-        let renewed = *self.renewed.lock();
-        (lease_ms * LEASE_OVER_PERCENT / 100).saturating_sub(self.seams.now().ms_since(renewed))
-    }
-
-    /// For how long what was told under the lease counts, should it not be renewed; 0 if it is not held.
-    pub(crate) fn lease_left_ms(&self) -> u64 {
-        let (lease_ms, held) = {
-            let view = self.session.view.borrow();
-            (view.lease_ms, view.held && !view.ended)
-        };
-        if held { self.left_ms(lease_ms) } else { 0 }
     }
 }
 
@@ -480,5 +505,59 @@ fn reclaim_open(handle: &Handle) -> ReclaimOpen {
         cached: handle.cached && state.cached,
         // Also while it is being given back: nobody else has a right before what is buffered has been sent.
         exclusive: handle.access.write && (state.exclusive || !state.behind.is_empty()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use brindle_stdx::Timestamp;
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    /// A clock that is set.
+    #[derive(Default)]
+    struct Hand(AtomicU64);
+
+    impl Hand {
+        fn set_ms(&self, ms: u64) {
+            self.0.store(ms, Ordering::Relaxed);
+        }
+    }
+
+    impl Clock for Hand {
+        fn now(&self) -> Mono {
+            Mono(0).plus_ms(self.0.load(Ordering::Relaxed))
+        }
+
+        fn wall(&self) -> Timestamp {
+            Timestamp::new(0, 0)
+        }
+
+        fn sleep_until(&self, _: Mono) -> BoxFuture<'static, ()> {
+            Box::pin(std::future::pending())
+        }
+    }
+
+    #[test]
+    fn a_lease_is_over_by_the_clock_and_not_when_that_is_noticed() {
+        let clock = Arc::new(Hand::default());
+        let session = Session::new(clock.clone());
+        assert!(!session.is_held() && session.held().now_or_never().is_none());
+        session.view.send_modify(|v| (v.held, v.lease_ms) = (true, 1_000));
+        clock.set_ms(799);
+        assert!(session.is_held() && session.held().now_or_never().is_some());
+        // The process was stopped: nobody has looked at the time.
+        clock.set_ms(900);
+        assert!(!session.is_held());
+        let mut waiting = Box::pin(session.held());
+        assert!(waiting.as_mut().now_or_never().is_none());
+        session.set_renewed(Mono(0).plus_ms(850));
+        session.view.send_if_modified(|v| !std::mem::replace(&mut v.held, true));
+        assert!(session.is_held() && waiting.now_or_never().is_some());
+        session.end();
+        assert!(!session.is_held() && session.held().now_or_never().is_some(), "nobody waits for ever");
     }
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use brindle_client::file::fallocate::Allocation;
 use brindle_client::namespace::create::CreateIn;
-use brindle_client::{Client, Ctx, Opened, WriteIn};
-use brindle_stdx::Seams;
+use brindle_client::{Client, Ctx, KernelCache, Opened, WriteIn};
+use brindle_stdx::{BoxFuture, Seams};
 use brindle_testkit::cluster::{Options, SimCluster};
 use brindle_testkit::pages::PageCache;
 use brindle_testkit::sim::World;
@@ -515,4 +515,45 @@ async fn contents(client: &Client, ino: Ino) -> Vec<u8> {
     let read = client.read(opened.handle, 0, 1 << 20, false).await.unwrap().into_bytes().to_vec();
     client.close(opened.handle).await.unwrap();
     read
+}
+
+/// A kernel that has changed pages of one file, which it cannot write back: they are never gone.
+#[derive(Clone, Default)]
+struct Holding {
+    pages: PageCache,
+    held: Arc<AtomicU64>,
+}
+
+impl KernelCache for Holding {
+    fn invalidate(&self, ino: Ino, offset: u64, len_bytes: u64) -> BoxFuture<'static, ()> {
+        match self.held.load(Ordering::Relaxed) == ino.0 {
+            true => Box::pin(std::future::pending()),
+            false => self.pages.invalidate(ino, offset, len_bytes),
+        }
+    }
+}
+
+/// The lease is over: pages of all other files go, although those of one cannot.
+#[test]
+fn pages_that_cannot_be_dropped_keep_no_others_when_the_lease_is_over() {
+    let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+    let seams = cluster.world().node("c0").seams;
+    let history = async {
+        let (a, b) = (Mount::new(&cluster, "c0").await, Mount::new(&cluster, "c1").await);
+        let kernel = Holding { pages: a.pages.clone(), ..Holding::default() };
+        a.client.set_cache(Arc::new(kernel.clone()));
+        let held = make(&a.client, "held").await;
+        let ino = a.make().await;
+        let (_holder, reader) = (a.open(held, READ).await, a.open(ino, READ).await);
+        assert_eq!(reader.mode, OpenMode::Cached);
+        assert_eq!(a.read(&reader, 0).await, [1; 10]);
+        kernel.held.store(held.0, Ordering::Relaxed);
+        cluster.world().isolate("c0");
+        let writer = b.open(ino, WRITE).await;
+        b.write(&writer, 0, &[2; 10]).await;
+        let read = seams.timeout_ms(1_000, a.read(&reader, 0)).await;
+        assert_eq!(read, None, "it has to ask, and reaches nobody");
+    };
+    cluster.world().run_until(LIMIT_MS, history).unwrap();
+    cluster.world().end();
 }

@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Options, Process};
+use brindle_tests::maps::Map;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::dice::seed;
@@ -177,6 +178,39 @@ fn a_recall_waits_for_an_ost_that_is_away_and_costs_nobody_the_session() {
     file.sync_all().expect("nothing was lost");
     other.write_all_at(b"still", 4).and_then(|()| other.sync_all()).expect("the session is alive");
     drop((file, other));
+    cluster.assert_sound();
+}
+
+/// What was changed through a mapping is written back before its page can go.
+#[test]
+fn a_recall_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_session() {
+    seed("behind-mapped");
+    let cluster = Cluster::up("behind-mapped", &Options { osts: 2, ..Options::default() });
+    drop(begun(&cluster, "mapped"));
+    let file = OpenOptions::new().read(true).write(true).open(cluster.a().join("mapped")).unwrap();
+    let map = Map::shared(&file, BLOCK).unwrap();
+    map.read(0, 1);
+    let other = File::create(cluster.a().join("other")).unwrap();
+    other.write_all_at(b"kept", 0).unwrap();
+
+    let stopped = Stopped::stop(&cluster.process("ost0"));
+    map.write(0, b"changed");
+    let (tell, told) = mpsc::channel();
+    let theirs = cluster.b().join("mapped");
+    let reader = std::thread::spawn(move || {
+        let mut bytes = [0; 7];
+        let read = File::open(&theirs).and_then(|file| file.read_exact_at(&mut bytes, 0));
+        // Nobody listens if the test has failed.
+        let _ = tell.send(read.map(|()| bytes));
+    });
+    let early = told.recv_timeout(LEASE + Duration::from_secs(3));
+    assert!(early.is_err(), "bytes were read that no server had: {early:?}");
+    drop(stopped);
+    assert_eq!(&told.recv_timeout(SLACK).expect("the OST is back").unwrap(), b"changed");
+    reader.join().unwrap();
+    map.sync(libc::MS_SYNC).expect("nothing was lost");
+    other.write_all_at(b"still", 4).and_then(|()| other.sync_all()).expect("the session is alive");
+    drop((map, file, other));
     cluster.assert_sound();
 }
 

@@ -110,15 +110,18 @@ impl Inodes {
 
     /// The inode that a notice names, counted as noticed; `None` if it has no handles here.
     pub fn notice(&self, ino: Ino) -> Option<Arc<Inode>> {
+        self.asked_about(ino).inspect(|inode| inode.lock().noticed())
+    }
+
+    /// The inode that a notice names which takes no right. If it has no handles here it may be one that is just being created: what
+    /// the answer to that says is older then.
+    pub fn asked_about(&self, ino: Ino) -> Option<Arc<Inode>> {
         let mut table = self.table.lock();
-        if let Some((inode, _)) = table.inodes.get(&ino) {
-            let inode = inode.clone();
-            drop(table);
-            inode.lock().noticed();
-            return Some(inode);
+        let known = table.inodes.get(&ino).map(|(inode, _)| inode.clone());
+        if known.is_none() {
+            table.unclaimed.note(ino);
         }
-        table.unclaimed.note(ino);
-        None
+        known
     }
 
     /// Before the MDT is asked about an inode by name.

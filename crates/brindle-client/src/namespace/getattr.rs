@@ -10,7 +10,7 @@ impl Client {
     /// Attributes of an inode that the kernel may keep, and for how many milliseconds: until then
     /// [`crate::KernelCache`] is told when they change. `None` if they are not known here under a lease.
     pub fn lasting_attr(&self, ino: Ino) -> Option<(Attr, u64)> {
-        let left_ms = self.lease_left_ms();
+        let left_ms = self.session.left_ms();
         let attr = self.dirs.attr(ino).filter(|_| left_ms > 0)?;
         Some((attr, left_ms))
     }
@@ -18,7 +18,7 @@ impl Client {
     /// For how many milliseconds a name that was found to lead to `ino` is sure to do so: until then [`crate::KernelCache`] is told
     /// when that changes. `None` if that is not known here under a lease.
     pub fn lasting_name(&self, parent: Ino, name: &[u8], ino: Ino) -> Option<u64> {
-        let left_ms = self.lease_left_ms();
+        let left_ms = self.session.left_ms();
         let lead = self.dirs.lead(parent, name).filter(|_| left_ms > 0)?;
         lead.is_some_and(|(to, _)| to == ino).then_some(left_ms)
     }
