@@ -17,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::ahead::{Chunks, Seen};
-use crate::kept::{Budget, Unsynced};
+use crate::kept::{Budget, Plan, Unsynced};
 
 mod behind;
 mod meanwhile;
@@ -142,7 +142,13 @@ pub(crate) struct LeftEnd {
     end_bytes: u64,
     body: Pair,
     truncate_epoch: Pair,
-    layout_epoch: Pair,
+}
+
+impl LeftEnd {
+    /// Whether it is about these contents, and nobody has cut them since.
+    fn is_of(&self, body: Pair, truncate_epoch: Pair) -> bool {
+        (self.body, self.truncate_epoch) == (body, truncate_epoch)
+    }
 }
 
 /// An append under way at a place that the MDT gives.
@@ -457,7 +463,7 @@ impl State {
     /// not declared is not given.
     pub fn reclaimed(&mut self, asked: Asked, grant: &OpenGrant) -> bool {
         let (was_cached, was_exclusive) = (self.cached, self.exclusive);
-        let epoch_before = self.truncate_epoch;
+        let (epoch_before, was_stale) = (self.truncate_epoch, self.stale);
         // Also where a notice has crossed it: no other answer of the restarted MDT can have come before.
         self.recheck = false;
         self.go_back_to(grant);
@@ -469,8 +475,8 @@ impl State {
         self.exclusive &= was_exclusive;
         self.size_stale |= !self.exclusive;
         // The restart may have interrupted the cut of this epoch: an OST that is still to be asked would cut what is written under
-        // it. Whoever asks for the layout waits for the end of that.
-        self.stale |= self.truncate_epoch > epoch_before;
+        // it. Whoever asks for the layout waits for the end of that. (It may have come with another handle of the file.)
+        self.stale |= was_stale || self.truncate_epoch > epoch_before;
         self.cached
     }
 
@@ -504,7 +510,6 @@ impl State {
             return;
         }
         self.size_stale = false;
-        self.lost |= self.has_lost_end(size_bytes);
         let own_end = self.pending.end_bytes.max(self.behind_end()).max(self.small_end);
         self.size_bytes = if self.exclusive { size_bytes.max(own_end) } else { size_bytes };
     }
@@ -512,29 +517,23 @@ impl State {
     /// For [`State::left`] of whoever opens the file next.
     fn left_end(&self) -> Option<LeftEnd> {
         let layout = self.layout.as_ref().filter(|layout| !layout.inline)?;
+        let (body, truncate_epoch) = (layout.body, self.truncate_epoch);
         let told = if self.pending.due() { 0 } else { self.pending.end_bytes };
-        let before = self.left.filter(|left| self.is_end_of(left)).map_or(0, |left| left.end_bytes);
-        let (end_bytes, truncate_epoch) = (told.max(before), self.truncate_epoch);
-        let left = LeftEnd { end_bytes, body: layout.body, truncate_epoch, layout_epoch: layout.epoch };
-        (end_bytes > 0).then_some(left)
+        let before =
+            self.left.filter(|left| left.is_of(body, truncate_epoch)).map_or(0, |left| left.end_bytes);
+        let end_bytes = told.max(before);
+        (end_bytes > 0).then_some(LeftEnd { end_bytes, body, truncate_epoch })
     }
 
-    /// Whether it is about the contents as they are, and nobody has cut them since.
-    fn is_end_of(&self, left: &LeftEnd) -> bool {
-        let is_body = self.layout.as_ref().is_some_and(|layout| layout.body == left.body);
-        is_body && self.truncate_epoch == left.truncate_epoch
-    }
-
-    /// The MDT says how long the file is: whether it knows less than this client had told it. Then a power cut has taken that, and
-    /// what lies in the objects behind it is of no file.
-    fn has_lost_end(&mut self, size_bytes: u64) -> bool {
-        let Some(left) = self.left.filter(|left| self.is_end_of(left)) else { return false };
-        let is_older = self.layout.as_ref().is_some_and(|layout| layout.epoch < left.layout_epoch);
-        let is_lost = is_older || size_bytes < left.end_bytes;
-        if is_lost {
+    /// The MDT has opened the file, `size_bytes` long at that moment. If that is less than this client had told it before, of the same
+    /// contents and with no cut since, a power cut has taken what it was told: what lies in the objects behind it is of no file.
+    /// (Not to be asked of a size alone: without its epochs it may be one after a cut that we have not heard of.)
+    pub fn compare_end(&mut self, grant: &OpenGrant, size_bytes: u64) {
+        let is_same = |left: &LeftEnd| left.is_of(grant.layout.body, grant.truncate_epoch);
+        if self.left.filter(is_same).is_some_and(|left| size_bytes < left.end_bytes) {
             self.left = None;
+            self.lost = true;
         }
-        is_lost
     }
 
     /// The end of what programs were told is written and the servers do not have.
@@ -664,6 +663,15 @@ impl State {
             self.pending.reserve(end_bytes);
         }
         self.size_bytes = self.size_bytes.max(end_bytes);
+    }
+
+    /// A write of a stripe was synced under a boot term of its OST, and with it the whole object: so is what had been written to it
+    /// when that was sent (`mark`: [`State::changes`] then), if nothing of it was lost before.
+    pub fn synced_with(&mut self, stripe: Stripe, boot_term: u32, mark: u64) {
+        let Some(unsynced) = self.unsynced.get_mut(&stripe) else { return };
+        if unsynced.plan(boot_term) == Plan::Nothing && unsynced.synced(mark) {
+            self.unsynced.remove(&stripe);
+        }
     }
 
     /// Bytes up to `end_bytes` are in the file that no caller was told of. Not those of an append at our own end: the next try

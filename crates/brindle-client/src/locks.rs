@@ -72,20 +72,21 @@ impl Locks {
         touched.map(part).collect()
     }
 
-    /// A request for `lock` is about to be sent: what the MDT may give up before it answers is remembered no more. Gives what was.
-    fn weaken(&self, ino: Ino, lock: &LockState) -> Vec<LockState> {
+    /// A request for `lock` is about to be sent: what the MDT may give up before it answers is remembered no more.
+    fn weaken(&self, ino: Ino, lock: &LockState) {
         let before = self.held_in(ino, lock);
-        for held in &before {
+        // A request for more than is held may be refused, and leaves then what there was.
+        let is_sure = covers(&before, lock);
+        for held in before {
             let kind = match (lock.kind, lock.space) {
                 (LockKind::Unlock, _) => LockKind::Unlock,
                 // One that is converted is given up first, whatever comes of the new one.
                 (kind, LockSpace::Flock) if kind != held.kind => LockKind::Unlock,
-                (LockKind::Read, LockSpace::Posix) => LockKind::Read,
+                (LockKind::Read, LockSpace::Posix) if is_sure => LockKind::Read,
                 _ => continue,
             };
-            self.note(ino, &LockState { kind, ..held.clone() });
+            self.note(ino, &LockState { kind, ..held });
         }
-        before
     }
 
     /// Whether the owner holds anything.
@@ -108,6 +109,13 @@ impl Locks {
     pub fn clear(&self) {
         self.held.lock().clear();
     }
+}
+
+/// Whether these parts of it, in order, are all of a range.
+fn covers(parts: &[LockState], range: &LockState) -> bool {
+    let has_no_gap = parts.windows(2).all(|pair| pair[0].end.checked_add(1) == Some(pair[1].start));
+    let begins = parts.first().is_some_and(|part| part.start == range.start);
+    has_no_gap && begins && parts.last().is_some_and(|part| part.end == range.end)
 }
 
 /// Removes a range from what is held, cutting ranges that reach out of it.
@@ -137,7 +145,7 @@ impl Client {
     pub async fn set_lock(&self, ctx: &Ctx, ino: Ino, lock: LockState, wait: bool) -> Result<(), Fault> {
         loop {
             let era = self.session.era();
-            let before = self.locks.weaken(ino, &lock);
+            self.locks.weaken(ino, &lock);
             let done = if lock.kind == LockKind::Unlock {
                 self.mds.ask_high(&self.lock_request(ino, &lock, false)).await.map(drop)
             } else if wait {
@@ -149,8 +157,6 @@ impl Client {
                 if lock.space == LockSpace::Flock {
                     // A flock that is converted gives the old one up first, whatever comes of the new one.
                     self.locks.note(ino, &LockState { kind: LockKind::Unlock, ..lock });
-                } else if self.session.era() == era {
-                    before.iter().for_each(|held| self.locks.note(ino, held));
                 }
                 return Err(fault);
             }
@@ -252,17 +258,14 @@ mod tests {
         };
         let locks = Locks::default();
         locks.note(ino, &lock(LockKind::Write, 0, 99));
-        let before = locks.weaken(ino, &lock(LockKind::Read, 50, 200));
-        assert_eq!(declared(&locks), [(LockKind::Write, 0, 49), (LockKind::Read, 50, 99)]);
-        before.iter().for_each(|held| locks.note(ino, held));
+        locks.weaken(ino, &lock(LockKind::Read, 50, 200));
         locks.weaken(ino, &lock(LockKind::Write, 0, 10));
-        assert_eq!(
-            declared(&locks),
-            [(LockKind::Write, 0, 49), (LockKind::Write, 50, 99)],
-            "not more than held"
-        );
-        locks.weaken(ino, &lock(LockKind::Unlock, 10, 59));
-        assert_eq!(declared(&locks), [(LockKind::Write, 0, 9), (LockKind::Write, 60, 99)]);
+        assert_eq!(declared(&locks), [(LockKind::Write, 0, 99)], "it may be refused");
+        locks.weaken(ino, &lock(LockKind::Read, 50, 99));
+        assert_eq!(declared(&locks), [(LockKind::Write, 0, 49), (LockKind::Read, 50, 99)]);
+        locks.weaken(ino, &lock(LockKind::Read, 40, 60));
+        locks.weaken(ino, &lock(LockKind::Unlock, 10, 79));
+        assert_eq!(declared(&locks), [(LockKind::Write, 0, 9), (LockKind::Read, 80, 99)]);
         let flock = |kind| LockState { space: LockSpace::Flock, ..lock(kind, 0, u64::MAX) };
         let locks = Locks::default();
         locks.note(ino, &flock(LockKind::Read));

@@ -193,8 +193,20 @@ async fn recall_leases(mdt: &Mdt, conflicts: Conflicts) -> Result<()> {
     Ok(())
 }
 
-/// Tells writers of a new attribute epoch. What they wrote under older ones is in the inode afterwards.
+/// Tells writers of a new attribute epoch. What they wrote under older ones is in the inode afterwards. As with a recall nobody opens
+/// the inode meanwhile: whoever sets times would else have to tell of them again and again.
 async fn report(mdt: &Mdt, ino: Ino, attr_epoch: Pair, from: Vec<SessionId>) -> Result<()> {
+    let _mark = loop {
+        let under_way = {
+            let mut live = mdt.live_mut();
+            if live.recalling.insert(ino) {
+                break Recalling { mdt, ino };
+            }
+            live.events.wait(Event::Recalled(ino))
+        };
+        // The sender is dropped, not used.
+        let _ = under_way.await;
+    };
     let question = ReportNotice { ino, attr_epoch: Some(attr_epoch) };
     let answers = join_all(from.iter().map(|session| ask(mdt, *session, &question))).await;
     let told = from.iter().zip(answers).filter_map(|(s, answer)| Some((*s, answer?.report?)));

@@ -344,7 +344,7 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
             .map(|(i, _)| *i)
             .collect();
         lost.into_iter().for_each(|ino| self.inode(2, ino, "it has no name and is no orphan"));
-        let watched: BTreeSet<Ino> = watch::list(self.rows)?.into_iter().collect();
+        let watched: BTreeSet<Ino> = watch::list(self.rows)?.into_iter().map(|watched| watched.ino).collect();
         let unwatched: Vec<Ino> =
             self.inodes.iter().filter(|(i, s)| s.watched && !watched.contains(i)).map(|(i, _)| *i).collect();
         for ino in unwatched {

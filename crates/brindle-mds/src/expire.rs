@@ -21,7 +21,7 @@ use brindle_wire::oss::fence::FenceSessionReq;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
-use crate::mdt::{Call, Event, Mdt, Step, Txn};
+use crate::mdt::{Call, Event, Live, Mdt, Step, Txn};
 use crate::ops::append;
 use crate::store::{self, inode, watch};
 use crate::{attrs, grant, namespace};
@@ -32,6 +32,8 @@ const LOOK_MS: u64 = 250;
 const FENCE_WAIT_MS: u64 = 2_000;
 /// Pause before the recovery of a file that met a failing OST is tried again.
 const RECOVER_AGAIN_MS: u64 = 1_000;
+/// Files that are noted in one batch.
+const OWED_AT_ONCE: usize = 10_000;
 /// Tries after which the file is what the OSTs say that can: nobody could write it any more otherwise.
 const RECOVER_TRIES: u32 = 30;
 
@@ -104,8 +106,40 @@ async fn run_out(mdt: &Mdt, session: SessionId) {
     }
 }
 
+/// Files that a session has open for writing.
+fn written_by(live: &Live, session: SessionId) -> BTreeSet<Ino> {
+    let opens = &live.opens;
+    let handles = opens.of_session(session).into_iter();
+    handles
+        .filter(|(ino, h)| opens.get(*ino, session, *h).is_some_and(|h| h.write))
+        .map(|(ino, _)| ino)
+        .collect()
+}
+
+/// Notes of most of the files that a session writes that its end may leave bytes in their objects that nobody knows of, so that a
+/// batch has room for the rest.
+async fn note_owed(mdt: &Mdt, session: SessionId) -> Result<BTreeSet<Ino>> {
+    let mut noted = BTreeSet::new();
+    loop {
+        let written = written_by(&mdt.live(), session);
+        let some: Vec<Ino> = written.difference(&noted).take(OWED_AT_ONCE).copied().collect();
+        if some.len() < OWED_AT_ONCE {
+            return Ok(noted);
+        }
+        let call = Call::internal(Op::SessionClose);
+        let note = mdt.step(&call, |t| {
+            t.frees_space();
+            some.iter().for_each(|ino| watch::put_owed(t, *ino));
+            Ok(())
+        });
+        note.await?;
+        noted.extend(some);
+    }
+}
+
 async fn give_up(mdt: &Mdt, session: SessionId) -> Result<()> {
     let call = Call::internal(Op::SessionClose);
+    let noted = note_owed(mdt, session).await?;
     let epoch = mdt
         .step(&call, |t| {
             t.frees_space();
@@ -113,10 +147,12 @@ async fn give_up(mdt: &Mdt, session: SessionId) -> Result<()> {
             let Some(mut row) = store::session::find(t, session)? else { return Ok(epoch) };
             (row.ended, row.fenced, row.epoch) = (true, false, epoch);
             store::session::put(t, session, &row);
+            // Its handles are forgotten by a restart, from now on also those that it would have declared.
+            written_by(t.live(), session).difference(&noted).for_each(|ino| watch::put_owed(t, *ino));
             t.after(move |live| {
                 if let Some(known) = live.sessions.get_mut(&session) {
                     known.row = row;
-                    known.must_reclaim = false;
+                    live.undeclared |= std::mem::take(&mut known.must_reclaim);
                 }
                 live.fencing.insert(session);
             });
@@ -183,7 +219,7 @@ pub async fn release(mdt: &Mdt, session: SessionId, fence: Option<FenceSessionRe
     let outcome = given_back.await;
     // Also where one could not be given back: nobody else would do it for the others.
     for ino in wrote {
-        recover_in_background(mdt, ino, fence.clone());
+        recover_in_background(mdt, ino, fence.clone(), true);
     }
     outcome
 }
@@ -205,6 +241,9 @@ fn give_back(t: &mut Txn<'_>, session: SessionId, ino: Ino, handle: u64) -> Step
     if (!wrote || file.is_inline() || goes) && !goes_later {
         grant::close(t, session, &mut file, handle)?;
         return Ok(false);
+    }
+    if file.is_watched() {
+        watch::put_owed(t, ino);
     }
     t.after(move |live| {
         live.opens.remove(ino, session, handle);
@@ -230,13 +269,13 @@ pub async fn reservations(mdt: &Mdt, ended: &BTreeSet<SessionId>) -> Result<()> 
     .await
 }
 
-/// Recovers a file that a dead client wrote ([`Live::recovery_due`](crate::mdt::Live::recovery_due) was said of it), however long
-/// its OSTs are away: until then it cannot be written. One whose disk fails is waited for only so long.
-pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>) {
+/// Recovers a file that a client may have written that is gone (`is_owed`: [`Live::recovery_due`] was said of it, and it cannot be
+/// written before), however long its OSTs are away. One whose disk fails is waited for only so long.
+pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>, is_owed: bool) {
     let Some(mdt) = mdt.me() else { return };
     mdt.clone().seams().spawn("recover file", async move {
         let mut tries = 0;
-        while let Err(fault) = recover(&mdt, ino, fence.as_ref(), tries >= RECOVER_TRIES).await {
+        while let Err(fault) = recover(&mdt, ino, fence.as_ref(), is_owed, tries >= RECOVER_TRIES).await {
             tries += 1;
             tracing::error!(inode = %ino.fid(), %fault, "a file's size could not be recovered; trying again");
             mdt.seams().sleep_ms(RECOVER_AGAIN_MS).await;
@@ -247,7 +286,13 @@ pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>
 /// Size := max(MDT, objects); then, if nobody writes and no other recovery is to come, the write session ends: what this one has
 /// seen need not be all that another client wrote before it was gone. A file that nothing keeps any more goes. `whatever`: also
 /// where not every object can say how long it is.
-pub async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>, whatever: bool) -> Result<()> {
+pub async fn recover(
+    mdt: &Mdt,
+    ino: Ino,
+    fence: Option<&FenceSessionReq>,
+    is_owed: bool,
+    whatever: bool,
+) -> Result<()> {
     crate::truncate::finish_pending(mdt, ino).await?;
     crate::relocate::give_up_aside(mdt, ino, None).await?;
     let call = Call::internal(Op::Report);
@@ -276,9 +321,11 @@ pub async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>, whate
     mdt.step(&call, |t| {
         t.frees_space();
         t.idle(ino)?;
-        let is_last = t.live().recoveries_due(ino) <= 1;
+        let is_last = t.live().recoveries_due(ino) <= usize::from(is_owed);
         t.after(move |live| {
-            live.recovery_done(ino);
+            if is_owed {
+                live.recovery_done(ino);
+            }
             live.events.fire(Event::Idle(ino));
         });
         let Some(mut file) = inode::find(t, ino)? else {
@@ -299,6 +346,8 @@ pub async fn recover(mdt: &Mdt, ino: Ino, fence: Option<&FenceSessionReq>, whate
         // (While clients declare what they had open this may be too early; then it is done again when they all have.)
         if file.open_for_write && is_last && !t.live().opens.is_written(ino) && !t.live().recovering {
             grant::end_writing(t, &mut file)?;
+        } else if is_owed && is_last && file.is_watched() {
+            watch::put(t, ino);
         }
         Ok(())
     })

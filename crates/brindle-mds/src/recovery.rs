@@ -25,6 +25,7 @@ use crate::locking::Answer;
 use crate::mdt::{Call, Errand, Event, Live, Mdt, Txn};
 use crate::opens::Writing;
 use crate::ops::append;
+use crate::store::watch::Watched;
 use crate::store::{self, inode, orphan, watch};
 use crate::{ask, expire, grant, namespace};
 
@@ -58,7 +59,8 @@ pub async fn begin(mdt: &Mdt) -> Result<()> {
     let watched = watch::list(mdt.engine())?;
     let left_over = !watched.is_empty() || !orphan::list(mdt.engine())?.is_empty();
     let mut cut_short = BTreeSet::new();
-    for ino in watched {
+    for watched in watched {
+        let ino = watched.ino;
         let file = inode::find(mdt.engine(), ino)?;
         if file.and_then(|file| file.file?.pending_cut).is_some() {
             cut_short.insert(ino);
@@ -96,17 +98,20 @@ pub async fn run(mdt: Arc<Mdt>) {
 }
 
 async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
-    let watched = {
+    let (watched, owed) = {
         let mut live = mdt.live_mut();
         let watched = watch::list(mdt.engine());
+        // What others than those who have declared themselves may have written only the objects know.
+        let is_owed = |w: &Watched| w.is_owed || live.undeclared || !live.opens.is_written(w.ino);
+        let owed: BTreeSet<Ino> = watched.iter().flatten().filter(|w| is_owed(w)).map(|w| w.ino).collect();
         // In the same moment, so that no writer who closes one of them ends its write session before its objects are asked.
-        watched.iter().flatten().for_each(|ino| live.recovery_due(*ino));
+        owed.iter().for_each(|ino| live.recovery_due(*ino));
         live.recovering = false;
         live.events.fire(Event::Recovered);
-        watched?
+        (watched?, owed)
     };
-    for ino in watched {
-        expire::recover_in_background(mdt, ino, None);
+    for Watched { ino, .. } in watched {
+        expire::recover_in_background(mdt, ino, None, owed.contains(&ino));
     }
     for ino in orphan::list(mdt.engine())? {
         purge(mdt, ino).await?;
@@ -163,13 +168,18 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, req: ReclaimReq) -> Result<ReclaimR
 /// A power cut may have taken the mark of a sole writer, so that others opened its file for reading before it came back: it gives
 /// its right back. Now that it has declared everything, and by itself: what it has buffered it may be able to send only when
 /// it has this answer, so nothing here waits for it.
-fn share_again(mdt: &Mdt, holder: SessionId) {
-    let shared: BTreeSet<Ino> = {
+fn share_again(mdt: &Mdt, declared_by: SessionId) {
+    let shared: BTreeSet<(Ino, SessionId)> = {
         let live = mdt.live();
-        let declared = live.opens.of_session(holder).into_iter().map(|(ino, _)| ino);
-        declared.filter(|ino| is_beside_others(&live, *ino, holder)).collect()
+        let declared = live.opens.of_session(declared_by).into_iter().map(|(ino, _)| ino);
+        // Whoever of them has come back first.
+        let held = |ino: Ino| match live.opens.writing(ino) {
+            Writing::Exclusive(holder) if is_beside_others(&live, ino, holder) => Some((ino, holder)),
+            _ => None,
+        };
+        declared.filter_map(held).collect()
     };
-    for ino in shared {
+    for (ino, holder) in shared {
         let Some(mdt) = mdt.me() else { return };
         mdt.clone().seams().spawn("share file", async move {
             if let Err(fault) = exclusive_back(&mdt, ino, holder).await {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use brindle_client::namespace::create::CreateIn;
-use brindle_client::{Client, Ctx, WriteIn};
+use brindle_client::{Client, Ctx, SetAttr, WriteIn};
 use brindle_testkit::cluster::{Options, SimCluster};
 use brindle_testkit::sim::{LIMITED_BYTES, NetConfig};
 use brindle_types::{Code, Ino, StripePolicy};
@@ -442,5 +442,37 @@ fn bytes_that_a_power_cut_took_are_not_written_to_where_the_file_looks_no_more()
         let found: Vec<_> =
             (1..=SEEDS).map(|seed| lost_where_the_file_looks_no_more(seed, room_kib << 10)).collect();
         assert!(found.iter().all(|(said, is_there)| said <= is_there), "{room_kib} KiB of room: {found:?}");
+    }
+}
+
+/// What others cut is not lost, however we learn of the new end.
+#[test]
+fn a_cut_by_others_of_a_file_that_was_written_and_closed_before_is_no_loss() {
+    for empties in [false, true] {
+        let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+        let ctx = Ctx::root();
+        let history = async {
+            let [a, b] = ["c0", "c1"].map(|node| cluster.world().node(node));
+            let (a, b) = (SimCluster::mount(&a).await, SimCluster::mount(&b).await);
+            let (ino, handle) = make(&a, &ctx).await;
+            write(&a, &ctx, handle, 6, &[7; 20_000]).await;
+            a.close(handle).await.unwrap();
+            let access = Access { read: true, write: true, truncate: false };
+            let again = a.open(&ctx, ino, access, false).await.unwrap().handle;
+            let emptied = Access { read: false, write: true, truncate: empties };
+            let theirs = b.open(&ctx, ino, emptied, false).await.unwrap().handle;
+            if !empties {
+                let cut = SetAttr { size_bytes: Some(10), ..SetAttr::default() };
+                b.setattr(&ctx, ino, cut).await.unwrap();
+            }
+            b.close(theirs).await.unwrap();
+            assert_eq!(a.getattr(ino).await.unwrap().size_bytes, if empties { 0 } else { 10 });
+            assert_eq!(a.fsync(again).await, Ok(()));
+            a.close(again).await.unwrap();
+            let last = a.open(&ctx, ino, access, false).await.unwrap().handle;
+            assert_eq!(a.fsync(last).await, Ok(()));
+        };
+        cluster.world().run_until(RUN_MS, history).unwrap();
+        cluster.world().end();
     }
 }

@@ -137,6 +137,9 @@ impl Client {
                 state.no_longer_exclusive();
             }
             state.take_size(asked, attr.size_bytes);
+            if !crossed && !access.truncate {
+                state.compare_end(&grant, attr.size_bytes);
+            }
             if access.truncate {
                 state.changed_at_mdt(grant.changed);
             }

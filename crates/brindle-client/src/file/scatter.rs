@@ -223,6 +223,7 @@ impl Client {
             claim: self.claim(range.ost, how),
         };
         let sent = self.seams.now();
+        let mark = inode.lock().changes;
         let options = Options { only_as: Some(how.session), ..Options::default() };
         let answer = async {
             let ost = self.ost(range.ost).await?;
@@ -240,8 +241,9 @@ impl Client {
                 state.allocated.insert(range.stripe, answer.allocated_bytes);
                 if how.sync {
                     state.synced_now.insert(range.stripe);
+                    state.synced_with(range.stripe, answer.boot_term, mark);
                 }
-                // Synced bytes too, where unsynced ones of before may lie below them: those would be written again over them.
+                // Synced bytes too, where unsynced ones may lie below them: those would be written again over them.
                 if !how.sync || state.unsynced.contains_key(&range.stripe) {
                     state.changed(sight, range.stripe, answer.boot_term, range.object_offset, &bulk, keep);
                 }

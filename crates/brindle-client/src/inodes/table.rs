@@ -26,16 +26,10 @@ struct Table {
     numbers: Numbers,
     /// Inodes that a notice named while creates were under way, whose inode number is not known yet.
     unclaimed: Meanwhile,
-    /// What the MDT knew of files that have no handle any more; at most [`LEFT_MAX`].
-    left: BTreeMap<Ino, Left>,
-}
-
-/// What the MDT knew of a file when its last handle went. After a power cut it may not know that any more.
-struct Left {
-    /// [`State::changed`].
-    changed: Option<Pair>,
-    /// How far this client has written it, if it lies in objects.
-    end: Option<LeftEnd>,
+    /// [`State::changed`] of files that have no handle any more; at most [`LEFT_MAX`].
+    left: BTreeMap<Ino, Pair>,
+    /// How far this client has written those that lie in objects; as many.
+    ends: BTreeMap<Ino, LeftEnd>,
 }
 
 impl Table {
@@ -45,25 +39,33 @@ impl Table {
         self.inodes.remove(&inode.ino);
         let state = inode.lock();
         // A loss that was found and not told is found again.
-        let changed = if state.lost { Some(CHANGED_MAX) } else { state.changed };
-        let left = Left { changed, end: state.left_end() };
-        drop(state);
-        if left.changed.is_some() || left.end.is_some() {
-            self.left.insert(inode.ino, left);
+        if let Some(changed) = if state.lost { Some(CHANGED_MAX) } else { state.changed } {
+            self.left.insert(inode.ino, changed);
         }
+        if let Some(end) = state.left_end() {
+            self.ends.insert(inode.ino, end);
+        }
+        drop(state);
+        // What a create under way is answered may be of before.
+        self.unclaimed.note(inode.ino);
         while self.left.len() > LEFT_MAX {
             self.left.pop_first();
+        }
+        while self.ends.len() > LEFT_MAX {
+            self.ends.pop_first();
         }
     }
 
     /// The first handle.
     fn enter(&mut self, ino: Ino) -> (Arc<Inode>, usize) {
         let inode = Inode::new(ino, self.numbers.clone());
-        if let Some(left) = self.left.remove(&ino) {
-            let mut state = inode.lock();
-            state.recheck = left.changed.is_some();
-            (state.changed, state.left) = (left.changed, left.end);
+        let mut state = inode.lock();
+        state.left = self.ends.remove(&ino);
+        if let Some(changed) = self.left.remove(&ino) {
+            state.changed = Some(changed);
+            state.recheck = true;
         }
+        drop(state);
         (Arc::new(inode), 0)
     }
 }

@@ -121,4 +121,6 @@ fn a_cut_that_a_restart_has_interrupted_is_waited_for_before_anything_is_written
     let again = ask(&mut state);
     state.reclaimed(again, &grant(OpenMode::Direct, 2));
     assert!(state.stale, "the layout is asked for");
+    state.reclaimed(again, &grant(OpenMode::Direct, 2));
+    assert!(state.stale, "also where the file has two handles");
 }

@@ -72,7 +72,7 @@ fn the_write_session_of_two_dead_writers_ends_with_the_last_recovery() {
             rig.mdt.seams().sleep_ms(1).await;
         }
         rig.osts.refused.lock().clear();
-        expire::recover(&rig.mdt, ino, None, false).await.expect("as one of them");
+        expire::recover(&rig.mdt, ino, None, true, false).await.expect("as one of them");
         let file = inode::get(rig.mdt.engine(), ino).expect("there");
         assert!(file.open_for_write, "the other is still to come");
         grow(&rig);
@@ -92,6 +92,8 @@ fn a_writer_that_closes_just_behind_the_reclaim_leaves_the_end_of_the_write_sess
         let open = ReclaimOpen { ino, handle: 1, access: RW, cached: false, exclusive: false };
         declare(&rig, B, open).await;
         // A does not come back.
+        rig.mdt.live_mut().sessions.get_mut(&A).expect("lives").must_reclaim = true;
+        expire::end(&rig.mdt, A, "a test").await;
         crate::recovery::run(rig.mdt.clone()).await;
         rig.close(B, ino, 1).await.expect("closed");
         assert_eq!(recovered_bytes(&rig, ino).await, 5000);
@@ -141,6 +143,53 @@ fn a_sole_writer_whose_mark_a_power_cut_took_gives_its_right_back_when_others_ha
         }
         assert_eq!(writing(), Writing::Shared);
         assert_eq!(rig.clients.take_asked(), [(A, Op::RecallNotice, ino)]);
+        rig.verify();
+    });
+}
+
+/// All who wrote it have come back: what they have closed nobody has to wait for, although an OST is away.
+#[test]
+fn a_file_that_was_closed_after_a_restart_is_open_to_all_while_its_ost_is_away() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let ino = written_by_both(&rig).await;
+        rig.restart().await;
+        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+        rig.osts.refused.lock().push(Op::StatObjects);
+        for session in [A, B] {
+            let open = ReclaimOpen { ino, handle: 1, access: RW, cached: false, exclusive: false };
+            declare(&rig, session, open).await;
+        }
+        crate::recovery::run(rig.mdt.clone()).await;
+        rig.close(A, ino, 1).await.expect("closed");
+        rig.close(B, ino, 1).await.expect("closed");
+        let file = inode::get(rig.mdt.engine(), ino).expect("there");
+        assert!(!file.open_for_write);
+        let opened = rig.mdt.seams().timeout_ms(1000, open(&rig, B, ino, 2, WO)).await;
+        assert_eq!(opened.expect("at once").grant.mode, OpenMode::Exclusive);
+        rig.verify();
+    });
+}
+
+/// A writer dies, and the MDT before it has asked the objects. The other writer comes back after the restart, and closes.
+#[test]
+fn a_restart_does_not_forget_that_a_writer_has_died() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let ino = written_by_both(&rig).await;
+        rig.osts.refused.lock().push(Op::StatObjects);
+        expire::end(&rig.mdt, A, "a test").await;
+        grow(&rig);
+        rig.restart().await;
+        crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+        let open = ReclaimOpen { ino, handle: 1, access: RW, cached: false, exclusive: false };
+        declare(&rig, B, open).await;
+        crate::recovery::run(rig.mdt.clone()).await;
+        rig.close(B, ino, 1).await.expect("closed");
+        rig.osts.refused.lock().clear();
+        assert_eq!(recovered_bytes(&rig, ino).await, 5000);
+        rig.close(B, ino, 2).await.expect("closed");
+        assert_eq!(crate::store::watch::list(rig.mdt.engine()), Ok(Vec::new()));
         rig.verify();
     });
 }

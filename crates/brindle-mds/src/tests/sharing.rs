@@ -246,8 +246,8 @@ fn a_file_of_a_dead_writer_can_be_written_although_the_disk_of_its_ost_fails() {
         expire::end(&rig.mdt, A, "a test").await;
         let early = rig.mdt.seams().timeout_ms(100, open(&rig, B, ino, 1, WO)).await;
         assert!(early.is_none(), "the disk may come back");
-        expire::recover(&rig.mdt, ino, None, false).await.expect_err("it has not");
-        expire::recover(&rig.mdt, ino, None, true).await.expect("without the object's word");
+        expire::recover(&rig.mdt, ino, None, true, false).await.expect_err("it has not");
+        expire::recover(&rig.mdt, ino, None, true, true).await.expect("without the object's word");
         let opened = rig.mdt.seams().timeout_ms(1000, open(&rig, B, ino, 2, WO)).await;
         assert_eq!(opened.expect("nobody waits").attr.size_bytes, 10);
         rig.verify();
