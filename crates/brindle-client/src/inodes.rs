@@ -516,7 +516,11 @@ impl State {
 
     /// For [`State::left`] of whoever opens the file next.
     fn left_end(&self) -> Option<LeftEnd> {
-        let layout = self.layout.as_ref().filter(|layout| !layout.inline)?;
+        // Nobody has asked how it is meanwhile.
+        let Some(layout) = &self.layout else { return self.left };
+        if layout.inline {
+            return None;
+        }
         let (body, truncate_epoch) = (layout.body, self.truncate_epoch);
         let told = if self.pending.due() { 0 } else { self.pending.end_bytes };
         let before =

@@ -7,13 +7,14 @@
 //! Invariants: no ordinary request goes to the MDT on a connection before the handshake is done on it; when the lease
 //! may have run out, kept pages are dropped and reads wait until the session is known to live, or to be gone.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brindle_net::Peer;
 use brindle_session::{Host, Identity};
 use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Clock, Mono};
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::session::{
     RECLAIM_ITEMS_MAX, ReclaimAppend, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp,
     SessionRenewReq,
@@ -368,9 +369,17 @@ impl Client {
     /// Drops every page that is kept of open files. Those that hold changes for an OST that is away go when they can.
     async fn drop_pages(&self) {
         self.kept_versions.clear();
-        let inodes = self.inodes.all();
-        let dropping = inodes.iter().map(|inode| self.pages_dropped_within(inode, DROP_WAIT_MS));
-        if !join_all(dropping).await.into_iter().all(|gone| gone) {
+        let wanted = |inode: Arc<Inode>| {
+            let wanted = self.want_pages_dropped(&inode);
+            (inode, wanted)
+        };
+        self.wait_dropped(self.inodes.all().into_iter().map(wanted).collect()).await;
+    }
+
+    /// Waits for pages that were wanted dropped, all together for a moment.
+    async fn wait_dropped(&self, dropping: Vec<(Arc<Inode>, u64)>) {
+        let gone = dropping.iter().map(|(inode, wanted)| inode.wait_until(|s| s.drops_done >= *wanted));
+        if self.seams.timeout_ms(DROP_WAIT_MS, join_all(gone)).await.is_none() {
             tracing::warn!(
                 "pages of before cannot be dropped yet: they hold changes for an OST that does not answer"
             );
@@ -386,7 +395,11 @@ impl Client {
         let rounds = handles.len().max(locks.len()).div_ceil(RECLAIM_ITEMS_MAX);
         // The round that says "done" declares no opens. Its answer may be lost without harm: all grants were looked at by
         // then. That of any other is asked for again, before anything else is sent that could hide what a power cut took.
+        let mut dropping: BTreeMap<Ino, (Arc<Inode>, u64)> = BTreeMap::new();
         for round in 0..=rounds {
+            if round == rounds {
+                self.wait_dropped(std::mem::take(&mut dropping).into_values().collect()).await;
+            }
             let first = round * RECLAIM_ITEMS_MAX;
             let handles: Vec<_> = handles.iter().skip(first).take(RECLAIM_ITEMS_MAX).collect();
             let locks = locks.iter().skip(first).take(RECLAIM_ITEMS_MAX).cloned().collect();
@@ -397,7 +410,11 @@ impl Client {
             let request = ReclaimReq { opens, locks, appends, done };
             let answer = self.mds.once(&request, identity).await?;
             for ((handle, asked), outcome) in handles.iter().zip(asked).zip(answer.opens) {
-                self.reclaimed(handle, asked, outcome).await;
+                let inode: &Arc<Inode> = &handle.inode;
+                if !self.reclaimed(handle, asked, outcome) {
+                    let entry = dropping.entry(inode.ino);
+                    entry.or_insert_with(|| (inode.clone(), self.want_pages_dropped(inode)));
+                }
             }
         }
         Ok(())
@@ -417,24 +434,30 @@ impl Client {
         all
     }
 
-    async fn reclaimed(
+    /// Takes in what became of a handle that was declared again; whether pages that are kept of its file are good.
+    fn reclaimed(
         &self,
         handle: &Handle,
         asked: Asked,
         outcome: Result<brindle_wire::mds::open::OpenGrant, Fault>,
-    ) {
+    ) -> bool {
         match outcome {
-            Err(fault) => handle.kill(&Fault::new(Code::HandleStale).why(fault.to_string())),
+            Err(fault) => {
+                handle.kill(&Fault::new(Code::HandleStale).why(fault.to_string()));
+                true
+            }
             Ok(grant) => {
                 let (ino, inode) = (handle.inode.ino, &handle.inode);
                 let still_cached = inode.lock().reclaimed(asked, &grant);
                 let version = grant.data_version.filter(|_| still_cached);
                 // A power cut may have taken what the pages were filled from.
-                if handle.cached && !version.is_some_and(|version| self.kept_versions.keep(ino, version)) {
+                let are_good =
+                    !handle.cached || version.is_some_and(|version| self.kept_versions.keep(ino, version));
+                if !are_good {
                     self.kept_versions.forget(ino);
-                    self.pages_dropped_within(inode, DROP_WAIT_MS).await;
                 }
                 self.tell_lost(inode);
+                are_good
             }
         }
     }

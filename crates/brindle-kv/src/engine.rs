@@ -75,9 +75,13 @@ impl Engine {
     }
 
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        self.twice(|| match self.layers.read().find(key) {
-            Found::Here(value) => Ok(value),
-            Found::Below(view) => view.get(key),
+        self.twice(|| {
+            // Nobody waits with the layers for a page that has to come from the device.
+            let found = self.layers.read().find(key);
+            match found {
+                Found::Here(value) => Ok(value),
+                Found::Below(view) => view.get(key),
+            }
         })
     }
 

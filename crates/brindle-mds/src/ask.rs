@@ -196,17 +196,8 @@ async fn recall_leases(mdt: &Mdt, conflicts: Conflicts) -> Result<()> {
 /// Tells writers of a new attribute epoch. What they wrote under older ones is in the inode afterwards. As with a recall nobody opens
 /// the inode meanwhile: whoever sets times would else have to tell of them again and again.
 async fn report(mdt: &Mdt, ino: Ino, attr_epoch: Pair, from: Vec<SessionId>) -> Result<()> {
-    let _mark = loop {
-        let under_way = {
-            let mut live = mdt.live_mut();
-            if live.recalling.insert(ino) {
-                break Recalling { mdt, ino };
-            }
-            live.events.wait(Event::Recalled(ino))
-        };
-        // The sender is dropped, not used.
-        let _ = under_way.await;
-    };
+    // Where a recall is under way already its mark keeps them from that. It may wait for an OST that is away; this does not.
+    let _mark = mdt.live_mut().recalling.insert(ino).then(|| Recalling { mdt, ino });
     let question = ReportNotice { ino, attr_epoch: Some(attr_epoch) };
     let answers = join_all(from.iter().map(|session| ask(mdt, *session, &question))).await;
     let told = from.iter().zip(answers).filter_map(|(s, answer)| Some((*s, answer?.report?)));

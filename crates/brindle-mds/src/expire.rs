@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::mdt::{Call, Event, Live, Mdt, Step, Txn};
 use crate::ops::append;
-use crate::store::{self, inode, watch};
+use crate::store::{self, Rows, inode, watch};
 use crate::{attrs, grant, namespace};
 
 /// How often leases are looked at.
@@ -106,23 +106,24 @@ async fn run_out(mdt: &Mdt, session: SessionId) {
     }
 }
 
-/// Files that a session has open for writing.
-fn written_by(live: &Live, session: SessionId) -> BTreeSet<Ino> {
+/// Files that a session may have written bytes to that nobody knows of: those that it has open for writing; if it has not declared
+/// them since a restart, all that were open for writing then.
+fn owed_by(rows: &impl Rows, live: &Live, session: SessionId) -> Result<BTreeSet<Ino>> {
+    if live.sessions.get(&session).is_some_and(|known| known.must_reclaim) {
+        return Ok(watch::list(rows)?.into_iter().map(|watched| watched.ino).collect());
+    }
     let opens = &live.opens;
     let handles = opens.of_session(session).into_iter();
-    handles
-        .filter(|(ino, h)| opens.get(*ino, session, *h).is_some_and(|h| h.write))
-        .map(|(ino, _)| ino)
-        .collect()
+    let written = handles.filter(|(ino, h)| opens.get(*ino, session, *h).is_some_and(|h| h.write));
+    Ok(written.map(|(ino, _)| ino).collect())
 }
 
-/// Notes of most of the files that a session writes that its end may leave bytes in their objects that nobody knows of, so that a
-/// batch has room for the rest.
+/// Notes of most of these files that their objects are to be asked, so that the batch that ends the session has room for the rest.
 async fn note_owed(mdt: &Mdt, session: SessionId) -> Result<BTreeSet<Ino>> {
     let mut noted = BTreeSet::new();
     loop {
-        let written = written_by(&mdt.live(), session);
-        let some: Vec<Ino> = written.difference(&noted).take(OWED_AT_ONCE).copied().collect();
+        let owed = owed_by(mdt.engine(), &mdt.live(), session)?;
+        let some: Vec<Ino> = owed.difference(&noted).take(OWED_AT_ONCE).copied().collect();
         if some.len() < OWED_AT_ONCE {
             return Ok(noted);
         }
@@ -148,7 +149,7 @@ async fn give_up(mdt: &Mdt, session: SessionId) -> Result<()> {
             (row.ended, row.fenced, row.epoch) = (true, false, epoch);
             store::session::put(t, session, &row);
             // Its handles are forgotten by a restart, from now on also those that it would have declared.
-            written_by(t.live(), session).difference(&noted).for_each(|ino| watch::put_owed(t, *ino));
+            owed_by(&*t, t.live(), session)?.difference(&noted).for_each(|ino| watch::put_owed(t, *ino));
             t.after(move |live| {
                 if let Some(known) = live.sessions.get_mut(&session) {
                     known.row = row;
@@ -283,6 +284,11 @@ pub fn recover_in_background(mdt: &Mdt, ino: Ino, fence: Option<FenceSessionReq>
     });
 }
 
+/// Whether the end of a session is under way that has a file open for writing.
+fn is_left_by_others(live: &Live, ino: Ino) -> bool {
+    live.opens.other_writers(ino, SessionId(0)).iter().any(|session| !live.may_renew(*session))
+}
+
 /// Size := max(MDT, objects); then, if nobody writes and no other recovery is to come, the write session ends: what this one has
 /// seen need not be all that another client wrote before it was gone. A file that nothing keeps any more goes. `whatever`: also
 /// where not every object can say how long it is.
@@ -346,7 +352,7 @@ pub async fn recover(
         // (While clients declare what they had open this may be too early; then it is done again when they all have.)
         if file.open_for_write && is_last && !t.live().opens.is_written(ino) && !t.live().recovering {
             grant::end_writing(t, &mut file)?;
-        } else if is_owed && is_last && file.is_watched() {
+        } else if is_owed && is_last && file.is_watched() && !is_left_by_others(t.live(), ino) {
             watch::put(t, ino);
         }
         Ok(())

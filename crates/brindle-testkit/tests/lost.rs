@@ -283,6 +283,8 @@ struct Closed {
     all: bool,
     /// The file lay in objects before, synced and closed: it was opened once more, and only became longer.
     grown: bool,
+    /// Its mode is set between the close and the cut.
+    chmod: bool,
 }
 
 /// Makes the file as long as where it will be written next, synced and closed, and long enough ago that all of it is durable; then
@@ -312,6 +314,10 @@ fn told_of_closed(seed: u64, case: Closed) -> (bool, bool) {
             }
             write(&client, &ctx, handle, case.offset, b"acknowledged").await;
             client.close(handle).await.unwrap();
+            if case.chmod {
+                let set = SetAttr { mode: Some(0o600), ..SetAttr::default() };
+                client.setattr(&ctx, ino, set).await.unwrap();
+            }
             (client, ino)
         })
         .unwrap();
@@ -354,6 +360,7 @@ fn what_a_power_cut_took_of_a_closed_file_is_told_to_the_next_who_syncs_it() {
         look_after_ms: 0,
         all: false,
         grown: false,
+        chmod: false,
     };
     let at_mdt = Closed { offset: 6, server: "mdt0", ..at_ost };
     let cases = [
@@ -362,6 +369,7 @@ fn what_a_power_cut_took_of_a_closed_file_is_told_to_the_next_who_syncs_it() {
         Closed { all: true, ..at_ost },
         at_mdt,
         Closed { offset: 20_000, grown: true, ..at_mdt },
+        Closed { offset: 20_000, grown: true, chmod: true, ..at_mdt },
     ];
     for case in cases {
         let found: Vec<(bool, bool)> = (1..=SEEDS).map(|seed| told_of_closed(seed, case)).collect();
@@ -384,6 +392,7 @@ fn a_power_cut_long_after_a_close_is_no_loss() {
         look_after_ms: 0,
         all: false,
         grown: false,
+        chmod: false,
     };
     let at_mdt = Closed { server: "mdt0", ..at_ost };
     let cases = [

@@ -193,3 +193,53 @@ fn a_restart_does_not_forget_that_a_writer_has_died() {
         rig.verify();
     });
 }
+
+/// Nor that one has not come back, whose files it does not know.
+#[test]
+fn two_restarts_do_not_forget_that_a_writer_has_died() {
+    run(async {
+        let mut rig = Rig::new().await;
+        let ino = written_by_both(&rig).await;
+        grow(&rig);
+        rig.osts.refused.lock().push(Op::StatObjects);
+        for is_first in [true, false] {
+            rig.restart().await;
+            crate::recovery::begin(&rig.mdt).await.expect("rows can be read");
+            let open = ReclaimOpen { ino, handle: 1, access: RW, cached: false, exclusive: false };
+            declare(&rig, B, open).await;
+            if is_first {
+                rig.mdt.live_mut().sessions.get_mut(&A).expect("lives").must_reclaim = true;
+                expire::end(&rig.mdt, A, "a test").await;
+            }
+            crate::recovery::run(rig.mdt.clone()).await;
+        }
+        rig.close(B, ino, 1).await.expect("closed");
+        rig.osts.refused.lock().clear();
+        assert_eq!(recovered_bytes(&rig, ino).await, 5000);
+        rig.verify();
+    });
+}
+
+#[test]
+fn a_recovery_that_ends_leaves_the_note_of_a_writer_whose_end_is_under_way() {
+    run(async {
+        let rig = Rig::new().await;
+        let ino = written_by_both(&rig).await;
+        let owed =
+            |rig: &Rig| crate::store::watch::list(rig.mdt.engine()).expect("rows").iter().any(|w| w.is_owed);
+        rig.mdt.live_mut().ending.insert(B);
+        rig.mdt.live_mut().recovery_due(ino);
+        let note = |t: &mut crate::mdt::Txn<'_>| {
+            crate::store::watch::put_owed(t, ino);
+            Ok(())
+        };
+        rig.mdt.step(&crate::mdt::Call::internal(Op::SessionClose), note).await.expect("noted");
+        expire::recover(&rig.mdt, ino, None, true, false).await.expect("its own");
+        assert!(owed(&rig), "that of B is to come");
+        rig.mdt.live_mut().ending.remove(&B);
+        rig.mdt.live_mut().recovery_due(ino);
+        expire::recover(&rig.mdt, ino, None, true, false).await.expect("that of B");
+        assert!(!owed(&rig));
+        rig.verify();
+    });
+}
