@@ -152,17 +152,6 @@ impl Client {
             self.kept_versions.returned(handle.inode.ino, found);
         }
     }
-
-    /// An operation has changed contents or size of a file, and whoever keeps its pages was told that it has not: as after a change
-    /// by another client they go, and the size is asked for.
-    pub async fn changed_unseen(&self, ino: Ino) {
-        self.kept_versions.forget(ino);
-        // Without a handle nobody reads: the next open finds no version, and the pages go.
-        let Some(inode) = self.inodes.get(ino) else { return };
-        self.invalidate(&inode, 0..u64::MAX).await;
-        let cache = self.cache.read().clone();
-        cache.refresh_size(ino).await;
-    }
 }
 
 #[cfg(test)]

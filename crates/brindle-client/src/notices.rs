@@ -309,6 +309,17 @@ impl Client {
         self.seams.timeout_ms(ms, gone).await.is_some()
     }
 
+    /// An operation has changed contents or size of a file, and whoever keeps its pages was told that it has not: as after a change
+    /// by another client they go, and the size is asked for.
+    pub async fn changed_unseen(&self, ino: Ino) {
+        self.kept_versions.forget(ino);
+        // Without a handle nobody reads: the next open finds no version, and the pages go.
+        let Some(inode) = self.inodes.get(ino) else { return };
+        // Those that cannot be written back yet go later.
+        self.pages_dropped_within(&inode, NOTICE_WAIT_MS).await;
+        self.refresh_size(&inode).await;
+    }
+
     /// Has the kernel learn a size that another client has set. It waits for pages that are being read, and a change of the size
     /// by this client may wait for it; so it is not waited for without end.
     async fn refresh_size(&self, inode: &Inode) {

@@ -153,7 +153,7 @@ async fn give_up(mdt: &Mdt, session: SessionId) -> Result<()> {
             t.after(move |live| {
                 if let Some(known) = live.sessions.get_mut(&session) {
                     known.row = row;
-                    live.undeclared |= std::mem::take(&mut known.must_reclaim);
+                    known.must_reclaim = false;
                 }
                 live.fencing.insert(session);
             });

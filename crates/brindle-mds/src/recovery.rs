@@ -102,7 +102,7 @@ async fn finish(mdt: &Arc<Mdt>) -> Result<()> {
         let mut live = mdt.live_mut();
         let watched = watch::list(mdt.engine());
         // What others than those who have declared themselves may have written only the objects know.
-        let is_owed = |w: &Watched| w.is_owed || live.undeclared || !live.opens.is_written(w.ino);
+        let is_owed = |w: &Watched| w.is_owed || !live.opens.is_written(w.ino);
         let owed: BTreeSet<Ino> = watched.iter().flatten().filter(|w| is_owed(w)).map(|w| w.ino).collect();
         // In the same moment, so that no writer who closes one of them ends its write session before its objects are asked.
         owed.iter().for_each(|ino| live.recovery_due(*ino));

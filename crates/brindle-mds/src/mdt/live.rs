@@ -45,8 +45,6 @@ pub struct Live {
     /// Recoveries to come, by file: its objects are asked how long they are, since a client that is gone may have written bytes that
     /// no report tells of. As long as there is one, the write session goes on, whoever closes the file: the last of them ends it.
     pub recoveries: BTreeMap<Ino, usize>,
-    /// A session has ended that had not declared what it had open before a restart: any file may be one that it wrote.
-    pub undeclared: bool,
     /// Sessions whose end is under way.
     pub ending: BTreeSet<SessionId>,
     /// Those of them whose requests the MDT refuses already, and perhaps not yet every OST that answers.

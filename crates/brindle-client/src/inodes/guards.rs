@@ -1,0 +1,113 @@
+//! What is under way on an inode, for as long as a guard lives: changes of its size and of its objects, moves out of the MDT, bytes
+//! that are written again. What waits for what is in the comments of [`State`].
+
+use brindle_types::{Code, Fault};
+
+use super::{Inode, Sight, State};
+
+/// A change of the size that the MDT has not answered.
+pub(crate) struct Cutting<'a>(&'a Inode);
+
+/// A change of objects under way.
+pub(crate) struct Changing<'a>(&'a Inode);
+
+/// The bytes are being moved out of the MDT, or cut.
+pub(crate) struct Converting<'a>(&'a Inode);
+
+/// What an OST lost is being written again.
+pub(crate) struct Rewriting<'a> {
+    inode: &'a Inode,
+    begun: bool,
+}
+
+impl Inode {
+    /// The kernel waits for the answer to a change of the size.
+    pub fn cutting(&self) -> Cutting<'_> {
+        let mut state = self.lock();
+        state.cutting += 1;
+        state.contents += 1;
+        drop(state);
+        self.quiet.notify_waiters();
+        Cutting(self)
+    }
+
+    /// From now on no bytes are buffered for the MDT, if it has the file's.
+    pub fn converting(&self) -> Option<Converting<'_>> {
+        let is_inline = self.lock().layout.as_ref().is_some_and(|layout| layout.inline);
+        is_inline.then(|| self.unbuffered())
+    }
+
+    /// From now on no bytes are buffered for the MDT, if it has the file's or comes to have them.
+    pub fn unbuffered(&self) -> Converting<'_> {
+        self.lock().converting += 1;
+        Converting(self)
+    }
+
+    /// Begins a change of objects under a layout. Waits while bytes that an OST lost are written again, which would lie over
+    /// the new ones. `StaleLayout` if the layout is another by now, or is about to be: whoever settles before bytes are copied
+    /// waits for changes that have begun, and the objects of an old layout may be gone.
+    pub async fn changing(&self, sight: &Sight) -> Result<Changing<'_>, Fault> {
+        let begin = |state: &mut State| {
+            state.changing += 1;
+            state.contents += 1;
+        };
+        self.wait_then(|state| state.rewriters == 0, begin).await;
+        let changing = Changing(self);
+        let now = self.lock().sight();
+        match now.is_some_and(|now| now.layout.epoch == sight.layout.epoch) {
+            true => Ok(changing),
+            false => Err(Fault::new(Code::StaleLayout)),
+        }
+    }
+
+    /// Begins to write bytes again that an OST lost. Waits for changes under way, which may be newer.
+    pub async fn rewriting(&self) -> Rewriting<'_> {
+        self.lock().rewriters += 1;
+        let mut rewriting = Rewriting { inode: self, begun: false };
+        let free = |state: &State| state.changing == 0 && !state.rewriting;
+        self.wait_then(free, |state| state.rewriting = true).await;
+        rewriting.begun = true;
+        rewriting
+    }
+}
+
+impl Cutting<'_> {
+    /// Over in the moment in which the answer is taken in.
+    pub fn end(self, state: &mut State) {
+        state.cut_is_over();
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Cutting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().cut_is_over();
+    }
+}
+
+impl Drop for Converting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().converting -= 1;
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.changing -= 1;
+        state.contents += 1;
+        drop(state);
+        self.0.quiet.notify_waiters();
+    }
+}
+
+impl Drop for Rewriting<'_> {
+    fn drop(&mut self) {
+        let mut state = self.inode.lock();
+        state.rewriters -= 1;
+        state.rewriting &= !self.begun;
+        state.contents += 1;
+        drop(state);
+        self.inode.quiet.notify_waiters();
+    }
+}
