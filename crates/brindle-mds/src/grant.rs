@@ -36,6 +36,10 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
         Decision::Grant(mode) => {
             // A power cut may have taken the mark of a writer that has not declared itself yet.
             let mode = if mode == OpenMode::Cached && live.recovering { OpenMode::Direct } else { mode };
+            if access.write && inode.open_for_write {
+                // Who opened it first was told; where that is another thread of the caller's, the answer may still be on its way.
+                t.tell_not_covered(call, ino);
+            }
             add_handle(t, call.session, inode, access, handle, mode)?;
             Ok(mode)
         }

@@ -107,7 +107,7 @@ impl<'a> Txn<'a> {
         granted
     }
 
-    /// Tells the caller what a name leads to, under a lease that it holds.
+    /// Tells the caller what a name leads to, under a lease that it holds or has not given back.
     pub fn tell_name(&self, call: &Call, dir: Ino, name: &[u8], to: Option<(Ino, FileType)>) {
         let at = self.place();
         call.tell(|news| news.names.push(NameNews { dir, name: name.to_vec(), to, at }));
@@ -125,6 +125,12 @@ impl<'a> Txn<'a> {
             call.tell(|news| news.inodes.push(InodeNews { ino, at, known }));
         }
         Ok(())
+    }
+
+    /// Tells the caller that no lease covers the attributes of an inode.
+    pub fn tell_not_covered(&self, call: &Call, ino: Ino) {
+        let at = self.place();
+        call.tell(|news| news.inodes.push(InodeNews { ino, at, known: None }));
     }
 
     /// Place in the log of what is seen here.

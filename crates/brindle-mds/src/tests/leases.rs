@@ -3,6 +3,7 @@
 use brindle_types::{Code, FileType, Ino, SessionId};
 use brindle_wire::Message;
 use brindle_wire::Op;
+use brindle_wire::mds::create::CreateReq;
 use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::lookup::LookupReq;
 use brindle_wire::mds::open::OpenReq;
@@ -85,6 +86,31 @@ fn lookups_bring_leases_and_changes_bring_what_they_changed() {
         assert!(
             news.leased.iter().any(|leased| leased.dir == dir.ino) && !news.leased.iter().any(|l| l.is_new)
         );
+        rig.verify();
+    });
+}
+
+/// The answers to two threads of one client may overtake each other. Whoever has a file open for writing must not be shown what was
+/// known of it before anybody had, whichever of them comes first.
+#[test]
+fn every_open_for_writing_tells_that_the_attributes_are_covered_no_more() {
+    run(async {
+        let rig = Rig::new().await;
+        look(&rig, A, TOP, "f").await;
+        let file = rig.create(A, TOP, "f", RW).await.expect("made").attr.ino;
+        rig.close(A, file, handle_of(&rig, file)).await.expect("closed");
+        assert_eq!(covers(&look(&rig, A, TOP, "f").await), [(file, Some(TOP))]);
+        for opens in 1..4 {
+            let open =
+                OpenReq { ino: file, handle: 100 + opens, access: RW, cred: root(), kill_suidgid: false };
+            let (opened, news) = told(&rig, A, open).await;
+            opened.expect("opened");
+            assert_eq!(covers(&news), [(file, None)], "open number {opens}");
+        }
+        let again = CreateReq { exclusive: false, handle: 200, ..create_req(TOP, "f", RW) };
+        let (found, news) = told(&rig, A, again).await;
+        assert!(!found.expect("found").created);
+        assert!(covers(&news).contains(&(file, None)), "a create that finds it is an open");
         rig.verify();
     });
 }
