@@ -10,6 +10,9 @@ pub struct Map {
     len: usize,
 }
 
+// SAFETY: a mapping belongs to the process, not to the thread that made it.
+unsafe impl Send for Map {}
+
 impl Map {
     /// Maps `len` bytes from `offset`, shared or private, writable or not.
     pub fn new(file: &File, offset: u64, len: usize, shared: bool, writable: bool) -> io::Result<Map> {

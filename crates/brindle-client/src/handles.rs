@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use brindle_session::{Identity, Options};
 use brindle_types::{Code, Fault, Ino};
@@ -27,6 +27,9 @@ pub(crate) struct Handle {
     pub version_found: AtomicU64,
     /// How it is read.
     pub follow: Mutex<Follow>,
+    /// What is changed through it is durable when the call returns (O_SYNC, O_DSYNC), also where the kernel does not say so with the
+    /// call.
+    pub is_synchronous: AtomicBool,
     /// The session that it was opened in: nothing is written through it in another.
     pub session: Identity,
     /// Why it is dead or has lost data: the answer to what comes on it until it is closed.
@@ -77,6 +80,7 @@ impl Handle {
             cached,
             version_found: AtomicU64::default(),
             follow: Mutex::default(),
+            is_synchronous: AtomicBool::default(),
             session,
             trouble: Mutex::default(),
             writers: Mutex::default(),
@@ -265,7 +269,9 @@ impl Handles {
             state.writers -= 1;
             if state.writers == 0 {
                 // The write session ends with this close; somebody else may write as soon as the MDT has it.
+                state.count_allocated();
                 state.no_longer_exclusive();
+                state.abandon_calls();
             }
         }
         Some(handle)

@@ -20,6 +20,7 @@ use crate::ahead::{Chunks, Seen};
 use crate::kept::{Budget, Plan, Unsynced};
 
 mod behind;
+mod drops;
 mod guards;
 mod meanwhile;
 mod pending;
@@ -29,6 +30,7 @@ mod table;
 mod tests;
 
 pub(crate) use behind::{Author, Behind, Taken};
+pub(crate) use drops::{Drops, Wanted};
 pub(crate) use guards::{Converting, Cutting};
 pub(crate) use pending::{Carry, Due, Naming, Numbers, Pending};
 pub use reads::ReadGuard;
@@ -50,7 +52,7 @@ pub(crate) struct Inode {
     /// Held over an fsync, so that the next one covers what came meanwhile.
     pub syncing: tokio::sync::Mutex<()>,
     /// Told when [`State::background`], [`State::appending`], [`State::changing`], [`State::rewriting`] or [`State::closing`] go down,
-    /// something of [`State::behind`] is over, or [`State::cutting`] or [`State::drops_done`] go up.
+    /// something of [`State::behind`] or [`State::drops`] is over, or [`State::cutting`] goes up.
     pub quiet: Notify,
 }
 
@@ -84,8 +86,10 @@ pub(crate) struct State {
     pub behind: Behind,
     /// Unsynced writes by stripe.
     pub unsynced: BTreeMap<Stripe, Unsynced>,
-    /// Allocated bytes of the objects that answered lately, by stripe.
+    /// Allocated bytes of the objects that answered since we are the sole writer, by stripe.
     pub allocated: BTreeMap<Stripe, u64>,
+    /// Those of the file when its last writer closed it, if all objects had told theirs.
+    pub counted: Option<u64>,
     /// Stripes written synchronously since the MDT was told of their objects.
     pub synced_now: BTreeSet<Stripe>,
     /// Counts changes of contents by this client; orders [`State::unsynced`].
@@ -127,13 +131,16 @@ pub(crate) struct State {
     pub rewriting: bool,
     /// The objects are being synced for a move.
     pub settling: bool,
-    /// How often all pages were to be dropped, and up to which time they have been.
-    pub drops_wanted: u64,
-    pub drops_done: u64,
-    /// They are being dropped.
-    pub dropping: bool,
+    /// Pages that are being dropped.
+    pub drops: Drops,
     /// Handles that can write.
     pub writers: usize,
+    /// Calls of programs that change contents, since the last time that the last handle that can write was closed; and how often that
+    /// was.
+    pub calls: usize,
+    pub last_closes: u64,
+    /// Those of before: what killed programs have left, which comes before whatever anybody else writes.
+    pub abandoned: usize,
     /// Handles that are closed here and that the MDT is not known to have taken back.
     pub closing: usize,
 }
@@ -204,6 +211,13 @@ impl Inode {
     /// What an I/O needs, if it needs not be fetched first.
     pub fn sight(&self) -> Option<Sight> {
         self.lock().sight()
+    }
+
+    /// Whether what was found under `sight` is what the file holds: it was neither moved nor cut since. (Of an object that was given up
+    /// meanwhile an OST knows nothing, and tells a hole.)
+    pub fn is_still(&self, sight: &Sight) -> bool {
+        let epochs = |sight: &Sight| (sight.ticket.layout_epoch, sight.ticket.truncate_epoch);
+        self.sight().is_some_and(|now| epochs(&now) == epochs(sight))
     }
 
     /// Waits until `done` holds of the state; for what [`Inode::quiet`] tells.
@@ -284,6 +298,7 @@ impl State {
         }
         if grant.truncate_epoch > self.truncate_epoch {
             self.truncate_epoch = grant.truncate_epoch;
+            self.allocated.clear();
             self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
             if self.cut_told < grant.truncate_epoch {
                 // It was made while we had no handle at the MDT, or is our own, or will be told of: ends of before it count no more.
@@ -336,8 +351,14 @@ impl State {
         self.changed = self.changed.filter(|own| Some(*own) > changed);
     }
 
+    /// The last writer closes the file: what its objects have allocated is known until somebody opens it again.
+    pub fn count_allocated(&mut self) {
+        self.counted = self.allocated_bytes();
+    }
+
     /// The rights that an open, a create or a reclaim gives; none if a notice crossed it.
     pub fn take_mode(&mut self, asked: Asked, grant: &OpenGrant) {
+        self.counted = None;
         let good = !self.crossed(asked);
         match grant.mode {
             OpenMode::Cached => {
@@ -347,6 +368,9 @@ impl State {
             OpenMode::Exclusive => {
                 self.no_longer_cached();
                 if good {
+                    if !self.exclusive {
+                        self.allocated.clear();
+                    }
                     self.exclusive = true;
                 } else {
                     self.no_longer_exclusive();
@@ -398,6 +422,7 @@ impl State {
     /// whether the right was held.
     pub fn no_longer_exclusive(&mut self) -> bool {
         self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
+        self.allocated.clear();
         std::mem::take(&mut self.exclusive)
     }
 
@@ -455,6 +480,12 @@ impl State {
         }
     }
 
+    /// The last handle that can write is closed: calls under way are those of programs that were killed.
+    pub fn abandon_calls(&mut self) {
+        self.abandoned += std::mem::take(&mut self.calls);
+        self.last_closes += 1;
+    }
+
     fn cut_is_over(&mut self) {
         self.cutting -= 1;
         self.contents += 1;
@@ -479,9 +510,9 @@ impl State {
         self.pending.cut(size_bytes);
         self.small_end = self.small_end.min(size_bytes);
         self.inline = None;
+        self.allocated.clear();
         if size_bytes == 0 {
             self.unsynced.clear();
-            self.allocated.clear();
         } else {
             self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
         }
@@ -584,17 +615,12 @@ impl State {
         }
     }
 
-    /// Allocated bytes of the file, if every object is known.
+    /// Allocated bytes of the file, if all its objects have told theirs since nobody else writes it.
     pub fn allocated_bytes(&self) -> Option<u64> {
-        let layout = self.layout.as_deref()?;
-        let mut sum = 0;
-        for (stripe, _) in layout.stripes() {
-            match self.allocated.get(&stripe) {
-                Some(bytes) => sum += bytes,
-                None if layout.object_known(stripe) => return None,
-                None => {}
-            }
-        }
-        Some(sum)
+        let layout = match self.exclusive {
+            true => self.layout.as_deref()?,
+            false => return self.counted,
+        };
+        layout.stripes().map(|(stripe, _)| self.allocated.get(&stripe).copied()).sum()
     }
 }

@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 
 use brindle_stdx::{Mono, planted};
-use brindle_types::{Fault, Ino, ObjectId, Pair, TargetId};
+use brindle_types::{Fault, Ino, Layout, ObjectId, Pair, TargetId};
 use parking_lot::Mutex;
 
 use crate::Client;
@@ -63,6 +63,18 @@ impl Left {
         let mut by_ost: BTreeMap<u16, Vec<_>> = BTreeMap::new();
         for (object, left) in self.objects.lock().iter().filter(|(_, left)| wanted(left)) {
             by_ost.entry(left.ost).or_default().push((*object, *left));
+        }
+        by_ost
+    }
+
+    /// Those of a file that a layout does not name any more, by OST: it was moved since.
+    pub fn outside(&self, ino: Ino, layout: &Layout) -> BTreeMap<u16, Vec<(ObjectId, LeftObject)>> {
+        let first = |ino| ObjectId { ino, generation: Pair::ZERO, stripe: 0 };
+        let mut by_ost: BTreeMap<u16, Vec<_>> = BTreeMap::new();
+        for (object, left) in self.objects.lock().range(first(ino)..first(Ino(ino.0 + 1))) {
+            if layout.ost_of(object.named()).is_none() {
+                by_ost.entry(left.ost).or_default().push((*object, *left));
+            }
         }
         by_ost
     }

@@ -153,13 +153,8 @@ impl Client {
             } else {
                 self.mds.ask(&self.lock_request(ino, &lock, false)).await.map(drop)
             };
-            if let Err(fault) = done {
-                if lock.space == LockSpace::Flock {
-                    // A flock that is converted gives the old one up first, whatever comes of the new one.
-                    self.locks.note(ino, &LockState { kind: LockKind::Unlock, ..lock });
-                }
-                return Err(fault);
-            }
+            // (What a conversion gives up first is noted above; one that is asked for once more stays.)
+            done?;
             self.locks.note(ino, &lock);
             // The answer may be older than the lease, or from before a restart that it was not declared after.
             self.session.held().await;

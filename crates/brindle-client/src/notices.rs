@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use crate::Client;
 use crate::cache::KernelCache;
 use crate::file::behind::NOTICE_WAIT_MS;
-use crate::inodes::Inode;
+use crate::inodes::{Inode, Wanted};
 
 /// How long a recall waits for an append of our own before it answers with the end that the append will have.
 const APPEND_WAIT_MS: u64 = 2_000;
@@ -64,8 +64,7 @@ impl Client {
             }
             Some(Op::InvalidateNotice) => {
                 let notice: InvalidateNotice = decode_body(&frame.body)?;
-                self.invalidated(&notice).await;
-                Ok(ack(frame, &notice, InvalidateAck {}))
+                Ok(ack(frame, &notice, self.invalidated(&notice).await))
             }
             Some(Op::LeaseNotice) => {
                 let notice: LeaseNotice = decode_body(&frame.body)?;
@@ -114,7 +113,11 @@ impl Client {
             // Whoever wants the file finds it closed, and the MDT has the last report before it has this answer.
             self.closes.hurry();
             let closed = inode.wait_until(|state| state.closing == 0);
-            let _ = self.seams.timeout_ms(CLOSE_WAIT_MS, closed).await;
+            let is_closed = self.seams.timeout_ms(CLOSE_WAIT_MS, closed).await.is_some();
+            if !is_closed && inode.lock().abandoned > 0 {
+                // Bytes of a program that was killed wait for an OST.
+                return RecallAck { report: None, later: true };
+            }
         }
         if exclusive {
             self.give_up_append(&inode).await;
@@ -130,7 +133,7 @@ impl Client {
         {
             return RecallAck { report: None, later: true };
         }
-        if !self.pages_dropped_within(&inode, NOTICE_WAIT_MS).await {
+        if !self.pages_dropped_within(&inode, 0..u64::MAX, NOTICE_WAIT_MS).await {
             // One that was changed through a mapping waits for an OST that is away.
             return RecallAck { report: None, later: true };
         }
@@ -151,19 +154,22 @@ impl Client {
         }
     }
 
-    async fn invalidated(&self, notice: &InvalidateNotice) {
+    async fn invalidated(&self, notice: &InvalidateNotice) -> InvalidateAck {
         self.kept_versions.forget(notice.ino);
         self.drop_spare(notice.ino);
-        let Some(inode) = self.inodes.notice(notice.ino) else { return };
+        let Some(inode) = self.inodes.notice(notice.ino) else { return InvalidateAck { later: false } };
         inode.lock().inline = None;
         let end = notice.offset.saturating_add(notice.len_bytes);
-        self.invalidate(&inode, notice.offset..end).await;
+        let gone = self.pages_dropped_within(&inode, notice.offset..end, NOTICE_WAIT_MS).await;
+        InvalidateAck { later: !gone }
     }
 
     async fn layout_changed(&self, notice: &LayoutNotice) -> LayoutAck {
         self.kept_versions.forget(notice.ino);
         self.drop_spare(notice.ino);
-        let Some(inode) = self.inodes.notice(notice.ino) else { return LayoutAck { report: None } };
+        let Some(inode) = self.inodes.notice(notice.ino) else {
+            return LayoutAck { report: None, later: false };
+        };
         let report = {
             let mut state = inode.lock();
             state.stale = true;
@@ -179,9 +185,9 @@ impl Client {
             state.pending.cut(notice.drop_from);
             report
         };
-        self.invalidate(&inode, notice.drop_from..u64::MAX).await;
+        let gone = self.pages_dropped_within(&inode, notice.drop_from..u64::MAX, NOTICE_WAIT_MS).await;
         self.refresh_size(&inode).await;
-        LayoutAck { report }
+        LayoutAck { report, later: !gone }
     }
 
     /// Bytes of the file are about to be copied: changes under way end, and are made durable. Less than a lease is spent on it:
@@ -270,31 +276,31 @@ impl Client {
 }
 
 impl Client {
-    /// Has all pages of a file dropped that are kept now, in the background; [`State::drops_done`] comes to what is returned when they
-    /// are gone. A page that was changed through a mapping is written back first, which takes as long as its OST is away, and a thread
-    /// that waits in the kernel: so there is one task for each file, however often this is called.
-    pub(crate) fn want_pages_dropped(&self, inode: &Arc<Inode>) -> u64 {
-        let (wanted, is_under_way) = {
-            let mut state = inode.lock();
-            state.drops_wanted += 1;
-            (state.drops_wanted, std::mem::replace(&mut state.dropping, true))
-        };
-        if let Some(this) = self.this.upgrade().filter(|_| !is_under_way) {
+    /// Has pages of a file dropped that are kept now, in the background ([`Drops`]).
+    pub(crate) fn want_pages_dropped(&self, inode: &Arc<Inode>, range: Range<u64>) -> Wanted {
+        let (wanted, begins) = inode.lock().drops.want(&range);
+        if let Some(this) = self.this.upgrade().filter(|_| begins) {
             let inode = inode.clone();
-            self.seams.spawn("client.drop", async move { this.drop_wanted_pages(&inode).await });
+            self.seams.spawn("client.drop", async move { this.drop_wanted_pages(&inode, range).await });
         }
         wanted
     }
 
-    async fn drop_wanted_pages(&self, inode: &Inode) {
+    async fn drop_wanted_pages(&self, inode: &Inode, range: Range<u64>) {
         loop {
-            let wanted = inode.lock().drops_wanted;
-            self.invalidate(inode, 0..u64::MAX).await;
-            let mut state = inode.lock();
-            state.drops_done = wanted;
-            state.dropping = state.drops_wanted > wanted;
-            let goes_on = state.dropping;
-            drop(state);
+            let round = inode.lock().drops.begin(&range);
+            self.invalidate(inode, range.clone()).await;
+            // It leaves out what is just being written back. The kernel holds that up while it waits for a change of the size.
+            let cutting = inode.wait_until(|state| state.cutting > 0);
+            let was_written = tokio::select! {
+                biased;
+                () = cutting => false,
+                was_written = inode.reads.written_back(&range) => was_written,
+            };
+            if was_written {
+                self.invalidate(inode, range.clone()).await;
+            }
+            let goes_on = inode.lock().drops.end(&range, round);
             inode.quiet.notify_waiters();
             if !goes_on {
                 return;
@@ -303,9 +309,9 @@ impl Client {
     }
 
     /// The same, and waits for it, for so many milliseconds; whether they are gone.
-    pub(crate) async fn pages_dropped_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
-        let wanted = self.want_pages_dropped(inode);
-        let gone = inode.wait_until(|state| state.drops_done >= wanted);
+    pub(crate) async fn pages_dropped_within(&self, inode: &Arc<Inode>, range: Range<u64>, ms: u64) -> bool {
+        let wanted = self.want_pages_dropped(inode, range);
+        let gone = inode.wait_until(|state| state.drops.is_over(wanted));
         self.seams.timeout_ms(ms, gone).await.is_some()
     }
 
@@ -316,7 +322,7 @@ impl Client {
         // Without a handle nobody reads: the next open finds no version, and the pages go.
         let Some(inode) = self.inodes.get(ino) else { return };
         // Those that cannot be written back yet go later.
-        self.pages_dropped_within(&inode, NOTICE_WAIT_MS).await;
+        self.pages_dropped_within(&inode, 0..u64::MAX, NOTICE_WAIT_MS).await;
         self.refresh_size(&inode).await;
     }
 

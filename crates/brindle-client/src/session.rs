@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use crate::Client;
 use crate::dirs::Dirs;
 use crate::handles::Handle;
-use crate::inodes::{Asked, Inode, PlacedAppend};
+use crate::inodes::{Asked, Inode, PlacedAppend, Wanted};
 
 /// Pause after a failed handshake.
 const PAUSE_MS: u64 = 100;
@@ -370,15 +370,15 @@ impl Client {
     async fn drop_pages(&self) {
         self.kept_versions.clear();
         let wanted = |inode: Arc<Inode>| {
-            let wanted = self.want_pages_dropped(&inode);
+            let wanted = self.want_pages_dropped(&inode, 0..u64::MAX);
             (inode, wanted)
         };
         self.wait_dropped(self.inodes.all().into_iter().map(wanted).collect()).await;
     }
 
     /// Waits for pages that were wanted dropped, all together for a moment.
-    async fn wait_dropped(&self, dropping: Vec<(Arc<Inode>, u64)>) {
-        let gone = dropping.iter().map(|(inode, wanted)| inode.wait_until(|s| s.drops_done >= *wanted));
+    async fn wait_dropped(&self, dropping: Vec<(Arc<Inode>, Wanted)>) {
+        let gone = dropping.iter().map(|(inode, wanted)| inode.wait_until(|s| s.drops.is_over(*wanted)));
         if self.seams.timeout_ms(DROP_WAIT_MS, join_all(gone)).await.is_none() {
             tracing::warn!(
                 "pages of before cannot be dropped yet: they hold changes for an OST that does not answer"
@@ -395,7 +395,7 @@ impl Client {
         let rounds = handles.len().max(locks.len()).div_ceil(RECLAIM_ITEMS_MAX);
         // The round that says "done" declares no opens. Its answer may be lost without harm: all grants were looked at by
         // then. That of any other is asked for again, before anything else is sent that could hide what a power cut took.
-        let mut dropping: BTreeMap<Ino, (Arc<Inode>, u64)> = BTreeMap::new();
+        let mut dropping: BTreeMap<Ino, (Arc<Inode>, Wanted)> = BTreeMap::new();
         for round in 0..=rounds {
             if round == rounds {
                 self.wait_dropped(std::mem::take(&mut dropping).into_values().collect()).await;
@@ -413,7 +413,7 @@ impl Client {
                 let inode: &Arc<Inode> = &handle.inode;
                 if !self.reclaimed(handle, asked, outcome) {
                     let entry = dropping.entry(inode.ino);
-                    entry.or_insert_with(|| (inode.clone(), self.want_pages_dropped(inode)));
+                    entry.or_insert_with(|| (inode.clone(), self.want_pages_dropped(inode, 0..u64::MAX)));
                 }
             }
         }
@@ -494,7 +494,7 @@ impl Client {
                 // Renewing waits for none of them: one that holds changes for an OST that is away takes as long as that.
                 self.kept_versions.clear();
                 for inode in self.inodes.all() {
-                    self.want_pages_dropped(&inode);
+                    self.want_pages_dropped(&inode, 0..u64::MAX);
                 }
             }
         }

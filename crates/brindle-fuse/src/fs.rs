@@ -26,6 +26,7 @@ use crate::interrupt::{Cancel, kill_pending};
 use crate::notify::{Notice, Notifier, Outcome};
 use crate::ops;
 use crate::ops::calls::Calls;
+use crate::ops::failed::FailedWrites;
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
@@ -52,7 +53,8 @@ pub struct BrindleFs {
     pub(crate) owners: Owners,
     pub(crate) places: Places,
     pub(crate) known: Known,
-    pub(crate) recent: Recent,
+    pub(crate) recent: Arc<Recent>,
+    pub(crate) failed: FailedWrites,
     pub(crate) calls: Calls,
     pub(crate) shown: Arc<Shown>,
 }
@@ -80,8 +82,8 @@ pub(crate) enum Undo {
     Nothing,
     /// A handle on an inode.
     Close(Ino, u64),
-    /// A lock.
-    Unlock(Ino, LockState),
+    /// A lock; not while this handle is open, of which others may have had it before.
+    Unlock(Ino, LockState, Option<u64>),
 }
 
 impl From<Reply> for Done {
@@ -98,7 +100,8 @@ impl BrindleFs {
             owners: Owners::default(),
             places: Places::default(),
             known: Known::default(),
-            recent: Recent::default(),
+            recent: Arc::default(),
+            failed: FailedWrites::default(),
             calls: Calls::default(),
             shown: Arc::default(),
         }
@@ -153,7 +156,8 @@ impl BrindleFs {
         let outcome = match undo {
             Undo::Nothing => Ok(()),
             Undo::Close(_, handle) => self.client.close(handle).await,
-            Undo::Unlock(ino, lock) => {
+            Undo::Unlock(_, _, Some(shared)) if self.client.is_open(shared) => Ok(()),
+            Undo::Unlock(ino, lock, _) => {
                 let unlock = LockState { kind: LockKind::Unlock, ..lock };
                 self.client.set_lock(&Ctx::root(), ino, unlock, false).await
             }
@@ -231,6 +235,7 @@ impl Filesystem for BrindleFs {
 struct Kernel {
     notifier: Notifier,
     shown: Arc<Shown>,
+    recent: Arc<Recent>,
     mountpoint: PathBuf,
     seams: Seams,
     asking: Arc<Semaphore>,
@@ -242,10 +247,12 @@ impl KernelCache for Kernel {
     }
 
     fn forget_files(&self) {
+        self.recent.forget_extras();
         self.forget_nodes(self.shown.take_files(Moment::now(&self.seams)));
     }
 
     fn forget_attrs(&self) {
+        self.recent.forget_extras();
         self.forget_nodes(self.shown.take_all(Moment::now(&self.seams)));
     }
 
@@ -361,8 +368,8 @@ pub async fn mount(client: Arc<Client>, settings: MountSettings) -> Result<Mount
     let session = connected.serve(&settings.serve, tasks, |notifier, _| {
         let fs = BrindleFs::new(served.clone());
         let asking = Arc::new(Semaphore::new(SIZES_ASKED_MAX));
-        let (shown, seams) = (fs.shown.clone(), served.seams().clone());
-        served.set_cache(Arc::new(Kernel { notifier, shown, mountpoint, seams, asking }));
+        let (shown, recent, seams) = (fs.shown.clone(), fs.recent.clone(), served.seams().clone());
+        served.set_cache(Arc::new(Kernel { notifier, shown, recent, mountpoint, seams, asking }));
         Arc::new(fs)
     })?;
     Ok(MountHandle { client, session, control: settings.control })

@@ -5,6 +5,7 @@ pub(crate) mod at_once;
 pub(crate) mod calls;
 mod copy_range;
 mod create;
+pub(crate) mod failed;
 mod fallocate;
 mod flush;
 mod fsync;
@@ -113,7 +114,14 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Rmdir(op) => rmdir::handle(client, &who, op).await,
         Op::Rename(op) => rename::handle(&fs, &who, op).await,
         Op::Read(op) => read::handle(client, op).await,
-        Op::Write(op) => write::handle(client, &who, op).await,
+        Op::Write(op) => {
+            let (fh, len_bytes) = (op.fh, op.data.len() as u64);
+            let written = write::handle(client, &who, op).await;
+            if written != Ok(len_bytes) {
+                fs.failed.note(who.tid, fh, client.seams().now());
+            }
+            written.map(|written| Reply::written(written as u32))
+        }
         Op::Flush(op) => flush::handle(&fs, &who, op).await,
         Op::Fsync(op) => fsync::handle(client, op).await,
         Op::Release(op) => release::handle(&fs, &who, op).await,
@@ -121,10 +129,18 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Lseek(op) => seek::handle(client, op).await,
         Op::CopyFileRange(op) => copy_range::handle(client, &who, op).await,
         Op::Getlk(op) => lock::get(client, &who, op).await,
-        Op::Setxattr(op) => xattr::set(client, &who, op).await.map_err(gone),
+        Op::Setxattr(op) => {
+            let set = xattr::set(client, &who, op).await;
+            fs.recent.forget_extras();
+            set.map_err(gone)
+        }
         Op::Getxattr(op) => xattr::get(&fs, &who, op).await.map_err(gone),
         Op::Listxattr(op) => xattr::list(&fs, &who, op).await.map_err(gone),
-        Op::Removexattr(op) => xattr::remove(client, &who, op).await.map_err(gone),
+        Op::Removexattr(op) => {
+            let removed = xattr::remove(client, &who, op).await;
+            fs.recent.forget_extras();
+            removed.map_err(gone)
+        }
         Op::Opendir(_) => Ok(open::directory()),
         Op::Readdir(op) => readdir::handle(client, &who, op).await,
         Op::Releasedir(_) => Ok(Reply::ok()),

@@ -225,13 +225,23 @@ async fn tell(mdt: &Mdt, session: SessionId, notice: &Notice) -> Option<(Ino, Se
     match notice {
         Notice::Layout(layout) => {
             let ack = ask(mdt, session, layout).await?;
+            if ack.later {
+                let (ino, offset) = (layout.ino, layout.drop_from);
+                drop_pages(mdt, session, &InvalidateNotice { ino, offset, len_bytes: u64::MAX }).await;
+            }
             Some((layout.ino, session, ack.report?))
         }
         Notice::Invalidate(range) => {
-            ask(mdt, session, range).await?;
+            drop_pages(mdt, session, range).await;
             None
         }
     }
+}
+
+/// Has a session drop pages. As with a recall, slow is not dead: one that was changed through a mapping may wait for an OST that is
+/// away, and who says so within its lease is asked again.
+pub async fn drop_pages(mdt: &Mdt, session: SessionId, range: &InvalidateNotice) {
+    while ask(mdt, session, range).await.is_some_and(|ack| ack.later) {}
 }
 
 /// Applies reports that came with answers; the inode may be gone by now.

@@ -2,6 +2,7 @@
 //! OSTs know.
 
 use brindle_stdx::planted;
+use brindle_types::attr::Time;
 use brindle_types::{Attr, Ino, ObjectId, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
 use brindle_wire::mds::report::WriteReport;
@@ -147,6 +148,34 @@ pub async fn stat_answering(mdt: &Mdt, inode: &Inode) -> Vec<(Stripe, ObjectStat
     known.collect()
 }
 
+/// Has the objects of a file say how much they have allocated. Of one that is being written that is not asked: it will be at its close.
+pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
+    let is_meant = |file: &Inode| !file.is_inline() && file.may_have_objects();
+    let Some(seen) = mdt.read(|t| Ok(inode::find(t, ino)?.filter(is_meant))).await? else { return Ok(()) };
+    let stats = stat_objects(mdt, &seen).await?;
+    mdt.step(&Call::internal(Op::StatObjects), |t| {
+        t.frees_space();
+        let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
+        if file.open_for_write {
+            // Whoever has it open need not change any of this.
+            t.after(move |live| _ = live.uncounted.insert(ino));
+            return Ok(());
+        }
+        let layout_epoch = |inode: &Inode| inode.file.as_ref().map(|body| body.layout.epoch);
+        let is_same = (file.data_version, layout_epoch(&file)) == (seen.data_version, layout_epoch(&seen));
+        let allocated_bytes = stats.iter().map(|(_, stat)| stat.allocated_bytes).sum();
+        if !is_same {
+            // Somebody has opened it meanwhile, or it was moved.
+            t.after(move |live| live.recount(ino));
+        } else if file.allocated_bytes != allocated_bytes {
+            file.allocated_bytes = allocated_bytes;
+            inode::put(t, &file)?;
+        }
+        Ok(())
+    })
+    .await
+}
+
 async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Inode> {
     let stats = stat_objects(mdt, &inode).await?;
     merge_objects(&mut inode, &stats);
@@ -157,19 +186,31 @@ async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Inode> {
 /// the inode's attribute epoch. Objects that are missing in `stats` are left as they were known.
 pub fn merge_objects(inode: &mut Inode, stats: &[(Stripe, ObjectStat)]) {
     let Some(file) = &inode.file else { return };
-    let mut allocated = 0;
+    let (mut allocated, mut times) = (0, None);
     for (stripe, stat) in stats.iter().filter(|(_, s)| s.exists) {
         let end = brindle_layout::file_size_from(&file.layout, *stripe, stat.len_bytes);
         inode.size_bytes = inode.size_bytes.max(end);
         allocated += stat.allocated_bytes;
-        if let Some((epoch, time)) = stat.last_write
-            && epoch >= inode.attr_epoch
-        {
-            inode.mtime = inode.mtime.max(time);
-            inode.ctime = inode.ctime.max(time);
-        }
+        times = times.max(last_write_time(inode.attr_epoch, stat));
     }
     if stats.len() == file.layout.stripes().count() {
         inode.allocated_bytes = allocated;
+    }
+    raise_times(inode, times);
+}
+
+/// Raises times to what an object tells.
+pub fn merge_times(inode: &mut Inode, stat: &ObjectStat) {
+    raise_times(inode, last_write_time(inode.attr_epoch, stat));
+}
+
+fn last_write_time(attr_epoch: Pair, stat: &ObjectStat) -> Option<Time> {
+    stat.last_write.filter(|(epoch, _)| *epoch >= attr_epoch).map(|(_, time)| time)
+}
+
+fn raise_times(inode: &mut Inode, to: Option<Time>) {
+    if let Some(time) = to {
+        inode.mtime = inode.mtime.max(time);
+        inode.ctime = inode.ctime.max(time);
     }
 }

@@ -4,19 +4,21 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use brindle_layout::Candidate;
-use brindle_types::{ObjectId, Result};
+use brindle_types::{Ino, ObjectId, Result};
 use brindle_wire::Op;
 use brindle_wire::oss::destroy::DestroyObjectsReq;
 use futures_util::future::join_all;
 
 use crate::mdt::{Call, Mdt};
-use crate::recovery;
 use crate::store::destroy_queue;
+use crate::{attrs, recovery};
 
 /// Objects that one request destroys at most.
 pub(crate) const DESTROY_MAX: usize = 1024;
 /// How long an OST may take for that.
 const DESTROY_TIMEOUT_MS: u64 = 10_000;
+/// How long the objects of a file may take to say how much they have allocated.
+const RECOUNT_TIMEOUT_MS: u64 = 1_000;
 /// How long objects gather in the queue before a round: each round syncs the log, and directories at the OSTs.
 const GATHER_MS: u64 = 1_000;
 /// Nothing gathers while an OST has less than this share free: somebody may wait for the room.
@@ -55,6 +57,28 @@ pub async fn purge_replaced(mdt: Arc<Mdt>) {
                 }
             }
         }
+    }
+}
+
+/// Asks objects how much they have allocated where no writer could say, one file after the other; those whose OST is away again later.
+pub async fn recount(mdt: Arc<Mdt>) {
+    let due = mdt.live().recounts_due.clone();
+    let mut last = Ino(0);
+    loop {
+        let next = mdt.live_mut().next_recount(last);
+        let Some(ino) = next else {
+            due.notified().await;
+            continue;
+        };
+        last = ino;
+        let counted = mdt.seams().timeout_ms(RECOUNT_TIMEOUT_MS, attrs::recount(&mdt, ino)).await;
+        if let Some(Ok(())) = counted {
+            continue;
+        }
+        let why = counted.and_then(std::result::Result::err).map(|fault| fault.to_string());
+        tracing::debug!(ino = ino.0, why, "what a file has allocated cannot be asked now");
+        mdt.live_mut().recount(ino);
+        mdt.seams().sleep_ms(PAUSE_MS).await;
     }
 }
 

@@ -112,6 +112,11 @@ pub fn restore(
     if inode.open_for_write != begun {
         inode::put(t, inode)?;
     }
+    if open.access.write && inode.may_have_objects() {
+        // What reports before the restart have told of that is not known any more.
+        let ino = inode.ino;
+        t.after(move |live| _ = live.uncounted.insert(ino));
+    }
     Ok(())
 }
 
@@ -145,6 +150,14 @@ pub fn end_writing(t: &mut Txn<'_>, inode: &mut Inode) -> Result<()> {
     inode.open_for_write = false;
     inode.data_version = t.pair();
     changelog::about(t, ChangeKind::Close, inode.ino, None);
+    if !inode.is_inline() {
+        let ino = inode.ino;
+        t.after(move |live| {
+            if live.uncounted.remove(&ino) {
+                live.recount(ino);
+            }
+        });
+    }
     inode::put(t, inode)
 }
 

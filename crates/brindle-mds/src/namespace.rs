@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, FileType, Ino, Result};
 
-use crate::mdt::{Step, Txn};
+use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::store::dirent::Dirent;
 use crate::store::{Inode, Rows, destroy_queue, dirent, inline, inode, link, orphan, xattr};
 
@@ -65,6 +65,30 @@ pub fn named(rows: &(impl Rows + ?Sized), dir: Ino, name: &[u8], entry: Dirent) 
             .why(format!("inode {} does not exist", entry.ino.fid()))
             .next("run: brindle fsck")
     })
+}
+
+/// The outcome of a change of names. Of one that was refused the caller is told where the names lead: another thread of its own may
+/// have made that so, and as long as the answer to that one is on its way it knows what was before.
+pub async fn tell_if_refused<R>(
+    mdt: &Mdt,
+    call: &Call,
+    names: &[(Ino, &[u8])],
+    outcome: Result<R>,
+) -> Result<R> {
+    if outcome.is_err() {
+        mdt.read(|t| names.iter().try_for_each(|(dir, name)| tell(t, call, *dir, name))).await?;
+    }
+    outcome
+}
+
+fn tell(t: &Txn<'_>, call: &Call, dir: Ino, name: &[u8]) -> Result<()> {
+    if inode::find(t, dir)?.is_none_or(|dir| dir.nlink == 0) {
+        t.tell_not_covered(call, dir);
+        return Ok(());
+    }
+    let entry = find(t, dir, name)?;
+    t.tell_name(call, dir, name, entry.map(|entry| (entry.ino, entry.kind)));
+    entry.map_or(Ok(()), |entry| t.tell_inode(call, &named(t, dir, name, entry)?))
 }
 
 /// The directory's contents changed.
@@ -198,7 +222,10 @@ pub fn purge(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
     orphan::delete(t, child.ino);
     inode::delete(t, child)?;
     let ino = child.ino;
-    t.after(move |live| drop(live.inline_readers.remove(&ino)));
+    t.after(move |live| {
+        live.inline_readers.remove(&ino);
+        live.uncounted.remove(&ino);
+    });
     Ok(())
 }
 

@@ -166,6 +166,12 @@ impl Opens {
         self.writing(ino) != Writing::Nobody
     }
 
+    /// Whether a session has a writable handle.
+    pub fn is_written_by(&self, ino: Ino, session: SessionId) -> bool {
+        let is_writer = |((of, _), handle): (&(SessionId, u64), &Handle)| handle.write && *of == session;
+        self.inodes.get(&ino).is_some_and(|opens| opens.handles.iter().any(is_writer))
+    }
+
     /// Whether anybody has a handle.
     pub fn is_open(&self, ino: Ino) -> bool {
         self.inodes.contains_key(&ino)

@@ -31,9 +31,9 @@ use futures_util::future::join_all;
 use futures_util::stream;
 
 use crate::ask::{Notice, ask};
-use crate::changelog;
 use crate::mdt::{Busy, Call, Event, Mdt, Step, Stop, Txn};
 use crate::store::{Inode, destroy_queue, inode};
+use crate::{attrs, changelog};
 
 /// How long a move waits for an OST before it is called off.
 const OST_WAIT_MS: u64 = 5_000;
@@ -204,14 +204,14 @@ impl Moving<'_> {
         if matches!(into, Into::New(_)) {
             set_aside(mdt, self.call, ino, &to).await?;
         }
-        match copy_all(mdt, &self.file, &layout, &runs).await {
-            Ok(made) => self.finish(to, &stats, &made).await?,
-            Err(fault) => {
-                give_up_aside(mdt, ino, Some(&self.busy)).await?;
-                return Err(fault);
-            }
+        let moved = match copy_all(mdt, &self.file, &layout, &runs).await {
+            Ok(made) => self.finish(to, &stats, &made).await,
+            Err(fault) => Err(fault),
+        };
+        if moved.is_err() {
+            give_up_aside(mdt, ino, Some(&self.busy)).await?;
         }
-        Ok(copy.end - copy.start)
+        moved.map(|()| copy.end - copy.start)
     }
 
     /// Steps 5 and 6. `stats`: of the objects that the range lay in. `made`: those that it lies in now, if they exist.
@@ -224,7 +224,12 @@ impl Moving<'_> {
             let ends = ends.map(|(s, stat)| brindle_layout::file_size_from(&layout, *s, stat.len_bytes));
             let end = ends.max().filter(|_| file.open_for_write).unwrap_or(0);
             file.size_bytes = file.size_bytes.max(end);
+            if file.open_for_write {
+                // The objects that told when they were written last go.
+                stats.iter().for_each(|(_, stat)| attrs::merge_times(&mut file, stat));
+            }
             let epoch = t.pair();
+            t.frees_space();
             let body = file.file_mut()?;
             body.layout_gen += 1;
             body.layout.epoch = epoch;
@@ -234,6 +239,12 @@ impl Moving<'_> {
             body.aside.extend(layout.components.iter().filter(|c| is_gone(c, &now)).cloned());
             body.unsynced.retain(|(stripe, _)| now.ost_of(*stripe).is_some());
             inode::put(t, &file)?;
+            // The copies may have allocated less, and one that is being written has others now.
+            let is_written = file.open_for_write;
+            t.after(move |live| match is_written {
+                true => _ = live.uncounted.insert(ino),
+                false => live.recount(ino),
+            });
             changelog::about(t, ChangeKind::Layout, ino, None);
             let truncate_epoch = file.truncate_epoch;
             for other in t.live().opens.others(ino, SessionId(0)) {
@@ -285,11 +296,9 @@ pub async fn give_up_aside(mdt: &Mdt, ino: Ino, busy: Option<&Busy<'_>>) -> Resu
 
 /// Step 4: copies everything and makes it durable. The objects that exist now: where there were only holes none is made.
 async fn copy_all(mdt: &Mdt, file: &Inode, layout: &Layout, runs: &[Run]) -> Result<Vec<Stripe>> {
-    let ticket = Ticket {
-        layout_epoch: layout.epoch,
-        truncate_epoch: file.truncate_epoch,
-        attr_epoch: file.attr_epoch,
-    };
+    // A copy is no change: it is made under no epoch of times, so that its own counts for nothing.
+    let ticket =
+        Ticket { layout_epoch: layout.epoch, truncate_epoch: file.truncate_epoch, attr_epoch: Pair::ZERO };
     let requests = runs.iter().flat_map(split).map(|Run { source, target }| {
         let request = CopyRangeReq {
             source: ObjectId::of(file.ino, source.stripe),

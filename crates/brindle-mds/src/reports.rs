@@ -44,6 +44,13 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
             inode.allocated_bytes = allocated;
         }
     }
+    if report.written && is_news {
+        // Others may have written what this writer does not know of.
+        let (ino, is_counted) = (inode.ino, report.allocated_bytes.is_some());
+        t.after(move |live| {
+            _ = if is_counted { live.uncounted.remove(&ino) } else { live.uncounted.insert(ino) };
+        });
+    }
     if report.truncate_epoch < inode.truncate_epoch {
         return Ok(());
     }

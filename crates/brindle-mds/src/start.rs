@@ -212,6 +212,7 @@ impl Handle {
         self.spawn("mds.leases", expire::watch_leases(mdt()));
         self.spawn("mds.inodes", background::reserve_inodes(mdt()));
         self.spawn("mds.replaced", background::purge_replaced(mdt()));
+        self.spawn("mds.recount", background::recount(mdt()));
         self.spawn("mds.changelog", changelog::keep_small(mdt()));
         self.spawn("mds.destroy", background::destroy_objects(mdt()));
         self.spawn("mds.space", cluster::poll_space(mdt(), self.peers.clone()));

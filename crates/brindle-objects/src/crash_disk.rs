@@ -8,6 +8,7 @@ use std::sync::Arc;
 use brindle_stdx::disk::{BootIdentity, DiskSpace, DiskStat, IoKind, IoPermit, OpenHow, parent};
 use brindle_stdx::{BoxFuture, Clock, Disk, DiskFile, Mono, Rng, Seams, Spawn, Task, Timestamp};
 use parking_lot::Mutex;
+use tokio::sync::Semaphore;
 
 const SECTOR: u64 = 512;
 const PAGE: u64 = 4096;
@@ -130,6 +131,10 @@ struct Tree {
     ops: u64,
     die_at: Option<u64>,
     fail_syncs: u32,
+    /// Files whose next writes of their first bytes fail, and how many of them.
+    fail_begins: BTreeMap<usize, u32>,
+    /// I/Os that may be in flight at once, if that is bounded.
+    permits: Option<Arc<Semaphore>>,
     /// Direct reads find nothing of what was written.
     stale_direct: bool,
     capacity: Option<u64>,
@@ -233,6 +238,20 @@ impl CrashDisk {
         self.tree.lock().fail_syncs = n;
     }
 
+    /// The next `n` writes of the first bytes of a file fail and change nothing.
+    pub fn fail_begins(&self, path: &str, n: u32) {
+        let mut t = self.tree.lock();
+        let inode = t.names[path];
+        t.fail_begins.insert(inode, n);
+    }
+
+    /// At most `n` I/Os are in flight at once from now on.
+    pub fn limit_in_flight(&self, n: usize) -> Arc<Semaphore> {
+        let permits = Arc::new(Semaphore::new(n));
+        self.tree.lock().permits = Some(permits.clone());
+        permits
+    }
+
     /// Files cannot be set to be longer from now on.
     pub fn limit_len(&self, len_max: u64) {
         self.tree.lock().len_max = Some(len_max);
@@ -302,6 +321,13 @@ impl DiskFile for CrashFile {
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let mut t = self.tree.lock();
         t.op()?;
+        if offset == 0
+            && let Some(left) = t.fail_begins.get_mut(&self.inode)
+            && *left > 0
+        {
+            *left -= 1;
+            return Err(Error::other("the disk failed"));
+        }
         if let Some(capacity) = t.capacity {
             let mut left = capacity.saturating_sub(t.used());
             let mut at = offset;
@@ -509,7 +535,12 @@ impl Disk for CrashDisk {
     }
 
     fn admit(&self, _kind: IoKind, _bytes: usize) -> BoxFuture<'_, IoPermit> {
-        Box::pin(std::future::ready(IoPermit(None)))
+        let permits = self.tree.lock().permits.clone();
+        Box::pin(async move {
+            let Some(permits) = permits else { return IoPermit(None) };
+            let permit = permits.acquire_owned().await.ok();
+            IoPermit(permit.map(|p| Box::new(p) as Box<dyn Send + Sync>))
+        })
     }
 }
 

@@ -86,8 +86,19 @@ impl SessionFences {
         })
     }
 
-    /// Refuses everything of these sessions below their epochs from now on; durable on return. Blocks for a sync.
+    /// Refuses everything of these sessions below their epochs from now on; durable on return, and then no change of an older
+    /// epoch is under way any more. Blocks for a sync, and for those changes.
     pub fn raise(&self, fences: &[(SessionId, Pair)]) -> Result<(), Fault> {
+        let done = self.record(fences);
+        // Also where nothing is newer: whoever asks a second time may come while the first still waits.
+        self.raising.fetch_add(1, Ordering::AcqRel);
+        drop(self.changing.write());
+        self.raising.fetch_sub(1, Ordering::AcqRel);
+        done.map_err(|e| Fault::io(Code::OstIo, "cannot record a fence in", self.path.clone(), &e))
+    }
+
+    /// Takes in and records what is newer.
+    fn record(&self, fences: &[(SessionId, Pair)]) -> io::Result<()> {
         let mut inner = self.inner.lock();
         let newer = |(s, e): &&(SessionId, Pair)| inner.lowest.get(s).is_none_or(|have| have < e);
         let fences: Vec<(SessionId, Pair)> = fences.iter().filter(newer).copied().collect();
@@ -101,11 +112,7 @@ impl SessionFences {
             append(&mut inner, &fences)
         };
         inner.owed = done.is_err();
-        drop(inner);
-        self.raising.fetch_add(1, Ordering::AcqRel);
-        drop(self.changing.write());
-        self.raising.fetch_sub(1, Ordering::AcqRel);
-        done.map_err(|e| Fault::io(Code::OstIo, "cannot record a fence in", self.path.clone(), &e))
+        done
     }
 
     /// The right to change an object; a fence raised meanwhile waits for it.
@@ -177,6 +184,8 @@ fn raise(lowest: &mut BTreeMap<SessionId, Pair>, session: SessionId, epoch: Pair
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use super::*;
     use crate::crash_disk::CrashDisk;
 
@@ -199,6 +208,37 @@ mod tests {
         disk.power_cut();
         let fences = SessionFences::open(disk.clone(), "/t/fences").expect("open");
         assert_eq!(fences.lowest(SessionId(1)), epoch);
+    }
+
+    /// Runs until `there`; a thread on the way to it needs no other's help.
+    fn until(there: impl Fn() -> bool) {
+        while !there() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_fence_that_is_raised_again_waits_for_the_changes_that_the_first_waits_for() {
+        let disk = CrashDisk::new(1);
+        let pair = |n| Pair { term: 1, counter: n };
+        disk.create_dir_all("/t").expect("dir");
+        let fences = SessionFences::open(disk, "/t/fences").expect("open");
+        let change_ended = AtomicBool::new(false);
+        let raise = || {
+            fences.raise(&[(SessionId(1), pair(2))]).expect("raised");
+            change_ended.load(Ordering::SeqCst)
+        };
+        let change = fences.enter(SessionId(1), pair(1)).expect("not fenced yet");
+        std::thread::scope(|threads| {
+            let first = threads.spawn(raise);
+            until(|| fences.raising.load(Ordering::SeqCst) == 1);
+            let again = threads.spawn(raise);
+            until(|| fences.raising.load(Ordering::SeqCst) == 2 || again.is_finished());
+            change_ended.store(true, Ordering::SeqCst);
+            drop(change);
+            assert!(first.join().expect("raised"), "the first waits");
+            assert!(again.join().expect("raised"), "and so does the second");
+        });
     }
 
     #[test]

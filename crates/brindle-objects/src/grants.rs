@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use brindle_stdx::planted;
 use brindle_stdx::time::Mono;
-use brindle_types::SessionId;
+use brindle_types::{Pair, SessionId};
 use brindle_wire::oss::Grant;
 use brindle_wire::oss::write::Claim;
 use parking_lot::Mutex;
@@ -45,6 +45,8 @@ struct Table {
 }
 
 struct Promise {
+    /// Epoch of the session that it was made to.
+    epoch: Pair,
     bytes: u64,
     used: Mono,
 }
@@ -57,20 +59,26 @@ impl Grants {
         Grants { life, declare_until, table: Mutex::default() }
     }
 
-    /// A write of a session begins that needs `room_bytes`. Whether it may use what is kept back.
+    /// A write of a session begins that needs `room_bytes`. Whether it may use what is kept back. What an older epoch of the
+    /// session was promised is over.
     pub fn covers(
         &self,
-        session: SessionId,
+        (session, epoch): (SessionId, Pair),
         claim: Claim,
         room_bytes: u64,
         promised_max: u64,
         now: Mono,
     ) -> bool {
         let mut table = self.table.lock();
-        if !table.by_session.contains_key(&session) {
+        let known = table.by_session.get(&session).map(|promise| promise.epoch);
+        if known.is_some_and(|known| known > epoch) {
+            return false;
+        }
+        if known != Some(epoch) {
+            table.forget(session);
             let bytes =
                 claim.holds_bytes.min(GRANT_MAX_BYTES).min(promised_max.saturating_sub(table.sum_bytes));
-            table.set(session, bytes, now);
+            table.set((session, epoch), bytes, now);
         }
         claim.covered && table.by_session.get(&session).is_some_and(|promise| promise.bytes >= room_bytes)
     }
@@ -80,7 +88,8 @@ impl Grants {
     pub fn next(&self, session: SessionId, spent_bytes: u64, promised_max: u64, now: Mono) -> Grant {
         let mut table = self.table.lock();
         table.serial += 1;
-        let Some(held) = table.by_session.get(&session).map(|promise| promise.bytes) else {
+        let promise = table.by_session.get(&session).map(|promise| (promise.epoch, promise.bytes));
+        let Some((epoch, held)) = promise else {
             return Grant { life: self.life, serial: table.serial, bytes: 0 };
         };
         let bytes = if table.sum_bytes > promised_max && !planted("ost_grants_are_never_lowered") {
@@ -97,15 +106,20 @@ impl Grants {
             let more = GRANT_MAX_BYTES.min(held + free / 2);
             if more >= GRANT_MIN_BYTES { more.max(held) } else { held }
         };
-        table.set(session, bytes, now);
+        table.set((session, epoch), bytes, now);
         Grant { life: self.life, serial: table.serial, bytes }
     }
 
-    /// The session is over, or at its end: nothing of it is sent any more.
-    pub fn end(&self, session: SessionId) {
+    /// The session is at its end: nothing of it is sent any more.
+    pub fn give_back(&self, session: SessionId) {
+        self.table.lock().forget(session);
+    }
+
+    /// The epochs of a session below `below` are over: nothing of them is sent any more.
+    pub fn end(&self, session: SessionId, below: Pair) {
         let mut table = self.table.lock();
-        if let Some(promise) = table.by_session.remove(&session) {
-            table.sum_bytes -= promise.bytes;
+        if table.by_session.get(&session).is_some_and(|promise| promise.epoch < below) {
+            table.forget(session);
         }
     }
 
@@ -116,16 +130,22 @@ impl Grants {
 }
 
 impl Table {
-    fn set(&mut self, session: SessionId, bytes: u64, now: Mono) {
+    fn set(&mut self, (session, epoch): (SessionId, Pair), bytes: u64, now: Mono) {
         if self.by_session.len() >= SESSIONS_MAX && !self.by_session.contains_key(&session) {
             self.forget_idle(session, now);
             if self.by_session.len() >= SESSIONS_MAX {
                 return;
             }
         }
-        let promise = self.by_session.entry(session).or_insert(Promise { bytes: 0, used: now });
+        let promise = self.by_session.entry(session).or_insert(Promise { epoch, bytes: 0, used: now });
         self.sum_bytes = self.sum_bytes - promise.bytes + bytes;
-        *promise = Promise { bytes, used: now };
+        *promise = Promise { epoch, bytes, used: now };
+    }
+
+    fn forget(&mut self, session: SessionId) {
+        if let Some(promise) = self.by_session.remove(&session) {
+            self.sum_bytes -= promise.bytes;
+        }
     }
 
     fn forget_idle(&mut self, but: SessionId, now: Mono) {
@@ -142,6 +162,7 @@ mod tests {
 
     const A: SessionId = SessionId(1);
     const B: SessionId = SessionId(2);
+    const E: Pair = Pair { term: 1, counter: 1 };
     const LATER: Mono = Mono(DECLARE_MS * 1_000_000);
 
     fn claim(covered: bool, holds_bytes: u64) -> Claim {
@@ -150,22 +171,22 @@ mod tests {
 
     /// A write that is not covered.
     fn next(grants: &Grants, session: SessionId, spent_bytes: u64, promised_max: u64, now: Mono) -> Grant {
-        assert!(!grants.covers(session, claim(false, 0), 4096, promised_max, now));
+        assert!(!grants.covers((session, E), claim(false, 0), 4096, promised_max, now));
         grants.next(session, spent_bytes, promised_max, now)
     }
 
     #[test]
     fn a_grant_stays_while_there_is_room_and_shrinks_with_what_is_kept_back() {
         let grants = Grants::new(7, Mono(0), true);
-        assert!(!grants.covers(A, claim(true, 0), 4096, 8 << 20, LATER), "nothing was promised");
+        assert!(!grants.covers((A, E), claim(true, 0), 4096, 8 << 20, LATER), "nothing was promised");
         let first = grants.next(A, 0, 8 << 20, LATER);
         assert_eq!((first.life, first.bytes), (7, 4 << 20));
         let next = grants.next(A, 1 << 20, 8 << 20, LATER);
         assert!(next.serial > first.serial && next.bytes == 6 << 20, "what is written is not taken off");
-        assert!(grants.covers(A, claim(true, 0), 1 << 20, 5 << 20, LATER));
+        assert!(grants.covers((A, E), claim(true, 0), 1 << 20, 5 << 20, LATER));
         let less = grants.next(A, 1 << 20, 5 << 20, LATER);
         assert_eq!(less.bytes, 5 << 20, "what is kept back is used up: the write is taken off");
-        assert!(!grants.covers(A, claim(true, 0), (5 << 20) + 1, 5 << 20, LATER));
+        assert!(!grants.covers((A, E), claim(true, 0), (5 << 20) + 1, 5 << 20, LATER));
         assert_eq!(grants.next(A, 0, 5 << 20, LATER).bytes, 5 << 20);
         assert_eq!(grants.sum_bytes(), 5 << 20);
     }
@@ -185,7 +206,7 @@ mod tests {
             let now = Mono(LATER.0 + step * 10_000_000);
             let session = SessionId(1 + below(9));
             let room = 4096 * (1 + below(64));
-            let covered = grants.covers(session, claim(below(2) == 0, 0), room, left.min(hold), now);
+            let covered = grants.covers((session, E), claim(below(2) == 0, 0), room, left.min(hold), now);
             let kept = if covered { 0 } else { hold };
             if left < room + kept {
                 assert!(!covered, "step {step}: a promise is broken");
@@ -198,7 +219,7 @@ mod tests {
                 left += below(4 << 20);
             }
             if below(200) == 0 {
-                grants.end(session);
+                grants.give_back(session);
             }
         }
     }
@@ -206,10 +227,28 @@ mod tests {
     #[test]
     fn a_restarted_target_takes_what_clients_hold_and_gives_no_more_for_a_while() {
         let grants = Grants::new(1, Mono(0), true);
-        assert!(grants.covers(A, claim(true, 3 << 20), 1 << 20, 4 << 20, Mono(0)));
+        assert!(grants.covers((A, E), claim(true, 3 << 20), 1 << 20, 4 << 20, Mono(0)));
         assert_eq!(grants.next(A, 1 << 20, 4 << 20, Mono(1)).bytes, 3 << 20);
-        assert!(!grants.covers(B, claim(true, 3 << 20), 2 << 20, 4 << 20, Mono(2)), "only 1 MiB is left");
+        assert!(
+            !grants.covers((B, E), claim(true, 3 << 20), 2 << 20, 4 << 20, Mono(2)),
+            "only 1 MiB is left"
+        );
         assert_eq!(grants.next(B, 0, 4 << 20, Mono(3)).bytes, 1 << 20);
+    }
+
+    #[test]
+    fn a_promise_ends_with_its_epoch_and_a_session_that_begins_again_says_what_it_holds() {
+        let grants = Grants::new(1, Mono(0), true);
+        let newer = Pair { counter: E.counter + 1, ..E };
+        assert!(grants.covers((A, E), claim(true, 3 << 20), 4096, 8 << 20, Mono(0)));
+        grants.end(A, E);
+        assert_eq!(grants.sum_bytes(), 3 << 20, "a fence below the epoch that lives");
+        assert!(!grants.covers((A, newer), claim(true, 0), 4096, 8 << 20, Mono(0)), "it holds nothing");
+        assert!(!grants.covers((A, E), claim(true, 3 << 20), 4096, 8 << 20, Mono(0)), "of before");
+        assert!(grants.covers((B, E), claim(true, 1 << 20), 4096, 8 << 20, Mono(0)));
+        assert_eq!(grants.sum_bytes(), 1 << 20);
+        grants.end(B, newer);
+        assert_eq!(grants.sum_bytes(), 0);
     }
 
     #[test]
@@ -223,7 +262,7 @@ mod tests {
         assert_eq!(next(&grants, B, 0, 1 << 20, LATER).bytes, 0);
         let later = LATER.plus_ms(IDLE_MS);
         assert_eq!(next(&grants, B, 0, 1 << 20, later).bytes, 512 << 10);
-        grants.end(B);
+        grants.end(B, Pair { counter: E.counter + 1, ..E });
         assert_eq!(grants.sum_bytes(), 0);
         assert_eq!(grants.next(B, 0, 1 << 20, later).bytes, 0, "it ended while it was writing");
         assert_eq!(grants.sum_bytes(), 0);

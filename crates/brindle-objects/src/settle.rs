@@ -157,9 +157,10 @@ impl ObjectStore {
         let within = new_len % BLOCK;
         let last = new_len / BLOCK;
         let io = |e: std::io::Error| write_fault(id, &e);
-        // Was the block that is cut in two all right? Only while it is whole can that be told.
+        // Was the block that is cut in two, or the last one that grows, all right? Only before its sum is made anew can that be
+        // told, and before it is cut.
         let mut poison = 0;
-        if within > 0 && s.len > new_len {
+        if within > 0 && last < blocks(s.len) {
             let (old, stored) = read_blocks(&*file, last..last + 1).map_err(io)?;
             let lenient = s.settled_term != self.boot_term() && last >= s.header.synced_blocks;
             if let Err(m) = sums::verify(&old, &stored)

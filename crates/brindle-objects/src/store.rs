@@ -132,8 +132,8 @@ impl ObjectStore {
         self.fs_id.store(fs_id, Ordering::Release);
     }
 
-    /// Whether a write of `room_bytes` by a session may use the room that is kept back.
-    pub fn covers(&self, session: SessionId, claim: Claim, room_bytes: u64) -> Result<bool, Fault> {
+    /// Whether a write of `room_bytes` by a session, in an epoch of it, may use the room that is kept back.
+    pub fn covers(&self, session: (SessionId, Pair), claim: Claim, room_bytes: u64) -> Result<bool, Fault> {
         let now = self.seams.now();
         Ok(self.grants.covers(session, claim, room_bytes, self.space.promised_max(now)?, now))
     }
@@ -146,7 +146,7 @@ impl ObjectStore {
 
     /// A session needs nothing of what it was granted any more.
     pub fn take_grant_back(&self, session: SessionId) {
-        self.grants.end(session);
+        self.grants.give_back(session);
     }
 
     /// Bytes that are promised to clients now.
@@ -187,7 +187,7 @@ impl ObjectStore {
         done.unwrap_or_else(|| Err(Fault::new(Code::Bug).what("the job that fences sessions ended early")))?;
         for (session, epoch) in fences {
             self.slots.end_session(session, epoch);
-            self.grants.end(session);
+            self.grants.end(session, epoch);
         }
         Ok(())
     }

@@ -81,11 +81,12 @@ impl ObjectStore {
             if let Some(fault) = self.failure() {
                 return Err(fault);
             }
-            let (synced, settled_term) = {
+            let (done, settled_term) = {
                 let s = object.state.lock();
-                (s.synced_changes >= wanted, s.settled_term)
+                // Of an object that was removed meanwhile nothing is left to sync, or to put right.
+                (s.gone || s.synced_changes >= wanted, s.settled_term)
             };
-            if synced {
+            if done {
                 return Ok(());
             }
             if settled_term != self.boot_term() {

@@ -30,6 +30,8 @@ impl ObjectStore {
             }
             if epoch > object.state.lock().header.truncate_epoch {
                 self.raise_and_cut(&object, len, epoch, make, boot_term).await?;
+            } else {
+                self.sync_raised(&object).await?;
             }
             let allocated_bytes = object.state.lock().allocated_bytes();
             return Ok(Changed { boot_term, allocated_bytes });
@@ -50,7 +52,7 @@ impl ObjectStore {
         };
         // Without need for it, nothing is extended: where another OST refuses, the file must not have become longer.
         if !make && old_len.is_none_or(|old_len| old_len <= len) {
-            return self.fence_only(object, |h| h.truncate_epoch = epoch).await;
+            return self.fence_only(object, term, |h| h.truncate_epoch = epoch).await;
         }
         self.make(object)?;
         let (old, old_len, file) = {
@@ -113,7 +115,8 @@ impl ObjectStore {
     async fn fence_only(
         &self,
         object: &Arc<Object>,
-        raise: impl FnOnce(&mut crate::format::Header),
+        term: u32,
+        raise: impl FnOnce(&mut Header),
     ) -> Result<(), Fault> {
         let missing = object.state.lock().file.is_none();
         let old = object.state.lock().header.clone();
@@ -123,6 +126,8 @@ impl ObjectStore {
         } else {
             let mut s = object.state.lock();
             s.changes += 1;
+            // So that a process that starts after a kill knows that it is not on the disk yet.
+            (s.header.dirty, s.header.dirty_term) = (true, term);
             s.put_header().map_err(|e| write_fault(object.id, &e))
         };
         if let Err(fault) = put {
@@ -133,19 +138,27 @@ impl ObjectStore {
         self.sync_held(object).await
     }
 
+    /// A fence that was raised before may have got no further than the page cache: whoever raised it was killed. The caller
+    /// holds all of the object.
+    async fn sync_raised(&self, object: &Arc<Object>) -> Result<(), Fault> {
+        let clean = object.state.lock().clean();
+        if clean { Ok(()) } else { self.sync_held(object).await }
+    }
+
     /// Refuses everything of an older layout epoch on an object, existing or not. Durable on return.
     pub async fn fence_layout(&self, id: ObjectId, epoch: Pair) -> Result<(), Fault> {
         loop {
             let object = self.ready(id).await?;
             let _syncing = object.syncing.lock().await;
             let _all = object.locks.write(ALL).await;
+            let boot_term = self.boot_term();
             if !self.still_ready(&object) {
                 continue;
             }
             if epoch <= object.state.lock().header.layout_epoch {
-                return Ok(());
+                return self.sync_raised(&object).await;
             }
-            return self.fence_only(&object, |h| h.layout_epoch = epoch).await;
+            return self.fence_only(&object, boot_term, |h| h.layout_epoch = epoch).await;
         }
     }
 }

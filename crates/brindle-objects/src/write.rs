@@ -79,7 +79,7 @@ impl ObjectStore {
                 }
                 other => other.map_err(|e| self.mark_failed(boot_term, e))?,
             }
-            let _permit = self.seams.disk.admit(IoKind::Write, op.data.len()).await;
+            let permit = self.seams.disk.admit(IoKind::Write, op.data.len()).await;
             turn.begin(InFlight { object: op.object, offset: op.offset, len_bytes: len })?;
             self.make(&object)?;
             if room == Room::Little {
@@ -88,7 +88,8 @@ impl ObjectStore {
             self.apply_for(turn, &object, op, transfer, boot_term)?;
             add(&self.stats.writes, 1);
             add(&self.stats.written_bytes, len);
-            drop(held);
+            // The permit too: a sync waits for all of the object, and who holds a part of it may be waiting for a permit.
+            drop((permit, held));
             if op.sync {
                 self.sync_object(&object).await?;
                 self.must_be_of(boot_term, op.object)?;
@@ -157,7 +158,10 @@ impl ObjectStore {
         }
         if s.header.fence_only {
             s.header.fence_only = false;
-            s.put_header().map_err(|e| write_fault(object.id, &e))?;
+            if let Err(e) = s.put_header() {
+                s.header.fence_only = true;
+                return Err(write_fault(object.id, &e));
+            }
         }
         add(&self.stats.objects_made, 1);
         Ok(())
@@ -323,9 +327,13 @@ impl ObjectStore {
         s.header.last_write = Some((epoch.max(attr_epoch), time.max(now)));
         s.changes += 1;
         if !s.header.dirty || s.header.dirty_term != term {
-            s.header.dirty = true;
-            s.header.dirty_term = term;
-            s.put_header().map_err(|e| write_fault(object.id, &e))?;
+            let before = (s.header.dirty, s.header.dirty_term);
+            (s.header.dirty, s.header.dirty_term) = (true, term);
+            if let Err(e) = s.put_header() {
+                // Or the next change would take it that the header on disk says so.
+                (s.header.dirty, s.header.dirty_term) = before;
+                return Err(write_fault(object.id, &e));
+            }
         }
         self.note_dirty(object);
         Ok(())

@@ -1,6 +1,6 @@
 //! The rest of the cluster as an OST sees it: the MDT that owns its objects, and the other OSTs (copies).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use brindle_net::peer::NoNotifies;
@@ -16,6 +16,9 @@ use brindle_wire::version::PeerKind;
 use bytes::Bytes;
 use parking_lot::RwLock;
 use tokio::sync::Notify;
+
+/// How long another OST may take to answer a read. The request that needs the bytes holds its slot meanwhile.
+const READ_WAIT_MS: u64 = 10_000;
 
 /// Connections to the targets of the map.
 pub struct Peers {
@@ -42,10 +45,19 @@ impl Peers {
         })
     }
 
-    /// Takes in a newer map.
+    /// Takes in a newer map. What waits for an OST that it no longer has ends. (The MDT never leaves, and its connections are
+    /// counted: `wait_newer`.)
     pub fn set_map(&self, map: &Map) {
         *self.fs_id.write() = map.fs_id;
         let mut peers = self.peers.write();
+        let listed: BTreeSet<TargetId> = map.targets.iter().map(|entry| entry.id).collect();
+        peers.retain(|id, peer| {
+            let stays = id.role != Role::Ost || listed.contains(id);
+            if !stays {
+                peer.stop();
+            }
+            stays
+        });
         for entry in map.targets.iter().filter(|t| t.id != self.own && t.id.role != Role::Mgt) {
             match peers.get(&entry.id) {
                 Some(peer) => peer.set_nids(entry.nids.clone()),
@@ -76,13 +88,20 @@ impl Peers {
         self.peers.read().contains_key(&target)
     }
 
-    /// Reads from an object of another OST: the bytes and their checksum.
+    /// Reads from an object of another OST: the bytes and their checksum. `TargetDown` when it does not answer, soon enough or
+    /// at all: whoever asked may ask again.
     pub async fn read(&self, ost: u16, question: &ReadReq) -> Result<(Bytes, u32)> {
         let target = TargetId::ost(ost);
         if !self.knows(target) {
             return Err(Fault::new(Code::UnknownTarget).subject(target.to_string()));
         }
-        let frame = self.call(target, question, question.len_bytes).await?;
+        let answer =
+            self.seams.timeout_ms(READ_WAIT_MS, self.call(target, question, question.len_bytes)).await;
+        let frame = match answer {
+            Some(Err(fault)) if fault.code != Code::Disconnected => return Err(fault),
+            Some(Ok(frame)) => frame,
+            _ => return Err(Fault::new(Code::TargetDown).subject(target.to_string())),
+        };
         decode_reply::<<ReadReq as Message>::Resp>(&frame)?;
         Ok((frame.bulk_bytes(), frame.header.bulk_crc))
     }

@@ -425,6 +425,45 @@ fn only_the_mdts_word_makes_garbage() {
     });
 }
 
+/// A copy whose source does not answer gives its slot back, so that the next request of the slot has its turn.
+#[test]
+fn a_copy_from_an_ost_that_is_away_ends() {
+    const ANSWERED_MS: u64 = 30_000;
+    run(async {
+        let cluster = Cluster::new().await;
+        cluster.format(0).await;
+        cluster.format(1).await;
+        let (ost0, ost1) = (cluster.start(0).await, cluster.start(1).await);
+        let at1 = cluster.client(&ost1, 1);
+        // The map reaches the OSTs in its own time.
+        while !ost1.oss().peers.knows(TargetId::ost(0)) {
+            tokio::task::yield_now().await;
+        }
+        ost0.stop();
+        let request = CopyRangeReq {
+            source: object(1, 0),
+            source_ost: 0,
+            source_offset: 0,
+            source_known: true,
+            object: object(2, 1),
+            offset: 0,
+            len_bytes: 100,
+            ticket: Ticket::default(),
+        };
+        let copied = cluster.seams.timeout_ms(ANSWERED_MS, at1.change(&request, (5, 1))).await;
+        assert_eq!(code(copied.expect("answered")), Code::TargetDown);
+        let written =
+            cluster.seams.timeout_ms(ANSWERED_MS, at1.write(object(2, 1), 0, b"next", (5, 2))).await;
+        written.expect("answered").expect("written");
+
+        // Nor is an OST waited for that has left.
+        let mut map = cluster.rest.map.lock().clone().expect("the test made it");
+        map.targets.retain(|target| target.id != TargetId::ost(0));
+        ost1.oss().peers.set_map(&map);
+        assert_eq!(code(at1.change(&request, (5, 3)).await), Code::UnknownTarget);
+    });
+}
+
 #[test]
 fn ranges_are_copied_within_an_ost_and_between_osts() {
     run(async {

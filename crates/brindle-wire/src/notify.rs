@@ -60,9 +60,12 @@ pub struct InvalidateNotice {
     pub len_bytes: u64,
 }
 
-/// Answer: the pages are gone.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InvalidateAck {}
+/// Answer: whether the pages are gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InvalidateAck {
+    /// Not yet: one that was changed through a mapping cannot be written back, because an OST is away. To be asked again.
+    pub later: bool,
+}
 message!(InvalidateNotice => InvalidateAck, InvalidateNotice);
 
 /// The layout (or the truncate epoch) changed: drop what is kept of it and fetch it again before the next I/O.
@@ -81,6 +84,8 @@ pub struct LayoutNotice {
 pub struct LayoutAck {
     /// The report due of a writer.
     pub report: Option<WriteReport>,
+    /// The pages are not gone yet, as in [`InvalidateAck`]; they are to be asked for with [`InvalidateNotice`].
+    pub later: bool,
 }
 message!(LayoutNotice => LayoutAck, LayoutNotice);
 

@@ -24,6 +24,8 @@ const LEASE: Duration = Duration::from_secs(6);
 const SLACK: Duration = Duration::from_secs(10);
 /// Longest time that a process is stopped.
 const STOPPED_MAX: Duration = Duration::from_secs(60);
+/// How often it is looked whether something has begun.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// How often bytes are sent that wait for too long: one request more for each.
 const SENT_EVERY_MS: u128 = 200;
 
@@ -67,6 +69,19 @@ fn begun(cluster: &Cluster, name: &str) -> File {
     write_blocks(&file, 1, 0..64).unwrap();
     file.sync_all().unwrap();
     file
+}
+
+/// Waits until a thread sleeps in a system call.
+pub fn wait_until_in_call(tid: i32, number: libc::c_long) {
+    let begun = Instant::now();
+    let is_there = || {
+        let text = std::fs::read_to_string(format!("/proc/{tid}/syscall"));
+        text.is_ok_and(|text| text.split(' ').next() == Some(&number.to_string()))
+    };
+    while !is_there() {
+        assert!(begun.elapsed() < SLACK, "thread {tid} does not come to wait in call {number}");
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 fn check(path: &Path, id: u64, blocks: u64) {
@@ -211,6 +226,43 @@ fn a_recall_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_
     map.sync(libc::MS_SYNC).expect("nothing was lost");
     other.write_all_at(b"still", 4).and_then(|()| other.sync_all()).expect("the session is alive");
     drop((map, file, other));
+    cluster.assert_sound();
+}
+
+/// The same where both write the file, so that no right is recalled: one empties it while a page of the other is on its way.
+#[test]
+fn who_empties_a_file_waits_for_pages_of_a_mapping_whose_ost_is_away_and_costs_nobody_the_session() {
+    seed("behind-emptied");
+    let cluster = Cluster::up("behind-emptied", &Options { osts: 1, ..Options::default() });
+    drop(begun(&cluster, "mapped"));
+    let open = |mount: &Path| OpenOptions::new().read(true).write(true).open(mount.join("mapped")).unwrap();
+    let (file, theirs) = (open(cluster.a()), open(cluster.b()));
+    let map = Map::shared(&file, BLOCK).unwrap();
+    map.read(0, 1);
+    let other = File::create(cluster.a().join("other")).unwrap();
+    other.write_all_at(b"kept", 0).unwrap();
+
+    let stopped = Stopped::stop(&cluster.process("ost0"));
+    map.write(0, b"changed");
+    let (tell, told) = mpsc::channel();
+    let syncing = std::thread::spawn(move || {
+        tell.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        map.sync(libc::MS_SYNC)
+    });
+    wait_until_in_call(told.recv().unwrap(), libc::SYS_msync);
+    let (tell, told) = mpsc::channel();
+    let emptying = std::thread::spawn(move || {
+        // Nobody listens if the test has failed.
+        let _ = tell.send(theirs.set_len(0));
+    });
+    let early = told.recv_timeout(LEASE + Duration::from_secs(3));
+    assert!(early.is_err(), "{early:?} while another client may still show a page of before");
+    drop(stopped);
+    told.recv_timeout(SLACK).expect("the OST is back").unwrap();
+    emptying.join().unwrap();
+    syncing.join().unwrap().expect("its session is alive");
+    other.write_all_at(b"still", 4).and_then(|()| other.sync_all()).expect("the session is alive");
+    drop((file, other));
     cluster.assert_sound();
 }
 

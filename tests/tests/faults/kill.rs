@@ -2,12 +2,15 @@
 //! was answered is lost or done twice.
 
 use std::fs::File;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Options};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
+use crate::behind::wait_until_in_call;
 use crate::crew;
 use crate::dice::{Dice, rounds, seed};
 use crate::leases::metrics;
@@ -119,6 +122,38 @@ fn a_lock_that_is_being_converted_is_held_by_nobody_else_after_a_restart() {
             flock(&b, FlockOperation::Unlock).unwrap();
             assert!(waits.join().unwrap(), "two held it, in round {round}");
         });
+    }
+    cluster.assert_sound();
+}
+
+/// A lock of an open file is that of everybody who has it open. A child asks for it once more, and is killed while the MDT is away: what is
+/// taken back of its call is not what its parent has held before.
+#[test]
+fn a_lock_that_a_killed_child_has_asked_for_once_more_stays_with_its_parent() {
+    /// How long somebody else is looked for who gets it.
+    const LOOK: Duration = Duration::from_millis(500);
+    seed("shared-lock");
+    let cluster = Cluster::up("shared-lock", &Options { osts: 1, mounts: 2, ..Options::default() });
+    std::fs::write(cluster.a().join("f"), b"x").unwrap();
+    let [a, b] = [cluster.a(), cluster.b()].map(|mount| File::open(mount.join("f")).unwrap());
+    flock(&a, FlockOperation::LockExclusive).unwrap();
+    cluster.kill(&["mdt0"]);
+    let shared = a.try_clone().unwrap();
+    let mut child = Command::new("flock").args(["-x", "0"]).stdin(shared).spawn().unwrap();
+    wait_until_in_call(child.id() as i32, libc::SYS_flock);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    cluster.start(&["mdt0"]);
+    // Such an open waits until everybody has declared what it had.
+    std::fs::write(cluster.b().join("after"), b"x").unwrap();
+    let since = Instant::now();
+    let try_lock = || flock(&b, FlockOperation::NonBlockingLockExclusive);
+    while since.elapsed() < LOOK {
+        assert_eq!(try_lock(), Err(Errno::WOULDBLOCK), "two hold it");
+    }
+    drop(a);
+    while try_lock().is_err() {
+        assert!(since.elapsed() < RESUME_LIMIT, "a lock outlives the file that was open");
     }
     cluster.assert_sound();
 }

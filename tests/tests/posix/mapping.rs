@@ -229,3 +229,22 @@ fn holes_can_be_mapped_and_filled() {
     }
     same_bytes(&fs::read(area.at("f")).unwrap(), &wanted, "the file");
 }
+
+/// `cp --sparse` and tar look for data with lseek: what was changed through a mapping is data.
+#[test]
+fn what_is_changed_through_a_mapping_is_no_hole() {
+    const MIB: usize = 1 << 20;
+    let area = Area::new();
+    let file = file_with(&area, &[]);
+    file.write_all_at(&bytes(1, 64 << 10), 0).unwrap();
+    file.write_all_at(b"end", 8 * MIB as u64).unwrap();
+    let map = Map::shared(&file, 8 * MIB).unwrap();
+    map.write(4 * MIB, b"changed");
+    for opened in [&file, &File::open(area.at("f")).unwrap()] {
+        let data = rustix::fs::seek(opened, rustix::fs::SeekFrom::Data(2 * MIB as u64)).unwrap();
+        assert!((2 * MIB..=4 * MIB).contains(&(data as usize)), "data at {data}");
+        let hole = rustix::fs::seek(opened, rustix::fs::SeekFrom::Hole(4 * MIB as u64)).unwrap();
+        assert!(hole as usize > 4 * MIB, "a hole at {hole}");
+    }
+    assert_eq!(map.read(4 * MIB, 7), b"changed");
+}

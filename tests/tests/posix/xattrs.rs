@@ -179,3 +179,18 @@ fn user_names_are_for_files_and_directories() {
     set(&area.at("link"), "user.through", b"1").unwrap();
     assert_eq!(list(&area.at("f")), ["user.through"]);
 }
+
+/// A thread that has just been told that there is none asks again by descriptor, after another one has set it.
+#[test]
+fn an_attribute_that_another_thread_has_set_is_there() {
+    let area = Area::new();
+    for round in 0..20 {
+        let path = area.file(&format!("f{round}"), "");
+        let file = File::open(&path).unwrap();
+        assert_eq!(fails(get(&path, "user.x")), Errno::NODATA);
+        let other = path.clone();
+        std::thread::spawn(move || set(&other, "user.x", b"set").unwrap()).join().unwrap();
+        let mut value = [0; 10];
+        assert_eq!(fgetxattr(&file, "user.x", &mut value), Ok(3), "in round {round}");
+    }
+}

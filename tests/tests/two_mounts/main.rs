@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod appends;
+mod asynchronous;
 mod data;
 mod locks;
 mod names;

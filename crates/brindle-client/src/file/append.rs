@@ -186,21 +186,33 @@ impl Client {
         let data = Rope::from(write.data.clone());
         let mut tries = Tries::default();
         let written = loop {
-            let (place, _) = self.mds.call_with(&request, Vec::new(), handle.options()).await?;
+            let (place, _) = match self.mds.call_with(&request, Vec::new(), handle.options()).await {
+                Ok(place) => place,
+                // It may have given a place before.
+                Err(fault) => break Err(fault),
+            };
             placed.writing_at(Some((place.offset, place.truncate_epoch)));
             let how = How { under: Some(place.truncate_epoch), ..write.how(handle) };
             let written = self.write_objects(inode, place.offset, &data, how).await;
             placed.writing_at(None);
             match written {
                 // The file was moved, or cut, perhaps behind this place: the MDT knows.
-                Err(fault) if fault.code == Code::StaleLayout => self.retry(inode, &mut tries, fault).await?,
+                Err(fault) if fault.code == Code::StaleLayout => {
+                    if let Err(fault) = self.retry(inode, &mut tries, fault).await {
+                        break Err(fault);
+                    }
+                }
                 written => break written,
             }
         };
+        // Whatever has become of it: others wait for what is written at a place that is not given up.
         let due = inode.due(Carry::News);
         let done = AppendDoneReq { ino: inode.ino, number, report: due.report.clone() };
-        self.mds.call_with(&done, Vec::new(), handle.options()).await?;
-        due.delivered();
-        written
+        let told = self.mds.call_with(&done, Vec::new(), handle.options()).await;
+        if told.is_ok() {
+            due.delivered();
+        }
+        let written = written?;
+        told.map(|_| written)
     }
 }

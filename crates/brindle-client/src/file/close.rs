@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::Client;
 use crate::handles::Handle;
-use crate::inodes::{Carry, Due};
+use crate::inodes::{Carry, Due, State};
 
 /// How long handles are gathered.
 const GATHER_MS: u64 = 5;
@@ -38,10 +38,15 @@ struct Closing {
 }
 
 impl Closing {
-    /// Whether it ends the write session of a file of which old bytes are under way to an OST. (None begin after it.)
-    fn is_rewritten(&self) -> bool {
-        self.carry == Carry::Last && self.handle.inode.lock().rewriting
+    /// Whether it ends the write session of a file of which bytes are under way to an OST: old ones that are written again, or those
+    /// of a program that was killed. (None of them begin after it.)
+    fn is_early(&self) -> bool {
+        self.carry == Carry::Last && has_bytes_under_way(&self.handle.inode.lock())
     }
+}
+
+fn has_bytes_under_way(state: &State) -> bool {
+    state.rewriting || state.abandoned > 0
 }
 
 impl Closes {
@@ -84,6 +89,11 @@ impl Client {
         {
             self.flush_behind(&handle.inode).await;
         }
+    }
+
+    /// Whether a handle is open.
+    pub fn is_open(&self, number: u64) -> bool {
+        self.handles.get(number).is_ok()
     }
 
     /// Whether bytes that were written through a handle have not left the buffer.
@@ -136,12 +146,12 @@ impl Client {
                 if batch.is_empty() {
                     break;
                 }
-                // Whoever writes next must not find bytes over its own that are just being written again.
-                let (kept, free): (Vec<_>, Vec<_>) = batch.into_iter().partition(Closing::is_rewritten);
+                // Whoever writes next must not find bytes over its own that were under way before.
+                let (kept, free): (Vec<_>, Vec<_>) = batch.into_iter().partition(Closing::is_early);
                 for closing in kept {
                     let this = self.clone();
                     self.seams.spawn("client.close", async move {
-                        closing.handle.inode.wait_until(|state| !state.rewriting).await;
+                        closing.handle.inode.wait_until(|state| !has_bytes_under_way(state)).await;
                         this.give_back_batch(vec![closing]).await;
                     });
                 }

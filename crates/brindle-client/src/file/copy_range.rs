@@ -1,5 +1,7 @@
 //! copy_file_range: a range of one file into another.
 
+use std::sync::atomic::Ordering;
+
 use brindle_types::Fault;
 use bytes::Bytes;
 
@@ -52,6 +54,7 @@ impl Client {
             offset: copy.target_offset + done,
             data,
             kill_suidgid: copy.kill_suidgid,
+            sync: self.handles.get(copy.target)?.is_synchronous.load(Ordering::Relaxed),
             ..WriteIn::default()
         };
         self.write(ctx, copy.target, write).await

@@ -1,6 +1,7 @@
 //! fallocate: reserving space, punching holes, zeroing ranges.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use brindle_layout::ObjectRange;
 use brindle_session::Options;
@@ -68,8 +69,13 @@ impl Client {
         if range.end > FILE_SIZE_MAX_BYTES {
             return Err(Fault::new(Code::TooLarge));
         }
+        let _under_way = handle.inode.writing();
         let done = self.allocate(ctx, &handle, range, change).await;
-        handle.changed(done)
+        handle.changed(done)?;
+        match handle.is_synchronous.load(Ordering::Relaxed) {
+            true => self.sync_inode(&handle.inode).await,
+            false => Ok(()),
+        }
     }
 
     async fn allocate(
@@ -149,11 +155,20 @@ impl Client {
         }
         if how != Allocation::Punch {
             let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
-            let keep_len = how.keeps_size();
+            let grows = !how.keeps_size();
+            let is_one = parts.len() == 1;
+            // Where one of several objects has no room the file must not have become longer by the others: only when all have their
+            // space does the one get its length that holds the last byte.
+            let last = last_byte(sight, &parts, range.end).filter(|_| grows && !is_one);
             let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
-                Box::pin(self.allocate_part(inode, sight, part, keep_len, change.options))
+                Box::pin(self.allocate_part(inode, sight, part, !(grows && is_one), change.options))
             });
             self.change(inode, sight, range.clone(), reserving.collect()).await?;
+            if let Some(last) = last {
+                let growing: BoxFuture<'_, _> =
+                    Box::pin(self.allocate_part(inode, sight, last, false, change.options));
+                self.change(inode, sight, range.clone(), vec![growing]).await?;
+            }
         }
         let end = if how.keeps_size() { 0 } else { range.end };
         inode.lock().wrote(sight, end, kill_suidgid);
@@ -239,6 +254,13 @@ impl Client {
         note_change(inode, sight, part.stripe, &answer);
         Ok(answer)
     }
+}
+
+/// The last byte of parts that reach to `end` in the file.
+fn last_byte(sight: &Sight, parts: &[ObjectRange], end: u64) -> Option<ObjectRange> {
+    let stripe = brindle_layout::last_stripe(&sight.layout, end)?;
+    let part = parts.iter().filter(|part| part.stripe == stripe).max_by_key(|part| part.object_offset)?;
+    Some(ObjectRange { object_offset: part.object_offset + part.len_bytes - 1, len_bytes: 1, ..*part })
 }
 
 /// What became of the change of a part.

@@ -10,7 +10,7 @@ use brindle_layout::{ObjectRange, StripeExtent};
 use brindle_session::Options;
 use brindle_stdx::{BoxFuture, planted};
 use brindle_types::layout::Component;
-use brindle_types::{Code, Fault, Ino, Layout, ObjectId, Stripe};
+use brindle_types::{Code, Fault, Ino, Layout, ObjectId, Stripe, TargetId};
 use brindle_wire::mds::fsync::FsyncReq;
 use brindle_wire::oss::sync::{SyncObjectsReq, SyncObjectsResp};
 use brindle_wire::oss::write::WriteReq;
@@ -108,12 +108,27 @@ impl Client {
                 break (Vec::new(), None);
             }
             match self.sync_objects(inode, &sight).await {
-                Ok(outcome) => break outcome,
+                Ok((exist, lost)) => break (exist, lost.or(self.sync_moved(inode, &sight).await?)),
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
             }
         };
         let synced = self.sync_at_mdt(inode, exist).await;
         lost.map_or(synced, Err)
+    }
+
+    /// Whether an OST lost bytes that were written by handles that are closed, before the file was moved off it.
+    async fn sync_moved(&self, inode: &Inode, sight: &Sight) -> Result<Option<Fault>, Fault> {
+        let map = self.map.current();
+        for (ost, left) in self.left.outside(inode.ino, &sight.layout) {
+            if map.is_removed(TargetId::ost(ost)) {
+                continue;
+            }
+            match self.sync_left(ost, &left).await {
+                Err(fault) if fault.code == Code::DataLost => return Ok(Some(fault)),
+                synced => synced?,
+            }
+        }
+        Ok(None)
     }
 
     /// Makes what was written durable at the OSTs alone, under a layout that is about to change.

@@ -1,6 +1,7 @@
 //! open: a handle and the mode that its pages may be kept in.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use brindle_types::{Attr, Fault, Ino};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq};
@@ -52,6 +53,8 @@ impl Client {
             self.flush_behind(&hold).await;
         }
         if !is_read {
+            // Bytes of programs that were killed come before whatever is written through this handle.
+            hold.wait_until(|state| state.abandoned == 0).await;
             self.drop_spare(ino);
             // Before the answer can come: somebody writes from the moment that the MDT grants it.
             let was_cached = {
@@ -106,6 +109,13 @@ impl Client {
             opened = self.opened(hold, asked, handle, access, (answer.attr, answer.grant), None).await;
         }
         Ok(opened)
+    }
+
+    /// What is changed through a handle from now on is durable when the call returns (O_SYNC, O_DSYNC).
+    pub fn make_synchronous(&self, handle: u64) {
+        if let Ok(handle) = self.handles.get(handle) {
+            handle.is_synchronous.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Enters a granted handle. `cutting`: the cut that the open has made.

@@ -114,7 +114,7 @@ impl Client {
             };
             match read {
                 // A cut that came in between may have taken the bytes and left the size that we knew.
-                Ok(pieces) if inode.sight().is_some() => return Ok(pieces),
+                Ok(pieces) if inode.is_still(&sight) => return Ok(pieces),
                 Ok(_) => {}
                 Err(fault) if fault.code == Code::ObjectMissing => {
                     self.still_missing(inode, &sight, fault).await?;

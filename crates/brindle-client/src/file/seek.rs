@@ -1,5 +1,7 @@
 //! seek: SEEK_DATA and SEEK_HOLE.
 
+use std::sync::Arc;
+
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, ObjectId, Stripe};
 use brindle_wire::oss::seek::SeekReq;
@@ -16,18 +18,27 @@ impl Client {
         handle.seen(found)
     }
 
-    async fn seek_in(&self, inode: &Inode, from: u64, data: bool) -> Result<u64, Fault> {
-        self.flush_behind(inode).await;
-        let size_bytes = self.size_for(inode, u64::MAX).await?;
-        let sight = self.sight(inode).await?;
-        let found = if from >= size_bytes {
-            None
-        } else if sight.layout.inline {
-            Some(if data { from } else { size_bytes })
-        } else {
-            self.seek_objects(inode, &sight, from, size_bytes, data).await?
-        };
-        found.ok_or_else(|| Fault::new(Code::NoDataThere))
+    async fn seek_in(&self, inode: &Arc<Inode>, from: u64, data: bool) -> Result<u64, Fault> {
+        if inode.lock().writers > 0 {
+            // What is changed through a mapping is data, and only the kernel has it: pages go by way of the OSTs.
+            let wanted = self.want_pages_dropped(inode, 0..u64::MAX);
+            inode.wait_until(|state| state.drops.is_over(wanted)).await;
+        }
+        loop {
+            self.flush_behind(inode).await;
+            let sight = self.sight(inode).await?;
+            let size_bytes = self.size_for(inode, u64::MAX).await?;
+            let found = if from >= size_bytes {
+                None
+            } else if sight.layout.inline {
+                Some(if data { from } else { size_bytes })
+            } else {
+                self.seek_objects(inode, &sight, from, size_bytes, data).await?
+            };
+            if inode.is_still(&sight) {
+                return found.ok_or_else(|| Fault::new(Code::NoDataThere));
+            }
+        }
     }
 
     async fn seek_objects(

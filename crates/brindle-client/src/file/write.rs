@@ -44,6 +44,7 @@ impl Client {
             return Ok(0);
         }
         handle.written_by(write.process);
+        let _under_way = handle.inode.writing();
         let written = if write.append {
             self.append(ctx, &handle, &write).await
         } else if write.page {
@@ -62,7 +63,7 @@ impl Client {
     /// leaves it out; it is dropped afterwards.
     async fn write_back(&self, ctx: &Ctx, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
         let range = write.offset..write.offset.saturating_add(write.data.len() as u64);
-        let page = handle.inode.reads.begin(range.clone());
+        let page = handle.inode.reads.begin_write(range.clone());
         let written = self.write_at(ctx, handle, write).await;
         let met_invalidation = !page.settle();
         drop(page);

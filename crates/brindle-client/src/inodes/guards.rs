@@ -11,6 +11,13 @@ pub(crate) struct Cutting<'a>(&'a Inode);
 /// A change of objects under way.
 pub(crate) struct Changing<'a>(&'a Inode);
 
+/// A call of a program that changes contents through a handle.
+pub(crate) struct Writing<'a> {
+    inode: &'a Inode,
+    /// [`State::last_closes`] when it began.
+    last_closes: u64,
+}
+
 /// The bytes are being moved out of the MDT, or cut.
 pub(crate) struct Converting<'a>(&'a Inode);
 
@@ -29,6 +36,13 @@ impl Inode {
         drop(state);
         self.quiet.notify_waiters();
         Cutting(self)
+    }
+
+    /// A program has called for a change of contents through a handle.
+    pub fn writing(&self) -> Writing<'_> {
+        let mut state = self.lock();
+        state.calls += 1;
+        Writing { inode: self, last_closes: state.last_closes }
     }
 
     /// From now on no bytes are buffered for the MDT, if it has the file's.
@@ -82,6 +96,19 @@ impl Cutting<'_> {
 impl Drop for Cutting<'_> {
     fn drop(&mut self) {
         self.0.lock().cut_is_over();
+    }
+}
+
+impl Drop for Writing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.inode.lock();
+        if state.last_closes == self.last_closes {
+            state.calls -= 1;
+            return;
+        }
+        state.abandoned -= 1;
+        drop(state);
+        self.inode.quiet.notify_waiters();
     }
 }
 

@@ -33,6 +33,8 @@ struct Table {
 
 struct Entry {
     range: Range<u64>,
+    /// The kernel writes the page.
+    is_write: bool,
     stale: bool,
     answering: bool,
 }
@@ -46,11 +48,37 @@ pub struct ReadGuard {
 impl Reads {
     /// A page read of `range` begins.
     pub fn begin(self: &Arc<Self>, range: Range<u64>) -> ReadGuard {
+        self.enter(range, false)
+    }
+
+    /// The kernel writes pages of `range` back.
+    pub fn begin_write(self: &Arc<Self>, range: Range<u64>) -> ReadGuard {
+        self.enter(range, true)
+    }
+
+    fn enter(self: &Arc<Self>, range: Range<u64>, is_write: bool) -> ReadGuard {
         let mut table = self.table.lock();
         table.next += 1;
         let id = table.next;
-        table.reads.insert(id, Entry { range, stale: false, answering: false });
+        table.reads.insert(id, Entry { range, is_write, stale: false, answering: false });
         ReadGuard { reads: self.clone(), id }
+    }
+
+    /// Waits for pages of `range` that are being written back now; whether there were any.
+    pub async fn written_back(&self, range: &Range<u64>) -> bool {
+        let last = self.table.lock().next;
+        let is_awaited =
+            |(id, entry): (&u64, &Entry)| *id <= last && entry.is_write && overlap(&entry.range, range);
+        let mut has_waited = false;
+        loop {
+            let mut ended = std::pin::pin!(self.ended.notified());
+            ended.as_mut().enable();
+            if !self.table.lock().reads.iter().any(is_awaited) {
+                return has_waited;
+            }
+            has_waited = true;
+            ended.await;
+        }
     }
 
     /// Contents of `range` changed: reads of it are fetched again. Waits for those that are being answered; returns

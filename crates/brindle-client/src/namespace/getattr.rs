@@ -29,6 +29,15 @@ impl Client {
         self.dirs.rights(ino).filter(|_| self.session.is_held())
     }
 
+    /// Whether attributes that were told of a file when it was made are still those that it has: nobody else may write it, and nobody
+    /// here has.
+    pub fn is_as_made(&self, attr: &Attr) -> bool {
+        self.inodes.get(attr.ino).is_some_and(|inode| {
+            let state = inode.lock();
+            state.size_exact() && !state.has_news() && state.size_bytes == attr.size_bytes
+        })
+    }
+
     /// Attributes of an inode.
     pub async fn getattr(&self, ino: Ino) -> Result<Attr, Fault> {
         if self.session.is_held()

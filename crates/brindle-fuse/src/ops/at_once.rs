@@ -66,7 +66,8 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
 /// Of what the thread has just made: what it was told then.
 fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(Attr, Duration)> {
     let just_made = fs.recent.forget(asked.pid, ino, fs.client.seams().now());
-    if let Some(attr) = just_made {
+    // Another thread may have opened and written it meanwhile.
+    if let Some(attr) = just_made.filter(|attr| fs.client.is_as_made(attr)) {
         return Some((attr, NOT_KEPT));
     }
     getattr::at_once(fs, ino, asked.nodeid).or_else(|| rights(fs, asked, ino).map(|attr| (attr, NOT_KEPT)))

@@ -72,6 +72,11 @@ const CALLS: &[libc::c_long] = &[
 ];
 
 impl Calls {
+    /// The number of the system call in which a thread waits, if that can be told.
+    pub fn number(&self, tid: u32) -> Option<libc::c_long> {
+        if tid == 0 || !self.has_own_proc() { None } else { call(tid).ok()? }
+    }
+
     /// Whether a thread waits in a system call that looks at nothing of a directory but its rights.
     pub fn looks_at_rights_only(&self, tid: u32, now: Mono) -> bool {
         // 0 is the kernel itself, or a thread of a name space that it cannot name.

@@ -51,6 +51,8 @@ pub(crate) async fn set(fs: &BrindleFs, who: &Who, op: Setlk) -> Result<Done, Fa
         // Before it is granted: the RELEASE may come while a killed caller's request is still under way.
         fs.owners.note(op.lock.fh, lock.owner);
     }
+    // Of an open file that others have as well, since it was handed down to them: what it held before is theirs.
+    let held = lock.space == LockSpace::Flock && fs.client.holds_locks(who.ino, lock.space, lock.owner);
     let cancel = Cancel::new();
     let ctx = Ctx { cred: who.ctx.cred.clone(), cancel: cancel.clone() };
     let mut setting = pin!(fs.client.set_lock(&ctx, who.ino, lock.clone(), op.wait));
@@ -62,6 +64,7 @@ pub(crate) async fn set(fs: &BrindleFs, who: &Who, op: Setlk) -> Result<Done, Fa
         }
     };
     outcome?;
-    let undo = if lock.kind == Kind::Unlock { Undo::Nothing } else { Undo::Unlock(who.ino, lock) };
+    let shared = held.then_some(op.lock.fh);
+    let undo = if lock.kind == Kind::Unlock { Undo::Nothing } else { Undo::Unlock(who.ino, lock, shared) };
     Ok(Done { reply: Reply::ok(), undo })
 }

@@ -31,7 +31,15 @@ pub(crate) fn opened(opened: &brindle_client::Opened) -> Opened {
 
 pub(crate) async fn handle(client: &Client, who: &Who, op: Open) -> Result<Done, Fault> {
     let open = client.open(&who.ctx, who.ino, access(op.flags), op.kill_suidgid).await?;
+    note_synchronous(client, &open, op.flags);
     Ok(Done { reply: Reply::opened(opened(&open)), undo: Undo::Close(open.attr.ino, open.handle) })
+}
+
+/// The kernel says with each write whether it is to be durable, with no copy and no reservation.
+pub(crate) fn note_synchronous(client: &Client, open: &brindle_client::Opened, flags: u32) {
+    if flags & libc::O_DSYNC as u32 != 0 {
+        client.make_synchronous(open.handle);
+    }
 }
 
 /// The same for a file that was opened ahead.

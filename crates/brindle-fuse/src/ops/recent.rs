@@ -6,8 +6,8 @@
 //! It also does in a chmod, right after the SETATTR. Behind every CREATE, in the same open(2), the kernel asks for the
 //! attributes that it has just been told.
 //!
-//! Invariant: only what the thread's own last request, a LOOKUP, SETATTR or CREATE, brought counts, and only for a moment: an
-//! answer from here is never older than the call that asks, but for a thread that asks by descriptor right after a path.
+//! Invariant: only what the thread's own last request, a LOOKUP, SETATTR or CREATE, brought counts, only for a moment, and only as long as
+//! nobody has changed it: whoever asks by descriptor right after a path may have heard of that.
 
 use std::collections::BTreeMap;
 
@@ -63,6 +63,11 @@ impl Recent {
         self.found.lock().remove(&tid);
         let (attr, at) = self.made.lock().remove(&tid)?;
         (tid != 0 && attr.ino == ino && now.ms_since(at) < GOOD_FOR_MS).then_some(attr)
+    }
+
+    /// Extended attributes were changed, here or elsewhere.
+    pub fn forget_extras(&self) {
+        self.found.lock().clear();
     }
 
     /// Which extended attributes the inode has, as far as the thread was just told.

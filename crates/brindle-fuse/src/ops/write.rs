@@ -4,10 +4,9 @@ use brindle_client::{Client, WriteIn};
 use brindle_types::Fault;
 
 use crate::fs::Who;
-use crate::reply::Reply;
 use crate::request::Write;
 
-pub(crate) async fn handle(client: &Client, who: &Who, op: Write) -> Result<Reply, Fault> {
+pub(crate) async fn handle(client: &Client, who: &Who, op: Write) -> Result<u64, Fault> {
     let has = |flag: i32| op.flags & flag as u32 == flag as u32;
     let write = WriteIn {
         offset: op.offset,
@@ -20,6 +19,5 @@ pub(crate) async fn handle(client: &Client, who: &Who, op: Write) -> Result<Repl
         process: op.lock_owner,
         data: op.data,
     };
-    let written = client.write(&who.ctx, op.fh, write).await?;
-    Ok(Reply::written(written as u32))
+    client.write(&who.ctx, op.fh, write).await
 }

@@ -1,17 +1,23 @@
 //! The volatile state beside the rows: who is connected, what is open, who waits for what. Reclaimed after a restart.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
 
 use brindle_stdx::Mono;
 use brindle_types::{Ino, ObjectId, Pair, SessionId};
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::stop::Event;
 use crate::changelog::Known;
 use crate::leases::Leases;
 use crate::opens::Opens;
 use crate::store::session::Session;
+
+/// Files that may wait for their objects to be asked what they have allocated. Of more the figure is an old one until they are written
+/// again.
+const RECOUNTS_MAX: usize = 1 << 16;
 
 /// A session as the running MDT sees it.
 #[derive(Clone, Debug)]
@@ -51,6 +57,13 @@ pub struct Live {
     pub fencing: BTreeSet<SessionId>,
     /// Files whose name was given to another file a moment ago.
     pub replaced: Replaced,
+    /// Files that are open for writing, and of which no writer knows how much all objects have allocated: that is asked when they are
+    /// closed.
+    pub uncounted: BTreeSet<Ino>,
+    /// Files whose objects are to be asked for that; no more than [`RECOUNTS_MAX`].
+    pub recounts: BTreeSet<Ino>,
+    /// Told when there are some.
+    pub recounts_due: Arc<Notify>,
     /// By OST: the object of the destroy queue behind which the next round begins, where some before it are stuck.
     pub destroyed_up_to: BTreeMap<u16, ObjectId>,
     /// Reclaim after a restart is under way (see `recovery`).
@@ -95,6 +108,22 @@ impl Live {
     /// How many recoveries of a file are to come.
     pub fn recoveries_due(&self, ino: Ino) -> usize {
         self.recoveries.get(&ino).copied().unwrap_or(0)
+    }
+
+    /// The objects of a file are to be asked how much they have allocated.
+    pub fn recount(&mut self, ino: Ino) {
+        if self.recounts.len() < RECOUNTS_MAX {
+            self.recounts.insert(ino);
+            self.recounts_due.notify_one();
+        }
+    }
+
+    /// The next of them behind `last`.
+    pub fn next_recount(&mut self, last: Ino) -> Option<Ino> {
+        let behind = self.recounts.range((Bound::Excluded(last), Bound::Unbounded)).next();
+        let next = behind.or_else(|| self.recounts.first()).copied()?;
+        self.recounts.remove(&next);
+        Some(next)
     }
 
     /// Whether an inode without a name may go at once: nobody has it open, or could still reclaim or open it.

@@ -107,18 +107,26 @@ impl<'a> Txn<'a> {
         granted
     }
 
-    /// Tells the caller what a name leads to, under a lease that it holds or has not given back.
+    /// Tells the caller what a name leads to, if it holds the lease of the directory or has not given it back.
     pub fn tell_name(&self, call: &Call, dir: Ino, name: &[u8], to: Option<(Ino, FileType)>) {
-        let at = self.place();
-        call.tell(|news| news.names.push(NameNews { dir, name: name.to_vec(), to, at }));
+        if self.live.leases.lock().may_use(dir, call.session) {
+            let at = self.place();
+            call.tell(|news| news.names.push(NameNews { dir, name: name.to_vec(), to, at }));
+        }
     }
 
     /// Tells the caller what an inode looks like, if a lease that it holds, or gets for a directory, covers that; or the rights
-    /// of a directory, if the lease of its parent covers them.
+    /// of a directory, if the lease of its parent covers them; or that no lease covers it, of what the caller has open for writing.
     pub fn tell_inode(&self, call: &Call, inode: &Inode) -> Result<()> {
         let holds = |by: &Ino| self.live.leases.lock().holds(*by, call.session);
         let held = |by: &Ino| if inode.is_dir() { self.lease(call, *by) } else { holds(by) };
-        let by = inode::covered(self, inode)?.filter(held);
+        let Some(covered) = inode::covered(self, inode)? else {
+            if self.live.opens.is_written_by(inode.ino, call.session) {
+                self.tell_not_covered(call, inode.ino);
+            }
+            return Ok(());
+        };
+        let by = Some(covered).filter(held);
         if let Some(by) = by.or_else(|| inode.rights_covered_by().filter(holds)) {
             let (ino, at) = (inode.ino, self.place());
             let known = Some(Covered { attr: inode.attr(), by });

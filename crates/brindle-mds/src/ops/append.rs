@@ -20,8 +20,15 @@ const RESERVATIONS_MAX: usize = 4096;
 
 /// Reserves the next bytes behind the end.
 pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Result<AppendReserveResp> {
-    // What other writers have written so far is in the objects only.
-    let known = attrs::true_size(mdt, call.session, req.ino).await?;
+    let own = |open: &[(u64, append::Reservation)]| {
+        open.iter().find(|(_, r)| is_of(r, call, req.number)).map(|(offset, _)| *offset)
+    };
+    // Whoever has a place must be told it, or could not give it up, and everybody would wait for what is written there.
+    let known = match mdt.read(|t| Ok(own(&append::list(t, req.ino)?))).await? {
+        Some(_) => None,
+        // What other writers have written so far is in the objects only.
+        None => Some(attrs::true_size(mdt, call.session, req.ino).await?),
+    };
     mdt.modify(call, |t| {
         t.idle(req.ino)?;
         if t.live().recovering {
@@ -34,10 +41,11 @@ pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Re
         }
         let truncate_epoch = file.truncate_epoch;
         let open = append::list(t, req.ino)?;
-        if let Some((offset, _)) = open.iter().find(|(_, r)| is_of(r, call, req.number)) {
-            return Ok(AppendReserveResp { offset: *offset, truncate_epoch });
+        if let Some(offset) = own(&open) {
+            t.frees_space();
+            return Ok(AppendReserveResp { offset, truncate_epoch });
         }
-        let Some(known) = known.of(&file) else {
+        let Some(known) = known.as_ref().and_then(|known| known.of(&file)) else {
             return Err(Fault::new(Code::StaleLayout).why("the file was cut meanwhile").into());
         };
         if open.len() >= RESERVATIONS_MAX {

@@ -14,7 +14,7 @@ use crate::{access, changelog, grant, namespace, truncate};
 /// Makes a regular file and opens it; without `exclusive` opens the one that is there.
 pub async fn handle(mdt: &Mdt, call: &Call, req: CreateReq) -> Result<CreateResp> {
     namespace::check_new_name(&req.name)?;
-    mdt.modify(call, |t| {
+    let made = mdt.modify(call, |t| {
         let mut dir = inode::dir(t, req.parent)?;
         if let Some(entry) = namespace::find(t, dir.ino, &req.name)? {
             let file = namespace::named(t, dir.ino, &req.name, entry)?;
@@ -29,8 +29,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: CreateReq) -> Result<CreateResp
         inode::put(t, &file)?;
         changelog::named(t, ChangeKind::Create, (dir.ino, &req.name), file.ino, &req.cred, 0);
         answer(t, &file, mode, true, req.access.read)
-    })
-    .await
+    });
+    namespace::tell_if_refused(mdt, call, &[(req.parent, &req.name)], made.await).await
 }
 
 /// Somebody else made the name after the caller's kernel had looked: what open(2) does then.
@@ -46,6 +46,7 @@ fn open_existing(t: &mut Txn<'_>, call: &Call, req: &CreateReq, mut file: Inode)
         changelog::about(t, ChangeKind::Truncate, file.ino, Some(&req.cred));
     }
     inode::put(t, &file)?;
+    t.tell_name(call, req.parent, &req.name, Some((file.ino, file.kind)));
     answer(t, &file, mode, false, req.access.read)
 }
 

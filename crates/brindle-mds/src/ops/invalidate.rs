@@ -26,6 +26,6 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: InvalidateReq) -> Result<Empty>
     holders.sort();
     holders.dedup();
     let notice = InvalidateNotice { ino: req.ino, offset: req.offset, len_bytes: req.len_bytes };
-    join_all(holders.iter().map(|session| ask::ask(mdt, *session, &notice))).await;
+    join_all(holders.iter().map(|session| ask::drop_pages(mdt, *session, &notice))).await;
     Ok(Empty {})
 }

@@ -12,7 +12,7 @@ use crate::store::{inode, orphan};
 /// Adds a name.
 pub async fn handle(mdt: &Mdt, call: &Call, req: LinkReq) -> Result<EntryResp> {
     namespace::check_new_name(&req.name)?;
-    mdt.modify(call, |t| {
+    let made = mdt.modify(call, |t| {
         let mut dir = inode::dir(t, req.parent)?;
         let mut child = inode::get(t, req.ino)?;
         if child.is_dir() {
@@ -33,6 +33,6 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: LinkReq) -> Result<EntryResp> {
         inode::put(t, &child)?;
         changelog::named(t, ChangeKind::Hardlink, (dir.ino, &req.name), child.ino, &req.cred, 0);
         Ok(EntryResp { attr: child.attr() })
-    })
-    .await
+    });
+    namespace::tell_if_refused(mdt, call, &[(req.parent, &req.name)], made.await).await
 }

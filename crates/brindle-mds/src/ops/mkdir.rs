@@ -13,7 +13,7 @@ use crate::store::inode;
 /// Makes a directory. It copies its parent's stripe default.
 pub async fn handle(mdt: &Mdt, call: &Call, req: MkdirReq) -> Result<EntryResp> {
     namespace::check_new_name(&req.name)?;
-    mdt.modify(call, |t| {
+    let made = mdt.modify(call, |t| {
         let mut parent = inode::dir(t, req.parent)?;
         if namespace::find(t, parent.ino, &req.name)?.is_some() {
             return Err(Fault::new(Code::Exists).into());
@@ -26,6 +26,6 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: MkdirReq) -> Result<EntryResp> 
         inode::put(t, &dir)?;
         changelog::named(t, ChangeKind::Mkdir, (parent.ino, &req.name), dir.ino, &req.cred, 0);
         Ok(EntryResp { attr: dir.attr() })
-    })
-    .await
+    });
+    namespace::tell_if_refused(mdt, call, &[(req.parent, &req.name)], made.await).await
 }

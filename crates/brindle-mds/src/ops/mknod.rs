@@ -18,7 +18,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: MknodReq) -> Result<EntryResp> 
     }
     let is_device = matches!(req.kind, FileType::CharDevice | FileType::BlockDevice);
     let rdev = if is_device { req.rdev } else { 0 };
-    mdt.modify(call, |t| {
+    let made = mdt.modify(call, |t| {
         let mut dir = inode::dir(t, req.parent)?;
         if namespace::find(t, dir.ino, &req.name)?.is_some() {
             return Err(Fault::new(Code::Exists).into());
@@ -31,6 +31,6 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: MknodReq) -> Result<EntryResp> 
         let kind = if req.kind == FileType::Regular { ChangeKind::Create } else { ChangeKind::Mknod };
         changelog::named(t, kind, (dir.ino, &req.name), node.ino, &req.cred, 0);
         Ok(EntryResp { attr: node.attr() })
-    })
-    .await
+    });
+    namespace::tell_if_refused(mdt, call, &[(req.parent, &req.name)], made.await).await
 }

@@ -26,7 +26,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: RenameReq) -> Result<Empty> {
     if req.no_replace && req.exchange {
         return Err(Fault::new(Code::InvalidArgument).why("NOREPLACE and EXCHANGE exclude each other"));
     }
-    mdt.modify(call, |t| rename(t, &req)).await
+    let names = [(req.parent, &req.name[..]), (req.new_parent, &req.new_name[..])];
+    let renamed = mdt.modify(call, |t| rename(t, &req)).await;
+    namespace::tell_if_refused(mdt, call, &names, renamed).await
 }
 
 /// The two directories; one inode where both are the same.

@@ -45,7 +45,7 @@ fn set_layout(t: &mut Txn<'_>, file: &mut Inode, policy: LayoutPolicy) -> Step<(
     if !body.layout.inline || body.convert_begun || file.size_bytes > 0 {
         return Err(Fault::new(Code::LayoutFixed).subject(file.ino.fid().to_string()).into());
     }
-    let layout_gen = body.layout_gen + 1;
+    let (layout_gen, changed) = (body.layout_gen + 1, body.changed);
     let policy = match inode::find(t, file.parent)?.filter(Inode::is_dir) {
         Some(dir) => in_pool_of(&policy, &birth::effective_policy(t, &dir)?),
         None => policy,
@@ -53,6 +53,8 @@ fn set_layout(t: &mut Txn<'_>, file: &mut Inode, policy: LayoutPolicy) -> Step<(
     let policy = inherit_layout(&policy, &t.mdt().config().layout_default);
     let mut body = birth::empty_file(t, &policy)?;
     body.layout_gen = layout_gen;
+    // One that goes back looks like a power cut to whoever was told of it.
+    body.changed = changed;
     file.file = Some(body);
     Ok(())
 }

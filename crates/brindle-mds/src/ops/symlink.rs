@@ -22,7 +22,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SymlinkReq) -> Result<EntryResp
     if req.target.len() > TARGET_BYTES_MAX {
         return Err(Fault::new(Code::NameTooLong).why(format!("the target has {} bytes", req.target.len())));
     }
-    mdt.modify(call, |t| {
+    let made = mdt.modify(call, |t| {
         let mut dir = inode::dir(t, req.parent)?;
         if namespace::find(t, dir.ino, &req.name)?.is_some() {
             return Err(Fault::new(Code::Exists).into());
@@ -36,6 +36,6 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SymlinkReq) -> Result<EntryResp
         inode::put(t, &node)?;
         changelog::named(t, ChangeKind::Symlink, (dir.ino, &req.name), node.ino, &req.cred, 0);
         Ok(EntryResp { attr: node.attr() })
-    })
-    .await
+    });
+    namespace::tell_if_refused(mdt, call, &[(req.parent, &req.name)], made.await).await
 }

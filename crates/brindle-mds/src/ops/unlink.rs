@@ -16,7 +16,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: UnlinkReq) -> Result<Empty> {
         return Err(Fault::new(Code::IsDirectory));
     }
     namespace::check_name(&req.name)?;
-    mdt.modify(call, |t| {
+    let removed = mdt.modify(call, |t| {
         let mut dir = inode::dir(t, req.parent)?;
         let mut child = namespace::get(t, dir.ino, &req.name)?;
         if child.is_dir() {
@@ -29,8 +29,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: UnlinkReq) -> Result<Empty> {
         let flags = if child.nlink == 0 { FLAG_LAST } else { 0 };
         changelog::named(t, ChangeKind::Unlink, (dir.ino, &req.name), child.ino, &req.cred, flags);
         Ok(Empty {})
-    })
-    .await
+    });
+    namespace::tell_if_refused(mdt, call, &[(req.parent, &req.name)], removed.await).await
 }
 
 /// Removes an empty directory.
@@ -40,7 +40,7 @@ pub async fn handle_rmdir(mdt: &Mdt, call: &Call, req: RmdirReq) -> Result<Empty
         b".." => return Err(Fault::new(Code::NotEmpty)),
         name => namespace::check_name(name)?,
     }
-    mdt.modify(call, |t| {
+    let removed = mdt.modify(call, |t| {
         let mut parent = inode::dir(t, req.parent)?;
         let mut child = namespace::get(t, parent.ino, &req.name)?;
         if !child.is_dir() {
@@ -55,6 +55,6 @@ pub async fn handle_rmdir(mdt: &Mdt, call: &Call, req: RmdirReq) -> Result<Empty
         namespace::store_or_drop(t, &child)?;
         changelog::named(t, ChangeKind::Rmdir, (parent.ino, &req.name), child.ino, &req.cred, FLAG_LAST);
         Ok(Empty {})
-    })
-    .await
+    });
+    namespace::tell_if_refused(mdt, call, &[(req.parent, &req.name)], removed.await).await
 }

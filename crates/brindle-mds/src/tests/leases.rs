@@ -5,12 +5,17 @@ use brindle_wire::Message;
 use brindle_wire::Op;
 use brindle_wire::mds::create::CreateReq;
 use brindle_wire::mds::getattr::GetattrReq;
+use brindle_wire::mds::link::LinkReq;
 use brindle_wire::mds::lookup::LookupReq;
+use brindle_wire::mds::mkdir::MkdirReq;
+use brindle_wire::mds::mknod::MknodReq;
 use brindle_wire::mds::open::OpenReq;
 use brindle_wire::mds::readdir::ReaddirReq;
 use brindle_wire::mds::rename::RenameReq;
 use brindle_wire::mds::session::{SessionOpenReq, SessionRenewReq};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq};
+use brindle_wire::mds::symlink::SymlinkReq;
+use brindle_wire::mds::unlink::{RmdirReq, UnlinkReq};
 use brindle_wire::mds::xattr::SetxattrReq;
 use brindle_wire::news::News;
 
@@ -113,6 +118,66 @@ fn every_open_for_writing_tells_that_the_attributes_are_covered_no_more() {
         assert!(covers(&news).contains(&(file, None)), "a create that finds it is an open");
         rig.verify();
     });
+}
+
+/// A thread is killed while it makes a directory, another one makes it again and is told that it is there. Which answer comes first is
+/// open, and who was told that it is there must find it.
+#[test]
+fn a_change_of_names_that_is_refused_tells_where_they_lead() {
+    run(async {
+        let rig = Rig::new().await;
+        let dir = rig.mkdir(TOP, "d").await.expect("made").ino;
+        rig.create(B, dir, "in", RO).await.expect("made");
+        let file = rig.create(B, TOP, "f", RO).await.expect("made").attr.ino;
+        look(&rig, A, TOP, "f").await;
+        let (parent, name, cred) = (TOP, || b"d".to_vec(), root());
+        let mkdir = MkdirReq { parent, name: name(), mode: 0o755, umask: 0, cred: root() };
+        refused(&rig, mkdir.clone(), Code::Exists, &[Some(dir)]).await;
+        refused(&rig, create_req(TOP, "d", RW), Code::Exists, &[Some(dir)]).await;
+        refused(&rig, create_req(TOP, "f", RW), Code::Exists, &[Some(file)]).await;
+        let symlink = SymlinkReq { parent, name: name(), target: b"x".to_vec(), cred: root() };
+        refused(&rig, symlink, Code::Exists, &[Some(dir)]).await;
+        let link = LinkReq { ino: file, parent, name: name(), cred: root() };
+        refused(&rig, link, Code::Exists, &[Some(dir)]).await;
+        let kind = FileType::Fifo;
+        let node = MknodReq { parent, name: name(), kind, mode: 0o644, umask: 0, rdev: 0, cred: root() };
+        refused(&rig, node, Code::Exists, &[Some(dir)]).await;
+        refused(&rig, UnlinkReq { parent, name: name(), cred: root() }, Code::IsDirectory, &[Some(dir)])
+            .await;
+        let none = || b"none".to_vec();
+        refused(&rig, UnlinkReq { parent, name: none(), cred: root() }, Code::NotFound, &[None]).await;
+        refused(&rig, RmdirReq { parent, name: none(), cred: root() }, Code::NotFound, &[None]).await;
+        let rename = |no_replace| RenameReq {
+            parent,
+            name: if no_replace { b"f".to_vec() } else { none() },
+            new_parent: parent,
+            new_name: name(),
+            no_replace,
+            exchange: false,
+            cred: root(),
+        };
+        refused(&rig, rename(true), Code::Exists, &[Some(file), Some(dir)]).await;
+        refused(&rig, rename(false), Code::NotFound, &[None, Some(dir)]).await;
+        let news = refused(&rig, RmdirReq { parent, name: name(), cred }, Code::NotEmpty, &[Some(dir)]).await;
+        // (Its own lease was taken back a moment ago.)
+        assert_eq!(covers(&news), [(dir, Some(TOP))], "there is something in it");
+        let found = CreateReq { exclusive: false, ..create_req(TOP, "f", RO) };
+        let (found, news) = told(&rig, A, found).await;
+        assert!(!found.expect("opened").created && names(&news) == [Some(file)]);
+        let (_, news) = told(&rig, B, mkdir).await;
+        assert_eq!(names(&news), [], "it holds no lease");
+        rig.verify();
+    });
+}
+
+/// The news of a request of A that is refused.
+async fn refused<M: Message>(rig: &Rig, req: M, why: Code, leads: &[Option<Ino>]) -> News {
+    let place = rig.mdt.engine().last_pos().index;
+    let (outcome, news) = told(rig, A, req).await;
+    assert_eq!(code(outcome), Some(why));
+    assert_eq!(names(&news), leads, "{}", M::OP.name());
+    assert!(news.names.iter().all(|name| name.at >= place));
+    news
 }
 
 fn handle_of(rig: &Rig, ino: Ino) -> u64 {

@@ -192,6 +192,35 @@ fn a_move_of_a_file_without_a_name_comes_to_its_end_although_its_only_holder_is_
     });
 }
 
+/// Nobody else gives up what was copied: it would be in the way of an OST that is to be removed.
+#[test]
+fn a_move_whose_caller_is_ended_meanwhile_leaves_no_copies() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, before) = file(&rig, 300_000).await;
+        let aside = || {
+            let inode = crate::store::inode::find(rig.mdt.engine(), ino).expect("rows can be read");
+            inode.expect("there").file.expect("a file").aside
+        };
+        rig.osts.down.lock().extend(1..4);
+        let ended = async {
+            while aside().is_empty() {
+                rig.mdt.seams().sleep_ms(1).await;
+            }
+            crate::expire::end(&rig.mdt, B, "it is silent").await;
+        };
+        // Its OSTs are told of the end of a session; those that are down are waited for in the background.
+        let (moved, ()) = tokio::join!(rig.ask(B, migrate(ino, 0)), async {
+            let _ = rig.mdt.seams().timeout_ms(10_000, ended).await;
+            rig.osts.down.lock().clear();
+        });
+        assert_eq!(code(moved), Some(Code::StaleSession));
+        assert_eq!(aside(), []);
+        assert_eq!(layout(&rig, A, ino).await.layout.components, before.layout.components);
+        rig.verify();
+    });
+}
+
 #[test]
 fn readers_know_the_new_layout_before_the_old_objects_go() {
     run(async {

@@ -87,13 +87,13 @@ impl Notifier for Clients {
         let report = self.reports.lock().remove(&(session, ino));
         let answer = match op {
             Op::RecallNotice => encode_body(&Ok::<_, Fault>(RecallAck { report, later: false })),
-            Op::LayoutNotice => encode_body(&Ok::<_, Fault>(LayoutAck { report })),
+            Op::LayoutNotice => encode_body(&Ok::<_, Fault>(LayoutAck { report, later: false })),
             Op::ReportNotice => encode_body(&Ok::<_, Fault>(ReportAck { report })),
             Op::SettleNotice => {
                 let settled = !self.unsettled.lock().contains(&session);
                 encode_body(&Ok::<_, Fault>(SettleAck { settled }))
             }
-            _ => encode_body(&Ok::<_, Fault>(InvalidateAck {})),
+            _ => encode_body(&Ok::<_, Fault>(InvalidateAck { later: false })),
         };
         Box::pin(std::future::ready(Ok(answer)))
     }

@@ -277,6 +277,25 @@ fn appends_of_others_do_not_wait_for_a_session_whose_end_a_restart_cut_short() {
     });
 }
 
+/// Whoever asks again for its place, because an OST has refused the bytes, is told it whatever the OSTs say meanwhile: a place that nobody
+/// knows to be his would never be given up.
+#[test]
+fn a_place_is_told_again_also_where_the_objects_cannot_be_asked() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, _) = converted(&rig).await;
+        open(&rig, B, ino, 2, RW).await;
+        let reserve = |number| AppendReserveReq { ino, len_bytes: 10, number };
+        let place = rig.ask(A, reserve(1)).await.expect("reserved").offset;
+        rig.osts.refused.lock().push(Op::StatObjects);
+        assert_eq!(code(rig.ask(B, reserve(1)).await), Some(Code::OstIo), "where the file ends is not known");
+        assert_eq!(rig.ask(A, reserve(1)).await.expect("told again").offset, place);
+        rig.osts.refused.lock().clear();
+        rig.ask(A, AppendDoneReq { ino, number: 1, report: None }).await.expect("given up");
+        rig.verify();
+    });
+}
+
 #[test]
 fn a_cut_takes_the_places_of_appends_behind_it_and_no_others() {
     run(async {

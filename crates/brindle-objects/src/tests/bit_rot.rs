@@ -103,6 +103,36 @@ fn cutting_through_a_damaged_block_leaves_it_damaged() {
 }
 
 #[test]
+fn extending_within_a_damaged_block_leaves_it_damaged() {
+    let (mut b, data) = synced(5000);
+    b.disk.flip(&file(), data_pos(4096));
+    b.truncate(6000).expect("an extension is always possible");
+    assert_eq!(b.read(4096, 10).expect_err("still damaged").code, Code::ObjectDamaged);
+    b.restart();
+    assert_eq!(b.read(4096, 10).expect_err("still damaged").code, Code::ObjectDamaged);
+    assert_eq!(b.read(0, 4096).expect("good"), data[..4096]);
+
+    let (mut b, data) = synced(5000);
+    b.truncate(6000).expect("extended");
+    assert_eq!(b.read(0, 5000).expect("good"), data);
+    assert_eq!(b.read(5000, 2000).expect("zeros"), vec![0; 1000]);
+}
+
+#[test]
+fn a_kill_in_a_reservation_blesses_nothing() {
+    for operation in 1..8 {
+        let (mut b, _) = synced(20_000);
+        b.disk.flip(&file(), data_pos(4096));
+        b.disk.die_after(operation);
+        // Whether it had an end before the process did makes no difference.
+        drop(b.allocate(0, 30_000, false));
+        b.restart();
+        let fault = b.read(4096, 10).expect_err("no crash explains it");
+        assert_eq!(fault.code, Code::ObjectDamaged, "killed at operation {operation}");
+    }
+}
+
+#[test]
 fn a_mark_makes_its_region_lenient_and_no_other() {
     let (mut b, _) = synced(2 * REGION as usize);
     b.write(0, &[7; 10]).expect("an overwrite, unsynced");

@@ -1,6 +1,8 @@
 //! Epochs, terms, names: what an object store promises beside its bytes.
 
 use brindle_types::{Code, SessionId};
+use brindle_wire::oss::write::Claim;
+use futures_util::FutureExt;
 
 use super::*;
 use crate::format::{BLOCK, REGION};
@@ -241,6 +243,119 @@ fn a_sync_that_waited_for_one_that_failed_writes_everything_again() {
     block_on(b.store.sync_object(&object)).expect("synced");
     b.power_cut();
     assert_eq!(b.read(0, 5000).expect("synced"), noise(1, 5000));
+}
+
+#[test]
+fn a_sync_of_an_object_that_was_destroyed_ends() {
+    let b = Bench::new(27);
+    b.write(0, &noise(1, 5000)).expect("written");
+    let object = block_on(b.store.ready(O)).expect("it is there");
+    b.disk.fail_syncs(1);
+    assert_eq!(b.sync().expect_err("failed").code, Code::OstIo);
+    assert_eq!(block_on(b.store.destroy(&[O])).expect("answered").removed, 1);
+    // In a runtime what never ends comes to a pause, so that the test does.
+    let ended = block_on(async { b.store.sync_object(&object).now_or_never() });
+    ended.expect("nothing is waited for").expect("nothing is left to sync");
+}
+
+/// More writers than permits: whoever has one must not wait for a range whose holder waits for one.
+#[test]
+fn synchronous_writes_of_an_object_never_wait_for_each_others_permit() {
+    const POLLS_MAX: usize = 16;
+    let b = Bench::new(28);
+    b.write(0, &[1; 9000]).expect("written");
+    let permits = b.disk.limit_in_flight(1);
+    let held = permits.try_acquire_owned().expect("nothing is in flight");
+    let op = |offset| {
+        let data = Bytes::from_static(b"abc");
+        let crc = crc(&data);
+        WriteOp { object: O, offset, data, crc, ticket: b.ticket, sync: true, covered: false }
+    };
+    let (one, two) = (op(0), op(BLOCK));
+    let mut turns = [0, 1].map(|_| b.store.slots().anonymous(None).expect("a turn"));
+    let [first, second] = &mut turns;
+    let both = futures_util::future::join(b.store.write(&one, first), b.store.write(&two, second));
+    let mut both = Box::pin(both);
+    for _ in 0..POLLS_MAX {
+        assert!((&mut both).now_or_never().is_none(), "both hold their ranges and wait for a permit");
+    }
+    drop(held);
+    let written = (0..POLLS_MAX).find_map(|_| (&mut both).now_or_never());
+    let (one, two) = written.expect("neither keeps the other from its end");
+    one.expect("written");
+    two.expect("written");
+}
+
+/// A header that the disk refused is written by the next change: or a process after a kill would not know of it.
+#[test]
+fn a_change_after_one_whose_header_was_refused_is_known_after_a_kill() {
+    let mut b = Bench::new(29);
+    b.write(0, &noise(1, 5000)).expect("written");
+    b.sync().expect("synced");
+    b.disk.fail_begins(&b.store.path(&O), 1);
+    assert_eq!(b.write(3 * BLOCK, &noise(2, 50_000)).expect_err("refused").code, Code::OstIo);
+    b.write(3 * BLOCK, &noise(3, 50_000)).expect("written");
+    b.restart();
+    b.sync().expect("synced");
+    b.power_cut();
+    assert_eq!(b.read(3 * BLOCK, 50_000).expect("synced"), noise(3, 50_000));
+}
+
+#[test]
+fn an_object_whose_first_header_was_refused_does_not_exist() {
+    let mut b = Bench::new(31);
+    block_on(b.store.fence_layout(O, pair(1))).expect("fenced");
+    b.ticket.layout_epoch = pair(1);
+    b.disk.fail_begins(&b.store.path(&O), 1);
+    assert_eq!(b.write(0, b"refused").expect_err("refused").code, Code::OstIo);
+    assert!(!b.read_of(O, 0, 1).expect("read").exists);
+    b.write(0, b"written").expect("written");
+    b.restart();
+    assert_eq!(b.read(0, 7).expect("read"), b"written"[..]);
+}
+
+/// A process died in a fence, and it is asked for again: answered means durable, wherever that was.
+#[test]
+fn a_fence_that_is_raised_again_after_a_kill_survives_a_power_cut() {
+    const OPERATIONS_MAX: u64 = 10;
+    for (seed, cut) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut ended = false;
+        for operation in 1..=OPERATIONS_MAX {
+            let mut b = Bench::new(seed);
+            b.write(0, &noise(1, 5000)).expect("written");
+            b.sync().expect("synced");
+            b.pass_ms(2000);
+            let fence = |b: &Bench| match cut {
+                true => block_on(b.store.truncate(O, 9000, pair(3), false)).map(drop),
+                false => block_on(b.store.fence_layout(O, pair(3))),
+            };
+            b.disk.die_after(operation);
+            ended = fence(&b).is_ok();
+            b.restart();
+            fence(&b).expect("raised");
+            b.power_cut();
+            let late = b.write(0, b"late").expect_err("of before the fence");
+            assert_eq!(late.code, Code::StaleLayout, "seed {seed}, killed at operation {operation}");
+            if ended {
+                break;
+            }
+        }
+        assert!(ended, "the process died at every operation");
+    }
+}
+
+#[test]
+fn a_fence_below_the_epoch_of_a_session_leaves_what_it_was_granted() {
+    let b = Bench::new(32);
+    let session = SessionId(4);
+    let claim = Claim { covered: false, holds_bytes: 0 };
+    assert!(!b.store.covers((session, pair(8)), claim, 4096).expect("told"));
+    let granted = b.store.next_grant(session, 0).expect("told").bytes;
+    assert!(granted > 0);
+    block_on(b.store.fence_sessions(vec![(session, pair(8))])).expect("fenced");
+    assert_eq!(b.store.granted_bytes(), granted, "the session lives in this epoch");
+    block_on(b.store.fence_sessions(vec![(session, pair(9))])).expect("fenced");
+    assert_eq!(b.store.granted_bytes(), 0);
 }
 
 #[test]

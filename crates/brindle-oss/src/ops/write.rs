@@ -17,12 +17,12 @@ use crate::service::Oss;
 /// Writes the request's bulk.
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer> {
     oss.marks.told(&req.told)?;
-    let session = call.frame.header.session;
+    let (session, epoch) = (call.frame.header.session, call.frame.header.session_epoch);
     let data = call.frame.bulk_bytes();
     let room = room_bytes(req.offset, data.len() as u64);
     // The last moment at which it is decided: a request that is sent again and was executed spends nothing twice.
     let covers = || match req.claim {
-        Some(claim) => oss.store.covers(session, claim, room),
+        Some(claim) => oss.store.covers((session, epoch), claim, room),
         None => Ok(false),
     };
     let mut spent_bytes = 0;

@@ -1,0 +1,58 @@
+//! Writes that failed, because of what Linux does behind some of them.
+//!
+//! Where a write that was handed over asynchronously (io_submit, io_uring) fails, and was to reach beyond the end of the file that the kernel
+//! knows of, it cuts the file to that end (`fuse_direct_IO`, Linux 6.18), so that nothing is left of the write. Others may have written
+//! behind that end long ago: the kernel hears of cuts only. The SETATTR looks like that of an ftruncate, and nobody waits for what it
+//! answers. It is refused. So a part of such a write may stay, behind the end that the file had: that is the lesser evil.
+
+use std::collections::BTreeMap;
+
+use brindle_stdx::Mono;
+use parking_lot::Mutex;
+
+/// Failures remembered; beyond them those of the lowest thread go.
+const FAILED_MAX: usize = 4096;
+/// How long the kernel may take to cut the file: there is nothing that it waits for but a processor.
+const GOOD_FOR_MS: u64 = 5_000;
+
+/// When a thread's last write through a handle failed.
+#[derive(Default)]
+pub(crate) struct FailedWrites {
+    by_thread: Mutex<BTreeMap<(u32, u64), Mono>>,
+}
+
+impl FailedWrites {
+    /// A write through a handle failed, or was made in part.
+    pub fn note(&self, tid: u32, handle: u64, now: Mono) {
+        let mut failed = self.by_thread.lock();
+        if failed.len() >= FAILED_MAX {
+            failed.pop_first();
+        }
+        failed.insert((tid, handle), now);
+    }
+
+    /// The thread asks for a size by this handle; whether its last write through it failed just now.
+    pub fn take(&self, tid: u32, handle: u64, now: Mono) -> bool {
+        let at = self.by_thread.lock().remove(&(tid, handle));
+        at.is_some_and(|at| now.ms_since(at) < GOOD_FOR_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_write_is_remembered_for_one_size_and_not_for_long() {
+        let (failed, now) = (FailedWrites::default(), Mono::default());
+        failed.note(7, 1, now);
+        failed.note(7, 2, now);
+        assert!(!failed.take(8, 1, now));
+        assert!(failed.take(7, 1, now) && !failed.take(7, 1, now));
+        assert!(failed.take(7, 2, now), "each handle for itself");
+        failed.note(7, 1, now);
+        assert!(!failed.take(7, 1, now.plus_ms(GOOD_FOR_MS)));
+        (0..2 * FAILED_MAX as u32).for_each(|tid| failed.note(tid, 1, now));
+        assert_eq!(failed.by_thread.lock().len(), FAILED_MAX);
+    }
+}
