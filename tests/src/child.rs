@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd};
+use std::process::{Command, Output, Stdio};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,15 @@ static COPIES: RwLock<()> = RwLock::new(());
 /// when the last copy is closed. Its holder must not start processes.
 pub fn no_copies() -> RwLockReadGuard<'static, ()> {
     COPIES.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a program to its end, and takes what it says; it has copies of no test's descriptors when it runs, and none is about while it
+/// begins to.
+pub fn output(command: &mut Command) -> io::Result<Output> {
+    let guard = copying();
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    drop(guard);
+    child.wait_with_output()
 }
 
 /// To be held while a process is made.

@@ -88,6 +88,8 @@ pub(crate) struct State {
     pub unsynced: BTreeMap<Stripe, Unsynced>,
     /// Allocated bytes of the objects that answered since we are the sole writer, by stripe.
     pub allocated: BTreeMap<Stripe, u64>,
+    /// The body of the file if no object of it was there before we became the sole writer: those that we did not write are none.
+    pub made_body: Option<Pair>,
     /// Those of the file when its last writer closed it, if all objects had told theirs.
     pub counted: Option<u64>,
     /// Stripes written synchronously since the MDT was told of their objects.
@@ -370,6 +372,7 @@ impl State {
                 if good {
                     if !self.exclusive {
                         self.allocated.clear();
+                        self.made_body = None;
                     }
                     self.exclusive = true;
                 } else {
@@ -423,6 +426,7 @@ impl State {
     pub fn no_longer_exclusive(&mut self) -> bool {
         self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
         self.allocated.clear();
+        self.made_body = None;
         std::mem::take(&mut self.exclusive)
     }
 
@@ -621,6 +625,11 @@ impl State {
             true => self.layout.as_deref()?,
             false => return self.counted,
         };
-        layout.stripes().map(|(stripe, _)| self.allocated.get(&stripe).copied()).sum()
+        let has_made_all = self.made_body == Some(layout.body);
+        let of = |stripe: Stripe| match self.allocated.get(&stripe) {
+            None if has_made_all && !layout.object_known(stripe) => Some(0),
+            told => told.copied(),
+        };
+        layout.stripes().map(|(stripe, _)| of(stripe)).sum()
     }
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
 use brindle_tests::area::{Area, mode};
+use brindle_tests::child::output;
 use brindle_tests::fails;
 use brindle_tests::users::{ANN, BOB, CID, User, run_as};
 use rustix::fs::{Access, AtFlags, CWD, FallocateFlags, Mode, OFlags, accessat, fallocate, open};
@@ -33,7 +34,7 @@ fn root_may_all_but_execute_what_nobody_may() {
     chmod(&path, 0);
     may(&path, Access::READ_OK | Access::WRITE_OK).unwrap();
     assert_eq!(fails(may(&path, Access::EXEC_OK)), Errno::ACCESS);
-    assert_eq!(fails(std::process::Command::new(&path).spawn()), Errno::ACCESS);
+    assert_eq!(fails(output(&mut std::process::Command::new(&path))), Errno::ACCESS);
     for bit in [0o100, 0o010, 0o001] {
         chmod(&path, bit);
         may(&path, Access::EXEC_OK).unwrap();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use brindle_tests::area::{Area, is_local};
+use brindle_tests::child::output;
 use brindle_tests::cluster::binary;
 use brindle_tests::users::{ANN, BOB, run_as};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
@@ -103,7 +104,7 @@ fn words(line: &str) -> impl Iterator<Item = &str> {
 fn lfs_find(program: &Path, top: &Path, line: &str) -> Output {
     let mut command = Command::new(program);
     command.args(["lfs", "find"]).arg(top).args(words(line)).arg("-print0");
-    command.output().unwrap()
+    output(&mut command).unwrap()
 }
 
 fn find(top: &Path, line: &str) -> Output {
@@ -114,7 +115,7 @@ fn find(top: &Path, line: &str) -> Output {
     if !tests.is_empty() {
         command.arg("(").args(tests).arg(")");
     }
-    command.arg("-print0").output().unwrap()
+    output(command.arg("-print0")).unwrap()
 }
 
 fn split_options(line: &str) -> (Vec<&str>, Vec<&str>) {
@@ -188,7 +189,7 @@ fn brindle_file_du_says_what_du_says() {
     let area = Area::new();
     let top = tree(&area);
     for line in ["-s -B1", "-B1", "-s", "-h", "-B1 --max-depth=1", "-B1 -d 0"] {
-        let run = |mut command: Command| command.args(words(line)).arg(&top).output().unwrap();
+        let run = |mut command: Command| output(command.args(words(line)).arg(&top)).unwrap();
         let walked = run(Command::new("du"));
         let mut ask = Command::new(binary());
         ask.args(["file", "du"]);
@@ -197,7 +198,7 @@ fn brindle_file_du_says_what_du_says() {
         assert_eq!(sorted(&asked.stdout, b'\n'), sorted(&walked.stdout, b'\n'), "{line}");
     }
     // The order too: a directory after what is in it.
-    let lines = Command::new(binary()).args(["file", "du"]).arg(&top).output().unwrap().stdout;
+    let lines = output(Command::new(binary()).args(["file", "du"]).arg(&top)).unwrap().stdout;
     let last = lines.strip_suffix(b"\n").unwrap().rsplit(|b| *b == b'\n').next().unwrap().to_vec();
     assert!(last.ends_with(top.as_os_str().as_bytes()), "{}", String::from_utf8_lossy(&last));
 }

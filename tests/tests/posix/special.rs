@@ -5,10 +5,10 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use brindle_tests::area::Area;
-use brindle_tests::child::{Child, copying, no_copies};
+use brindle_tests::child::{Child, no_copies, output};
 use brindle_tests::fails;
 use brindle_tests::users::{ANN, BOB};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat, statvfs};
@@ -83,28 +83,20 @@ fn program(area: &Area, from: &str, mode: u32) -> std::path::PathBuf {
     path
 }
 
-/// Runs a program that was just written, when no copy of the descriptor that wrote it is about.
-fn run(command: &mut Command) -> std::process::Output {
-    let guard = copying();
-    let child = command.stdout(Stdio::piped()).spawn().unwrap();
-    drop(guard);
-    child.wait_with_output().unwrap()
-}
-
 #[test]
 fn a_copied_program_runs() {
     let area = Area::new();
     let path = program(&area, "/bin/echo", 0o755);
-    let out = run(Command::new(&path).arg("hello"));
+    let out = output(Command::new(&path).arg("hello")).unwrap();
     assert_eq!(out.stdout, b"hello\n");
     let script = area.file("script", "#!/bin/sh\necho script $1\n");
     fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
-    assert_eq!(run(Command::new(&script).arg("x")).stdout, b"script x\n");
+    assert_eq!(output(Command::new(&script).arg("x")).unwrap().stdout, b"script x\n");
     let writer = OpenOptions::new().write(true).open(&path).unwrap();
-    assert_eq!(fails(Command::new(&path).output()), Errno::TXTBSY);
+    assert_eq!(fails(output(&mut Command::new(&path))), Errno::TXTBSY);
     drop(writer);
     fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
-    assert_eq!(fails(Command::new(&path).output()), Errno::ACCESS);
+    assert_eq!(fails(output(&mut Command::new(&path))), Errno::ACCESS);
 }
 
 #[test]
@@ -115,7 +107,7 @@ fn a_setuid_program_runs_as_its_owner() {
     fs::set_permissions(&path, PermissionsExt::from_mode(0o4755)).unwrap();
     let mut command = Command::new(&path);
     std::os::unix::process::CommandExt::uid(&mut command, BOB.uid);
-    let out = run(command.arg("-u"));
+    let out = output(command.arg("-u")).unwrap();
     assert_eq!(String::from_utf8_lossy(&out.stdout).trim(), ANN.uid.to_string());
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 
-use brindle_tests::area::Area;
+use brindle_tests::area::{Area, is_local};
 
 const BLOCK: usize = 4096;
 /// Behind the end of the largest file.
@@ -90,9 +90,10 @@ fn an_asynchronous_write_that_fails_takes_nothing_that_others_have_written() {
         let other = OpenOptions::new().write(true).open(&theirs).unwrap();
         other.write_all_at(&[2; BLOCK], BLOCK as u64).unwrap();
         other.sync_all().unwrap();
-        // One that the servers refuse, and one that never gets so far.
-        for outcome in [write_asynchronously(&file, TOO_FAR), write_from(&file, 64 << 20, NOWHERE)] {
-            assert!(outcome < 0, "{outcome}");
+        assert!(write_asynchronously(&file, TOO_FAR) < 0, "the servers refuse it");
+        // (ext4 leaves the file longer.)
+        if !is_local() {
+            assert!(write_from(&file, 64 << 20, NOWHERE) < 0, "it never gets to them");
         }
         for path in [&ours, &theirs] {
             let mut wanted = vec![1; BLOCK];

@@ -82,7 +82,11 @@ impl Client {
         brindle_layout::check(&grant.layout)?;
         tracing::trace!(ino = inode.ino.0, ?grant, ?follows, "placed");
         let mut state = inode.lock();
+        let was_inline = state.layout.as_ref().is_some_and(|layout| layout.inline);
         state.take_grant(asked, &grant, None);
+        if was_inline && state.exclusive && !state.crossed(asked) {
+            state.made_body = Some(grant.layout.body);
+        }
         state.changed_at_mdt(grant.changed);
         state.inline = None;
         if let Some(small) = follows
