@@ -141,6 +141,8 @@ pub(crate) struct State {
     /// was.
     pub calls: usize,
     pub last_closes: u64,
+    /// Counts ends of sessions: calls of before are in no count any more.
+    pub session_ends: u64,
     /// Those of before: what killed programs have left, which comes before whatever anybody else writes.
     pub abandoned: usize,
     /// Handles that are closed here and that the MDT is not known to have taken back.
@@ -355,7 +357,9 @@ impl State {
 
     /// The last writer closes the file: what its objects have allocated is known until somebody opens it again.
     pub fn count_allocated(&mut self) {
-        self.counted = self.allocated_bytes();
+        // What killed programs have under way may allocate more.
+        let is_quiet = self.calls + self.abandoned == 0;
+        self.counted = self.allocated_bytes().filter(|_| is_quiet);
     }
 
     /// The rights that an open, a create or a reclaim gives; none if a notice crossed it.
@@ -488,6 +492,12 @@ impl State {
     pub fn abandon_calls(&mut self) {
         self.abandoned += std::mem::take(&mut self.calls);
         self.last_closes += 1;
+    }
+
+    /// The session is over, and no OST takes anything of it any more: nobody needs to wait for the calls under way.
+    pub fn forget_calls(&mut self) {
+        (self.calls, self.abandoned) = (0, 0);
+        self.session_ends += 1;
     }
 
     fn cut_is_over(&mut self) {

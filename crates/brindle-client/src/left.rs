@@ -21,7 +21,7 @@ const OSTS_SYNC_WITHIN_MS: u64 = 10_000;
 /// How often it is looked whether that time is over for some.
 const LOOK_EVERY_MS: u64 = 2_500;
 /// How long an OST may take; then it is asked again in the next round.
-const ANSWER_WITHIN_MS: u64 = 30_000;
+pub(crate) const ANSWER_WITHIN_MS: u64 = 30_000;
 /// Most objects that are remembered.
 const LEFT_MAX: usize = 1 << 16;
 

@@ -355,9 +355,11 @@ impl Client {
             state.size_stale = true;
             state.recheck = true;
             state.unsynced.clear();
+            state.forget_calls();
             state.pending.forget();
             let lost_bytes = state.behind.give_up();
             drop(state);
+            inode.quiet.notify_waiters();
             if lost_bytes {
                 self.lose_behind(&inode, &lost);
             }

@@ -117,8 +117,9 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Write(op) => {
             let (fh, len_bytes) = (op.fh, op.data.len() as u64);
             let written = write::handle(client, &who, op).await;
-            if written != Ok(len_bytes) {
-                fs.failed.note(who.tid, fh, client.seams().now());
+            match written == Ok(len_bytes) {
+                true => fs.failed.made(who.tid, fh),
+                false => fs.failed.note(who.tid, fh, client.seams().now()),
             }
             written.map(|written| Reply::written(written as u32))
         }

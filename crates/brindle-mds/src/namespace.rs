@@ -75,8 +75,12 @@ pub async fn tell_if_refused<R>(
     names: &[(Ino, &[u8])],
     outcome: Result<R>,
 ) -> Result<R> {
-    if outcome.is_err() {
-        mdt.read(|t| names.iter().try_for_each(|(dir, name)| tell(t, call, *dir, name))).await?;
+    if let Err(refusal) = &outcome {
+        let telling = mdt.read(|t| names.iter().try_for_each(|(dir, name)| tell(t, call, *dir, name)));
+        if let Err(fault) = telling.await {
+            // The refusal stands.
+            tracing::debug!(code = %refusal.code, %fault, "a change of names was refused, and why cannot be told");
+        }
     }
     outcome
 }

@@ -44,12 +44,12 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
             inode.allocated_bytes = allocated;
         }
     }
-    if report.written && is_news {
+    let ino = inode.ino;
+    if is_news && report.allocated_bytes.is_some() {
+        t.after(move |live| _ = live.uncounted.remove(&ino));
+    } else if is_news && report.written {
         // Others may have written what this writer does not know of.
-        let (ino, is_counted) = (inode.ino, report.allocated_bytes.is_some());
-        t.after(move |live| {
-            _ = if is_counted { live.uncounted.remove(&ino) } else { live.uncounted.insert(ino) };
-        });
+        t.after(move |live| _ = live.uncounted.insert(ino));
     }
     if report.truncate_epoch < inode.truncate_epoch {
         return Ok(());

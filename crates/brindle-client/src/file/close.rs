@@ -46,7 +46,7 @@ impl Closing {
 }
 
 fn has_bytes_under_way(state: &State) -> bool {
-    state.rewriting || state.abandoned > 0
+    state.rewriting || state.abandoned > 0 || !state.behind.is_empty()
 }
 
 impl Closes {

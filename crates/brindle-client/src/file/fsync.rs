@@ -22,6 +22,7 @@ use crate::Client;
 use crate::handles::Handle;
 use crate::inodes::{Carry, Inode, Sight};
 use crate::kept::Plan;
+use crate::left::ANSWER_WITHIN_MS;
 
 /// Times that lost bytes are written again before the OST is taken to be failing.
 const RESENDS_MAX: usize = 8;
@@ -123,9 +124,11 @@ impl Client {
             if map.is_removed(TargetId::ost(ost)) {
                 continue;
             }
-            match self.sync_left(ost, &left).await {
-                Err(fault) if fault.code == Code::DataLost => return Ok(Some(fault)),
-                synced => synced?,
+            // The file needs it no more: without an answer soon it is asked again later.
+            match self.seams.timeout_ms(ANSWER_WITHIN_MS, self.sync_left(ost, &left)).await {
+                Some(Err(fault)) if fault.code == Code::DataLost => return Ok(Some(fault)),
+                Some(synced) => synced?,
+                None => {}
             }
         }
         Ok(None)

@@ -14,8 +14,9 @@ pub(crate) struct Changing<'a>(&'a Inode);
 /// A call of a program that changes contents through a handle.
 pub(crate) struct Writing<'a> {
     inode: &'a Inode,
-    /// [`State::last_closes`] when it began.
+    /// [`State::last_closes`] and [`State::session_ends`] when it began.
     last_closes: u64,
+    session_ends: u64,
 }
 
 /// The bytes are being moved out of the MDT, or cut.
@@ -42,7 +43,7 @@ impl Inode {
     pub fn writing(&self) -> Writing<'_> {
         let mut state = self.lock();
         state.calls += 1;
-        Writing { inode: self, last_closes: state.last_closes }
+        Writing { inode: self, last_closes: state.last_closes, session_ends: state.session_ends }
     }
 
     /// From now on no bytes are buffered for the MDT, if it has the file's.
@@ -102,6 +103,9 @@ impl Drop for Cutting<'_> {
 impl Drop for Writing<'_> {
     fn drop(&mut self) {
         let mut state = self.inode.lock();
+        if state.session_ends != self.session_ends {
+            return;
+        }
         if state.last_closes == self.last_closes {
             state.calls -= 1;
             return;

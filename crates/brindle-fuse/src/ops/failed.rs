@@ -6,6 +6,7 @@
 //! answers. It is refused. So a part of such a write may stay, behind the end that the file had: that is the lesser evil.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use brindle_stdx::Mono;
 use parking_lot::Mutex;
@@ -19,6 +20,8 @@ const GOOD_FOR_MS: u64 = 5_000;
 #[derive(Default)]
 pub(crate) struct FailedWrites {
     by_thread: Mutex<BTreeMap<(u32, u64), Mono>>,
+    /// How many there are.
+    count: AtomicUsize,
 }
 
 impl FailedWrites {
@@ -29,12 +32,26 @@ impl FailedWrites {
             failed.pop_first();
         }
         failed.insert((tid, handle), now);
+        self.count.store(failed.len(), Ordering::Relaxed);
+    }
+
+    /// A write through a handle was made.
+    pub fn made(&self, tid: u32, handle: u64) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.forget(tid, handle);
+        }
+    }
+
+    fn forget(&self, tid: u32, handle: u64) -> Option<Mono> {
+        let mut failed = self.by_thread.lock();
+        let at = failed.remove(&(tid, handle));
+        self.count.store(failed.len(), Ordering::Relaxed);
+        at
     }
 
     /// The thread asks for a size by this handle; whether its last write through it failed just now.
     pub fn take(&self, tid: u32, handle: u64, now: Mono) -> bool {
-        let at = self.by_thread.lock().remove(&(tid, handle));
-        at.is_some_and(|at| now.ms_since(at) < GOOD_FOR_MS)
+        self.forget(tid, handle).is_some_and(|at| now.ms_since(at) < GOOD_FOR_MS)
     }
 }
 
@@ -52,6 +69,9 @@ mod tests {
         assert!(failed.take(7, 2, now), "each handle for itself");
         failed.note(7, 1, now);
         assert!(!failed.take(7, 1, now.plus_ms(GOOD_FOR_MS)));
+        failed.note(7, 1, now);
+        failed.made(7, 1);
+        assert!(!failed.take(7, 1, now), "the next one was made");
         (0..2 * FAILED_MAX as u32).for_each(|tid| failed.note(tid, 1, now));
         assert_eq!(failed.by_thread.lock().len(), FAILED_MAX);
     }
