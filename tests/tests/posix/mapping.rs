@@ -239,12 +239,16 @@ fn what_is_changed_through_a_mapping_is_no_hole() {
     file.write_all_at(&bytes(1, 64 << 10), 0).unwrap();
     file.write_all_at(b"end", 8 * MIB as u64).unwrap();
     let map = Map::shared(&file, 8 * MIB).unwrap();
+    let looks = |file: &File, at: usize| {
+        let data = rustix::fs::seek(file, rustix::fs::SeekFrom::Data(at as u64 - MIB as u64)).unwrap();
+        assert!((at - MIB..=at).contains(&(data as usize)), "data at {data}");
+        let hole = rustix::fs::seek(file, rustix::fs::SeekFrom::Hole(at as u64)).unwrap();
+        assert!(hole as usize > at, "a hole at {hole}");
+    };
     map.write(4 * MIB, b"changed");
-    for opened in [&file, &File::open(area.at("f")).unwrap()] {
-        let data = rustix::fs::seek(opened, rustix::fs::SeekFrom::Data(2 * MIB as u64)).unwrap();
-        assert!((2 * MIB..=4 * MIB).contains(&(data as usize)), "data at {data}");
-        let hole = rustix::fs::seek(opened, rustix::fs::SeekFrom::Hole(4 * MIB as u64)).unwrap();
-        assert!(hole as usize > 4 * MIB, "a hole at {hole}");
-    }
+    looks(&file, 4 * MIB);
+    let opened = File::open(area.at("f")).unwrap();
+    map.write(6 * MIB, b"changed");
+    looks(&opened, 6 * MIB);
     assert_eq!(map.read(4 * MIB, 7), b"changed");
 }
