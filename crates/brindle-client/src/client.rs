@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, Transport};
 use brindle_session::{Caller, MapWatch, Options, Waits};
-use brindle_stdx::Seams;
+use brindle_stdx::{Seams, Spawn};
 use brindle_types::{Code, Fault, FsName, Ino, Nid, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mds::session::SessionCloseReq;
@@ -92,10 +92,11 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the MGS, fetches the map and opens a session at the MDT.
+    /// Connects to the MGS, fetches the map and opens a session at the MDT. What the MDT sends is taken in by `mdt_tasks`.
     pub async fn mount(
         config: MountConfig,
         seams: Seams,
+        mdt_tasks: Arc<dyn Spawn>,
         transport: Arc<dyn Transport>,
     ) -> Result<Arc<Client>, Fault> {
         let peer_config = PeerConfig::new(0, PeerKind::Client, config.host.clone());
@@ -114,7 +115,7 @@ impl Client {
         let mdt = TargetId::mdt(0);
         let entry = wait_target(&seams, &map, mdt, MOUNT_TIMEOUT_MS).await;
         let nids = entry.inspect_err(|_| map.stop())?;
-        let client = Client::build(config, seams, transport, mgs, map, nids);
+        let client = Client::build(config, seams, mdt_tasks, transport, mgs, map, nids);
         match client.seams.timeout_ms(MOUNT_TIMEOUT_MS, client.open_session()).await {
             Some(Ok(())) => {}
             Some(Err(fault)) => {
@@ -133,6 +134,7 @@ impl Client {
     fn build(
         config: MountConfig,
         seams: Seams,
+        mdt_tasks: Arc<dyn Spawn>,
         transport: Arc<dyn Transport>,
         mgs: Arc<Peer>,
         map: Arc<MapWatch>,
@@ -147,7 +149,8 @@ impl Client {
         Arc::new_cyclic(|this: &Weak<Client>| {
             let peer_config = PeerConfig::new(fs_id, PeerKind::Client, config.host.clone());
             let notices = Arc::new(Notices(this.clone()));
-            let peer = Peer::new(transport.clone(), seams.clone(), mdt_nids, peer_config, notices);
+            let mdt_seams = Seams { tasks: mdt_tasks, ..seams.clone() };
+            let peer = Peer::new(transport.clone(), mdt_seams, mdt_nids, peer_config, notices);
             let dirs = Arc::<Dirs>::default();
             let host = Arc::new(MdtHost { session: session.clone(), peer: peer.clone(), dirs: dirs.clone() });
             let mds = Caller::new(&seams, TargetId::mdt(0), peer, map.clone(), host, waits.clone());

@@ -34,7 +34,7 @@ use crate::ops::shown::{Habit, Moment, Shown};
 use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Asked, Op, Request};
-use crate::session::{Connected, MountOptions, ServeOptions, Session, Wanted, have_attributes_asked};
+use crate::session::{Connected, Lead, MountOptions, ServeOptions, Session, Wanted, have_attributes_asked};
 use crate::{Ended, Filesystem};
 
 /// How often the caller of an interrupted request is looked at for a pending SIGKILL.
@@ -339,9 +339,9 @@ pub struct MountSettings {
 }
 
 impl MountSettings {
-    /// The usual settings; handlers run in the tokio runtime `handle`.
-    pub fn new(mount: MountOptions, handle: tokio::runtime::Handle) -> MountSettings {
-        let serve = ServeOptions::default().in_runtime(handle);
+    /// The usual settings; handlers run in the tokio runtime `handle`, and on `lead`, whose tasks the client should have been given for its MDT.
+    pub fn new(mount: MountOptions, handle: tokio::runtime::Handle, lead: Lead) -> MountSettings {
+        let serve = ServeOptions { lead: Some(lead), ..ServeOptions::default() }.in_runtime(handle);
         MountSettings { mount, wanted: Wanted::default(), serve, control: None }
     }
 }

@@ -28,7 +28,7 @@ pub use notify::{Notice, Notifier, Outcome};
 pub use reply::{DirBuffer, Entry, Opened, Reply, Statfs};
 pub use request::{Asked, Op, Request};
 pub use session::{
-    Connected, Ended, MountOptions, Negotiated, PageInvalidation, ServeOptions, Session, Wanted,
+    Connected, Ended, Lead, MountOptions, Negotiated, PageInvalidation, ServeOptions, Session, Wanted,
 };
 
 /// What serves the requests of a mount.

@@ -7,7 +7,7 @@ mod support;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -93,6 +93,23 @@ fn what_is_mounted_in_the_place_of_an_ended_session_stays_when_that_goes() {
     fs::write(m.path("f"), b"x").expect("it is there");
     drop(before);
     assert_eq!(fs::read(m.path("f")).expect("still there"), b"x", "both had the number {number:?}");
+}
+
+/// The first reader also takes answers of servers: also where one of those never lets it go requests are read.
+#[test]
+fn what_holds_the_lead_holds_up_no_request() {
+    let m = Mount::new();
+    let (free, is_free) = mpsc::channel::<()>();
+    let (tell, told) = mpsc::channel();
+    let holding = async move {
+        tell.send(()).expect("the test waits for it");
+        is_free.recv().expect_err("nothing is sent");
+    };
+    m.lead.tasks().spawn("held", Box::pin(holding));
+    told.recv().expect("it is held");
+    fs::write(m.path("f"), b"x").expect("others read");
+    assert_eq!(fs::read(m.path("f")).expect("others read"), b"x");
+    drop(free);
 }
 
 #[test]

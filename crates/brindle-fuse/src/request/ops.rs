@@ -81,6 +81,13 @@ pub enum Op {
     Access(Access),
 }
 
+impl Op {
+    /// Whether answering it is mostly copying and checking bytes of files.
+    pub fn moves_data(&self) -> bool {
+        matches!(self, Op::Read(_) | Op::Write(_) | Op::CopyFileRange(_))
+    }
+}
+
 /// LOOKUP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lookup {

@@ -3,7 +3,7 @@
 //! With cloned descriptors a request belongs to the one it was read from: its answer must go there.
 
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -67,13 +67,27 @@ impl Channel {
                     let waited = len < COPIED_LEN && now_ns() - since_ns >= WAITED_NS;
                     return Ok((len, waited));
                 }
-                // ENOENT: the request was interrupted before it was read.
-                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => continue,
-                Err(Errno::NODEV) => return Err(Ended::Unmounted),
-                Err(Errno::CONNABORTED) => return Err(Ended::Aborted),
-                Err(e) => return Err(Ended::Failed(e.raw_os_error())),
+                Err(Errno::AGAIN) => continue,
+                Err(e) => ended_by(e)?,
             }
         }
+    }
+
+    /// The length of the next message if there is one; after [`Channel::do_not_wait`] only.
+    pub fn try_read(&self, room: &mut [u8]) -> Result<Option<usize>, Ended> {
+        loop {
+            match rustix::io::read(&self.fd, &mut *room) {
+                Ok(len) => return Ok(Some(len)),
+                Err(Errno::AGAIN) => return Ok(None),
+                Err(e) => ended_by(e)?,
+            }
+        }
+    }
+
+    /// From now on reading gives nothing where nothing is there.
+    pub fn do_not_wait(&self) -> io::Result<()> {
+        let flags = rustix::fs::fcntl_getfl(&self.fd)?;
+        Ok(rustix::fs::fcntl_setfl(&self.fd, flags | OFlags::NONBLOCK)?)
     }
 
     /// Writes the answer to request `unique`. ENOENT means that nobody waits for it any more.
@@ -120,9 +134,26 @@ impl Channel {
     }
 }
 
+/// What an error of a read says; nothing if the next one may succeed.
+fn ended_by(error: Errno) -> Result<(), Ended> {
+    match error {
+        // ENOENT: the request was interrupted before it was read.
+        Errno::INTR | Errno::NOENT => Ok(()),
+        Errno::NODEV => Err(Ended::Unmounted),
+        Errno::CONNABORTED => Err(Ended::Aborted),
+        e => Err(Ended::Failed(e.raw_os_error())),
+    }
+}
+
 fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+impl AsRawFd for Channel {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
 }
 
 impl AsFd for Channel {

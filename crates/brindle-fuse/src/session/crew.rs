@@ -2,19 +2,27 @@
 //!
 //! The kernel gives messages to waiting readers in turn. Where a program asks for one thing after the other two readers share
 //! its requests, each with the cold caches of another processor, and every other one is woken where the program itself is about
-//! to go on. One reader alone serves it faster (note 007). So as few are at work as are needed, and the others rest:
+//! to go on. One reader alone serves it faster (note 007), and fastest the one that takes the answers of the MDT, too: the
+//! [lead](super::lead), number 0. So as few are at work as are needed, and the others rest:
 //!
+//! * The lead is at work as long as operations go on where it takes answers, and it has to wait for a message now and then. Otherwise
+//!   it leaves the device to another one, alone: a message wakes everybody who waits in an event loop, and a reader besides.
 //! * A reader that hardly ever has to wait for a message calls another one.
-//! * A reader that mostly waits rests, unless it is the last.
+//! * A reader that mostly waits rests, unless it is the last. That one gives back to the lead when the above is so again.
 //! * One of those that rest is the *watch*: it looks now and then whether those at work get on. If all of them are still with
-//!   the message that they had the last time (a handler that blocks, a processor that is taken away), it joins them.
+//!   what they had the last time (a handler that blocks, a processor that is taken away), it joins them.
 //!
-//! Invariant: at least one reader is at work, and a message waits for at most [`WATCH`] longer than for a free reader.
+//! Invariant: at least one reader is at work, or called, and a message waits for at most two [`WATCH`] longer than for a free reader.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
+
+/// The reader that is the lead.
+const LEAD: usize = 0;
 
 /// Messages after which a reader looks how often it had to wait.
 const WINDOW: u32 = 64;
@@ -22,14 +30,18 @@ const WINDOW: u32 = 64;
 const WAITS_BUSY: u32 = WINDOW * 5 / 16;
 /// A reader that waited for so many of them rests.
 const WAITS_IDLE: u32 = WINDOW * 3 / 4;
+/// So many operations that go on on the lead are what it reads the device for. A file that is made takes six messages.
+const WOKEN_MIN: u64 = 4;
 /// How often the watch looks.
 const WATCH: Duration = Duration::from_millis(10);
-/// After so many looks at which nobody had moved the watch rests, too, until there is a message again.
+/// After so many looks at which nobody had moved the watch rests, too, until somebody has something to do.
 const LOOKS_QUIET: u32 = 100;
 
 /// What a reader finds that looks how often it had to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
+    /// It never had to wait.
+    Never,
     /// It could not keep up with more.
     Busy,
     Fair,
@@ -42,22 +54,34 @@ pub(super) enum Pace {
 pub(super) struct Window {
     messages: u32,
     waits: u32,
+    /// Operations that had gone on on the lead when it began.
+    woken: u64,
+}
+
+/// What there was in a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub pace: Pace,
+    /// Operations go on on the lead.
+    pub answers: bool,
 }
 
 impl Window {
-    /// Counts a message; a verdict at the end of each window.
-    pub fn count(&mut self, waited: bool) -> Option<Pace> {
+    /// Counts a message; a verdict at the end of each window. `woken`: operations that have gone on on the lead so far.
+    pub fn count(&mut self, waited: bool, woken: u64) -> Option<Seen> {
         self.messages += 1;
         self.waits += u32::from(waited);
         if self.messages < WINDOW {
             return None;
         }
-        let waits = std::mem::take(self).waits;
-        Some(match waits {
-            0..=WAITS_BUSY => Pace::Busy,
+        let before = std::mem::replace(self, Window { woken, ..Window::default() });
+        let pace = match before.waits {
+            0 => Pace::Never,
+            ..=WAITS_BUSY => Pace::Busy,
             WAITS_IDLE.. => Pace::Idle,
             _ => Pace::Fair,
-        })
+        };
+        Some(Seen { pace, answers: woken - before.woken >= WOKEN_MIN })
     }
 }
 
@@ -87,46 +111,125 @@ fn all_are_stuck(at_work: &[bool], last: &[u64], now: &[u64]) -> bool {
     (0..now.len()).filter(|n| at_work[*n]).all(is_stuck)
 }
 
-/// The readers of a session.
-pub(super) struct Crew {
-    /// By reader: messages taken and dealt with; odd while it has one.
-    steps: Vec<AtomicU64>,
-    state: Mutex<State>,
-    called: Condvar,
-    /// Nobody is the watch, because nobody has moved for long.
+/// Has the watch look again.
+type Rouse = Box<dyn Fn() + Send + Sync>;
+
+/// What the lead and its crew know of each other.
+#[derive(Default)]
+pub(super) struct Beat {
+    /// Messages that the lead has taken, twice; one more while it is awake.
+    steps: AtomicU64,
+    /// Operations that have gone on on the lead.
+    woken: AtomicU64,
+    /// Nobody is the watch, because nobody had anything to do for long.
     unwatched: AtomicBool,
+    rouse: OnceLock<Rouse>,
 }
 
-impl Crew {
-    /// `count` readers, of which the first is at work.
-    pub fn new(count: usize) -> Crew {
-        let at_work = (0..count).map(|n| n == 0).collect();
-        Crew {
-            steps: (0..count).map(|_| AtomicU64::new(0)).collect(),
-            state: Mutex::new(State { at_work, calls: 0, watched: false, over: false }),
-            called: Condvar::new(),
-            unwatched: AtomicBool::new(true),
+impl Beat {
+    /// The lead goes to sleep. Only its own thread says so, and the next three.
+    pub fn sleeps(&self) {
+        let now = self.steps.load(Ordering::Relaxed);
+        self.steps.store(now.next_multiple_of(2), Ordering::Relaxed);
+    }
+
+    /// The lead has woken up.
+    pub fn wakes(&self) {
+        let now = self.steps.load(Ordering::Relaxed);
+        self.steps.store(now | 1, Ordering::Relaxed);
+        // A watch that goes to rest looks at the steps once more after it has said so.
+        fence(Ordering::SeqCst);
+        if self.unwatched.load(Ordering::Relaxed)
+            && let Some(rouse) = self.rouse.get()
+        {
+            rouse();
         }
     }
 
-    /// A reader has a message.
+    /// It has taken a message.
+    pub fn takes(&self) {
+        let now = self.steps.load(Ordering::Relaxed);
+        self.steps.store(now + 2, Ordering::Relaxed);
+    }
+
+    /// An operation goes on on it.
+    pub fn goes_on(&self) {
+        let now = self.woken.load(Ordering::Relaxed);
+        self.woken.store(now + 1, Ordering::Relaxed);
+    }
+
+    /// Operations that have gone on on it so far.
+    pub fn woken(&self) -> u64 {
+        self.woken.load(Ordering::Relaxed)
+    }
+
+    /// What it does when it wakes up unwatched. A lead serves one session: the first one counts.
+    pub fn on_unwatched(&self, rouse: Rouse) {
+        let _ = self.rouse.set(rouse);
+    }
+}
+
+/// The readers of a session.
+pub(super) struct Crew {
+    lead: Arc<Beat>,
+    /// Of the others: messages taken and dealt with; odd while one has one.
+    steps: Vec<AtomicU64>,
+    state: Mutex<State>,
+    called: Condvar,
+    lead_called: Notify,
+}
+
+impl Crew {
+    /// The lead, which is at work, and `others` readers, which are numbered from 1.
+    pub fn new(lead: Arc<Beat>, others: usize) -> Crew {
+        lead.unwatched.store(true, Ordering::Relaxed);
+        let at_work = (0..=others).map(|n| n == LEAD).collect();
+        Crew {
+            lead,
+            steps: (0..others).map(|_| AtomicU64::new(0)).collect(),
+            state: Mutex::new(State { at_work, calls: 0, watched: false, over: false }),
+            called: Condvar::new(),
+            lead_called: Notify::new(),
+        }
+    }
+
+    /// What it knows of its lead.
+    pub fn lead(&self) -> &Beat {
+        &self.lead
+    }
+
+    /// A reader that is not the lead has a message.
     pub fn takes(&self, me: usize) {
-        self.steps[me].fetch_add(1, Ordering::Relaxed);
-        if self.unwatched.load(Ordering::Relaxed) && self.unwatched.swap(false, Ordering::Relaxed) {
-            let _state = self.state.lock();
-            self.called.notify_one();
+        self.steps[me - 1].fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if self.lead.unwatched.load(Ordering::Relaxed) {
+            self.rouse();
         }
     }
 
     /// It is done with it.
     pub fn is_done(&self, me: usize) {
-        self.steps[me].fetch_add(1, Ordering::Relaxed);
+        self.steps[me - 1].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Somebody has something to do: there is to be a watch.
+    pub fn rouse(&self) {
+        if self.lead.unwatched.swap(false, Ordering::Relaxed) {
+            let _state = self.state.lock();
+            self.called.notify_one();
+        }
+    }
+
+    fn all_steps(&self) -> Vec<u64> {
+        let others = self.steps.iter().map(|s| s.load(Ordering::Relaxed));
+        std::iter::once(self.lead.steps.load(Ordering::Relaxed)).chain(others).collect()
     }
 
     /// One more is needed; nothing if there is none.
     pub fn call(&self) {
         let mut state = self.state.lock();
-        if state.working() + state.calls < state.at_work.len() {
+        let resting = state.at_work.iter().skip(LEAD + 1).filter(|at_work| !**at_work).count();
+        if state.calls < resting {
             state.calls += 1;
             self.called.notify_one();
         }
@@ -137,14 +240,50 @@ impl Crew {
         !self.state.lock().at_work[me]
     }
 
-    /// The reader would rest. Not if it is the last.
-    pub fn leaves(&self, me: usize) -> bool {
+    /// Whether a reader that has seen this rests from now on. If it is the last one the lead has the device then.
+    pub fn leaves(&self, me: usize, seen: Seen) -> bool {
         let mut state = self.state.lock();
-        let may = state.working() > 1;
-        if may {
+        let is_last = state.working() + state.calls == 1;
+        let leaves = match seen.pace {
+            Pace::Idle => !is_last || seen.answers,
+            Pace::Fair => is_last && seen.answers,
+            Pace::Never | Pace::Busy => false,
+        };
+        if leaves {
             state.at_work[me] = false;
         }
-        may
+        if leaves && is_last {
+            state.begin(LEAD);
+            self.lead_called.notify_one();
+        }
+        leaves
+    }
+
+    /// Whether the lead, which has seen this, leaves the device to others from now on.
+    pub fn lead_leaves(&self, seen: Seen) -> bool {
+        if seen.answers && seen.pace != Pace::Never {
+            return false;
+        }
+        let mut state = self.state.lock();
+        state.at_work[LEAD] = false;
+        if state.working() + state.calls == 0 {
+            state.calls = 1;
+            self.called.notify_one();
+        }
+        true
+    }
+
+    /// Rests until the lead has the device. `false`: the session is over.
+    pub async fn lead_rests(&self) -> bool {
+        loop {
+            {
+                let state = self.state.lock();
+                if state.over || state.at_work[LEAD] {
+                    return !state.over;
+                }
+            }
+            self.lead_called.notified().await;
+        }
     }
 
     /// Rests until the reader is needed. `false`: the session is over.
@@ -160,23 +299,30 @@ impl Crew {
                 self.called.notify_one();
                 return true;
             }
-            if state.watched || quiet >= LOOKS_QUIET {
-                self.unwatched.store(!state.watched, Ordering::Relaxed);
+            if state.watched {
                 self.called.wait(&mut state);
-                quiet = 0;
                 continue;
             }
+            if quiet >= LOOKS_QUIET {
+                quiet = 0;
+                self.lead.unwatched.store(true, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                if self.all_steps() == last {
+                    self.called.wait(&mut state);
+                    continue;
+                }
+            }
+            self.lead.unwatched.store(false, Ordering::Relaxed);
             state.watched = true;
             let timed_out = self.called.wait_for(&mut state, WATCH).timed_out();
             state.watched = false;
             if !timed_out {
                 continue;
             }
-            let now: Vec<u64> = self.steps.iter().map(|s| s.load(Ordering::Relaxed)).collect();
-            if all_are_stuck(&state.at_work, &last, &now) {
-                state.calls += 1;
-            }
-            quiet = if now == last { quiet + 1 } else { 0 };
+            let now = self.all_steps();
+            let is_stuck = all_are_stuck(&state.at_work, &last, &now);
+            state.calls += usize::from(is_stuck);
+            quiet = if now == last && !is_stuck { quiet + 1 } else { 0 };
             last = now;
         }
         false
@@ -186,6 +332,7 @@ impl Crew {
     pub fn end(&self) {
         self.state.lock().over = true;
         self.called.notify_all();
+        self.lead_called.notify_one();
     }
 }
 
@@ -211,11 +358,12 @@ mod tests {
     fn a_reader_that_seldom_waits_is_busy_and_one_that_mostly_waits_is_idle() {
         let pace = |waits: u32| {
             let mut window = Window::default();
-            let paces: Vec<_> = (0..WINDOW).filter_map(|n| window.count(n < waits)).collect();
-            assert_eq!(paces.len(), 1, "one verdict in a window");
-            paces[0]
+            let seen: Vec<_> = (0..WINDOW).filter_map(|n| window.count(n < waits, 0)).collect();
+            assert_eq!(seen.len(), 1, "one verdict in a window");
+            seen[0].pace
         };
-        assert_eq!((pace(0), pace(WAITS_BUSY), pace(WAITS_BUSY + 1)), (Pace::Busy, Pace::Busy, Pace::Fair));
+        assert_eq!((pace(0), pace(1)), (Pace::Never, Pace::Busy));
+        assert_eq!((pace(WAITS_BUSY), pace(WAITS_BUSY + 1)), (Pace::Busy, Pace::Fair));
         assert_eq!(
             (pace(WAITS_IDLE - 1), pace(WAITS_IDLE), pace(WINDOW)),
             (Pace::Fair, Pace::Idle, Pace::Idle)
@@ -223,21 +371,75 @@ mod tests {
     }
 
     #[test]
-    fn the_first_is_at_work_and_the_last_never_leaves() {
-        let crew = Crew::new(3);
-        assert_eq!([0, 1, 2].map(|n| crew.is_resting(n)), [false, true, true]);
-        assert!(!crew.leaves(0));
+    fn what_goes_on_on_the_lead_counts_by_window() {
+        let mut window = Window::default();
+        let mut answers = |woken| (0..WINDOW).find_map(|_| window.count(true, woken)).map(|seen| seen.answers);
+        let at = [0, WOKEN_MIN - 1, 2 * WOKEN_MIN - 1, 2 * WOKEN_MIN - 1].map(|woken| answers(woken).unwrap());
+        assert_eq!(at, [false, false, true, false]);
+    }
+
+    const BUSY: Seen = Seen { pace: Pace::Busy, answers: true };
+    const FAIR: Seen = Seen { pace: Pace::Fair, answers: true };
+    const IDLE: Seen = Seen { pace: Pace::Idle, answers: true };
+    const NEVER: Seen = Seen { pace: Pace::Never, answers: true };
+
+    fn without_answers(seen: Seen) -> Seen {
+        Seen { answers: false, ..seen }
+    }
+
+    /// A lead, and two others.
+    fn crew() -> Crew {
+        Crew::new(Arc::default(), 2)
+    }
+
+    fn is_at_work(crew: &Crew) -> [bool; 3] {
+        [0, 1, 2].map(|n| !crew.is_resting(n))
+    }
+
+    /// Whether the lead may have the device.
+    async fn lead_comes(crew: &Crew) -> bool {
+        tokio::time::timeout(PATIENCE, crew.lead_rests()).await.expect("in time")
+    }
+
+    #[tokio::test]
+    async fn the_lead_is_at_work_until_it_leaves_and_again_when_the_last_other_one_has_left() {
+        let crew = crew();
+        assert_eq!(is_at_work(&crew), [true, false, false]);
+        assert!(lead_comes(&crew).await);
+        assert!(!crew.lead_leaves(IDLE) && !crew.lead_leaves(BUSY) && crew.lead_leaves(NEVER));
+        let mut resting = std::pin::pin!(crew.lead_rests());
+        assert!(futures_util::poll!(&mut resting).is_pending());
+        assert!(crew.rest(2), "one is called");
         for _ in 0..5 {
             crew.call();
         }
-        assert!(crew.rest(1) && crew.rest(2), "both are called, and no call is left over");
-        assert!(crew.leaves(0) && crew.leaves(2) && !crew.leaves(1));
-        assert_eq!(crew.state.lock().calls, 0);
+        assert!(crew.rest(1), "so is the other, and no call is left over");
+        assert_eq!((is_at_work(&crew), crew.state.lock().calls), ([false, true, true], 0));
+        assert!(!crew.leaves(1, FAIR), "the second one is of use as long as it does not mostly wait");
+        assert!(crew.leaves(1, without_answers(IDLE)));
+        assert!(futures_util::poll!(&mut resting).is_pending(), "there is one yet");
+        assert!(!crew.leaves(2, BUSY) && !crew.leaves(2, without_answers(IDLE)) && crew.leaves(2, FAIR));
+        assert!(resting.await);
+        assert_eq!(is_at_work(&crew), [true, false, false]);
+        assert!(crew.lead_leaves(without_answers(IDLE)), "others need not be told by an event loop");
+        crew.end();
+        assert!(!lead_comes(&crew).await);
+    }
+
+    #[test]
+    fn who_was_called_and_has_not_come_counts() {
+        let crew = crew();
+        assert!(crew.lead_leaves(NEVER));
+        assert!(crew.rest(1));
+        crew.call();
+        assert!(!crew.leaves(1, FAIR) && crew.leaves(1, IDLE));
+        assert_eq!(is_at_work(&crew), [false; 3], "the one that was called is on its way");
+        assert!(crew.rest(2));
     }
 
     #[test]
     fn who_rests_comes_when_called_and_goes_when_it_is_over() {
-        let crew = Arc::new(Crew::new(3));
+        let crew = Arc::new(crew());
         let resting = [rests(&crew, 1), rests(&crew, 2)];
         crew.call();
         let first = resting.iter().position(|r| r.recv_timeout(PATIENCE / 10) == Ok(true));
@@ -249,12 +451,13 @@ mod tests {
 
     #[test]
     fn a_reader_that_is_stuck_in_a_handler_is_noticed_also_after_a_long_rest() {
-        let crew = Arc::new(Crew::new(3));
+        let crew = Arc::new(crew());
         let resting = [rests(&crew, 1), rests(&crew, 2)];
         // Until the watch has looked in vain for long.
-        let is_unwatched = || crew.unwatched.load(Ordering::Relaxed);
-        crew.takes(0);
-        crew.is_done(0);
+        let is_unwatched = || crew.lead.unwatched.load(Ordering::Relaxed);
+        crew.lead.wakes();
+        crew.lead.takes();
+        crew.lead.sleeps();
         let until = std::time::Instant::now() + PATIENCE;
         while !is_unwatched() {
             assert!(std::time::Instant::now() < until, "it looks for ever");
@@ -264,7 +467,8 @@ mod tests {
             resting.iter().all(|r| r.try_recv().is_err()),
             "a reader that waits for a message is not stuck"
         );
-        crew.takes(0);
+        // The lead wakes up, for whatever it may be, and does not get on.
+        crew.lead.wakes();
         let comes = |r: &mpsc::Receiver<bool>| r.recv_timeout(PATIENCE / 10) == Ok(true);
         let first = resting.iter().position(comes).expect("one comes to help");
         // That one gets stuck, too.

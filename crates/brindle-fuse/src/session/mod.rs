@@ -8,12 +8,14 @@
 pub mod channel;
 mod crew;
 pub mod init;
+pub mod lead;
 pub mod mount;
 mod serve;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 
 use brindle_stdx::Spawn;
 use brindle_types::{Code, Fault};
@@ -31,6 +33,7 @@ use crate::request::{Message, decode};
 
 pub use channel::{Channel, Ended};
 pub use init::{Negotiated, PageInvalidation, Wanted};
+pub use lead::Lead;
 pub use mount::{MountOptions, Mounted, have_attributes_asked};
 
 /// Fewest readers: where one is stuck another one takes the rest, the INTERRUPT for it above all.
@@ -44,17 +47,19 @@ pub type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 /// How a connection is served.
 #[derive(Clone)]
 pub struct ServeOptions {
-    /// Reader threads; 0 for one per processor. Bounded to 2..=64.
+    /// Reader threads besides the lead; 0 for one per processor. Bounded to 2..=64.
     pub readers: usize,
     /// The kernel's read-ahead for cached files in KiB; 0 leaves its default.
     pub read_ahead_kib: u32,
     /// Context of the reader threads.
     pub around: Around,
+    /// The first reader; `None` for one of the session's own.
+    pub lead: Option<Lead>,
 }
 
 impl Default for ServeOptions {
     fn default() -> ServeOptions {
-        ServeOptions { readers: 0, read_ahead_kib: 16384, around: Arc::new(|body| body()) }
+        ServeOptions { readers: 0, read_ahead_kib: 16384, around: Arc::new(|body| body()), lead: None }
     }
 }
 
@@ -116,7 +121,8 @@ impl Connected {
         make: impl FnOnce(Notifier, Negotiated) -> Arc<F>,
     ) -> Result<Session, Fault> {
         let Connected { channel, negotiated, mounted } = self;
-        let channels = clones(channel, reader_count(options.readers))?;
+        let channels = clones(channel, 1 + reader_count(options.readers))?;
+        let lead = options.lead.clone().map_or_else(Lead::start, Ok)?;
         if let (Some(m), kib @ 1..) = (&mounted.0, options.read_ahead_kib)
             && let Err(error) = m.set_read_ahead(kib)
         {
@@ -125,16 +131,24 @@ impl Connected {
         let notifier = Notifier::new(channels[0].clone());
         let shared = Arc::new(serve::Shared {
             fs: make(notifier.clone(), negotiated),
+            where_woken: lead.where_woken(tasks.clone()),
             tasks,
             interrupts: Interrupts::new(),
             max_write_bytes: negotiated.max_write_bytes as usize,
-            crew: crew::Crew::new(channels.len()),
+            crew: crew::Crew::new(lead.beat(), channels.len() - 1),
             channels,
             setxattr_ext: negotiated.has(SETXATTR_EXT),
         });
+        let watched = Arc::downgrade(&shared);
+        lead.beat().on_unwatched(Box::new(move || {
+            if let Some(shared) = watched.upgrade() {
+                shared.crew.rouse();
+            }
+        }));
         let (ended, watch) = watch::channel(None);
         let mut readers = Vec::new();
-        for me in 0..shared.channels.len() {
+        let led = start_lead(&lead, shared.clone(), ended.clone(), notifier.clone());
+        for me in 1..shared.channels.len() {
             readers.push(start_reader(shared.clone(), me, ended.clone(), notifier.clone(), options)?);
         }
         Ok(Session {
@@ -144,6 +158,8 @@ impl Connected {
             ended: watch,
             aborted: AtomicBool::new(false),
             readers: Mutex::new(readers),
+            led,
+            _lead: lead,
         })
     }
 }
@@ -184,6 +200,28 @@ fn handshake(channel: &Channel, wanted: &Wanted) -> Result<Negotiated, Fault> {
     Ok(agreed)
 }
 
+/// A reader has left.
+fn has_ended(how: Option<Ended>, notifier: &Notifier, ended: &watch::Sender<Option<Ended>>) {
+    let Some(how) = how else { return };
+    notifier.end();
+    ended.send_if_modified(|first| first.is_none() && first.replace(how).is_none());
+}
+
+fn start_lead<F: Filesystem>(
+    lead: &Lead,
+    shared: Arc<serve::Shared<F>>,
+    ended: watch::Sender<Option<Ended>>,
+    notifier: Notifier,
+) -> mpsc::Receiver<()> {
+    let (leaves, led) = mpsc::channel();
+    let reading = async move {
+        let _leaves = leaves;
+        has_ended(shared.lead_loop().await, &notifier, &ended);
+    };
+    lead.tasks().spawn("fuse.lead", Box::pin(reading));
+    led
+}
+
 fn start_reader<F: Filesystem>(
     shared: Arc<serve::Shared<F>>,
     me: usize,
@@ -192,13 +230,7 @@ fn start_reader<F: Filesystem>(
     options: &ServeOptions,
 ) -> Result<std::thread::JoinHandle<()>, Fault> {
     let around = options.around.clone();
-    let body = move || {
-        around(&mut || {
-            let Some(how) = shared.read_loop(me) else { return };
-            notifier.end();
-            ended.send_if_modified(|first| first.is_none() && first.replace(how).is_none());
-        });
-    };
+    let body = move || around(&mut || has_ended(shared.read_loop(me), &notifier, &ended));
     std::thread::Builder::new().name("fuse-read".into()).spawn(body).map_err(|e| cannot_serve(&e))
 }
 
@@ -223,6 +255,9 @@ pub struct Session {
     ended: watch::Receiver<Option<Ended>>,
     aborted: AtomicBool,
     readers: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    /// Ends without a word when the lead has left.
+    led: mpsc::Receiver<()>,
+    _lead: Lead,
 }
 
 impl Session {
@@ -267,6 +302,8 @@ impl Session {
             // A reader that panicked has said so already.
             let _ = reader.join();
         }
+        // Nothing is ever sent.
+        let _ = self.led.recv();
         let how = *self.ended.borrow();
         self.told(how)
     }

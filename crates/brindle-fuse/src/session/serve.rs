@@ -1,6 +1,7 @@
 //! The readers: from a message on the device to the file system and back.
 //!
-//! Each reader owns a channel and handles one message at a time. A handler's future is polled once on the reader
+//! Each reader owns a channel and handles one message at a time; the first one is the [lead](super::lead), whose loop is there.
+//! A handler's future is polled once on the reader
 //! itself (what is known anyway is answered without one, [`Filesystem::at_once`]); if it is not ready it goes to the task runner when it can go on
 //! ([`Parked`]): where the answer of a server arrives, which is the thread that has it. So no reader is ever blocked by a
 //! handler. How many of them are at work, and that there is one for an INTERRUPT, is the matter of the [`Crew`].
@@ -31,13 +32,15 @@ use crate::request::{Asked, Message, Op, Request};
 pub struct Shared<F> {
     /// The file system.
     pub fs: Arc<F>,
-    /// Runs handlers that were not ready at once.
+    /// Runs handlers that were not ready at once and move data.
     pub tasks: Arc<dyn Spawn>,
+    /// Runs the others: on the lead if that has woken them.
+    pub where_woken: Arc<dyn Spawn>,
     /// Requests being handled.
     pub interrupts: Arc<Interrupts>,
     /// Most data of one WRITE.
     pub max_write_bytes: usize,
-    /// Every channel of the session: one for each reader.
+    /// Every channel of the session: one for each reader. The first is the lead's.
     pub channels: Vec<Arc<Channel>>,
     /// Who of them is at work.
     pub crew: Crew,
@@ -46,7 +49,7 @@ pub struct Shared<F> {
 }
 
 impl<F: Filesystem> Shared<F> {
-    /// Reader `me` reads and handles messages, or rests, until the connection ends. `None`: another one saw that.
+    /// Reader `me`, which is not the lead, reads and handles messages, or rests, until the connection ends. `None`: another one saw that.
     pub fn read_loop(&self, me: usize) -> Option<Ended> {
         let channel = &self.channels[me];
         let mut slot = Slot::new(self.max_write_bytes);
@@ -68,16 +71,19 @@ impl<F: Filesystem> Shared<F> {
                 slot = kept.unwrap_or_else(|| Slot::new(self.max_write_bytes));
                 self.handle(channel, message);
                 self.crew.is_done(me);
-                match window.count(waited) {
-                    Some(Pace::Busy) => self.crew.call(),
-                    Some(Pace::Idle) if self.crew.leaves(me) => break,
-                    _ => {}
+                let Some(seen) = window.count(waited, self.crew.lead().woken()) else { continue };
+                if self.crew.leaves(me, seen) {
+                    break;
+                }
+                if matches!(seen.pace, Pace::Never | Pace::Busy) {
+                    self.crew.call();
                 }
             }
         }
     }
 
-    fn handle(&self, channel: &Arc<Channel>, bytes: Bytes) {
+    /// Deals with one message.
+    pub fn handle(&self, channel: &Arc<Channel>, bytes: Bytes) {
         let head = match decode::head(&bytes) {
             Ok(head) => head,
             Err(error) => return tracing::error!(%error, "message without a head from the kernel"),
@@ -126,10 +132,11 @@ impl<F: Filesystem> Shared<F> {
             cancel: registration.cancel(),
         };
         let name = name_of(head.opcode);
+        let tasks = if request.op.moves_data() { &self.tasks } else { &self.where_woken };
+        let parked = Arc::new(Parked { state: Mutex::default(), tasks: tasks.clone(), name });
         let responder =
             Responder { channel: channel.clone(), unique: head.unique, name, done: false, registration };
         let fs = &self.fs;
-        let parked = Arc::new(Parked { state: Mutex::default(), tasks: self.tasks.clone(), name });
         let waker = Waker::from(parked.clone());
         let first = catch_unwind(AssertUnwindSafe(|| {
             let mut handler = fs.handle(request);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use brindle_fuse::request::Op;
 use brindle_fuse::session::{MountOptions, ServeOptions};
-use brindle_fuse::{Connected, Notice, Outcome, Session, Wanted};
+use brindle_fuse::{Connected, Lead, Notice, Outcome, Session, Wanted};
 use brindle_stdx::real::TokioSpawn;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -22,6 +22,7 @@ const HANG_LIMIT: Duration = Duration::from_secs(60);
 pub struct Mount {
     pub fs: Arc<MemFs>,
     pub session: Session,
+    pub lead: Lead,
     pub runtime: tokio::runtime::Runtime,
     dir: tempfile::TempDir,
     _watchdog: mpsc::Sender<()>,
@@ -49,8 +50,9 @@ impl Mount {
             .expect("tokio");
         let tasks = Arc::new(TokioSpawn(runtime.handle().clone()));
         let mut fs = None;
-        let options =
-            ServeOptions { readers: 3, ..ServeOptions::default() }.in_runtime(runtime.handle().clone());
+        let lead = Lead::start().expect("a thread");
+        let options = ServeOptions { readers: 3, lead: Some(lead.clone()), ..ServeOptions::default() };
+        let options = options.in_runtime(runtime.handle().clone());
         let session = connected
             .serve(&options, tasks, |notifier, _| fs.insert(MemFs::new(notifier)).clone())
             .expect("serve");
@@ -63,7 +65,7 @@ impl Mount {
                 let _ = rustix::mount::unmount(&path, flags);
             }
         });
-        Mount { fs: fs.expect("made by serve"), session, runtime, dir, _watchdog: watchdog, _turn: turn }
+        Mount { fs: fs.expect("made by serve"), session, lead, runtime, dir, _watchdog: watchdog, _turn: turn }
     }
 
     /// Path of a name in the root directory.

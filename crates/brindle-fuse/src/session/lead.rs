@@ -1,0 +1,189 @@
+//! The lead: one thread that reads the device and takes the answers of the MDT.
+//!
+//! An operation on names is a request of the kernel, a question to the MDT, its answer, and an answer to the kernel. With a thread
+//! for each of the two ends every operation wakes both; with one thread for both a busy mount finds the next thing to do
+//! without going to sleep (note 013). So the lead runs an event loop of its own: the device is one of the things that it waits for, the
+//! connections that were given to [`Lead::tasks`] are others, and operations that such a connection wakes go on there.
+//!
+//! What moves data goes to the task runner of the mount, and so does whatever another thread wakes. Where there are few answers, or the lead cannot
+//! keep up, it leaves the device to the other readers ([`super::crew`]) and only takes answers.
+//!
+//! Invariant: nothing that runs here blocks. If something does all the same, the crew's watch has the device read by others.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_stdx::{BoxFuture, Spawn, Task};
+use brindle_types::{Code, Fault};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
+
+use super::channel::{Channel, Ended};
+use super::crew::{Beat, Window};
+use super::serve::Shared;
+use crate::Filesystem;
+use crate::buffer::{COPIED_BYTES_MAX, Slot};
+
+/// Messages after which everything else gets a turn.
+const TURN: usize = 8;
+/// A message, or the end of the connection, which the kernel shows as an error.
+const NEWS: Interest = Interest::READABLE.add(Interest::ERROR);
+
+thread_local! {
+    /// Which lead this thread is; 0 for none.
+    static LEAD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// The thread. It ends when the last clone is dropped, and the last of [`Lead::tasks`].
+#[derive(Clone)]
+pub struct Lead(Arc<Inner>);
+
+struct Inner {
+    id: u64,
+    runtime: tokio::runtime::Handle,
+    beat: Arc<Beat>,
+    // Dropped, it ends the thread.
+    _stop: oneshot::Sender<()>,
+}
+
+impl std::fmt::Debug for Lead {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lead {}", self.0.id)
+    }
+}
+
+impl Lead {
+    /// Starts the thread.
+    pub fn start() -> Result<Lead, Fault> {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let beat = Arc::new(Beat::default());
+        let (starting, park, unpark) = (beat.clone(), beat.clone(), beat.clone());
+        let built = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .on_thread_park(move || park.sleeps())
+            .on_thread_unpark(move || unpark.wakes())
+            .build();
+        let failed = |e: std::io::Error| Fault::io(Code::Bug, "cannot start threads", "", &e);
+        let runtime = built.map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let body = move || {
+            LEAD.set(id);
+            starting.wakes();
+            // An error says that the sender is gone, which is the signal.
+            let _ = runtime.block_on(stopped);
+            runtime.shutdown_background();
+        };
+        std::thread::Builder::new().name("fuse-lead".into()).spawn(body).map_err(failed)?;
+        Ok(Lead(Arc::new(Inner { id, runtime: handle, beat, _stop: stop })))
+    }
+
+    /// Runs tasks on this thread: for connections whose answers operations wait for, one message at a time. They must not block, nor
+    /// compute for long.
+    pub fn tasks(&self) -> Arc<dyn Spawn> {
+        Arc::new(OnLead(self.clone()))
+    }
+
+    /// For the crew.
+    pub(super) fn beat(&self) -> Arc<Beat> {
+        self.0.beat.clone()
+    }
+
+    /// Runs tasks here that are started here, and others where `elsewhere` does.
+    pub(super) fn where_woken(&self, elsewhere: Arc<dyn Spawn>) -> Arc<dyn Spawn> {
+        let Inner { id, runtime, beat, .. } = &*self.0;
+        Arc::new(WhereWoken { id: *id, runtime: runtime.clone(), beat: beat.clone(), elsewhere })
+    }
+}
+
+struct OnLead(Lead);
+
+impl Spawn for OnLead {
+    fn spawn(&self, _name: &'static str, task: Task) {
+        drop(self.0.0.runtime.spawn(task));
+    }
+
+    fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+        let job = self.0.0.runtime.spawn_blocking(job);
+        Box::pin(async move {
+            // A panic in the job is seen by its owner, who waits for a result that never comes.
+            let _ = job.await;
+        })
+    }
+}
+
+struct WhereWoken {
+    id: u64,
+    runtime: tokio::runtime::Handle,
+    beat: Arc<Beat>,
+    elsewhere: Arc<dyn Spawn>,
+}
+
+impl Spawn for WhereWoken {
+    fn spawn(&self, name: &'static str, task: Task) {
+        if LEAD.get() == self.id {
+            self.beat.goes_on();
+            drop(self.runtime.spawn(task));
+        } else {
+            self.elsewhere.spawn(name, task);
+        }
+    }
+
+    fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
+        self.elsewhere.run_blocking(job)
+    }
+}
+
+/// Has the device tell the event loop that this is called in.
+fn register(channel: Arc<Channel>) -> std::io::Result<AsyncFd<Arc<Channel>>> {
+    channel.do_not_wait()?;
+    // SAFETY: the descriptor is the channel's, which stays open as long as the registration holds it.
+    let registered = unsafe { AsyncFd::register_with_interest(channel, NEWS) };
+    registered.map_err(|refused| refused.into_parts().1)
+}
+
+impl<F: Filesystem> Shared<F> {
+    /// Reads and handles messages until the connection ends, or rests. `None`: another reader saw that.
+    pub async fn lead_loop(&self) -> Option<Ended> {
+        while self.crew.lead_rests().await {
+            if let Err(ended) = self.lead().await {
+                self.crew.end();
+                return Some(ended);
+            }
+        }
+        None
+    }
+
+    /// Reads the device until it leaves that to others.
+    async fn lead(&self) -> Result<(), Ended> {
+        let (channel, beat) = (&self.channels[0], self.crew.lead());
+        let failed = |e: std::io::Error| Ended::Failed(e.raw_os_error().unwrap_or(libc::EIO));
+        let device = register(channel.clone()).map_err(failed)?;
+        let mut slot = Slot::new(self.max_write_bytes);
+        let mut window = Window::default();
+        let (mut waited, mut turn) = (false, 0);
+        loop {
+            let Some(len) = channel.try_read(slot.room())? else {
+                (waited, turn) = (true, 0);
+                // What comes after this is told again, and what came before it is read now.
+                device.ready(NEWS).await.map_err(failed)?.clear_ready();
+                continue;
+            };
+            beat.takes();
+            let (message, kept) = slot.message(len);
+            slot = kept.unwrap_or_else(|| Slot::new(self.max_write_bytes));
+            self.handle(channel, message);
+            if window.count(waited, beat.woken()).is_some_and(|seen| self.crew.lead_leaves(seen)) {
+                return Ok(());
+            }
+            (waited, turn) = (false, turn + 1);
+            if turn >= TURN || len > COPIED_BYTES_MAX {
+                turn = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
