@@ -145,7 +145,9 @@ impl SimCluster {
                 mount: "/mnt".into(),
                 write_behind: true,
             };
-            match Client::mount(config, node.seams.clone(), node.seams.tasks.clone(), node.transport.clone()).await {
+            match Client::mount(config, node.seams.clone(), node.seams.tasks.clone(), node.transport.clone())
+                .await
+            {
                 Ok(client) => return client,
                 Err(fault) => tracing::warn!(node = %node.name, "cannot mount: {fault}"),
             }

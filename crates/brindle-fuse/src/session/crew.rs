@@ -14,8 +14,8 @@
 //!
 //! Invariant: at least one reader is at work, or called, and a message waits for at most two [`WATCH`] longer than for a free reader.
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -373,8 +373,10 @@ mod tests {
     #[test]
     fn what_goes_on_on_the_lead_counts_by_window() {
         let mut window = Window::default();
-        let mut answers = |woken| (0..WINDOW).find_map(|_| window.count(true, woken)).map(|seen| seen.answers);
-        let at = [0, WOKEN_MIN - 1, 2 * WOKEN_MIN - 1, 2 * WOKEN_MIN - 1].map(|woken| answers(woken).unwrap());
+        let mut answers =
+            |woken| (0..WINDOW).find_map(|_| window.count(true, woken)).map(|seen| seen.answers);
+        let at =
+            [0, WOKEN_MIN - 1, 2 * WOKEN_MIN - 1, 2 * WOKEN_MIN - 1].map(|woken| answers(woken).unwrap());
         assert_eq!(at, [false, false, true, false]);
     }
 

@@ -65,7 +65,15 @@ impl Mount {
                 let _ = rustix::mount::unmount(&path, flags);
             }
         });
-        Mount { fs: fs.expect("made by serve"), session, lead, runtime, dir, _watchdog: watchdog, _turn: turn }
+        Mount {
+            fs: fs.expect("made by serve"),
+            session,
+            lead,
+            runtime,
+            dir,
+            _watchdog: watchdog,
+            _turn: turn,
+        }
     }
 
     /// Path of a name in the root directory.
