@@ -35,7 +35,7 @@ const WOKEN_MIN: u64 = 4;
 /// How often the watch looks.
 const WATCH: Duration = Duration::from_millis(10);
 /// After so many looks at which nobody had moved the watch rests, too, until somebody has something to do.
-const LOOKS_QUIET: u32 = 100;
+const LOOKS_QUIET: u32 = 5;
 
 /// What a reader finds that looks how often it had to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
