@@ -77,7 +77,7 @@ impl Window {
         let before = std::mem::replace(self, Window { woken, ..Window::default() });
         let pace = match before.waits {
             0 => Pace::Never,
-            ..=WAITS_BUSY => Pace::Busy,
+            1..=WAITS_BUSY => Pace::Busy,
             WAITS_IDLE.. => Pace::Idle,
             _ => Pace::Fair,
         };
