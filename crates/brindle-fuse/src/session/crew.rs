@@ -455,11 +455,11 @@ mod tests {
     fn a_reader_that_is_stuck_in_a_handler_is_noticed_also_after_a_long_rest() {
         let crew = Arc::new(crew());
         let resting = [rests(&crew, 1), rests(&crew, 2)];
+        let watched = Arc::downgrade(&crew);
+        crew.lead.on_unwatched(Box::new(move || watched.upgrade().iter().for_each(|crew| crew.rouse())));
         // Until the watch has looked in vain for long.
         let is_unwatched = || crew.lead.unwatched.load(Ordering::Relaxed);
-        crew.lead.wakes();
-        crew.lead.takes();
-        crew.lead.sleeps();
+        crew.rouse();
         let until = std::time::Instant::now() + PATIENCE;
         while !is_unwatched() {
             assert!(std::time::Instant::now() < until, "it looks for ever");
