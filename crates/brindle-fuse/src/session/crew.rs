@@ -261,16 +261,21 @@ impl Crew {
 
     /// Whether the lead, which has seen this, leaves the device to others from now on.
     pub fn lead_leaves(&self, seen: Seen) -> bool {
-        if seen.answers && seen.pace != Pace::Never {
-            return false;
+        let leaves = !seen.answers || seen.pace == Pace::Never;
+        if leaves {
+            self.lead_gives_up();
         }
+        leaves
+    }
+
+    /// The lead leaves the device to others.
+    pub fn lead_gives_up(&self) {
         let mut state = self.state.lock();
         state.at_work[LEAD] = false;
         if state.working() + state.calls == 0 {
             state.calls = 1;
             self.called.notify_one();
         }
-        true
     }
 
     /// Rests until the lead has the device. `false`: the session is over.

@@ -161,7 +161,15 @@ impl<F: Filesystem> Shared<F> {
     async fn lead(&self) -> Result<(), Ended> {
         let (channel, beat) = (&self.channels[0], self.crew.lead());
         let failed = |e: std::io::Error| Ended::Failed(e.raw_os_error().unwrap_or(libc::EIO));
-        let device = register(channel.clone()).map_err(failed)?;
+        let device = match register(channel.clone()) {
+            Ok(device) => device,
+            // Memory is short, or there are too many such registrations: the others need none.
+            Err(error) => {
+                tracing::debug!(%error, "the device cannot be read by an event loop");
+                self.crew.lead_gives_up();
+                return Ok(());
+            }
+        };
         let mut slot = Slot::new(self.max_write_bytes);
         let mut window = Window::default();
         let (mut waited, mut turn) = (false, 0);
