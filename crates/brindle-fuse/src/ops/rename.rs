@@ -3,7 +3,6 @@
 use brindle_client::namespace::rename::RenameIn;
 use brindle_types::{Code, Fault};
 
-use super::shown::Moment;
 use crate::fs::{BrindleFs, Who};
 use crate::reply::Reply;
 use crate::request::Rename;
@@ -24,11 +23,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Rename) -> Result<Repl
         exchange: op.flags & libc::RENAME_EXCHANGE != 0,
     };
     let exchange = rename.exchange;
-    let now = Moment::now(fs.client.seams());
-    let moving = fs.shown.moving(who.ino, new_parent, now);
-    let moving_back = exchange.then(|| fs.shown.moving(new_parent, who.ino, now));
     fs.client.rename(&who.ctx, rename).await?;
-    drop((moving, moving_back));
     fs.places.moved((who.nodeid, &op.name), (op.new_parent, &op.new_name), exchange);
     Ok(Reply::ok())
 }

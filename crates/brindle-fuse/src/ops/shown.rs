@@ -17,8 +17,6 @@
 //! a directory in which names were asked for a moment ago, and for what a thread looks at that asks for extended attributes (`ls -l` makes
 //! three calls with the whole path of each file).
 //!
-//! A rename by this kernel takes what it keeps of a name along to another directory.
-//!
 //! Invariant: an answer is noted here before it is looked whether the lease still covers it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -112,20 +110,12 @@ struct What {
 }
 
 /// A thread that was answered by name, and what.
+#[derive(Clone, Copy)]
 struct Answered {
     ino: Ino,
     nodeid: u64,
     what: What,
-    /// Directories that its name may be moved to meanwhile.
-    moved_to: BTreeSet<Ino>,
     at: Moment,
-}
-
-impl Answered {
-    /// Directories in which its name may be kept.
-    fn names_in(&self) -> impl Iterator<Item = Ino> {
-        self.what.name_in.into_iter().chain(self.moved_to.iter().copied())
-    }
 }
 
 #[derive(Default)]
@@ -139,8 +129,6 @@ struct Inner {
     in_order: VecDeque<(Moment, Ino)>,
     /// Directories of which names were taken in lately.
     names: BTreeMap<Ino, Moment>,
-    /// Renames under way from one directory to another.
-    moving: BTreeMap<(Ino, Ino), usize>,
     /// When a name was last asked for in a directory, by node id.
     walked: BTreeMap<u64, Moment>,
     /// When a thread last asked for extended attributes.
@@ -150,25 +138,6 @@ struct Inner {
 /// What the kernel keeps.
 #[derive(Default)]
 pub(crate) struct Shown(Mutex<Inner>);
-
-/// A rename under way.
-#[must_use]
-pub(crate) struct Moving<'a> {
-    shown: &'a Shown,
-    from: Ino,
-    to: Ino,
-}
-
-impl Drop for Moving<'_> {
-    fn drop(&mut self) {
-        let moving = &mut self.shown.0.lock().moving;
-        let Some(count) = moving.get_mut(&(self.from, self.to)) else { return };
-        *count -= 1;
-        if *count == 0 {
-            moving.remove(&(self.from, self.to));
-        }
-    }
-}
 
 impl Shown {
     /// Attributes of a directory that the kernel asks for by `nodeid`, and how long it may keep them.
@@ -271,30 +240,13 @@ impl Shown {
     pub fn names_left_ticks(&self, dirs: Option<&[Ino]>, now: Moment) -> Option<u64> {
         let inner = self.0.lock();
         let is_meant = |dir: &Ino| dirs.is_none_or(|dirs| dirs.contains(dir));
-        let waits = |a: &Answered| a.names_in().any(|dir| is_meant(&dir)) && now.ms_since(a.at) < TAKEN_IN_MS;
+        let waits =
+            |a: &Answered| a.what.name_in.as_ref().is_some_and(is_meant) && now.ms_since(a.at) < TAKEN_IN_MS;
         let awaited = inner.answered.values().any(waits).then_some(0);
         let names = inner.names.iter().filter(|(dir, _)| is_meant(dir));
         let left =
             names.filter_map(|(_, at)| TICKS.checked_sub(now.ticks_since(*at)).filter(|left| *left > 0));
         left.max().max(awaited)
-    }
-
-    /// The kernel asks to move a name from one directory to another, and will move what it keeps of it along. Begins before anybody can
-    /// know of it, and ends (with the value) before the kernel is answered: then nobody is told the old name any more.
-    pub fn moving(&self, from: Ino, to: Ino, now: Moment) -> Moving<'_> {
-        let mut inner = self.0.lock();
-        *inner.moving.entry((from, to)).or_insert(0) += 1;
-        let awaited = inner.answered.values_mut().filter(|a| now.ms_since(a.at) < TAKEN_IN_MS);
-        for answered in awaited.filter(|a| a.names_in().any(|dir| dir == from)) {
-            answered.moved_to.insert(to);
-        }
-        if let Some(at) = inner.names.get(&from).copied().filter(|at| now.ticks_since(*at) < TICKS) {
-            let known = inner.names.entry(to).or_insert(at);
-            if known.tick < at.tick {
-                *known = at;
-            }
-        }
-        Moving { shown: self, from, to }
     }
 
     /// The kernel refers to a directory no longer.
@@ -357,10 +309,7 @@ impl Inner {
         if what.dir_attr && !self.note_dir(found.ino, found.nodeid) {
             return false;
         }
-        let (ino, nodeid) = (found.ino, found.nodeid);
-        let moving = self.moving.keys().filter(|(from, _)| what.name_in == Some(*from));
-        let moved_to = moving.map(|(_, to)| *to).collect();
-        let answered = Answered { ino, nodeid, what, moved_to, at: now };
+        let answered = Answered { ino: found.ino, nodeid: found.nodeid, what, at: now };
         if let Some(before) = self.answered.insert(found.tid, answered) {
             self.taken_in(before, now);
         }
@@ -380,7 +329,7 @@ impl Inner {
             self.files.insert(answered.ino, now);
             self.in_order.push_back((now, answered.ino));
         }
-        for dir in answered.names_in() {
+        if let Some(dir) = answered.what.name_in {
             self.names.insert(dir, now);
         }
     }
@@ -552,45 +501,6 @@ mod tests {
         shown.gone_on(7, Habit::Walks(D.0), at(1000));
         shown.by_name(found(7, D, D.0, 1001), &lasting, &named);
         assert_eq!((left(P, 1001 + TAKEN_IN_MS - 1), left(P, 1001 + TAKEN_IN_MS)), (Some(0), None));
-    }
-
-    /// By rename(2) of this kernel, which moves its name with the time that it is good for.
-    #[test]
-    fn a_recall_waits_for_names_that_were_moved_into_the_directory() {
-        const TO: Ino = Ino(40);
-        let keeps = |shown: &Shown, tid, ms| {
-            shown.gone_on(tid, Habit::Walks(D.0), at(ms));
-            assert_eq!(shown.by_name(found(tid, D, D.0, ms), &lasting, &named).name, A_TICK);
-        };
-        let left = |shown: &Shown, ms| shown.names_left_ticks(Some(&[TO]), at(ms));
-        // Taken in before.
-        let shown = Shown::default();
-        keeps(&shown, 7, 0);
-        goes_on(&shown, 7, 1);
-        drop(shown.moving(P, TO, at(2)));
-        assert_eq!((left(&shown, 2), left(&shown, TICKS_MS)), (Some(TICKS), None));
-        // Taken in after it, answered before it or meanwhile.
-        for is_meanwhile in [false, true] {
-            let shown = Shown::default();
-            if !is_meanwhile {
-                keeps(&shown, 7, 0);
-            }
-            let moving = shown.moving(P, TO, at(1));
-            if is_meanwhile {
-                keeps(&shown, 7, 2);
-            }
-            drop(moving);
-            assert_eq!(left(&shown, 3), Some(0), "{is_meanwhile}");
-            goes_on(&shown, 7, 4);
-            assert_eq!((left(&shown, 4), left(&shown, 4 + TICKS_MS)), (Some(TICKS), None));
-        }
-        // And none that were kept long before, or after it.
-        let shown = Shown::default();
-        keeps(&shown, 7, 0);
-        goes_on(&shown, 7, 1);
-        drop(shown.moving(P, TO, at(1 + TICKS_MS)));
-        keeps(&shown, 7, 2 + TICKS_MS);
-        assert_eq!(left(&shown, 3 + TICKS_MS), None);
     }
 
     #[test]
