@@ -30,7 +30,7 @@ use crate::ops::failed::FailedWrites;
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
-use crate::ops::shown::{Habit, Moment, Shown};
+use crate::ops::shown::{Habit, Moment, Shown, TICKS};
 use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Asked, Op, Request};
@@ -241,6 +241,28 @@ struct Kernel {
     asking: Arc<Semaphore>,
 }
 
+/// So many ticks of the kernel's clock in milliseconds.
+fn ticks_ms(ticks: u64) -> u64 {
+    ticks * ticks::length().as_nanos().div_ceil(1_000_000) as u64
+}
+
+impl BrindleFs {
+    /// Waits until what the kernel keeps of names in a directory has run out, of which one was moved away a moment ago: nobody is told
+    /// that one any more, but what the kernel keeps of it goes where it was moved to.
+    pub(crate) async fn names_moved(&self, dir: Ino) {
+        let seams = self.client.seams();
+        let moved = Moment::now(seams);
+        if self.shown.names_left_ticks(Some(&[dir]), moved).is_none() {
+            return;
+        }
+        while self.shown.is_name_awaited(dir, moved, Moment::now(seams)) {
+            self.shown.ended(is_there, Moment::now(seams));
+            seams.sleep_ms(1).await;
+        }
+        seams.sleep_ms(ticks_ms(TICKS)).await;
+    }
+}
+
 impl KernelCache for Kernel {
     fn forget_attr(&self, ino: Ino) {
         self.forget_nodes(self.shown.take(ino, Moment::now(&self.seams)));
@@ -263,8 +285,7 @@ impl KernelCache for Kernel {
                 if left == 0 {
                     shown.ended(is_there, Moment::now(&seams));
                 }
-                let left_ms = left * ticks::length().as_nanos().div_ceil(1_000_000) as u64;
-                seams.sleep_ms(left_ms.max(1)).await;
+                seams.sleep_ms(ticks_ms(left).max(1)).await;
             }
         })
     }

@@ -24,6 +24,12 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Rename) -> Result<Repl
     };
     let exchange = rename.exchange;
     fs.client.rename(&who.ctx, rename).await?;
+    if who.ino != new_parent {
+        fs.names_moved(who.ino).await;
+        if exchange {
+            fs.names_moved(new_parent).await;
+        }
+    }
     fs.places.moved((who.nodeid, &op.name), (op.new_parent, &op.new_name), exchange);
     Ok(Reply::ok())
 }

@@ -17,6 +17,9 @@
 //! a directory in which names were asked for a moment ago, and for what a thread looks at that asks for extended attributes (`ls -l` makes
 //! three calls with the whole path of each file).
 //!
+//! A rename takes what the kernel keeps of a name along to another directory, whose lease somebody else may have: so the kernel
+//! hears of its success when names in the old one have run out.
+//!
 //! Invariant: an answer is noted here before it is looked whether the lease still covers it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,7 +40,7 @@ const TAKEN_IN_MS: u64 = 2000;
 /// How long the kernel keeps names, and attributes of files: it rounds this up to one tick of its clock.
 const A_TICK: Duration = Duration::from_nanos(1);
 /// What is kept for a tick is kept until the end of the next one at most. One more, because the two counts differ by up to one.
-const TICKS: u64 = 3;
+pub(crate) const TICKS: u64 = 3;
 /// What the kernel keeps ends with the lease; for what is kept for a tick there must be this much left of it.
 const LEASE_LEFT_MS: u64 = 100;
 /// What was done in this tick or the one before will be done again at once.
@@ -247,6 +250,14 @@ impl Shown {
         let left =
             names.filter_map(|(_, at)| TICKS.checked_sub(now.ticks_since(*at)).filter(|left| *left > 0));
         left.max().max(awaited)
+    }
+
+    /// Whether a thread may yet take in a name in the directory that it was told before.
+    pub fn is_name_awaited(&self, dir: Ino, before: Moment, now: Moment) -> bool {
+        let is_awaited = |a: &Answered| {
+            a.what.name_in == Some(dir) && a.at.at <= before.at && now.ms_since(a.at) < TAKEN_IN_MS
+        };
+        self.0.lock().answered.values().any(is_awaited)
     }
 
     /// The kernel refers to a directory no longer.
@@ -501,6 +512,19 @@ mod tests {
         shown.gone_on(7, Habit::Walks(D.0), at(1000));
         shown.by_name(found(7, D, D.0, 1001), &lasting, &named);
         assert_eq!((left(P, 1001 + TAKEN_IN_MS - 1), left(P, 1001 + TAKEN_IN_MS)), (Some(0), None));
+    }
+
+    #[test]
+    fn a_name_is_awaited_by_whoever_was_told_it_before() {
+        let shown = Shown::default();
+        let awaited = |dir, before, ms| shown.is_name_awaited(dir, at(before), at(ms));
+        shown.gone_on(7, Habit::Walks(D.0), at(0));
+        assert_eq!(shown.by_name(found(7, D, D.0, 5), &lasting, &named).name, A_TICK);
+        assert!(awaited(P, 5, 6) && !awaited(D, 5, 6));
+        assert!(!awaited(P, 4, 6), "who is told the name later is told one that is right");
+        assert!(awaited(P, 5, 4 + TAKEN_IN_MS) && !awaited(P, 5, 5 + TAKEN_IN_MS));
+        goes_on(&shown, 7, 7);
+        assert!(!awaited(P, 5, 7));
     }
 
     #[test]
