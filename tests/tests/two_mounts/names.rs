@@ -305,6 +305,34 @@ fn a_file_that_is_listed_again_and_again_is_elsewhere_as_soon_as_it_was_moved() 
     is_elsewhere_as_soon_as_it_was_moved(&Area::on_two_mounts(), "dir", "");
 }
 
+/// Whoever moves a name takes what its kernel keeps of it along, into a directory that the other one may change without asking.
+#[test]
+fn what_is_moved_into_a_directory_of_nobody_and_replaced_there_is_seen_at_once() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "d") {
+        fs::create_dir(&there).unwrap();
+        for n in 0..MOVES {
+            let [from, to] = ["from", "to"].map(|dir| format!("{dir}{n}"));
+            fs::create_dir(here.join(&from)).unwrap();
+            fs::create_dir(here.join(&to)).unwrap();
+            let (old, new) = (here.join(&from).join("f"), there.join(format!("new{n}")));
+            fs::write(&old, "").unwrap();
+            fs::write(&new, "new").unwrap();
+            // Changed by both in turns, so that neither has its lease.
+            for (mount, name) in [(&there, "a"), (&here, "b"), (&there, "c")] {
+                fs::write(mount.join(&to).join(name), "").unwrap();
+            }
+            // As `ls -l` does, so that the name is kept for a moment.
+            assert_eq!(getxattr(&old, "user.none", &mut [0u8; 8]), Err(Errno::NODATA));
+            fs::symlink_metadata(&old).unwrap();
+            fs::rename(&old, here.join(&to).join("f")).unwrap();
+            fs::rename(&new, there.join(&to).join("f")).unwrap();
+            assert_eq!(fs::symlink_metadata(here.join(&to).join("f")).unwrap().len(), 3, "round {n}");
+        }
+        fs::remove_dir_all(&there).unwrap();
+    }
+}
+
 fn times(path: &Path) -> (i64, i64) {
     let meta = fs::metadata(path).unwrap();
     (meta.mtime(), meta.mtime_nsec())
