@@ -40,12 +40,21 @@ pub(crate) struct Notices(pub Weak<Client>);
 impl NotifyHandler for Notices {
     fn notify(self: Arc<Self>, frame: Frame) -> BoxFuture<'static, Frame> {
         Box::pin(async move {
+            let header = frame.header.clone();
             let Some(client) = self.0.upgrade() else {
-                return Frame::fault_reply_to(&frame.header, &Fault::new(Code::Shutdown));
+                return Frame::fault_reply_to(&header, &Fault::new(Code::Shutdown));
             };
-            match client.answer_notice(&frame).await {
+            // Where the answers of the MDT are taken nothing may block, as what makes the kernel forget something can.
+            let (tell, told) = oneshot::channel();
+            client.seams().clone().spawn("client.notice", async move {
+                let answer = client.answer_notice(&frame).await;
+                // An error says that the connection has ended.
+                let _ = tell.send(answer);
+            });
+            let ended = || Err(Fault::new(Code::Bug).why("the answer to a notice was given up"));
+            match told.await.unwrap_or_else(|_| ended()) {
                 Ok(reply) => reply,
-                Err(fault) => Frame::fault_reply_to(&frame.header, &fault),
+                Err(fault) => Frame::fault_reply_to(&header, &fault),
             }
         })
     }

@@ -366,6 +366,9 @@ impl Client {
         }
         self.grants.forget(self.seams.now());
         self.drop_pages().await;
+        // When a session begins again the MDT takes it that this client shows no names of before.
+        let cache = self.cache.read().clone();
+        cache.names_gone(None).await;
     }
 
     /// Drops every page that is kept of open files. Those that hold changes for an OST that is away go when they can.

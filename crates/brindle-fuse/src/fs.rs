@@ -30,7 +30,7 @@ use crate::ops::failed::FailedWrites;
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
-use crate::ops::shown::{Habit, Moment, Shown, TICKS};
+use crate::ops::shown::{Awaited, Habit, Moment, Pause, Shown};
 use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Asked, Op, Request};
@@ -55,7 +55,7 @@ pub struct BrindleFs {
     pub(crate) known: Known,
     pub(crate) recent: Arc<Recent>,
     pub(crate) failed: FailedWrites,
-    pub(crate) calls: Calls,
+    pub(crate) calls: Arc<Calls>,
     pub(crate) shown: Arc<Shown>,
 }
 
@@ -102,7 +102,7 @@ impl BrindleFs {
             known: Known::default(),
             recent: Arc::default(),
             failed: FailedWrites::default(),
-            calls: Calls::default(),
+            calls: Arc::default(),
             shown: Arc::default(),
         }
     }
@@ -236,6 +236,7 @@ struct Kernel {
     notifier: Notifier,
     shown: Arc<Shown>,
     recent: Arc<Recent>,
+    calls: Arc<Calls>,
     mountpoint: PathBuf,
     seams: Seams,
     asking: Arc<Semaphore>,
@@ -246,20 +247,35 @@ fn ticks_ms(ticks: u64) -> u64 {
     ticks * ticks::length().as_nanos().div_ceil(1_000_000) as u64
 }
 
+/// Looks whether threads that are waited for have gone on without asking for anything.
+fn settle(shown: &Shown, calls: &Calls, awaited: Awaited, seams: &Seams) {
+    let has_gone_on = |tid, given| !is_there(tid) || given && calls.sleeps(tid);
+    shown.settle(awaited, has_gone_on, || Moment::now(seams));
+}
+
+/// Waits until the kernel keeps none of these names any more; of which no more are kept.
+async fn names_run_out(shown: &Shown, calls: &Calls, names: Awaited<'_>, seams: &Seams) {
+    while let Some(left) = shown.names_left_ticks(names, Moment::now(seams)) {
+        if left == 0 {
+            settle(shown, calls, names, seams);
+        }
+        seams.sleep_ms(ticks_ms(left).max(1)).await;
+    }
+}
+
 impl BrindleFs {
-    /// Waits until what the kernel keeps of names in a directory has run out, of which one was moved away a moment ago: nobody is told
-    /// that one any more, but what the kernel keeps of it goes where it was moved to.
-    pub(crate) async fn names_moved(&self, dir: Ino) {
-        let seams = self.client.seams();
-        let moved = Moment::now(seams);
-        if self.shown.names_left_ticks(Some(&[dir]), moved).is_none() {
-            return;
-        }
-        while self.shown.is_name_awaited(dir, moved, Moment::now(seams)) {
-            self.shown.ended(is_there, Moment::now(seams));
-            seams.sleep_ms(1).await;
-        }
-        seams.sleep_ms(ticks_ms(TICKS)).await;
+    /// Waits until the kernel keeps nothing of a name that is to be moved to another directory: it would take that along. Nor does it
+    /// until the result is dropped, which is for when the name is told to nobody any more.
+    pub(crate) async fn about_to_move(&self, dir: Ino, name: &[u8]) -> Pause {
+        let pause = self.shown.pause(dir);
+        let ino = self.client.known_ino(dir, name);
+        names_run_out(&self.shown, &self.calls, Awaited::Name(Some(&[dir]), ino), self.client.seams()).await;
+        pause
+    }
+
+    /// Waits until the kernel keeps no names in a directory that it knows in another place now.
+    pub(crate) async fn names_gone(&self, dir: Ino) {
+        names_run_out(&self.shown, &self.calls, Awaited::Name(Some(&[dir]), None), self.client.seams()).await;
     }
 }
 
@@ -279,14 +295,9 @@ impl KernelCache for Kernel {
     }
 
     fn names_gone(&self, dirs: Option<Vec<Ino>>) -> BoxFuture<'static, ()> {
-        let (shown, seams) = (self.shown.clone(), self.seams.clone());
+        let (shown, calls, seams) = (self.shown.clone(), self.calls.clone(), self.seams.clone());
         Box::pin(async move {
-            while let Some(left) = shown.names_left_ticks(dirs.as_deref(), Moment::now(&seams)) {
-                if left == 0 {
-                    shown.ended(is_there, Moment::now(&seams));
-                }
-                seams.sleep_ms(ticks_ms(left).max(1)).await;
-            }
+            names_run_out(&shown, &calls, Awaited::Name(dirs.as_deref(), None), &seams).await;
         })
     }
 
@@ -341,6 +352,7 @@ impl Kernel {
             if outcome != Outcome::NotCached || !is_awaited {
                 return outcome;
             }
+            settle(&self.shown, &self.calls, Awaited::Attr(nodeid), &self.seams);
             std::thread::sleep(REPEAT);
         }
     }
@@ -389,8 +401,9 @@ pub async fn mount(client: Arc<Client>, settings: MountSettings) -> Result<Mount
     let session = connected.serve(&settings.serve, tasks, |notifier, _| {
         let fs = BrindleFs::new(served.clone());
         let asking = Arc::new(Semaphore::new(SIZES_ASKED_MAX));
-        let (shown, recent, seams) = (fs.shown.clone(), fs.recent.clone(), served.seams().clone());
-        served.set_cache(Arc::new(Kernel { notifier, shown, recent, mountpoint, seams, asking }));
+        let (shown, recent, calls) = (fs.shown.clone(), fs.recent.clone(), fs.calls.clone());
+        let seams = served.seams().clone();
+        served.set_cache(Arc::new(Kernel { notifier, shown, recent, calls, mountpoint, seams, asking }));
         Arc::new(fs)
     })?;
     Ok(MountHandle { client, session, control: settings.control })

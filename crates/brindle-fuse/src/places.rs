@@ -37,6 +37,14 @@ struct Inner {
 }
 
 impl Inner {
+    /// What the kernel knows a directory by if it finds it in this place; `None` if that is to be a new alias.
+    fn nodeid(&self, spot: &Spot, ino: Ino) -> Option<u64> {
+        match self.places.get(&ino) {
+            Some(known) => (known.spot == *spot).then_some(known.nodeid),
+            None => (!self.held.contains_key(&ino.0)).then_some(ino.0),
+        }
+    }
+
     fn take(&mut self, ino: Ino) -> Option<Place> {
         let place = self.places.remove(&ino)?;
         if self.spots.get(&place.spot) == Some(&ino) {
@@ -77,17 +85,19 @@ impl Places {
             return nodeid;
         }
         let spot = (parent, name.to_vec());
-        let nodeid = match inner.places.get(&ino) {
-            Some(known) if known.spot == spot => known.nodeid,
-            None if !inner.held.contains_key(&ino.0) => ino.0,
-            _ => {
-                inner.next_alias += 1;
-                ALIAS | inner.next_alias
-            }
-        };
+        let nodeid = inner.nodeid(&spot, ino).unwrap_or_else(|| {
+            inner.next_alias += 1;
+            ALIAS | inner.next_alias
+        });
         inner.put(ino, Place { spot, nodeid });
         inner.held.entry(nodeid).or_insert((ino, 0)).1 += 1;
         nodeid
+    }
+
+    /// Whether a lookup of a directory is to be answered with an alias.
+    pub fn is_moved(&self, parent: u64, name: &[u8], ino: Ino) -> bool {
+        let is_by_place = ino != Ino::ROOT && name != b"." && name != b"..";
+        is_by_place && self.inner.lock().nodeid(&(parent, name.to_vec()), ino) != Some(ino.0)
     }
 
     /// The kernel has moved a directory itself.
@@ -147,7 +157,9 @@ mod tests {
         assert_eq!(p.found(1, b"a", D), 50);
         assert_eq!(p.found(1, b"a", D), 50);
         assert!(p.is_where_it_was(D, 50));
+        assert!(!p.is_moved(1, b"a", D) && !p.is_moved(7, b".", D) && p.is_moved(7, b"b", D));
         let alias = p.found(7, b"b", D);
+        assert!(p.is_moved(7, b"b", D));
         assert_ne!(alias, 50);
         assert_eq!((p.ino(alias), p.ino(50)), (D, D));
         assert!(!p.is_where_it_was(D, 50) && !p.is_where_it_was(D, alias));

@@ -6,6 +6,8 @@
 
 pub mod dir;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brindle_types::Attr;
@@ -36,7 +38,33 @@ pub struct Reply {
     pub(crate) fixed: Vec<u8>,
     /// What follows it, sent from where it lies.
     pub(crate) data: Vec<Bytes>,
+    /// Set when the kernel has it.
+    pub(crate) given: Option<Given>,
 }
+
+/// Whether the kernel has an answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Given(Arc<AtomicBool>);
+
+impl Given {
+    /// It has it now.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// It is no part of what is answered.
+impl PartialEq for Given {
+    fn eq(&self, _: &Given) -> bool {
+        true
+    }
+}
+
+impl Eq for Given {}
 
 /// What the kernel may keep of a name and its inode, and for how long.
 #[derive(Clone, Debug)]
@@ -111,13 +139,13 @@ pub struct Statfs {
 impl Reply {
     /// Done, nothing to say.
     pub fn ok() -> Reply {
-        Reply { errno: 0, fixed: Vec::new(), data: Vec::new() }
+        Reply { errno: 0, fixed: Vec::new(), data: Vec::new(), given: None }
     }
 
     /// Failed with this (positive) errno of `brindle_types::errno`. Values that the kernel would refuse become EIO.
     pub fn err(errno: i32) -> Reply {
         let errno = if (1..=ERRNO_MAX).contains(&errno) { errno } else { brindle_types::errno::EIO };
-        Reply { errno, fixed: Vec::new(), data: Vec::new() }
+        Reply { errno, fixed: Vec::new(), data: Vec::new(), given: None }
     }
 
     /// Failed: the errno of this fault.
@@ -168,13 +196,13 @@ impl Reply {
 
     /// The answer to READ, READLINK, and GETXATTR or LISTXATTR with room.
     pub fn data(data: Bytes) -> Reply {
-        Reply { errno: 0, fixed: Vec::new(), data: vec![data] }
+        Reply { errno: 0, fixed: Vec::new(), data: vec![data], given: None }
     }
 
     /// The same, in pieces that follow each other.
     pub fn pieces(data: Vec<Bytes>) -> Reply {
         let data = if data.len() > PIECES_MAX { vec![Bytes::from(data.concat())] } else { data };
-        Reply { errno: 0, fixed: Vec::new(), data }
+        Reply { errno: 0, fixed: Vec::new(), data, given: None }
     }
 
     /// The answer to GETXATTR and LISTXATTR: the value, its length if `room` is 0, or ERANGE if it does not fit.
@@ -244,8 +272,8 @@ impl Reply {
         self.fixed.len() + self.data.iter().map(Bytes::len).sum::<usize>()
     }
 
-    fn fixed<T: IntoBytes + Immutable>(body: &T) -> Reply {
-        Reply { errno: 0, fixed: body.as_bytes().to_vec(), data: Vec::new() }
+    pub(crate) fn fixed<T: IntoBytes + Immutable>(body: &T) -> Reply {
+        Reply { errno: 0, fixed: body.as_bytes().to_vec(), data: Vec::new(), given: None }
     }
 
     /// The head that goes before it.

@@ -2,16 +2,20 @@
 
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use brindle_tests::area::{Area, ctime, mode, mtime, names, nlink};
 use brindle_tests::fails;
 use brindle_tests::users::{ANN, run_as};
 use rustix::fs::{
-    Dir, Mode, OFlags, RenameFlags, XattrFlags, getxattr, mkdirat, open, removexattr, setxattr,
+    CWD, Dir, FileType, Mode, OFlags, RenameFlags, XattrFlags, fchmod, flistxattr, getxattr, lstat, mkdirat,
+    mknodat, open, removexattr, setxattr,
 };
 use rustix::io::Errno;
 
@@ -322,14 +326,147 @@ fn what_is_moved_into_a_directory_of_nobody_and_replaced_there_is_seen_at_once()
             for (mount, name) in [(&there, "a"), (&here, "b"), (&there, "c")] {
                 fs::write(mount.join(&to).join(name), "").unwrap();
             }
-            // As `ls -l` does, so that the name is kept for a moment.
-            assert_eq!(getxattr(&old, "user.none", &mut [0u8; 8]), Err(Errno::NODATA));
-            fs::symlink_metadata(&old).unwrap();
+            look_closely(&old);
             fs::rename(&old, here.join(&to).join("f")).unwrap();
             fs::rename(&new, there.join(&to).join("f")).unwrap();
             assert_eq!(fs::symlink_metadata(here.join(&to).join("f")).unwrap().len(), 3, "round {n}");
         }
         fs::remove_dir_all(&there).unwrap();
+    }
+}
+
+/// As `ls -l` looks at it: then the kernel keeps the name for a moment. (Who wants to know when it was made asks for that as well.)
+fn look_closely(path: &Path) {
+    assert_eq!(getxattr(path, "user.none", &mut [0u8; 8]), Err(Errno::NODATA));
+    lstat(path).unwrap();
+}
+
+/// Makes a file that nobody has open, so that a lease covers it.
+fn make(path: &Path) {
+    mknodat(CWD, path, FileType::RegularFile, Mode::from_raw_mode(0o644), 0).unwrap();
+}
+
+/// Longer than any of them needs.
+const LOOKING_MAX: Duration = Duration::from_secs(20);
+
+/// A thread that has looked at a file may not ask for anything for a long time.
+#[test]
+fn a_move_to_another_directory_waits_for_nobody_who_has_looked_and_gone_on() {
+    let area = Area::on_two_mounts();
+    let [from, to] = ["from", "to"].map(|name| area.at(name));
+    for dir in [&from, &to] {
+        fs::create_dir(dir).unwrap();
+    }
+    let moved = |name: &str| {
+        let since = Instant::now();
+        fs::rename(from.join(name), to.join(name)).unwrap();
+        // The mount would count on two seconds.
+        assert!(since.elapsed() < Duration::from_secs(1), "{name}: {:?}", since.elapsed());
+    };
+    for n in 0..20 {
+        let [asleep, other] = ["asleep", "other"].map(|name| format!("{name}{n}"));
+        for name in [&asleep, &other] {
+            make(&from.join(name));
+        }
+        let (tell, told) = mpsc::channel();
+        let is_over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (is_over, from, name) = (&is_over, &from, &asleep);
+            let sleeper = scope.spawn(move || {
+                look_closely(&from.join(name));
+                tell.send(()).unwrap();
+                thread::park_timeout(LOOKING_MAX);
+            });
+            told.recv().unwrap();
+            moved(&asleep);
+            let (tell, told) = mpsc::channel();
+            make(&from.join(name));
+            scope.spawn(move || {
+                look_closely(&from.join(name));
+                tell.send(()).unwrap();
+                // It computes.
+                let since = Instant::now();
+                while !is_over.load(Ordering::Relaxed) && since.elapsed() < LOOKING_MAX {
+                    std::hint::spin_loop();
+                }
+            });
+            told.recv().unwrap();
+            moved(&other);
+            is_over.store(true, Ordering::Relaxed);
+            sleeper.thread().unpark();
+        });
+    }
+}
+
+/// The same for another client's change, which first takes back what this one may keep.
+#[test]
+fn a_change_waits_for_nobody_who_has_looked_at_what_is_gone() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "dir") {
+        for n in 0..3 {
+            fs::create_dir(&here).unwrap();
+            let file = here.join("f");
+            make(&file);
+            let (tell, told) = mpsc::channel();
+            thread::scope(|scope| {
+                let path = &file;
+                let sleeper = scope.spawn(move || {
+                    lstat(path).unwrap();
+                    tell.send(()).unwrap();
+                    thread::park_timeout(LOOKING_MAX);
+                });
+                told.recv().unwrap();
+                fs::remove_file(&file).unwrap();
+                let since = Instant::now();
+                fs::write(there.join("new"), "").unwrap();
+                assert!(since.elapsed() < Duration::from_secs(1), "round {n}: {:?}", since.elapsed());
+                sleeper.thread().unpark();
+            });
+            fs::remove_dir_all(&there).unwrap();
+        }
+    }
+}
+
+/// Who has a directory open that another client has moved sees what is done in it by its new path.
+#[test]
+fn what_is_removed_by_the_new_path_of_a_directory_is_gone_from_the_old_one() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "d") {
+        fs::create_dir(&there).unwrap();
+        fs::create_dir(there.join("to")).unwrap();
+        for n in 0..MOVES {
+            let [old, new] = [format!("old{n}"), format!("to/new{n}")];
+            fs::create_dir(here.join(&old)).unwrap();
+            let dir = open(here.join(&old), OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+            let by_old = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join("f");
+            fs::write(&by_old, "").unwrap();
+            fs::rename(there.join(&old), there.join(&new)).unwrap();
+            // Again and again, so that it has a lease.
+            for _ in 0..3 {
+                look_closely(&by_old);
+            }
+            fs::remove_file(here.join(&new).join("f")).unwrap();
+            missing(&by_old);
+        }
+        fs::remove_dir_all(&there).unwrap();
+    }
+}
+
+#[test]
+fn extended_attributes_of_an_open_file_are_those_that_it_has_now() {
+    let area = Area::on_two_mounts();
+    for (there, here) in both_ways(&area, "f") {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&here).unwrap();
+        for n in 0..20u32 {
+            let name = format!("user.a{n}");
+            fchmod(&file, Mode::from_raw_mode(0o600 + (n & 1))).unwrap();
+            setxattr(&there, &name, b"1", XattrFlags::empty()).unwrap();
+            let mut list = [0u8; 1024];
+            let len = flistxattr(&file, &mut list[..]).unwrap();
+            let has = list[..len].split(|byte| *byte == 0).any(|listed| listed == name.as_bytes());
+            assert!(has, "round {n}");
+        }
+        fs::remove_file(&there).unwrap();
     }
 }
 

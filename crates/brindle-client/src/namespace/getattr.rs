@@ -23,6 +23,11 @@ impl Client {
         lead.is_some_and(|(to, _)| to == ino).then_some(left_ms)
     }
 
+    /// The inode that a name leads to, if that is known here under a lease and it leads to one.
+    pub fn known_ino(&self, parent: Ino, name: &[u8]) -> Option<Ino> {
+        self.dirs.lead(parent, name)?.map(|(ino, _)| ino)
+    }
+
     /// Attributes of a directory for whoever looks at its rights only: everything else may be old. `None` if not even those are
     /// known here under a lease.
     pub fn rights(&self, ino: Ino) -> Option<Attr> {

@@ -9,6 +9,9 @@
 //! not understood counts as a call that shows everything. So do threads without a stack in user space: a worker of an io_uring
 //! keeps the number of the call in which it was made, whatever it does later.
 //!
+//! `/proc/TID/stat` tells everybody whether a thread sleeps, and whether a signal would end that: no thread does so between an
+//! answer of ours and what it does with it.
+//!
 //! One that cannot be told from others: an overlay whose lower layer is here copies the times of a directory up within such a call.
 
 use std::cell::RefCell;
@@ -34,7 +37,7 @@ pub(crate) struct Calls {
     refused_until: AtomicU64,
 }
 
-/// Bytes that hold what is told: nine numbers.
+/// Bytes that hold what is told: nine numbers; or a number, a name of at most 64 bytes and a letter.
 const TEXT_BYTES: usize = 256;
 /// How long nobody is looked at after a refusal.
 const REFUSED_MS: u64 = 1_000;
@@ -42,6 +45,9 @@ const REFUSED_MS: u64 = 1_000;
 const AWAKE: &[u8] = b"running";
 /// How often a thread is looked at that does not wait yet.
 const LOOKS_MAX: usize = 4;
+
+/// States of proc_pid_stat(5): sleeping until a signal comes, stopped, stopped by a tracer, ended.
+const SLEEPING: &[u8] = b"STtZX";
 
 /// System calls that show no attributes of directories. None whose number is that of a call that shows some for a 32-bit
 /// program, which that file does not tell from others (84: rmdir, and oldlstat).
@@ -94,6 +100,13 @@ impl Calls {
         }
     }
 
+    /// Whether a thread is seen to sleep so that a signal would wake it, or never to go on. One that has been given an answer does not
+    /// before it has taken it in: what it may wait for until then is a processor, or pages that are being read or written, for which
+    /// it waits without minding signals.
+    pub fn sleeps(&self, tid: u32) -> bool {
+        tid != 0 && self.has_own_proc() && state(tid).is_some_and(|state| SLEEPING.contains(&state))
+    }
+
     fn has_own_proc(&self) -> bool {
         *self.own_proc.get_or_init(|| {
             let own = rustix::process::getpid().as_raw_nonzero().to_string();
@@ -116,6 +129,16 @@ fn call(tid: u32) -> io::Result<Option<libc::c_long>> {
     Ok(None)
 }
 
+/// The state of a thread: a letter.
+fn state(tid: u32) -> Option<u8> {
+    let mut text = [0; TEXT_BYTES];
+    let file = open(tid, "stat").ok()?;
+    let len = io::pread(file, &mut text, 0).ok()?;
+    // Behind the name, which may hold anything.
+    let end = text[..len].iter().rposition(|byte| *byte == b')')?;
+    text[..len].get(end + 2).copied()
+}
+
 /// The number, six arguments, the stack pointer and the program counter.
 fn parse(text: &[u8]) -> Option<libc::c_long> {
     let mut words = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
@@ -125,15 +148,17 @@ fn parse(text: &[u8]) -> Option<libc::c_long> {
     (stack != 0 && program != 0).then_some(number)
 }
 
+fn open(tid: u32, name: &str) -> io::Result<OwnedFd> {
+    rustix::fs::open(format!("/proc/{tid}/{name}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+}
+
 fn look(last: &mut Option<(u32, OwnedFd)>, tid: u32, text: &mut [u8]) -> io::Result<usize> {
     // That of a thread that has ended tells nothing, also when another one has its number now.
     let known = last.as_ref().filter(|(of, _)| *of == tid);
     if let Some(Ok(len)) = known.map(|(_, file)| io::pread(file, &mut *text, 0)) {
         return Ok(len);
     }
-    let file =
-        rustix::fs::open(format!("/proc/{tid}/syscall"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
-    let (_, file) = last.insert((tid, file));
+    let (_, file) = last.insert((tid, open(tid, "syscall")?));
     io::pread(file, text, 0)
 }
 
@@ -176,11 +201,13 @@ mod tests {
         while call(tid) != Ok(Some(libc::SYS_read)) {
             assert!(Instant::now() < until, "it is not seen to read");
         }
-        assert!(!calls.looks_at_rights_only(tid, now));
+        assert!(!calls.looks_at_rights_only(tid, now) && calls.sleeps(tid));
         drop(end);
         assert_eq!(waiting.join().expect("it ends"), 0);
         assert!(!calls.looks_at_rights_only(tid, now), "it has ended");
         assert!(!calls.looks_at_rights_only(0, now) && !calls.looks_at_rights_only(u32::MAX, now));
+        let this = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert!(!calls.sleeps(this) && !calls.sleeps(0) && !calls.sleeps(u32::MAX));
         calls.refused_until.store(now.plus_ms(REFUSED_MS).0, Ordering::Relaxed);
         assert!(!calls.looks_at_rights_only(tid, now));
     }

@@ -13,7 +13,14 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Repl
     let asked_at = fs.client.seams().now();
     let attr = fs.client.lookup(who.ino, &op.name).await?;
     fs.known.note(&attr);
-    Ok(found(fs, (who.ino, who.nodeid), who.tid, &op.name, attr, asked_at))
+    let (ino, kind) = (attr.ino, attr.kind);
+    let is_moved = kind == FileType::Directory && fs.places.is_moved(who.nodeid, &op.name, ino);
+    let reply = found(fs, (who.ino, who.nodeid), who.tid, &op.name, attr, asked_at);
+    if is_moved {
+        // What is changed by this path is not seen where the kernel keeps names of the other one.
+        fs.names_gone(ino).await;
+    }
+    Ok(reply)
 }
 
 /// The answer about a name in `parent` (inode and node id) that was found, asked for at `asked_at`.
@@ -36,5 +43,6 @@ pub(crate) fn found(
     let named = || client.lasting_name(parent.0, name, found.ino).filter(|_| is_seen());
     let kept = fs.shown.by_name(found, &|ino| client.lasting_attr(ino), &named);
     let (attr, attr_valid) = kept.attr.unwrap_or((attr, NOT_KEPT));
-    Reply::entry(&Entry { nodeid, attr_valid, entry_valid: kept.name, ..Entry::uncached(&attr) })
+    let entry = Entry { nodeid, attr_valid, entry_valid: kept.name, ..Entry::uncached(&attr) };
+    Reply { given: kept.given, ..Reply::entry(&entry) }
 }

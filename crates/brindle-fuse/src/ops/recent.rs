@@ -3,11 +3,11 @@
 //!
 //! On its way along a path the kernel asks for the ACL of each directory right after its LOOKUP, and `ls -l` does so of
 //! each file. The attributes that the LOOKUP brought say whether there are any, so that the MDT needs not be asked.
-//! It also does in a chmod, right after the SETATTR. Behind every CREATE, in the same open(2), the kernel asks for the
+//! It also does in a chmod, right after the SETATTR, for ACLs. Behind every CREATE, in the same open(2), the kernel asks for the
 //! attributes that it has just been told.
 //!
-//! Invariant: only what the thread's own last request, a LOOKUP, SETATTR or CREATE, brought counts, only for a moment, and only as long as
-//! nobody has changed it: whoever asks by descriptor right after a path may have heard of that.
+//! Invariant: only what the thread's own last request, a LOOKUP, SETATTR or CREATE, brought counts, only for a moment, and once:
+//! whoever then asks by descriptor may have heard of a change. Of files that a lease covers nothing is told from here.
 
 use std::collections::BTreeMap;
 
@@ -39,13 +39,23 @@ pub(crate) struct Recent {
 }
 
 impl Recent {
-    /// A LOOKUP of the thread `tid` found an inode, or a SETATTR changed it.
+    /// A LOOKUP of the thread `tid` found an inode.
     pub fn found(&self, tid: u32, attr: &Attr, at: Mono) {
+        self.saw(tid, Seen { ino: attr.ino, at, extras: Extras::of(attr) });
+    }
+
+    /// A SETATTR of the thread `tid` set a mode.
+    pub fn mode_set(&self, tid: u32, attr: &Attr, at: Mono) {
+        // The kernel asks for no others.
+        let extras = Extras { others: true, ..Extras::of(attr) };
+        self.saw(tid, Seen { ino: attr.ino, at, extras });
+    }
+
+    fn saw(&self, tid: u32, seen: Seen) {
         let mut threads = self.found.lock();
         if threads.len() >= THREADS_MAX {
             threads.clear();
         }
-        let seen = Seen { ino: attr.ino, at, extras: Extras::of(attr) };
         threads.insert(tid, seen);
     }
 
@@ -70,9 +80,9 @@ impl Recent {
         self.found.lock().clear();
     }
 
-    /// Which extended attributes the inode has, as far as the thread was just told.
+    /// Which extended attributes the inode has, as far as the thread was just told; once.
     pub fn extras(&self, tid: u32, ino: Ino, now: Mono) -> Option<Extras> {
-        let seen = *self.found.lock().get(&tid)?;
+        let seen = self.found.lock().remove(&tid)?;
         (tid != 0 && seen.ino == ino && now.ms_since(seen.at) < GOOD_FOR_MS).then_some(seen.extras)
     }
 }

@@ -23,13 +23,14 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Rename) -> Result<Repl
         exchange: op.flags & libc::RENAME_EXCHANGE != 0,
     };
     let exchange = rename.exchange;
-    fs.client.rename(&who.ctx, rename).await?;
+    let mut pauses = Vec::new();
     if who.ino != new_parent {
-        fs.names_moved(who.ino).await;
+        pauses.push(fs.about_to_move(who.ino, &op.name).await);
         if exchange {
-            fs.names_moved(new_parent).await;
+            pauses.push(fs.about_to_move(new_parent, &op.new_name).await);
         }
     }
+    fs.client.rename(&who.ctx, rename).await?;
     fs.places.moved((who.nodeid, &op.name), (op.new_parent, &op.new_name), exchange);
     Ok(Reply::ok())
 }

@@ -51,7 +51,9 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Setattr) -> Result<Rep
     };
     let asked_at = fs.client.seams().now();
     let attr = fs.client.setattr(&who.ctx, who.ino, set).await?;
-    // In the same chmod(2) the kernel looks for an ACL that it would have to change too.
-    fs.recent.found(who.tid, &attr, asked_at);
+    if op.mode.is_some() {
+        // In the same chmod(2) the kernel looks for an ACL that it would have to change too.
+        fs.recent.mode_set(who.tid, &attr, asked_at);
+    }
     Ok(Reply::attr(&attr, Duration::ZERO))
 }

@@ -17,17 +17,20 @@
 //! a directory in which names were asked for a moment ago, and for what a thread looks at that asks for extended attributes (`ls -l` makes
 //! three calls with the whole path of each file).
 //!
-//! A rename takes what the kernel keeps of a name along to another directory, whose lease somebody else may have: so the kernel
-//! hears of its success when names in the old one have run out.
+//! A rename takes what the kernel keeps of a name along to another directory, whose lease somebody else may have: so it begins when
+//! names in the old one have run out ([`Shown::pause`]).
 //!
 //! Invariant: an answer is noted here before it is looked whether the lease still covers it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use brindle_stdx::{Mono, Seams, ticks};
 use brindle_types::{Attr, FileType, Ino};
 use parking_lot::Mutex;
+
+use crate::reply::Given;
 
 /// Directories at once; of more the kernel keeps nothing.
 const DIRS_MAX: usize = 1 << 16;
@@ -40,7 +43,7 @@ const TAKEN_IN_MS: u64 = 2000;
 /// How long the kernel keeps names, and attributes of files: it rounds this up to one tick of its clock.
 const A_TICK: Duration = Duration::from_nanos(1);
 /// What is kept for a tick is kept until the end of the next one at most. One more, because the two counts differ by up to one.
-pub(crate) const TICKS: u64 = 3;
+const TICKS: u64 = 3;
 /// What the kernel keeps ends with the lease; for what is kept for a tick there must be this much left of it.
 const LEASE_LEFT_MS: u64 = 100;
 /// What was done in this tick or the one before will be done again at once.
@@ -91,6 +94,8 @@ pub(crate) struct Kept {
     pub attr: Option<(Attr, Duration)>,
     /// How long the name.
     pub name: Duration,
+    /// To be set when the kernel has the answer, if it may keep anything of it.
+    pub given: Option<Given>,
 }
 
 /// What a request says of the habits of its thread.
@@ -113,12 +118,38 @@ struct What {
 }
 
 /// A thread that was answered by name, and what.
-#[derive(Clone, Copy)]
 struct Answered {
     ino: Ino,
     nodeid: u64,
     what: What,
     at: Moment,
+    given: Given,
+}
+
+/// What a thread that was answered may yet take in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Awaited<'a> {
+    /// A name in one of these directories (in any, for `None`), that leads to this inode (to any, for `None`).
+    Name(Option<&'a [Ino]>, Option<Ino>),
+    /// Attributes of the node with this number.
+    Attr(u64),
+}
+
+impl Awaited<'_> {
+    fn is_dir(self, dir: &Ino) -> bool {
+        matches!(self, Awaited::Name(dirs, _) if dirs.is_none_or(|dirs| dirs.contains(dir)))
+    }
+
+    fn is_of(self, answered: &Answered, now: Moment) -> bool {
+        let what = &answered.what;
+        let is_meant = match self {
+            Awaited::Name(_, ino) => {
+                what.name_in.is_some_and(|dir| self.is_dir(&dir)) && ino.is_none_or(|ino| ino == answered.ino)
+            }
+            Awaited::Attr(nodeid) => (what.dir_attr || what.file_attr) && answered.nodeid == nodeid,
+        };
+        is_meant && now.ms_since(answered.at) < TAKEN_IN_MS
+    }
 }
 
 #[derive(Default)]
@@ -136,13 +167,39 @@ struct Inner {
     walked: BTreeMap<u64, Moment>,
     /// When a thread last asked for extended attributes.
     xattrs: BTreeMap<u32, Moment>,
+    /// Directories of which no name is to be kept, and how many want that.
+    paused: BTreeMap<Ino, usize>,
 }
 
 /// What the kernel keeps.
 #[derive(Default)]
 pub(crate) struct Shown(Mutex<Inner>);
 
+/// While this is there the kernel is told no name in the directory that it may keep.
+pub(crate) struct Pause {
+    shown: Arc<Shown>,
+    dir: Ino,
+}
+
+impl Drop for Pause {
+    fn drop(&mut self) {
+        let paused = &mut self.shown.0.lock().paused;
+        if let Some(wanted) = paused.get_mut(&self.dir) {
+            *wanted -= 1;
+            if *wanted == 0 {
+                paused.remove(&self.dir);
+            }
+        }
+    }
+}
+
 impl Shown {
+    /// From now on no name in this directory is kept; those that are run out ([`Shown::names_left_ticks`]).
+    pub fn pause(self: &Arc<Self>, dir: Ino) -> Pause {
+        *self.0.lock().paused.entry(dir).or_default() += 1;
+        Pause { shown: self.clone(), dir }
+    }
+
     /// Attributes of a directory that the kernel asks for by `nodeid`, and how long it may keep them.
     pub fn by_number(&self, lasting: Lasting, ino: Ino, nodeid: u64) -> Option<(Attr, Duration)> {
         lasting(ino).filter(|(attr, _)| attr.kind == FileType::Directory)?;
@@ -165,16 +222,17 @@ impl Shown {
             file_attr: keeps_attr && !is_dir,
             name_in: keeps_name.then_some(found.parent),
         };
-        if !(keeps_name || keeps_attr) || !self.0.lock().answer(&found, what) {
+        if !(keeps_name || keeps_attr) {
             return Kept::default();
         }
-        let name = if keeps_name && lasts() { A_TICK } else { Duration::ZERO };
+        let Some((what, given)) = self.0.lock().answer(&found, what) else { return Kept::default() };
+        let name = if what.name_in.is_some() && lasts() { A_TICK } else { Duration::ZERO };
         let attr = lasting(found.ino).filter(|_| keeps_attr);
         let attr = attr.and_then(|(attr, left_ms)| match is_dir {
             true => Some((attr, Duration::from_millis(left_ms))),
             false => (left_ms >= LEASE_LEFT_MS).then_some((attr, A_TICK)),
         });
-        Kept { attr, name }
+        Kept { attr, name, given: Some(given) }
     }
 
     /// The thread asks for something new, so it has taken in what it was answered; or it will never do so.
@@ -190,21 +248,37 @@ impl Shown {
         }
     }
 
-    /// Threads that have ended will take nothing in; `is_there` tells of one whether it exists.
-    pub fn ended(&self, is_there: impl Fn(u32) -> bool, now: Moment) {
-        let mut inner = self.0.lock();
-        let ended: Vec<u32> = inner.answered.keys().copied().filter(|tid| !is_there(*tid)).collect();
-        for tid in ended {
-            let answered = inner.answered.remove(&tid);
-            answered.into_iter().for_each(|answered| inner.taken_in(answered, now));
+    /// Looks whether threads that are awaited have gone on without asking for anything: `has_gone_on` tells of one, given also
+    /// whether the kernel has its answer.
+    pub fn settle(
+        &self,
+        awaited: Awaited,
+        has_gone_on: impl Fn(u32, bool) -> bool,
+        now: impl Fn() -> Moment,
+    ) {
+        let at = now();
+        let threads: Vec<(u32, Mono, bool)> = {
+            let inner = self.0.lock();
+            let awaited = inner.answered.iter().filter(|(_, a)| awaited.is_of(a, at));
+            awaited.map(|(tid, a)| (*tid, a.at.at, a.given.is_set())).collect()
+        };
+        for (tid, at, given) in threads {
+            if !has_gone_on(tid, given) {
+                continue;
+            }
+            let now = now();
+            let mut inner = self.0.lock();
+            // Unless it was answered again meanwhile.
+            if inner.answered.get(&tid).is_some_and(|answered| answered.at.at == at) {
+                let answered = inner.answered.remove(&tid);
+                answered.into_iter().for_each(|answered| inner.taken_in(answered, now));
+            }
         }
     }
 
     /// Whether a thread may yet take in attributes of a node.
     pub fn is_awaited(&self, nodeid: u64, now: Moment) -> bool {
-        let inner = self.0.lock();
-        let attrs = inner.answered.values().filter(|a| a.what.dir_attr || a.what.file_attr);
-        attrs.into_iter().any(|a| a.nodeid == nodeid && now.ms_since(a.at) < TAKEN_IN_MS)
+        self.0.lock().answered.values().any(|answered| Awaited::Attr(nodeid).is_of(answered, now))
     }
 
     /// The node ids that are to forget the attributes of an inode.
@@ -238,26 +312,15 @@ impl Shown {
         nodeids
     }
 
-    /// After how many ticks names in these directories (in any, for `None`) have run out, 0 if that is not known yet; `None` if
-    /// the kernel keeps none. The lease that covered them is given up already.
-    pub fn names_left_ticks(&self, dirs: Option<&[Ino]>, now: Moment) -> Option<u64> {
+    /// After how many ticks these names have run out (of those that were taken in it is not known where they lead), 0 if that is not
+    /// known yet; `None` if the kernel keeps none. No more are kept: the lease that covered them is given up, or they are [paused](Shown::pause).
+    pub fn names_left_ticks(&self, names: Awaited, now: Moment) -> Option<u64> {
         let inner = self.0.lock();
-        let is_meant = |dir: &Ino| dirs.is_none_or(|dirs| dirs.contains(dir));
-        let waits =
-            |a: &Answered| a.what.name_in.as_ref().is_some_and(is_meant) && now.ms_since(a.at) < TAKEN_IN_MS;
-        let awaited = inner.answered.values().any(waits).then_some(0);
-        let names = inner.names.iter().filter(|(dir, _)| is_meant(dir));
+        let awaited = inner.answered.values().any(|answered| names.is_of(answered, now)).then_some(0);
+        let names = inner.names.iter().filter(|(dir, _)| names.is_dir(dir));
         let left =
             names.filter_map(|(_, at)| TICKS.checked_sub(now.ticks_since(*at)).filter(|left| *left > 0));
         left.max().max(awaited)
-    }
-
-    /// Whether a thread may yet take in a name in the directory that it was told before.
-    pub fn is_name_awaited(&self, dir: Ino, before: Moment, now: Moment) -> bool {
-        let is_awaited = |a: &Answered| {
-            a.what.name_in == Some(dir) && a.at.at <= before.at && now.ms_since(a.at) < TAKEN_IN_MS
-        };
-        self.0.lock().answered.values().any(is_awaited)
     }
 
     /// The kernel refers to a directory no longer.
@@ -296,9 +359,10 @@ impl Inner {
         true
     }
 
-    /// Notes an answer; `false` if nothing of it may be kept.
-    fn answer(&mut self, found: &Found, what: What) -> bool {
+    /// Notes an answer: what may be kept of it, if anything.
+    fn answer(&mut self, found: &Found, mut what: What) -> Option<(What, Given)> {
         let now = found.now;
+        what.name_in = what.name_in.filter(|dir| !self.paused.contains_key(dir));
         if self.answered.len() >= THREADS_MAX {
             let gone: Vec<u32> = {
                 let old = self.answered.iter().filter(|(_, a)| now.ms_since(a.at) >= TAKEN_IN_MS);
@@ -315,16 +379,17 @@ impl Inner {
         let is_full = self.answered.len() >= THREADS_MAX || self.names.len() >= THREADS_MAX;
         // The kernel itself, or a thread of a name space that it cannot name.
         if found.tid == 0 || is_full {
-            return false;
+            return None;
         }
         if what.dir_attr && !self.note_dir(found.ino, found.nodeid) {
-            return false;
+            return None;
         }
-        let answered = Answered { ino: found.ino, nodeid: found.nodeid, what, at: now };
+        let given = Given::default();
+        let answered = Answered { ino: found.ino, nodeid: found.nodeid, what, at: now, given: given.clone() };
         if let Some(before) = self.answered.insert(found.tid, answered) {
             self.taken_in(before, now);
         }
-        true
+        Some((what, given))
     }
 
     fn taken_in(&mut self, answered: Answered, now: Moment) {
@@ -383,6 +448,10 @@ mod tests {
     /// What may be kept of attributes.
     fn attr_of(shown: &Shown, lasting: Lasting, found: Found) -> Option<Duration> {
         shown.by_name(found, lasting, &|| None).attr.map(|(_, kept)| kept)
+    }
+
+    fn left(shown: &Shown, dir: Ino, ms: u64) -> Option<u64> {
+        shown.names_left_ticks(Awaited::Name(Some(&[dir]), None), at(ms))
     }
 
     fn goes_on(shown: &Shown, tid: u32, ms: u64) {
@@ -483,7 +552,7 @@ mod tests {
         let kept = shown.by_name(found(8, F, F.0, 22), &lasting, &named);
         assert_eq!((kept.name, kept.attr.is_some()), (A_TICK, true));
         assert_eq!(shown.take(F, at(22)), [F.0].into());
-        assert_eq!(shown.names_left_ticks(Some(&[P]), at(1000)), Some(0), "not taken in");
+        assert_eq!(left(&shown, P, 1000), Some(0), "not taken in");
         assert_eq!(shown.by_name(found(9, F, F.0, 22), &lasting, &named).name, Duration::ZERO);
         let soon_over = || Some(LEASE_LEFT_MS - 1);
         assert_eq!(shown.by_name(found(8, F, F.0, 23), &lasting, &soon_over).name, Duration::ZERO);
@@ -492,7 +561,7 @@ mod tests {
     #[test]
     fn a_recall_waits_until_names_have_run_out() {
         let shown = Shown::default();
-        let left = |dir: Ino, ms| shown.names_left_ticks(Some(&[dir]), at(ms));
+        let left = |dir: Ino, ms| left(&shown, dir, ms);
         shown.gone_on(7, Habit::Walks(D.0), at(0));
         shown.by_name(found(7, D, D.0, 1), &lasting, &named);
         // However long the thread needs to take it in, and two ticks after that.
@@ -500,14 +569,7 @@ mod tests {
         goes_on(&shown, 7, 600);
         assert_eq!((left(P, 600), left(P, 600 + TICKS_MS - 1)), (Some(TICKS), Some(1)));
         assert_eq!((left(P, 600 + TICKS_MS), left(D, 601)), (None, None));
-        assert_eq!(shown.names_left_ticks(None, at(601)), Some(TICKS));
-        // A thread that ended is not waited for.
-        shown.gone_on(7, Habit::Walks(D.0), at(800));
-        shown.by_name(found(7, D, D.0, 801), &lasting, &named);
-        shown.ended(|tid| tid == 7, at(802));
-        assert_eq!(left(P, 802), Some(0));
-        shown.ended(|tid| tid == 8, at(803));
-        assert_eq!((left(P, 803), left(P, 803 + TICKS_MS)), (Some(TICKS), None));
+        assert_eq!(shown.names_left_ticks(Awaited::Name(None, None), at(601)), Some(TICKS));
         // Nor one that never asks again, for longer than an answer can take.
         shown.gone_on(7, Habit::Walks(D.0), at(1000));
         shown.by_name(found(7, D, D.0, 1001), &lasting, &named);
@@ -515,16 +577,58 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_awaited_by_whoever_was_told_it_before() {
+    fn threads_that_have_ended_or_sleep_after_their_answer_are_not_waited_for() {
         let shown = Shown::default();
-        let awaited = |dir, before, ms| shown.is_name_awaited(dir, at(before), at(ms));
-        shown.gone_on(7, Habit::Walks(D.0), at(0));
-        assert_eq!(shown.by_name(found(7, D, D.0, 5), &lasting, &named).name, A_TICK);
-        assert!(awaited(P, 5, 6) && !awaited(D, 5, 6));
-        assert!(!awaited(P, 4, 6), "who is told the name later is told one that is right");
-        assert!(awaited(P, 5, 4 + TAKEN_IN_MS) && !awaited(P, 5, 5 + TAKEN_IN_MS));
-        goes_on(&shown, 7, 7);
-        assert!(!awaited(P, 5, 7));
+        let dirs = [P];
+        let settle = |ms, gone_on: &dyn Fn(u32, bool) -> bool| {
+            shown.settle(Awaited::Name(Some(&dirs), None), gone_on, || at(ms));
+        };
+        let told = |ms: u64| {
+            shown.gone_on(7, Habit::Walks(D.0), at(ms - 1));
+            shown.by_name(found(7, D, D.0, ms), &lasting, &named).given.expect("the name is kept")
+        };
+        let given = told(1);
+        settle(2, &|tid, given| tid != 7 || given);
+        assert_eq!(
+            left(&shown, P, 2),
+            Some(0),
+            "it is still there, and may sleep because it has no answer yet"
+        );
+        given.set();
+        settle(3, &|tid, given| tid == 7 && given);
+        assert_eq!((left(&shown, P, 3), left(&shown, P, 3 + TICKS_MS)), (Some(TICKS), None));
+        told(100);
+        shown.settle(Awaited::Attr(D.0), |_, _| true, || at(101));
+        shown.settle(Awaited::Name(Some(&[D]), None), |_, _| true, || at(101));
+        shown.settle(Awaited::Name(Some(&dirs), Some(F)), |_, _| true, || at(101));
+        assert_eq!(left(&shown, P, 101), Some(0), "others were looked at");
+        settle(102, &|_, _| {
+            // Meanwhile it goes on, and is answered again.
+            told(103);
+            true
+        });
+        assert_eq!(left(&shown, P, 104 + TICKS_MS), Some(0), "that is another answer");
+    }
+
+    #[test]
+    fn names_run_out_where_they_are_paused() {
+        let shown = Arc::new(Shown::default());
+        let kept = |ms| {
+            shown.gone_on(7, Habit::LooksAtXattrs, at(ms - 1));
+            shown.by_name(found(7, F, F.0, ms), &lasting, &named)
+        };
+        let to = |ino, ms| shown.names_left_ticks(Awaited::Name(Some(&[P]), Some(ino)), at(ms));
+        assert_eq!(kept(1).name, A_TICK);
+        let (pause, other) = (shown.pause(P), shown.pause(P));
+        assert_eq!((to(F, 2), to(D, 2)), (Some(0), None), "who was told of another one is not waited for");
+        let now = kept(100);
+        assert_eq!((now.name, now.attr.is_some()), (Duration::ZERO, true));
+        assert_eq!((left(&shown, P, 100), left(&shown, P, 100 + TICKS_MS)), (Some(TICKS - 1), None));
+        drop(pause);
+        assert_eq!(kept(200).name, Duration::ZERO);
+        drop(other);
+        assert_eq!(kept(300).name, A_TICK);
+        assert!(shown.0.lock().paused.is_empty());
     }
 
     #[test]
@@ -538,6 +642,6 @@ mod tests {
         };
         let kept = shown.by_name(found(7, D, D.0, 1), &lasting, &recalled_meanwhile);
         assert_eq!((kept.name, kept.attr.is_some(), looks.get()), (Duration::ZERO, false, 2));
-        assert_eq!(shown.names_left_ticks(Some(&[P]), at(1)), Some(0), "the recall has seen the note");
+        assert_eq!(left(&shown, P, 1), Some(0), "the recall has seen the note");
     }
 }

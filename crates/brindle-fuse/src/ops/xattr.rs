@@ -38,11 +38,11 @@ pub(crate) fn lack(name: &[u8]) -> Code {
     if name == SELINUX { Code::NotSupported } else { Code::NoXattr }
 }
 
-/// Which ones there are, if that was just told or a lease covers it.
+/// Which ones there are, if a lease covers it or that was just told.
 pub(crate) fn extras(fs: &BrindleFs, tid: u32, ino: Ino) -> Option<Extras> {
-    let lasting = || fs.client.lasting_attr(ino).map(|(attr, _)| attr);
-    let covered = || lasting().or_else(|| fs.client.rights(ino)).map(|attr| Extras::of(&attr));
-    fs.recent.extras(tid, ino, fs.client.seams().now()).or_else(covered)
+    let lasting = fs.client.lasting_attr(ino).map(|(attr, _)| attr);
+    let covered = lasting.or_else(|| fs.client.rights(ino)).map(|attr| Extras::of(&attr));
+    covered.or_else(|| fs.recent.extras(tid, ino, fs.client.seams().now()))
 }
 
 /// Only the superuser sees the names of `trusted.` attributes, as on other file systems.

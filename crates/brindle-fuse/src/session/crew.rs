@@ -67,6 +67,11 @@ pub(super) struct Seen {
 }
 
 impl Window {
+    /// One that begins when so many operations have gone on on the lead.
+    pub fn starting(woken: u64) -> Window {
+        Window { woken, ..Window::default() }
+    }
+
     /// Counts a message; a verdict at the end of each window. `woken`: operations that have gone on on the lead so far.
     pub fn count(&mut self, waited: bool, woken: u64) -> Option<Seen> {
         self.messages += 1;
@@ -74,7 +79,7 @@ impl Window {
         if self.messages < WINDOW {
             return None;
         }
-        let before = std::mem::replace(self, Window { woken, ..Window::default() });
+        let before = std::mem::replace(self, Window::starting(woken));
         let pace = match before.waits {
             0 => Pace::Never,
             1..=WAITS_BUSY => Pace::Busy,
@@ -377,9 +382,10 @@ mod tests {
 
     #[test]
     fn what_goes_on_on_the_lead_counts_by_window() {
-        let mut window = Window::default();
+        let before = 1000;
+        let mut window = Window::starting(before);
         let mut answers =
-            |woken| (0..WINDOW).find_map(|_| window.count(true, woken)).map(|seen| seen.answers);
+            |woken| (0..WINDOW).find_map(|_| window.count(true, before + woken)).map(|seen| seen.answers);
         let at =
             [0, WOKEN_MIN - 1, 2 * WOKEN_MIN - 1, 2 * WOKEN_MIN - 1].map(|woken| answers(woken).unwrap());
         assert_eq!(at, [false, false, true, false]);

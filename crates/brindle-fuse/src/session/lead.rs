@@ -13,6 +13,7 @@
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
 
 use brindle_stdx::{BoxFuture, Spawn, Task};
 use brindle_types::{Code, Fault};
@@ -61,24 +62,31 @@ impl Lead {
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let beat = Arc::new(Beat::default());
         let (starting, park, unpark) = (beat.clone(), beat.clone(), beat.clone());
-        let built = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .on_thread_park(move || park.sleeps())
-            .on_thread_unpark(move || unpark.wakes())
-            .build();
-        let failed = |e: std::io::Error| Fault::io(Code::Bug, "cannot start threads", "", &e);
-        let runtime = built.map_err(failed)?;
-        let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
+        let (tell, told) = mpsc::channel();
+        // The runtime lives and dies there: where this is called from within one it must not be dropped.
         let body = move || {
             LEAD.set(id);
+            let built = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .on_thread_park(move || park.sleeps())
+                .on_thread_unpark(move || unpark.wakes())
+                .build();
+            let runtime = match built {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(tell.send(Err(error))),
+            };
+            drop(tell.send(Ok(runtime.handle().clone())));
             starting.wakes();
             // An error says that the sender is gone, which is the signal.
             let _ = runtime.block_on(stopped);
             runtime.shutdown_background();
         };
+        let failed = |e: std::io::Error| Fault::io(Code::Bug, "cannot start threads", "", &e);
         std::thread::Builder::new().name("fuse-lead".into()).spawn(body).map_err(failed)?;
-        Ok(Lead(Arc::new(Inner { id, runtime: handle, beat, _stop: stop })))
+        let ended = |_| Err(std::io::Error::other("the thread has ended"));
+        let runtime = told.recv().unwrap_or_else(ended).map_err(failed)?;
+        Ok(Lead(Arc::new(Inner { id, runtime, beat, _stop: stop })))
     }
 
     /// Runs tasks on this thread: for connections whose answers operations wait for, one message at a time. They must not block, nor
@@ -171,7 +179,7 @@ impl<F: Filesystem> Shared<F> {
             }
         };
         let mut slot = Slot::new(self.max_write_bytes);
-        let mut window = Window::default();
+        let mut window = Window::starting(beat.woken());
         let (mut waited, mut turn) = (false, 0);
         loop {
             let Some(len) = channel.try_read(slot.room())? else {

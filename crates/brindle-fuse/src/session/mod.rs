@@ -21,7 +21,6 @@ use brindle_stdx::Spawn;
 use brindle_types::{Code, Fault};
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use zerocopy::IntoBytes;
 
 use crate::Filesystem;
 use crate::abi::flags::init::SETXATTR_EXT;
@@ -195,7 +194,7 @@ fn handshake(channel: &Channel, wanted: &Wanted) -> Result<Negotiated, Fault> {
     };
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let (answer, agreed) = init::negotiate(&offer, wanted, &release)?;
-    let reply = Reply { errno: 0, fixed: answer.as_bytes().to_vec(), data: Vec::new() };
+    let reply = Reply::fixed(&answer);
     channel.reply(decoded.head.unique, &reply).map_err(|e| failed(e.to_string()))?;
     Ok(agreed)
 }

@@ -53,11 +53,11 @@ impl<F: Filesystem> Shared<F> {
     pub fn read_loop(&self, me: usize) -> Option<Ended> {
         let channel = &self.channels[me];
         let mut slot = Slot::new(self.max_write_bytes);
-        let mut window = Window::default();
         loop {
             if self.crew.is_resting(me) && !self.crew.rest(me) {
                 return None;
             }
+            let mut window = Window::starting(self.crew.lead().woken());
             loop {
                 let (len, waited) = match channel.read(slot.room()) {
                     Ok(read) => read,
@@ -242,6 +242,9 @@ impl Drop for Responder {
 
 /// What became of an answer.
 fn answered(written: Result<(), Errno>, reply: &Reply, op: &'static str) {
+    if let Some(given) = &reply.given {
+        given.set();
+    }
     match written {
         // The kernel refuses an answer of the wrong size and fails the request itself.
         Err(Errno::INVAL) => {
