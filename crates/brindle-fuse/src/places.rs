@@ -75,6 +75,15 @@ pub struct Places {
 impl Places {
     /// The node id to answer a lookup of a directory with; counts the lookup.
     pub fn found(&self, parent: u64, name: &[u8], ino: Ino) -> u64 {
+        self.look(parent, name, ino, true).unwrap_or(ino.0)
+    }
+
+    /// The same if that is no alias. `None`: nothing was counted.
+    pub fn found_unmoved(&self, parent: u64, name: &[u8], ino: Ino) -> Option<u64> {
+        self.look(parent, name, ino, false)
+    }
+
+    fn look(&self, parent: u64, name: &[u8], ino: Ino, aliases: bool) -> Option<u64> {
         let mut inner = self.inner.lock();
         if ino == Ino::ROOT || name == b"." || name == b".." {
             // Asked for by node id (NFS export), not by place.
@@ -82,22 +91,20 @@ impl Places {
             if let Some((_, held)) = inner.held.get_mut(&nodeid) {
                 *held += 1;
             }
-            return nodeid;
+            return Some(nodeid);
         }
         let spot = (parent, name.to_vec());
-        let nodeid = inner.nodeid(&spot, ino).unwrap_or_else(|| {
+        let known = inner.nodeid(&spot, ino);
+        if !aliases && known != Some(ino.0) {
+            return None;
+        }
+        let nodeid = known.unwrap_or_else(|| {
             inner.next_alias += 1;
             ALIAS | inner.next_alias
         });
         inner.put(ino, Place { spot, nodeid });
         inner.held.entry(nodeid).or_insert((ino, 0)).1 += 1;
-        nodeid
-    }
-
-    /// Whether a lookup of a directory is to be answered with an alias.
-    pub fn is_moved(&self, parent: u64, name: &[u8], ino: Ino) -> bool {
-        let is_by_place = ino != Ino::ROOT && name != b"." && name != b"..";
-        is_by_place && self.inner.lock().nodeid(&(parent, name.to_vec()), ino) != Some(ino.0)
+        Some(nodeid)
     }
 
     /// The kernel has moved a directory itself.
@@ -157,9 +164,9 @@ mod tests {
         assert_eq!(p.found(1, b"a", D), 50);
         assert_eq!(p.found(1, b"a", D), 50);
         assert!(p.is_where_it_was(D, 50));
-        assert!(!p.is_moved(1, b"a", D) && !p.is_moved(7, b".", D) && p.is_moved(7, b"b", D));
+        assert_eq!(p.found_unmoved(7, b"b", D), None);
         let alias = p.found(7, b"b", D);
-        assert!(p.is_moved(7, b"b", D));
+        assert_eq!(p.found_unmoved(7, b"b", D), None, "that would be the alias");
         assert_ne!(alias, 50);
         assert_eq!((p.ino(alias), p.ino(50)), (D, D));
         assert!(!p.is_where_it_was(D, 50) && !p.is_where_it_was(D, alias));

@@ -56,15 +56,15 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
     let known = fs.client.known_lead(ino, &op.name);
     known.iter().flatten().for_each(|attr| fs.known.note(attr));
     let known = known.or_else(rights)?;
-    let is_moved = |attr: &Attr| {
-        attr.kind == FileType::Directory && fs.places.is_moved(asked.nodeid, &op.name, attr.ino)
-    };
-    if known.as_ref().is_ok_and(is_moved) {
-        return None;
-    }
     fs.recent.forget(asked.pid, ino, now);
     Some(match known {
-        Ok(attr) => lookup::found(fs, (ino, asked.nodeid), asked.pid, &op.name, attr, now),
+        Ok(attr) => {
+            let nodeid = match attr.kind {
+                FileType::Directory => fs.places.found_unmoved(asked.nodeid, &op.name, attr.ino)?,
+                _ => attr.ino.0,
+            };
+            lookup::found(fs, (ino, asked.nodeid), asked.pid, (&op.name, nodeid), attr, now)
+        }
         Err(fault) => refuse("lookup", ino, &fault),
     })
 }

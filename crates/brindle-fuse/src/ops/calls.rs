@@ -10,7 +10,7 @@
 //! keeps the number of the call in which it was made, whatever it does later.
 //!
 //! `/proc/TID/stat` tells everybody whether a thread sleeps, and whether a signal would end that: no thread does so between an
-//! answer of ours and what it does with it.
+//! answer of ours and what it does with it. (It can look so in the instant in which it is about to sleep and sees that the answer is there.)
 //!
 //! One that cannot be told from others: an overlay whose lower layer is here copies the times of a directory up within such a call.
 

@@ -13,30 +13,29 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Repl
     let asked_at = fs.client.seams().now();
     let attr = fs.client.lookup(who.ino, &op.name).await?;
     fs.known.note(&attr);
-    let (ino, kind) = (attr.ino, attr.kind);
-    let is_moved = kind == FileType::Directory && fs.places.is_moved(who.nodeid, &op.name, ino);
-    let reply = found(fs, (who.ino, who.nodeid), who.tid, &op.name, attr, asked_at);
-    if is_moved {
+    let ino = attr.ino;
+    let nodeid = match attr.kind {
+        FileType::Directory => fs.places.found(who.nodeid, &op.name, ino),
+        _ => ino.0,
+    };
+    let reply = found(fs, (who.ino, who.nodeid), who.tid, (&op.name, nodeid), attr, asked_at);
+    if nodeid != ino.0 {
         // What is changed by this path is not seen where the kernel keeps names of the other one.
         fs.names_gone(ino).await;
     }
     Ok(reply)
 }
 
-/// The answer about a name in `parent` (inode and node id) that was found, asked for at `asked_at`.
+/// The answer about a name in `parent` (inode and node id) that was found and what the kernel is to call it, asked for at `asked_at`.
 pub(crate) fn found(
     fs: &BrindleFs,
     parent: (Ino, u64),
     tid: u32,
-    name: &[u8],
+    (name, nodeid): (&[u8], u64),
     attr: Attr,
     asked_at: Mono,
 ) -> Reply {
     fs.recent.found(tid, &attr, asked_at);
-    let nodeid = match attr.kind {
-        FileType::Directory => fs.places.found(parent.1, name, attr.ino),
-        _ => attr.ino.0,
-    };
     let (client, kind, now) = (&fs.client, attr.kind, Moment::now(fs.client.seams()));
     let found = Found { tid, parent: parent.0, ino: attr.ino, nodeid, kind, now };
     let is_seen = || fs.places.is_where_it_was(parent.0, parent.1);
