@@ -7,7 +7,8 @@
 //!
 //! Several processes that each read their pieces of one file, in turns, leave out what the others read. Linux sees the gap before each
 //! piece and takes it for a small read of its own (`page_cache_sync_ra`, 6.18): one request after the other, as long as the
-//! piece. So bytes are fetched ahead for these as well, as long as they are not more gaps than pieces.
+//! piece. So bytes are fetched ahead for these as well: of short pieces with what lies between them, as long as that is not more,
+//! and long pieces alone, where each comes as far behind the one before it as that one did.
 //! Invariants: nothing is given out once the file may have changed since before it was asked for; [`Seen`] tells, and any
 //! change counts, wherever in the file it was. Chunks are kept only while a live handle reads near them: a mount without one
 //! is told of no changes.
@@ -24,12 +25,14 @@ use futures_util::future::Shared;
 
 use crate::kept::Room;
 
-/// A file in chunks of this length: each lies in one object of a usual layout, and comes in one piece.
+/// No chunk reaches over a multiple of this: so each lies in one object of a usual layout, and comes in one piece.
 pub(crate) const CHUNK_BYTES: u64 = 1 << 20;
 /// Longer reads are far enough by themselves.
 const READ_BYTES_MAX: u64 = CHUNK_BYTES / 2;
-/// Longer reads with gaps between them are not followed: they are worth a request each.
+/// Of longer reads with gaps between them the gaps are not fetched.
 const STEP_BYTES_MAX: u64 = 128 << 10;
+/// So many long pieces are fetched ahead for a handle at most; not more than it has read.
+const PIECES_AHEAD_MAX: u64 = 4;
 /// So far behind the last read chunks are fetched at most; not farther than was read in sequence, but for the first one.
 const AHEAD_BYTES_MAX: u64 = 2 * CHUNK_BYTES;
 /// Handles that have not read for so long have nothing kept for them.
@@ -65,6 +68,11 @@ pub(crate) struct Follow {
     run: u32,
     start: u64,
     next: u64,
+    /// Where the last read began, and how far behind the one before it.
+    last: u64,
+    step: u64,
+    /// The reads are long pieces with gaps between them, each `step` behind the one before.
+    in_pieces: bool,
     /// So many of them before something is fetched ahead.
     patience: u32,
     /// Bytes that were fetched for them.
@@ -78,7 +86,18 @@ pub(crate) struct Follow {
 impl Default for Follow {
     fn default() -> Follow {
         let patience = PATIENCE_MIN;
-        Follow { run: 0, start: 0, next: 0, patience, fetched_bytes: 0, losses: 0, is_over: false }
+        Follow {
+            run: 0,
+            start: 0,
+            next: 0,
+            last: 0,
+            step: 0,
+            in_pieces: false,
+            patience,
+            fetched_bytes: 0,
+            losses: 0,
+            is_over: false,
+        }
     }
 }
 
@@ -86,11 +105,14 @@ impl Follow {
     /// Every read comes here first, once.
     pub fn note(&mut self, range: &Range<u64>, reader: Reader) {
         let len = range.end - range.start;
-        let follows = match range.start.checked_sub(self.next) {
-            None => false,
-            Some(0) => reader == Reader::Program,
-            Some(gap) => gap <= len && len <= STEP_BYTES_MAX,
-        };
+        let step = range.start.wrapping_sub(self.last);
+        let (mut follows, mut in_pieces) = (false, false);
+        match range.start.checked_sub(self.next) {
+            None => {}
+            Some(0) => follows = reader == Reader::Program,
+            Some(gap) if len <= STEP_BYTES_MAX => follows = gap <= len,
+            Some(_) => (follows, in_pieces) = (step == self.step, true),
+        }
         if follows {
             self.run = self.run.saturating_add(1);
             if self.fetched_bytes > 0 && self.next - self.start > self.fetched_bytes / 2 {
@@ -102,6 +124,7 @@ impl Follow {
             }
             self.begin_at(range.start);
         }
+        (self.last, self.step, self.in_pieces) = (range.start, step, in_pieces);
         self.next = range.end;
     }
 
@@ -133,17 +156,29 @@ pub(crate) type Coming = Shared<BoxFuture<'static, Option<Arc<Fetched>>>>;
 
 struct Chunk {
     seen: Seen,
-    /// From where on it was fetched; at its end also the file may end.
+    /// At its end also the file may end.
     range: Range<u64>,
+    /// The handle that it was fetched for, if others do not read on there.
+    piece_of: Option<u64>,
     bytes: Coming,
+}
+
+/// A handle for which something is fetched.
+struct Place {
+    /// How far it has come, and when.
+    at: u64,
+    last: Mono,
+    /// So far behind that its own pieces are kept.
+    reach_bytes: u64,
 }
 
 /// What was fetched of a file.
 #[derive(Default)]
 pub(crate) struct Chunks {
-    by_number: BTreeMap<u64, Chunk>,
-    /// How far the handles have come for which something is fetched, and when, by their numbers.
-    readers: BTreeMap<u64, (u64, Mono)>,
+    /// By where they begin; none begins within another.
+    by_start: BTreeMap<u64, Chunk>,
+    /// By the numbers of the handles.
+    readers: BTreeMap<u64, Place>,
     /// How often chunks were lost to somebody's changes. Who changes the file should not have to wait for us again and again:
     /// reads in sequence begin anew each time, and more of them are waited for.
     losses: u64,
@@ -163,9 +198,9 @@ pub(crate) enum Found {
 impl Chunks {
     /// The bytes of `range`, if nothing has changed since they were asked for.
     pub fn find(&mut self, follow: &mut Follow, seen: Option<Seen>, range: &Range<u64>) -> Found {
-        let changed = self.by_number.values().any(|chunk| seen != Some(chunk.seen));
+        let changed = self.by_start.values().any(|chunk| seen != Some(chunk.seen));
         if changed && !planted("client_reads_ahead_of_changes") {
-            self.by_number.clear();
+            self.by_start.clear();
             self.losses += 1;
             self.patience = (self.patience.max(PATIENCE_MIN) * 2).min(PATIENCE_MAX);
         }
@@ -176,25 +211,24 @@ impl Chunks {
         let mut found = Vec::new();
         let mut at = range.start;
         while at < range.end {
-            let number = at / CHUNK_BYTES;
-            let end = range.end.min((number + 1) * CHUNK_BYTES);
-            let covers = |chunk: &&Chunk| chunk.range.start <= at && chunk.range.end >= end;
-            let Some(chunk) = self.by_number.get(&number).filter(covers) else { return Found::Nothing };
+            let Some(chunk) = self.chunk_at(at) else { return Found::Nothing };
+            let (start, end) = (chunk.range.start, range.end.min(chunk.range.end));
+            let is_read_to_its_end = chunk.range.end == end;
             match chunk.bytes.peek() {
                 None => return Found::Coming(chunk.bytes.clone()),
                 Some(Some(fetched)) => {
-                    let from = (at - chunk.range.start) as usize;
+                    let from = (at - start) as usize;
                     found.push(fetched.bytes.slice(from..from + (end - at) as usize));
                 }
                 Some(None) => {
                     // What was not asked for may be what cannot be read.
-                    self.by_number.remove(&number);
+                    self.by_start.remove(&start);
                     follow.be_patient();
                     return Found::Nothing;
                 }
             }
-            if chunk.range.end == end {
-                // Read to its end, and nobody has changed anything.
+            if is_read_to_its_end {
+                // And nobody has changed anything.
                 self.patience = 0;
             }
             at = end;
@@ -207,34 +241,57 @@ impl Chunks {
         !follow.is_over && follow.run >= follow.patience.max(self.patience)
     }
 
+    fn chunk_at(&self, at: u64) -> Option<&Chunk> {
+        let (_, chunk) = self.by_start.range(..=at).next_back()?;
+        Some(chunk).filter(|chunk| chunk.range.end > at)
+    }
+
+    /// The first part of a range that no chunk has, as far as one chunk may reach.
+    fn missing(&self, range: Range<u64>) -> Option<Range<u64>> {
+        let mut start = range.start;
+        while let Some(chunk) = self.chunk_at(start) {
+            start = chunk.range.end;
+        }
+        let next = self.by_start.range(start..).next().map_or(u64::MAX, |(next, _)| *next);
+        let end = range.end.min((start / CHUNK_BYTES + 1) * CHUNK_BYTES).min(next);
+        (start < end).then_some(start..end)
+    }
+
     /// What to fetch now for a handle that reads `range`, where the file is known to reach to `size_bytes`. To be asked again
     /// when that has been added.
     pub fn wanted(&self, follow: &Follow, range: &Range<u64>, size_bytes: u64) -> Option<Range<u64>> {
-        if !self.follows(follow) || range.end - range.start > READ_BYTES_MAX || range.end >= size_bytes {
+        let len = range.end - range.start;
+        if !self.follows(follow) || range.end >= size_bytes {
+            return None;
+        }
+        if follow.in_pieces {
+            let pieces = PIECES_AHEAD_MAX.min(follow.run.into());
+            let starts = (1..pieces + 1).map_while(|n| range.start.checked_add(n.checked_mul(follow.step)?));
+            return starts
+                .take_while(|start| *start < size_bytes)
+                .find_map(|start| self.missing(start..start.saturating_add(len).min(size_bytes)));
+        }
+        if len > READ_BYTES_MAX {
             return None;
         }
         // (Another read may have begun a later run meanwhile.)
         let far = range.end + AHEAD_BYTES_MAX.min(range.end.saturating_sub(follow.start));
-        let first = range.start / CHUNK_BYTES;
-        let number = (first..).find(|number| !self.by_number.contains_key(number))?;
-        let start = number * CHUNK_BYTES;
-        let is_for_this_read = start < range.end;
-        if !is_for_this_read && start >= far.min(size_bytes) {
-            return None;
-        }
-        Some(start.max(range.start)..(start + CHUNK_BYTES).min(size_bytes))
+        let missing = self.missing(range.start..far.next_multiple_of(CHUNK_BYTES).min(size_bytes))?;
+        Some(missing).filter(|missing| missing.start < far)
     }
 
-    /// Keeps what [`Chunks::wanted`] named and was asked for when the contents were as in `seen`.
-    pub fn add(&mut self, follow: &mut Follow, seen: Seen, range: Range<u64>, bytes: Coming) {
+    /// Keeps what [`Chunks::wanted`] named for a handle and was asked for when the contents were as in `seen`.
+    pub fn add(&mut self, handle: u64, follow: &mut Follow, seen: Seen, range: Range<u64>, bytes: Coming) {
         follow.fetched_bytes += range.end - range.start;
-        self.by_number.insert(range.start / CHUNK_BYTES, Chunk { seen, range, bytes });
+        let piece_of = follow.in_pieces.then_some(handle);
+        self.by_start.insert(range.start, Chunk { seen, range, piece_of, bytes });
     }
 
     /// A handle has come to `at`. What no handle will read soon goes.
     pub fn reads(&mut self, handle: u64, follow: &Follow, at: u64, now: Mono) {
+        let reach_bytes = if follow.in_pieces { follow.step.saturating_mul(PIECES_AHEAD_MAX + 1) } else { 0 };
         match self.follows(follow) {
-            true => self.readers.insert(handle, (at, now)),
+            true => self.readers.insert(handle, Place { at, last: now, reach_bytes }),
             false => self.readers.remove(&handle),
         };
         self.drop_others();
@@ -250,7 +307,7 @@ impl Chunks {
     /// What is kept for handles that have not read for long goes.
     pub fn drop_idle(&mut self, now: Mono) {
         let before = self.readers.len();
-        self.readers.retain(|_, (_, last)| now.ms_since(*last) < IDLE_MS);
+        self.readers.retain(|_, place| now.ms_since(place.last) < IDLE_MS);
         if self.readers.len() < before {
             self.drop_others();
         }
@@ -258,10 +315,15 @@ impl Chunks {
 
     fn drop_others(&mut self) {
         let readers = &self.readers;
-        self.by_number.retain(|_, Chunk { range, .. }| {
-            let is_near =
-                |(at, _): &(u64, Mono)| range.end > *at && range.start < at + AHEAD_BYTES_MAX + CHUNK_BYTES;
-            readers.values().any(is_near)
+        self.by_start.retain(|_, Chunk { range, piece_of, .. }| {
+            readers.iter().any(|(handle, place)| {
+                let reach_bytes = match piece_of {
+                    Some(owner) if owner == handle => place.reach_bytes,
+                    Some(_) => 0,
+                    None => AHEAD_BYTES_MAX + CHUNK_BYTES,
+                };
+                range.end > place.at && range.start < place.at.saturating_add(reach_bytes)
+            })
         });
     }
 }
@@ -294,12 +356,19 @@ mod tests {
     }
 
     /// A file and its handles; what is wanted is there at once.
-    #[derive(Default)]
     struct File {
         chunks: Chunks,
         handles: [Follow; 2],
         fetched: Vec<Range<u64>>,
         now: Mono,
+        size: u64,
+    }
+
+    impl Default for File {
+        fn default() -> File {
+            let (chunks, handles) = Default::default();
+            File { chunks, handles, fetched: Vec::new(), now: Mono::default(), size: SIZE }
+        }
     }
 
     impl File {
@@ -309,10 +378,10 @@ mod tests {
             follow.note(&range, reader);
             let mut found = chunks.find(follow, seen, &range);
             while let Some(seen) = seen
-                && let Some(wanted) = chunks.wanted(follow, &range, SIZE)
+                && let Some(wanted) = chunks.wanted(follow, &range, self.size)
             {
                 self.fetched.push(wanted.clone());
-                chunks.add(follow, seen, wanted.clone(), fetched(wanted));
+                chunks.add(handle as u64, follow, seen, wanted.clone(), fetched(wanted));
             }
             if matches!(found, Found::Nothing) {
                 found = chunks.find(follow, seen, &range);
@@ -356,7 +425,11 @@ mod tests {
             assert_eq!(reads_until_a_chunk(49152, 94208, reader), Some(1));
             assert_eq!(reads_until_a_chunk(4096, 3 * 4096, reader), None, "more gaps than pieces");
             assert_eq!(reads_until_a_chunk(STEP_BYTES_MAX, 2 * STEP_BYTES_MAX, reader), Some(1));
-            assert_eq!(reads_until_a_chunk(STEP_BYTES_MAX + 1, 2 * STEP_BYTES_MAX, reader), None);
+            assert_eq!(
+                reads_until_a_chunk(STEP_BYTES_MAX + 1, 2 * STEP_BYTES_MAX + 1, reader),
+                Some(2),
+                "alone"
+            );
         }
         assert_eq!(reads_until_a_chunk(4096, 4096, Reader::Program), Some(1));
         assert_eq!(reads_until_a_chunk(4096, 4096, Reader::Kernel), None, "it does so itself");
@@ -371,7 +444,7 @@ mod tests {
         let alone = (0..reads).filter(|n| !file.program(n * 47008..SIZE.min((n + 1) * 47008))).count();
         assert_eq!((alone, file.fetched_bytes()), (1, SIZE - 47008), "all but the first read");
         assert!(file.fetched.windows(2).all(|pair| pair[0].end == pair[1].start && pair[1].start % MIB == 0));
-        assert!(file.chunks.by_number.is_empty());
+        assert!(file.chunks.by_start.is_empty());
     }
 
     #[test]
@@ -387,10 +460,88 @@ mod tests {
             }
         }
         assert!(file.fetched_bytes() <= SIZE, "{} bytes", file.fetched_bytes());
-        assert!(file.chunks.by_number.len() <= 2, "only what lies near the last reads");
+        assert!(file.chunks.by_start.len() <= 2, "only what lies near the last reads");
         file.chunks.leave(0);
         file.chunks.leave(1);
-        assert!(file.chunks.by_number.is_empty());
+        assert!(file.chunks.by_start.is_empty());
+    }
+
+    #[test]
+    fn of_long_pieces_at_one_distance_each_handle_has_its_own_fetched_once() {
+        for (len, first, step, size) in [
+            (MIB, 0, 2 * MIB, 40 * MIB),
+            (MIB, 2048, 3 * MIB, 40 * MIB + 1000),
+            (300_000, 100, 2 * 300_000, 20 * MIB),
+            (MIB, 7, MIB + 1, 20 * MIB),
+        ] {
+            let (mut file, mut alone, mut read) = (File { size, ..File::default() }, [0; 2], [0; 2]);
+            for start in (first..size).step_by(step as usize) {
+                for handle in 0..2 {
+                    // The second one reads what the first leaves out, if that is as long.
+                    let start = start + handle as u64 * len;
+                    let end = size.min(start + len);
+                    if start < end && (handle == 0 || 2 * len <= step) {
+                        let is_there = file.read(handle, Some(SEEN), start..end, Reader::Kernel);
+                        alone[handle] += u32::from(!is_there);
+                        read[handle] += end - start;
+                        assert!(
+                            file.chunks.by_start.len() <= 4 * PIECES_AHEAD_MAX as usize,
+                            "only what comes next"
+                        );
+                    }
+                }
+            }
+            assert!(alone[0] == 3 && alone[1] <= 3, "{alone:?} of {len} at {step}");
+            let pieces = read[0] + read[1];
+            assert!(file.fetched_bytes() <= pieces, "{} bytes of {pieces}", file.fetched_bytes());
+            assert!(
+                file.fetched.iter().all(|range| range.start / MIB == (range.end - 1) / MIB),
+                "in one chunk"
+            );
+            let mut fetched = file.fetched.clone();
+            fetched.sort_by_key(|range| range.start);
+            assert!(fetched.windows(2).all(|pair| pair[0].end <= pair[1].start), "once each");
+            assert!(file.chunks.by_start.is_empty());
+        }
+    }
+
+    #[test]
+    fn of_long_pieces_no_more_are_fetched_than_were_read_and_none_for_a_reader_that_went_elsewhere() {
+        let mut file = File { size: 400 * MIB, ..File::default() };
+        let mut ends = Vec::new();
+        for n in 0..8 {
+            file.program(n * 3 * MIB..(n * 3 + 1) * MIB);
+            ends.push(file.chunks.by_start.len());
+        }
+        assert_eq!(ends, [0, 0, 2, 3, 4, 4, 4, 4]);
+        // Another distance.
+        assert!(!file.program(200 * MIB..201 * MIB));
+        assert!(file.chunks.by_start.is_empty());
+        // No distance twice: nothing.
+        let before = file.fetched.len();
+        (1..15).for_each(|n| assert!(!file.program((200 + n * n) * MIB..(201 + n * n) * MIB)));
+        assert_eq!(file.fetched.len(), before);
+        // At the end of a file there is nothing to fetch, at the largest distance neither.
+        let mut follow = Follow { run: 9, in_pieces: true, step: u64::MAX / 2, ..Follow::default() };
+        let wanted = |follow: &Follow, at| file.chunks.wanted(follow, &(at..at + MIB), 400 * MIB);
+        assert_eq!(wanted(&follow, 0), None);
+        follow.step = 2 * MIB;
+        assert_eq!(wanted(&follow, 397 * MIB), Some(399 * MIB..400 * MIB));
+        assert_eq!(wanted(&follow, 398 * MIB + 5), None);
+    }
+
+    #[test]
+    fn pieces_of_one_handle_do_not_keep_what_was_fetched_for_others() {
+        let mut file = File { size: 400 * MIB, ..File::default() };
+        (0..6).for_each(|n| _ = file.read(1, Some(SEEN), n * 40 * MIB..(n * 40 + 1) * MIB, Reader::Kernel));
+        let pieces = file.chunks.by_start.len();
+        assert_eq!(pieces, 4);
+        (0..800u64).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
+        assert!(file.chunks.by_start.len() <= pieces + 4, "what the reader in sequence has passed is gone");
+        file.chunks.leave(0);
+        assert_eq!(file.chunks.by_start.len(), pieces);
+        file.chunks.leave(1);
+        assert!(file.chunks.by_start.is_empty());
     }
 
     #[test]
@@ -401,7 +552,7 @@ mod tests {
             let before = file.fetched.len();
             file.program(n * 65536..(n + 1) * 65536);
             ends.extend(file.fetched[before..].iter().map(|range| (n, range.end / MIB)));
-            assert!(file.chunks.by_number.len() <= 4);
+            assert!(file.chunks.by_start.len() <= 4);
         }
         assert_eq!(ends, [(1, 1), (8, 2), (16, 3), (24, 4), (32, 5)], "up to two MiB ahead");
         assert_eq!(file.fetched[0].start, 65536);
@@ -413,7 +564,7 @@ mod tests {
         let prepare = |file: &mut File| {
             *file = File::default();
             (0..18).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
-            assert_eq!(file.chunks.by_number.keys().copied().collect::<Vec<_>>(), [1, 2]);
+            assert_eq!(file.chunks.by_start.keys().copied().collect::<Vec<_>>(), [MIB, 2 * MIB]);
         };
         let find = |file: &mut File, seen, range| match file.chunks.find(&mut file.handles[0], seen, &range) {
             Found::Bytes(pieces) => Some(pieces.iter().map(Bytes::len).sum::<usize>()),
@@ -437,7 +588,7 @@ mod tests {
         }
         prepare(&mut file);
         assert!(!file.program(9 * MIB..9 * MIB + 10));
-        assert!(file.chunks.by_number.is_empty(), "the reader went elsewhere");
+        assert!(file.chunks.by_start.is_empty(), "the reader went elsewhere");
     }
 
     #[test]
@@ -445,20 +596,20 @@ mod tests {
         let mut file = File::default();
         let read = |file: &mut File| {
             (0..18).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
-            assert!(!file.chunks.by_number.is_empty());
+            assert!(!file.chunks.by_start.is_empty());
         };
         read(&mut file);
         file.chunks.drop_idle(file.now.plus_ms(IDLE_MS - 1));
-        assert!(!file.chunks.by_number.is_empty(), "it may still read");
+        assert!(!file.chunks.by_start.is_empty(), "it may still read");
         file.chunks.drop_idle(file.now.plus_ms(IDLE_MS));
-        assert!(file.chunks.by_number.is_empty());
+        assert!(file.chunks.by_start.is_empty());
         read(&mut file);
         file.handles[0].end();
         file.chunks.leave(0);
-        assert!(file.chunks.by_number.is_empty());
+        assert!(file.chunks.by_start.is_empty());
         // A read that was under way at that time.
         (18..40).for_each(|n| assert!(!file.program(n * 65536..(n + 1) * 65536)));
-        assert!(file.chunks.by_number.is_empty() && file.chunks.readers.is_empty());
+        assert!(file.chunks.by_start.is_empty() && file.chunks.readers.is_empty());
     }
 
     #[test]
@@ -469,7 +620,7 @@ mod tests {
         // Another handle reads somewhere, and meets it.
         let changed = Some(Seen { contents: 4, ..SEEN });
         assert!(!file.read(1, changed, 5 * MIB..5 * MIB + 10, Reader::Program));
-        assert!(file.chunks.by_number.is_empty());
+        assert!(file.chunks.by_start.is_empty());
         (18..20).for_each(|n| assert!(!file.program(n * 65536..(n + 1) * 65536)));
         assert_eq!(file.fetched.len(), before, "not at once");
         (20..24).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
@@ -481,14 +632,14 @@ mod tests {
         let (mut chunks, mut follow) = (Chunks::default(), Follow::default());
         let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
         let coming = receiver.map(|_| None).boxed().shared();
-        chunks.add(&mut follow, SEEN, 0..MIB, coming);
+        chunks.add(0, &mut follow, SEEN, 0..MIB, coming);
         let found = chunks.find(&mut follow, Some(SEEN), &(0..100));
         let Found::Coming(found) = found else { panic!("it is on its way") };
         sender.send(()).expect("somebody waits");
         assert!(found.now_or_never().expect("it has come").is_none());
         assert!(matches!(chunks.find(&mut follow, Some(SEEN), &(0..100)), Found::Nothing));
         assert!(
-            chunks.by_number.is_empty() && follow.patience > PATIENCE_MIN,
+            chunks.by_start.is_empty() && follow.patience > PATIENCE_MIN,
             "it is not tried again at once"
         );
     }

@@ -114,3 +114,55 @@ fn read_all_aligned(cluster: &Cluster, file: &File) -> u64 {
     }
     requests(cluster, "read") - before
 }
+
+/// Bytes of a long piece, from one to the next, and how many there are. None reaches over a multiple of a megabyte.
+const PIECE: usize = 256 << 10;
+const STEP: u64 = 768 << 10;
+const PIECES: u64 = 40;
+
+/// A reader that has looked at every third part of a file in order goes on doing so, and is asked for nothing else; what was
+/// fetched for it is fresh all the same.
+#[test]
+fn long_pieces_at_one_distance_are_fetched_once_and_are_fresh() {
+    let cluster = Cluster::up("pieces", &Options { osts: 2, mounts: 2, ..Options::default() });
+    let (a, b) = (cluster.a().join("f"), cluster.mounts()[1].join("f"));
+    let writer = OpenOptions::new().write(true).create_new(true).open(&a).unwrap();
+    let put = |n: u64, generation: u64| {
+        let piece: Vec<u8> =
+            (0..PIECE / READ).flat_map(|page| content(n * 100 + page as u64, generation)).collect();
+        writer.write_all_at(&piece, n * STEP).unwrap();
+    };
+    let get = |file: &File, n: u64, generation: u64| {
+        let mut piece = vec![0; PIECE];
+        file.read_exact_at(&mut piece, n * STEP).unwrap();
+        let pages = piece.chunks(READ).enumerate();
+        let are_right =
+            pages.into_iter().all(|(page, bytes)| bytes == content(n * 100 + page as u64, generation));
+        assert!(are_right, "piece {n} is not of generation {generation}");
+    };
+    (0..PIECES).for_each(|n| put(n, 0));
+    let count = |file: &File| {
+        let before = requests(&cluster, "read");
+        (0..PIECES).for_each(|n| get(file, n, 0));
+        requests(&cluster, "read") - before
+    };
+    assert_eq!(count(&File::open(&b).unwrap()), PIECES, "while somebody has it open for writing");
+
+    // Each piece that was fetched ahead is changed before it is read.
+    let reader = File::open(&b).unwrap();
+    for turn in 1..=TURNS / 20 {
+        for n in 0..PIECES {
+            get(&reader, n, if n % 5 == 4 { turn } else { 0 });
+            if n % 5 == 3 {
+                put(n + 1, turn);
+            }
+        }
+    }
+    (0..PIECES).for_each(|n| put(n, 0));
+    drop((reader, writer));
+
+    let reader = File::open(&b).unwrap();
+    let spent = count(&reader);
+    assert!((PIECES..PIECES + 5).contains(&spent), "{spent} requests where the kernel keeps the pages");
+    cluster.assert_sound();
+}

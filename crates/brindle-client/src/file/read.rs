@@ -203,7 +203,7 @@ impl Client {
                     && let Some(wanted) = chunks.wanted(&follow, &range, size_bytes)
                     && let Some(coming) = self.fetch_ahead(inode, sight, wanted.clone())
                 {
-                    chunks.add(&mut follow, seen, wanted, coming);
+                    chunks.add(handle.number, &mut follow, seen, wanted, coming);
                     added = true;
                 }
                 if added && matches!(found, Found::Nothing) {
