@@ -37,8 +37,10 @@ const PIECES_AHEAD_MAX: u64 = 4;
 const AHEAD_BYTES_MAX: u64 = 2 * CHUNK_BYTES;
 /// Handles that have not read for so long have nothing kept for them.
 const IDLE_MS: u64 = 10_000;
-/// Bytes of all chunks of one mount, at most.
-pub(crate) const ALL_CHUNKS_BYTES_MAX: usize = 64 << 20;
+/// Bytes of all chunks of one mount, at most, but for those of long pieces.
+pub(crate) const CHUNKS_BYTES_MAX: usize = 64 << 20;
+/// Bytes of all long pieces of one mount, at most: who reads little at a time gains more by each byte.
+pub(crate) const PIECES_BYTES_MAX: usize = 32 << 20;
 /// Reads in sequence before anything is fetched ahead.
 const PATIENCE_MIN: u32 = 2;
 /// The same, where what was fetched was of no use again and again.
@@ -75,8 +77,9 @@ pub(crate) struct Follow {
     in_pieces: bool,
     /// So many of them before something is fetched ahead.
     patience: u32,
-    /// Bytes that were fetched for them.
+    /// Bytes that were fetched for them, and of long pieces those that were read since then.
     fetched_bytes: u64,
+    used_bytes: u64,
     /// [`Chunks::losses`] when they began.
     losses: u64,
     /// The handle is closed or dead.
@@ -95,6 +98,7 @@ impl Default for Follow {
             in_pieces: false,
             patience,
             fetched_bytes: 0,
+            used_bytes: 0,
             losses: 0,
             is_over: false,
         }
@@ -105,7 +109,7 @@ impl Follow {
     /// Every read comes here first, once.
     pub fn note(&mut self, range: &Range<u64>, reader: Reader) {
         let len = range.end - range.start;
-        let step = range.start.wrapping_sub(self.last);
+        let step = if self.run == 0 { 0 } else { range.start.wrapping_sub(self.last) };
         let (mut follows, mut in_pieces) = (false, false);
         match range.start.checked_sub(self.next) {
             None => {}
@@ -113,19 +117,33 @@ impl Follow {
             Some(gap) if len <= STEP_BYTES_MAX => follows = gap <= len,
             Some(_) => (follows, in_pieces) = (step == self.step, true),
         }
-        if follows {
+        if follows && (self.run == 1 || in_pieces == self.in_pieces) {
             self.run = self.run.saturating_add(1);
-            if self.fetched_bytes > 0 && self.next - self.start > self.fetched_bytes / 2 {
+            self.in_pieces = in_pieces;
+            if in_pieces && self.fetched_bytes > 0 {
+                self.used_bytes += len;
+            }
+            if self.fetched_bytes > 0 && self.used_bytes() > self.fetched_bytes / 2 {
                 self.patience = PATIENCE_MIN;
             }
         } else {
-            if self.next - self.start < self.fetched_bytes / 2 {
+            if self.used_bytes() < self.fetched_bytes / 2 {
                 self.be_patient();
             }
             self.begin_at(range.start);
         }
-        (self.last, self.step, self.in_pieces) = (range.start, step, in_pieces);
+        (self.last, self.step) = (range.start, step);
         self.next = range.end;
+    }
+
+    /// Whether it reads long pieces.
+    pub fn is_in_pieces(&self) -> bool {
+        self.in_pieces
+    }
+
+    /// Of what was fetched.
+    fn used_bytes(&self) -> u64 {
+        if self.in_pieces { self.used_bytes } else { self.next - self.start }
     }
 
     /// Nothing is kept for it from now on; said before [`Chunks::leave`].
@@ -134,7 +152,8 @@ impl Follow {
     }
 
     fn begin_at(&mut self, at: u64) {
-        (self.run, self.start, self.next, self.fetched_bytes) = (1, at, at, 0);
+        (self.run, self.start, self.next, self.in_pieces) = (1, at, at, false);
+        (self.fetched_bytes, self.used_bytes) = (0, 0);
     }
 
     /// What was fetched ahead was for nothing: the reader went elsewhere, or it cannot be read.
@@ -168,7 +187,7 @@ struct Place {
     /// How far it has come, and when.
     at: u64,
     last: Mono,
-    /// So far behind that its own pieces are kept.
+    /// So far around that its own pieces are kept: several reads through it may be under way.
     reach_bytes: u64,
 }
 
@@ -196,8 +215,15 @@ pub(crate) enum Found {
 }
 
 impl Chunks {
-    /// The bytes of `range`, if nothing has changed since they were asked for.
-    pub fn find(&mut self, follow: &mut Follow, seen: Option<Seen>, range: &Range<u64>) -> Found {
+    /// The bytes of `range` for a handle, if nothing has changed since they were asked for. Its own pieces go when they have been
+    /// read to their end.
+    pub fn find(
+        &mut self,
+        handle: u64,
+        follow: &mut Follow,
+        seen: Option<Seen>,
+        range: &Range<u64>,
+    ) -> Found {
         let changed = self.by_start.values().any(|chunk| seen != Some(chunk.seen));
         if changed && !planted("client_reads_ahead_of_changes") {
             self.by_start.clear();
@@ -207,6 +233,9 @@ impl Chunks {
         if follow.losses != self.losses {
             follow.losses = self.losses;
             follow.begin_at(follow.next);
+        }
+        if self.missing(range.clone()).is_some() {
+            return Found::Nothing;
         }
         let mut found = Vec::new();
         let mut at = range.start;
@@ -233,6 +262,10 @@ impl Chunks {
             }
             at = end;
         }
+        let is_read = |chunk: &Chunk| {
+            chunk.piece_of == Some(handle) && chunk.range.start < range.end && chunk.range.end > range.start
+        };
+        self.by_start.retain(|_, chunk| !is_read(chunk) || chunk.range.end > range.end);
         Found::Bytes(found)
     }
 
@@ -317,12 +350,12 @@ impl Chunks {
         let readers = &self.readers;
         self.by_start.retain(|_, Chunk { range, piece_of, .. }| {
             readers.iter().any(|(handle, place)| {
-                let reach_bytes = match piece_of {
-                    Some(owner) if owner == handle => place.reach_bytes,
-                    Some(_) => 0,
-                    None => AHEAD_BYTES_MAX + CHUNK_BYTES,
+                let (behind, before) = match piece_of {
+                    Some(owner) if owner == handle => (place.reach_bytes, place.reach_bytes),
+                    Some(_) => return false,
+                    None => (0, AHEAD_BYTES_MAX + CHUNK_BYTES),
                 };
-                range.end > place.at && range.start < place.at.saturating_add(reach_bytes)
+                range.end.saturating_add(behind) > place.at && range.start < place.at.saturating_add(before)
             })
         });
     }
@@ -376,7 +409,7 @@ mod tests {
         fn read(&mut self, handle: usize, seen: Option<Seen>, range: Range<u64>, reader: Reader) -> bool {
             let (chunks, follow) = (&mut self.chunks, &mut self.handles[handle]);
             follow.note(&range, reader);
-            let mut found = chunks.find(follow, seen, &range);
+            let mut found = chunks.find(handle as u64, follow, seen, &range);
             while let Some(seen) = seen
                 && let Some(wanted) = chunks.wanted(follow, &range, self.size)
             {
@@ -384,7 +417,7 @@ mod tests {
                 chunks.add(handle as u64, follow, seen, wanted.clone(), fetched(wanted));
             }
             if matches!(found, Found::Nothing) {
-                found = chunks.find(follow, seen, &range);
+                found = chunks.find(handle as u64, follow, seen, &range);
             }
             chunks.reads(handle as u64, follow, range.end, self.now);
             match found {
@@ -468,32 +501,31 @@ mod tests {
 
     #[test]
     fn of_long_pieces_at_one_distance_each_handle_has_its_own_fetched_once() {
-        for (len, first, step, size) in [
-            (MIB, 0, 2 * MIB, 40 * MIB),
-            (MIB, 2048, 3 * MIB, 40 * MIB + 1000),
-            (300_000, 100, 2 * 300_000, 20 * MIB),
-            (MIB, 7, MIB + 1, 20 * MIB),
+        for (len, first, step, size, reader) in [
+            (MIB, 0, 2 * MIB, 40 * MIB, Reader::Kernel),
+            (MIB, 4096, 3 * MIB, 40 * MIB + 1000, Reader::Kernel),
+            (MIB, 2048, 3 * MIB, 40 * MIB + 1000, Reader::Program),
+            (300_000, 100, 2 * 300_000, 20 * MIB, Reader::Program),
+            (MIB, 7, MIB + 1, 20 * MIB, Reader::Program),
         ] {
-            let (mut file, mut alone, mut read) = (File { size, ..File::default() }, [0; 2], [0; 2]);
+            let (mut file, mut alone, mut read) = (File { size, ..File::default() }, [0; 2], 0);
             for start in (first..size).step_by(step as usize) {
-                for handle in 0..2 {
-                    // The second one reads what the first leaves out, if that is as long.
+                // The second one reads what the first leaves out, if that is as long.
+                let handles = if 2 * len <= step { 2 } else { 1 };
+                for (handle, alone) in alone.iter_mut().enumerate().take(handles) {
                     let start = start + handle as u64 * len;
                     let end = size.min(start + len);
-                    if start < end && (handle == 0 || 2 * len <= step) {
-                        let is_there = file.read(handle, Some(SEEN), start..end, Reader::Kernel);
-                        alone[handle] += u32::from(!is_there);
-                        read[handle] += end - start;
-                        assert!(
-                            file.chunks.by_start.len() <= 4 * PIECES_AHEAD_MAX as usize,
-                            "only what comes next"
-                        );
+                    if start < end {
+                        *alone += u32::from(!file.read(handle, Some(SEEN), start..end, reader));
+                        read += end - start;
+                        let in_two = file.fetched.iter().any(|range| range.start % MIB != 0);
+                        let most = 2 * PIECES_AHEAD_MAX as usize * if in_two { 2 } else { 1 };
+                        assert!(file.chunks.by_start.len() <= most, "only what comes next");
                     }
                 }
             }
             assert!(alone[0] == 3 && alone[1] <= 3, "{alone:?} of {len} at {step}");
-            let pieces = read[0] + read[1];
-            assert!(file.fetched_bytes() <= pieces, "{} bytes of {pieces}", file.fetched_bytes());
+            assert!(file.fetched_bytes() <= read, "{} bytes of {read}", file.fetched_bytes());
             assert!(
                 file.fetched.iter().all(|range| range.start / MIB == (range.end - 1) / MIB),
                 "in one chunk"
@@ -517,10 +549,12 @@ mod tests {
         // Another distance.
         assert!(!file.program(200 * MIB..201 * MIB));
         assert!(file.chunks.by_start.is_empty());
-        // No distance twice: nothing.
+        // No distance twice: nothing. That of the first read from the beginning is none.
         let before = file.fetched.len();
         (1..15).for_each(|n| assert!(!file.program((200 + n * n) * MIB..(201 + n * n) * MIB)));
-        assert_eq!(file.fetched.len(), before);
+        let mut other = File::default();
+        (1..3).for_each(|n| assert!(!other.program(n * 2 * MIB..(n * 2 + 1) * MIB)));
+        assert_eq!((file.fetched.len(), other.fetched.len()), (before, 0));
         // At the end of a file there is nothing to fetch, at the largest distance neither.
         let mut follow = Follow { run: 9, in_pieces: true, step: u64::MAX / 2, ..Follow::default() };
         let wanted = |follow: &Follow, at| file.chunks.wanted(follow, &(at..at + MIB), 400 * MIB);
@@ -531,12 +565,71 @@ mod tests {
     }
 
     #[test]
+    fn short_runs_of_long_pieces_are_not_fetched_for_ever() {
+        let mut file = File { size: 4000 * MIB, ..File::default() };
+        let mut tile = |rows: u64, number: u64| {
+            let before = file.fetched_bytes();
+            // The next one begins farther to the right, at the top.
+            let first = number * MIB;
+            (0..rows).for_each(|row| _ = file.program(first + row * 70 * MIB..first + (row * 70 + 1) * MIB));
+            file.fetched_bytes() - before
+        };
+        let wasted: u64 = (0..50).map(|number| tile(4, number)).sum();
+        assert!(wasted <= 10 * MIB, "{wasted} bytes");
+        // A long run makes good for it.
+        tile(50, 50);
+        assert_eq!(file.handles[0].patience, PATIENCE_MIN);
+    }
+
+    #[test]
+    fn several_reads_of_one_handle_wait_for_the_pieces_that_are_on_their_way() {
+        let (mut chunks, mut follow) = (Chunks::default(), Follow::default());
+        let piece = |n: u64| 2 * n * MIB..(2 * n + 1) * MIB;
+        (0..4).for_each(|n| follow.note(&piece(n), Reader::Program));
+        let mut senders = Vec::new();
+        for n in 4..7 {
+            let (sender, receiver) = tokio::sync::oneshot::channel();
+            senders.push(sender);
+            let coming = receiver.map(move |_| fetched(piece(n)).now_or_never().flatten());
+            chunks.add(0, &mut follow, SEEN, piece(n), coming.boxed().shared());
+        }
+        // Three reads find their piece on its way, the last one first.
+        for n in [6, 5, 4] {
+            follow.note(&piece(n), Reader::Program);
+            (follow.run, follow.step, follow.in_pieces) = (5, 2 * MIB, true);
+            let found = chunks.find(0, &mut follow, Some(SEEN), &piece(n));
+            assert!(matches!(found, Found::Coming(_)));
+            chunks.reads(0, &follow, piece(n).start, Mono::default());
+        }
+        senders.into_iter().for_each(|sender: tokio::sync::oneshot::Sender<()>| _ = sender.send(()));
+        for (n, left) in [(5, 2), (4, 1), (6, 0)] {
+            let coming: Vec<_> = chunks.by_start.values().map(|chunk| chunk.bytes.clone()).collect();
+            coming.into_iter().for_each(|coming| _ = coming.now_or_never());
+            let found = chunks.find(0, &mut follow, Some(SEEN), &piece(n));
+            assert!(matches!(found, Found::Bytes(_)), "{n}");
+            chunks.reads(0, &follow, piece(n).end, Mono::default());
+            assert_eq!(chunks.by_start.len(), left);
+        }
+    }
+
+    #[test]
+    fn what_is_there_in_part_is_not_waited_for() {
+        let (mut chunks, mut follow) = (Chunks::default(), Follow::default());
+        let (_sender, receiver) = tokio::sync::oneshot::channel::<()>();
+        chunks.add(0, &mut follow, SEEN, 0..MIB, receiver.map(|_| None).boxed().shared());
+        assert!(matches!(chunks.find(0, &mut follow, Some(SEEN), &(0..MIB)), Found::Coming(_)));
+        assert!(matches!(chunks.find(0, &mut follow, Some(SEEN), &(0..MIB + 1)), Found::Nothing));
+    }
+
+    #[test]
     fn pieces_of_one_handle_do_not_keep_what_was_fetched_for_others() {
-        let mut file = File { size: 400 * MIB, ..File::default() };
+        let mut file = File { size: 900 * MIB, ..File::default() };
         (0..6).for_each(|n| _ = file.read(1, Some(SEEN), n * 40 * MIB..(n * 40 + 1) * MIB, Reader::Kernel));
         let pieces = file.chunks.by_start.len();
         assert_eq!(pieces, 4);
-        (0..800u64).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
+        // Where the next pieces are, and before them.
+        let first = 205 * 16;
+        (0..800u64).for_each(|n| _ = file.program((first + n) * 65536..(first + n + 1) * 65536));
         assert!(file.chunks.by_start.len() <= pieces + 4, "what the reader in sequence has passed is gone");
         file.chunks.leave(0);
         assert_eq!(file.chunks.by_start.len(), pieces);
@@ -566,10 +659,11 @@ mod tests {
             (0..18).for_each(|n| _ = file.program(n * 65536..(n + 1) * 65536));
             assert_eq!(file.chunks.by_start.keys().copied().collect::<Vec<_>>(), [MIB, 2 * MIB]);
         };
-        let find = |file: &mut File, seen, range| match file.chunks.find(&mut file.handles[0], seen, &range) {
-            Found::Bytes(pieces) => Some(pieces.iter().map(Bytes::len).sum::<usize>()),
-            _ => None,
-        };
+        let find =
+            |file: &mut File, seen, range| match file.chunks.find(0, &mut file.handles[0], seen, &range) {
+                Found::Bytes(pieces) => Some(pieces.iter().map(Bytes::len).sum::<usize>()),
+                _ => None,
+            };
         prepare(&mut file);
         assert_eq!(find(&mut file, Some(SEEN), 2 * MIB..2 * MIB + 100), Some(100));
         assert_eq!(find(&mut file, Some(SEEN), 2 * MIB - 1000..2 * MIB + 1), Some(1001), "of two chunks");
@@ -633,11 +727,11 @@ mod tests {
         let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
         let coming = receiver.map(|_| None).boxed().shared();
         chunks.add(0, &mut follow, SEEN, 0..MIB, coming);
-        let found = chunks.find(&mut follow, Some(SEEN), &(0..100));
+        let found = chunks.find(0, &mut follow, Some(SEEN), &(0..100));
         let Found::Coming(found) = found else { panic!("it is on its way") };
         sender.send(()).expect("somebody waits");
         assert!(found.now_or_never().expect("it has come").is_none());
-        assert!(matches!(chunks.find(&mut follow, Some(SEEN), &(0..100)), Found::Nothing));
+        assert!(matches!(chunks.find(0, &mut follow, Some(SEEN), &(0..100)), Found::Nothing));
         assert!(
             chunks.by_start.is_empty() && follow.patience > PATIENCE_MIN,
             "it is not tried again at once"
@@ -660,7 +754,7 @@ mod tests {
         let mut reads_until_a_chunk = || {
             let before = file.fetched.len();
             // Something has changed since the last one.
-            file.chunks.find(&mut file.handles[0], None, &(0..1));
+            file.chunks.find(0, &mut file.handles[0], None, &(0..1));
             for n in 1..100 {
                 file.program(at..at + 100);
                 at += 100;

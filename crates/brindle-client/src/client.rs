@@ -18,7 +18,7 @@ use brindle_wire::version::PeerKind;
 use futures_util::future::{join, join_all};
 use parking_lot::{Mutex, RwLock};
 
-use crate::ahead::ALL_CHUNKS_BYTES_MAX;
+use crate::ahead::{CHUNKS_BYTES_MAX, PIECES_BYTES_MAX};
 use crate::cache::{KeptVersions, KernelCache, NoCache};
 use crate::dirs::Dirs;
 use crate::file::close::Closes;
@@ -79,8 +79,9 @@ pub struct Client {
     /// The next number of an append by several.
     pub(crate) append_numbers: AtomicU64,
     pub(crate) kept: Arc<Budget>,
-    /// For windows of reads.
+    /// For what is fetched before it is asked for, and for long pieces of it.
     pub(crate) ahead: Arc<Budget>,
+    pub(crate) pieces: Arc<Budget>,
     pub(crate) grants: Arc<Grants>,
     pub(crate) kept_versions: KeptVersions,
     /// Marks that were dealt with, for the OSTs that gave them.
@@ -173,7 +174,8 @@ impl Client {
                 locks: Locks::default(),
                 append_numbers: AtomicU64::new(1),
                 kept: Arc::new(Budget::new(KEPT_BYTES_MAX)),
-                ahead: Arc::new(Budget::new(ALL_CHUNKS_BYTES_MAX)),
+                ahead: Arc::new(Budget::new(CHUNKS_BYTES_MAX)),
+                pieces: Arc::new(Budget::new(PIECES_BYTES_MAX)),
                 grants: Arc::default(),
                 kept_versions: KeptVersions::default(),
                 to_tell: ToTell::default(),

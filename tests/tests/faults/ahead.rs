@@ -4,6 +4,7 @@
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Options};
 
@@ -16,6 +17,9 @@ const READ: usize = 4096;
 const READS: u64 = 1024;
 /// Requests for all of it: a megabyte each, the first read, which is none in sequence, and what that leaves for the end.
 const REQUESTS_MAX: u64 = 4 + 2;
+/// How long something may take that comes at once, and how often it is looked for.
+const SLACK: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// Rounds of a writer and a reader in turns.
 const TURNS: u64 = 300;
 
@@ -141,6 +145,15 @@ fn long_pieces_at_one_distance_are_fetched_once_and_are_fresh() {
         assert!(are_right, "piece {n} is not of generation {generation}");
     };
     (0..PIECES).for_each(|n| put(n, 0));
+    // The OSTs are asked for more than was read, before it is.
+    let (reader, before, begun) = (File::open(&b).unwrap(), requests(&cluster, "read"), Instant::now());
+    (0..6).for_each(|n| get(&reader, n, 0));
+    while requests(&cluster, "read") - before < 10 {
+        assert!(begun.elapsed() < SLACK, "nothing is fetched ahead");
+        std::thread::sleep(LOOK_EVERY);
+    }
+    drop(reader);
+
     let count = |file: &File| {
         let before = requests(&cluster, "read");
         (0..PIECES).for_each(|n| get(file, n, 0));

@@ -189,7 +189,7 @@ impl Client {
     ) -> Result<Vec<Bytes>, Fault> {
         let inode = &handle.inode;
         handle.follow.lock().note(&range, reader);
-        for _ in 0..WAITS_MAX {
+        for turn in 0..WAITS_MAX {
             // Before the bytes are asked for: whatever changes them from now on is noticed.
             let (seen, size_bytes) = {
                 let state = inode.lock();
@@ -197,17 +197,19 @@ impl Client {
             };
             let found = {
                 let (mut follow, mut chunks) = (handle.follow.lock(), inode.chunks.lock());
-                let mut found = chunks.find(&mut follow, seen, &range);
+                let mut found = chunks.find(handle.number, &mut follow, seen, &range);
                 let mut added = false;
-                while let Some(seen) = seen
+                while turn == 0
+                    && let Some(seen) = seen
                     && let Some(wanted) = chunks.wanted(&follow, &range, size_bytes)
-                    && let Some(coming) = self.fetch_ahead(inode, sight, wanted.clone())
+                    && let Some(coming) =
+                        self.fetch_ahead(inode, sight, wanted.clone(), follow.is_in_pieces())
                 {
                     chunks.add(handle.number, &mut follow, seen, wanted, coming);
                     added = true;
                 }
                 if added && matches!(found, Found::Nothing) {
-                    found = chunks.find(&mut follow, seen, &range);
+                    found = chunks.find(handle.number, &mut follow, seen, &range);
                 }
                 let at = if matches!(found, Found::Coming(_)) { range.start } else { range.end };
                 chunks.reads(handle.number, &follow, at, self.seams.now());
@@ -223,9 +225,10 @@ impl Client {
     }
 
     /// Begins to read a range that nobody has asked for yet; `None` if there is no room for it.
-    fn fetch_ahead(&self, inode: &Hold, sight: &Sight, range: Range<u64>) -> Option<Coming> {
+    fn fetch_ahead(&self, inode: &Hold, sight: &Sight, range: Range<u64>, is_piece: bool) -> Option<Coming> {
         let this = self.this.upgrade()?;
-        let room = self.ahead.take((range.end - range.start) as usize)?;
+        let room = if is_piece { &self.pieces } else { &self.ahead };
+        let room = room.take((range.end - range.start) as usize)?;
         let (inode, sight) = (inode.clone(), sight.clone());
         let fetching = async move {
             match this.fetch(&inode, &sight, range, true).await {
