@@ -313,11 +313,6 @@ impl DiskFile for CrashFile {
         Ok(read)
     }
 
-    /// Nothing ever is, so that direct reads are made.
-    fn read_in_memory(&self, _buf: &mut [u8], _offset: u64) -> io::Result<bool> {
-        Ok(false)
-    }
-
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let mut t = self.tree.lock();
         t.op()?;

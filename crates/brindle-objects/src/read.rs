@@ -56,7 +56,9 @@ fn read_blocks_into(
         let room = &mut data[from * BLOCK as usize..to * BLOCK as usize];
         let pos = data_pos(block * BLOCK);
         let is_long = room.len() >= DIRECT_BYTES_MIN && room.as_ptr().align_offset(ALIGN_BYTES) == 0;
-        let read = if direct && is_long && !file.read_in_memory(&mut room[..BLOCK as usize], pos)? {
+        let read = if direct && is_long && !file.is_in_memory(pos, BLOCK)? {
+            // Meanwhile; they lie before the bytes.
+            file.fetch(sum_pos(block), (end - block) * 4)?;
             let read = file.read_direct(room, pos)?;
             direct_bytes += read as u64;
             read

@@ -85,6 +85,11 @@ pub trait DiskFile: Send + Sync {
     fn read_in_memory(&self, buf: &mut [u8], offset: u64) -> io::Result<bool> {
         Ok(self.read_at(buf, offset)? == buf.len())
     }
+    /// Whether some of the range is in the page cache; begins no access to the device where that can be told without one.
+    fn is_in_memory(&self, offset: u64, len_bytes: u64) -> io::Result<bool> {
+        let _ = (offset, len_bytes);
+        Ok(false)
+    }
     /// Begins to bring the range into the page cache. Does not wait for it.
     fn fetch(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
         let _ = (offset, len_bytes);

@@ -78,6 +78,18 @@ impl DiskFile for RealFile {
         }
     }
 
+    /// (A read that may not wait, RWF_NOWAIT, begins to read what is not there.)
+    fn is_in_memory(&self, offset: u64, len_bytes: u64) -> io::Result<bool> {
+        match cached_pages(&self.file, offset, len_bytes) {
+            Ok(pages) => Ok(pages > 0),
+            Err(Errno::NOSYS | Errno::OPNOTSUPP) => {
+                let len_bytes = len_bytes.min(ALIGN_BYTES as u64) as usize;
+                self.read_in_memory(&mut [0; ALIGN_BYTES][..len_bytes], offset)
+            }
+            Err(e) => Err(e.into()),
+        }
+    }
+
     fn fetch(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
         let len = std::num::NonZeroU64::new(len_bytes);
         Ok(rustix::fs::fadvise(&*self.file, offset, len, rustix::fs::Advice::WillNeed)?)
@@ -263,6 +275,32 @@ impl Disk for RealDisk {
     }
 }
 
+/// Pages of the range that are in the page cache (`cachestat(2)`, Linux 6.5; one number on all architectures).
+fn cached_pages(file: &File, offset: u64, len_bytes: u64) -> Result<u64, Errno> {
+    const SYS_CACHESTAT: libc::c_long = 451;
+    #[repr(C)]
+    struct Range {
+        offset: u64,
+        len_bytes: u64,
+    }
+    #[repr(C)]
+    #[derive(Default)]
+    struct Found {
+        cached: u64,
+        dirty: u64,
+        writeback: u64,
+        evicted: u64,
+        recently_evicted: u64,
+    }
+    let (range, mut found) = (Range { offset, len_bytes }, Found::default());
+    // SAFETY: the call reads one structure and fills the other, which have the layout that it expects.
+    let done = unsafe { libc::syscall(SYS_CACHESTAT, file.as_raw_fd(), &raw const range, &raw mut found, 0) };
+    if done == 0 {
+        return Ok(found.cached);
+    }
+    Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,14 +326,16 @@ mod tests {
         assert!(!file.read_in_memory(&mut buf, 64 << 10).expect("read"), "there is nothing behind the end");
         let raw = File::open(&path).expect("opened");
         rustix::fs::fadvise(&raw, 0, None, rustix::fs::Advice::DontNeed).expect("forgotten");
-        let is_there = |at: u64| file.read_in_memory(&mut [0; 4096], at).expect("read");
-        if is_there(8192) {
+        let is_there = || file.is_in_memory(8192, 4096).expect("told");
+        if is_there() {
             return println!("this file system keeps everything in memory");
         }
+        assert!((0..1000).all(|_| !is_there()), "looking brings it there");
         file.fetch(0, 64 << 10).expect("begun");
         let mut found = [0; 4096];
         assert_eq!(file.read_at(&mut found, 8192).expect("read"), 4096);
-        assert!(found == [7; 4096] && is_there(8192));
+        assert!(found == [7; 4096] && is_there());
+        assert!(file.read_in_memory(&mut buf, 8192).expect("read"));
     }
 
     /// Whole blocks, and their neighbours through the page cache: whichever way bytes went, both ways show them.
