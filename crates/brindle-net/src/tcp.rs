@@ -16,6 +16,7 @@ use crate::NetError;
 use crate::transport::{Connection, Listener, Transport};
 
 mod halves;
+mod lend;
 mod local;
 mod read;
 mod write;
@@ -138,7 +139,7 @@ fn connection(stream: TcpStream, peer: Nid, seams: &Seams) -> Result<Connection,
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(Duration::from_secs(USER_TIMEOUT_S)))?;
     let (read_half, write_half) = stream.into_split();
-    let tx = Box::new(write::TcpTx::new(write_half, None));
-    let rx = Box::new(read::TcpRx::new(read_half, seams.clone()));
+    let tx = Box::new(write::TcpTx::new(write_half, None, None));
+    let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), Default::default()));
     Ok(Connection { peer, tx, rx })
 }

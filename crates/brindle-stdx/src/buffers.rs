@@ -11,6 +11,8 @@ use std::ops::{Deref, DerefMut};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use crate::arena::Memory;
+
 /// Alignment in memory, as direct I/O needs it.
 pub const ALIGN_BYTES: usize = 4096;
 /// Shorter buffers are no blocks of the pool: a whole block would be held for little, and what bounds bytes in flight does
@@ -37,7 +39,7 @@ struct Pool {
 #[derive(Debug)]
 struct Free {
     /// Blocks of each of the [`KINDS`].
-    blocks: [Vec<Vec<u8>>; KINDS.len()],
+    blocks: [Vec<Memory>; KINDS.len()],
     bytes: usize,
 }
 
@@ -54,18 +56,18 @@ impl Pool {
         KINDS.iter().position(|most| len <= *most)
     }
 
-    fn block(&self, kind: usize) -> Vec<u8> {
+    fn block(&self, kind: usize) -> Memory {
         let kept = {
             let mut free = self.free.lock();
             let kept = free.blocks[kind].pop();
-            free.bytes -= kept.as_ref().map_or(0, Vec::len);
+            free.bytes -= kept.as_ref().map_or(0, |block| block.len());
             kept
         };
         // Zeroed by the kernel, page by page, as it is used for the first time.
-        kept.unwrap_or_else(|| vec![0; KINDS[kind] + ALIGN_BYTES])
+        kept.unwrap_or_else(|| Memory::new(KINDS[kind] + ALIGN_BYTES))
     }
 
-    fn give_back(&self, kind: usize, block: Vec<u8>) {
+    fn give_back(&self, kind: usize, block: Memory) {
         let mut others = Vec::new();
         let mut free = self.free.lock();
         // What was not asked for as lately makes room.
@@ -87,7 +89,7 @@ impl Pool {
 /// Memory to read into. What it holds at first is zeros, or what it was used for before.
 #[derive(Debug)]
 pub struct Buffer {
-    memory: Vec<u8>,
+    memory: Memory,
     start: usize,
     len: usize,
     /// Where the memory belongs, and which kind of block it is.
@@ -108,7 +110,8 @@ impl Buffer {
     fn of(pool: &'static Pool, head: usize, len: usize) -> Buffer {
         let len = head + len;
         let pool = Pool::kind(len).map(|kind| (pool, kind));
-        let memory = pool.map_or_else(|| vec![0; len + ALIGN_BYTES], |(pool, kind)| pool.block(kind));
+        let memory =
+            pool.map_or_else(|| Memory::Own(vec![0; len + ALIGN_BYTES]), |(pool, kind)| pool.block(kind));
         let aligned = memory.as_ptr().align_offset(ALIGN_BYTES);
         let start = (aligned + ALIGN_BYTES - head % ALIGN_BYTES) % ALIGN_BYTES;
         Buffer { memory, start, len, pool }

@@ -7,6 +7,7 @@
 //! Invariant: nothing outside this crate calls `Instant::now`, `SystemTime::now`, `tokio::spawn` or `std::fs` on
 //! data that must survive a crash.
 
+pub mod arena;
 pub mod buffers;
 pub mod caught;
 pub mod codec;

@@ -32,6 +32,9 @@ pub const BULK_MAX: usize = (16 << 20) + (4 << 10);
 pub const FLAG_RESENT: u8 = 1;
 /// The body of this reply is `Err(Fault)`; set by [`Frame::fault_reply_to`], for counters only.
 pub const FLAG_FAULT: u8 = 2;
+/// The bulk lies in memory of the sender that the receiver can see, and what comes in its place says where. Set and cleared by
+/// connections within a machine (`brindle-net`, `tcp/lend.rs`).
+pub const FLAG_LENT: u8 = 4;
 
 /// What a frame is for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

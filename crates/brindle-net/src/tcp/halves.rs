@@ -14,10 +14,14 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 
+use super::lend::Borrows;
 use super::write::WriteHalf;
 
 /// The receiving half.
-pub(super) struct LocalRead(AsyncFd<Arc<UnixStream>>);
+pub(super) struct LocalRead {
+    socket: AsyncFd<Arc<UnixStream>>,
+    borrows: Arc<Borrows>,
+}
 
 /// The sending half. Its end is the end of what the peer receives.
 pub(super) struct LocalWrite {
@@ -26,13 +30,13 @@ pub(super) struct LocalWrite {
     again: Arc<UnixStream>,
 }
 
-/// The halves of a socket that does not block.
-pub(super) fn split(stream: UnixStream) -> std::io::Result<(LocalRead, LocalWrite)> {
+/// The halves of a socket that does not block. What the other side lends is told to `borrows`, by its first byte.
+pub(super) fn split(stream: UnixStream, borrows: Arc<Borrows>) -> std::io::Result<(LocalRead, LocalWrite)> {
     let stream = Arc::new(stream);
     // Not made only when there is no room: then there might be no number left.
     let again = Arc::new(stream.try_clone()?);
     let read = wait_for(stream.clone(), Interest::READABLE)?;
-    Ok((LocalRead(read), LocalWrite { socket: stream, again }))
+    Ok((LocalRead { socket: read, borrows }, LocalWrite { socket: stream, again }))
 }
 
 fn wait_for(stream: Arc<UnixStream>, what: Interest) -> std::io::Result<AsyncFd<Arc<UnixStream>>> {
@@ -48,7 +52,15 @@ impl AsyncRead for LocalRead {
     ) -> Poll<std::io::Result<()>> {
         let room = buf.initialize_unfilled();
         loop {
-            let mut ready = ready!(self.0.poll_read_ready(cx))?;
+            let mut ready = ready!(self.socket.poll_read_ready(cx))?;
+            if !self.borrows.is_said() {
+                match ready.try_io(|socket| self.borrows.hear(socket.get_ref())) {
+                    Ok(Ok(true)) | Err(_) => continue,
+                    Ok(Ok(false)) => return Poll::Ready(Ok(())),
+                    Ok(Err(error)) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                    Ok(Err(error)) => return Poll::Ready(Err(error)),
+                }
+            }
             match ready.try_io(|socket| (&**socket.get_ref()).read(room)) {
                 Ok(Ok(len)) => {
                     if 0 < len && len < room.len() {
@@ -97,7 +109,8 @@ mod tests {
         let (a, b) = UnixStream::pair().expect("a pair of sockets");
         [a, b].map(|end| {
             end.set_nonblocking(true).expect("it is set");
-            split(end).expect("two halves")
+            crate::tcp::lend::offer(&end, false).expect("the first byte is sent");
+            split(end, Arc::default()).expect("two halves")
         })
     }
 
@@ -182,7 +195,7 @@ mod tests {
     fn nobody_waits_for_room_while_there_is_some() {
         blocks_on(async {
             let [(read_a, _write_a), _b] = pair();
-            let masks = events(read_a.0.get_ref());
+            let masks = events(read_a.socket.get_ref());
             // An epoll may have several numbers.
             assert!(!masks.is_empty());
             assert!(masks.iter().all(|mask| mask & (EPOLLIN | EPOLLOUT) == EPOLLIN), "{masks:x?}");

@@ -1,6 +1,6 @@
 //! The short way to a server of the same machine: a stream socket of the local domain beside each TCP listener. It carries the
-//! same bytes, without what TCP does to them on its way through the loopback device (design note 011).
-//!
+//! same frames, without what TCP does to them on its way through the loopback device (design note 011); long bulk is not even
+//! carried ([`lend`]).//!
 //! The name of the socket is the address that the server listens at, in the abstract name space, which belongs to a network
 //! namespace as addresses do. Any user may take such a name. So it is used only for addresses of this machine, and only
 //! when whoever holds it runs as root or as the same user as we do; otherwise TCP goes where it always went.
@@ -9,13 +9,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net;
+use std::sync::Arc;
 
 use brindle_stdx::Seams;
 use brindle_types::Nid;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{halves, read, write};
+use super::{halves, lend, read, write};
 use crate::NetError;
 use crate::transport::Connection;
 
@@ -23,13 +24,14 @@ use crate::transport::Connection;
 /// machine's `net.core.wmem_max` it is that.)
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 
-/// The names under which a server at `address` may be found: its own, and that of one that listens at all addresses.
+/// The names under which a server at `address` may be found: its own, and that of one that listens at all addresses. (The number is
+/// that of how connections begin: servers and clients of another one use TCP.)
 fn names(address: SocketAddr) -> [String; 2] {
     let wildcard = match address.ip() {
         IpAddr::V4(_) => "0.0.0.0",
         IpAddr::V6(_) => "::",
     };
-    [format!("brindle/{address}"), format!("brindle/{}", join(wildcard, address.port()))]
+    [format!("brindle-2/{address}"), format!("brindle-2/{}", join(wildcard, address.port()))]
 }
 
 fn join(host: &str, port: u16) -> String {
@@ -90,9 +92,13 @@ fn is_trusted(stream: &UnixStream) -> bool {
 /// A connection over the socket, with the machine's own address as that of the peer.
 pub(super) fn connection(stream: UnixStream, peer: Nid, seams: &Seams) -> Result<Connection, NetError> {
     set_send_buffer(&stream);
-    let (read_half, write_half) = halves::split(stream.into_std()?)?;
-    let tx = Box::new(write::TcpTx::new(write_half, Some(seams.clone())));
-    let rx = Box::new(read::TcpRx::new(read_half, seams.clone()));
+    let is_trusted = is_trusted(&stream);
+    let stream = stream.into_std()?;
+    let lender = lend::offer(&stream, is_trusted)?;
+    let borrows = Arc::<lend::Borrows>::default();
+    let (read_half, write_half) = halves::split(stream, borrows.clone())?;
+    let tx = Box::new(write::TcpTx::new(write_half, Some(seams.clone()), lender));
+    let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), borrows));
     Ok(Connection { peer, tx, rx })
 }
 
@@ -147,7 +153,7 @@ mod tests {
             let nobody = rustix::process::Uid::from_raw(NOBODY);
             // Of this thread alone.
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("as root");
-            let at = net::SocketAddr::from_abstract_name("brindle/127.0.0.1:64004").expect("a name");
+            let at = net::SocketAddr::from_abstract_name("brindle-2/127.0.0.1:64004").expect("a name");
             net::UnixListener::bind_addr(&at).expect("listens")
         });
         let _listener = listening.join().expect("it ends");

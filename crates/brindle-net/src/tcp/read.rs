@@ -1,13 +1,16 @@
 //! Receiving: header and body through a small buffer, bulk straight to where it stays.
 
+use std::sync::Arc;
+
 use brindle_stdx::buffers::{ALIGN_BYTES, Buffer, POOLED_BYTES_MIN};
 use brindle_stdx::{BoxFuture, Seams, crc_append};
 use brindle_types::{Code, Fault};
-use brindle_wire::frame::{Frame, HEADER_LEN, Header};
+use brindle_wire::frame::{FLAG_LENT, Frame, HEADER_LEN, Header};
 use bytes::{BufMut, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::FRAME_STALL_MS;
+use super::lend::{Borrows, Place};
 use crate::NetError;
 use crate::transport::FrameRx;
 
@@ -19,6 +22,8 @@ pub(super) struct TcpRx<R> {
     socket: R,
     seams: Seams,
     buffer: Box<[u8; READ_BUFFER_LEN]>,
+    /// What the sender may lend.
+    borrows: Arc<Borrows>,
     /// The bytes of `buffer` that were read and not used yet.
     start: usize,
     end: usize,
@@ -31,13 +36,13 @@ impl<R: AsyncRead + Unpin + Send> FrameRx for TcpRx<R> {
 }
 
 impl<R: AsyncRead + Unpin + Send> TcpRx<R> {
-    pub(super) fn new(socket: R, seams: Seams) -> TcpRx<R> {
-        TcpRx { socket, seams, buffer: Box::new([0; READ_BUFFER_LEN]), start: 0, end: 0 }
+    pub(super) fn new(socket: R, seams: Seams, borrows: Arc<Borrows>) -> TcpRx<R> {
+        TcpRx { socket, seams, borrows, buffer: Box::new([0; READ_BUFFER_LEN]), start: 0, end: 0 }
     }
 
     async fn frame(&mut self) -> Result<Frame, NetError> {
         let bytes = self.header_bytes().await?;
-        let header = match Header::decode(&bytes) {
+        let mut header = match Header::decode(&bytes) {
             Ok(header) => header,
             Err(fault) => return Err(readable(fault, &bytes)),
         };
@@ -47,6 +52,10 @@ impl<R: AsyncRead + Unpin + Send> TcpRx<R> {
             0 => {
                 check(&[], header.bulk_crc, &header, Code::BadChecksum)?;
                 Vec::new()
+            }
+            len if header.flags & FLAG_LENT != 0 => {
+                header.flags &= !FLAG_LENT;
+                vec![self.lent(len, &header).await?]
             }
             len => vec![self.bulk(len, &header).await?],
         };
@@ -107,6 +116,17 @@ impl<R: AsyncRead + Unpin + Send> TcpRx<R> {
         }
         check_sum(len, sum, header.bulk_crc, header, Code::BadChecksum)?;
         Ok(out.freeze(len))
+    }
+
+    /// Bulk that lies with the sender; checked as if it had been sent.
+    async fn lent(&mut self, len: usize, header: &Header) -> Result<Bytes, NetError> {
+        let place = self.small(Place::LEN, 1).await?;
+        let lent = self.borrows.take(&place, len).ok_or_else(|| {
+            let why = format!("{len} bytes were lent that lie nowhere, or where nothing is lent");
+            NetError::bad_with(Fault::new(Code::BadFrame).why(why), header.clone())
+        })?;
+        check(&lent, header.bulk_crc, header, Code::BadChecksum)?;
+        Ok(lent)
     }
 
     /// The first bytes of the next `len` that have been read already.

@@ -5,10 +5,12 @@ use std::io::IoSlice;
 
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault};
-use brindle_wire::frame::{Frame, HEADER_LEN};
+use brindle_wire::frame::{FLAG_LENT, Frame, HEADER_LEN, Header};
 use bytes::{Buf, Bytes, BytesMut};
+use zerocopy::IntoBytes;
 
 use super::USER_TIMEOUT_S;
+use super::lend::{Lender, Place};
 use crate::NetError;
 use crate::transport::FrameTx;
 
@@ -42,12 +44,14 @@ pub(super) struct TcpTx<W> {
     rest: VecDeque<Bytes>,
     /// For sockets of which the kernel does not see to it itself that a peer that never reads loses its connection.
     stall: Option<Seams>,
+    /// Where the other side can look at this one's memory.
+    lender: Option<Lender>,
 }
 
 impl<W: WriteHalf> FrameTx for TcpTx<W> {
     fn send(&mut self, frames: Vec<Frame>) -> BoxFuture<'_, Result<(), NetError>> {
         Box::pin(async move {
-            self.rest.extend(pieces(&frames)?);
+            self.rest.extend(pieces(&frames, &mut self.lender)?);
             while !self.write()? {
                 let writable = self.socket.writable();
                 match &self.stall {
@@ -67,14 +71,14 @@ impl<W: WriteHalf> FrameTx for TcpTx<W> {
     }
 
     fn try_send(&mut self, frames: Vec<Frame>) -> Result<bool, NetError> {
-        self.rest.extend(pieces(&frames)?);
+        self.rest.extend(pieces(&frames, &mut self.lender)?);
         Ok(self.write()?)
     }
 }
 
 impl<W: WriteHalf> TcpTx<W> {
-    pub(super) fn new(socket: W, stall: Option<Seams>) -> TcpTx<W> {
-        TcpTx { socket, rest: VecDeque::new(), stall }
+    pub(super) fn new(socket: W, stall: Option<Seams>, lender: Option<Lender>) -> TcpTx<W> {
+        TcpTx { socket, rest: VecDeque::new(), stall, lender }
     }
 
     /// Writes as much as the socket takes at once; whether that was everything.
@@ -105,14 +109,19 @@ impl<W: WriteHalf> TcpTx<W> {
     }
 }
 
-/// The frames as a list of pieces of memory, in order.
-fn pieces(frames: &[Frame]) -> Result<Vec<Bytes>, NetError> {
+/// The frames as a list of pieces of memory, in order; bulk that could be lent is not among them.
+fn pieces(frames: &[Frame], lender: &mut Option<Lender>) -> Result<Vec<Bytes>, NetError> {
     let mut pieces = Vec::with_capacity(frames.len());
+    lender.iter_mut().for_each(Lender::settle);
     let mut small = BytesMut::with_capacity(frames.len() * 2 * HEADER_LEN);
     for frame in frames {
         check_parts(frame)?;
-        small.extend_from_slice(&frame.header.encode());
-        for part in std::iter::once(&frame.body).chain(&frame.bulk) {
+        let place = lender.as_mut().and_then(|lender| lender.lend(&frame.bulk));
+        let lent = if place.is_some() { FLAG_LENT } else { 0 };
+        small
+            .extend_from_slice(&Header { flags: frame.header.flags | lent, ..frame.header.clone() }.encode());
+        let bulk = if place.is_some() { &[][..] } else { &frame.bulk };
+        for part in std::iter::once(&frame.body).chain(bulk) {
             if part.len() <= COPY_MAX {
                 small.extend_from_slice(part);
             } else {
@@ -120,6 +129,7 @@ fn pieces(frames: &[Frame]) -> Result<Vec<Bytes>, NetError> {
                 pieces.push(part.clone());
             }
         }
+        small.extend_from_slice(place.as_ref().map_or(&[], Place::as_bytes));
     }
     pieces.push(small.freeze());
     pieces.retain(|p| !p.is_empty());

@@ -1,0 +1,290 @@
+//! Memory of this process that others of the machine may look at: the blocks of [`crate::buffers`] lie in one file in memory, and
+//! whoever is given its descriptor maps it and reads a block where it lies, in place of two copies through a socket
+//! (`brindle-net`, `tcp/lend.rs`; design note 015).
+//!
+//! Invariants: a range of the file belongs to one [`Memory`] at a time, or is free and uses no memory; the file never becomes shorter, so
+//! that what was mapped stays readable; others cannot write in it through the descriptor that they are given.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicU32;
+
+use parking_lot::Mutex;
+use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// Bytes of addresses of the file; it uses memory only for blocks that are in use or kept for the next. What finds no room in it is
+/// ordinary memory, which others do not see.
+pub const ARENA_BYTES: usize = 1 << 30;
+/// Ranges begin at pages.
+const PAGE_BYTES: usize = crate::buffers::ALIGN_BYTES;
+
+/// A file in memory, mapped.
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it is memory, and nothing in it belongs to a thread.
+unsafe impl Send for Mapping {}
+// SAFETY: what is handed out of it is an atomic, or a pointer whose user answers for what he does.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// The first `len` bytes of a file of this process.
+    pub fn writable(file: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
+        Mapping::new(file, len, ProtFlags::READ | ProtFlags::WRITE)
+    }
+
+    /// The whole of a file that somebody else has made.
+    ///
+    /// # Errors
+    /// `InvalidData` for one that could become shorter, or is longer than `max_len`: whoever reads a page that is gone is killed.
+    pub fn of_another(file: BorrowedFd<'_>, max_len: usize, writes: bool) -> io::Result<Mapping> {
+        let len = usize::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(usize::MAX);
+        let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
+        if !sealed || len == 0 || len > max_len {
+            let why = format!("a file of {len} bytes, at most {max_len} that stay, was expected");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+        }
+        let write = if writes { ProtFlags::WRITE } else { ProtFlags::empty() };
+        Mapping::new(file, len, ProtFlags::READ | write)
+    }
+
+    fn new(file: BorrowedFd<'_>, len: usize, prot: ProtFlags) -> io::Result<Mapping> {
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping, where the kernel chooses.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, 0)? };
+        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Mapping { base, len })
+    }
+
+    /// Its length in bytes.
+    #[allow(clippy::len_without_is_empty)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where bytes lie that are within it.
+    pub fn at(&self, offset: usize, len: usize) -> Option<*const u8> {
+        let end = offset.checked_add(len)?;
+        // SAFETY: not behind its end.
+        (end <= self.len).then(|| unsafe { self.base.as_ptr().add(offset).cast_const() })
+    }
+
+    /// A word of it, by its index.
+    ///
+    /// # Panics
+    /// When it has fewer.
+    pub fn word(&self, index: usize) -> &AtomicU32 {
+        assert!(index < self.len / size_of::<AtomicU32>(), "word {index} of {} bytes", self.len);
+        // SAFETY: it lies within, at a multiple of its size; it is looked at as an atomic only.
+        unsafe { &*self.base.as_ptr().cast::<AtomicU32>().add(index) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: whoever had something of it has kept it.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// A file in memory that never becomes shorter nor longer.
+pub fn file(name: &str, len: usize) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&file, len as u64)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
+    Ok(file)
+}
+
+struct Arena {
+    file: OwnedFd,
+    /// The same, for reading only.
+    to_read: OwnedFd,
+    mapping: Mapping,
+    ranges: Mutex<Ranges>,
+}
+
+#[derive(Default)]
+struct Ranges {
+    /// Where nothing has been yet.
+    next: usize,
+    /// Given back, by their length.
+    free: BTreeMap<usize, Vec<usize>>,
+}
+
+fn arena() -> Option<&'static Arena> {
+    static ARENA: OnceLock<Option<Arena>> = OnceLock::new();
+    let make = || {
+        let made = Arena::new();
+        made.inspect_err(|error| tracing::info!(%error, "no memory that others of this machine can see")).ok()
+    };
+    ARENA.get_or_init(make).as_ref()
+}
+
+impl Arena {
+    fn new() -> io::Result<Arena> {
+        let file = file("brindle-blocks", ARENA_BYTES)?;
+        let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let to_read = rustix::fs::open(again, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let mapping = Mapping::writable(file.as_fd(), ARENA_BYTES)?;
+        Ok(Arena { file, to_read, mapping, ranges: Mutex::default() })
+    }
+
+    fn take(&self, len: usize) -> Option<usize> {
+        let mut ranges = self.ranges.lock();
+        if let Some(at) = ranges.free.get_mut(&len).and_then(Vec::pop) {
+            return Some(at);
+        }
+        let at = ranges.next;
+        ranges.next = at.checked_add(len).filter(|end| *end <= ARENA_BYTES)?;
+        Some(at)
+    }
+
+    fn give_back(&self, at: usize, len: usize) {
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        if let Err(error) = rustix::fs::fallocate(&self.file, hole, at as u64, len as u64) {
+            tracing::debug!(%error, "memory stays in use until the same block is used again");
+        }
+        self.ranges.lock().free.entry(len).or_default().push(at);
+    }
+}
+
+/// The file of this process, for somebody who may read all of it. `None` where there is none.
+pub fn descriptor() -> Option<BorrowedFd<'static>> {
+    arena().map(|arena| arena.to_read.as_fd())
+}
+
+/// Where bytes lie in the file; `None` if they lie elsewhere.
+pub fn locate(bytes: &[u8]) -> Option<u64> {
+    let base = arena()?.mapping.base.as_ptr() as usize;
+    let at = (bytes.as_ptr() as usize).checked_sub(base)?;
+    (at.checked_add(bytes.len())? <= ARENA_BYTES).then_some(at as u64)
+}
+
+/// A block of memory, in the file if it has room.
+pub(crate) enum Memory {
+    /// Elsewhere.
+    Own(Vec<u8>),
+    /// In the file: where, and its length.
+    Shared(&'static Mapping, usize, usize),
+}
+
+impl Memory {
+    /// Whole pages, of at least so many bytes: zeros.
+    pub fn new(len: usize) -> Memory {
+        let len = len.next_multiple_of(PAGE_BYTES);
+        let taken = arena().and_then(|arena| Some((arena, arena.take(len)?)));
+        match taken {
+            Some((arena, at)) => Memory::Shared(&arena.mapping, at, len),
+            None => Memory::Own(vec![0; len]),
+        }
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::Own(Vec::new())
+    }
+}
+
+impl Deref for Memory {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Memory::Own(memory) => memory,
+            // SAFETY: the range lies in the mapping and belongs to this value, which nobody changes while it is borrowed.
+            Memory::Shared(mapping, at, len) => unsafe {
+                std::slice::from_raw_parts(mapping.base.as_ptr().add(*at), *len)
+            },
+        }
+    }
+}
+
+impl DerefMut for Memory {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match self {
+            Memory::Own(memory) => memory,
+            // SAFETY: the same; other processes can only read it.
+            Memory::Shared(mapping, at, len) => unsafe {
+                std::slice::from_raw_parts_mut(mapping.base.as_ptr().add(*at), *len)
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        if let (Memory::Shared(_, at, len), Some(arena)) = (&*self, arena()) {
+            arena.give_back(*at, *len);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory that this file uses, in bytes.
+    fn used() -> i64 {
+        rustix::fs::fstat(descriptor().expect("it is there")).expect("told").st_blocks * 512
+    }
+
+    #[test]
+    fn others_see_a_block_where_it_lies_and_cannot_write() {
+        let mut block = Memory::new(5000);
+        block[1234] = 7;
+        assert_eq!(block.len(), 2 * PAGE_BYTES);
+        let file = descriptor().expect("it is there");
+        let other = Mapping::of_another(file, ARENA_BYTES, false).expect("mapped");
+        let at = locate(&block[1000..2000]).expect("it lies there") as usize;
+        let seen = other.at(at, 1000).expect("within");
+        // SAFETY: within the mapping, which is kept.
+        assert_eq!(unsafe { *seen.add(234) }, 7);
+        assert!(Mapping::of_another(file, ARENA_BYTES, true).is_err(), "to write");
+        assert!(other.at(ARENA_BYTES - 5, 6).is_none() && other.at(usize::MAX, 2).is_none());
+        assert!(locate(&[0; 10]).is_none());
+    }
+
+    #[test]
+    fn what_could_become_shorter_is_not_mapped() {
+        let loose = rustix::fs::memfd_create("loose", MemfdFlags::ALLOW_SEALING).expect("made");
+        rustix::fs::ftruncate(&loose, 8192).expect("longer");
+        let refused = Mapping::of_another(loose.as_fd(), 8192, false).err().expect("refused");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+        let tight = file("tight", 8192).expect("made");
+        assert!(Mapping::of_another(tight.as_fd(), 8191, false).is_err(), "too long");
+        assert!(Mapping::of_another(tight.as_fd(), 8192, true).is_ok());
+        assert!(rustix::fs::ftruncate(&tight, 0).is_err());
+    }
+
+    #[test]
+    fn a_block_that_is_given_back_uses_no_memory_and_comes_again_as_zeros() {
+        const LEN: usize = 64 << 20;
+        let mut block = Memory::new(LEN);
+        block.fill(1);
+        let place = locate(&block);
+        let full = used();
+        drop(block);
+        assert!(full - used() > LEN as i64 / 2, "{full} bytes, then {}", used());
+        let again = Memory::new(LEN);
+        assert_eq!(locate(&again), place);
+        assert!(again.iter().all(|byte| *byte == 0));
+        let beyond = Memory::new(ARENA_BYTES);
+        assert!(locate(&beyond).is_none(), "no room");
+    }
+}
