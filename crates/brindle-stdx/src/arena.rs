@@ -3,7 +3,7 @@
 //! (`brindle-net`, `tcp/lend.rs`; design note 015).
 //!
 //! Invariants: a range of the file belongs to one [`Memory`] at a time, or is free and uses no memory; the file never becomes shorter, so
-//! that what was mapped stays readable; others cannot write in it through the descriptor that they are given.
+//! that what was mapped stays readable; others are given a descriptor for reading.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,6 +21,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// Bytes of addresses of the file; it uses memory only for blocks that are in use or kept for the next. What finds no room in it is
 /// ordinary memory, which others do not see.
 pub const ARENA_BYTES: usize = 1 << 30;
+/// `statfs` of a file in memory (`linux/magic.h`).
+const TMPFS_MAGIC: i64 = 0x0102_1994;
 /// Ranges begin at pages.
 const PAGE_BYTES: usize = crate::buffers::ALIGN_BYTES;
 
@@ -44,11 +46,13 @@ impl Mapping {
     /// The whole of a file that somebody else has made.
     ///
     /// # Errors
-    /// `InvalidData` for one that could become shorter, or is longer than `max_len`: whoever reads a page that is gone is killed.
+    /// `InvalidData` for one that could become shorter, is longer than `max_len`, or is of another kind (huge pages that are not there):
+    /// whoever reads a page that cannot be had is killed.
     pub fn of_another(file: BorrowedFd<'_>, max_len: usize, writes: bool) -> io::Result<Mapping> {
         let len = usize::try_from(rustix::fs::fstat(file)?.st_size).unwrap_or(usize::MAX);
         let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SealFlags::SHRINK);
-        if !sealed || len == 0 || len > max_len {
+        let is_plain = rustix::fs::fstatfs(file)?.f_type == TMPFS_MAGIC;
+        if !sealed || !is_plain || len == 0 || len > max_len {
             let why = format!("a file of {len} bytes, at most {max_len} that stay, was expected");
             return Err(io::Error::new(io::ErrorKind::InvalidData, why));
         }
@@ -61,7 +65,11 @@ impl Mapping {
         // SAFETY: a new mapping, where the kernel chooses.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, flags, file, 0)? };
         let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Mapping { base, len })
+        let mapping = Mapping { base, len };
+        // A core file would hold it, and bring pages into being for that.
+        // SAFETY: it changes nothing of the memory.
+        unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, rustix::mm::Advice::LinuxDontDump)? };
+        Ok(mapping)
     }
 
     /// Its length in bytes.
@@ -98,7 +106,16 @@ impl Drop for Mapping {
 
 /// A file in memory that never becomes shorter nor longer.
 pub fn file(name: &str, len: usize) -> io::Result<OwnedFd> {
+    let longest = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
+    if longest.is_some_and(|longest| longest < len as u64) {
+        // Who asks for more is killed.
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            "the limit of file sizes (ulimit -f) is too low",
+        ));
+    }
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR)?;
     rustix::fs::ftruncate(&file, len as u64)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
     Ok(file)

@@ -6,21 +6,25 @@
 //! it needs it no more; and the end of a pipe that is closed when nobody on the other side has anything of this connection any more, by kill -9
 //! too. A frame with [`FLAG_LENT`](brindle_wire::frame::FLAG_LENT) has a [`Place`] where its bulk would be.
 //!
-//! Only processes that run as root, or as the same user, are lent anything: they see all blocks. A receiver checks checksums as always.
+//! Only processes of the same user lend to each other: a borrower sees all blocks, and a lender could change them after they were checked, or
+//! have memory that cannot be had when it is looked at. A receiver checks checksums as always.
 //! Invariants: a block that was lent is given to nobody else before its word is clear or the pipe is closed, also when the connection
-//! has ended; what is lent is bounded for each connection, and for all that have ended; where it cannot be lent it is sent.
+//! has ended; what is lent is bounded for each connection and for the process; where it cannot be lent it is sent.
 
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Once, OnceLock, Weak};
+use std::time::Duration;
 
 use brindle_stdx::arena::{self, ARENA_BYTES, Mapping};
+use brindle_stdx::buffers::POOLED_BYTES_MIN;
 use bytes::Bytes;
-use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags};
+use parking_lot::{Condvar, Mutex};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
     SendFlags,
@@ -39,12 +43,14 @@ const SLOTS: usize = 128;
 const LEDGER_BYTES: usize = SLOTS * 4;
 /// Bytes that one connection may have lent.
 const LENT_BYTES_MAX: usize = 64 << 20;
-/// While connections that have ended have so much that was not given back, nothing is lent.
-const LEFT_BYTES_MAX: usize = 128 << 20;
-/// Shorter bulk is sent: that costs no more.
-const LENT_BYTES_MIN: usize = 64 << 10;
-
-static LEFT: Left = Left { ends: Mutex::new(Vec::new()), bytes: AtomicUsize::new(0) };
+/// Bytes that all connections of a process may have lent, those that have ended among them.
+const ALL_BYTES_MAX: usize = 128 << 20;
+/// Shorter bulk is sent: it would keep a block of which it is a small part.
+const LENT_BYTES_MIN: usize = POOLED_BYTES_MIN;
+/// A loan counts for so much at least: the usual block.
+const BLOCK_BYTES: usize = 1 << 20;
+/// How often what was given back is looked for where nothing is sent.
+const SETTLE_EVERY: Duration = Duration::from_secs(1);
 
 /// Where bulk lies, in place of the bulk.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -67,113 +73,173 @@ struct Loans {
     /// The other side has closed its end of the pipe when nobody there needs anything.
     alive: OwnedFd,
     blocks: Vec<Option<Bytes>>,
+    /// Of them, as [`counted`].
     bytes: usize,
+    /// The connection has ended.
+    is_over: bool,
+}
+
+/// All loans of a process, by connection. Those of connections that have ended stay until they are settled.
+struct Book {
+    ends: Mutex<Vec<Arc<Mutex<Loans>>>>,
+    /// Of all of them.
+    bytes: AtomicUsize,
+    /// Something is lent.
+    begun: Condvar,
+    settler: Once,
 }
 
 impl Loans {
-    /// Takes back what is needed no more.
-    fn settle(&mut self) {
+    /// Takes back what is needed no more; how many bytes that was.
+    fn settle(&mut self) -> usize {
+        let before = self.bytes;
         for (slot, block) in self.blocks.iter_mut().enumerate() {
             if let Some(len) = block.as_ref().map(Bytes::len)
                 && self.ledger.word(slot).load(Ordering::Acquire) == 0
             {
                 *block = None;
-                self.bytes -= len;
+                self.bytes -= counted(len);
             }
         }
-    }
-
-    /// The same when the connection has ended.
-    fn settle_at_the_end(&mut self) {
-        self.settle();
-        let mut fds = [PollFd::new(&self.alive, PollFlags::empty())];
-        let polled = rustix::event::poll(&mut fds, Some(&rustix::event::Timespec::default()));
-        let is_alone = polled.is_ok() && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR);
-        if is_alone {
+        if self.is_over && self.bytes > 0 && self.is_alone() {
             self.blocks.clear();
             self.bytes = 0;
         }
+        before - self.bytes
+    }
+
+    fn is_alone(&self) -> bool {
+        let mut ends = [PollFd::new(&self.alive, PollFlags::empty())];
+        let polled = rustix::event::poll(&mut ends, Some(&Timespec::default()));
+        polled.is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
     }
 }
 
-/// What was lent by connections that have ended, and is still needed.
-struct Left {
-    ends: Mutex<Vec<Loans>>,
-    bytes: AtomicUsize,
-}
-
-impl Left {
-    fn add(&self, loans: Loans) {
-        let mut ends = self.ends.lock();
-        ends.push(loans);
-        self.settle(&mut ends);
-    }
-
-    /// Whether there is not too much.
-    fn has_room(&self) -> bool {
-        if self.bytes.load(Ordering::Relaxed) > 0 {
-            self.settle(&mut self.ends.lock());
+impl Book {
+    const fn new() -> Book {
+        Book {
+            ends: Mutex::new(Vec::new()),
+            bytes: AtomicUsize::new(0),
+            begun: Condvar::new(),
+            settler: Once::new(),
         }
-        self.bytes.load(Ordering::Relaxed) <= LEFT_BYTES_MAX
     }
 
-    fn settle(&self, ends: &mut Vec<Loans>) {
-        ends.iter_mut().for_each(Loans::settle_at_the_end);
-        ends.retain(|loans| loans.bytes > 0);
-        self.bytes.store(ends.iter().map(|loans| loans.bytes).sum(), Ordering::Relaxed);
+    fn open(&'static self, loans: Loans) -> Lender {
+        // Where nothing is sent any more nobody else would look.
+        self.settler.call_once(|| {
+            let thread = std::thread::Builder::new().name("lend-settle".into());
+            if let Err(error) = thread.spawn(|| self.keep_settled()) {
+                tracing::warn!(%error, "what was lent to others of this machine is taken back late");
+            }
+        });
+        let loans = Arc::new(Mutex::new(loans));
+        self.ends.lock().push(loans.clone());
+        Lender { loans, book: self }
     }
+
+    fn keep_settled(&self) {
+        loop {
+            let mut ends = self.ends.lock();
+            self.begun.wait_while(&mut ends, |_| self.bytes.load(Ordering::Acquire) == 0);
+            drop(ends);
+            std::thread::sleep(SETTLE_EVERY);
+            self.settle_all(&mut self.ends.lock());
+        }
+    }
+
+    fn settle_all(&self, ends: &mut Vec<Arc<Mutex<Loans>>>) {
+        ends.retain(|loans| {
+            let mut loans = loans.lock();
+            self.settle(&mut loans);
+            !loans.is_over || loans.bytes > 0
+        });
+    }
+
+    fn settle(&self, loans: &mut Loans) {
+        if loans.bytes > 0 {
+            self.bytes.fetch_sub(loans.settle(), Ordering::AcqRel);
+        }
+    }
+}
+
+/// What a loan counts for: a piece of a block keeps all of it.
+fn counted(len: usize) -> usize {
+    len.max(BLOCK_BYTES)
 }
 
 /// The sending half's side: lends.
 pub(super) struct Lender {
-    /// `None` once it has ended.
-    loans: Option<Loans>,
-    left: &'static Left,
+    loans: Arc<Mutex<Loans>>,
+    book: &'static Book,
 }
 
 impl Lender {
     /// What was lent and is needed no more is free again.
     pub fn settle(&mut self) {
-        if let Some(loans) = self.loans.as_mut().filter(|loans| loans.bytes > 0) {
-            loans.settle();
-        }
+        self.book.settle(&mut self.loans.lock());
     }
 
     /// Lends bulk; `None` if it is to be sent.
     pub fn lend(&mut self, bulk: &[Bytes]) -> Option<Place> {
         let [block] = bulk else { return None };
-        let loans = self.loans.as_mut()?;
-        if block.len() < LENT_BYTES_MIN || loans.bytes + block.len() > LENT_BYTES_MAX || !self.left.has_room()
-        {
+        if block.len() < LENT_BYTES_MIN {
             return None;
         }
         let offset = arena::locate(block)?;
+        let mut loans = self.loans.lock();
+        let bytes = counted(block.len());
+        let all = self.book.bytes.load(Ordering::Acquire);
+        if loans.bytes + bytes > LENT_BYTES_MAX || all + bytes > ALL_BYTES_MAX {
+            return None;
+        }
         let slot = loans.blocks.iter().position(Option::is_none)?;
         loans.ledger.word(slot).store(1, Ordering::Release);
-        loans.bytes += block.len();
         loans.blocks[slot] = Some(block.clone());
+        loans.bytes += bytes;
+        drop(loans);
+        if self.book.bytes.fetch_add(bytes, Ordering::AcqRel) == 0 {
+            // The lock: not between its look at the bytes and its sleep.
+            drop(self.book.ends.lock());
+            self.book.begun.notify_one();
+        }
         Some(Place { offset: U64::new(offset), slot: U32::new(slot as u32) })
     }
 }
 
 impl Drop for Lender {
     fn drop(&mut self) {
-        if let Some(loans) = self.loans.take().filter(|loans| loans.bytes > 0) {
-            self.left.add(loans);
-        }
+        self.loans.lock().is_over = true;
+        self.book.settle_all(&mut self.book.ends.lock());
     }
 }
 
 /// Sends the first byte of a connection; the socket is new and has room for it. `None` if nothing will be lent.
 pub(super) fn offer(stream: &UnixStream, is_trusted: bool) -> io::Result<Option<Lender>> {
-    offer_with(stream, is_trusted, &LEFT)
+    static BOOK: Book = Book::new();
+    offer_with(stream, is_trusted, &BOOK)
 }
 
-fn offer_with(stream: &UnixStream, is_trusted: bool, left: &'static Left) -> io::Result<Option<Lender>> {
+fn offer_with(stream: &UnixStream, is_trusted: bool, book: &'static Book) -> io::Result<Option<Lender>> {
     let Some(blocks) = arena::descriptor().filter(|_| is_trusted) else {
-        rustix::net::send(stream, &[LENDS_NOTHING], SendFlags::NOSIGNAL)?;
-        return Ok(None);
+        return say_nothing_is_lent(stream);
     };
+    match show(stream, blocks) {
+        Ok(loans) => Ok(Some(book.open(loans))),
+        Err(error) => {
+            tracing::info!(%error, "nothing is lent to a process of this machine");
+            say_nothing_is_lent(stream)
+        }
+    }
+}
+
+fn say_nothing_is_lent(stream: &UnixStream) -> io::Result<Option<Lender>> {
+    rustix::net::send(stream, &[LENDS_NOTHING], SendFlags::NOSIGNAL)?;
+    Ok(None)
+}
+
+/// Hands the descriptors over; after an error nothing was sent.
+fn show(stream: &UnixStream, blocks: BorrowedFd<'_>) -> io::Result<Loans> {
     let ledger = arena::file("brindle-ledger", LEDGER_BYTES)?;
     let (alive, end) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let loans = Loans {
@@ -181,6 +247,7 @@ fn offer_with(stream: &UnixStream, is_trusted: bool, left: &'static Left) -> io:
         alive,
         blocks: vec![None; SLOTS],
         bytes: 0,
+        is_over: false,
     };
     let descriptors = [blocks, ledger.as_fd(), end.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -189,19 +256,28 @@ fn offer_with(stream: &UnixStream, is_trusted: bool, left: &'static Left) -> io:
         return Err(io::ErrorKind::InvalidInput.into());
     }
     rustix::net::sendmsg(stream, &[IoSlice::new(&[LENDS])], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(Some(Lender { loans: Some(loans), left }))
+    Ok(loans)
 }
+
+/// Whether this process could not look at what others lend. It uses TCP from then on, which needs no memory of theirs.
+pub(super) fn cannot_look() -> bool {
+    CANNOT_LOOK.load(Ordering::Acquire)
+}
+
+static CANNOT_LOOK: AtomicBool = AtomicBool::new(false);
 
 /// The receiving half's side: what the other end may lend. Empty for connections that carry all bulk.
 #[derive(Default)]
 pub(super) struct Borrows {
+    /// The other end runs as the same user: others may not lend.
+    is_trusted: bool,
     /// What the first byte said.
     said: OnceLock<Option<Arc<Shown>>>,
 }
 
 /// The other end's memory. Whoever looks at a block keeps all of it.
 struct Shown {
-    blocks: Mapping,
+    blocks: Arc<Mapping>,
     ledger: Mapping,
     _end: OwnedFd,
 }
@@ -229,7 +305,34 @@ impl Drop for Borrowed {
     }
 }
 
+/// The blocks of a process, mapped once for all connections with it.
+fn blocks_of(file: &OwnedFd) -> io::Result<Arc<Mapping>> {
+    static KNOWN: Mutex<BTreeMap<(u64, u64), Weak<Mapping>>> = Mutex::new(BTreeMap::new());
+    let stat = rustix::fs::fstat(file)?;
+    let mut known = KNOWN.lock();
+    known.retain(|_, mapping| mapping.strong_count() > 0);
+    let which = (stat.st_dev, stat.st_ino);
+    if let Some(mapping) = known.get(&which).and_then(Weak::upgrade) {
+        return Ok(mapping);
+    }
+    let mapping = Arc::new(Mapping::of_another(file.as_fd(), ARENA_BYTES, false)?);
+    known.insert(which, Arc::downgrade(&mapping));
+    Ok(mapping)
+}
+
+impl Shown {
+    fn new([blocks, ledger, end]: [OwnedFd; 3]) -> io::Result<Shown> {
+        let ledger = Mapping::of_another(ledger.as_fd(), LEDGER_BYTES, true)?;
+        Ok(Shown { blocks: blocks_of(&blocks)?, ledger, _end: end })
+    }
+}
+
 impl Borrows {
+    /// Of a connection with a process that may lend, or may not.
+    pub fn of(is_trusted: bool) -> Borrows {
+        Borrows { is_trusted, said: OnceLock::new() }
+    }
+
     /// Whether the first byte has come.
     pub fn is_said(&self) -> bool {
         self.said.get().is_some()
@@ -252,11 +355,18 @@ impl Borrows {
         }
         let shown = match (byte[0], <[OwnedFd; 3]>::try_from(descriptors)) {
             (LENDS_NOTHING, _) => None,
-            (LENDS, Ok([blocks, ledger, end])) => Some(Arc::new(Shown {
-                blocks: Mapping::of_another(blocks.as_fd(), ARENA_BYTES, false)?,
-                ledger: Mapping::of_another(ledger.as_fd(), LEDGER_BYTES, true)?,
-                _end: end,
-            })),
+            (LENDS, Ok(_)) if !self.is_trusted => {
+                let why = "a process of another user offers its memory";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+            }
+            (LENDS, Ok(descriptors)) => match Shown::new(descriptors) {
+                Ok(shown) => Some(Arc::new(shown)),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot look at the memory of a process of this machine: TCP is used from now on");
+                    CANNOT_LOOK.store(true, Ordering::Release);
+                    return Err(error);
+                }
+            },
             (other, _) => {
                 let why = format!("a local connection begins with {other:#04x}, or with other descriptors");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
@@ -292,26 +402,32 @@ mod tests {
         buffer.freeze(MIB)
     }
 
-    fn left() -> &'static Left {
-        Box::leak(Box::new(Left { ends: Mutex::default(), bytes: AtomicUsize::new(0) }))
+    fn book() -> &'static Book {
+        Box::leak(Box::new(Book::new()))
+    }
+
+    /// What all of them have lent, looked at again.
+    fn lent_by_all(book: &Book) -> usize {
+        book.settle_all(&mut book.ends.lock());
+        book.bytes.load(Ordering::Acquire)
     }
 
     /// One end that lends and one that has heard of it.
-    fn pair(left: &'static Left) -> (Lender, Borrows) {
+    fn pair(book: &'static Book) -> (Lender, Borrows) {
         let (a, b) = UnixStream::pair().expect("a pair of sockets");
-        let lender = offer_with(&a, true, left).expect("sent").expect("it lends");
-        let borrows = Borrows::default();
+        let lender = offer_with(&a, true, book).expect("sent").expect("it lends");
+        let borrows = Borrows::of(true);
         assert!(!borrows.is_said() && borrows.hear(&b).expect("heard") && borrows.is_said());
         (lender, borrows)
     }
 
     fn lent(lender: &Lender) -> usize {
-        lender.loans.as_ref().map_or(0, |loans| loans.bytes)
+        lender.loans.lock().bytes
     }
 
     #[test]
     fn a_block_is_seen_where_it_lies_and_kept_until_it_is_given_back() {
-        let (mut lender, borrows) = pair(left());
+        let (mut lender, borrows) = pair(book());
         let sent = block(7);
         let place = lender.lend(std::slice::from_ref(&sent)).expect("lent");
         let seen = borrows.take(place.as_bytes(), MIB).expect("seen");
@@ -331,40 +447,37 @@ mod tests {
 
     #[test]
     fn what_was_lent_outlives_the_connection_and_its_sender_waits_for_it() {
-        let left = left();
-        let (mut lender, borrows) = pair(left);
+        let book = book();
+        let (mut lender, borrows) = pair(book);
         let sent = block(7);
         let at = arena::locate(&sent);
         let place = lender.lend(&[sent]).expect("lent");
         let seen = borrows.take(place.as_bytes(), MIB).expect("seen");
         drop((lender, borrows));
-        assert!(left.has_room());
-        assert_eq!(left.bytes.load(Ordering::Relaxed), MIB);
+        assert_eq!(lent_by_all(book), MIB);
         assert!((0..20).all(|_| arena::locate(&block(8)) != at));
         assert!(seen.iter().all(|byte| *byte == 7));
         drop(seen);
-        assert!(left.has_room());
-        assert_eq!(left.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(lent_by_all(book), 0);
     }
 
     #[test]
     fn a_receiver_that_dies_gives_everything_back() {
-        let left = left();
+        let book = book();
         let (a, b) = UnixStream::pair().expect("a pair of sockets");
-        let mut lender = offer_with(&a, true, left).expect("sent").expect("it lends");
+        let mut lender = offer_with(&a, true, book).expect("sent").expect("it lends");
         lender.lend(&[block(7)]).expect("lent");
         drop(lender);
-        assert_eq!(left.bytes.load(Ordering::Relaxed), MIB, "it may still look");
+        assert_eq!(lent_by_all(book), MIB, "it may still look");
         // With it go the descriptors that it has not even taken.
         drop((a, b));
-        assert!(left.has_room());
-        assert_eq!(left.bytes.load(Ordering::Relaxed), 0);
+        assert_eq!(lent_by_all(book), 0);
     }
 
     #[test]
     fn what_is_lent_is_bounded_and_the_rest_is_sent() {
-        let left = left();
-        let (mut lender, borrows) = pair(left);
+        let book = book();
+        let (mut lender, borrows) = pair(book);
         let lend = |lender: &mut Lender| lender.lend(&[block(1)]);
         let places: Vec<Place> = std::iter::from_fn(|| lend(&mut lender)).collect();
         assert_eq!((places.len(), lent(&lender)), (LENT_BYTES_MAX / MIB, LENT_BYTES_MAX));
@@ -375,22 +488,44 @@ mod tests {
         assert!(lender.lend(&[block(1).slice(..LENT_BYTES_MIN - 1)]).is_none(), "short");
         assert!(lender.lend(&[vec![0; MIB].into()]).is_none(), "it lies elsewhere");
         assert!(lender.lend(&[]).is_none());
-        // Ends that are not settled hold up all others.
-        let mut others: Vec<_> = (0..2).map(|_| pair(left)).collect();
-        for (other, _) in &mut others {
-            while lend(other).is_some() {}
-        }
-        let (mut last, _last) = pair(left);
-        let kept: Vec<Borrows> = others.into_iter().map(|(_, borrows)| borrows).collect();
+        // All of a process together, those that have ended too.
+        let (mut other, other_borrows) = pair(book);
+        while lend(&mut other).is_some() {}
+        let (mut last, _last) = pair(book);
+        assert!(lend(&mut last).is_none());
         drop(lender);
-        assert!(lend(&mut last).is_none(), "too much is left");
-        drop((kept, borrows));
+        assert!(lend(&mut last).is_none(), "its receiver may still look");
+        drop(borrows);
+        assert_eq!(lent_by_all(book), ALL_BYTES_MAX - LENT_BYTES_MAX);
         assert!(lend(&mut last).is_some());
+        drop((other, other_borrows));
+    }
+
+    #[test]
+    fn what_is_given_back_is_free_where_nothing_is_sent_any_more() {
+        let book = book();
+        let (mut lender, borrows) = pair(book);
+        let place = lender.lend(&[block(7)]).expect("lent");
+        drop(borrows.take(place.as_bytes(), MIB).expect("seen"));
+        let begun = std::time::Instant::now();
+        while book.bytes.load(Ordering::Acquire) > 0 {
+            assert!(begun.elapsed() < 30 * SETTLE_EVERY, "nobody takes it back");
+            std::thread::sleep(SETTLE_EVERY / 20);
+        }
+        assert_eq!(lent(&lender), 0);
+    }
+
+    #[test]
+    fn a_process_of_another_user_lends_nothing() {
+        let (a, b) = UnixStream::pair().expect("a pair of sockets");
+        let _lender = offer_with(&a, true, book()).expect("sent").expect("it lends");
+        let refused = Borrows::of(false).hear(&b).expect_err("refused");
+        assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]
     fn places_that_are_none_are_refused() {
-        let (_lender, borrows) = pair(left());
+        let (_lender, borrows) = pair(book());
         let place = |offset: u64, slot: u32| Place { offset: U64::new(offset), slot: U32::new(slot) };
         for wrong in [
             place(0, SLOTS as u32),

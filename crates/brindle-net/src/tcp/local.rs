@@ -1,6 +1,7 @@
 //! The short way to a server of the same machine: a stream socket of the local domain beside each TCP listener. It carries the
 //! same frames, without what TCP does to them on its way through the loopback device (design note 011); long bulk is not even
-//! carried ([`lend`]).//!
+//! carried ([`lend`]).
+//!
 //! The name of the socket is the address that the server listens at, in the abstract name space, which belongs to a network
 //! namespace as addresses do. Any user may take such a name. So it is used only for addresses of this machine, and only
 //! when whoever holds it runs as root or as the same user as we do; otherwise TCP goes where it always went.
@@ -51,7 +52,7 @@ pub(super) fn listen(address: SocketAddr) -> Option<UnixListener> {
 
 /// Connects to a server of this machine; `None` where there is none that is to be trusted, or where it is not this machine.
 pub(super) fn connect(address: SocketAddr) -> Option<UnixStream> {
-    if !is_own(address) {
+    if lend::cannot_look() || !is_own(address) {
         return None;
     }
     let to = |name: String| -> std::io::Result<UnixStream> {
@@ -85,17 +86,22 @@ fn is_own(address: SocketAddr) -> bool {
 
 /// Whether the other side runs as root or as we do.
 fn is_trusted(stream: &UnixStream) -> bool {
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0) || is_same_user(stream)
+}
+
+/// Whether the other side runs as we do; it comes to the same answer.
+fn is_same_user(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == 0 || peer.uid() == own)
+    stream.peer_cred().is_ok_and(|peer| peer.uid() == own)
 }
 
 /// A connection over the socket, with the machine's own address as that of the peer.
 pub(super) fn connection(stream: UnixStream, peer: Nid, seams: &Seams) -> Result<Connection, NetError> {
     set_send_buffer(&stream);
-    let is_trusted = is_trusted(&stream);
+    let may_lend = is_same_user(&stream);
     let stream = stream.into_std()?;
-    let lender = lend::offer(&stream, is_trusted)?;
-    let borrows = Arc::<lend::Borrows>::default();
+    let lender = lend::offer(&stream, may_lend)?;
+    let borrows = Arc::new(lend::Borrows::of(may_lend));
     let (read_half, write_half) = halves::split(stream, borrows.clone())?;
     let tx = Box::new(write::TcpTx::new(write_half, Some(seams.clone()), lender));
     let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), borrows));
