@@ -114,6 +114,9 @@ impl Listener for TcpAcceptor {
                         connection(stream, nid_of(address, self.local.rail), &self.seams)
                     }
                     accepted = beside => {
+                        if lend::cannot_look() {
+                            continue;
+                        }
                         let peer = nid_of(local::client_of(self.address), self.local.rail);
                         local::connection(accepted?.0, peer, &self.seams)
                     }

@@ -189,16 +189,17 @@ impl Lender {
         let offset = arena::locate(block)?;
         let mut loans = self.loans.lock();
         let bytes = counted(block.len());
-        let all = self.book.bytes.load(Ordering::Acquire);
-        if loans.bytes + bytes > LENT_BYTES_MAX || all + bytes > ALL_BYTES_MAX {
+        if loans.bytes + bytes > LENT_BYTES_MAX {
             return None;
         }
         let slot = loans.blocks.iter().position(Option::is_none)?;
+        let fits = |all: usize| all.checked_add(bytes).filter(|all| *all <= ALL_BYTES_MAX);
+        let before = self.book.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
         loans.ledger.word(slot).store(1, Ordering::Release);
         loans.blocks[slot] = Some(block.clone());
         loans.bytes += bytes;
         drop(loans);
-        if self.book.bytes.fetch_add(bytes, Ordering::AcqRel) == 0 {
+        if before == 0 {
             // The lock: not between its look at the bytes and its sleep.
             drop(self.book.ends.lock());
             self.book.begun.notify_one();
@@ -321,7 +322,9 @@ fn blocks_of(file: &OwnedFd) -> io::Result<Arc<Mapping>> {
 }
 
 impl Shown {
-    fn new([blocks, ledger, end]: [OwnedFd; 3]) -> io::Result<Shown> {
+    fn new(descriptors: Vec<OwnedFd>) -> io::Result<Shown> {
+        let lost = |_| io::Error::new(io::ErrorKind::InvalidData, "descriptors were lost on their way");
+        let [blocks, ledger, end] = <[OwnedFd; 3]>::try_from(descriptors).map_err(lost)?;
         let ledger = Mapping::of_another(ledger.as_fd(), LEDGER_BYTES, true)?;
         Ok(Shown { blocks: blocks_of(&blocks)?, ledger, _end: end })
     }
@@ -341,34 +344,40 @@ impl Borrows {
     /// Reads it; false if the connection ends before.
     pub fn hear(&self, stream: &UnixStream) -> io::Result<bool> {
         let mut byte = [0];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let parts = &mut [IoSliceMut::new(&mut byte)];
-        if rustix::net::recvmsg(stream, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes == 0 {
+        let mut descriptors: Vec<OwnedFd> = Vec::new();
+        let read = if self.is_trusted {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let parts = &mut [IoSliceMut::new(&mut byte)];
+            let read = rustix::net::recvmsg(stream, parts, &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(received) = message {
+                    descriptors.extend(received);
+                }
+            }
+            read
+        } else {
+            // No descriptor of theirs comes here: to close one can take as long as its file system likes.
+            rustix::net::recv(stream, &mut byte, RecvFlags::empty())?.0
+        };
+        if read == 0 {
             return Ok(false);
         }
-        let mut descriptors: Vec<OwnedFd> = Vec::new();
-        for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(received) = message {
-                descriptors.extend(received);
+        let shown = match byte[0] {
+            LENDS_NOTHING => None,
+            LENDS if self.is_trusted => {
+                let shown = Shown::new(descriptors).inspect_err(|error| {
+                    tracing::warn!(%error, "cannot look at the memory of a process of this machine: TCP is used from now on");
+                    CANNOT_LOOK.store(true, Ordering::Release);
+                })?;
+                Some(Arc::new(shown))
             }
-        }
-        let shown = match (byte[0], <[OwnedFd; 3]>::try_from(descriptors)) {
-            (LENDS_NOTHING, _) => None,
-            (LENDS, Ok(_)) if !self.is_trusted => {
+            LENDS => {
                 let why = "a process of another user offers its memory";
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
             }
-            (LENDS, Ok(descriptors)) => match Shown::new(descriptors) {
-                Ok(shown) => Some(Arc::new(shown)),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot look at the memory of a process of this machine: TCP is used from now on");
-                    CANNOT_LOOK.store(true, Ordering::Release);
-                    return Err(error);
-                }
-            },
-            (other, _) => {
-                let why = format!("a local connection begins with {other:#04x}, or with other descriptors");
+            other => {
+                let why = format!("a local connection begins with {other:#04x}");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, why));
             }
         };
@@ -542,7 +551,7 @@ mod tests {
 
     #[test]
     fn a_first_byte_that_is_none_ends_the_connection() {
-        for (bytes, what) in [(&b"BRDL"[..], "another protocol"), (&[LENDS][..], "without descriptors")] {
+        for (bytes, what) in [(&b"BRDL"[..], "another protocol"), (&[7][..], "no byte of this one")] {
             let (a, b) = UnixStream::pair().expect("a pair of sockets");
             rustix::net::send(&a, bytes, SendFlags::NOSIGNAL).expect("sent");
             let refused = Borrows::default().hear(&b).expect_err(what);

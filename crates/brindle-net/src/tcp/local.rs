@@ -25,6 +25,9 @@ use crate::transport::Connection;
 /// machine's `net.core.wmem_max` it is that.)
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 
+/// Users that are not known in a user namespace all have this number.
+const OVERFLOW_UID: u32 = 65_534;
+
 /// The names under which a server at `address` may be found: its own, and that of one that listens at all addresses. (The number is
 /// that of how connections begin: servers and clients of another one use TCP.)
 fn names(address: SocketAddr) -> [String; 2] {
@@ -92,7 +95,7 @@ fn is_trusted(stream: &UnixStream) -> bool {
 /// Whether the other side runs as we do; it comes to the same answer.
 fn is_same_user(stream: &UnixStream) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    stream.peer_cred().is_ok_and(|peer| peer.uid() == own)
+    own != OVERFLOW_UID && stream.peer_cred().is_ok_and(|peer| peer.uid() == own)
 }
 
 /// A connection over the socket, with the machine's own address as that of the peer.
