@@ -93,14 +93,16 @@ fn loops(base: &Path) -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::process::Command;
+    use std::process::{Command, Stdio};
 
     #[test]
     fn a_process_is_known_by_its_arguments_and_ended() {
         let base = std::env::temp_dir().join(format!("xtask-leftovers-{}", std::process::id()));
         std::fs::create_dir(&base).unwrap();
-        let mut child =
-            Command::new("tail").arg("-f").arg(base.join("log")).arg("/dev/null").spawn().unwrap();
+        // (What it says would end up in the middle of a line of the test's.)
+        let mut tail = Command::new("tail");
+        tail.arg("-f").arg(base.join("log")).arg("/dev/null").stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = tail.spawn().unwrap();
         let waiter = std::thread::spawn(move || child.wait().unwrap());
         let since = Instant::now();
         while processes(&base).is_empty() {
