@@ -72,9 +72,8 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Its length in bytes.
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> usize {
+    /// Its length.
+    pub fn len_bytes(&self) -> usize {
         self.len
     }
 

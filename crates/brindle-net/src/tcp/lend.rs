@@ -143,6 +143,7 @@ impl Book {
             let mut ends = self.ends.lock();
             self.begun.wait_while(&mut ends, |_| self.bytes.load(Ordering::Acquire) == 0);
             drop(ends);
+            // Who gave something back says so in the ledger only.
             std::thread::sleep(SETTLE_EVERY);
             self.settle_all(&mut self.ends.lock());
         }
@@ -392,7 +393,7 @@ impl Borrows {
         let place = Place::read_from_bytes(place).ok()?;
         let (offset, slot) = (usize::try_from(place.offset.get()).ok()?, place.slot.get() as usize);
         let is_there = slot < SLOTS && shown.blocks.at(offset, len).is_some();
-        let has_word = is_there && (slot + 1) * 4 <= shown.ledger.len();
+        let has_word = is_there && (slot + 1) * 4 <= shown.ledger.len_bytes();
         has_word.then(|| Bytes::from_owner(Borrowed { shown, offset, len, slot }))
     }
 }
