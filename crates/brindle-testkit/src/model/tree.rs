@@ -120,6 +120,11 @@ impl Model {
         Node { ino, mode: kind | i.perm, nlink: i.nlink, content, xattrs: i.xattrs.clone() }
     }
 
+    /// What the thing with this number holds, also one that has no name left and is only open; `None` if it is gone.
+    pub fn content(&self, ino: u64) -> Option<Content> {
+        self.inodes.contains_key(&ino).then(|| self.node(ino).content)
+    }
+
     /// Sets the contents of a file by its number in [`Model::snapshot`].
     pub fn set_content(&mut self, ino: u64, bytes: Arc<Vec<u8>>) {
         if let Kind::File(old) = &mut self.inode_mut(ino).kind {

@@ -350,12 +350,11 @@ impl Tree {
         is_between(before, after, &seen[path])
     }
 
-    /// Whether a file has the contents that it had last.
+    /// Whether a file has the contents that it had last: also one that had lost its name, and was written until it was
+    /// closed. Where the cut took the loss of the name, the file is there again with all that its OSTs hold.
     fn is_latest(&self, expected: &Node, seen: &Node) -> bool {
-        let mut latest = self.model.clone();
-        latest.close_all();
-        let files = latest.snapshot();
-        files.values().any(|node| node.ino == expected.ino && node.content == seen.content)
+        let states = std::iter::once(&self.model).chain(self.states.0.iter().rev().map(|s| &s.model));
+        states.flat_map(|model| model.content(expected.ino)).next().is_some_and(|last| last == seen.content)
     }
 
     /// The tree is in a state that was found to be allowed. What a power cut of the MDT has left is durable. A look makes
@@ -436,6 +435,7 @@ fn short(outcome: &Outcome) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::How;
 
     const SECOND: u64 = NAMES_LOST_MAX_NS;
 
@@ -464,5 +464,34 @@ mod tests {
         states.durable();
         states.reached(&made(&["a"]), 14 * SECOND);
         assert_eq!(left(&states, 14 * SECOND + 1), [2]);
+    }
+
+    #[test]
+    fn a_file_whose_name_came_back_may_hold_what_was_written_after_its_name_was_taken() {
+        let shared = Tree::new(1);
+        let mut tree = shared.try_lock().expect("nobody else has it");
+        let how =
+            How { read: true, write: true, append: false, truncate: false, create: true, exclusive: false };
+        let write = |fill| Op::Write { slot: 0, offset: 0, len: 10, fill };
+        let ops = [
+            Op::Open { slot: 0, path: "f".into(), how },
+            write(1),
+            Op::Unlink { path: "f".into() },
+            write(2),
+        ];
+        let mut states = vec![tree.model.clone()];
+        for op in ops.into_iter().chain([Op::Close { slot: 0 }]) {
+            tree.model.apply(&op);
+            let state = tree.model.clone();
+            tree.states.reached(&state, SECOND);
+            states.push(state);
+        }
+        let named = states[2].snapshot()["f"].clone();
+        assert!(
+            !tree.is_latest(&named, &named),
+            "what was written later has not been lost by a cut of the MDT"
+        );
+        let content = states[4].content(named.ino).expect("it is still open");
+        assert!(tree.is_latest(&named, &Node { content, ..named.clone() }));
     }
 }
