@@ -27,6 +27,7 @@ use crate::handles::Handles;
 use crate::inodes::Inodes;
 use crate::kept::{Budget, KEPT_BYTES_MAX};
 use crate::left::Left;
+use crate::limits::Limits;
 use crate::locks::Locks;
 use crate::notices::Notices;
 use crate::session::{MdtHost, OstHost, Session};
@@ -83,6 +84,7 @@ pub struct Client {
     pub(crate) ahead: Arc<Budget>,
     pub(crate) pieces: Arc<Budget>,
     pub(crate) grants: Arc<Grants>,
+    pub(crate) limits: Arc<Limits>,
     pub(crate) kept_versions: KeptVersions,
     /// Marks that were dealt with, for the OSTs that gave them.
     pub(crate) to_tell: ToTell,
@@ -177,6 +179,7 @@ impl Client {
                 ahead: Arc::new(Budget::new(CHUNKS_BYTES_MAX)),
                 pieces: Arc::new(Budget::new(PIECES_BYTES_MAX)),
                 grants: Arc::default(),
+                limits: Arc::default(),
                 kept_versions: KeptVersions::default(),
                 to_tell: ToTell::default(),
                 left: Left::default(),

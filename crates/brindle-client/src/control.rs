@@ -16,7 +16,7 @@ use brindle_types::{Code, Fault, Fid, Ino, Layout, LayoutPolicy};
 use brindle_wire::Cred;
 use brindle_wire::map::Map;
 use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
-use brindle_wire::mds::quota::{QuotaOwner, QuotaUseReq};
+use brindle_wire::mds::quota::{QuotaOwner, QuotaSetReq, QuotaUseReq, QuotaUseResp};
 use brindle_wire::mds::waits::MdtWaitsReq;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
@@ -78,12 +78,23 @@ pub enum Request {
     Waits,
     /// Space of each target.
     Df,
-    /// What a user, group or project uses.
+    /// What a user, group or project uses and may use.
     Quota {
         /// Whose usage.
         owner: QuotaOwner,
         /// Number of the user, group or project.
         id: u32,
+    },
+    /// Limit what a user, group or project may use.
+    SetQuota {
+        /// Whose limits.
+        owner: QuotaOwner,
+        /// Number of the user, group or project.
+        id: u32,
+        /// Most inodes; 0 for no limit, nothing to leave it as it is.
+        inodes_max: Option<u64>,
+        /// Most allocated bytes; likewise.
+        bytes_max: Option<u64>,
     },
     /// The map that this mount goes by, for commands that find no MGS.
     Map,
@@ -185,13 +196,8 @@ pub enum Answer {
     Waits(Vec<WaitLine>),
     /// To [`Request::Df`].
     Df(Vec<TargetSpace>),
-    /// To [`Request::Quota`].
-    Quota {
-        /// Inodes.
-        inodes: u64,
-        /// Allocated bytes.
-        bytes: u64,
-    },
+    /// To [`Request::Quota`] and [`Request::SetQuota`].
+    Quota(QuotaUseResp),
     /// To [`Request::Map`].
     Map(Map),
     /// To [`Request::Scan`], several times.
@@ -377,8 +383,13 @@ impl Client {
             Request::Waits => self.list_waits().await.map(Answer::Waits),
             Request::Df => self.list_space().await.map(Answer::Df),
             Request::Quota { owner, id } => {
-                let used = self.mds.ask(&QuotaUseReq { owner, id, cred: ctx.cred.clone() }).await?;
-                Ok(Answer::Quota { inodes: used.inodes, bytes: used.bytes })
+                let cred = ctx.cred.clone();
+                self.mds.ask(&QuotaUseReq { owner, id, cred }).await.map(Answer::Quota)
+            }
+            Request::SetQuota { owner, id, inodes_max, bytes_max } => {
+                let cred = ctx.cred.clone();
+                let request = QuotaSetReq { owner, id, inodes_max, bytes_max, cred };
+                self.mds.ask(&request).await.map(Answer::Quota)
             }
             Request::Map => Ok(Answer::Map(Map::clone(&self.map.current()))),
             Request::Sync => self.sync_all().await.map(|()| Answer::Done),

@@ -11,6 +11,8 @@ use brindle_stdx::Mono;
 use brindle_wire::oss::Grant;
 use parking_lot::Mutex;
 
+use crate::limits::Charge;
+
 /// Most bytes that a mount has acknowledged and not yet sent.
 pub const MOUNT_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes of small files among them: the MDT keeps so much in reserve for many mounts.
@@ -50,6 +52,8 @@ pub(crate) struct Covered {
     rooms: Vec<(u16, u64)>,
     bytes: u64,
     small_bytes: u64,
+    /// Under the limits of the file's owners; more than one where those were changed.
+    charges: Vec<Charge>,
 }
 
 impl Grants {
@@ -61,7 +65,13 @@ impl Grants {
         }
         table.bytes += bytes;
         table.small_bytes += bytes;
-        Some(Covered { grants: self.clone(), rooms: Vec::new(), bytes, small_bytes: bytes })
+        Some(Covered {
+            grants: self.clone(),
+            rooms: Vec::new(),
+            bytes,
+            small_bytes: bytes,
+            charges: Vec::new(),
+        })
     }
 
     /// Takes room for `bytes` bytes, so much of each OST; `None` if one of them has not granted it, or if the mount has too many
@@ -85,7 +95,7 @@ impl Grants {
         }
         table.bytes += bytes;
         drop(table);
-        Some(Covered { grants: self.clone(), rooms, bytes, small_bytes: 0 })
+        Some(Covered { grants: self.clone(), rooms, bytes, small_bytes: 0, charges: Vec::new() })
     }
 
     /// What an OST answered to a write that was sent at `sent`. Without a grant, what a covered write has `spent` is gone.
@@ -133,8 +143,26 @@ impl Grants {
 }
 
 impl Covered {
+    /// With room under the limits of the file's owners.
+    pub fn charged(mut self, charge: Option<Charge>) -> Covered {
+        self.charges.extend(charge);
+        self
+    }
+
+    /// The bytes have arrived; whether reports tell what they have allocated.
+    pub fn arrived(mut self, is_reported: bool) {
+        self.charges.drain(..).for_each(|charge| charge.arrived(is_reported));
+    }
+
     /// Takes in another one's.
     pub fn join(&mut self, mut other: Covered) {
+        for charge in other.charges.drain(..) {
+            let left = match self.charges.last_mut() {
+                Some(last) => last.join(charge).err(),
+                None => Some(charge),
+            };
+            self.charges.extend(left);
+        }
         self.bytes += std::mem::take(&mut other.bytes);
         self.small_bytes += std::mem::take(&mut other.small_bytes);
         for (ost, room) in std::mem::take(&mut other.rooms) {

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 
 use crate::ahead::{Chunks, Seen};
 use crate::kept::{Budget, Plan, Unsynced};
+use crate::limits::Owners;
 
 mod behind;
 mod drops;
@@ -90,6 +91,11 @@ pub(crate) struct State {
     pub allocated: BTreeMap<Stripe, u64>,
     /// The body of the file if no object of it was there before we became the sole writer: those that we did not write are none.
     pub made_body: Option<Pair>,
+    /// Whose limits count for what is written.
+    pub owners: Option<Owners>,
+    /// Below this byte every block of the file was there, or was charged to its owners; and how often that was forgotten.
+    pub dense_end: u64,
+    pub dense_voids: u64,
     /// Those of the file when its last writer closed it, if all objects had told theirs.
     pub counted: Option<u64>,
     /// Stripes written synchronously since the MDT was told of their objects.
@@ -289,6 +295,12 @@ impl State {
         let old = self.layout.as_deref();
         let moved = old.is_some_and(|old| old.body != grant.layout.body);
         if old.is_none_or(|old| grant.layout.epoch >= old.epoch) {
+            let leaves_mdt = old.is_some_and(|old| old.inline && !grant.layout.inline);
+            if leaves_mdt && self.exclusive {
+                self.no_more_sectors();
+            } else if moved {
+                self.void_dense();
+            }
             if moved {
                 // The old objects are gone, and with them all that was written to them: the file was emptied, or its
                 // bytes moved out of the MDT into objects. The size has to be asked for.
@@ -303,6 +315,7 @@ impl State {
         if grant.truncate_epoch > self.truncate_epoch {
             self.truncate_epoch = grant.truncate_epoch;
             self.allocated.clear();
+            self.void_dense();
             self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
             if self.cut_told < grant.truncate_epoch {
                 // It was made while we had no handle at the MDT, or is our own, or will be told of: ends of before it count no more.
@@ -336,6 +349,7 @@ impl State {
         self.outgrows = None;
         self.unsynced.clear();
         self.allocated.clear();
+        self.void_dense();
         self.pending.forget();
         self.small_end = 0;
         self.layout = None;
@@ -521,6 +535,7 @@ impl State {
     }
 
     fn cut(&mut self, asked: Asked, size_bytes: u64) {
+        self.void_dense();
         self.pending.cut(size_bytes);
         self.small_end = self.small_end.min(size_bytes);
         self.inline = None;
@@ -555,6 +570,7 @@ impl State {
     /// A notice came: what is being asked is not to be trusted.
     pub fn noticed(&mut self) {
         self.notices += 1;
+        self.void_dense();
         // Whatever is asked from now on is answered with that.
         self.small_end = 0;
     }
@@ -627,6 +643,12 @@ impl State {
             self.pending.reserve(end_bytes);
             self.size_bytes = self.size_bytes.max(end_bytes);
         }
+    }
+
+    /// Whether the MDT's counters have what this client has written, as soon as its reports are told.
+    pub fn reports_allocated(&self) -> bool {
+        let is_inline = self.layout.as_ref().is_some_and(|layout| layout.inline);
+        is_inline || self.allocated_bytes().is_some()
     }
 
     /// Allocated bytes of the file, if all its objects have told theirs since nobody else writes it.

@@ -21,6 +21,7 @@ pub mod handles;
 pub mod inodes;
 pub mod kept;
 mod left;
+mod limits;
 pub mod locks;
 pub mod namespace;
 pub mod notices;

@@ -17,7 +17,7 @@ use brindle_stdx::{BoxFuture, Clock, Mono};
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::session::{
     RECLAIM_ITEMS_MAX, ReclaimAppend, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp,
-    SessionRenewReq,
+    SessionRenewReq, SessionRenewResp,
 };
 use brindle_wire::news::News;
 use futures_util::future::join_all;
@@ -252,6 +252,7 @@ impl Client {
 
     /// The session is that of the answer to what was sent at `sent`: from then on the lease counts.
     fn adopt(&self, answer: &SessionOpenResp, generation: u64, sent: Mono) {
+        self.limits.told(answer.limits_serial);
         self.session.set_renewed(sent);
         self.session.view.send_modify(|v| {
             v.identity = Identity { session: answer.session, epoch: answer.epoch };
@@ -365,6 +366,7 @@ impl Client {
             }
         }
         self.grants.forget(self.seams.now());
+        self.limits.forget();
         self.drop_pages().await;
         // When a session begins again the MDT takes it that this client shows no names of before.
         let cache = self.cache.read().clone();
@@ -482,7 +484,7 @@ impl Client {
             if sent.ms_since(*self.session.renewed.lock()) >= lease_ms / 3 {
                 let asking = self.mds.once(&SessionRenewReq {}, identity);
                 match self.seams.timeout_ms(tick_ms, asking).await {
-                    Some(Ok(answer)) => self.renewed_at(identity, sent, answer.mdt_term),
+                    Some(Ok(answer)) => self.renewed_at(identity, sent, &answer),
                     Some(Err(fault)) if fault.code != Code::Disconnected => drop(self.session.want()),
                     _ => {}
                 }
@@ -505,15 +507,16 @@ impl Client {
         }
     }
 
-    fn renewed_at(&self, identity: Identity, sent: Mono, mdt_term: u32) {
+    fn renewed_at(&self, identity: Identity, sent: Mono, answer: &SessionRenewResp) {
         let view = self.session.view.borrow().clone();
         if view.identity != identity {
             return;
         }
-        if view.mdt_term != mdt_term {
+        if view.mdt_term != answer.mdt_term {
             self.session.want();
             return;
         }
+        self.limits.told(answer.limits_serial);
         self.session.set_renewed(sent);
         self.session.view.send_if_modified(|v| !std::mem::replace(&mut v.held, true));
     }

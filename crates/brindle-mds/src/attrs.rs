@@ -176,6 +176,31 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
     .await
 }
 
+/// The same of a file that may be open for writing: what its objects have allocated by now counts until a writer or a close tells better.
+pub async fn count(mdt: &Mdt, ino: Ino) -> Result<()> {
+    let is_meant = |file: &Inode| !file.is_inline() && file.may_have_objects();
+    let Some(seen) = mdt.read(|t| Ok(inode::find(t, ino)?.filter(is_meant))).await? else { return Ok(()) };
+    let stats = stat_objects(mdt, &seen).await?;
+    let allocated_bytes = stats.iter().map(|(_, stat)| stat.allocated_bytes).sum();
+    mdt.step(&Call::internal(Op::StatObjects), |t| {
+        t.frees_space();
+        let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
+        let state = |inode: &Inode| {
+            let body = inode.file.as_ref().map(|file| (file.layout.epoch, file.pending_cut));
+            (body, inode.truncate_epoch)
+        };
+        let is_same =
+            state(&file) == state(&seen) && seen.file.as_ref().is_some_and(|f| f.pending_cut.is_none());
+        // Of others somebody has told better meanwhile.
+        if is_same && t.live().is_uncounted(ino) && file.allocated_bytes != allocated_bytes {
+            file.allocated_bytes = allocated_bytes;
+            inode::put(t, &file)?;
+        }
+        Ok(())
+    })
+    .await
+}
+
 async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Inode> {
     let stats = stat_objects(mdt, &inode).await?;
     merge_objects(&mut inode, &stats);

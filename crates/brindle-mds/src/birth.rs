@@ -31,6 +31,7 @@ pub struct Birth<'a> {
 /// A new inode in `dir`, without a name yet. Its ACL rows are in the batch; the caller names and stores it.
 pub fn make(t: &mut Txn<'_>, dir: &Inode, birth: &Birth<'_>) -> Step<Inode> {
     let ino = t.new_ino()?;
+    t.within_limits(birth.cred.uid);
     let is_dir = birth.kind == FileType::Directory;
     let (gid, mut perm) = group_and_perm(dir, birth);
     let mut has_acl = false;

@@ -64,7 +64,9 @@ pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::ChangelogMask => run(mdt, call, body, changelog_readers::handle_mask).await,
         Op::ChangelogInfo => run(mdt, call, body, changelog_readers::handle_info).await,
         Op::ChangelogRead => run(mdt, call, body, changelog_read::handle).await,
-        Op::QuotaUse => run(mdt, call, body, quota::handle).await,
+        Op::QuotaUse => run(mdt, call, body, quota::handle_use).await,
+        Op::QuotaSet => run(mdt, call, body, quota::handle_set).await,
+        Op::QuotaRoom => run(mdt, call, body, quota::handle_room).await,
         Op::MdtWaits => run(mdt, call, body, waits::handle).await,
         _ => encode_body(&Err::<(), Fault>(unknown(call))),
     }

@@ -83,6 +83,7 @@ pub async fn end(mdt: &Mdt, session: SessionId, reason: &str) {
         tracing::error!(%session, %fault, "a session could not be ended");
     }
     let mut live = mdt.live_mut();
+    live.limits.end(session);
     live.ending.remove(&session);
     live.events.fire(Event::Session(session));
 }

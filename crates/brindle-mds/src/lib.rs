@@ -8,6 +8,7 @@
 //! | [`store`] | the rows; the only code that touches `brindle-kv` |
 //! | [`namespace`], [`birth`], [`grant`], [`opens`], [`attrs`], [`reports`], [`truncate`], [`acl`] | what operations share |
 //! | [`leases`] | who may answer from its own memory what is in a directory |
+//! | [`limits`] | how much users and groups may use |
 //! | [`changelog`] | what readers are told of each change |
 //! | [`scan`] | walking a tree with a predicate, a page at a time |
 //! | [`ask`], [`osts`] | what the MDT asks of clients and of OSTs |
@@ -30,6 +31,7 @@ pub mod expire;
 pub mod format;
 pub mod grant;
 pub mod leases;
+pub mod limits;
 pub mod locking;
 pub mod mdt;
 pub mod namespace;

@@ -49,7 +49,12 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
         t.after(move |live| _ = live.uncounted.remove(&ino));
     } else if is_news && report.written {
         // Others may have written what this writer does not know of.
-        t.after(move |live| _ = live.uncounted.insert(ino));
+        let (uid, gid) = (inode.uid, inode.gid);
+        t.after(move |live| {
+            if live.uncounted.insert(ino) {
+                live.limits.doubt(uid, gid);
+            }
+        });
     }
     if report.truncate_epoch < inode.truncate_epoch {
         return Ok(());

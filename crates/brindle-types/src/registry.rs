@@ -149,6 +149,9 @@ codes! {
     3035 ChangelogGap ESTALE "records are missing from a changelog" "scan the file system again, then clear up to the GAP record"
         "A changelog may not fill the MDT: when it is too large, or its oldest records are a month old, those go although a reader has not cleared them. The reader is told so by a record of type GAP, whose index is that of the last record that went. What happened before it is not told any more; a scan of the file system (lfs find) shows how things are now. A reader that is not used any more should be deregistered (lctl changelog_deregister); one that cannot keep up should ask for fewer types (--mask).";
 
+    3036 OverQuota EDQUOT "over the limit of a user or group" "remove files, or ask the administrator for more: lfs quota"
+        "A user or a group has as many inodes, or as many bytes, as the administrator allows (lfs setquota). What was written before is safe.";
+
     // 4xxx: OSS
     4001 OstFull ENOSPC "the storage target is full" "remove files: lfs df"
         "No OST that could hold this part of the file has free space left.";

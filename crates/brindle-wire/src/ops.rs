@@ -88,6 +88,8 @@ ops! {
     160 OwnerQuery "owner_query" plain;
     161 MdtWaits "mdt_waits" plain;
     162 FenceTable "fence_table" plain;
+    180 QuotaSet "quota_set" plain;
+    181 QuotaRoom "quota_room" plain;
     182 QuotaUse "quota_use" plain;
     183 ChangelogRegister "changelog_register" plain;
     184 ChangelogDeregister "changelog_deregister" plain;

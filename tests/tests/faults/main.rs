@@ -24,6 +24,7 @@ mod names;
 mod parameters;
 mod pools;
 mod power;
+mod quota;
 mod records;
 mod removals;
 mod space;

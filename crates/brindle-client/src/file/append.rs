@@ -16,6 +16,7 @@ use super::write::WriteIn;
 use super::{Tries, behind};
 use crate::handles::Handle;
 use crate::inodes::{Carry, Inode, PlacedAppend};
+use crate::limits::Growth;
 use crate::rope::Rope;
 use crate::{Client, Ctx};
 
@@ -63,11 +64,20 @@ impl Client {
         // One that is not buffered has its place as soon as it begins.
         if write.may_wait()
             && let Ok(_one_appends) = inode.append.try_write()
-            && self.put_behind(handle, behind::Place::End, &write.data, write.kill_suidgid)
+            && self.put_behind(handle, behind::Place::End, &write.data, write.rights(ctx))
         {
             return Ok(len_bytes);
         }
         self.flush_behind(inode).await;
+        let charge = self.room(inode, write.rights(ctx).bound, Growth::Anywhere(len_bytes)).await?;
+        let written = self.append_through(ctx, handle, write).await;
+        self.room_used(inode, charge, written == Ok(len_bytes));
+        written
+    }
+
+    async fn append_through(&self, ctx: &Ctx, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
+        let inode = &handle.inode;
+        let len_bytes = write.data.len() as u64;
         let mut tries = Tries::default();
         // Layout epoch under which the MDT did not take the bytes: others have appended, and they do not fit any more.
         let mut refused = None;

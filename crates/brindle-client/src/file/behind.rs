@@ -23,6 +23,7 @@ use crate::Client;
 use crate::grants::Covered;
 use crate::handles::Handle;
 use crate::inodes::{Author, Inode, Sight, State, Taken};
+use crate::limits::{Bound, Growth};
 use crate::rope::Rope;
 
 /// Extents of one file that are sent without being asked for, at once.
@@ -45,6 +46,14 @@ pub(crate) enum Place {
     End,
 }
 
+/// In whose name.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rights {
+    /// Set-id bits go.
+    pub kill_suidgid: bool,
+    pub bound: Bound,
+}
+
 /// Bytes that were put.
 struct Put {
     range: Range<u64>,
@@ -53,12 +62,12 @@ struct Put {
 
 impl Client {
     /// Takes bytes into the buffer, if they may be acknowledged here and now. Nothing is done otherwise.
-    pub(crate) fn put_behind(&self, handle: &Handle, place: Place, data: &Bytes, kill_suidgid: bool) -> bool {
+    pub(crate) fn put_behind(&self, handle: &Handle, place: Place, data: &Bytes, rights: Rights) -> bool {
         if !self.config.write_behind || !self.session.is_held() {
             return false;
         }
         let inode = &handle.inode;
-        let put = self.put_in(&mut inode.lock(), handle, place, data, kill_suidgid);
+        let put = self.put_in(&mut inode.lock(), handle, place, data, rights);
         let Some(put) = put else { return false };
         // Pages of the same mount that are just being read.
         inode.reads.changed(&put.range);
@@ -83,7 +92,7 @@ impl Client {
         handle: &Handle,
         place: Place,
         data: &Bytes,
-        kill_suidgid: bool,
+        rights: Rights,
     ) -> Option<Put> {
         let sight = state.sight().filter(|sight| sight.exclusive)?;
         let len_bytes = data.len() as u64;
@@ -110,14 +119,15 @@ impl Client {
             true => self.grants.take_small(len_bytes)?,
             false => self.cover(&sight, range.clone(), now)?,
         };
+        let charge = self.take_room(state, rights.bound, &Growth::Range(range.clone())).ok()?;
         let author = Author {
             session: handle.session,
-            kill_suidgid,
+            kill_suidgid: rights.kill_suidgid,
             attr_epoch: sight.ticket.attr_epoch,
             body: sight.layout.body,
             small: if is_small { handle.number } else { 0 },
         };
-        let full = state.behind.put(offset, data, author, covered, now);
+        let full = state.behind.put(offset, data, author, covered.charged(charge), now);
         state.size_bytes = state.size_bytes.max(end);
         state.contents += 1;
         tracing::trace!(ino = handle.inode.ino.0, offset, len_bytes, "buffered");
@@ -291,8 +301,8 @@ impl Client {
         {
             self.lose_behind(inode, &fault);
         }
-        drop(covered);
         let mut state = inode.lock();
+        covered.arrived(state.reports_allocated());
         if author.small != 0 && !has_followed {
             state.pending.told(inode.ino);
         }
@@ -375,6 +385,7 @@ impl Client {
             .why(why.to_string())
             .data("what was written since the last fsync may be missing");
         self.handles.lose(inode.ino, &fault);
+        inode.lock().void_dense();
         // A mount that is stopped has nobody to tell.
         if fault.code != Code::Shutdown {
             tracing::error!(code = %fault.code, ino = inode.ino.0, "{fault}");

@@ -18,6 +18,7 @@ use super::write::WriteIn;
 use super::{Tries, gather};
 use crate::handles::Handle;
 use crate::inodes::{Inode, Sight};
+use crate::limits::{Bound, Growth};
 use crate::{Client, Ctx, SetAttr};
 
 /// What to do with a range.
@@ -70,7 +71,15 @@ impl Client {
             return Err(Fault::new(Code::TooLarge));
         }
         let _under_way = handle.inode.writing();
+        let charge = match how {
+            Allocation::Punch => None,
+            _ => self.room(&handle.inode, Bound::of(ctx, false), Growth::Range(range.clone())).await?,
+        };
+        // A hole, or in the MDT nothing but a size: what has blocks is not known any more, also of what is written meanwhile.
+        handle.inode.lock().void_dense();
         let done = self.allocate(ctx, &handle, range, change).await;
+        handle.inode.lock().void_dense();
+        self.room_used(&handle.inode, charge, done.is_ok());
         handle.changed(done)?;
         match handle.is_synchronous.load(Ordering::Relaxed) {
             true => self.sync_inode(&handle.inode).await,

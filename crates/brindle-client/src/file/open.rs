@@ -8,6 +8,7 @@ use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq};
 
 use crate::handles::Handle;
 use crate::inodes::{Asked, Cutting, Hold};
+use crate::limits::Owners;
 use crate::{Client, Ctx};
 
 /// An open file.
@@ -147,6 +148,7 @@ impl Client {
                 state.no_longer_exclusive();
             }
             state.take_size(asked, attr.size_bytes);
+            state.owners = Some(Owners { uid: attr.uid, gid: attr.gid });
             if !crossed && !access.truncate {
                 state.compare_end(&grant, attr.size_bytes);
             }

@@ -238,7 +238,9 @@ impl Client {
             let keep = sight.exclusive.then_some(&self.kept);
             let mut state = inode.lock();
             if state.same_body(sight) {
-                state.allocated.insert(range.stripe, answer.allocated_bytes);
+                // Of two writes that were under way at once the later answer may be of the earlier one.
+                let allocated = state.allocated.entry(range.stripe).or_default();
+                *allocated = answer.allocated_bytes.max(*allocated);
                 if how.sync {
                     state.synced_now.insert(range.stripe);
                     state.synced_with(range.stripe, answer.boot_term, mark);

@@ -7,10 +7,11 @@ use brindle_wire::mds::inline::InlineWriteReq;
 use bytes::Bytes;
 
 use super::Tries;
-use super::behind::Place;
+use super::behind::{Place, Rights};
 use super::scatter::How;
 use crate::handles::Handle;
 use crate::inodes::{Inode, Sight};
+use crate::limits::{Bound, Growth};
 use crate::rope::Rope;
 use crate::{Client, Ctx};
 
@@ -80,16 +81,33 @@ impl Client {
         let data = write.data.slice(..write.data.len().min(room.min(usize::MAX as u64) as usize));
         let end = write.offset + data.len() as u64;
         let inode = &handle.inode;
-        if write.may_wait() && self.put_behind(handle, Place::At(write.offset), &data, write.kill_suidgid) {
+        let rights = write.rights(ctx);
+        if write.may_wait() && self.put_behind(handle, Place::At(write.offset), &data, rights) {
             return Ok(data.len() as u64);
         }
         if write.may_wait() && self.outgrows_mdt(inode, end) {
             self.outgrow(inode, write.offset..end).await?;
-            if self.put_behind(handle, Place::At(write.offset), &data, write.kill_suidgid) {
+            if self.put_behind(handle, Place::At(write.offset), &data, rights) {
                 return Ok(data.len() as u64);
             }
         }
         self.flush_behind_under(inode, &(write.offset..end)).await;
+        let charge = self.room(inode, rights.bound, Growth::Range(write.offset..end)).await?;
+        let len_bytes = data.len() as u64;
+        let written = self.write_through(ctx, handle, write, data).await;
+        self.room_used(inode, charge, written == Ok(len_bytes));
+        written
+    }
+
+    async fn write_through(
+        &self,
+        ctx: &Ctx,
+        handle: &Handle,
+        write: &WriteIn,
+        data: Bytes,
+    ) -> Result<u64, Fault> {
+        let inode = &handle.inode;
+        let end = write.offset + data.len() as u64;
         let data = Rope::from(data);
         let mut tries = Tries::default();
         loop {
@@ -151,6 +169,10 @@ impl Client {
 }
 
 impl WriteIn {
+    pub(crate) fn rights(&self, ctx: &Ctx) -> Rights {
+        Rights { kill_suidgid: self.kill_suidgid, bound: Bound::of(ctx, self.page) }
+    }
+
     pub(crate) fn how(&self, handle: &Handle) -> How {
         let session = handle.session;
         How { sync: self.sync, kill_suidgid: self.kill_suidgid, page: self.page, session, ..How::default() }

@@ -12,6 +12,7 @@ use tokio::sync::{Notify, oneshot};
 use super::stop::Event;
 use crate::changelog::Known;
 use crate::leases::Leases;
+use crate::limits::Limits;
 use crate::opens::Opens;
 use crate::store::session::Session;
 
@@ -62,12 +63,16 @@ pub struct Live {
     pub uncounted: BTreeSet<Ino>,
     /// Files whose objects are to be asked for that; no more than [`RECOUNTS_MAX`].
     pub recounts: BTreeSet<Ino>,
+    /// The one of them that is being asked.
+    pub recounting: Option<Ino>,
     /// Told when there are some.
     pub recounts_due: Arc<Notify>,
     /// By OST: the object of the destroy queue behind which the next round begins, where some before it are stuck.
     pub destroyed_up_to: BTreeMap<u16, ObjectId>,
     /// Reclaim after a restart is under way (see `recovery`).
     pub recovering: bool,
+    /// What users and groups may use, and the room that mounts have for it.
+    pub limits: Limits,
     /// Who reads the changelog, and how much there is.
     pub changelog: Known,
     /// Who waits for what.
@@ -121,9 +126,18 @@ impl Live {
     /// The next of them behind `last`.
     pub fn next_recount(&mut self, last: Ino) -> Option<Ino> {
         let behind = self.recounts.range((Bound::Excluded(last), Bound::Unbounded)).next();
-        let next = behind.or_else(|| self.recounts.first()).copied()?;
-        self.recounts.remove(&next);
-        Some(next)
+        self.recounting = behind.or_else(|| self.recounts.first()).copied();
+        self.recounting.inspect(|next| _ = self.recounts.remove(next))
+    }
+
+    /// Files of which only the OSTs know what they have allocated.
+    pub fn all_uncounted(&self) -> BTreeSet<Ino> {
+        self.uncounted.iter().chain(&self.recounts).chain(&self.recounting).copied().collect()
+    }
+
+    /// Whether it is one of those.
+    pub fn is_uncounted(&self, ino: Ino) -> bool {
+        self.uncounted.contains(&ino) || self.recounts.contains(&ino) || self.recounting == Some(ino)
     }
 
     /// Whether an inode without a name may go at once: nobody has it open, or could still reclaim or open it.

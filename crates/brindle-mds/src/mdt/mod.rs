@@ -39,6 +39,7 @@ pub use waits::{Waiting, Waits};
 use crate::ask::{self, Notice, Notifier};
 use crate::changelog;
 use crate::config::{Config, Identity};
+use crate::limits::Limits;
 use crate::locking::LockService;
 use crate::osts::Osts;
 use crate::store::{self, Changes, Engine, meta, reply};
@@ -130,7 +131,8 @@ impl Mdt {
         if brindle_stdx::planted("mds_number_reuse") {
             first = highest_inode(&engine)?.max(INODES_FIRST) + 1;
         }
-        let mut live = Live { changelog: changelog::Known::load(&engine)?, ..Live::default() };
+        let changelog = changelog::Known::load(&engine)?;
+        let mut live = Live { changelog, limits: Limits::load(&engine, term)?, ..Live::default() };
         let device_bytes = engine.space()?.total_bytes;
         for (id, row) in store::session::list(&engine)? {
             let must_reclaim = !row.ended;
@@ -397,6 +399,9 @@ impl Mdt {
                 return Ok(Attempt::Wait(event, live.events.wait(event)));
             }
         };
+        if fence == Fence::Checked {
+            live.limits.check(&t)?;
+        }
         if let Some(first) = news::before(&live, call, t.effects()) {
             drop(t);
             return Ok(match first {

@@ -126,6 +126,7 @@ fn renewed(mdt: &Mdt, id: SessionId) -> Result<SessionOpenResp> {
     let mut live = mdt.live_mut();
     live.events.fire(Event::Session(id));
     let may = live.may_renew(id);
+    let limits_serial = live.limits.serial();
     let Some(session) = live.sessions.get_mut(&id).filter(|_| may) else {
         return Err(Fault::new(Code::StaleSession).subject(id.to_string()));
     };
@@ -138,6 +139,7 @@ fn renewed(mdt: &Mdt, id: SessionId) -> Result<SessionOpenResp> {
         mdt_term: mdt.numbers().term(),
         root: Ino::ROOT,
         must_reclaim: session.must_reclaim,
+        limits_serial,
     })
 }
 
@@ -151,7 +153,7 @@ pub async fn handle_renew(mdt: &Mdt, call: &Call, _req: SessionRenewReq) -> Resu
     if let Some(session) = live.sessions.get_mut(&call.session) {
         session.renewed = now;
     }
-    Ok(SessionRenewResp { mdt_term: mdt.numbers().term() })
+    Ok(SessionRenewResp { mdt_term: mdt.numbers().term(), limits_serial: live.limits.serial() })
 }
 
 /// Goodbye: handles, locks, reply rows and the session row go.
@@ -167,6 +169,7 @@ pub async fn handle_close(mdt: &Mdt, call: &Call, _req: SessionCloseReq) -> Resu
         session::delete(t, id);
         t.after(move |live| {
             live.sessions.remove(&id);
+            live.limits.end(id);
             live.events.fire(Event::Session(id));
         });
         Ok(Empty {})

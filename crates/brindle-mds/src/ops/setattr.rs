@@ -77,6 +77,7 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, req: &SetattrReq) -> Result<()>
     inode.uid = req.uid.unwrap_or(inode.uid);
     inode.gid = req.gid.unwrap_or(inode.gid);
     if changes_owner {
+        t.within_limits(req.cred.uid);
         reports::drop_capability(t, inode)?;
     }
     if changes_owner || req.kill_suidgid {

@@ -21,6 +21,8 @@ pub struct Changes<'a> {
     inodes: RefCell<BTreeMap<Ino, Option<Inode>>>,
     usage: BTreeMap<(u8, u32), Delta>,
     frees_space: bool,
+    /// The limits of users and groups count.
+    limited: bool,
     effects: Effects,
 }
 
@@ -73,6 +75,7 @@ impl<'a> Changes<'a> {
             inodes: RefCell::default(),
             usage: BTreeMap::new(),
             frees_space: false,
+            limited: false,
             effects: Effects::default(),
         }
     }
@@ -122,6 +125,19 @@ impl<'a> Changes<'a> {
     /// The batch frees space: it is accepted even when the MDT is full.
     pub fn frees_space(&mut self) {
         self.frees_space = true;
+    }
+
+    /// The limits of users and groups count for the batch, unless root asks for it: it is refused where it takes one of them over
+    /// its limit, or further over it.
+    pub fn within_limits(&mut self, uid: u32) {
+        self.limited |= uid != 0;
+    }
+
+    /// What the batch changes of the usage of users and groups, if their limits count for it.
+    pub fn limited_usage(&self) -> impl Iterator<Item = (Kind, u32, Delta)> {
+        let kind = |kind: u8| if kind == Kind::User as u8 { Kind::User } else { Kind::Group };
+        let usage = self.limited.then_some(&self.usage).into_iter().flatten();
+        usage.map(move |((of, id), delta)| (kind(*of), *id, *delta))
     }
 
     /// Charges the difference of two states of an inode to its owners.

@@ -1,7 +1,7 @@
 //! Keys of rows: a letter, then big-endian fields, then a name where there is one.
 //!
 //! `I|ino` `D|dir|shard|hash|name` `X|ino|name` `P|ino|parent|name` `N|ino` `O|ino` `Q|ost|object` `C|session`
-//! `R|session|slot` `U|kind|id` `A|ino|offset` `W|ino` `L|index` `M|name` (the bars are not in the bytes).
+//! `R|session|slot` `U|kind|id` `B|kind|id` `A|ino|offset` `W|ino` `L|index` `M|name` (the bars are not in the bytes).
 
 use brindle_stdx::codec::Reader;
 use brindle_types::{Ino, ObjectId, Pair, SessionId};
@@ -26,6 +26,8 @@ pub const SESSION: u8 = b'C';
 pub const REPLY: u8 = b'R';
 /// Usage of users and groups.
 pub const USAGE: u8 = b'U';
+/// Limits of users and groups.
+pub const LIMIT: u8 = b'B';
 /// Reservations of appends.
 pub const APPEND: u8 = b'A';
 /// Inodes to look at after a restart.
@@ -172,13 +174,22 @@ pub fn replies(session: SessionId) -> Vec<u8> {
 
 /// Usage of a user (0) or group (1).
 pub fn usage(kind: u8, id: u32) -> Vec<u8> {
-    let mut key = Key::new(USAGE);
+    of_owner(USAGE, kind, id)
+}
+
+/// Limits of a user (0) or group (1).
+pub fn limit(kind: u8, id: u32) -> Vec<u8> {
+    of_owner(LIMIT, kind, id)
+}
+
+fn of_owner(letter: u8, kind: u8, id: u32) -> Vec<u8> {
+    let mut key = Key::new(letter);
     key.0.push(kind);
     key.u32(id).0
 }
 
-/// Kind and id of a usage key.
-pub fn split_usage(key: &[u8]) -> Option<(u8, u32)> {
+/// Kind and id of a key of usage or limits.
+pub fn split_owner(key: &[u8]) -> Option<(u8, u32)> {
     let mut reader = Reader::new(key);
     reader.u8()?;
     let kind = reader.u8()?;
@@ -242,7 +253,7 @@ mod tests {
             let key = link(Ino(a.0), Ino(a.1), &n);
             prop_assert_eq!(split_link(&key), Some((Ino(a.0), Ino(a.1), &n[..])));
             prop_assert_eq!(split_append(&append(Ino(a.0), a.1)), Some((Ino(a.0), a.1)));
-            prop_assert_eq!(split_usage(&usage(1, a.2)), Some((1, a.2)));
+            prop_assert_eq!(split_owner(&usage(1, a.2)), Some((1, a.2)));
             let object = |f: (u64, u64, u32)| ObjectId {
                 ino: Ino(f.0), generation: Pair { term: f.2, counter: f.1 }, stripe: f.2,
             };

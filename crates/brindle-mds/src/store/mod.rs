@@ -14,6 +14,7 @@ pub mod hot;
 pub mod inline;
 pub mod inode;
 pub mod keys;
+pub mod limit;
 pub mod link;
 pub mod meta;
 pub mod orphan;

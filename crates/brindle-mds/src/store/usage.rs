@@ -67,7 +67,7 @@ pub fn get(rows: &(impl Rows + ?Sized), kind: u8, id: u32) -> Result<Usage> {
 pub fn list(rows: &(impl Rows + ?Sized), kind: Kind) -> Result<Vec<(u32, Usage)>> {
     let mut all = Vec::new();
     for_each(rows, &[keys::USAGE, kind as u8], |key, value| {
-        let (_, id) = keys::split_usage(key).ok_or_else(|| row::damaged("usage", key, "short key".into()))?;
+        let (_, id) = keys::split_owner(key).ok_or_else(|| row::damaged("usage", key, "short key".into()))?;
         all.push((id, row::decode("usage", key, value)?));
         Ok(true)
     })?;

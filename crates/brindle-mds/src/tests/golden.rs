@@ -12,6 +12,7 @@ use crate::store::append::Reservation;
 use crate::store::changelog::{Reader, Size, State};
 use crate::store::dirent::{Dirent, HashKey};
 use crate::store::inode::FileBody;
+use crate::store::limit::Limit;
 use crate::store::meta::Format;
 use crate::store::reply::Reply;
 use crate::store::session::Session;
@@ -146,6 +147,7 @@ fn samples() -> Vec<(&'static str, Bytes)> {
         ("session", row::encode(&session)),
         ("reply", row::encode(&Reply { sequence: 300, op: 103, body: Bytes::from_static(b"body") })),
         ("usage", row::encode(&Usage { inodes: 3, bytes: 1 << 33 })),
+        ("limit", row::encode(&Limit { inodes_max: 100, bytes_max: 1 << 40 })),
         (
             "append",
             row::encode(&Reservation { session: SessionId(5), number: 7, len_bytes: 4096, done: true }),

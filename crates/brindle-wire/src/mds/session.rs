@@ -39,6 +39,8 @@ pub struct SessionOpenResp {
     pub root: Ino,
     /// Id of this connection's incarnation at the server is new: the client must reclaim.
     pub must_reclaim: bool,
+    /// State of the limits of users' and groups' bytes: 0 where there are none, another number after each change.
+    pub limits_serial: u64,
 }
 message!(SessionOpenReq => SessionOpenResp, SessionOpen);
 
@@ -51,6 +53,8 @@ pub struct SessionRenewReq {}
 pub struct SessionRenewResp {
     /// Term of the MDT's log.
     pub mdt_term: u32,
+    /// As in [`SessionOpenResp::limits_serial`].
+    pub limits_serial: u64,
 }
 message!(SessionRenewReq => SessionRenewResp, SessionRenew);
 

@@ -34,9 +34,11 @@ pub enum Command {
     /// Show the space of each target
     #[command(disable_help_flag = true)]
     Df(df::Args),
-    /// Show what users and groups use
+    /// Show what users and groups use and may use
     #[command(disable_help_flag = true)]
     Quota(quota::Args),
+    /// Limit what users and groups may use
+    Setquota(quota::SetArgs),
     /// Print the changelog of an MDT
     Changelog(changelog::Args),
     /// Say that a reader of a changelog needs records no more
@@ -73,6 +75,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Find(args) => crate::find::lfs(args),
         Command::Df(args) => df::run(args),
         Command::Quota(args) => quota::run(args),
+        Command::Setquota(args) => quota::set(args),
         Command::Changelog(args) => changelog::run(args),
         Command::ChangelogClear(args) => changelog::clear(args),
         Command::Path2fid(args) => fid::path2fid(args),

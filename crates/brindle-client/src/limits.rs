@@ -1,0 +1,532 @@
+//! Limits of users and groups: what a write may allocate is taken of the room that the MDT gave this mount, before the write is
+//! answered (`brindle-mds/src/limits.rs` has the other side). So nothing that was answered is refused later.
+//!
+//! Where the file system has no limits of bytes, which the MDT tells with every renewal of the lease, none of this is done.
+//! Invariant: what is taken of a room is at most what was given; it is held until the OSTs have answered.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use brindle_stdx::{BoxFuture, Mono};
+use brindle_types::{Code, Fault};
+use brindle_wire::mds::quota::{QuotaRoomReq, RoomUse};
+use parking_lot::Mutex;
+
+use crate::file::behind::NOTICE_WAIT_MS;
+use crate::file::gather;
+use crate::inodes::{Inode, State};
+use crate::{Client, Ctx};
+
+/// How long room counts: half of the time after which the MDT gives it to others.
+const TRUSTED_MS: u64 = 10_000;
+/// Owners that are remembered; of those with nothing under way the rest is asked for again.
+const OWNERS_MAX: usize = 4096;
+/// Objects have blocks of that size, bytes in the MDT lie in sectors.
+const BLOCK_BYTES: u64 = 4096;
+const SECTOR_BYTES: u64 = 512;
+/// How often a write asks for room that others take before it can.
+const ROUNDS_MAX: usize = 16;
+
+/// A user or a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Owner {
+    User(u32),
+    Group(u32),
+}
+
+/// User and group of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Owners {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl Owners {
+    fn both(self) -> [Owner; 2] {
+        [Owner::User(self.uid), Owner::Group(self.gid)]
+    }
+}
+
+/// The rooms of a mount.
+#[derive(Default)]
+pub(crate) struct Limits {
+    /// As the MDT told it last: 0 where there are no limits.
+    serial: AtomicU64,
+    /// How often all that was given was forgotten.
+    forgotten: AtomicU64,
+    rooms: Mutex<BTreeMap<Owner, Room>>,
+    /// One asks at a time, and others take of what it gets.
+    asking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Room {
+    given: Given,
+    /// Taken, and not at an OST yet.
+    held_bytes: u64,
+    /// At OSTs, in files of which no client knows what they have allocated, since the MDT was asked.
+    uncounted_bytes: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+enum Given {
+    /// The MDT is to be asked.
+    #[default]
+    Unknown,
+    Unlimited,
+    Bytes {
+        left: u64,
+        asked: Mono,
+    },
+}
+
+impl Given {
+    fn has(self, bytes: u64, now: Mono) -> bool {
+        match self {
+            Given::Unknown => false,
+            Given::Unlimited => true,
+            Given::Bytes { left, asked } => left >= bytes && now.ms_since(asked) < TRUSTED_MS,
+        }
+    }
+}
+
+/// Room that is taken for bytes of a file; held until it is dropped.
+pub(crate) struct Charge {
+    limits: Arc<Limits>,
+    owners: Owners,
+    bytes: u64,
+}
+
+impl Limits {
+    /// The MDT has told its limits' serial. What it gave under another one is gone.
+    pub fn told(&self, serial: u64) {
+        if self.serial.swap(serial, Ordering::Relaxed) != serial {
+            self.forget();
+        }
+    }
+
+    /// Nothing is given any more: the session is another one.
+    pub fn forget(&self) {
+        let mut rooms = self.rooms.lock();
+        self.forgotten.fetch_add(1, Ordering::Relaxed);
+        rooms.values_mut().for_each(|room| room.given = Given::Unknown);
+        rooms.retain(|_, room| room.is_used());
+    }
+
+    /// Whether there are limits.
+    pub fn is_on(&self) -> bool {
+        self.serial.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes room for bytes of both; `None` if the MDT is to be asked.
+    fn take(self: &Arc<Self>, owners: Owners, bytes: u64, now: Mono) -> Option<Charge> {
+        let mut rooms = self.rooms.lock();
+        let has = |owner: &Owner| rooms.get(owner).is_some_and(|room| room.given.has(bytes, now));
+        if !owners.both().iter().all(has) {
+            return None;
+        }
+        for owner in owners.both() {
+            let room = rooms.entry(owner).or_default();
+            if let Given::Bytes { left, .. } = &mut room.given {
+                *left -= bytes;
+            }
+            room.held_bytes += bytes;
+        }
+        Some(Charge { limits: self.clone(), owners, bytes })
+    }
+
+    /// The MDT is about to be asked: until it answers, nothing is taken.
+    fn ask(&self, owners: Owners, now: Mono) -> Asked {
+        let mut rooms = self.rooms.lock();
+        if rooms.len() >= OWNERS_MAX {
+            rooms.retain(|_, room| room.is_used());
+        }
+        let told = owners.both().map(|owner| {
+            let room = rooms.entry(owner).or_default();
+            room.given = Given::Unknown;
+            let uncounted_bytes = std::mem::take(&mut room.uncounted_bytes);
+            RoomUse { held_bytes: room.held_bytes, uncounted_bytes }
+        });
+        Asked { owners, told, sent: now, forgotten: self.forgotten.load(Ordering::Relaxed) }
+    }
+
+    /// What it answered; `None`: nothing, and it may not have heard the question.
+    fn answered(&self, asked: &Asked, given: Option<[Option<u64>; 2]>) {
+        let mut rooms = self.rooms.lock();
+        let is_old = asked.forgotten != self.forgotten.load(Ordering::Relaxed);
+        for (at, owner) in asked.owners.both().into_iter().enumerate() {
+            let room = rooms.entry(owner).or_default();
+            match given {
+                // It was given under other limits, or to another session.
+                Some(_) if is_old => {}
+                Some(given) => {
+                    let bytes = |left| Given::Bytes { left, asked: asked.sent };
+                    room.given = given[at].map_or(Given::Unlimited, bytes);
+                }
+                None => room.uncounted_bytes += asked.told[at].uncounted_bytes,
+            }
+        }
+    }
+
+    /// Bytes of these owners that are taken and not at OSTs.
+    #[cfg(test)]
+    fn held_bytes(&self, owners: Owners) -> u64 {
+        let rooms = self.rooms.lock();
+        owners.both().iter().filter_map(|owner| rooms.get(owner)).map(|room| room.held_bytes).sum()
+    }
+}
+
+/// A question for room.
+struct Asked {
+    owners: Owners,
+    /// What the MDT is told of each.
+    told: [RoomUse; 2],
+    sent: Mono,
+    /// [`Limits::forgotten`].
+    forgotten: u64,
+}
+
+impl Room {
+    fn is_used(&self) -> bool {
+        self.held_bytes > 0 || self.uncounted_bytes > 0
+    }
+}
+
+impl Charge {
+    /// Takes in another one of the same owners, or gives it back.
+    pub fn join(&mut self, mut other: Charge) -> Result<(), Charge> {
+        if self.owners != other.owners {
+            return Err(other);
+        }
+        self.bytes += std::mem::take(&mut other.bytes);
+        Ok(())
+    }
+
+    /// The bytes have arrived; whether this client's reports tell what they have allocated.
+    pub fn arrived(self, is_reported: bool) {
+        if !is_reported {
+            let mut rooms = self.limits.rooms.lock();
+            for owner in self.owners.both() {
+                rooms.entry(owner).or_default().uncounted_bytes += self.bytes;
+            }
+        }
+    }
+}
+
+impl Drop for Charge {
+    fn drop(&mut self) {
+        let mut rooms = self.limits.rooms.lock();
+        for owner in self.owners.both() {
+            rooms.entry(owner).or_default().held_bytes -= self.bytes;
+        }
+    }
+}
+
+/// For whom and what limits count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// Limits count.
+    Limited,
+    /// Root writes, or the bytes were charged before.
+    Free,
+}
+
+impl Bound {
+    /// Of a call. Pages that the kernel writes back come in nobody's name.
+    pub fn of(ctx: &Ctx, page: bool) -> Bound {
+        if ctx.cred.uid == 0 && !page { Bound::Free } else { Bound::Limited }
+    }
+}
+
+/// What is to be allocated.
+#[derive(Clone, Debug)]
+pub(crate) enum Growth {
+    /// What a range has no blocks for yet.
+    Range(Range<u64>),
+    /// Bytes at a place that is not known yet.
+    Anywhere(u64),
+}
+
+impl State {
+    fn block_bytes(&self) -> u64 {
+        let is_inline = self.layout.as_ref().is_some_and(|layout| layout.inline);
+        if is_inline { SECTOR_BYTES } else { BLOCK_BYTES }
+    }
+
+    /// What something allocates at most in a file that has all its blocks below `dense_end`.
+    fn growth_bytes(&self, growth: &Growth, dense_end: u64) -> u64 {
+        match growth {
+            Growth::Range(range) => {
+                let (first, end) = blocks(range, self.block_bytes());
+                end - if first <= dense_end { dense_end.min(end) } else { first }
+            }
+            Growth::Anywhere(bytes) => bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES,
+        }
+    }
+
+    fn grown(&mut self, growth: &Growth) {
+        // Another mount that writes the file may make holes in it.
+        if let Growth::Range(range) = growth
+            && self.exclusive
+        {
+            let (first, end) = blocks(range, self.block_bytes());
+            if first <= self.dense_end {
+                self.dense_end = self.dense_end.max(end);
+            }
+        }
+    }
+
+    /// Blocks of the file may have gone.
+    pub fn void_dense(&mut self) {
+        self.dense_end = 0;
+        self.dense_voids += 1;
+    }
+
+    /// The file goes from the MDT to objects.
+    pub fn no_more_sectors(&mut self) {
+        self.dense_end = self.dense_end / BLOCK_BYTES * BLOCK_BYTES;
+    }
+
+    /// The file has at least as many bytes allocated as it is long.
+    fn has_no_holes(&mut self, size_bytes: u64) {
+        if self.exclusive {
+            self.dense_end = self.dense_end.max(size_bytes.next_multiple_of(self.block_bytes()));
+        }
+    }
+}
+
+fn blocks(range: &Range<u64>, block_bytes: u64) -> (u64, u64) {
+    let end = range.end.checked_next_multiple_of(block_bytes).unwrap_or(u64::MAX);
+    (range.start / block_bytes * block_bytes, end)
+}
+
+/// What came of a question for room.
+struct Answered {
+    /// There is less than is wanted.
+    is_short: bool,
+    /// There may be more when what was on its way has arrived.
+    is_held: bool,
+    /// Where the file has all its blocks.
+    dense_end: u64,
+}
+
+impl Client {
+    /// Takes room, if it is there. `Ok(None)`: none is needed; `Err(())`: the MDT is to be asked.
+    pub(crate) fn take_room(
+        &self,
+        state: &mut State,
+        bound: Bound,
+        growth: &Growth,
+    ) -> Result<Option<Charge>, ()> {
+        self.take_room_behind(state, bound, growth, 0)
+    }
+
+    /// The same for a file that is known to have all its blocks below `dense_end`.
+    fn take_room_behind(
+        &self,
+        state: &mut State,
+        bound: Bound,
+        growth: &Growth,
+        dense_end: u64,
+    ) -> Result<Option<Charge>, ()> {
+        if bound == Bound::Free || !self.limits.is_on() {
+            return Ok(None);
+        }
+        let Some(owners) = state.owners else { return Ok(None) };
+        let bytes = state.growth_bytes(growth, state.dense_end.max(dense_end));
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let charge = self.limits.take(owners, bytes, self.seams.now()).ok_or(())?;
+        state.grown(growth);
+        Ok(Some(charge))
+    }
+
+    /// Takes room, and asks the MDT for it where that is needed; `OverQuota` where there is none.
+    pub(crate) async fn room(
+        &self,
+        inode: &Inode,
+        bound: Bound,
+        growth: Growth,
+    ) -> Result<Option<Charge>, Fault> {
+        if let Ok(taken) = self.take_room(&mut inode.lock(), bound, &growth) {
+            return Ok(taken);
+        }
+        let _one_asks = self.limits.asking.lock().await;
+        let (mut dense_end, mut is_sent) = (0, false);
+        for _ in 0..ROUNDS_MAX {
+            // Whoever asked before may have got enough.
+            let taken = self.take_room_behind(&mut inode.lock(), bound, &growth, dense_end);
+            if let Ok(taken) = taken {
+                return Ok(taken);
+            }
+            let answer = self.ask_room(inode, &growth).await?;
+            dense_end = answer.dense_end;
+            let taken = self.take_room_behind(&mut inode.lock(), bound, &growth, dense_end);
+            match taken {
+                Ok(taken) => return Ok(taken),
+                Err(()) if answer.is_short && (is_sent || !answer.is_held) => break,
+                // What is buffered holds more than it will need: it is sent before a refusal.
+                Err(()) if answer.is_short => self.send_held(inode).await,
+                Err(()) => {}
+            }
+            is_sent |= answer.is_short;
+        }
+        let owners = inode.lock().owners;
+        let of = |o: Owners| format!("a file of user {} and group {}", o.uid, o.gid);
+        Err(Fault::new(Code::OverQuota)
+            .what("no more may be written to")
+            .subject(owners.map(of).unwrap_or_default())
+            .why("one of them has used up what is allowed"))
+    }
+
+    /// Has sent what is buffered of files that share an owner with this one.
+    async fn send_held(&self, inode: &Inode) {
+        let Some(owners) = inode.lock().owners else { return };
+        let shares = |inode: &Arc<Inode>| {
+            inode.lock().owners.is_some_and(|of| of.uid == owners.uid || of.gid == owners.gid)
+        };
+        let inodes: Vec<_> = self.inodes.all().into_iter().filter(shares).collect();
+        let sending = inodes.iter().map(|inode| -> BoxFuture<'_, bool> {
+            Box::pin(self.flush_behind_within(inode, NOTICE_WAIT_MS))
+        });
+        gather(sending.collect()).await;
+    }
+
+    async fn ask_room(&self, inode: &Inode, growth: &Growth) -> Result<Answered, Fault> {
+        let (owners, wanted_bytes, voids) = {
+            let state = inode.lock();
+            let owners = state.owners.ok_or_else(|| Fault::new(Code::Bug).why("a file without an owner"))?;
+            (owners, state.growth_bytes(growth, state.dense_end), state.dense_voids)
+        };
+        // What arrives from here on is in these figures, what arrived before is in the reports, or was.
+        let asked = self.limits.ask(owners, self.seams.now());
+        let [user, group] = asked.told;
+        let Owners { uid, gid } = owners;
+        let request = QuotaRoomReq { uid, gid, wanted_bytes, user, group, ino: inode.ino };
+        let answer = match self.report_all().await {
+            Ok(()) => self.mds.ask(&request).await,
+            Err(code) => Err(Fault::new(code)),
+        };
+        let given = answer.as_ref().ok().map(|answer| [answer.user_bytes, answer.group_bytes]);
+        self.limits.answered(&asked, given);
+        let answer = answer?;
+        let mut state = inode.lock();
+        let is_known = answer.dense_end > 0 && state.dense_voids == voids;
+        if is_known {
+            state.has_no_holes(answer.dense_end);
+        }
+        let dense_end = if is_known { answer.dense_end.next_multiple_of(state.block_bytes()) } else { 0 };
+        let is_short = |given: Option<u64>| given.is_some_and(|bytes| bytes < wanted_bytes);
+        let is_held = asked.told.iter().any(|told| told.held_bytes > 0);
+        let is_short = is_short(answer.user_bytes) || is_short(answer.group_bytes);
+        Ok(Answered { is_short, is_held, dense_end })
+    }
+
+    /// A write for which room was taken has come to its end; `has_arrived`: all of it is at the OSTs.
+    pub(crate) fn room_used(&self, inode: &Inode, charge: Option<Charge>, has_arrived: bool) {
+        let Some(charge) = charge else { return };
+        let mut state = inode.lock();
+        if !has_arrived {
+            // Nobody knows what has.
+            state.void_dense();
+        }
+        let is_reported = state.reports_allocated();
+        drop(state);
+        charge.arrived(is_reported);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOB: Owners = Owners { uid: 1000, gid: 50 };
+    const NOW: Mono = Mono(0);
+
+    fn given(user: Option<u64>, group: Option<u64>) -> Arc<Limits> {
+        let limits = Arc::<Limits>::default();
+        limits.told(7);
+        let asked = limits.ask(BOB, NOW);
+        limits.answered(&asked, Some([user, group]));
+        limits
+    }
+
+    #[test]
+    fn no_more_is_taken_than_both_have() {
+        let limits = given(Some(100), Some(60));
+        let mut first = limits.take(BOB, 40, NOW).expect("given");
+        assert!(limits.take(BOB, 40, NOW).is_none(), "the group has 20");
+        let second = limits.take(BOB, 20, NOW).expect("given");
+        assert!(first.join(second).is_ok());
+        assert_eq!(limits.ask(BOB, NOW).told, [RoomUse { held_bytes: 60, uncounted_bytes: 0 }; 2]);
+        assert!(limits.take(BOB, 0, NOW).is_none(), "nothing is given while the MDT is asked");
+        drop(first);
+        let stranger = Owners { uid: 1, gid: 1 };
+        assert!(limits.take(stranger, 1, NOW).is_none(), "the MDT is to be asked");
+        let free = given(None, None);
+        assert!(free.take(BOB, u64::MAX / 2, NOW).is_some());
+        let timed = given(Some(100), None);
+        assert!(timed.take(BOB, 1, NOW.plus_ms(TRUSTED_MS)).is_none(), "told too long ago");
+    }
+
+    #[test]
+    fn what_nobody_reports_is_told_once_unless_the_answer_is_lost() {
+        let limits = given(Some(100), None);
+        limits.take(BOB, 40, NOW).expect("given").arrived(false);
+        limits.take(BOB, 10, NOW).expect("given").arrived(true);
+        let asked = limits.ask(BOB, NOW);
+        assert_eq!(asked.told[0], RoomUse { held_bytes: 0, uncounted_bytes: 40 });
+        limits.answered(&asked, None);
+        assert_eq!(limits.ask(BOB, NOW).told, asked.told, "the MDT may not have heard of it");
+        assert_eq!(limits.ask(BOB, NOW).told[0], RoomUse::default());
+    }
+
+    #[test]
+    fn another_serial_voids_what_was_given_and_keeps_what_is_held() {
+        let limits = given(Some(100), None);
+        let charge = limits.take(BOB, 40, NOW).expect("given");
+        limits.told(7);
+        assert!(limits.take(BOB, 1, NOW).is_some(), "the same");
+        limits.told(8);
+        assert!(limits.is_on() && limits.take(BOB, 1, NOW).is_none());
+        assert_eq!(limits.held_bytes(BOB), 80, "of the user and of the group");
+        let asked = limits.ask(BOB, NOW);
+        limits.told(9);
+        limits.answered(&asked, Some([None, None]));
+        assert!(limits.take(BOB, 1, NOW).is_none(), "that was given under other limits");
+        limits.told(0);
+        drop(charge);
+        assert!(!limits.is_on() && limits.held_bytes(BOB) == 0);
+    }
+
+    #[test]
+    fn only_what_has_no_blocks_yet_needs_room() {
+        let mut state = State { exclusive: true, ..State::default() };
+        let write = |state: &mut State, range: Range<u64>| {
+            let growth = Growth::Range(range);
+            let bytes = state.growth_bytes(&growth, state.dense_end);
+            state.grown(&growth);
+            bytes
+        };
+        assert_eq!(write(&mut state, 0..100), 4096);
+        assert_eq!(write(&mut state, 100..4096), 0, "the same block");
+        assert_eq!(write(&mut state, 4096..10_000), 8192);
+        assert_eq!(write(&mut state, 50..12_288), 0, "over what is there");
+        assert_eq!(write(&mut state, 20_000..20_001), 4096, "behind a hole");
+        assert_eq!(write(&mut state, 20_000..20_001), 4096, "whose end is not remembered");
+        assert_eq!(write(&mut state, 12_288..24_576), 12_288);
+        assert_eq!(state.growth_bytes(&Growth::Anywhere(1), 0), 8192);
+        assert_eq!(state.growth_bytes(&Growth::Range(u64::MAX - 1..u64::MAX), 0), 4095);
+        state.has_no_holes(30_000);
+        assert_eq!(write(&mut state, 24_576..32_768), 0);
+        state.noticed();
+        assert_eq!(write(&mut state, 0..4096), 4096, "somebody may have cut it");
+        let mut shared = State::default();
+        assert_eq!(write(&mut shared, 0..100), 4096);
+        shared.has_no_holes(30_000);
+        assert_eq!(write(&mut shared, 0..100), 4096, "somebody may have made a hole");
+    }
+}

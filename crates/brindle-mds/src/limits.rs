@@ -1,0 +1,387 @@
+//! Limits of users and groups, and the room that mounts are given under them.
+//!
+//! The number of inodes is looked at in the batch that makes one. Bytes are written to OSTs without the MDT: a mount asks for room
+//! first (`ops/quota.rs`) and takes of it what a write may allocate before the write is answered, so that nothing that was
+//! answered meets a limit later. Whatever a mount was given counts as used until it asks again.
+//!
+//! What was written and is in no counter (no client knows what the objects of a file have allocated that several write) is
+//! *uncounted*: it is summed here, and when a limit seems to be reached the OSTs are asked, and the sum begins anew. So does that
+//! of an owner of whom nothing is known, after a restart and with his first limit.
+//!
+//! Rooms are volatile. After a restart mounts ask anew and say what they have taken; until each has, the limits may be exceeded by
+//! what it has in its buffer.
+//! Invariant: what is used, uncounted, held and given under a limit is at most the limit, or nothing more is given.
+
+use std::collections::BTreeMap;
+
+use brindle_stdx::Mono;
+use brindle_types::{Code, Fault, Result, SessionId};
+use brindle_wire::mds::quota::RoomUse;
+
+use crate::mdt::Txn;
+use crate::store::limit::{self, Limit};
+use crate::store::usage::{self, Kind};
+use crate::store::{Changes, Rows};
+
+/// Most room that a mount is given at once, unless it wants to write more.
+const ROOM_MAX_BYTES: u64 = 32 << 20;
+/// A mount gets such a part of what is left, so that others get something too.
+const ROOM_PART: u64 = 8;
+/// Room that was not asked for again for so long is nobody's any more, and what became of it is not known. Clients trust it for half
+/// of that.
+pub const LAPSE_MS: u64 = 20_000;
+
+/// A user or a group.
+pub type Owner = (Kind, u32);
+
+/// What users and groups may use.
+#[derive(Default)]
+pub struct Limits {
+    by_owner: BTreeMap<Owner, Limit>,
+    term: u32,
+    /// How often limits were changed in this term.
+    changes: u32,
+    rooms: BTreeMap<Owner, Rooms>,
+}
+
+/// The room under one limit.
+struct Rooms {
+    /// [`Limits::changes`] when the limit began.
+    begun: u32,
+    by_session: BTreeMap<SessionId, Room>,
+    /// Bytes that were written, perhaps, and are perhaps in no counter: all of them, ever.
+    added_bytes: u64,
+    /// How many of them had been added when the OSTs were asked last.
+    counted_bytes: u64,
+    /// How often something became uncounted of which nobody knows how much it is, and how often it had when the OSTs were asked.
+    doubts: u64,
+    doubts_cleared: u64,
+}
+
+/// What a mount has.
+struct Room {
+    /// It was given, and may be taken.
+    bytes: u64,
+    /// It was taken, and was on its way when the mount asked.
+    held_bytes: u64,
+    /// When `bytes` is nobody's any more.
+    lapses: Mono,
+}
+
+/// What was not counted when the OSTs were asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counting {
+    begun: u32,
+    added_bytes: u64,
+    doubts: u64,
+}
+
+impl Rooms {
+    fn new(begun: u32) -> Rooms {
+        // What its owner had written before there was a limit.
+        let doubts = 1;
+        let (added_bytes, counted_bytes, doubts_cleared) = (0, 0, 0);
+        Rooms { begun, by_session: BTreeMap::new(), added_bytes, counted_bytes, doubts, doubts_cleared }
+    }
+
+    fn add(&mut self, bytes: u64) {
+        self.added_bytes = self.added_bytes.saturating_add(bytes);
+    }
+
+    fn is_in_doubt(&self) -> bool {
+        self.doubts > self.doubts_cleared
+    }
+
+    fn uncounted_bytes(&self) -> u64 {
+        self.added_bytes.saturating_sub(self.counted_bytes)
+    }
+}
+
+impl Limits {
+    /// As the rows tell.
+    pub fn load(rows: &impl Rows, term: u32) -> Result<Limits> {
+        let by_owner = limit::list(rows)?.into_iter().collect();
+        Ok(Limits { by_owner, term, ..Limits::default() })
+    }
+
+    /// What `owner` may use; zeros for no limit.
+    pub fn of(&self, owner: Owner) -> Limit {
+        self.by_owner.get(&owner).copied().unwrap_or_default()
+    }
+
+    /// The limits of `owner` are these from now on.
+    pub fn set(&mut self, owner: Owner, limit: Limit) {
+        self.changes += 1;
+        match limit == Limit::default() {
+            true => _ = self.by_owner.remove(&owner),
+            false => _ = self.by_owner.insert(owner, limit),
+        }
+        if limit.bytes_max == 0 {
+            self.rooms.remove(&owner);
+        }
+    }
+
+    /// Another number after each change; 0 where no limit of bytes is.
+    pub fn serial(&self) -> u64 {
+        let is_limited = self.by_owner.values().any(|limit| limit.bytes_max > 0);
+        if is_limited { (u64::from(self.term) << 32) + u64::from(self.changes) + 1 } else { 0 }
+    }
+
+    /// Refuses a batch that takes somebody over his limit, if limits count for it.
+    pub fn check(&self, t: &Txn<'_>) -> Result<()> {
+        if self.by_owner.is_empty() {
+            return Ok(());
+        }
+        let changes: &Changes<'_> = t;
+        for (kind, id, delta) in changes.limited_usage() {
+            let limit = self.of((kind, id));
+            let used = usage::get(t, kind as u8, id)?.apply(delta);
+            if delta.inodes > 0 && limit.inodes_max > 0 && used.inodes > limit.inodes_max {
+                let why = format!("the limit is {} files and directories", limit.inodes_max);
+                return Err(over((kind, id), why));
+            }
+            if delta.bytes > 0 && limit.bytes_max > 0 && used.bytes > limit.bytes_max {
+                let why = format!("the limit is {} KiB", limit.bytes_max / 1024);
+                return Err(over((kind, id), why));
+            }
+        }
+        Ok(())
+    }
+
+    fn rooms_mut(&mut self, owner: Owner) -> Option<&mut Rooms> {
+        if self.of(owner).bytes_max == 0 {
+            return None;
+        }
+        let begun = self.changes;
+        Some(self.rooms.entry(owner).or_insert_with(|| Rooms::new(begun)))
+    }
+
+    /// Bytes were written for `owner` that are counted only when the OSTs are asked.
+    pub fn uncounted(&mut self, owner: Owner, bytes: u64) {
+        if let Some(rooms) = self.rooms_mut(owner) {
+            rooms.add(bytes);
+        }
+    }
+
+    /// What these have in a file is no longer known to any client.
+    pub fn doubt(&mut self, uid: u32, gid: u32) {
+        for owner in [(Kind::User, uid), (Kind::Group, gid)] {
+            if let Some(rooms) = self.rooms.get_mut(&owner) {
+                rooms.doubts += 1;
+            }
+        }
+    }
+
+    /// Before the OSTs are asked; `None` if there is nothing to ask for.
+    pub fn counting(&self, owner: Owner) -> Option<Counting> {
+        let rooms = self.rooms.get(&owner).filter(|r| r.is_in_doubt() || r.uncounted_bytes() > 0)?;
+        Some(Counting { begun: rooms.begun, added_bytes: rooms.added_bytes, doubts: rooms.doubts })
+    }
+
+    /// They were asked.
+    pub fn counted(&mut self, owner: Owner, counting: Counting) {
+        if let Some(rooms) = self.rooms.get_mut(&owner).filter(|rooms| rooms.begun == counting.begun) {
+            rooms.counted_bytes = rooms.counted_bytes.max(counting.added_bytes);
+            rooms.doubts_cleared = rooms.doubts_cleared.max(counting.doubts);
+        }
+    }
+
+    /// A session has ended: nobody knows what became of its room.
+    pub fn end(&mut self, session: SessionId) {
+        for rooms in self.rooms.values_mut() {
+            if let Some(room) = rooms.by_session.remove(&session) {
+                rooms.add(room.bytes.saturating_add(room.held_bytes));
+            }
+        }
+    }
+
+    /// Gives a mount room for `wanted_bytes` or more, in the place of all that it had and does not hold any more; nothing where
+    /// there is not so much, `None` where there is no limit. `used_bytes`: what the counters say.
+    pub fn give(
+        &mut self,
+        (owner, used_bytes): (Owner, u64),
+        session: SessionId,
+        room: RoomUse,
+        wanted_bytes: u64,
+        now: Mono,
+    ) -> Option<u64> {
+        let bytes_max = self.of(owner).bytes_max;
+        let rooms = self.rooms_mut(owner)?;
+        rooms.by_session.remove(&session);
+        // What lapses may have been written. What is on its way stays its mount's.
+        let mut lapsed_bytes = 0u64;
+        for other in rooms.by_session.values_mut().filter(|other| other.lapses <= now) {
+            lapsed_bytes = lapsed_bytes.saturating_add(std::mem::take(&mut other.bytes));
+        }
+        rooms.add(lapsed_bytes);
+        let others = rooms.by_session.values().flat_map(|other| [other.bytes, other.held_bytes]);
+        let taken = [used_bytes, rooms.uncounted_bytes(), room.held_bytes].into_iter().chain(others);
+        let left = bytes_max.saturating_sub(taken.fold(0, u64::saturating_add));
+        let bytes = match left >= wanted_bytes && !rooms.is_in_doubt() {
+            true => wanted_bytes.max(ROOM_MAX_BYTES.min(left / ROOM_PART)),
+            false => 0,
+        };
+        let held_bytes = room.held_bytes;
+        rooms.by_session.insert(session, Room { bytes, held_bytes, lapses: now.plus_ms(LAPSE_MS) });
+        Some(bytes)
+    }
+}
+
+/// The refusal.
+fn over(owner: Owner, why: String) -> Fault {
+    Fault::new(Code::OverQuota).what("this is more than is allowed to").subject(name(owner)).why(why)
+}
+
+/// An owner for people.
+pub fn name((kind, id): Owner) -> String {
+    match kind {
+        Kind::User => format!("user {id}"),
+        Kind::Group => format!("group {id}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOB: Owner = (Kind::User, 1000);
+    const A: SessionId = SessionId(1);
+    const B: SessionId = SessionId(2);
+    const NOTHING: RoomUse = RoomUse { held_bytes: 0, uncounted_bytes: 0 };
+    const NOW: Mono = Mono(0);
+
+    fn limited(bytes_max: u64) -> Limits {
+        let mut limits = Limits { term: 3, ..Limits::default() };
+        limits.set(BOB, Limit { inodes_max: 0, bytes_max });
+        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(0), "the OSTs were not asked");
+        count(&mut limits);
+        limits
+    }
+
+    fn count(limits: &mut Limits) {
+        let counting = limits.counting(BOB).expect("there is something to count");
+        limits.counted(BOB, counting);
+        assert_eq!(limits.counting(BOB), None);
+    }
+
+    #[test]
+    fn the_serial_is_zero_without_limits_of_bytes_and_never_the_same_twice() {
+        let mut limits = Limits { term: 3, ..Limits::default() };
+        limits.set(BOB, Limit { inodes_max: 5, bytes_max: 0 });
+        assert_eq!(limits.serial(), 0, "inodes are counted without mounts");
+        limits.set(BOB, Limit { inodes_max: 5, bytes_max: 1 });
+        let first = limits.serial();
+        limits.set(BOB, Limit::default());
+        assert_eq!(limits.serial(), 0);
+        limits.set(BOB, Limit { inodes_max: 0, bytes_max: 1 });
+        assert!(limits.serial() > first && first >> 32 == 3);
+        assert_eq!(limits.of((Kind::Group, 1000)), Limit::default());
+    }
+
+    #[test]
+    fn what_is_given_counts_until_it_is_asked_for_again_or_lapses() {
+        let mut limits = limited(1 << 20);
+        assert_eq!(limits.give(((Kind::User, 7), 0), A, NOTHING, 1, NOW), None, "no limit");
+        assert_eq!(limits.give((BOB, 0), A, NOTHING, 4096, NOW), Some(128 << 10), "an eighth of it");
+        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1 << 20, NOW), Some(1 << 20), "in the place of it");
+        assert_eq!(limits.give((BOB, 0), B, NOTHING, 4096, NOW), Some(0), "another mount has all");
+        let held = RoomUse { held_bytes: 900 << 10, ..NOTHING };
+        assert_eq!(limits.give((BOB, 0), A, held, 200 << 10, NOW), Some(0));
+        assert_eq!(limits.give((BOB, 0), B, NOTHING, 4096, NOW), Some(15872), "what is held is not left");
+        let later = NOW.plus_ms(LAPSE_MS);
+        assert_eq!(
+            limits.give((BOB, 0), B, NOTHING, 200 << 10, later),
+            Some(0),
+            "A still holds what it holds"
+        );
+        limits.end(A);
+        assert_eq!(limits.give((BOB, 0), B, NOTHING, 200 << 10, later), Some(0), "and may have written it");
+        count(&mut limits);
+        assert_eq!(limits.give((BOB, 1 << 19), B, NOTHING, 1 << 19, later), Some(1 << 19));
+        limits.uncounted(BOB, 1 << 19);
+        assert_eq!(limits.give((BOB, 1 << 19), B, NOTHING, 1, later), Some(0), "nobody knows");
+        let counting = limits.counting(BOB).expect("there is something to count");
+        limits.uncounted(BOB, 1 << 18);
+        limits.counted(BOB, counting);
+        assert_eq!(
+            limits.give((BOB, 1 << 19), B, NOTHING, 1, later),
+            Some(1 << 15),
+            "what came meanwhile counts"
+        );
+        limits.end(B);
+        assert_eq!(limits.give((BOB, 1 << 19), A, NOTHING, 1, later), Some(28672), "as if all were written");
+        assert_eq!(limits.give((BOB, 2 << 20), A, NOTHING, 0, later), Some(0), "over the limit already");
+    }
+
+    #[test]
+    fn what_lapses_is_counted_before_others_get_it() {
+        let mut limits = limited(1 << 20);
+        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1 << 20, NOW), Some(1 << 20));
+        let later = NOW.plus_ms(LAPSE_MS);
+        assert_eq!(limits.give((BOB, 0), B, NOTHING, 1, later), Some(0));
+        count(&mut limits);
+        assert_eq!(
+            limits.give((BOB, 1 << 19), B, NOTHING, 1 << 19, later),
+            Some(1 << 19),
+            "A has written a half"
+        );
+    }
+
+    #[test]
+    fn a_doubt_is_cleared_by_what_was_asked_after_it() {
+        let mut limits = limited(1 << 20);
+        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(1 << 17));
+        limits.doubt(1000, 7);
+        let counting = limits.counting(BOB).expect("a file is in doubt");
+        limits.doubt(7, 1000);
+        limits.doubt(1000, 7);
+        limits.counted(BOB, counting);
+        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(0), "another one came meanwhile");
+        let old = limits.counting(BOB).expect("it is in doubt");
+        limits.set(BOB, Limit::default());
+        limits.set(BOB, Limit { inodes_max: 0, bytes_max: 1 << 20 });
+        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(0), "as with a first limit");
+        limits.counted(BOB, old);
+        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(0), "that was under another limit");
+        count(&mut limits);
+        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(1 << 17));
+    }
+
+    #[test]
+    fn however_mounts_ask_no_more_is_written_than_the_limit_allows() {
+        let mut seed = 7u64;
+        let mut below = |n: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % n
+        };
+        let max = 1 << 30;
+        let mut limits = limited(max);
+        // By mount: room that is left, bytes in the buffer, bytes that are at OSTs and not reported.
+        let mut mounts = [(0u64, 0u64, 0u64); 5];
+        let (mut reported, mut refused) = (0u64, 0);
+        for step in 0..50_000u64 {
+            let at = below(5) as usize;
+            let now = Mono(step * 1_000_000);
+            let wanted = 1 + below(4 << 20);
+            let (left, held, written) = mounts[at];
+            mounts[at] = match below(3) {
+                0 => (left, 0, written + held),
+                _ if left >= wanted => (left - wanted, held + wanted, written),
+                _ => {
+                    reported += written;
+                    let room = RoomUse { held_bytes: held, uncounted_bytes: 0 };
+                    let session = SessionId(1 + at as u64);
+                    let given = limits.give((BOB, reported), session, room, wanted, now).expect("limited");
+                    refused += u64::from(given < wanted);
+                    (given, held, 0)
+                }
+            };
+            let all: u64 = mounts.iter().map(|(_, held, written)| held + written).sum();
+            assert!(reported + all <= max, "step {step}");
+            if reported > max / 2 && below(500) == 0 {
+                reported -= max / 4;
+            }
+        }
+        assert!(refused > 100, "the limit was never near");
+    }
+}
