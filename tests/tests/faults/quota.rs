@@ -243,3 +243,67 @@ fn no_more_inodes_are_made_than_a_group_may_have() {
     run_as(BOB, || drop(File::create(cluster.a().join("d/g")).unwrap()));
     cluster.assert_sound();
 }
+
+/// A file that both mounts have open for writing, so that nobody but the OSTs knows what it takes, with so many blocks.
+fn shared(cluster: &Cluster, blocks: u64) -> [File; 2] {
+    let paths: Vec<_> = cluster.mounts().iter().map(|mount| mount.join("shared")).collect();
+    run_as(BOB, || {
+        let files =
+            [File::create(&paths[0]).unwrap(), OpenOptions::new().write(true).open(&paths[1]).unwrap()];
+        for index in 0..blocks {
+            let file = &files[index as usize % 2];
+            file.write_all_at(&stripes::block(1, index, 1), index * BLOCK as u64).unwrap();
+        }
+        files
+    })
+}
+
+#[test]
+fn a_restarted_mdt_has_files_counted_that_several_write() {
+    let cluster = up("quota-restart");
+    limit(&cluster, BOB, LIMIT_BYTES);
+    let files = shared(&cluster, (40 << 20) / BLOCK as u64);
+    cluster.kill(&["mdt0"]);
+    cluster.start(&["mdt0"]);
+    let path = cluster.a().join("other");
+    let done = run_as(BOB, || {
+        let other = File::create(&path).unwrap();
+        let done = fill(&other, 2, 0, 1);
+        other.sync_all().unwrap();
+        done * BLOCK as u64
+    });
+    assert!(done > 4 << 20, "only {done} bytes were allowed");
+    drop(files);
+    let used = counted_bytes(&cluster, BOB, (40 << 20) + done);
+    assert!(used <= LIMIT_BYTES, "counted {used}");
+    cluster.assert_sound();
+}
+
+#[test]
+fn an_ost_that_is_away_keeps_nobody_waiting_who_writes_elsewhere() {
+    let cluster = up("quota-away");
+    let on = |name: &str, ost: &str| {
+        let path = cluster.a().join(name);
+        cluster.lfs(&["setstripe", "-c", "1", "-i", ost, &path.display().to_string()]);
+        chown(&path, Some(BOB.uid), Some(BOB.gid)).unwrap();
+        path
+    };
+    on("shared", "1");
+    let other = on("other", "0");
+    limit(&cluster, BOB, LIMIT_BYTES);
+    let files = shared(&cluster, (8 << 20) / BLOCK as u64);
+    cluster.kill(&["ost1"]);
+    let since = Instant::now();
+    let done = run_as(BOB, || {
+        let other = OpenOptions::new().write(true).open(&other).unwrap();
+        let done = fill(&other, 2, 0, 1);
+        other.sync_all().unwrap();
+        done * BLOCK as u64
+    });
+    assert!(done > 32 << 20, "only {done} bytes were allowed");
+    // 4 s for the user and as much for the group, and three times slack.
+    assert!(since.elapsed() < Duration::from_secs(30), "{:?}", since.elapsed());
+    cluster.start(&["ost1"]);
+    drop(files);
+    cluster.assert_sound();
+}
