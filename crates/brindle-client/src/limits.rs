@@ -28,6 +28,10 @@ const BLOCK_BYTES: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
 /// How often a write asks for room that others take before it can.
 const ROUNDS_MAX: usize = 16;
+/// Most that is charged at once: more than a limit can be, and little enough that sums do not overflow.
+const GROWTH_MAX_BYTES: u64 = 1 << 52;
+/// Pause before it is asked again what could not be known.
+const ASK_AGAIN_MS: u64 = 100;
 
 /// A user or a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -132,7 +136,7 @@ impl Limits {
             if let Given::Bytes { left, .. } = &mut room.given {
                 *left -= bytes;
             }
-            room.held_bytes += bytes;
+            room.held_bytes = room.held_bytes.saturating_add(bytes);
         }
         Some(Charge { limits: self.clone(), owners, bytes })
     }
@@ -165,7 +169,7 @@ impl Limits {
                     let bytes = |left| Given::Bytes { left, asked: asked.sent };
                     room.given = given[at].map_or(Given::Unlimited, bytes);
                 }
-                None => room.uncounted_bytes += asked.told[at].uncounted_bytes,
+                None => room.add_uncounted(asked.told[at].uncounted_bytes),
             }
         }
     }
@@ -189,6 +193,13 @@ struct Asked {
 }
 
 impl Room {
+    /// Only what has a limit is asked for again, and told.
+    fn add_uncounted(&mut self, bytes: u64) {
+        if !matches!(self.given, Given::Unlimited) {
+            self.uncounted_bytes = self.uncounted_bytes.saturating_add(bytes);
+        }
+    }
+
     fn is_used(&self) -> bool {
         self.held_bytes > 0 || self.uncounted_bytes > 0
     }
@@ -200,7 +211,7 @@ impl Charge {
         if self.owners != other.owners {
             return Err(other);
         }
-        self.bytes += std::mem::take(&mut other.bytes);
+        self.bytes = self.bytes.saturating_add(std::mem::take(&mut other.bytes));
         Ok(())
     }
 
@@ -209,7 +220,7 @@ impl Charge {
         if !is_reported {
             let mut rooms = self.limits.rooms.lock();
             for owner in self.owners.both() {
-                rooms.entry(owner).or_default().uncounted_bytes += self.bytes;
+                rooms.entry(owner).or_default().add_uncounted(self.bytes);
             }
         }
     }
@@ -219,7 +230,8 @@ impl Drop for Charge {
     fn drop(&mut self) {
         let mut rooms = self.limits.rooms.lock();
         for owner in self.owners.both() {
-            rooms.entry(owner).or_default().held_bytes -= self.bytes;
+            let room = rooms.entry(owner).or_default();
+            room.held_bytes = room.held_bytes.saturating_sub(self.bytes);
         }
     }
 }
@@ -257,13 +269,14 @@ impl State {
 
     /// What something allocates at most in a file that has all its blocks below `dense_end`.
     fn growth_bytes(&self, growth: &Growth, dense_end: u64) -> u64 {
-        match growth {
+        let bytes = match growth {
             Growth::Range(range) => {
                 let (first, end) = blocks(range, self.block_bytes());
                 end - if first <= dense_end { dense_end.min(end) } else { first }
             }
             Growth::Anywhere(bytes) => bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES,
-        }
+        };
+        bytes.min(GROWTH_MAX_BYTES)
     }
 
     fn grown(&mut self, growth: &Growth) {
@@ -308,8 +321,8 @@ struct Answered {
     is_short: bool,
     /// There may be more when what was on its way has arrived.
     is_held: bool,
-    /// Where the file has all its blocks.
-    dense_end: u64,
+    /// Where the file has all its blocks; `None` if that cannot be known.
+    dense_end: Option<u64>,
 }
 
 impl Client {
@@ -351,28 +364,50 @@ impl Client {
         bound: Bound,
         growth: Growth,
     ) -> Result<Option<Charge>, Fault> {
-        if let Ok(taken) = self.take_room(&mut inode.lock(), bound, &growth) {
-            return Ok(taken);
+        loop {
+            if let Ok(taken) = self.take_room(&mut inode.lock(), bound, &growth) {
+                return Ok(taken);
+            }
+            let asked = {
+                let _one_asks = self.limits.asking.lock().await;
+                self.room_asked_for(inode, bound, &growth).await?
+            };
+            match asked {
+                Some(taken) => return Ok(taken),
+                // An OST that is away would keep the write itself waiting, too.
+                None => self.seams.sleep_ms(ASK_AGAIN_MS).await,
+            }
         }
-        let _one_asks = self.limits.asking.lock().await;
+    }
+
+    /// `None` if it cannot be known whether the file has the blocks already.
+    async fn room_asked_for(
+        &self,
+        inode: &Inode,
+        bound: Bound,
+        growth: &Growth,
+    ) -> Result<Option<Option<Charge>>, Fault> {
         let (mut dense_end, mut is_sent) = (0, false);
         for _ in 0..ROUNDS_MAX {
             // Whoever asked before may have got enough.
-            let taken = self.take_room_behind(&mut inode.lock(), bound, &growth, dense_end);
+            let taken = self.take_room_behind(&mut inode.lock(), bound, growth, dense_end);
             if let Ok(taken) = taken {
-                return Ok(taken);
+                return Ok(Some(taken));
             }
-            let answer = self.ask_room(inode, &growth).await?;
-            dense_end = answer.dense_end;
-            let taken = self.take_room_behind(&mut inode.lock(), bound, &growth, dense_end);
+            let answer = self.ask_room(inode, growth).await?;
+            dense_end = answer.dense_end.unwrap_or(0);
+            let taken = self.take_room_behind(&mut inode.lock(), bound, growth, dense_end);
             match taken {
-                Ok(taken) => return Ok(taken),
-                Err(()) if answer.is_short && (is_sent || !answer.is_held) => break,
+                Ok(taken) => return Ok(Some(taken)),
                 // What is buffered holds more than it will need: it is sent before a refusal.
-                Err(()) if answer.is_short => self.send_held(inode).await,
+                Err(()) if answer.is_short && answer.is_held && !is_sent => {
+                    self.send_held(inode).await;
+                    is_sent = true;
+                }
+                Err(()) if answer.is_short && answer.dense_end.is_none() => return Ok(None),
+                Err(()) if answer.is_short => break,
                 Err(()) => {}
             }
-            is_sent |= answer.is_short;
         }
         let owners = inode.lock().owners;
         let of = |o: Owners| format!("a file of user {} and group {}", o.uid, o.gid);
@@ -414,11 +449,12 @@ impl Client {
         self.limits.answered(&asked, given);
         let answer = answer?;
         let mut state = inode.lock();
-        let is_known = answer.dense_end > 0 && state.dense_voids == voids;
-        if is_known {
-            state.has_no_holes(answer.dense_end);
+        let is_old = state.dense_voids != voids;
+        let dense_end = answer.dense_end.filter(|end| *end == 0 || !is_old);
+        if let Some(end) = dense_end.filter(|end| *end > 0) {
+            state.has_no_holes(end);
         }
-        let dense_end = if is_known { answer.dense_end.next_multiple_of(state.block_bytes()) } else { 0 };
+        let dense_end = dense_end.map(|end| end.next_multiple_of(state.block_bytes()));
         let is_short = |given: Option<u64>| given.is_some_and(|bytes| bytes < wanted_bytes);
         let is_held = asked.told.iter().any(|told| told.held_bytes > 0);
         let is_short = is_short(answer.user_bytes) || is_short(answer.group_bytes);
@@ -467,7 +503,10 @@ mod tests {
         let stranger = Owners { uid: 1, gid: 1 };
         assert!(limits.take(stranger, 1, NOW).is_none(), "the MDT is to be asked");
         let free = given(None, None);
-        assert!(free.take(BOB, u64::MAX / 2, NOW).is_some());
+        let all: Vec<Charge> = (0..3).filter_map(|_| free.take(BOB, u64::MAX, NOW)).collect();
+        assert_eq!(all.len(), 3, "however much somebody without a limit reserves");
+        all.into_iter().for_each(|charge| charge.arrived(false));
+        assert_eq!(free.ask(BOB, NOW).told, [RoomUse::default(); 2]);
         let timed = given(Some(100), None);
         assert!(timed.take(BOB, 1, NOW.plus_ms(TRUSTED_MS)).is_none(), "told too long ago");
     }
@@ -520,6 +559,7 @@ mod tests {
         assert_eq!(write(&mut state, 12_288..24_576), 12_288);
         assert_eq!(state.growth_bytes(&Growth::Anywhere(1), 0), 8192);
         assert_eq!(state.growth_bytes(&Growth::Range(u64::MAX - 1..u64::MAX), 0), 4095);
+        assert_eq!(state.growth_bytes(&Growth::Range(0..u64::MAX), 0), GROWTH_MAX_BYTES);
         state.has_no_holes(30_000);
         assert_eq!(write(&mut state, 24_576..32_768), 0);
         state.noticed();

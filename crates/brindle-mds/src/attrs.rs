@@ -1,6 +1,8 @@
 //! Attributes as they are at this moment: of the MDT while nobody writes, else with what the exclusive holder or the
 //! OSTs know.
 
+use std::collections::BTreeSet;
+
 use brindle_stdx::planted;
 use brindle_types::attr::Time;
 use brindle_types::{Attr, Ino, ObjectId, Pair, Result, SessionId, Stripe};
@@ -8,6 +10,7 @@ use brindle_wire::Op;
 use brindle_wire::mds::report::WriteReport;
 use brindle_wire::notify::ReportNotice;
 use brindle_wire::oss::stat::ObjectStat;
+use parking_lot::Mutex;
 
 use crate::ask::{apply_reports, ask};
 use crate::mdt::{Call, Mdt, Txn};
@@ -15,6 +18,11 @@ use crate::opens::Writing;
 use crate::ops::append;
 use crate::recovery;
 use crate::store::{Inode, inode};
+
+/// How long an OST may take to say what objects have allocated, when somebody waits for that.
+const COUNT_OST_MS: u64 = 1_000;
+/// An object may have so much more than it tells, on a local file system whose blocks are smaller than a block of sums.
+const UNTOLD_BYTES: u64 = 3 << 10;
 
 /// Who knows size and times of an inode.
 pub enum Authority {
@@ -176,12 +184,21 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
     .await
 }
 
-/// The same of a file that may be open for writing: what its objects have allocated by now counts until a writer or a close tells better.
-pub async fn count(mdt: &Mdt, ino: Ino) -> Result<()> {
+/// OSTs that did not answer in time; they are not asked again in the same round.
+pub type Silent = Mutex<BTreeSet<u16>>;
+
+/// The same of a file that may be open for writing: what its objects have allocated by now counts until a writer or a close tells
+/// better. Of OSTs that are silent what was known counts.
+pub async fn count(mdt: &Mdt, ino: Ino, silent: &Silent) -> Result<()> {
     let is_meant = |file: &Inode| !file.is_inline() && file.may_have_objects();
     let Some(seen) = mdt.read(|t| Ok(inode::find(t, ino)?.filter(is_meant))).await? else { return Ok(()) };
-    let stats = stat_objects(mdt, &seen).await?;
-    let allocated_bytes = stats.iter().map(|(_, stat)| stat.allocated_bytes).sum();
+    let all = objects(&seen);
+    let asked: Vec<_> = all.iter().filter(|(ost, _)| !silent.lock().contains(ost)).copied().collect();
+    let stats = mdt.osts().stat_within(COUNT_OST_MS, &asked).await;
+    let mute = asked.iter().zip(&stats).filter(|(_, stat)| stat.is_err());
+    silent.lock().extend(mute.map(|((ost, _), _)| *ost));
+    let known: Vec<u64> = stats.iter().flatten().map(|stat| stat.allocated_bytes).collect();
+    let (is_whole, sum_bytes) = (known.len() == all.len(), known.iter().sum::<u64>());
     mdt.step(&Call::internal(Op::StatObjects), |t| {
         t.frees_space();
         let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
@@ -191,6 +208,7 @@ pub async fn count(mdt: &Mdt, ino: Ino) -> Result<()> {
         };
         let is_same =
             state(&file) == state(&seen) && seen.file.as_ref().is_some_and(|f| f.pending_cut.is_none());
+        let allocated_bytes = if is_whole { sum_bytes } else { sum_bytes.max(file.allocated_bytes) };
         // Of others somebody has told better meanwhile.
         if is_same && t.live().is_uncounted(ino) && file.allocated_bytes != allocated_bytes {
             file.allocated_bytes = allocated_bytes;
@@ -199,6 +217,35 @@ pub async fn count(mdt: &Mdt, ino: Ino) -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// Below which byte a file that `session` writes has all its blocks: none, if it may have holes. `None` if that cannot be known now.
+pub async fn dense_end(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Option<u64>> {
+    let silent = Silent::default();
+    // The sole writer may have made a hole of which the row does not tell.
+    count(mdt, ino, &silent).await?;
+    let look = |t: &Txn<'_>| {
+        let file = inode::get(t, ino)?;
+        let authority = authority(t, &file, session);
+        Ok((file, authority, t.live().is_uncounted(ino)))
+    };
+    let (mut file, authority, is_uncounted) = mdt.read(look).await?;
+    match authority {
+        Authority::Holder(_) => return Ok(Some(0)),
+        Authority::Undeclared => return Ok(None),
+        Authority::Mdt if is_uncounted && !silent.lock().is_empty() => return Ok(None),
+        Authority::Mdt => {}
+        Authority::Objects => {
+            let asked = objects(&file);
+            let stats = mdt.osts().stat_within(COUNT_OST_MS, &asked).await;
+            let Ok(stats) = stats.into_iter().collect::<Result<Vec<_>>>() else { return Ok(None) };
+            let named: Vec<_> = asked.iter().map(|(_, object)| object.named()).zip(stats).collect();
+            merge_objects(&mut file, &named);
+        }
+    }
+    let objects = if file.is_inline() || file.allocated_bytes == 0 { 0 } else { objects(&file).len() as u64 };
+    let is_dense = file.allocated_bytes + objects * UNTOLD_BYTES >= file.size_bytes;
+    Ok(Some(if is_dense { file.size_bytes } else { 0 }))
 }
 
 async fn with_objects(mdt: &Mdt, mut inode: Inode) -> Result<Inode> {

@@ -30,6 +30,8 @@ const ROOM_PART: u64 = 8;
 /// Room that was not asked for again for so long is nobody's any more, and what became of it is not known. Clients trust it for half
 /// of that.
 pub const LAPSE_MS: u64 = 20_000;
+/// How long nobody waits again for an OST that did not answer.
+const PUT_OFF_MS: u64 = 10_000;
 
 /// A user or a group.
 pub type Owner = (Kind, u32);
@@ -56,16 +58,35 @@ struct Rooms {
     /// How often something became uncounted of which nobody knows how much it is, and how often it had when the OSTs were asked.
     doubts: u64,
     doubts_cleared: u64,
+    /// An OST did not answer: until then the others are believed.
+    put_off_until: Mono,
 }
 
-/// What a mount has.
+/// What a mount has: given to it, or on its way when it asked.
 struct Room {
-    /// It was given, and may be taken.
     bytes: u64,
-    /// It was taken, and was on its way when the mount asked.
-    held_bytes: u64,
-    /// When `bytes` is nobody's any more.
+    /// When it is nobody's any more.
     lapses: Mono,
+}
+
+/// A question for room.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask {
+    /// What the mount has made of earlier room.
+    pub room: RoomUse,
+    /// What it wants.
+    pub wanted_bytes: u64,
+    /// What is done where something is in doubt.
+    pub doubts: Doubts,
+}
+
+/// Whether an owner of whom something is in doubt gets room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Doubts {
+    /// No: the OSTs are to be asked first.
+    Count,
+    /// Yes: they were.
+    Pass,
 }
 
 /// What was not counted when the OSTs were asked.
@@ -81,15 +102,16 @@ impl Rooms {
         // What its owner had written before there was a limit.
         let doubts = 1;
         let (added_bytes, counted_bytes, doubts_cleared) = (0, 0, 0);
-        Rooms { begun, by_session: BTreeMap::new(), added_bytes, counted_bytes, doubts, doubts_cleared }
+        let (by_session, put_off_until) = (BTreeMap::new(), Mono::default());
+        Rooms { begun, by_session, added_bytes, counted_bytes, doubts, doubts_cleared, put_off_until }
     }
 
     fn add(&mut self, bytes: u64) {
         self.added_bytes = self.added_bytes.saturating_add(bytes);
     }
 
-    fn is_in_doubt(&self) -> bool {
-        self.doubts > self.doubts_cleared
+    fn is_in_doubt(&self, now: Mono) -> bool {
+        self.doubts > self.doubts_cleared && now >= self.put_off_until
     }
 
     fn uncounted_bytes(&self) -> u64 {
@@ -173,16 +195,21 @@ impl Limits {
     }
 
     /// Before the OSTs are asked; `None` if there is nothing to ask for.
-    pub fn counting(&self, owner: Owner) -> Option<Counting> {
-        let rooms = self.rooms.get(&owner).filter(|r| r.is_in_doubt() || r.uncounted_bytes() > 0)?;
+    pub fn counting(&self, owner: Owner, now: Mono) -> Option<Counting> {
+        let rooms = self.rooms.get(&owner).filter(|r| r.is_in_doubt(now) || r.uncounted_bytes() > 0)?;
         Some(Counting { begun: rooms.begun, added_bytes: rooms.added_bytes, doubts: rooms.doubts })
     }
 
-    /// They were asked.
-    pub fn counted(&mut self, owner: Owner, counting: Counting) {
+    /// They were asked. If some did not answer, what is on them stays in doubt; nobody writes to those meanwhile, and they are asked
+    /// again after [`PUT_OFF_MS`].
+    pub fn counted(&mut self, owner: Owner, counting: Counting, have_all_answered: bool, now: Mono) {
         if let Some(rooms) = self.rooms.get_mut(&owner).filter(|rooms| rooms.begun == counting.begun) {
             rooms.counted_bytes = rooms.counted_bytes.max(counting.added_bytes);
-            rooms.doubts_cleared = rooms.doubts_cleared.max(counting.doubts);
+            if have_all_answered {
+                rooms.doubts_cleared = rooms.doubts_cleared.max(counting.doubts);
+            } else {
+                rooms.put_off_until = now.plus_ms(PUT_OFF_MS);
+            }
         }
     }
 
@@ -190,39 +217,42 @@ impl Limits {
     pub fn end(&mut self, session: SessionId) {
         for rooms in self.rooms.values_mut() {
             if let Some(room) = rooms.by_session.remove(&session) {
-                rooms.add(room.bytes.saturating_add(room.held_bytes));
+                rooms.add(room.bytes);
             }
         }
     }
 
-    /// Gives a mount room for `wanted_bytes` or more, in the place of all that it had and does not hold any more; nothing where
+    /// Gives a mount room for what it wants or more, in the place of all that it had and does not hold any more; nothing where
     /// there is not so much, `None` where there is no limit. `used_bytes`: what the counters say.
     pub fn give(
         &mut self,
         (owner, used_bytes): (Owner, u64),
         session: SessionId,
-        room: RoomUse,
-        wanted_bytes: u64,
+        ask: Ask,
         now: Mono,
     ) -> Option<u64> {
+        let Ask { room, wanted_bytes, doubts } = ask;
         let bytes_max = self.of(owner).bytes_max;
         let rooms = self.rooms_mut(owner)?;
         rooms.by_session.remove(&session);
-        // What lapses may have been written. What is on its way stays its mount's.
+        // What lapses may have been written.
         let mut lapsed_bytes = 0u64;
-        for other in rooms.by_session.values_mut().filter(|other| other.lapses <= now) {
-            lapsed_bytes = lapsed_bytes.saturating_add(std::mem::take(&mut other.bytes));
-        }
+        rooms.by_session.retain(|_, other| {
+            let has_lapsed = other.lapses <= now;
+            lapsed_bytes = lapsed_bytes.saturating_add(if has_lapsed { other.bytes } else { 0 });
+            !has_lapsed
+        });
         rooms.add(lapsed_bytes);
-        let others = rooms.by_session.values().flat_map(|other| [other.bytes, other.held_bytes]);
+        let others = rooms.by_session.values().map(|other| other.bytes);
         let taken = [used_bytes, rooms.uncounted_bytes(), room.held_bytes].into_iter().chain(others);
         let left = bytes_max.saturating_sub(taken.fold(0, u64::saturating_add));
-        let bytes = match left >= wanted_bytes && !rooms.is_in_doubt() {
+        let is_certain = doubts == Doubts::Pass || !rooms.is_in_doubt(now);
+        let bytes = match left >= wanted_bytes && is_certain {
             true => wanted_bytes.max(ROOM_MAX_BYTES.min(left / ROOM_PART)),
             false => 0,
         };
-        let held_bytes = room.held_bytes;
-        rooms.by_session.insert(session, Room { bytes, held_bytes, lapses: now.plus_ms(LAPSE_MS) });
+        let given = Room { bytes: room.held_bytes.saturating_add(bytes), lapses: now.plus_ms(LAPSE_MS) };
+        rooms.by_session.insert(session, given);
         Some(bytes)
     }
 }
@@ -253,15 +283,25 @@ mod tests {
     fn limited(bytes_max: u64) -> Limits {
         let mut limits = Limits { term: 3, ..Limits::default() };
         limits.set(BOB, Limit { inodes_max: 0, bytes_max });
-        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(0), "the OSTs were not asked");
+        assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(0), "the OSTs were not asked");
         count(&mut limits);
         limits
     }
 
+    fn give(
+        limits: &mut Limits,
+        used: (Owner, u64),
+        session: SessionId,
+        (room, wanted_bytes): (RoomUse, u64),
+        now: Mono,
+    ) -> Option<u64> {
+        limits.give(used, session, Ask { room, wanted_bytes, doubts: Doubts::Count }, now)
+    }
+
     fn count(limits: &mut Limits) {
-        let counting = limits.counting(BOB).expect("there is something to count");
-        limits.counted(BOB, counting);
-        assert_eq!(limits.counting(BOB), None);
+        let counting = limits.counting(BOB, NOW).expect("there is something to count");
+        limits.counted(BOB, counting, true, NOW);
+        assert_eq!(limits.counting(BOB, NOW), None);
     }
 
     #[test]
@@ -281,70 +321,118 @@ mod tests {
     #[test]
     fn what_is_given_counts_until_it_is_asked_for_again_or_lapses() {
         let mut limits = limited(1 << 20);
-        assert_eq!(limits.give(((Kind::User, 7), 0), A, NOTHING, 1, NOW), None, "no limit");
-        assert_eq!(limits.give((BOB, 0), A, NOTHING, 4096, NOW), Some(128 << 10), "an eighth of it");
-        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1 << 20, NOW), Some(1 << 20), "in the place of it");
-        assert_eq!(limits.give((BOB, 0), B, NOTHING, 4096, NOW), Some(0), "another mount has all");
+        assert_eq!(give(&mut limits, ((Kind::User, 7), 0), A, (NOTHING, 1), NOW), None, "no limit");
+        assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 4096), NOW), Some(128 << 10), "an eighth of it");
+        assert_eq!(
+            give(&mut limits, (BOB, 0), A, (NOTHING, 1 << 20), NOW),
+            Some(1 << 20),
+            "in the place of it"
+        );
+        assert_eq!(give(&mut limits, (BOB, 0), B, (NOTHING, 4096), NOW), Some(0), "another mount has all");
         let held = RoomUse { held_bytes: 900 << 10, ..NOTHING };
-        assert_eq!(limits.give((BOB, 0), A, held, 200 << 10, NOW), Some(0));
-        assert_eq!(limits.give((BOB, 0), B, NOTHING, 4096, NOW), Some(15872), "what is held is not left");
+        assert_eq!(give(&mut limits, (BOB, 0), A, (held, 200 << 10), NOW), Some(0));
+        assert_eq!(
+            give(&mut limits, (BOB, 0), B, (NOTHING, 4096), NOW),
+            Some(15872),
+            "what is held is not left"
+        );
         let later = NOW.plus_ms(LAPSE_MS);
         assert_eq!(
-            limits.give((BOB, 0), B, NOTHING, 200 << 10, later),
+            give(&mut limits, (BOB, 0), B, (NOTHING, 200 << 10), later),
             Some(0),
             "A still holds what it holds"
         );
         limits.end(A);
-        assert_eq!(limits.give((BOB, 0), B, NOTHING, 200 << 10, later), Some(0), "and may have written it");
-        count(&mut limits);
-        assert_eq!(limits.give((BOB, 1 << 19), B, NOTHING, 1 << 19, later), Some(1 << 19));
-        limits.uncounted(BOB, 1 << 19);
-        assert_eq!(limits.give((BOB, 1 << 19), B, NOTHING, 1, later), Some(0), "nobody knows");
-        let counting = limits.counting(BOB).expect("there is something to count");
-        limits.uncounted(BOB, 1 << 18);
-        limits.counted(BOB, counting);
         assert_eq!(
-            limits.give((BOB, 1 << 19), B, NOTHING, 1, later),
+            give(&mut limits, (BOB, 0), B, (NOTHING, 200 << 10), later),
+            Some(0),
+            "it does not count twice"
+        );
+        count(&mut limits);
+        assert_eq!(give(&mut limits, (BOB, 1 << 19), B, (NOTHING, 1 << 19), later), Some(1 << 19));
+        limits.uncounted(BOB, 1 << 19);
+        assert_eq!(give(&mut limits, (BOB, 1 << 19), B, (NOTHING, 1), later), Some(0), "nobody knows");
+        let counting = limits.counting(BOB, NOW).expect("there is something to count");
+        limits.uncounted(BOB, 1 << 18);
+        limits.counted(BOB, counting, true, NOW);
+        assert_eq!(
+            give(&mut limits, (BOB, 1 << 19), B, (NOTHING, 1), later),
             Some(1 << 15),
             "what came meanwhile counts"
         );
         limits.end(B);
-        assert_eq!(limits.give((BOB, 1 << 19), A, NOTHING, 1, later), Some(28672), "as if all were written");
-        assert_eq!(limits.give((BOB, 2 << 20), A, NOTHING, 0, later), Some(0), "over the limit already");
+        assert_eq!(
+            give(&mut limits, (BOB, 1 << 19), A, (NOTHING, 1), later),
+            Some(28672),
+            "as if all were written"
+        );
+        assert_eq!(
+            give(&mut limits, (BOB, 2 << 20), A, (NOTHING, 0), later),
+            Some(0),
+            "over the limit already"
+        );
     }
 
     #[test]
     fn what_lapses_is_counted_before_others_get_it() {
         let mut limits = limited(1 << 20);
-        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1 << 20, NOW), Some(1 << 20));
+        assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1 << 20), NOW), Some(1 << 20));
         let later = NOW.plus_ms(LAPSE_MS);
-        assert_eq!(limits.give((BOB, 0), B, NOTHING, 1, later), Some(0));
+        assert_eq!(give(&mut limits, (BOB, 0), B, (NOTHING, 1), later), Some(0));
         count(&mut limits);
         assert_eq!(
-            limits.give((BOB, 1 << 19), B, NOTHING, 1 << 19, later),
+            give(&mut limits, (BOB, 1 << 19), B, (NOTHING, 1 << 19), later),
             Some(1 << 19),
             "A has written a half"
         );
     }
 
     #[test]
+    fn an_ost_that_does_not_answer_leaves_a_doubt_that_is_passed_over() {
+        let mut limits = limited(1 << 20);
+        limits.doubt(1000, 7);
+        limits.uncounted(BOB, 1 << 20);
+        let counting = limits.counting(BOB, NOW).expect("a file is in doubt");
+        limits.counted(BOB, counting, false, NOW);
+        assert_eq!(
+            give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW),
+            Some(1 << 17),
+            "the others are believed"
+        );
+        assert_eq!(limits.counting(BOB, NOW), None);
+        let later = NOW.plus_ms(PUT_OFF_MS);
+        assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), later), Some(0), "it is asked again");
+        assert!(limits.counting(BOB, later).is_some());
+        let ask = Ask { room: NOTHING, wanted_bytes: 1, doubts: Doubts::Pass };
+        assert_eq!(
+            limits.give((BOB, 0), A, ask, later),
+            Some(1 << 17),
+            "and if it is silent again, believed"
+        );
+    }
+
+    #[test]
     fn a_doubt_is_cleared_by_what_was_asked_after_it() {
         let mut limits = limited(1 << 20);
-        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(1 << 17));
+        assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(1 << 17));
         limits.doubt(1000, 7);
-        let counting = limits.counting(BOB).expect("a file is in doubt");
+        let counting = limits.counting(BOB, NOW).expect("a file is in doubt");
         limits.doubt(7, 1000);
         limits.doubt(1000, 7);
-        limits.counted(BOB, counting);
-        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(0), "another one came meanwhile");
-        let old = limits.counting(BOB).expect("it is in doubt");
+        limits.counted(BOB, counting, true, NOW);
+        assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(0), "another one came meanwhile");
+        let old = limits.counting(BOB, NOW).expect("it is in doubt");
         limits.set(BOB, Limit::default());
         limits.set(BOB, Limit { inodes_max: 0, bytes_max: 1 << 20 });
-        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(0), "as with a first limit");
-        limits.counted(BOB, old);
-        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(0), "that was under another limit");
+        assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(0), "as with a first limit");
+        limits.counted(BOB, old, true, NOW);
+        assert_eq!(
+            give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW),
+            Some(0),
+            "that was under another limit"
+        );
         count(&mut limits);
-        assert_eq!(limits.give((BOB, 0), A, NOTHING, 1, NOW), Some(1 << 17));
+        assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(1 << 17));
     }
 
     #[test]
@@ -371,7 +459,8 @@ mod tests {
                     reported += written;
                     let room = RoomUse { held_bytes: held, uncounted_bytes: 0 };
                     let session = SessionId(1 + at as u64);
-                    let given = limits.give((BOB, reported), session, room, wanted, now).expect("limited");
+                    let given =
+                        give(&mut limits, (BOB, reported), session, (room, wanted), now).expect("limited");
                     refused += u64::from(given < wanted);
                     (given, held, 0)
                 }

@@ -426,13 +426,27 @@ impl Osts {
 
     /// Asks the OSTs of objects about them; what each came to, in the order of `objects`.
     pub async fn stat(&self, objects: &[(u16, ObjectId)]) -> Vec<Result<ObjectStat>> {
+        self.stat_each(objects, None).await
+    }
+
+    /// The same of those OSTs that answer in so many milliseconds.
+    pub async fn stat_within(&self, ms: u64, objects: &[(u16, ObjectId)]) -> Vec<Result<ObjectStat>> {
+        self.stat_each(objects, Some(ms)).await
+    }
+
+    async fn stat_each(&self, objects: &[(u16, ObjectId)], ms: Option<u64>) -> Vec<Result<ObjectStat>> {
         let mut by_ost: BTreeMap<u16, Vec<usize>> = BTreeMap::new();
         for (index, (ost, _)) in objects.iter().enumerate() {
             by_ost.entry(*ost).or_default().push(index);
         }
         let asked = by_ost.iter().map(|(ost, indices)| async move {
             let objects = indices.iter().map(|i| objects[*i].1).collect();
-            (indices, self.insist(*ost, &StatObjectsReq { objects }).await)
+            let question = StatObjectsReq { objects };
+            let answer = match ms {
+                Some(ms) => self.ask_within(ms, *ost, &question).await,
+                None => self.insist(*ost, &question).await,
+            };
+            (indices, answer)
         });
         let mut stats = vec![Ok(ObjectStat::default()); objects.len()];
         for (indices, answer) in join_all(asked).await {

@@ -194,10 +194,14 @@ impl Client {
                     _ if planted("client_ignores_boot_term") => {}
                     Plan::Resend(writes) if is_read_there(&sight.layout, *stripe, &writes) => {
                         resend.push(*stripe);
+                        inode.lock().allocated.remove(stripe);
                     }
                     Plan::Resend(_) | Plan::Lost => {
                         // Told at once: whoever asked may give up, or fail for another reason, before this is at its end.
-                        inode.lock().unsynced.remove(stripe);
+                        let mut state = inode.lock();
+                        state.unsynced.remove(stripe);
+                        state.allocated.remove(stripe);
+                        drop(state);
                         lost.get_or_insert_with(|| self.data_lost(inode.ino));
                     }
                 }

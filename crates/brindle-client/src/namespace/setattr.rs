@@ -5,6 +5,7 @@ use brindle_types::{Attr, Fault, Ino};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq};
 
 use crate::inodes::Carry;
+use crate::limits::Owners;
 use crate::{Client, Ctx};
 
 /// What to change; `None` stays.
@@ -66,6 +67,9 @@ impl Client {
         tracing::trace!(ino = ino.0, ?set, size_bytes = answer.attr.size_bytes, grant = ?answer.grant, "attributes set");
         due.delivered();
         let mut state = inode.lock();
+        if set.uid.is_some() || set.gid.is_some() {
+            state.owners = Some(Owners { uid: answer.attr.uid, gid: answer.attr.gid });
+        }
         if let Some(cutting) = cutting {
             cutting.end(&mut state);
         }

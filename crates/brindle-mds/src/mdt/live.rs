@@ -132,12 +132,14 @@ impl Live {
 
     /// Files of which only the OSTs know what they have allocated.
     pub fn all_uncounted(&self) -> BTreeSet<Ino> {
-        self.uncounted.iter().chain(&self.recounts).chain(&self.recounting).copied().collect()
+        let counted_later = self.recounts.iter().chain(&self.recounting).chain(self.recoveries.keys());
+        self.uncounted.iter().chain(counted_later).copied().collect()
     }
 
     /// Whether it is one of those.
     pub fn is_uncounted(&self, ino: Ino) -> bool {
-        self.uncounted.contains(&ino) || self.recounts.contains(&ino) || self.recounting == Some(ino)
+        let is_counted_later = self.recounts.contains(&ino) || self.recounting == Some(ino);
+        self.uncounted.contains(&ino) || is_counted_later || self.recoveries.contains_key(&ino)
     }
 
     /// Whether an inode without a name may go at once: nobody has it open, or could still reclaim or open it.

@@ -10,18 +10,15 @@ use brindle_wire::mds::quota::{
 };
 use futures_util::future::join_all;
 
-use crate::limits::{self, Owner};
-use crate::mdt::{Call, Mdt, Txn};
+use crate::limits::{self, Ask, Doubts, Owner};
+use crate::mdt::{Call, Live, Mdt, Txn};
 use crate::store::limit::{self, Limit};
 use crate::store::usage::{self, Kind};
 use crate::store::{Inode, inode};
 use crate::{attrs, recovery};
 
-/// How long the OSTs are asked at most what the files of an owner have allocated, and one file.
+/// How long the OSTs are asked at most what the files of an owner have allocated.
 const COUNT_MS: u64 = 4_000;
-const COUNT_FILE_MS: u64 = 1_000;
-/// An object may have so much more than it tells, on a local file system whose blocks are smaller than a block of sums.
-const UNTOLD_BYTES: u64 = 3 << 10;
 /// Files that are asked for at once.
 const COUNTED_AT_ONCE: usize = 16;
 
@@ -104,22 +101,29 @@ pub async fn handle_room(mdt: &Mdt, call: &Call, req: QuotaRoomReq) -> Result<Qu
     let owners = [((Kind::User, req.uid), req.user), ((Kind::Group, req.gid), req.group)];
     {
         let mut live = mdt.live_mut();
-        if live.session(call.session, call.epoch).is_none() {
-            return Err(Fault::new(Code::StaleSession).subject(call.session.to_string()));
-        }
+        check_session(&live, call)?;
         owners.iter().for_each(|(owner, room)| live.limits.uncounted(*owner, room.uncounted_bytes));
     }
     let is_short = |given: &Option<u64>| given.is_some_and(|bytes| bytes < req.wanted_bytes);
-    let mut given = give(mdt, call, &req, &owners)?;
+    let mut given = give(mdt, call, &req, &owners, Doubts::Count)?;
     if given.iter().any(is_short) {
         for ((owner, _), _) in owners.iter().zip(given).filter(|(_, given)| is_short(given)) {
             count(mdt, *owner).await;
         }
-        given = give(mdt, call, &req, &owners)?;
+        // What has come into doubt meanwhile is counted before the next question is answered.
+        given = give(mdt, call, &req, &owners, Doubts::Pass)?;
     }
-    let dense_end = if given.iter().any(is_short) { dense_end(mdt, call, req.ino).await } else { 0 };
+    let dense_end = match given.iter().any(is_short) {
+        true => dense_end(mdt, call, req.ino).await,
+        false => Some(0),
+    };
     let [user_bytes, group_bytes] = given;
     Ok(QuotaRoomResp { user_bytes, group_bytes, dense_end })
+}
+
+fn check_session(live: &Live, call: &Call) -> Result<()> {
+    let is_alive = live.session(call.session, call.epoch).is_some();
+    if is_alive { Ok(()) } else { Err(Fault::new(Code::StaleSession).subject(call.session.to_string())) }
 }
 
 fn give(
@@ -127,68 +131,60 @@ fn give(
     call: &Call,
     req: &QuotaRoomReq,
     owners: &[(Owner, RoomUse); 2],
+    doubts: Doubts,
 ) -> Result<[Option<u64>; 2]> {
     let now = mdt.seams().now();
-    // Usage changes only under this lock.
+    // Usage changes only under this lock, and sessions end.
     let mut live = mdt.live_mut();
+    check_session(&live, call)?;
     let mut given = [None; 2];
     for ((owner, room), given) in owners.iter().zip(&mut given) {
         let used = usage::get(&mdt.engine().changes(), owner.0 as u8, owner.1)?;
-        *given = live.limits.give((*owner, used.bytes), call.session, *room, req.wanted_bytes, now);
+        let ask = Ask { room: *room, wanted_bytes: req.wanted_bytes, doubts };
+        *given = live.limits.give((*owner, used.bytes), call.session, ask, now);
     }
     Ok(given)
 }
 
-/// Has the objects of files that nobody else can tell of say what they have allocated. Where one does not answer the counters are
-/// believed as they are: nobody writes to an OST that is away.
+/// Has the objects of files that nobody else can tell of say what they have allocated.
 async fn count(mdt: &Mdt, owner: Owner) {
     // Until then it is not known which files somebody writes.
     recovery::over(mdt).await;
-    let Some(counting) = mdt.live().limits.counting(owner) else { return };
-    match mdt.seams().timeout_ms(COUNT_MS, count_files(mdt, owner)).await {
-        Some(0) => {}
-        Some(failed) => {
-            tracing::warn!(owner = limits::name(owner), failed, "files whose OSTs cannot say what they take");
-        }
-        None => tracing::warn!(owner = limits::name(owner), "it takes too long to count what is used"),
+    let Some(counting) = mdt.live().limits.counting(owner, mdt.seams().now()) else { return };
+    let silent = attrs::Silent::default();
+    let done = mdt.seams().timeout_ms(COUNT_MS, count_files(mdt, owner, &silent)).await;
+    let silent = silent.into_inner();
+    if done.is_none() {
+        tracing::warn!(owner = limits::name(owner), ?silent, "it takes too long to count what is used");
+        return;
     }
-    mdt.live_mut().limits.counted(owner, counting);
+    if !silent.is_empty() {
+        tracing::warn!(owner = limits::name(owner), ?silent, "OSTs cannot say what files take on them");
+    }
+    let now = mdt.seams().now();
+    mdt.live_mut().limits.counted(owner, counting, silent.is_empty(), now);
 }
 
-/// How many could not be asked.
-async fn count_files(mdt: &Mdt, (kind, id): Owner) -> usize {
+async fn count_files(mdt: &Mdt, (kind, id): Owner, silent: &attrs::Silent) {
     let is_meant = |file: Inode| id == if kind == Kind::User { file.uid } else { file.gid };
     let uncounted: Vec<Ino> = mdt.live().all_uncounted().into_iter().collect();
-    let mut failed = 0;
     for inos in uncounted.chunks(COUNTED_AT_ONCE) {
         let counting = inos.iter().map(async |ino| {
-            if !mdt.read(|t| inode::find(t, *ino)).await?.is_some_and(is_meant) {
-                return Ok(());
+            match mdt.read(|t| inode::find(t, *ino)).await?.is_some_and(is_meant) {
+                true => attrs::count(mdt, *ino, silent).await,
+                false => Ok(()),
             }
-            let counted = mdt.seams().timeout_ms(COUNT_FILE_MS, attrs::count(mdt, *ino)).await;
-            counted.unwrap_or_else(|| Err(Fault::new(Code::TargetDown)))
         });
         let counted: Vec<Result<()>> = join_all(counting).await;
-        failed += counted.iter().filter(|counted| counted.is_err()).count();
-    }
-    failed
-}
-
-/// Below which byte a file has all its blocks: none, if it may have holes.
-async fn dense_end(mdt: &Mdt, call: &Call, ino: Ino) -> u64 {
-    let look = async || -> Result<u64> {
-        // The sole writer may have made a hole of which the row does not tell.
-        attrs::count(mdt, ino).await?;
-        let attr = attrs::fresh(mdt, call.session, ino).await?;
-        let objects = mdt.read(|t| Ok(attrs::objects(&inode::get(t, ino)?).len())).await?;
-        let untold = if attr.allocated_bytes == 0 { 0 } else { objects as u64 * UNTOLD_BYTES };
-        Ok(if attr.allocated_bytes + untold >= attr.size_bytes { attr.size_bytes } else { 0 })
-    };
-    match mdt.seams().timeout_ms(COUNT_FILE_MS, look()).await {
-        Some(Ok(dense_end)) => dense_end,
-        failed => {
-            tracing::debug!(ino = ino.0, ?failed, "cannot ask for the blocks of a file");
-            0
+        if let Some(fault) = counted.into_iter().find_map(Result::err) {
+            tracing::warn!(owner = limits::name((kind, id)), %fault, "a file cannot be counted");
         }
     }
+}
+
+async fn dense_end(mdt: &Mdt, call: &Call, ino: Ino) -> Option<u64> {
+    attrs::dense_end(mdt, call.session, ino).await.unwrap_or_else(|fault| {
+        tracing::debug!(ino = ino.0, %fault, "cannot ask for the blocks of a file");
+        Some(0)
+    })
 }

@@ -92,7 +92,8 @@ pub struct QuotaRoomResp {
     pub user_bytes: Option<u64>,
     /// The same of the group.
     pub group_bytes: Option<u64>,
-    /// Where less is given than was wanted: below this byte the file has all its blocks, so that writing there needs no room.
-    pub dense_end: u64,
+    /// Where less is given than was wanted: below this byte the file has all its blocks, so that writing there needs no room. `None`
+    /// if that cannot be known at the moment.
+    pub dense_end: Option<u64>,
 }
 message!(QuotaRoomReq => QuotaRoomResp, QuotaRoom);
