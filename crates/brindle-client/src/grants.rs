@@ -149,9 +149,9 @@ impl Covered {
         self
     }
 
-    /// The bytes have arrived; whether reports tell what they have allocated.
-    pub fn arrived(mut self, is_reported: bool) {
-        self.charges.drain(..).for_each(|charge| charge.arrived(is_reported));
+    /// The bytes have arrived; whether reports tell what they have allocated is asked only if it matters.
+    pub fn arrived(mut self, is_reported: impl Fn() -> bool) {
+        self.charges.drain(..).for_each(|charge| charge.arrived(is_reported()));
     }
 
     /// Takes in another one's.

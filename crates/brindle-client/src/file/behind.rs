@@ -302,7 +302,7 @@ impl Client {
             self.lose_behind(inode, &fault);
         }
         let mut state = inode.lock();
-        covered.arrived(state.reports_allocated());
+        covered.arrived(|| state.reports_allocated());
         if author.small != 0 && !has_followed {
             state.pending.told(inode.ino);
         }

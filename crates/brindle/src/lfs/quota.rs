@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<Done> {
     group = ArgGroup::new("owner").required(true),
     group = ArgGroup::new("limit").required(true).multiple(true),
     after_help = "A limit of 0 is none; one that is not named stays as it is. What is over a new limit already stays: its owner can \
-                  remove and overwrite, and gets no more. No limit counts for root. Mounts hear of a new limit of space \
+                  remove and, in files without holes, overwrite, and gets no more. No limit counts for root. Mounts hear of a new limit of space \
                   within a third of the lease (2 s)."
 )]
 pub struct SetArgs {
