@@ -333,11 +333,11 @@ impl Client {
         bound: Bound,
         growth: &Growth,
     ) -> Result<Option<Charge>, ()> {
-        self.take_room_behind(state, bound, growth, 0)
+        self.take_room_below(state, bound, growth, 0)
     }
 
     /// The same for a file that is known to have all its blocks below `dense_end`.
-    fn take_room_behind(
+    fn take_room_below(
         &self,
         state: &mut State,
         bound: Bound,
@@ -390,13 +390,13 @@ impl Client {
         let (mut dense_end, mut is_sent) = (0, false);
         for _ in 0..ROUNDS_MAX {
             // Whoever asked before may have got enough.
-            let taken = self.take_room_behind(&mut inode.lock(), bound, growth, dense_end);
+            let taken = self.take_room_below(&mut inode.lock(), bound, growth, dense_end);
             if let Ok(taken) = taken {
                 return Ok(Some(taken));
             }
             let answer = self.ask_room(inode, growth).await?;
             dense_end = answer.dense_end.unwrap_or(0);
-            let taken = self.take_room_behind(&mut inode.lock(), bound, growth, dense_end);
+            let taken = self.take_room_below(&mut inode.lock(), bound, growth, dense_end);
             match taken {
                 Ok(taken) => return Ok(Some(taken)),
                 // What is buffered holds more than it will need: it is sent before a refusal.

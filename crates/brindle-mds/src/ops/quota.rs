@@ -84,15 +84,14 @@ fn owner(owner: QuotaOwner, id: u32, what: &'static str) -> Result<Owner> {
 }
 
 fn check_setter(cred: &Cred, owner: Owner, what: &'static str) -> Result<()> {
-    let refused = |code, why: String| Err(Fault::new(code).what(what).subject(limits::name(owner)).why(why));
-    if cred.uid != 0 {
-        let why = format!("user {} is not root", cred.uid);
-        return refused(Code::NotPermitted, why).map_err(|fault| fault.data("nothing was changed"));
-    }
-    if owner == (Kind::User, 0) {
-        return refused(Code::InvalidArgument, "no limit counts for root".into());
-    }
-    Ok(())
+    let (code, why) = if cred.uid != 0 {
+        (Code::NotPermitted, format!("user {} is not root", cred.uid))
+    } else if owner == (Kind::User, 0) {
+        (Code::InvalidArgument, "no limit counts for root".into())
+    } else {
+        return Ok(());
+    };
+    Err(Fault::new(code).what(what).subject(limits::name(owner)).why(why).data("nothing was changed"))
 }
 
 /// Gives a mount room for bytes. Where there seems to be too little, the OSTs are asked first what files have allocated of which

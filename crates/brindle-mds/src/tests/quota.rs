@@ -12,6 +12,22 @@ async fn used(rig: &Rig, owner: QuotaOwner, id: u32, cred: Cred) -> Result<Quota
     rig.ask(A, QuotaUseReq { owner, id, cred }).await
 }
 
+fn chown(ino: Ino, cred: Cred, uid: Option<u32>, gid: Option<u32>) -> SetattrReq {
+    SetattrReq {
+        ino,
+        cred,
+        mode: None,
+        uid,
+        gid,
+        size_bytes: None,
+        atime: None,
+        mtime: None,
+        kill_suidgid: false,
+        handle: 0,
+        report: None,
+    }
+}
+
 #[test]
 fn usage_follows_the_owner_and_is_told_to_whom_it_concerns() {
     run(async {
@@ -22,20 +38,7 @@ fn usage_follows_the_owner_and_is_told_to_whom_it_concerns() {
         assert_eq!(used(&rig, QuotaOwner::User, 1000, user(1000)).await, Ok(one));
         assert_eq!(used(&rig, QuotaOwner::Group, 1000, user(1000)).await, Ok(one));
         assert_eq!(used(&rig, QuotaOwner::User, 1000, root()).await, Ok(one));
-        let chown = SetattrReq {
-            ino,
-            cred: root(),
-            mode: None,
-            uid: Some(1001),
-            gid: Some(50),
-            size_bytes: None,
-            atime: None,
-            mtime: None,
-            kill_suidgid: false,
-            handle: 0,
-            report: None,
-        };
-        rig.ask(A, chown).await.expect("changed");
+        rig.ask(A, chown(ino, root(), Some(1001), Some(50))).await.expect("changed");
         rig.restart().await;
         let nothing = QuotaUseResp { inodes: 0, bytes: 0, inodes_max: 0, bytes_max: 0 };
         assert_eq!(used(&rig, QuotaOwner::User, 1000, user(1000)).await, Ok(nothing));
@@ -112,19 +115,7 @@ fn a_file_is_not_given_to_a_group_that_is_at_its_limit() {
         let ino = rig.ask(A, named("f", user(1000))).await.expect("made").attr.ino;
         rig.ask(A, named("g", Cred { gid: 50, ..user(1001) })).await.expect("made");
         rig.ask(A, set_req(QuotaOwner::Group, 50, Some(1), None)).await.expect("set");
-        let chgrp = |cred| SetattrReq {
-            ino,
-            cred,
-            mode: None,
-            uid: None,
-            gid: Some(50),
-            size_bytes: None,
-            atime: None,
-            mtime: None,
-            kill_suidgid: false,
-            handle: 0,
-            report: None,
-        };
+        let chgrp = |cred| chown(ino, cred, None, Some(50));
         let member = Cred { groups: vec![50], ..user(1000) };
         assert_eq!(code(rig.ask(A, chgrp(member)).await), Some(Code::OverQuota));
         assert_eq!(rig.stat(A, ino).await.expect("there").gid, 1000, "nothing was changed");

@@ -25,15 +25,8 @@ const MOUNT_COLUMNS: usize = 15;
                   before the limit. There are no soft limits (bquota, iquota) in this version."
 )]
 pub struct Args {
-    /// A user, by name or number
-    #[arg(short = 'u', long = "user", value_name = "USER", group = "owner")]
-    user: Option<String>,
-    /// A group, by name or number
-    #[arg(short = 'g', long = "group", value_name = "GROUP", group = "owner")]
-    group: Option<String>,
-    /// A project, by number
-    #[arg(short = 'p', long = "project", value_name = "ID", group = "owner")]
-    project: Option<u32>,
+    #[command(flatten)]
+    owner: OwnerArgs,
     /// Space with a unit, powers of 1024
     #[arg(short = 'h', long = "human-readable")]
     human: bool,
@@ -46,6 +39,20 @@ pub struct Args {
     /// A path in the mount
     #[arg(value_name = "MOUNT", add = live::mount_points())]
     path: PathBuf,
+}
+
+/// Whose usage or limits.
+#[derive(clap::Args)]
+struct OwnerArgs {
+    /// A user, by name or number
+    #[arg(short = 'u', long = "user", value_name = "USER", group = "owner")]
+    user: Option<String>,
+    /// A group, by name or number
+    #[arg(short = 'g', long = "group", value_name = "GROUP", group = "owner")]
+    group: Option<String>,
+    /// A project, by number
+    #[arg(short = 'p', long = "project", value_name = "ID", group = "owner")]
+    project: Option<u32>,
 }
 
 /// Somebody whose usage is wanted.
@@ -82,15 +89,8 @@ pub fn run(args: &Args) -> Result<Done> {
                   within a third of the lease (2 s)."
 )]
 pub struct SetArgs {
-    /// A user, by name or number
-    #[arg(short = 'u', long = "user", value_name = "USER", group = "owner")]
-    user: Option<String>,
-    /// A group, by name or number
-    #[arg(short = 'g', long = "group", value_name = "GROUP", group = "owner")]
-    group: Option<String>,
-    /// A project, by number
-    #[arg(short = 'p', long = "project", value_name = "ID", group = "owner")]
-    project: Option<u32>,
+    #[command(flatten)]
+    owner: OwnerArgs,
     /// Most space, in KiB or with a unit (k, m, g, t, p: powers of 1024)
     #[arg(short = 'B', long = "block-hardlimit", value_name = "SIZE", group = "limit", value_parser = parse_space)]
     space: Option<u64>,
@@ -110,7 +110,7 @@ pub struct SetArgs {
 
 /// Runs `lfs setquota`.
 pub fn set(args: &SetArgs) -> Result<Done> {
-    let named = named(args.user.as_deref(), args.group.as_deref(), args.project)?;
+    let named = named(&args.owner)?;
     let soft = [(args.soft_space, "-b", "-B"), (args.soft_inodes, "-i", "-I")];
     let wanted = soft.into_iter().find(|(limit, ..)| limit.is_some_and(|limit| limit > 0));
     if let Some((_, soft, hard)) = wanted {
@@ -149,20 +149,20 @@ fn parse_space(text: &str) -> std::result::Result<u64, String> {
     bytes.filter(|bytes| *bytes <= 1 << 62).ok_or_else(|| format!("'{text}' is more than can be stored"))
 }
 
-fn named(user: Option<&str>, group: Option<&str>, project: Option<u32>) -> Result<Option<Owner>> {
-    if let Some(text) = user {
+fn named(args: &OwnerArgs) -> Result<Option<Owner>> {
+    if let Some(text) = &args.user {
         let id = number(text, "user", users::uid_of)?;
-        return Ok(Some(Owner { kind: QuotaOwner::User, id, name: text.to_owned() }));
+        return Ok(Some(Owner { kind: QuotaOwner::User, id, name: text.clone() }));
     }
-    if let Some(text) = group {
+    if let Some(text) = &args.group {
         let id = number(text, "group", users::gid_of)?;
-        return Ok(Some(Owner { kind: QuotaOwner::Group, id, name: text.to_owned() }));
+        return Ok(Some(Owner { kind: QuotaOwner::Group, id, name: text.clone() }));
     }
-    Ok(project.map(|id| Owner { kind: QuotaOwner::Project, id, name: id.to_string() }))
+    Ok(args.project.map(|id| Owner { kind: QuotaOwner::Project, id, name: id.to_string() }))
 }
 
 fn owners(args: &Args) -> Result<Vec<Owner>> {
-    if let Some(owner) = named(args.user.as_deref(), args.group.as_deref(), args.project)? {
+    if let Some(owner) = named(&args.owner)? {
         return Ok(vec![owner]);
     }
     let by_id =
