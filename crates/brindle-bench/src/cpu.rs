@@ -6,6 +6,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+/// Most memory of a mount, under any load.
+const MOUNT_BYTES_MAX: u64 = 512 << 20;
+/// Most memory of an MDT's server, besides 200 bytes for each inode that it has in memory.
+const MDT_BYTES_MAX: u64 = 1 << 30;
+/// Most memory of an OST's server, besides the requests that are in flight.
+const OST_BYTES_MAX: u64 = 512 << 20;
+
 /// Whose processor time is counted; by default nobody's.
 #[derive(Clone, Debug, Default)]
 pub struct Watched {
@@ -40,6 +47,18 @@ pub struct ProcessMemory {
     pub peak_bytes: u64,
     /// What it has resident now (VmRSS).
     pub resident_bytes: u64,
+    /// What it may have at most, where that is known: of a mount, and of servers whose directories are called `mdtN` or `ostN`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_max: Option<u64>,
+}
+
+impl ProcessMemory {
+    /// The most that it has had, and what it may have: `97 of 512 MiB`.
+    pub fn peak(&self) -> String {
+        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
+        let bound = self.bytes_max.map(|bytes| format!(" of {}", mib(bytes))).unwrap_or_default();
+        format!("{}{bound} MiB", mib(self.peak_bytes))
+    }
 }
 
 impl Watched {
@@ -54,6 +73,7 @@ impl Watched {
                     process: name_of(&words),
                     peak_bytes: bytes("VmHWM:")?,
                     resident_bytes: bytes("VmRSS:")?,
+                    bytes_max: bytes_max_of(&name_of(&words)),
                 })
             })
             .collect();
@@ -147,6 +167,22 @@ fn name_of(words: &[String]) -> String {
     }
 }
 
+/// What a process of that name may have of memory.
+fn bytes_max_of(name: &str) -> Option<u64> {
+    let (verb, rest) = name.split_once(' ')?;
+    let target = |dir: &str| match dir.trim_end_matches(|c: char| c.is_ascii_digit()) {
+        "mdt" => MDT_BYTES_MAX,
+        "ost" => OST_BYTES_MAX,
+        _ => 0,
+    };
+    let bytes = match verb {
+        "mount" => MOUNT_BYTES_MAX,
+        "serve" => rest.split(' ').map(target).sum(),
+        _ => 0,
+    };
+    (bytes > 0).then_some(bytes)
+}
+
 /// A number of /proc/PID/status, in KiB.
 fn kib_of(status: &str, field: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix(field))?;
@@ -228,6 +264,16 @@ mod tests {
             "serve mdt0 ost1"
         );
         assert_eq!(name("brindle serve --config /etc/brindle/serve.toml"), "serve");
+        let bounds =
+            ["serve mdt0 ost1", "mount /mnt/b", "serve", "serve data", "glusterfsd"].map(bytes_max_of);
+        assert_eq!(bounds, [Some((1 << 30) + (512 << 20)), Some(512 << 20), None, None, None]);
+        let memory = |bytes_max| ProcessMemory {
+            process: "mount /mnt/b".to_owned(),
+            peak_bytes: (96 << 20) + 1,
+            resident_bytes: 0,
+            bytes_max,
+        };
+        assert_eq!([None, Some(512 << 20)].map(|max| memory(max).peak()), ["97 MiB", "97 of 512 MiB"]);
         assert_eq!(name("brindle mount --foreground mgs:/fs /mnt/b"), "mount /mnt/b");
         assert_eq!(name("/usr/sbin/glusterfsd -s host"), "glusterfsd");
         assert_eq!(kib_of("Name:\tx\nVmHWM:\t  1234 kB\nVmRSS:\t 99 kB\n", "VmHWM:"), Some(1234));

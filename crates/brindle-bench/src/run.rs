@@ -173,9 +173,7 @@ pub struct Limit {
 impl Run {
     /// What is said of the memory of the file system; `None` where nothing was looked at.
     pub fn memory_note(&self) -> Option<String> {
-        let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-        let each = self.memory.iter().map(|m| format!("{} {} MiB", m.process, mib(m.peak_bytes)));
-        let each: Vec<String> = each.collect();
+        let each: Vec<String> = self.memory.iter().map(|m| format!("{} {}", m.process, m.peak())).collect();
         (!each.is_empty()).then(|| format!("Memory, most since each process started: {}.", each.join(", ")))
     }
 }

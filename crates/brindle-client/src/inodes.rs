@@ -7,6 +7,7 @@
 //! an answer that crossed a notice never gives a right ([`Asked`]); epochs never go back.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_types::{Ino, Layout, Pair, Stripe};
@@ -93,8 +94,8 @@ pub(crate) struct State {
     pub made_body: Option<Pair>,
     /// Whose limits count for what is written.
     pub owners: Option<Owners>,
-    /// Below this byte every block of the file was there, or was charged to its owners; and how often that was forgotten.
-    pub dense_end: u64,
+    /// In this range every block of the file was there, or was charged to its owners; and how often that was forgotten.
+    pub dense: Range<u64>,
     pub dense_voids: u64,
     /// Those of the file when its last writer closed it, if all objects had told theirs.
     pub counted: Option<u64>,

@@ -26,12 +26,10 @@ const OWNERS_MAX: usize = 4096;
 /// Objects have blocks of that size, bytes in the MDT lie in sectors.
 const BLOCK_BYTES: u64 = 4096;
 const SECTOR_BYTES: u64 = 512;
-/// How often a write asks for room that others take before it can.
-const ROUNDS_MAX: usize = 16;
 /// Most that is charged at once: more than a limit can be, and little enough that sums do not overflow.
 const GROWTH_MAX_BYTES: u64 = 1 << 52;
-/// Pause before it is asked again what could not be known.
-const ASK_AGAIN_MS: u64 = 100;
+/// Pause before it is asked again what could not be known. Each time an OST is waited for, and others wait behind that.
+const ASK_AGAIN_MS: u64 = 1_000;
 
 /// A user or a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -126,19 +124,8 @@ impl Limits {
 
     /// Takes room for bytes of both; `None` if the MDT is to be asked.
     fn take(self: &Arc<Self>, owners: Owners, bytes: u64, now: Mono) -> Option<Charge> {
-        let mut rooms = self.rooms.lock();
-        let has = |owner: &Owner| rooms.get(owner).is_some_and(|room| room.given.has(bytes, now));
-        if !owners.both().iter().all(has) {
-            return None;
-        }
-        for owner in owners.both() {
-            let room = rooms.entry(owner).or_default();
-            if let Given::Bytes { left, .. } = &mut room.given {
-                *left -= bytes;
-            }
-            room.held_bytes = room.held_bytes.saturating_add(bytes);
-        }
-        Some(Charge { limits: self.clone(), owners, bytes })
+        let is_there = take(&mut self.rooms.lock(), owners, bytes, now);
+        is_there.then(|| Charge { limits: self.clone(), owners, bytes })
     }
 
     /// The MDT is about to be asked: until it answers, nothing is taken.
@@ -156,21 +143,32 @@ impl Limits {
         Asked { owners, told, sent: now, forgotten: self.forgotten.load(Ordering::Relaxed) }
     }
 
-    /// What it answered; `None`: nothing, and it may not have heard the question.
-    fn answered(&self, asked: &Asked, given: Option<[Option<u64>; 2]>) {
+    /// What it answered, of which whoever asked takes `bytes` before others can.
+    fn answered(
+        self: &Arc<Self>,
+        asked: &Asked,
+        given: [Option<u64>; 2],
+        (bytes, now): (u64, Mono),
+    ) -> Result<Charge, Declined> {
         let mut rooms = self.rooms.lock();
-        let is_old = asked.forgotten != self.forgotten.load(Ordering::Relaxed);
-        for (at, owner) in asked.owners.both().into_iter().enumerate() {
-            let room = rooms.entry(owner).or_default();
-            match given {
-                // It was given under other limits, or to another session.
-                Some(_) if is_old => {}
-                Some(given) => {
-                    let bytes = |left| Given::Bytes { left, asked: asked.sent };
-                    room.given = given[at].map_or(Given::Unlimited, bytes);
-                }
-                None => room.add_uncounted(asked.told[at].uncounted_bytes),
-            }
+        if asked.forgotten != self.forgotten.load(Ordering::Relaxed) {
+            return Err(Declined::Forgotten);
+        }
+        for (given, owner) in given.into_iter().zip(asked.owners.both()) {
+            let bytes = |left| Given::Bytes { left, asked: asked.sent };
+            rooms.entry(owner).or_default().given = given.map_or(Given::Unlimited, bytes);
+        }
+        match take(&mut rooms, asked.owners, bytes, now) {
+            true => Ok(Charge { limits: self.clone(), owners: asked.owners, bytes }),
+            false => Err(Declined::TooLittle),
+        }
+    }
+
+    /// It did not answer, and may not have heard the question.
+    fn not_answered(&self, asked: &Asked) {
+        let mut rooms = self.rooms.lock();
+        for (told, owner) in asked.told.into_iter().zip(asked.owners.both()) {
+            rooms.entry(owner).or_default().add_uncounted(told.uncounted_bytes);
         }
     }
 
@@ -180,6 +178,31 @@ impl Limits {
         let rooms = self.rooms.lock();
         owners.both().iter().filter_map(|owner| rooms.get(owner)).map(|room| room.held_bytes).sum()
     }
+}
+
+/// Why nothing is taken of what the MDT answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Declined {
+    /// It was given under other limits, or to another session.
+    Forgotten,
+    /// One of both has less, or has been told too long ago.
+    TooLittle,
+}
+
+/// Takes room of both, or of none of them if one has too little.
+fn take(rooms: &mut BTreeMap<Owner, Room>, owners: Owners, bytes: u64, now: Mono) -> bool {
+    let has = |owner: &Owner| rooms.get(owner).is_some_and(|room| room.given.has(bytes, now));
+    if !owners.both().iter().all(has) {
+        return false;
+    }
+    for owner in owners.both() {
+        let room = rooms.entry(owner).or_default();
+        if let Given::Bytes { left, .. } = &mut room.given {
+            *left -= bytes;
+        }
+        room.held_bytes = room.held_bytes.saturating_add(bytes);
+    }
+    true
 }
 
 /// A question for room.
@@ -267,12 +290,22 @@ impl State {
         if is_inline { SECTOR_BYTES } else { BLOCK_BYTES }
     }
 
-    /// What something allocates at most in a file that has all its blocks below `dense_end`.
-    fn growth_bytes(&self, growth: &Growth, dense_end: u64) -> u64 {
+    /// What something allocates at most in the file.
+    fn growth_bytes(&self, growth: &Growth) -> u64 {
+        self.growth_bytes_beside(growth, &self.dense)
+    }
+
+    /// The same if it is known to have all its blocks in `dense` too.
+    fn growth_bytes_with(&self, growth: &Growth, dense: &Range<u64>) -> u64 {
+        self.growth_bytes(growth).min(self.growth_bytes_beside(growth, dense))
+    }
+
+    fn growth_bytes_beside(&self, growth: &Growth, dense: &Range<u64>) -> u64 {
         let bytes = match growth {
             Growth::Range(range) => {
-                let (first, end) = blocks(range, self.block_bytes());
-                end - if first <= dense_end { dense_end.min(end) } else { first }
+                let wanted = self.blocks(range);
+                let there = wanted.end.min(dense.end).saturating_sub(wanted.start.max(dense.start));
+                wanted.end.saturating_sub(wanted.start) - there
             }
             Growth::Anywhere(bytes) => bytes.next_multiple_of(BLOCK_BYTES) + BLOCK_BYTES,
         };
@@ -280,49 +313,60 @@ impl State {
     }
 
     fn grown(&mut self, growth: &Growth) {
-        // Another mount that writes the file may make holes in it.
-        if let Growth::Range(range) = growth
-            && self.exclusive
-        {
-            let (first, end) = blocks(range, self.block_bytes());
-            if first <= self.dense_end {
-                self.dense_end = self.dense_end.max(end);
-            }
+        if let Growth::Range(range) = growth {
+            self.add_dense(self.blocks(range));
+        }
+    }
+
+    /// There are blocks in all of a range. Of ranges with something between them the longest is remembered.
+    fn add_dense(&mut self, range: Range<u64>) {
+        // Another mount that writes the file may make holes in it, and what is being cut goes.
+        if !self.exclusive || self.cutting > 0 {
+            return;
+        }
+        if range.start <= self.dense.end && self.dense.start <= range.end {
+            self.dense = self.dense.start.min(range.start)..self.dense.end.max(range.end);
+        } else if range.end - range.start > self.dense.end - self.dense.start {
+            self.dense = range;
         }
     }
 
     /// Blocks of the file may have gone.
     pub fn void_dense(&mut self) {
-        self.dense_end = 0;
+        self.dense = 0..0;
         self.dense_voids += 1;
     }
 
     /// The file goes from the MDT to objects.
     pub fn no_more_sectors(&mut self) {
-        self.dense_end = self.dense_end / BLOCK_BYTES * BLOCK_BYTES;
-    }
-
-    /// The file has at least as many bytes allocated as it is long.
-    fn has_no_holes(&mut self, size_bytes: u64) {
-        if self.exclusive {
-            self.dense_end = self.dense_end.max(size_bytes.next_multiple_of(self.block_bytes()));
+        let Range { start, end } = self.dense;
+        self.dense = start.next_multiple_of(BLOCK_BYTES)..end / BLOCK_BYTES * BLOCK_BYTES;
+        if self.dense.is_empty() {
+            self.dense = 0..0;
         }
     }
-}
 
-fn blocks(range: &Range<u64>, block_bytes: u64) -> (u64, u64) {
-    let end = range.end.checked_next_multiple_of(block_bytes).unwrap_or(u64::MAX);
-    (range.start / block_bytes * block_bytes, end)
+    /// The blocks that a range of bytes lies in.
+    fn blocks(&self, range: &Range<u64>) -> Range<u64> {
+        let block_bytes = self.block_bytes();
+        let end = range.end.checked_next_multiple_of(block_bytes).unwrap_or(u64::MAX);
+        range.start / block_bytes * block_bytes..end
+    }
 }
 
 /// What came of a question for room.
-struct Answered {
+enum Answer {
+    /// It was taken; `None`: none is needed.
+    Taken(Option<Charge>),
+    /// Limits, owner or file changed meanwhile: it is to be asked again.
+    Void,
     /// There is less than is wanted.
-    is_short: bool,
-    /// There may be more when what was on its way has arrived.
-    is_held: bool,
-    /// Where the file has all its blocks; `None` if that cannot be known.
-    dense_end: Option<u64>,
+    Short {
+        /// There may be more when what was on its way has arrived.
+        is_held: bool,
+        /// Whether the file may have the blocks already.
+        may_have_blocks: bool,
+    },
 }
 
 impl Client {
@@ -333,22 +377,11 @@ impl Client {
         bound: Bound,
         growth: &Growth,
     ) -> Result<Option<Charge>, ()> {
-        self.take_room_below(state, bound, growth, 0)
-    }
-
-    /// The same for a file that is known to have all its blocks below `dense_end`.
-    fn take_room_below(
-        &self,
-        state: &mut State,
-        bound: Bound,
-        growth: &Growth,
-        dense_end: u64,
-    ) -> Result<Option<Charge>, ()> {
         if bound == Bound::Free || !self.limits.is_on() {
             return Ok(None);
         }
         let Some(owners) = state.owners else { return Ok(None) };
-        let bytes = state.growth_bytes(growth, state.dense_end.max(dense_end));
+        let bytes = state.growth_bytes(growth);
         if bytes == 0 {
             return Ok(None);
         }
@@ -364,57 +397,32 @@ impl Client {
         bound: Bound,
         growth: Growth,
     ) -> Result<Option<Charge>, Fault> {
+        let (mut is_sent, mut dense) = (false, 0..0);
         loop {
             if let Ok(taken) = self.take_room(&mut inode.lock(), bound, &growth) {
                 return Ok(taken);
             }
-            let asked = {
+            let answer = {
                 let _one_asks = self.limits.asking.lock().await;
-                self.room_asked_for(inode, bound, &growth).await?
+                // Whoever asked before may have got enough.
+                if let Ok(taken) = self.take_room(&mut inode.lock(), bound, &growth) {
+                    return Ok(taken);
+                }
+                self.ask_room(inode, &growth, &mut dense).await?
             };
-            match asked {
-                Some(taken) => return Ok(taken),
-                // An OST that is away would keep the write itself waiting, too.
-                None => self.seams.sleep_ms(ASK_AGAIN_MS).await,
-            }
-        }
-    }
-
-    /// `None` if it cannot be known whether the file has the blocks already.
-    async fn room_asked_for(
-        &self,
-        inode: &Inode,
-        bound: Bound,
-        growth: &Growth,
-    ) -> Result<Option<Option<Charge>>, Fault> {
-        let (mut dense_end, mut is_sent) = (0, false);
-        for _ in 0..ROUNDS_MAX {
-            // Whoever asked before may have got enough.
-            let taken = self.take_room_below(&mut inode.lock(), bound, growth, dense_end);
-            if let Ok(taken) = taken {
-                return Ok(Some(taken));
-            }
-            let answer = self.ask_room(inode, growth).await?;
-            dense_end = answer.dense_end.unwrap_or(0);
-            let taken = self.take_room_below(&mut inode.lock(), bound, growth, dense_end);
-            match taken {
-                Ok(taken) => return Ok(Some(taken)),
+            match answer {
+                Answer::Taken(taken) => return Ok(taken),
+                Answer::Void => {}
                 // What is buffered holds more than it will need: it is sent before a refusal.
-                Err(()) if answer.is_short && answer.is_held && !is_sent => {
+                Answer::Short { is_held: true, .. } if !is_sent => {
                     self.send_held(inode).await;
                     is_sent = true;
                 }
-                Err(()) if answer.is_short && answer.dense_end.is_none() => return Ok(None),
-                Err(()) if answer.is_short => break,
-                Err(()) => {}
+                // An OST that is away would keep the write itself waiting, too, in most cases.
+                Answer::Short { may_have_blocks: true, .. } => self.seams.sleep_ms(ASK_AGAIN_MS).await,
+                Answer::Short { .. } => return Err(refusal(inode)),
             }
         }
-        let owners = inode.lock().owners;
-        let of = |o: Owners| format!("a file of user {} and group {}", o.uid, o.gid);
-        Err(Fault::new(Code::OverQuota)
-            .what("no more may be written to")
-            .subject(owners.map(of).unwrap_or_default())
-            .why("one of them has used up what is allowed"))
     }
 
     /// Has sent what is buffered of files that share an owner with this one.
@@ -430,11 +438,17 @@ impl Client {
         gather(sending.collect()).await;
     }
 
-    async fn ask_room(&self, inode: &Inode, growth: &Growth) -> Result<Answered, Fault> {
+    /// Asks the MDT for room, and takes of it. `dense`: where it has told that the file has all its blocks, and tells now.
+    async fn ask_room(
+        &self,
+        inode: &Inode,
+        growth: &Growth,
+        dense: &mut Range<u64>,
+    ) -> Result<Answer, Fault> {
         let (owners, wanted_bytes, voids) = {
             let state = inode.lock();
             let owners = state.owners.ok_or_else(|| Fault::new(Code::Bug).why("a file without an owner"))?;
-            (owners, state.growth_bytes(growth, state.dense_end), state.dense_voids)
+            (owners, state.growth_bytes_with(growth, dense), state.dense_voids)
         };
         // What arrives from here on is in these figures, what arrived before is in the reports, or was.
         let asked = self.limits.ask(owners, self.seams.now());
@@ -445,20 +459,35 @@ impl Client {
             Ok(()) => self.mds.ask(&request).await,
             Err(code) => Err(Fault::new(code)),
         };
-        let given = answer.as_ref().ok().map(|answer| [answer.user_bytes, answer.group_bytes]);
-        self.limits.answered(&asked, given);
-        let answer = answer?;
+        let answer = answer.inspect_err(|_| self.limits.not_answered(&asked))?;
         let mut state = inode.lock();
+        // Blocks may have gone since it was asked where they are.
         let is_old = state.dense_voids != voids;
-        let dense_end = answer.dense_end.filter(|end| *end == 0 || !is_old);
-        if let Some(end) = dense_end.filter(|end| *end > 0) {
-            state.has_no_holes(end);
+        let told = answer.dense_end.filter(|end| *end == 0 || !is_old);
+        *dense = state.blocks(&(0..told.unwrap_or(0)));
+        if !dense.is_empty() {
+            state.add_dense(dense.clone());
         }
-        let dense_end = dense_end.map(|end| end.next_multiple_of(state.block_bytes()));
-        let is_short = |given: Option<u64>| given.is_some_and(|bytes| bytes < wanted_bytes);
-        let is_held = asked.told.iter().any(|told| told.held_bytes > 0);
-        let is_short = is_short(answer.user_bytes) || is_short(answer.group_bytes);
-        Ok(Answered { is_short, is_held, dense_end })
+        let bytes = state.growth_bytes_with(growth, dense);
+        let given = [answer.user_bytes, answer.group_bytes];
+        let taken = self.limits.answered(&asked, given, (bytes, self.seams.now()));
+        if bytes == 0 {
+            return Ok(Answer::Taken(None));
+        }
+        let is_short = given.iter().flatten().any(|given| *given < wanted_bytes);
+        Ok(match taken {
+            _ if state.owners != Some(owners) => Answer::Void,
+            Ok(charge) => {
+                state.grown(growth);
+                Answer::Taken(Some(charge))
+            }
+            // The MDT gives nothing rather than a part of what is asked for: less may be there.
+            Err(Declined::TooLittle) if is_short && bytes >= wanted_bytes => Answer::Short {
+                is_held: asked.told.iter().any(|told| told.held_bytes > 0),
+                may_have_blocks: told.is_none() && matches!(growth, Growth::Range(_)),
+            },
+            Err(_) => Answer::Void,
+        })
     }
 
     /// A write for which room was taken has come to its end; `has_arrived`: all of it is at the OSTs.
@@ -475,6 +504,16 @@ impl Client {
     }
 }
 
+/// No room is left for a file.
+fn refusal(inode: &Inode) -> Fault {
+    let owners = inode.lock().owners;
+    let of = |o: Owners| format!("a file of user {} and group {}", o.uid, o.gid);
+    Fault::new(Code::OverQuota)
+        .what("no more may be written to")
+        .subject(owners.map(of).unwrap_or_default())
+        .why("one of them has used up what is allowed")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -486,7 +525,7 @@ mod tests {
         let limits = Arc::<Limits>::default();
         limits.told(7);
         let asked = limits.ask(BOB, NOW);
-        limits.answered(&asked, Some([user, group]));
+        assert!(limits.answered(&asked, [user, group], (0, NOW)).is_ok());
         limits
     }
 
@@ -518,7 +557,7 @@ mod tests {
         limits.take(BOB, 10, NOW).expect("given").arrived(true);
         let asked = limits.ask(BOB, NOW);
         assert_eq!(asked.told[0], RoomUse { held_bytes: 0, uncounted_bytes: 40 });
-        limits.answered(&asked, None);
+        limits.not_answered(&asked);
         assert_eq!(limits.ask(BOB, NOW).told, asked.told, "the MDT may not have heard of it");
         assert_eq!(limits.ask(BOB, NOW).told[0], RoomUse::default());
     }
@@ -534,7 +573,7 @@ mod tests {
         assert_eq!(limits.held_bytes(BOB), 80, "of the user and of the group");
         let asked = limits.ask(BOB, NOW);
         limits.told(9);
-        limits.answered(&asked, Some([None, None]));
+        assert_eq!(limits.answered(&asked, [None, None], (1, NOW)).err(), Some(Declined::Forgotten));
         assert!(limits.take(BOB, 1, NOW).is_none(), "that was given under other limits");
         limits.told(0);
         drop(charge);
@@ -542,31 +581,71 @@ mod tests {
     }
 
     #[test]
+    fn whoever_asks_takes_before_others_can() {
+        let limits = given(Some(0), None);
+        let asked = limits.ask(BOB, NOW);
+        let taken = limits.answered(&asked, [Some(100), None], (80, NOW));
+        let charge = taken.unwrap_or_else(|declined| panic!("{declined:?}"));
+        assert!(limits.take(BOB, 21, NOW).is_none() && limits.take(BOB, 20, NOW).is_some(), "the rest");
+        assert_eq!(charge.bytes, 80);
+        let asked = limits.ask(BOB, NOW);
+        assert_eq!(asked.told[0].held_bytes, 80, "the rest was dropped");
+        let declined = limits.answered(&asked, [Some(100), Some(10)], (80, NOW)).err();
+        assert_eq!(declined, Some(Declined::TooLittle), "the group has less");
+        assert!(limits.take(BOB, 10, NOW).is_some(), "which others can take");
+    }
+
+    fn write(state: &mut State, range: Range<u64>) -> u64 {
+        let growth = Growth::Range(range);
+        let bytes = state.growth_bytes(&growth);
+        state.grown(&growth);
+        bytes
+    }
+
+    #[test]
     fn only_what_has_no_blocks_yet_needs_room() {
         let mut state = State { exclusive: true, ..State::default() };
-        let write = |state: &mut State, range: Range<u64>| {
-            let growth = Growth::Range(range);
-            let bytes = state.growth_bytes(&growth, state.dense_end);
-            state.grown(&growth);
-            bytes
-        };
         assert_eq!(write(&mut state, 0..100), 4096);
         assert_eq!(write(&mut state, 100..4096), 0, "the same block");
         assert_eq!(write(&mut state, 4096..10_000), 8192);
         assert_eq!(write(&mut state, 50..12_288), 0, "over what is there");
         assert_eq!(write(&mut state, 20_000..20_001), 4096, "behind a hole");
-        assert_eq!(write(&mut state, 20_000..20_001), 4096, "whose end is not remembered");
+        assert_eq!(write(&mut state, 20_000..20_001), 4096, "which is the shorter range");
         assert_eq!(write(&mut state, 12_288..24_576), 12_288);
-        assert_eq!(state.growth_bytes(&Growth::Anywhere(1), 0), 8192);
-        assert_eq!(state.growth_bytes(&Growth::Range(u64::MAX - 1..u64::MAX), 0), 4095);
-        assert_eq!(state.growth_bytes(&Growth::Range(0..u64::MAX), 0), GROWTH_MAX_BYTES);
-        state.has_no_holes(30_000);
+        assert_eq!(state.growth_bytes(&Growth::Anywhere(1)), 8192);
+        assert_eq!(state.growth_bytes(&Growth::Range(u64::MAX - 1..u64::MAX)), 4095);
+        assert_eq!(state.growth_bytes(&Growth::Range(1 << 60..u64::MAX)), GROWTH_MAX_BYTES);
+        state.add_dense(0..32_768);
         assert_eq!(write(&mut state, 24_576..32_768), 0);
         state.noticed();
         assert_eq!(write(&mut state, 0..4096), 4096, "somebody may have cut it");
         let mut shared = State::default();
         assert_eq!(write(&mut shared, 0..100), 4096);
-        shared.has_no_holes(30_000);
+        shared.add_dense(0..32_768);
         assert_eq!(write(&mut shared, 0..100), 4096, "somebody may have made a hole");
+    }
+
+    #[test]
+    fn a_log_that_is_opened_again_needs_a_block_for_each_block_of_lines() {
+        let mut state = State { exclusive: true, ..State::default() };
+        let lines = |state: &mut State, range: Range<u64>| -> u64 {
+            range.step_by(100).map(|at| write(state, at..at + 100)).sum()
+        };
+        assert_eq!(lines(&mut state, 1_000_000..1_100_000), 25 * 4096);
+        assert_eq!(write(&mut state, 0..4096), 4096, "its header");
+        assert_eq!(lines(&mut state, 1_100_000..1_200_000), 24 * 4096);
+        assert_eq!(write(&mut state, 0..1_000_000), 999_424, "up to the first of the lines");
+        assert_eq!(write(&mut state, 0..1_200_000), 0);
+    }
+
+    #[test]
+    fn blocks_of_a_file_that_leaves_the_mdt_are_those_that_its_sectors_filled() {
+        let mut state = State { exclusive: true, ..State::default() };
+        state.dense = 512..9_728;
+        state.no_more_sectors();
+        assert_eq!(state.dense, 4096..8192);
+        state.dense = 512..2_048;
+        state.no_more_sectors();
+        assert_eq!(state.dense, 0..0);
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use brindle_stdx::planted;
 use brindle_types::attr::Time;
-use brindle_types::{Attr, Ino, ObjectId, Pair, Result, SessionId, Stripe};
+use brindle_types::{Attr, Code, Ino, ObjectId, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
 use brindle_wire::mds::report::WriteReport;
 use brindle_wire::notify::ReportNotice;
@@ -166,7 +166,7 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
         let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
         if file.open_for_write {
             // Whoever has it open need not change any of this.
-            t.after(move |live| _ = live.uncounted.insert(ino));
+            t.after(move |live| live.uncount(ino, file.uid, file.gid));
             return Ok(());
         }
         let layout_epoch = |inode: &Inode| inode.file.as_ref().map(|body| body.layout.epoch);
@@ -187,11 +187,14 @@ pub async fn recount(mdt: &Mdt, ino: Ino) -> Result<()> {
 /// OSTs that did not answer in time; they are not asked again in the same round.
 pub type Silent = Mutex<BTreeSet<u16>>;
 
-/// The same of a file that may be open for writing: what its objects have allocated by now counts until a writer or a close tells
-/// better. Of OSTs that are silent what was known counts.
+/// Has the objects of a file that may be open for writing say how much they have allocated: that counts until a writer or a close
+/// tells better. Of OSTs that are silent what was known counts. Nothing is asked of a file of which somebody else can tell.
 pub async fn count(mdt: &Mdt, ino: Ino, silent: &Silent) -> Result<()> {
-    let is_meant = |file: &Inode| !file.is_inline() && file.may_have_objects();
-    let Some(seen) = mdt.read(|t| Ok(inode::find(t, ino)?.filter(is_meant))).await? else { return Ok(()) };
+    let look = |t: &Txn<'_>| {
+        let is_meant = |file: &Inode| !file.is_inline() && file.may_have_objects();
+        Ok(inode::find(t, ino)?.filter(|file| is_meant(file) && t.live().is_uncounted(ino)))
+    };
+    let Some(seen) = mdt.read(look).await? else { return Ok(()) };
     let all = objects(&seen);
     let asked: Vec<_> = all.iter().filter(|(ost, _)| !silent.lock().contains(ost)).copied().collect();
     let stats = mdt.osts().stat_within(COUNT_OST_MS, &asked).await;
@@ -219,26 +222,39 @@ pub async fn count(mdt: &Mdt, ino: Ino, silent: &Silent) -> Result<()> {
     .await
 }
 
+/// Who is asked where a file has its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asking {
+    /// The OSTs, if the row does not tell.
+    Osts,
+    /// Nobody: a file of which the row does not tell may have holes.
+    Nobody,
+}
+
 /// Below which byte a file that `session` writes has all its blocks: none, if it may have holes. `None` if that cannot be known now.
-pub async fn dense_end(mdt: &Mdt, session: SessionId, ino: Ino) -> Result<Option<u64>> {
-    let silent = Silent::default();
-    // The sole writer may have made a hole of which the row does not tell.
-    count(mdt, ino, &silent).await?;
+pub async fn dense_end(mdt: &Mdt, session: SessionId, ino: Ino, asking: Asking) -> Result<Option<u64>> {
     let look = |t: &Txn<'_>| {
         let file = inode::get(t, ino)?;
         let authority = authority(t, &file, session);
         Ok((file, authority, t.live().is_uncounted(ino)))
     };
     let (mut file, authority, is_uncounted) = mdt.read(look).await?;
+    let is_being_cut = file.file.as_ref().is_some_and(|file| file.pending_cut.is_some());
     match authority {
         Authority::Holder(_) => return Ok(Some(0)),
         Authority::Undeclared => return Ok(None),
-        Authority::Mdt if is_uncounted && !silent.lock().is_empty() => return Ok(None),
-        Authority::Mdt => {}
-        Authority::Objects => {
+        // What is known is of before the cut, and what is asked now may be.
+        _ if is_being_cut => return Ok(None),
+        // The writer has told.
+        Authority::Mdt if !is_uncounted || file.is_inline() => {}
+        Authority::Mdt | Authority::Objects if asking == Asking::Nobody => return Ok(Some(0)),
+        Authority::Mdt | Authority::Objects => {
             let asked = objects(&file);
             let stats = mdt.osts().stat_within(COUNT_OST_MS, &asked).await;
-            let Ok(stats) = stats.into_iter().collect::<Result<Vec<_>>>() else { return Ok(None) };
+            let stats = match stats.into_iter().collect::<Result<Vec<_>>>() {
+                Err(fault) if fault.code == Code::TargetDown => return Ok(None),
+                stats => stats?,
+            };
             let named: Vec<_> = asked.iter().map(|(_, object)| object.named()).zip(stats).collect();
             merge_objects(&mut file, &named);
         }

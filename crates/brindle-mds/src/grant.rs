@@ -114,8 +114,8 @@ pub fn restore(
     }
     if open.access.write && inode.may_have_objects() {
         // What reports before the restart have told of that is not known any more.
-        let ino = inode.ino;
-        t.after(move |live| _ = live.uncounted.insert(ino));
+        let (ino, uid, gid) = (inode.ino, inode.uid, inode.gid);
+        t.after(move |live| live.uncount(ino, uid, gid));
     }
     Ok(())
 }

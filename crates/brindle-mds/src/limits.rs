@@ -12,7 +12,7 @@
 //! what it has in its buffer.
 //! Invariant: what is used, uncounted, held and given under a limit is at most the limit, or nothing more is given.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use brindle_stdx::Mono;
 use brindle_types::{Code, Fault, Result, SessionId};
@@ -30,7 +30,7 @@ const ROOM_PART: u64 = 8;
 /// Room that was not asked for again for so long is nobody's any more, and what became of it is not known. Clients trust it for half
 /// of that.
 pub const LAPSE_MS: u64 = 20_000;
-/// How long nobody waits again for an OST that did not answer.
+/// How long nobody waits again for an OST that did not answer, or for a count that took too long.
 const PUT_OFF_MS: u64 = 10_000;
 
 /// A user or a group.
@@ -44,6 +44,8 @@ pub struct Limits {
     /// How often limits were changed in this term.
     changes: u32,
     rooms: BTreeMap<Owner, Rooms>,
+    /// OSTs that did not answer, and until when they are not asked again.
+    silent: BTreeMap<u16, Mono>,
 }
 
 /// The room under one limit.
@@ -54,12 +56,14 @@ struct Rooms {
     /// Bytes that were written, perhaps, and are perhaps in no counter: all of them, ever.
     added_bytes: u64,
     /// How many of them had been added when the OSTs were asked last.
-    counted_bytes: u64,
+    added_when_counted: u64,
     /// How often something became uncounted of which nobody knows how much it is, and how often it had when the OSTs were asked.
     doubts: u64,
     doubts_cleared: u64,
-    /// An OST did not answer: until then the others are believed.
+    /// An OST did not answer, or all took too long: until then nobody is kept waiting for what is in doubt.
     put_off_until: Mono,
+    /// It took too long: until then nothing is counted.
+    slow_until: Mono,
 }
 
 /// What a mount has: given to it, or on its way when it asked.
@@ -85,8 +89,19 @@ pub struct Ask {
 pub enum Doubts {
     /// No: the OSTs are to be asked first.
     Count,
-    /// Yes: they were.
+    /// Yes: they were, or it is no use at present.
     Pass,
+}
+
+/// What came of asking the OSTs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// All have answered.
+    All,
+    /// Some have not; what was known of files on them was left.
+    SomeSilent,
+    /// It was given up.
+    TooSlow,
 }
 
 /// What was not counted when the OSTs were asked.
@@ -101,9 +116,18 @@ impl Rooms {
     fn new(begun: u32) -> Rooms {
         // What its owner had written before there was a limit.
         let doubts = 1;
-        let (added_bytes, counted_bytes, doubts_cleared) = (0, 0, 0);
-        let (by_session, put_off_until) = (BTreeMap::new(), Mono::default());
-        Rooms { begun, by_session, added_bytes, counted_bytes, doubts, doubts_cleared, put_off_until }
+        let (added_bytes, added_when_counted, doubts_cleared) = (0, 0, 0);
+        let (by_session, put_off_until, slow_until) = (BTreeMap::new(), Mono::default(), Mono::default());
+        Rooms {
+            begun,
+            by_session,
+            added_bytes,
+            added_when_counted,
+            doubts,
+            doubts_cleared,
+            put_off_until,
+            slow_until,
+        }
     }
 
     fn add(&mut self, bytes: u64) {
@@ -114,8 +138,18 @@ impl Rooms {
         self.doubts > self.doubts_cleared && now >= self.put_off_until
     }
 
+    /// Whether the OSTs may know better.
+    fn is_to_count(&self, now: Mono) -> bool {
+        now >= self.slow_until && (self.is_in_doubt(now) || self.uncounted_bytes() > 0)
+    }
+
+    fn put_off(&mut self, now: Mono) {
+        self.doubts = self.doubts.max(self.doubts_cleared + 1);
+        self.put_off_until = now.plus_ms(PUT_OFF_MS);
+    }
+
     fn uncounted_bytes(&self) -> u64 {
-        self.added_bytes.saturating_sub(self.counted_bytes)
+        self.added_bytes.saturating_sub(self.added_when_counted)
     }
 }
 
@@ -179,7 +213,7 @@ impl Limits {
     }
 
     /// Bytes were written for `owner` that are counted only when the OSTs are asked.
-    pub fn uncounted(&mut self, owner: Owner, bytes: u64) {
+    pub fn add_uncounted(&mut self, owner: Owner, bytes: u64) {
         if let Some(rooms) = self.rooms_mut(owner) {
             rooms.add(bytes);
         }
@@ -196,21 +230,40 @@ impl Limits {
 
     /// Before the OSTs are asked; `None` if there is nothing to ask for.
     pub fn counting(&self, owner: Owner, now: Mono) -> Option<Counting> {
-        let rooms = self.rooms.get(&owner).filter(|r| r.is_in_doubt(now) || r.uncounted_bytes() > 0)?;
+        let rooms = self.rooms.get(&owner).filter(|rooms| rooms.is_to_count(now))?;
         Some(Counting { begun: rooms.begun, added_bytes: rooms.added_bytes, doubts: rooms.doubts })
     }
 
-    /// They were asked. If some did not answer, what is on them stays in doubt; nobody writes to those meanwhile, and they are asked
-    /// again after [`PUT_OFF_MS`].
-    pub fn counted(&mut self, owner: Owner, counting: Counting, have_all_answered: bool, now: Mono) {
-        if let Some(rooms) = self.rooms.get_mut(&owner).filter(|rooms| rooms.begun == counting.begun) {
-            rooms.counted_bytes = rooms.counted_bytes.max(counting.added_bytes);
-            if have_all_answered {
-                rooms.doubts_cleared = rooms.doubts_cleared.max(counting.doubts);
-            } else {
-                rooms.doubts = rooms.doubts.max(rooms.doubts_cleared + 1);
-                rooms.put_off_until = now.plus_ms(PUT_OFF_MS);
+    /// They were asked. What is on those that did not answer stays in doubt, nobody writes to them meanwhile; and where it took too
+    /// long, all stays as it was. Then they are asked again after [`PUT_OFF_MS`].
+    pub fn counted(&mut self, owner: Owner, counting: Counting, outcome: Outcome, now: Mono) {
+        let Some(rooms) = self.rooms.get_mut(&owner).filter(|rooms| rooms.begun == counting.begun) else {
+            return;
+        };
+        if outcome != Outcome::All {
+            rooms.put_off(now);
+        }
+        match outcome {
+            Outcome::All => rooms.doubts_cleared = rooms.doubts_cleared.max(counting.doubts),
+            Outcome::SomeSilent => {}
+            Outcome::TooSlow => {
+                rooms.slow_until = rooms.put_off_until;
+                return;
             }
+        }
+        rooms.added_when_counted = rooms.added_when_counted.max(counting.added_bytes);
+    }
+
+    /// OSTs that did not answer a moment ago: nobody waits for them.
+    pub fn silent(&self, now: Mono) -> BTreeSet<u16> {
+        self.silent.iter().filter(|(_, until)| now < **until).map(|(ost, _)| *ost).collect()
+    }
+
+    /// These did not answer, of those that are not known for it.
+    pub fn found_silent(&mut self, osts: &BTreeSet<u16>, now: Mono) {
+        self.silent.retain(|_, until| now < *until);
+        for ost in osts {
+            self.silent.entry(*ost).or_insert(now.plus_ms(PUT_OFF_MS));
         }
     }
 
@@ -301,7 +354,7 @@ mod tests {
 
     fn count(limits: &mut Limits) {
         let counting = limits.counting(BOB, NOW).expect("there is something to count");
-        limits.counted(BOB, counting, true, NOW);
+        limits.counted(BOB, counting, Outcome::All, NOW);
         assert_eq!(limits.counting(BOB, NOW), None);
     }
 
@@ -351,11 +404,11 @@ mod tests {
         );
         count(&mut limits);
         assert_eq!(give(&mut limits, (BOB, 1 << 19), B, (NOTHING, 1 << 19), later), Some(1 << 19));
-        limits.uncounted(BOB, 1 << 19);
+        limits.add_uncounted(BOB, 1 << 19);
         assert_eq!(give(&mut limits, (BOB, 1 << 19), B, (NOTHING, 1), later), Some(0), "nobody knows");
         let counting = limits.counting(BOB, NOW).expect("there is something to count");
-        limits.uncounted(BOB, 1 << 18);
-        limits.counted(BOB, counting, true, NOW);
+        limits.add_uncounted(BOB, 1 << 18);
+        limits.counted(BOB, counting, Outcome::All, NOW);
         assert_eq!(
             give(&mut limits, (BOB, 1 << 19), B, (NOTHING, 1), later),
             Some(1 << 15),
@@ -391,16 +444,23 @@ mod tests {
     #[test]
     fn an_ost_that_does_not_answer_leaves_a_doubt_that_is_passed_over() {
         let mut limits = limited(1 << 20);
-        limits.uncounted(BOB, 1 << 20);
+        limits.add_uncounted(BOB, 1 << 20);
         let counting = limits.counting(BOB, NOW).expect("nobody knows what it takes");
-        limits.counted(BOB, counting, false, NOW);
+        limits.counted(BOB, counting, Outcome::SomeSilent, NOW);
         assert_eq!(
             give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW),
             Some(1 << 17),
             "the others are believed"
         );
         assert_eq!(limits.counting(BOB, NOW), None);
+        limits.add_uncounted(BOB, 1);
+        let counting = limits.counting(BOB, NOW).expect("the others may know better");
+        limits.counted(BOB, counting, Outcome::SomeSilent, NOW);
+        let osts = BTreeSet::from([3]);
+        limits.found_silent(&osts, NOW);
         let later = NOW.plus_ms(PUT_OFF_MS);
+        limits.found_silent(&osts, NOW.plus_ms(PUT_OFF_MS - 1));
+        assert_eq!((limits.silent(NOW), limits.silent(later)), (osts, BTreeSet::new()));
         assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), later), Some(0), "it is asked again");
         assert!(limits.counting(BOB, later).is_some());
         let ask = Ask { room: NOTHING, wanted_bytes: 1, doubts: Doubts::Pass };
@@ -412,6 +472,20 @@ mod tests {
     }
 
     #[test]
+    fn what_takes_too_long_to_count_stays_uncounted_and_is_not_tried_at_once_again() {
+        let mut limits = limited(1 << 20);
+        limits.add_uncounted(BOB, 1 << 20);
+        let counting = limits.counting(BOB, NOW).expect("nobody knows what it takes");
+        limits.counted(BOB, counting, Outcome::TooSlow, NOW);
+        assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(0), "it may be all");
+        assert_eq!(limits.counting(BOB, NOW), None, "whoever is refused does not wait for that each time");
+        let later = NOW.plus_ms(PUT_OFF_MS);
+        let counting = limits.counting(BOB, later).expect("it is tried again");
+        limits.counted(BOB, counting, Outcome::All, later);
+        assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), later), Some(1 << 17));
+    }
+
+    #[test]
     fn a_doubt_is_cleared_by_what_was_asked_after_it() {
         let mut limits = limited(1 << 20);
         assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(1 << 17));
@@ -419,13 +493,13 @@ mod tests {
         let counting = limits.counting(BOB, NOW).expect("a file is in doubt");
         limits.doubt(7, 1000);
         limits.doubt(1000, 7);
-        limits.counted(BOB, counting, true, NOW);
+        limits.counted(BOB, counting, Outcome::All, NOW);
         assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(0), "another one came meanwhile");
         let old = limits.counting(BOB, NOW).expect("it is in doubt");
         limits.set(BOB, Limit::default());
         limits.set(BOB, Limit { inodes_max: 0, bytes_max: 1 << 20 });
         assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(0), "as with a first limit");
-        limits.counted(BOB, old, true, NOW);
+        limits.counted(BOB, old, Outcome::All, NOW);
         assert_eq!(
             give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW),
             Some(0),

@@ -240,9 +240,9 @@ impl Moving<'_> {
             body.unsynced.retain(|(stripe, _)| now.ost_of(*stripe).is_some());
             inode::put(t, &file)?;
             // The copies may have allocated less, and one that is being written has others now.
-            let is_written = file.open_for_write;
+            let (is_written, uid, gid) = (file.open_for_write, file.uid, file.gid);
             t.after(move |live| match is_written {
-                true => _ = live.uncounted.insert(ino),
+                true => live.uncount(ino, uid, gid),
                 false => live.recount(ino),
             });
             changelog::about(t, ChangeKind::Layout, ino, None);

@@ -50,11 +50,7 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
     } else if is_news && report.written {
         // Others may have written what this writer does not know of.
         let (uid, gid) = (inode.uid, inode.gid);
-        t.after(move |live| {
-            if live.uncounted.insert(ino) {
-                live.limits.doubt(uid, gid);
-            }
-        });
+        t.after(move |live| live.uncount(ino, uid, gid));
     }
     if report.truncate_epoch < inode.truncate_epoch {
         return Ok(());

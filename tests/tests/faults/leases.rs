@@ -196,6 +196,13 @@ fn operations_cost_the_requests_that_they_must() {
     for n in 0..MANY {
         File::create(a.join(format!("m{n}"))).unwrap();
     }
+    // Files with objects, too.
+    for n in 0..ROUNDS {
+        let mut file = File::create(a.join(format!("o{n}"))).unwrap();
+        file.write_all(&[7; 100_000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    settle(&cluster);
     leased(&cluster, &b);
     let mut names = Vec::new();
     let listed = cost(&cluster, |n| {
@@ -204,7 +211,7 @@ fn operations_cost_the_requests_that_they_must() {
             ls(&b);
         }
     });
-    assert_eq!(names.len(), MANY + ROUNDS);
+    assert_eq!(names.len(), MANY + 2 * ROUNDS);
     let pages = listed.get("readdir").copied().unwrap_or(0);
     assert!(listed.len() == 1 && (1..=20).contains(&pages), "{listed:?}");
 

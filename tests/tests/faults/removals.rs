@@ -1,7 +1,7 @@
 //! Files that are removed in a directory that several clients change: what is removed is what is there.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use brindle_tests::cluster::{Cluster, Options};
 use brindle_tests::users::{ANN, BOB, run_as};
 
 use crate::dice::seed;
-use crate::leases::leased;
+use crate::leases::{leased, settle};
 
 /// How often each kind of change is made.
 const ROUNDS: usize = 4;
@@ -75,5 +75,27 @@ fn a_name_that_another_client_has_given_to_something_else_is_removed_as_what_it_
     run_as(BOB, || drop(File::create(b.join("kept")).unwrap()));
     let removed = run_as(ANN, || fs::remove_file(a.join("kept")));
     assert_eq!(removed.map_err(|fault| fault.kind()), Err(ErrorKind::PermissionDenied));
+    cluster.assert_sound();
+}
+
+#[test]
+fn files_are_removed_while_the_osts_of_their_objects_are_away() {
+    seed("removals-away");
+    let cluster = Cluster::up("removals-away", &Options { osts: 2, mounts: 2, ..Options::default() });
+    let name = |n: usize| format!("f{n}");
+    for n in 0..4 * ROUNDS {
+        let mut file = File::create(cluster.a().join(name(n))).unwrap();
+        file.write_all(&[7; 100_000]).unwrap();
+        file.sync_all().unwrap();
+    }
+    settle(&cluster);
+    cluster.kill(&["ost0", "ost1"]);
+    // Whoever asked an OST would wait until it is started again, and that is done only behind this.
+    for n in 0..4 * ROUNDS {
+        fs::remove_file(cluster.mounts()[n % 2].join(name(n))).unwrap();
+    }
+    assert_eq!(fs::read_dir(cluster.b()).unwrap().count(), 0);
+    cluster.start(&["ost0", "ost1"]);
+    fs::write(cluster.b().join("next"), vec![7; 100_000]).unwrap();
     cluster.assert_sound();
 }

@@ -1,8 +1,10 @@
 //! Runs the workloads: in each repetition every group on every system in turn, so that whatever disturbs the machine meets
 //! all of them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use brindle_bench::cpu::ProcessMemory;
 use brindle_bench::run::{Run, Sample, Unit};
 
 use super::place::Place;
@@ -69,6 +71,22 @@ pub struct Figures {
     pub records: Vec<Record>,
     /// What was not.
     pub failures: Vec<Failure>,
+    /// By system: the processes of each name, as that was which had the most memory at the end of a workload.
+    pub memory: BTreeMap<&'static str, BTreeMap<String, ProcessMemory>>,
+}
+
+impl Figures {
+    fn remember(&mut self, system: &'static str, memory: &[ProcessMemory]) {
+        let known = self.memory.entry(system).or_default();
+        for process in memory {
+            // Of mounts not where.
+            let name = process.process.split(" /").next().unwrap_or_default().to_owned();
+            let most = known.entry(name).or_insert_with(|| process.clone());
+            if process.peak_bytes > most.peak_bytes {
+                *most = process.clone();
+            }
+        }
+    }
 }
 
 /// A system that is up.
@@ -128,6 +146,7 @@ fn turn_of(
             let shown: Vec<String> = records.iter().map(show).collect();
             println!("{when}: {:<12} {}", system.name(), shown.join(", "));
             figures.records.extend(records);
+            figures.remember(system.name(), &run.memory);
         }
         Err(why) if interrupted() => println!("{when}: {} was interrupted: {why}", system.name()),
         Err(why) => {
@@ -238,6 +257,21 @@ pub fn fresh_logs(dir: &Path) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_processes_of_one_name_the_largest_is_remembered() {
+        let process = |process: &str, peak_bytes| ProcessMemory {
+            process: process.to_owned(),
+            peak_bytes,
+            resident_bytes: 1,
+            bytes_max: None,
+        };
+        let mut figures = Figures::default();
+        figures.remember("x", &[process("mount /a", 5), process("mount /b", 7), process("serve ost0", 3)]);
+        figures.remember("x", &[process("mount /a", 6)]);
+        let known: Vec<_> = figures.memory["x"].iter().map(|(name, m)| (&name[..], m.peak_bytes)).collect();
+        assert_eq!(known, [("mount", 7), ("serve ost0", 3)]);
+    }
 
     #[test]
     fn cases_are_told_from_mounts() {

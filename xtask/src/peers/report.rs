@@ -257,6 +257,7 @@ fn markdown(
     for s in systems {
         let _ = writeln!(text, "- **{}**: {}; {}.", s.name, s.version, s.settings);
     }
+    text += &memory(systems, figures);
     if !figures.failures.is_empty() {
         text += "\n## What failed\n\n";
         for f in &figures.failures {
@@ -264,6 +265,22 @@ fn markdown(
         }
     }
     text
+}
+
+/// What the processes of each system took.
+fn memory(systems: &[Described], figures: &Figures) -> String {
+    let mut text = String::from(
+        "\n## Memory\n\nOf the processes of each name the most that one has had since it started (VmHWM), looked at after each workload; \
+         behind `of`, what it may have under any load. Mounts are started anew within a workload. Where mount and servers look at each \
+         other's pages (note 015), those count for both.\n\n",
+    );
+    let before = text.len();
+    for system in systems {
+        let Some(processes) = figures.memory.get(system.name).filter(|all| !all.is_empty()) else { continue };
+        let each: Vec<String> = processes.iter().map(|(name, m)| format!("{name} {}", m.peak())).collect();
+        let _ = writeln!(text, "- **{}**: {}.", system.name, each.join(", "));
+    }
+    if text.len() == before { String::new() } else { text }
 }
 
 const LEGEND: &str = "Ratios are Brindle's speed by that of the other, of pairs of the same repetition: median, quartiles in brackets, and what is \
@@ -425,6 +442,7 @@ fn document(
         "scale": order.scale.name,
         "repetitions": order.repeat,
         "systems": systems,
+        "memory": figures.memory,
         "failures": failures,
     });
     let rows: Vec<String> = lines.iter().map(|line| line.json().to_string()).collect();

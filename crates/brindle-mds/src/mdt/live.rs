@@ -130,6 +130,13 @@ impl Live {
         self.recounting.inspect(|next| _ = self.recounts.remove(next))
     }
 
+    /// No client knows any more what the objects of a file of these have allocated.
+    pub fn uncount(&mut self, ino: Ino, uid: u32, gid: u32) {
+        if self.uncounted.insert(ino) {
+            self.limits.doubt(uid, gid);
+        }
+    }
+
     /// Files of which only the OSTs know what they have allocated.
     pub fn all_uncounted(&self) -> BTreeSet<Ino> {
         let counted_later = self.recounts.iter().chain(&self.recounting).chain(self.recoveries.keys());

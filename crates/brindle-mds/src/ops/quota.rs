@@ -10,17 +10,22 @@ use brindle_wire::mds::quota::{
 };
 use futures_util::future::join_all;
 
-use crate::limits::{self, Ask, Doubts, Owner};
+use crate::attrs::{self, Asking};
+use crate::limits::{self, Ask, Counting, Doubts, Outcome, Owner};
 use crate::mdt::{Call, Live, Mdt, Txn};
+use crate::recovery;
 use crate::store::limit::{self, Limit};
 use crate::store::usage::{self, Kind};
 use crate::store::{Inode, inode};
-use crate::{attrs, recovery};
 
-/// How long the OSTs are asked at most what the files of an owner have allocated.
+/// How long the OSTs are asked at most what the files of owners have allocated.
 const COUNT_MS: u64 = 4_000;
-/// Files that are asked for at once.
+/// Files that are asked for at once, and whose owners are looked at in one go.
 const COUNTED_AT_ONCE: usize = 16;
+const READ_AT_ONCE: usize = 256;
+/// A mount that is given less is told how far the file has its blocks: near its limit somebody who writes over what he has would
+/// ask for every few of them.
+const PLENTY_BYTES: u64 = 1 << 20;
 
 /// Tells root of everybody, others of themselves and their groups. Space of files that somebody writes may be about a second
 /// behind, as in a scan.
@@ -101,20 +106,23 @@ pub async fn handle_room(mdt: &Mdt, call: &Call, req: QuotaRoomReq) -> Result<Qu
     {
         let mut live = mdt.live_mut();
         check_session(&live, call)?;
-        owners.iter().for_each(|(owner, room)| live.limits.uncounted(*owner, room.uncounted_bytes));
+        owners.iter().for_each(|(owner, room)| live.limits.add_uncounted(*owner, room.uncounted_bytes));
     }
     let is_short = |given: &Option<u64>| given.is_some_and(|bytes| bytes < req.wanted_bytes);
     let mut given = give(mdt, call, &req, &owners, Doubts::Count)?;
     if given.iter().any(is_short) {
-        for ((owner, _), _) in owners.iter().zip(given).filter(|(_, given)| is_short(given)) {
-            count(mdt, *owner).await;
-        }
+        let short = owners.iter().zip(given).filter(|(_, given)| is_short(given));
+        count(mdt, &short.map(|((owner, _), _)| *owner).collect::<Vec<_>>()).await;
         // What has come into doubt meanwhile is counted before the next question is answered.
         given = give(mdt, call, &req, &owners, Doubts::Pass)?;
     }
-    let dense_end = match given.iter().any(is_short) {
-        true => dense_end(mdt, call, req.ino).await,
-        false => Some(0),
+    let is_little = |given: &Option<u64>| given.is_some_and(|bytes| bytes < PLENTY_BYTES);
+    let dense_end = if given.iter().any(is_short) {
+        dense_end(mdt, call, req.ino, Asking::Osts).await
+    } else if given.iter().any(is_little) {
+        dense_end(mdt, call, req.ino, Asking::Nobody).await
+    } else {
+        Some(0)
     };
     let [user_bytes, group_bytes] = given;
     Ok(QuotaRoomResp { user_bytes, group_bytes, dense_end })
@@ -146,43 +154,66 @@ fn give(
 }
 
 /// Has the objects of files that nobody else can tell of say what they have allocated.
-async fn count(mdt: &Mdt, owner: Owner) {
+async fn count(mdt: &Mdt, owners: &[Owner]) {
     // Until then it is not known which files somebody writes.
     recovery::over(mdt).await;
-    let Some(counting) = mdt.live().limits.counting(owner, mdt.seams().now()) else { return };
-    let silent = attrs::Silent::default();
-    let done = mdt.seams().timeout_ms(COUNT_MS, count_files(mdt, owner, &silent)).await;
-    let silent = silent.into_inner();
-    if done.is_none() {
-        tracing::warn!(owner = limits::name(owner), ?silent, "it takes too long to count what is used");
+    let now = mdt.seams().now();
+    let countings: Vec<(Owner, Counting)> = {
+        let live = mdt.live();
+        owners.iter().filter_map(|owner| Some((*owner, live.limits.counting(*owner, now)?))).collect()
+    };
+    if countings.is_empty() {
         return;
     }
-    if !silent.is_empty() {
-        tracing::warn!(owner = limits::name(owner), ?silent, "OSTs cannot say what files take on them");
-    }
+    let silent = attrs::Silent::new(mdt.live().limits.silent(now));
+    let done = mdt.seams().timeout_ms(COUNT_MS, count_files(mdt, &countings, &silent)).await;
+    let silent = silent.into_inner();
+    let outcome = match done {
+        None => Outcome::TooSlow,
+        Some(()) if silent.is_empty() => Outcome::All,
+        Some(()) => Outcome::SomeSilent,
+    };
     let now = mdt.seams().now();
-    mdt.live_mut().limits.counted(owner, counting, silent.is_empty(), now);
-}
-
-async fn count_files(mdt: &Mdt, (kind, id): Owner, silent: &attrs::Silent) {
-    let is_meant = |file: Inode| id == if kind == Kind::User { file.uid } else { file.gid };
-    let uncounted: Vec<Ino> = mdt.live().all_uncounted().into_iter().collect();
-    for inos in uncounted.chunks(COUNTED_AT_ONCE) {
-        let counting = inos.iter().map(async |ino| {
-            match mdt.read(|t| inode::find(t, *ino)).await?.is_some_and(is_meant) {
-                true => attrs::count(mdt, *ino, silent).await,
-                false => Ok(()),
-            }
-        });
-        let counted: Vec<Result<()>> = join_all(counting).await;
-        if let Some(fault) = counted.into_iter().find_map(Result::err) {
-            tracing::warn!(owner = limits::name((kind, id)), %fault, "a file cannot be counted");
+    let mut live = mdt.live_mut();
+    live.limits.found_silent(&silent, now);
+    for (owner, counting) in countings {
+        live.limits.counted(owner, counting, outcome, now);
+        if outcome != Outcome::All {
+            let owner = limits::name(owner);
+            tracing::warn!(owner, ?outcome, ?silent, "what an owner uses is not known of all files");
         }
     }
 }
 
-async fn dense_end(mdt: &Mdt, call: &Call, ino: Ino) -> Option<u64> {
-    attrs::dense_end(mdt, call.session, ino).await.unwrap_or_else(|fault| {
+async fn count_files(mdt: &Mdt, owners: &[(Owner, Counting)], silent: &attrs::Silent) {
+    let owns = |file: &Inode, (kind, id): Owner| id == if kind == Kind::User { file.uid } else { file.gid };
+    let is_meant = |file: Inode| owners.iter().any(|(owner, _)| owns(&file, *owner));
+    let uncounted: Vec<Ino> = mdt.live().all_uncounted().into_iter().collect();
+    let mut outcomes = Vec::new();
+    for inos in uncounted.chunks(READ_AT_ONCE) {
+        // Most may be others'.
+        let look = |t: &Txn<'_>| {
+            let meant = inos.iter().map(|ino| Ok((*ino, inode::find(t, *ino)?.is_some_and(is_meant))));
+            meant.collect::<Result<Vec<_>>>()
+        };
+        let meant = match mdt.read(look).await {
+            Ok(looked) => looked.into_iter().filter(|(_, is_meant)| *is_meant).map(|(ino, _)| ino).collect(),
+            Err(fault) => {
+                outcomes.push(Err(fault));
+                Vec::new()
+            }
+        };
+        for inos in meant.chunks(COUNTED_AT_ONCE) {
+            outcomes.extend(join_all(inos.iter().map(|ino| attrs::count(mdt, *ino, silent))).await);
+        }
+    }
+    if let Some(fault) = outcomes.into_iter().find_map(Result::err) {
+        tracing::warn!(%fault, "a file cannot be counted");
+    }
+}
+
+async fn dense_end(mdt: &Mdt, call: &Call, ino: Ino, asking: Asking) -> Option<u64> {
+    attrs::dense_end(mdt, call.session, ino, asking).await.unwrap_or_else(|fault| {
         tracing::debug!(ino = ino.0, %fault, "cannot ask for the blocks of a file");
         Some(0)
     })

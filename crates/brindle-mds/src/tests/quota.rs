@@ -7,6 +7,7 @@ use brindle_wire::mds::session::SessionRenewReq;
 use brindle_wire::{Cred, mds::setattr::SetattrReq};
 
 use super::rig::*;
+use super::sharing::{converted, open};
 
 async fn used(rig: &Rig, owner: QuotaOwner, id: u32, cred: Cred) -> Result<QuotaUseResp> {
     rig.ask(A, QuotaUseReq { owner, id, cred }).await
@@ -166,5 +167,34 @@ fn mounts_get_room_under_both_limits_and_hear_that_there_are_some() {
         // Nobody knows what became of these bytes; the file is asked, and has none.
         let uncounted = RoomUse { held_bytes: 0, uncounted_bytes: 1 << 20 };
         assert_eq!(room(1 << 16, uncounted).await, (Some(1 << 17), Some(1 << 16)));
+    });
+}
+
+#[test]
+fn near_a_limit_a_writer_is_told_how_far_its_file_has_blocks() {
+    run(async {
+        let rig = Rig::new().await;
+        let (ino, grant) = converted(&rig).await;
+        let ost = grant.layout.components[0].osts[0];
+        rig.ask(A, set_req(QuotaOwner::User, 1000, None, Some(16 << 20))).await.expect("set");
+        let told = async |wanted_bytes| {
+            rig.ask(A, room_req(ino, wanted_bytes, RoomUse::default())).await.expect("answered").dense_end
+        };
+        let (plenty, little, short) = (2 << 20, 1, 17 << 20);
+        assert_eq!(told(plenty).await, Some(0), "that is not needed yet");
+        assert_eq!(told(short).await, Some(10));
+        rig.ask(A, set_req(QuotaOwner::User, 1000, None, Some(4 << 20))).await.expect("set");
+        assert_eq!(told(little).await, Some(10), "the only writer has told");
+
+        open(&rig, B, ino, 1, RW).await;
+        rig.osts.objects.lock().values_mut().for_each(|data| data.resize(70_000, 1));
+        rig.osts.calls.lock().clear();
+        assert_eq!(told(little).await, Some(0), "nobody is asked who may keep the writer waiting");
+        assert_eq!(*rig.osts.calls.lock(), []);
+        assert_eq!(told(short).await, Some(70_000));
+        rig.osts.broken.lock().push(ost);
+        assert_eq!(told(short).await, Some(0), "it does not say what it has, and will not");
+        rig.osts.down.lock().push(ost);
+        assert_eq!(told(short).await, None, "it may say so when it is back");
     });
 }

@@ -72,7 +72,7 @@ pub struct QuotaRoomReq {
     pub user: RoomUse,
     /// The same of the group's.
     pub group: RoomUse,
-    /// The file that is written: where there is no room for new blocks, how far it has blocks already.
+    /// The file that is written: where there is little room for new blocks, how far it has blocks already.
     pub ino: Ino,
 }
 
@@ -92,8 +92,8 @@ pub struct QuotaRoomResp {
     pub user_bytes: Option<u64>,
     /// The same of the group.
     pub group_bytes: Option<u64>,
-    /// Where less is given than was wanted: below this byte the file has all its blocks, so that writing there needs no room. `None`
-    /// if that cannot be known at the moment.
+    /// Where less is given than was wanted, or little: below this byte the file has all its blocks, so that writing there needs no
+    /// room. `None` if that cannot be known at the moment.
     pub dense_end: Option<u64>,
 }
 message!(QuotaRoomReq => QuotaRoomResp, QuotaRoom);
