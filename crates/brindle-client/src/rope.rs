@@ -15,6 +15,11 @@ impl Rope {
         self.len_bytes
     }
 
+    /// Whether all of it lies together.
+    pub fn is_one_piece(&self) -> bool {
+        self.pieces.len() == 1
+    }
+
     /// Adds a piece at the end.
     pub fn push(&mut self, piece: Bytes) {
         if !piece.is_empty() {

@@ -94,6 +94,10 @@ impl Extent {
         self.rope.len_bytes() + self.copied.len() as u64
     }
 
+    fn is_one_piece(&self) -> bool {
+        self.copied.is_empty() && self.rope.is_one_piece()
+    }
+
     fn end(&self) -> u64 {
         self.offset + self.len_bytes()
     }
@@ -190,11 +194,15 @@ impl Behind {
         self.bytes += data.len() as u64;
         self.small += if author.small != 0 { data.len() as u64 } else { 0 };
         let end = offset + data.len() as u64;
-        let fits = |extent: &Extent, more: u64| {
-            extent.author == author && extent.len_bytes() + more <= EXTENT_BYTES_MAX
+        let fits = |extent: &Extent, more: u64, at: u64| {
+            // Long pieces stay apart where stripes may begin: one that goes alone need not be copied within a machine (note 015).
+            let are_long = extent.len_bytes() >= FULL_BYTES && more >= COPY_BELOW_BYTES as u64;
+            let is_worth_it = !are_long || !at.is_multiple_of(FULL_BYTES);
+            is_worth_it && extent.author == author && extent.len_bytes() + more <= EXTENT_BYTES_MAX
         };
         let before = self.waiting.range_mut(..offset).next_back();
-        let joined = before.filter(|(_, extent)| extent.end() == offset && fits(extent, data.len() as u64));
+        let joined =
+            before.filter(|(_, extent)| extent.end() == offset && fits(extent, data.len() as u64, offset));
         let first = match joined {
             Some((first, extent)) => {
                 extent.push(data);
@@ -210,7 +218,7 @@ impl Behind {
             }
         };
         let len_bytes = self.waiting.get(&first).map_or(0, Extent::len_bytes);
-        if self.waiting.get(&end).is_some_and(|next| fits(next, len_bytes))
+        if self.waiting.get(&end).is_some_and(|next| fits(next, len_bytes, end))
             && let Some(next) = self.waiting.remove(&end)
             && let Some(extent) = self.waiting.get_mut(&first)
         {
@@ -221,10 +229,10 @@ impl Behind {
 
     /// An extent that is long enough to be sent by itself, unless `most` are being sent.
     pub fn take_full(&mut self, most: usize) -> Option<Taken> {
-        if self.sending.len() >= most {
-            return None;
-        }
-        let full = self.waiting.values().find(|extent| extent.len_bytes() >= FULL_BYTES)?.offset;
+        // Those of one piece are short, and gain nothing by waiting.
+        let most_of = |extent: &Extent| if extent.is_one_piece() { 2 * most } else { most };
+        let may_go = |e: &&Extent| e.len_bytes() >= FULL_BYTES && self.sending.len() < most_of(e);
+        let full = self.waiting.values().find(may_go)?.offset;
         self.take(full)
     }
 
@@ -366,7 +374,7 @@ mod tests {
         assert_eq!((taken.offset, taken.rope.len_bytes()), (0, FULL_BYTES * 3 / 2));
         assert!(b.behind.overlaps(&(10..11)), "it is on its way");
         assert!(!b.behind.overlaps(&(FULL_BYTES * 3 / 2..FULL_BYTES * 2)));
-        assert!(b.put(4 * FULL_BYTES, &Bytes::from(vec![2; FULL_BYTES as usize]), 1));
+        assert!(!b.put(4 * FULL_BYTES, &half, 1) && b.put(4 * FULL_BYTES + FULL_BYTES / 2, &half, 1));
         assert!(b.behind.take_full(1).is_none(), "as many as may be are on their way");
         assert!(!b.behind.is_over(taken.number));
         b.behind.over(taken.number);
@@ -377,6 +385,28 @@ mod tests {
         assert!(b.behind.give_up() && b.behind.is_empty());
         drop(taken);
         assert_eq!(b.grants.bytes(), 0, "room is given back");
+    }
+
+    #[test]
+    fn long_pieces_stay_apart_and_twice_as_many_of_them_are_sent() {
+        let mut b = Bench::new();
+        let long = Bytes::from(vec![1; FULL_BYTES as usize]);
+        for n in [0, 2, 1] {
+            assert!(b.put(n * FULL_BYTES, &long, 1));
+        }
+        let taken: Vec<Taken> = std::iter::from_fn(|| b.behind.take_full(1)).collect();
+        assert_eq!(taken.iter().map(|t| t.offset).collect::<Vec<_>>(), [0, FULL_BYTES]);
+        assert!(b.put(3 * FULL_BYTES, &Bytes::from_static(b"short"), 1), "that is copied, alone or not");
+        let rest = b.behind.take_all();
+        assert_eq!(rest.iter().map(|t| t.rope.len_bytes()).collect::<Vec<_>>(), [FULL_BYTES + 5]);
+        // Where no stripe begins each would be cut into two.
+        for n in 0..2 {
+            b.put(5 + n * FULL_BYTES, &long, 1);
+        }
+        assert_eq!(
+            b.behind.take_all().iter().map(|t| t.rope.len_bytes()).collect::<Vec<_>>(),
+            [2 * FULL_BYTES]
+        );
     }
 
     #[test]
