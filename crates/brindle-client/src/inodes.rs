@@ -446,6 +446,7 @@ impl State {
         self.unsynced.values_mut().for_each(Unsynced::drop_bytes);
         self.allocated.clear();
         self.made_body = None;
+        self.void_dense();
         std::mem::take(&mut self.exclusive)
     }
 

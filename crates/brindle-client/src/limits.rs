@@ -30,6 +30,8 @@ const SECTOR_BYTES: u64 = 512;
 const GROWTH_MAX_BYTES: u64 = 1 << 52;
 /// Pause before it is asked again what could not be known. Each time an OST is waited for, and others wait behind that.
 const ASK_AGAIN_MS: u64 = 1_000;
+/// So often it is asked again at once, where limits, owner or file have changed meanwhile.
+const ROUNDS_MAX: usize = 8;
 
 /// A user or a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -354,6 +356,23 @@ impl State {
     }
 }
 
+/// Where the MDT has told a write that its file has all its blocks.
+#[derive(Default)]
+struct Told {
+    dense: Range<u64>,
+    /// [`State::dense_voids`] at that time.
+    voids: u64,
+}
+
+impl Told {
+    /// It is forgotten if blocks of the file may have gone since.
+    fn check(&mut self, state: &State) {
+        if self.voids != state.dense_voids {
+            *self = Told { dense: 0..0, voids: state.dense_voids };
+        }
+    }
+}
+
 /// What came of a question for room.
 enum Answer {
     /// It was taken; `None`: none is needed.
@@ -397,7 +416,7 @@ impl Client {
         bound: Bound,
         growth: Growth,
     ) -> Result<Option<Charge>, Fault> {
-        let (mut is_sent, mut dense) = (false, 0..0);
+        let (mut is_sent, mut told, mut rounds) = (false, Told::default(), 0);
         loop {
             if let Ok(taken) = self.take_room(&mut inode.lock(), bound, &growth) {
                 return Ok(taken);
@@ -408,11 +427,12 @@ impl Client {
                 if let Ok(taken) = self.take_room(&mut inode.lock(), bound, &growth) {
                     return Ok(taken);
                 }
-                self.ask_room(inode, &growth, &mut dense).await?
+                self.ask_room(inode, &growth, &mut told).await?
             };
             match answer {
                 Answer::Taken(taken) => return Ok(taken),
-                Answer::Void => {}
+                Answer::Void if rounds < ROUNDS_MAX => rounds += 1,
+                Answer::Void => self.seams.sleep_ms(ASK_AGAIN_MS).await,
                 // What is buffered holds more than it will need: it is sent before a refusal.
                 Answer::Short { is_held: true, .. } if !is_sent => {
                     self.send_held(inode).await;
@@ -438,17 +458,13 @@ impl Client {
         gather(sending.collect()).await;
     }
 
-    /// Asks the MDT for room, and takes of it. `dense`: where it has told that the file has all its blocks, and tells now.
-    async fn ask_room(
-        &self,
-        inode: &Inode,
-        growth: &Growth,
-        dense: &mut Range<u64>,
-    ) -> Result<Answer, Fault> {
+    /// Asks the MDT for room, and takes of it.
+    async fn ask_room(&self, inode: &Inode, growth: &Growth, told: &mut Told) -> Result<Answer, Fault> {
         let (owners, wanted_bytes, voids) = {
             let state = inode.lock();
             let owners = state.owners.ok_or_else(|| Fault::new(Code::Bug).why("a file without an owner"))?;
-            (owners, state.growth_bytes_with(growth, dense), state.dense_voids)
+            told.check(&state);
+            (owners, state.growth_bytes_with(growth, &told.dense), state.dense_voids)
         };
         // What arrives from here on is in these figures, what arrived before is in the reports, or was.
         let asked = self.limits.ask(owners, self.seams.now());
@@ -461,20 +477,24 @@ impl Client {
         };
         let answer = answer.inspect_err(|_| self.limits.not_answered(&asked))?;
         let mut state = inode.lock();
+        let given = [answer.user_bytes, answer.group_bytes];
+        let is_short = given.iter().flatten().any(|given| *given < wanted_bytes);
         // Blocks may have gone since it was asked where they are.
         let is_old = state.dense_voids != voids;
-        let told = answer.dense_end.filter(|end| *end == 0 || !is_old);
-        *dense = state.blocks(&(0..told.unwrap_or(0)));
-        if !dense.is_empty() {
-            state.add_dense(dense.clone());
+        let dense_end = answer.dense_end.filter(|end| *end == 0 || !is_old);
+        told.check(&state);
+        // Where there is enough it is not asked for, and what was told before holds.
+        if is_short || dense_end.is_some_and(|end| end > 0) {
+            *told = Told { dense: state.blocks(&(0..dense_end.unwrap_or(0))), voids: state.dense_voids };
         }
-        let bytes = state.growth_bytes_with(growth, dense);
-        let given = [answer.user_bytes, answer.group_bytes];
+        if !told.dense.is_empty() {
+            state.add_dense(told.dense.clone());
+        }
+        let bytes = state.growth_bytes_with(growth, &told.dense);
         let taken = self.limits.answered(&asked, given, (bytes, self.seams.now()));
         if bytes == 0 {
             return Ok(Answer::Taken(None));
         }
-        let is_short = given.iter().flatten().any(|given| *given < wanted_bytes);
         Ok(match taken {
             _ if state.owners != Some(owners) => Answer::Void,
             Ok(charge) => {
@@ -484,7 +504,7 @@ impl Client {
             // The MDT gives nothing rather than a part of what is asked for: less may be there.
             Err(Declined::TooLittle) if is_short && bytes >= wanted_bytes => Answer::Short {
                 is_held: asked.told.iter().any(|told| told.held_bytes > 0),
-                may_have_blocks: told.is_none() && matches!(growth, Growth::Range(_)),
+                may_have_blocks: dense_end.is_none() && matches!(growth, Growth::Range(_)),
             },
             Err(_) => Answer::Void,
         })

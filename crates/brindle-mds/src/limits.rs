@@ -12,7 +12,7 @@
 //! what it has in its buffer.
 //! Invariant: what is used, uncounted, held and given under a limit is at most the limit, or nothing more is given.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use brindle_stdx::Mono;
 use brindle_types::{Code, Fault, Result, SessionId};
@@ -44,8 +44,6 @@ pub struct Limits {
     /// How often limits were changed in this term.
     changes: u32,
     rooms: BTreeMap<Owner, Rooms>,
-    /// OSTs that did not answer, and until when they are not asked again.
-    silent: BTreeMap<u16, Mono>,
 }
 
 /// The room under one limit.
@@ -254,19 +252,6 @@ impl Limits {
         rooms.added_when_counted = rooms.added_when_counted.max(counting.added_bytes);
     }
 
-    /// OSTs that did not answer a moment ago: nobody waits for them.
-    pub fn silent(&self, now: Mono) -> BTreeSet<u16> {
-        self.silent.iter().filter(|(_, until)| now < **until).map(|(ost, _)| *ost).collect()
-    }
-
-    /// These did not answer, of those that are not known for it.
-    pub fn found_silent(&mut self, osts: &BTreeSet<u16>, now: Mono) {
-        self.silent.retain(|_, until| now < *until);
-        for ost in osts {
-            self.silent.entry(*ost).or_insert(now.plus_ms(PUT_OFF_MS));
-        }
-    }
-
     /// A session has ended: nobody knows what became of its room.
     pub fn end(&mut self, session: SessionId) {
         for rooms in self.rooms.values_mut() {
@@ -456,11 +441,7 @@ mod tests {
         limits.add_uncounted(BOB, 1);
         let counting = limits.counting(BOB, NOW).expect("the others may know better");
         limits.counted(BOB, counting, Outcome::SomeSilent, NOW);
-        let osts = BTreeSet::from([3]);
-        limits.found_silent(&osts, NOW);
         let later = NOW.plus_ms(PUT_OFF_MS);
-        limits.found_silent(&osts, NOW.plus_ms(PUT_OFF_MS - 1));
-        assert_eq!((limits.silent(NOW), limits.silent(later)), (osts, BTreeSet::new()));
         assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), later), Some(0), "it is asked again");
         assert!(limits.counting(BOB, later).is_some());
         let ask = Ask { room: NOTHING, wanted_bytes: 1, doubts: Doubts::Pass };

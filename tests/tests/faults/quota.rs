@@ -225,28 +225,38 @@ fn a_file_that_two_mounts_write_stays_below_the_limit() {
 fn a_write_that_goes_on_behind_what_is_there_needs_room_for_the_rest() {
     let cluster = up("quota-part");
     limit(&cluster, BOB, LIMIT_BYTES);
-    let (part, full) = (cluster.a().join("part"), cluster.a().join("full"));
+    let full = cluster.a().join("full");
     let left_bytes = 512 << 10;
     run_as(BOB, || {
-        let file = File::create(&part).unwrap();
-        file.write_all_at(&vec![1; 600 << 10], 0).unwrap();
-        file.sync_all().unwrap();
+        for name in ["own", "shared"] {
+            let file = File::create(cluster.a().join(name)).unwrap();
+            file.write_all_at(&vec![1; 600 << 10], 0).unwrap();
+            file.sync_all().unwrap();
+        }
         let file = File::create(&full).unwrap();
-        let done = fill(&file, 1, 0, 1);
+        fill(&file, 1, 0, 1);
         file.sync_all().unwrap();
-        file.set_len(done * BLOCK as u64 - left_bytes).unwrap();
     });
-    let since = Instant::now();
-    while used_bytes(&cluster, BOB) > LIMIT_BYTES - left_bytes {
-        assert!(since.elapsed() < COUNTED_WITHIN, "what was cut stays counted");
-        std::thread::sleep(LOOK_EVERY);
+    // Of what several write only the OSTs know what is there.
+    let other = run_as(BOB, || OpenOptions::new().write(true).open(cluster.b().join("shared")).unwrap());
+    for name in ["own", "shared"] {
+        let file = OpenOptions::new().write(true).open(&full).unwrap();
+        file.set_len(file.metadata().unwrap().len() - left_bytes).unwrap();
+        drop(file);
+        let since = Instant::now();
+        while used_bytes(&cluster, BOB) > LIMIT_BYTES - left_bytes {
+            assert!(since.elapsed() < COUNTED_WITHIN, "what was cut stays counted");
+            std::thread::sleep(LOOK_EVERY);
+        }
+        // One request of the kernel, of which the mount does not know what is there.
+        let path = cluster.a().join(name);
+        run_as(BOB, || {
+            let file = OpenOptions::new().write(true).custom_flags(libc::O_SYNC).open(&path).unwrap();
+            file.write_all_at(&vec![2; 1 << 20], 0).unwrap_or_else(|e| panic!("{name}: {e}"));
+            over(file.write_all_at(&vec![2; 1 << 20], 1 << 20));
+        });
     }
-    // One request of the kernel, of which the mount does not know what is there.
-    run_as(BOB, || {
-        let file = OpenOptions::new().write(true).custom_flags(libc::O_SYNC).open(&part).unwrap();
-        file.write_all_at(&vec![2; 1 << 20], 0).unwrap();
-        over(file.write_all_at(&vec![2; 1 << 20], 1 << 20));
-    });
+    drop(other);
     cluster.assert_sound();
 }
 
@@ -320,7 +330,8 @@ fn an_ost_that_is_away_keeps_nobody_waiting_who_writes_elsewhere() {
     on("shared", "1");
     let other = on("other", "0");
     limit(&cluster, BOB, LIMIT_BYTES);
-    let files = shared(&cluster, (8 << 20) / BLOCK as u64);
+    let shared_bytes = 8 << 20;
+    let files = shared(&cluster, shared_bytes / BLOCK as u64);
     let appending = run_as(BOB, || OpenOptions::new().append(true).open(cluster.a().join("shared")).unwrap());
     cluster.kill(&["ost1"]);
     let since = Instant::now();
@@ -337,5 +348,8 @@ fn an_ost_that_is_away_keeps_nobody_waiting_who_writes_elsewhere() {
     assert!(since.elapsed() < Duration::from_secs(20), "{:?}", since.elapsed());
     cluster.start(&["ost1"]);
     drop((files, appending));
+    // What nobody had counted of the file on it was not known.
+    let used = counted_bytes(&cluster, BOB, shared_bytes + done);
+    assert!(used <= LIMIT_BYTES + shared_bytes, "counted {used}");
     cluster.assert_sound();
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::time::Duration;
 
 use brindle_tests::cluster::{Cluster, Options};
 use brindle_tests::users::{ANN, BOB, run_as};
@@ -13,6 +14,8 @@ use crate::leases::{leased, settle};
 
 /// How often each kind of change is made.
 const ROUNDS: usize = 4;
+/// Far more than it takes where nobody waits for a server that is away.
+const REMOVED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What another client makes of a file before this one removes the name, the path that this one removes, and what becomes of that.
 type Replaced = (&'static str, fn(&Path), &'static str, Result<(), Option<i32>>);
@@ -91,9 +94,14 @@ fn files_are_removed_while_the_osts_of_their_objects_are_away() {
     settle(&cluster);
     cluster.kill(&["ost0", "ost1"]);
     // Whoever asked an OST would wait until it is started again, and that is done only behind this.
-    for n in 0..4 * ROUNDS {
-        fs::remove_file(cluster.mounts()[n % 2].join(name(n))).unwrap();
-    }
+    let (done, is_done) = std::sync::mpsc::channel();
+    let paths: Vec<_> = (0..4 * ROUNDS).map(|n| cluster.mounts()[n % 2].join(name(n))).collect();
+    let removing = std::thread::spawn(move || {
+        paths.iter().for_each(|path| fs::remove_file(path).unwrap());
+        done.send(()).unwrap();
+    });
+    is_done.recv_timeout(REMOVED_WITHIN).expect("they are removed without an OST");
+    removing.join().unwrap();
     assert_eq!(fs::read_dir(cluster.b()).unwrap().count(), 0);
     cluster.start(&["ost0", "ost1"]);
     fs::write(cluster.b().join("next"), vec![7; 100_000]).unwrap();

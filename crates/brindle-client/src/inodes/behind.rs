@@ -74,6 +74,8 @@ pub(crate) struct Extent {
     pub author: Author,
     rope: Rope,
     copied: BytesMut,
+    /// The last piece is as the kernel gave it, and was not copied.
+    is_last_long: bool,
     since: Mono,
     covered: Covered,
 }
@@ -94,8 +96,15 @@ impl Extent {
         self.rope.len_bytes() + self.copied.len() as u64
     }
 
-    fn is_one_piece(&self) -> bool {
-        self.copied.is_empty() && self.rope.is_one_piece()
+    /// Whether it is one piece as the kernel gave it.
+    fn is_long_piece(&self) -> bool {
+        self.copied.is_empty() && self.rope.is_one_piece() && self.is_last_long
+    }
+
+    /// Whether no long piece is joined to its end: one that goes alone need not be copied within a machine (note 015). Where no
+    /// stripe can begin it would only be cut into two.
+    fn stays_alone(&self) -> bool {
+        self.is_long_piece() && self.len_bytes() >= FULL_BYTES && self.end().is_multiple_of(FULL_BYTES)
     }
 
     fn end(&self) -> u64 {
@@ -111,7 +120,8 @@ impl Extent {
     }
 
     fn push(&mut self, data: &Bytes) {
-        if data.len() >= COPY_BELOW_BYTES {
+        self.is_last_long = data.len() >= COPY_BELOW_BYTES;
+        if self.is_last_long {
             self.settle_copied();
             self.rope.push(data.clone());
             return;
@@ -194,15 +204,15 @@ impl Behind {
         self.bytes += data.len() as u64;
         self.small += if author.small != 0 { data.len() as u64 } else { 0 };
         let end = offset + data.len() as u64;
-        let fits = |extent: &Extent, more: u64, at: u64| {
-            // Long pieces stay apart where stripes may begin: one that goes alone need not be copied within a machine (note 015).
-            let are_long = extent.len_bytes() >= FULL_BYTES && more >= COPY_BELOW_BYTES as u64;
-            let is_worth_it = !are_long || !at.is_multiple_of(FULL_BYTES);
-            is_worth_it && extent.author == author && extent.len_bytes() + more <= EXTENT_BYTES_MAX
+        let fits = |extent: &Extent, more: u64| {
+            extent.author == author && extent.len_bytes() + more <= EXTENT_BYTES_MAX
         };
+        let is_long = data.len() >= COPY_BELOW_BYTES;
         let before = self.waiting.range_mut(..offset).next_back();
-        let joined =
-            before.filter(|(_, extent)| extent.end() == offset && fits(extent, data.len() as u64, offset));
+        let joined = before.filter(|(_, extent)| {
+            let stays_apart = is_long && extent.stays_alone();
+            extent.end() == offset && fits(extent, data.len() as u64) && !stays_apart
+        });
         let first = match joined {
             Some((first, extent)) => {
                 extent.push(data);
@@ -211,14 +221,17 @@ impl Behind {
             }
             None => {
                 let (rope, copied) = (Rope::default(), BytesMut::new());
-                let mut extent = Extent { offset, author, rope, copied, since: now, covered };
+                let mut extent =
+                    Extent { offset, author, rope, copied, is_last_long: false, since: now, covered };
                 extent.push(data);
                 self.waiting.insert(offset, extent);
                 offset
             }
         };
-        let len_bytes = self.waiting.get(&first).map_or(0, Extent::len_bytes);
-        if self.waiting.get(&end).is_some_and(|next| fits(next, len_bytes, end))
+        let (len_bytes, is_alone) =
+            self.waiting.get(&first).map_or((0, false), |extent| (extent.len_bytes(), extent.stays_alone()));
+        let joins = |next: &Extent| fits(next, len_bytes) && !(is_alone && next.is_long_piece());
+        if self.waiting.get(&end).is_some_and(joins)
             && let Some(next) = self.waiting.remove(&end)
             && let Some(extent) = self.waiting.get_mut(&first)
         {
@@ -229,8 +242,8 @@ impl Behind {
 
     /// An extent that is long enough to be sent by itself, unless `most` are being sent.
     pub fn take_full(&mut self, most: usize) -> Option<Taken> {
-        // Those of one piece are short, and gain nothing by waiting.
-        let most_of = |extent: &Extent| if extent.is_one_piece() { 2 * most } else { most };
+        // Those that stay alone gain nothing by waiting.
+        let most_of = |extent: &Extent| if extent.stays_alone() { 2 * most } else { most };
         let may_go = |e: &&Extent| e.len_bytes() >= FULL_BYTES && self.sending.len() < most_of(e);
         let full = self.waiting.values().find(may_go)?.offset;
         self.take(full)
@@ -429,12 +442,19 @@ mod tests {
             (seed >> 33) % n
         };
         let mut b = Bench::new();
+        let long = FULL_BYTES / 2;
         let (mut written, mut sent) = (vec![0u8; FILE], vec![0u8; FILE]);
         let mut under_way: Vec<Taken> = Vec::new();
         for step in 0..4000u64 {
             let most = if below(8) == 0 { 600 << 10 } else { 20_000 };
-            let len = 1 + below(most);
-            let offset = below(FILE as u64 - len);
+            // Some are long pieces between stripes.
+            let (len, offset) = if below(8) == 0 {
+                let len = long * (1 + below(2));
+                (len, below((FILE as u64 - len) / long + 1) * long)
+            } else {
+                let len = 1 + below(most);
+                (len, below(FILE as u64 - len))
+            };
             let range = offset..offset + len;
             if !b.behind.overlaps(&range) && b.behind.has_room(len) {
                 let data: Vec<u8> = (0..len).map(|i| (step + i) as u8 | 1).collect();

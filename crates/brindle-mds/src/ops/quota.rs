@@ -165,7 +165,7 @@ async fn count(mdt: &Mdt, owners: &[Owner]) {
     if countings.is_empty() {
         return;
     }
-    let silent = attrs::Silent::new(mdt.live().limits.silent(now));
+    let silent = attrs::Silent::default();
     let done = mdt.seams().timeout_ms(COUNT_MS, count_files(mdt, &countings, &silent)).await;
     let silent = silent.into_inner();
     let outcome = match done {
@@ -175,7 +175,6 @@ async fn count(mdt: &Mdt, owners: &[Owner]) {
     };
     let now = mdt.seams().now();
     let mut live = mdt.live_mut();
-    live.limits.found_silent(&silent, now);
     for (owner, counting) in countings {
         live.limits.counted(owner, counting, outcome, now);
         if outcome != Outcome::All {

@@ -92,8 +92,8 @@ pub struct QuotaRoomResp {
     pub user_bytes: Option<u64>,
     /// The same of the group.
     pub group_bytes: Option<u64>,
-    /// Where less is given than was wanted, or little: below this byte the file has all its blocks, so that writing there needs no
-    /// room. `None` if that cannot be known at the moment.
+    /// Where less is given than was wanted: below this byte the file has all its blocks, so that writing there needs no room. 0 if it
+    /// may have holes, `None` if that cannot be known at the moment. Where enough is given 0 says nothing.
     pub dense_end: Option<u64>,
 }
 message!(QuotaRoomReq => QuotaRoomResp, QuotaRoom);
