@@ -143,7 +143,9 @@ fn words_of(arguments: &[u8]) -> Vec<String> {
 }
 
 fn program_of(words: &[String]) -> &str {
-    words.first().map(|word| word.rsplit('/').next().unwrap_or(word)).unwrap_or_default()
+    // Some say more about themselves there: `mfsmount (mounted on: /mnt)`.
+    let path = words.first().map(|word| word.split(" (").next().unwrap_or(word)).unwrap_or_default();
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// What people call a process.
@@ -264,6 +266,7 @@ mod tests {
             "serve mdt0 ost1"
         );
         assert_eq!(name("brindle serve --config /etc/brindle/serve.toml"), "serve");
+        assert_eq!(name_of(&["mfsmount (mounted on: /mnt/m)".to_owned()]), "mfsmount");
         let bounds =
             ["serve mdt0 ost1", "mount /mnt/b", "serve", "serve data", "glusterfsd"].map(bytes_max_of);
         assert_eq!(bounds, [Some((1 << 30) + (512 << 20)), Some(512 << 20), None, None, None]);

@@ -55,9 +55,14 @@ fn limit(cluster: &Cluster, user: User, bytes: u64) {
         }
         std::fs::remove_file(&path).unwrap();
     }
+    wait_for_usage(cluster, user, 0);
+}
+
+/// Waits until no more is counted for a user.
+fn wait_for_usage(cluster: &Cluster, user: User, bytes_max: u64) {
     let since = Instant::now();
-    while used_bytes(cluster, user) > 0 {
-        assert!(since.elapsed() < COUNTED_WITHIN, "a removed file stays counted");
+    while used_bytes(cluster, user) > bytes_max {
+        assert!(since.elapsed() < COUNTED_WITHIN, "what is gone stays counted");
         std::thread::sleep(LOOK_EVERY);
     }
 }
@@ -243,11 +248,7 @@ fn a_write_that_goes_on_behind_what_is_there_needs_room_for_the_rest() {
         let file = OpenOptions::new().write(true).open(&full).unwrap();
         file.set_len(file.metadata().unwrap().len() - left_bytes).unwrap();
         drop(file);
-        let since = Instant::now();
-        while used_bytes(&cluster, BOB) > LIMIT_BYTES - left_bytes {
-            assert!(since.elapsed() < COUNTED_WITHIN, "what was cut stays counted");
-            std::thread::sleep(LOOK_EVERY);
-        }
+        wait_for_usage(&cluster, BOB, LIMIT_BYTES - left_bytes);
         // One request of the kernel, of which the mount does not know what is there.
         let path = cluster.a().join(name);
         run_as(BOB, || {

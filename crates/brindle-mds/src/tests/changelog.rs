@@ -58,22 +58,6 @@ async fn tidied(rig: &Rig) {
     while crate::changelog::remove_some(&rig.mdt).await.expect("removed") {}
 }
 
-fn setattr(ino: Ino) -> SetattrReq {
-    SetattrReq {
-        ino,
-        cred: user(1000),
-        mode: None,
-        uid: None,
-        gid: None,
-        size_bytes: None,
-        atime: None,
-        mtime: None,
-        kill_suidgid: false,
-        handle: 0,
-        report: None,
-    }
-}
-
 fn rename(from: (Ino, &str), to: (Ino, &str)) -> RenameReq {
     let (name, new_name) = (from.1.into(), to.1.into());
     let (no_replace, exchange) = (false, false);
@@ -138,11 +122,17 @@ fn each_operation_leaves_its_record() {
         let soft = rig.ask(A, soft).await.expect("made").attr.ino;
         let fifo = rig.ask(A, node(dir, "p", FileType::Fifo)).await.expect("made").attr.ino;
         let plain = rig.ask(A, node(dir, "n", FileType::Regular)).await.expect("made").attr.ino;
-        rig.ask(A, SetattrReq { mode: Some(0o600), ..setattr(file) }).await.expect("set");
-        let times = SetattrReq { mtime: Some(SetTime::Now), atime: Some(SetTime::Now), ..setattr(file) };
+        rig.ask(A, SetattrReq { mode: Some(0o600), ..setattr_req(file, user(1000)) }).await.expect("set");
+        let times = SetattrReq {
+            mtime: Some(SetTime::Now),
+            atime: Some(SetTime::Now),
+            ..setattr_req(file, user(1000))
+        };
         rig.ask(A, times).await.expect("set");
-        rig.ask(A, SetattrReq { atime: Some(SetTime::Now), ..setattr(file) }).await.expect("set");
-        rig.ask(A, SetattrReq { size_bytes: Some(0), ..setattr(file) }).await.expect("cut");
+        rig.ask(A, SetattrReq { atime: Some(SetTime::Now), ..setattr_req(file, user(1000)) })
+            .await
+            .expect("set");
+        rig.ask(A, SetattrReq { size_bytes: Some(0), ..setattr_req(file, user(1000)) }).await.expect("cut");
         rig.ask(A, xattr(file)).await.expect("set");
         rig.ask(A, SetStripeReq { ino: dir, policy: None, cred: root() }).await.expect("set");
         rig.ask(A, rename((dir, "f"), (dir, "n"))).await.expect("renamed");

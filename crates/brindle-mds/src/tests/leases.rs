@@ -40,19 +40,7 @@ async fn look(rig: &Rig, session: SessionId, parent: Ino, name: &str) -> News {
 }
 
 fn chmod(ino: Ino) -> SetattrReq {
-    SetattrReq {
-        ino,
-        cred: root(),
-        mode: Some(0o600),
-        uid: None,
-        gid: None,
-        size_bytes: None,
-        atime: None,
-        mtime: None,
-        kill_suidgid: false,
-        handle: 0,
-        report: None,
-    }
+    SetattrReq { mode: Some(0o600), ..setattr_req(ino, root()) }
 }
 
 /// The leases that were recalled so far.

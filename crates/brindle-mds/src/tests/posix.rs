@@ -33,22 +33,6 @@ fn rename_req(from: (Ino, &str), to: (Ino, &str)) -> RenameReq {
     }
 }
 
-fn setattr_req(ino: Ino) -> SetattrReq {
-    SetattrReq {
-        ino,
-        cred: root(),
-        mode: None,
-        uid: None,
-        gid: None,
-        size_bytes: None,
-        atime: None,
-        mtime: None,
-        kill_suidgid: false,
-        handle: 0,
-        report: None,
-    }
-}
-
 async fn file(rig: &Rig, dir: Ino, name: &str) -> Ino {
     let req = create_req(dir, name, RW);
     let made = rig.ask(A, req.clone()).await.expect("made").attr.ino;
@@ -292,7 +276,7 @@ fn set_group_id_directories_and_umask() {
         let mkdir = MkdirReq { parent: TOP, name: "d".into(), mode: 0o2775, umask: 0, cred: root() };
         let d = rig.ask(A, mkdir).await.expect("made").attr;
         assert_eq!(d.perm, 0o2775);
-        rig.ask(A, SetattrReq { gid: Some(50), mode: Some(0o2775), ..setattr_req(d.ino) })
+        rig.ask(A, SetattrReq { gid: Some(50), mode: Some(0o2775), ..setattr_req(d.ino, root()) })
             .await
             .expect("chown");
         let mut req = create_req(d.ino, "f", RW);
@@ -313,13 +297,13 @@ fn chown_and_writes_clear_set_id() {
         let req = create_req(TOP, "f", RW);
         let made = rig.ask(A, req.clone()).await.expect("made");
         let f = made.attr.ino;
-        let chmod = |mode| SetattrReq { mode: Some(mode), ..setattr_req(f) };
+        let chmod = |mode| SetattrReq { mode: Some(mode), ..setattr_req(f, root()) };
         let perm = |attr: brindle_wire::mds::setattr::SetattrResp| attr.attr.perm;
         rig.ask(A, chmod(0o6755)).await.expect("chmod");
-        let owned = rig.ask(A, SetattrReq { uid: Some(7), ..setattr_req(f) }).await.expect("chown");
+        let owned = rig.ask(A, SetattrReq { uid: Some(7), ..setattr_req(f, root()) }).await.expect("chown");
         assert_eq!(perm(owned), 0o755);
         rig.ask(A, chmod(0o6745)).await.expect("chmod");
-        let owned = rig.ask(A, SetattrReq { gid: Some(7), ..setattr_req(f) }).await.expect("chown");
+        let owned = rig.ask(A, SetattrReq { gid: Some(7), ..setattr_req(f, root()) }).await.expect("chown");
         assert_eq!(perm(owned), 0o2745, "without group execution set-group-id means something else");
         rig.ask(A, chmod(0o6755)).await.expect("chmod");
         let value = SetxattrReq {
@@ -358,7 +342,7 @@ fn times_are_kept_to_the_nanosecond() {
         let f = file(&rig, TOP, "f").await;
         let before = rig.stat(A, f).await.expect("there");
         let time = Time { secs: -1, nanos: 999_999_999 };
-        let req = SetattrReq { mtime: Some(SetTime::At(time)), ..setattr_req(f) };
+        let req = SetattrReq { mtime: Some(SetTime::At(time)), ..setattr_req(f, root()) };
         let answer = rig.ask(A, req).await.expect("set");
         assert_eq!((answer.attr.mtime, answer.attr.atime), (time, before.atime));
         assert!(answer.attr.ctime >= before.ctime && answer.attr.btime == before.btime);
@@ -494,7 +478,7 @@ fn acls_and_mode_bits_follow_each_other() {
         assert!(sub.has_acl);
         let names = rig.ask(A, ListxattrReq { ino: sub.ino }).await.expect("listed").names;
         assert_eq!(names, [acl::ACCESS.to_vec(), acl::DEFAULT.to_vec()]);
-        rig.ask(A, SetattrReq { mode: Some(0o640), ..setattr_req(f.ino) }).await.expect("chmod");
+        rig.ask(A, SetattrReq { mode: Some(0o640), ..setattr_req(f.ino, root()) }).await.expect("chmod");
         let stored = rig.ask(A, GetxattrReq { ino: f.ino, name: acl::ACCESS.to_vec() }).await.expect("there");
         let stored = acl::Acl::decode(&stored.value).expect("valid").expect("some");
         assert_eq!(stored.mode_bits(), 0o640);
@@ -605,9 +589,9 @@ fn a_full_device_still_lets_go() {
         assert_eq!(refused, Some(Code::MdtFull));
         let open = OpenReq { ino: f, handle: 3, access: RW, cred: root(), kill_suidgid: false };
         rig.ask(A, open).await.expect("opened");
-        rig.ask(A, SetattrReq { mode: Some(0o600), ..setattr_req(f) }).await.expect("chmod");
+        rig.ask(A, SetattrReq { mode: Some(0o600), ..setattr_req(f, root()) }).await.expect("chmod");
         rig.close(A, f, 3).await.expect("closed");
-        rig.ask(A, SetattrReq { size_bytes: Some(0), ..setattr_req(f) }).await.expect("truncated");
+        rig.ask(A, SetattrReq { size_bytes: Some(0), ..setattr_req(f, root()) }).await.expect("truncated");
         rig.unlink(TOP, "f").await.expect("removed");
         rmdir(&rig, TOP, "d").await.expect("removed");
         rig.verify();

@@ -14,19 +14,7 @@ async fn used(rig: &Rig, owner: QuotaOwner, id: u32, cred: Cred) -> Result<Quota
 }
 
 fn chown(ino: Ino, cred: Cred, uid: Option<u32>, gid: Option<u32>) -> SetattrReq {
-    SetattrReq {
-        ino,
-        cred,
-        mode: None,
-        uid,
-        gid,
-        size_bytes: None,
-        atime: None,
-        mtime: None,
-        kill_suidgid: false,
-        handle: 0,
-        report: None,
-    }
+    SetattrReq { uid, gid, ..setattr_req(ino, cred) }
 }
 
 #[test]

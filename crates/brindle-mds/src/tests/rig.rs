@@ -13,6 +13,7 @@ use brindle_wire::frame::{Frame, decode_body, decode_reply, encode_body};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::create::{CreateReq, CreateResp};
 use brindle_wire::mds::open::Access;
+use brindle_wire::mds::setattr::SetattrReq;
 use brindle_wire::notify::*;
 use brindle_wire::oss::destroy::{DestroyObjectsReq, DestroyObjectsResp};
 use brindle_wire::oss::fence::{FenceLayoutReq, FenceSessionReq};
@@ -430,6 +431,23 @@ pub fn create_req(parent: Ino, name: &str, access: Access) -> CreateReq {
         access,
         handle: HANDLES.fetch_add(1, Ordering::Relaxed),
         cred: root(),
+    }
+}
+
+/// Changes nothing yet.
+pub fn setattr_req(ino: Ino, cred: Cred) -> SetattrReq {
+    SetattrReq {
+        ino,
+        cred,
+        mode: None,
+        uid: None,
+        gid: None,
+        size_bytes: None,
+        atime: None,
+        mtime: None,
+        kill_suidgid: false,
+        handle: 0,
+        report: None,
     }
 }
 

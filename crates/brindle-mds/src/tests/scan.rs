@@ -38,22 +38,6 @@ impl Dice {
 /// What there is: every path with its attributes and, of files, its layout.
 type Tree = BTreeMap<String, (Attr, Option<Layout>)>;
 
-fn setattr(ino: Ino) -> SetattrReq {
-    SetattrReq {
-        ino,
-        cred: root(),
-        mode: None,
-        uid: None,
-        gid: None,
-        size_bytes: None,
-        atime: None,
-        mtime: None,
-        kill_suidgid: false,
-        handle: 0,
-        report: None,
-    }
-}
-
 fn rename_req(dir: Ino, from: &str, to: &str) -> RenameReq {
     let (name, new_name) = (from.into(), to.into());
     RenameReq {
@@ -135,10 +119,14 @@ async fn change(rig: &Rig, dice: &mut Dice, ino: Ino, is_file: bool) {
         gid: Some(dice.one(&USERS)),
         mode: Some(dice.one(&[0o755, 0o750, 0o711, 0o644, 0o600])),
         size_bytes: is_file.then(|| dice.one(&[0, 1, 512, 1024, 1025, 8000])),
-        ..setattr(ino)
+        ..setattr_req(ino, root())
     };
     rig.ask(A, req).await.expect("changed");
-    let req = SetattrReq { mtime: Some(SetTime::At(time)), atime: Some(SetTime::At(time)), ..setattr(ino) };
+    let req = SetattrReq {
+        mtime: Some(SetTime::At(time)),
+        atime: Some(SetTime::At(time)),
+        ..setattr_req(ino, root())
+    };
     rig.ask(A, req).await.expect("changed");
 }
 
@@ -453,7 +441,7 @@ fn directories_that_may_not_be_read_are_named_and_never_entered() {
         let inner = rig.mkdir(secret, "inner").await.expect("made").ino;
         rig.create(A, inner, "f", RW).await.expect("made");
         rig.create(A, open, "g", RW).await.expect("made");
-        rig.ask(A, SetattrReq { mode: Some(0o700), ..setattr(secret) }).await.expect("changed");
+        rig.ask(A, SetattrReq { mode: Some(0o700), ..setattr_req(secret, root()) }).await.expect("changed");
         let asked = |start: Ino, cred: Cred| ScanReq { start, cred, ..request(Vec::new(), Wanted::Paths) };
         let page = rig.ask(A, asked(Ino::ROOT, user(1001))).await.expect("scanned");
         assert_eq!(sorted(paths(&page)), ["", "open", "open/g", "secret"]);
@@ -461,7 +449,9 @@ fn directories_that_may_not_be_read_are_named_and_never_entered() {
         // Nor by the number of something that lies below.
         assert_eq!(code(rig.ask(A, asked(inner, user(1001))).await), Some(Code::PermissionDenied));
         assert_eq!(paths(&rig.ask(A, asked(inner, root())).await.expect("scanned")), ["", "f"]);
-        rig.ask(A, SetattrReq { mode: Some(0o750), gid: Some(7), ..setattr(secret) }).await.expect("changed");
+        rig.ask(A, SetattrReq { mode: Some(0o750), gid: Some(7), ..setattr_req(secret, root()) })
+            .await
+            .expect("changed");
         let member = Cred { groups: vec![7], ..user(1001) };
         assert_eq!(paths(&rig.ask(A, asked(inner, member)).await.expect("scanned")), ["", "f"]);
     });
