@@ -319,7 +319,7 @@ impl Client {
         if identity != before.identity {
             self.lose_session(&Fault::new(Code::SessionLost)).await;
         } else if answer.must_reclaim {
-            self.reclaim(identity).await?;
+            self.reclaim(identity, answer.mdt_term).await?;
             // What has no handle now (one is being closed, another opened) was not declared.
             let undeclared = |inode: &&Arc<Inode>| !self.handles.has_live(inode.ino);
             self.inodes.all().iter().filter(undeclared).for_each(|inode| inode.lock().doubt());
@@ -393,8 +393,8 @@ impl Client {
         }
     }
 
-    /// Declares opens, locks and appends again.
-    async fn reclaim(&self, identity: Identity) -> Result<(), Fault> {
+    /// Declares opens, locks and appends again to the MDT of this term.
+    async fn reclaim(&self, identity: Identity, mdt_term: u32) -> Result<(), Fault> {
         let handles: Vec<Arc<Handle>> =
             self.handles.all().into_iter().filter(|h| h.alive().is_ok()).collect();
         let locks = self.locks.all();
@@ -414,7 +414,7 @@ impl Client {
             let opens = handles.iter().map(|h| reclaim_open(h)).collect();
             let done = round == rounds;
             let appends = if done { self.appends_under_way() } else { Vec::new() };
-            let request = ReclaimReq { opens, locks, appends, done };
+            let request = ReclaimReq { mdt_term, opens, locks, appends, done };
             let answer = self.mds.once(&request, identity).await?;
             for ((handle, asked), outcome) in handles.iter().zip(asked).zip(answer.opens) {
                 let inode: &Arc<Inode> = &handle.inode;

@@ -145,6 +145,13 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, req: ReclaimReq) -> Result<ReclaimR
     if [req.opens.len(), req.locks.len(), req.appends.len()].iter().any(|n| *n > RECLAIM_ITEMS_MAX) {
         return Err(Fault::new(Code::InvalidArgument).why("too many opens, locks or appends at once"));
     }
+    let term = mdt.numbers().term();
+    if req.mdt_term != term {
+        // A request that continues what an MDT was told that is gone. Were it taken in, the client would count as one that
+        // has declared everything.
+        let why = format!("the MDT was restarted: this is its term {term}, the request has {}", req.mdt_term);
+        return Err(Fault::new(Code::Disconnected).why(why));
+    }
     if !mdt.live().session(call.session, call.epoch).is_some_and(|s| s.must_reclaim) {
         return Err(Fault::new(Code::StaleSession).subject(call.session.to_string()));
     }

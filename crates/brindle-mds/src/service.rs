@@ -113,12 +113,23 @@ impl MdsService {
         Err(Fault::new(Code::WrongTarget).subject(asked).why(format!("{own} is served here")))
     }
 
+    /// Refuses sessions that are not alive, and what a client asks before it has declared what it had: that waited for a
+    /// connection while the MDT was away, and may be about a handle that is not known yet.
     fn check_session(&self, call: &Call) -> Result<()> {
-        let known = self.mdt.live().session(call.session, call.epoch).is_some();
-        if known || brindle_stdx::planted("mds_stale_epoch_accepted") {
-            return Ok(());
+        let must_reclaim = self.mdt.live().session(call.session, call.epoch).map(|s| s.must_reclaim);
+        let is_the_sessions_own = matches!(call.op, Op::SessionRenew | Op::SessionClose | Op::Reclaim);
+        match must_reclaim {
+            Some(true) if !is_the_sessions_own => {
+                let why =
+                    format!("{} has not declared yet what it had before the MDT restarted", call.session);
+                Err(Fault::new(Code::Disconnected).why(why))
+            }
+            None if !brindle_stdx::planted("mds_stale_epoch_accepted") => {
+                Err(Fault::new(Code::StaleSession)
+                    .subject(format!("{} of epoch {}", call.session, call.epoch)))
+            }
+            _ => Ok(()),
         }
-        Err(Fault::new(Code::StaleSession).subject(format!("{} of epoch {}", call.session, call.epoch)))
     }
 
     /// Refuses what comes late, over a connection that the client has given up: it has sent it again, may have had the answer long

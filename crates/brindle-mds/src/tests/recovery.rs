@@ -32,7 +32,9 @@ async fn recovered_bytes(rig: &Rig, ino: Ino) -> u64 {
 /// A client comes back with this after a restart, and with nothing else.
 async fn declare(rig: &Rig, session: SessionId, open: ReclaimOpen) {
     rig.mdt.live_mut().sessions.get_mut(&session).expect("lives").must_reclaim = true;
-    let request = ReclaimReq { opens: vec![open], locks: Vec::new(), appends: Vec::new(), done: true };
+    let mdt_term = rig.mdt.numbers().term();
+    let request =
+        ReclaimReq { mdt_term, opens: vec![open], locks: Vec::new(), appends: Vec::new(), done: true };
     let answer = rig.ask(session, request).await.expect("answered");
     answer.opens[0].as_ref().expect("taken in");
 }

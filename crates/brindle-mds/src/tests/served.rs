@@ -204,16 +204,13 @@ fn sessions_recalls_and_restarts_over_the_network() {
         let mdt = cluster.start(nid).await;
         let again = a.shake_hands(true).await.expect("resumed");
         assert!(again.must_reclaim && again.session == a.session && again.epoch == a.epoch);
-        b.shake_hands(true).await.expect("resumed");
+        let of_b = b.shake_hands(true).await.expect("resumed");
         let state = a.ask(TargetInfoReq {}).await.expect("answered").state;
         assert_eq!(state, "recovering");
         let declared = ReclaimOpen { ino, handle: req.handle, access: RW, cached: false, exclusive: false };
-        let reclaim =
-            ReclaimReq { opens: vec![declared], locks: Vec::new(), appends: Vec::new(), done: true };
-        a.ask(reclaim).await.expect("answered").opens[0].as_ref().expect("reclaimed");
-        b.ask(ReclaimReq { opens: Vec::new(), locks: Vec::new(), appends: Vec::new(), done: true })
-            .await
-            .expect("answered");
+        let answer = a.ask(declare(&again, vec![declared])).await.expect("answered");
+        answer.opens[0].as_ref().expect("reclaimed");
+        b.ask(declare(&of_b, Vec::new())).await.expect("answered");
         a.ask(CloseReq::one(ino, req.handle, None)).await.expect("closed");
         a.ask(SessionRenewReq {}).await.expect("renewed");
         let findings = crate::check::verify(mdt.mdt().engine()).expect("readable");
@@ -248,8 +245,9 @@ fn what_comes_late_over_a_connection_that_its_client_has_given_up_changes_nothin
 /// A lease that does not end while a loaded machine runs a test.
 const LEASE_MS: u32 = 60_000;
 
-fn declare(opens: Vec<ReclaimOpen>) -> ReclaimReq {
-    ReclaimReq { opens, locks: Vec::new(), appends: Vec::new(), done: true }
+/// All that a client had that has resumed its session.
+fn declare(resumed: &SessionOpenResp, opens: Vec<ReclaimOpen>) -> ReclaimReq {
+    ReclaimReq { mdt_term: resumed.mdt_term, opens, locks: Vec::new(), appends: Vec::new(), done: true }
 }
 
 #[test]
@@ -270,15 +268,17 @@ fn after_a_restart_a_file_is_written_until_every_writer_has_had_its_turn_to_say_
         mdt.close().await.expect("closed");
         let mdt = cluster.start_with(nid, LEASE_MS).await;
         let declared = |handle| ReclaimOpen { ino, handle, access: RW, cached: false, exclusive: false };
-        a.shake_hands(true).await.expect("resumed");
-        a.ask(declare(vec![declared(req.handle)])).await.expect("answered");
+        let resumed = a.shake_hands(true).await.expect("resumed");
+        a.ask(declare(&resumed, vec![declared(req.handle)])).await.expect("answered");
         a.ask(CloseReq::one(ino, req.handle, None)).await.expect("closed");
         let unmarked = a.ask(OpenReq { ino: other, ..open(RO, 6) }).await.expect("opened").grant.mode;
         assert_eq!(unmarked, OpenMode::Direct, "a power cut may have taken the mark of a writer");
         let reading = a.ask(open(RO, 7));
         let back = async {
-            b.shake_hands(true).await.expect("resumed");
-            b.ask(declare(vec![declared(1)])).await.expect("answered").opens[0].as_ref().expect("reclaimed");
+            let resumed = b.shake_hands(true).await.expect("resumed");
+            b.ask(declare(&resumed, vec![declared(1)])).await.expect("answered").opens[0]
+                .as_ref()
+                .expect("reclaimed");
         };
         let (opened, ()) = tokio::join!(reading, back);
         assert_eq!(opened.expect("opened").grant.mode, OpenMode::Direct, "b writes it");
@@ -292,14 +292,47 @@ fn after_a_restart_a_file_is_written_until_every_writer_has_had_its_turn_to_say_
         let nid = mdt.local_nid().clone();
         mdt.close().await.expect("closed");
         let mdt = cluster.start_with(nid, LEASE_MS).await;
-        a.shake_hands(true).await.expect("resumed");
-        a.ask(declare(vec![declared(9)])).await.expect("answered");
+        let resumed = a.shake_hands(true).await.expect("resumed");
+        a.ask(declare(&resumed, vec![declared(9)])).await.expect("answered");
         a.ask(CloseReq::one(ino, 9, None)).await.expect("closed");
-        b.shake_hands(true).await.expect("resumed");
-        b.ask(declare(Vec::new())).await.expect("answered");
+        let resumed = b.shake_hands(true).await.expect("resumed");
+        b.ask(declare(&resumed, Vec::new())).await.expect("answered");
         assert_eq!(b.ask(open(RW, 2)).await.expect("opened").grant.mode, OpenMode::Exclusive);
         let findings = crate::check::verify(mdt.mdt().engine()).expect("readable");
         assert!(findings.is_empty(), "{findings:#?}");
+    });
+}
+
+/// An MDT that died again while its clients declared themselves, and what they go on with at the next.
+#[test]
+fn what_a_client_says_to_an_mdt_that_has_died_counts_for_nothing_at_the_next() {
+    run(async {
+        let cluster = Cluster::formatted().await;
+        let mdt = cluster.start_with(any_nid(), LEASE_MS).await;
+        let nid = mdt.local_nid().clone();
+        let a = Client::connect(&cluster, &nid, 1).await;
+        let req = create_req(Ino::ROOT, "f", RW);
+        let ino = a.ask(req.clone()).await.expect("made").attr.ino;
+        mdt.close().await.expect("closed");
+        let mdt = cluster.start_with(nid.clone(), LEASE_MS).await;
+        let resumed = a.shake_hands(true).await.expect("resumed");
+        let declared = ReclaimOpen { ino, handle: req.handle, access: RW, cached: false, exclusive: false };
+        let first = ReclaimReq { done: false, ..declare(&resumed, vec![declared.clone()]) };
+        a.ask(first).await.expect("answered").opens[0].as_ref().expect("reclaimed");
+        mdt.close().await.expect("closed");
+
+        let mdt = cluster.start_with(nid, LEASE_MS).await;
+        let must_reclaim = || mdt.mdt().live().sessions[&a.session].must_reclaim;
+        assert_eq!(code(a.ask(declare(&resumed, Vec::new())).await), Some(Code::Disconnected));
+        assert!(must_reclaim(), "its open file was declared to another MDT");
+        let close = CloseReq::one(ino, req.handle, None);
+        assert_eq!(code(a.ask(close.clone()).await), Some(Code::Disconnected), "not known yet, and not lost");
+        let resumed = a.shake_hands(true).await.expect("resumed");
+        assert_eq!(code(a.ask(close.clone()).await), Some(Code::Disconnected), "neither now");
+        a.ask(SessionRenewReq {}).await.expect("renewed");
+        let answer = a.ask(declare(&resumed, vec![declared])).await.expect("answered");
+        answer.opens[0].as_ref().expect("reclaimed");
+        a.ask(close).await.expect("closed");
     });
 }
 

@@ -98,6 +98,9 @@ pub struct ReclaimAppend {
 /// Declares opens, locks and appends again after the MDT restarted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReclaimReq {
+    /// Term of the MDT's log in the answer to the session's opening: a later MDT refuses, as it was told nothing of what
+    /// the request continues.
+    pub mdt_term: u32,
     /// Opens, at most [`RECLAIM_ITEMS_MAX`].
     pub opens: Vec<ReclaimOpen>,
     /// Held locks, at most [`RECLAIM_ITEMS_MAX`].
