@@ -200,6 +200,7 @@ mod planted {
                 Aim::Pages
             }
             "ost_bless_damage" => Aim::Rot,
+            "mds_read_before_reclaim" => Aim::Restarts,
             "mds_move_unguarded" | "ost_copy_keeps_marks" => Aim::Moves,
             "ost_accept_old_sequence"
             | "ost_accept_old_session_epoch"

@@ -24,12 +24,22 @@ pub enum Aim {
     /// A file whose bytes go from OST to OST all the time, while several write the same places and what they ask of OSTs comes
     /// late.
     Moves,
+    /// An MDT that restarts all the time, while small files are made, and read by others before their bytes have been sent.
+    Restarts,
 }
 
 impl Aim {
     /// Every aim.
-    pub const ALL: [Aim; 7] =
-        [Aim::General, Aim::Names, Aim::Pages, Aim::Late, Aim::Rot, Aim::Room, Aim::Moves];
+    pub const ALL: [Aim; 8] = [
+        Aim::General,
+        Aim::Names,
+        Aim::Pages,
+        Aim::Late,
+        Aim::Rot,
+        Aim::Room,
+        Aim::Moves,
+        Aim::Restarts,
+    ];
 
     /// Its name on command lines.
     pub fn name(self) -> &'static str {
@@ -41,6 +51,7 @@ impl Aim {
             Aim::Rot => "rot",
             Aim::Room => "room",
             Aim::Moves => "moves",
+            Aim::Restarts => "restarts",
         }
     }
 }

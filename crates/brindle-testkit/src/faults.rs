@@ -159,6 +159,10 @@ impl Chaos {
                 Aim::Rot => self.rot(),
                 _ if self.choose(4) == 0 => self.one(menu),
                 Aim::Names => self.names().await,
+                Aim::Restarts => {
+                    self.while_the_mdt_works().await;
+                    self.kill_mdt();
+                }
                 Aim::Pages => self.deafen(),
                 Aim::Late => self.late(),
                 Aim::Room => self.fill_up(),
@@ -172,6 +176,19 @@ impl Chaos {
 
     /// The MDT goes down while it works.
     async fn names(&self) {
+        self.while_the_mdt_works().await;
+        match self.choose(5) {
+            0..3 => {
+                self.history.fault("power cut of the MDT");
+                self.power_cut(MDT);
+            }
+            3 => self.cut_between_operations(MDT),
+            _ => self.kill_mdt(),
+        }
+    }
+
+    /// Waits until the MDT is up, and a while longer.
+    async fn while_the_mdt_works(&self) {
         let working = async {
             while !self.cluster.is_up(MDT) {
                 self.seams.sleep_ms(LOOK_MS).await;
@@ -180,17 +197,11 @@ impl Chaos {
         // One that does not come up is found by the end of the run.
         let _ = self.seams.timeout_ms(MDT_WAIT_MS, working).await;
         self.seams.sleep_ms(self.choose(2_500)).await;
-        match self.choose(5) {
-            0..3 => {
-                self.history.fault("power cut of the MDT");
-                self.power_cut(MDT);
-            }
-            3 => self.cut_between_operations(MDT),
-            _ => {
-                self.history.fault("kill the MDT");
-                self.cluster.world().kill(MDT);
-            }
-        }
+    }
+
+    fn kill_mdt(&self) {
+        self.history.fault("kill the MDT");
+        self.cluster.world().kill(MDT);
     }
 
     /// A client does not hear a server for a while.
@@ -260,10 +271,7 @@ impl Chaos {
     fn rot(&self) {
         let (servers, clients) = (self.cluster.servers(), self.cluster.clients());
         match self.choose(8) {
-            0 => {
-                self.history.fault("kill the MDT");
-                self.cluster.world().kill(MDT);
-            }
+            0 => self.kill_mdt(),
             1 => self.break_connections(&servers, &clients),
             2 => self.slow_sync(&servers),
             _ => self.flip(),

@@ -70,10 +70,10 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// The plan that every seed has by itself: of nine, three aim at nothing (one only kills, so that the strictest rules
+    /// The plan that every seed has by itself: of ten, three aim at nothing (one only kills, so that the strictest rules
     /// apply, one parts networks, one cuts power), and each other aim has one.
     pub fn of(seed: u64) -> Plan {
-        match seed % 9 {
+        match seed % 10 {
             0 => Plan::general(0),
             1 => Plan::general(1),
             2 => Plan::aimed(Aim::Names, seed),
@@ -82,6 +82,7 @@ impl Plan {
             5 => Plan::aimed(Aim::Rot, seed),
             6 => Plan::aimed(Aim::Room, seed),
             7 => Plan::aimed(Aim::Moves, seed),
+            8 => Plan::aimed(Aim::Restarts, seed),
             _ => Plan::general(2),
         }
     }
@@ -104,7 +105,7 @@ impl Plan {
             Aim::Pages | Aim::Rot => Menu::Partitions,
             // Not between servers: an OST that serves clients while the MDT cannot reach it is not told in time of the end of
             // a session (`brindle-mds/src/expire.rs`), and takes the late writes of one.
-            Aim::Late | Aim::Room | Aim::Moves => Menu::Kills,
+            Aim::Late | Aim::Room | Aim::Moves | Aim::Restarts => Menu::Kills,
         };
         Plan { menu, aim, ..Plan::default() }
     }

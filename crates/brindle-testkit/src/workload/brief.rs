@@ -26,10 +26,34 @@ const CELL: usize = 512;
 const CELLS: [usize; 2] = [8, 24];
 /// Bytes of a piece of a file that is written piece by piece.
 const PIECE: usize = 8 * CELL;
-/// How many of the latest files are read and removed.
-const RECENT: usize = 24;
 /// Handles that a task keeps.
 const KEPT_MAX: usize = 3;
+
+/// How often which operation is done, in percent; what is left are removals.
+#[derive(Clone, Copy)]
+struct Mix {
+    /// Longest pause between two operations.
+    pause_ms: u64,
+    /// How many of the latest files are read and removed.
+    recent: usize,
+    make: u64,
+    write_again: u64,
+    look: u64,
+    /// New files that are synced.
+    sync: u64,
+}
+
+impl Mix {
+    fn of(aim: Aim) -> Mix {
+        let general = Mix { pause_ms: 450, recent: 24, make: 30, write_again: 18, look: 27, sync: 67 };
+        match aim {
+            Aim::Names => Mix { pause_ms: 100, ..general },
+            // New files, and those that somebody has just made.
+            Aim::Restarts => Mix { pause_ms: 60, recent: 8, make: 40, write_again: 8, look: 46, sync: 10 },
+            _ => general,
+        }
+    }
+}
 
 struct Write {
     value: u64,
@@ -82,7 +106,7 @@ struct Record {
 #[derive(Clone)]
 pub struct Brief {
     record: Arc<Mutex<Record>>,
-    pause_ms: u64,
+    mix: Mix,
 }
 
 /// Open files of one task, the oldest first.
@@ -106,7 +130,7 @@ fn value_of(bytes: &[u8], at: usize) -> Option<u64> {
 impl Brief {
     /// No files yet.
     pub fn new(aim: Aim) -> Brief {
-        Brief { record: Arc::default(), pause_ms: if aim == Aim::Names { 100 } else { 450 } }
+        Brief { record: Arc::default(), mix: Mix::of(aim) }
     }
 
     /// Makes and removes files until it is told to stop.
@@ -114,15 +138,20 @@ impl Brief {
         let dir = life.find(DIR).await;
         let mut hands = Hands::new();
         while !life.stopping() {
-            life.pause(self.pause_ms).await;
-            let done = match life.below(100) {
-                0..30 => self.make(&life, &mut hands, dir).await,
-                30..48 => self.write_again(&life, &mut hands).await,
-                48..75 => match self.recent(&life, true) {
+            life.pause(self.mix.pause_ms).await;
+            let Mix { make, write_again, look, .. } = self.mix;
+            let dice = life.below(100);
+            let done = if dice < make {
+                self.make(&life, &mut hands, dir).await
+            } else if dice < make + write_again {
+                self.write_again(&life, &mut hands).await
+            } else if dice < make + write_again + look {
+                match self.recent(&life, true) {
                     Some(file) => self.look(&life, dir, file).await,
                     None => Ok(()),
-                },
-                _ => self.remove(&life, dir).await,
+                }
+            } else {
+                self.remove(&life, dir).await
             };
             if done.is_err() {
                 close_all(&life, &mut hands).await;
@@ -164,7 +193,7 @@ impl Brief {
             record.files.len() - 1
         };
         hands.push_back((at, opened.clone()));
-        self.write(life, at, &opened, life.below(3) > 0).await?;
+        self.write(life, at, &opened, life.below(100) < self.mix.sync).await?;
         let keep = if life.below(3) == 0 { KEPT_MAX } else { hands.len() - 1 };
         while hands.len() > keep {
             let Some((at, opened)) = hands.pop_front() else { break };
@@ -238,7 +267,7 @@ impl Brief {
     /// One of the latest files; `removed`: also of those that were removed.
     fn recent(&self, life: &Life, removed: bool) -> Option<usize> {
         let record = self.record.lock();
-        let from = record.files.len().saturating_sub(RECENT);
+        let from = record.files.len().saturating_sub(self.mix.recent);
         let files = (from..record.files.len()).filter(|n| removed || record.files[*n].removing_ns.is_none());
         let files: Vec<usize> = files.collect();
         if files.is_empty() { None } else { Some(files[life.below(files.len() as u64) as usize]) }
