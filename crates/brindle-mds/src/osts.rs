@@ -305,6 +305,11 @@ impl Osts {
         self.known.borrow().draining.contains(&ost) || self.is_full(ost, len_bytes)
     }
 
+    /// Whether an OST that has refused so many bytes has reported room since, and answers.
+    pub fn has_room_again(&self, ost: u16, len_bytes: u64) -> bool {
+        self.candidate(ost).up && !self.is_avoided(ost, len_bytes)
+    }
+
     /// Whether an OST has refused so few bytes, and has not reported room since.
     pub fn is_full(&self, ost: u16, len_bytes: u64) -> bool {
         self.full.lock().get(&ost).is_some_and(|refused| *refused <= len_bytes)

@@ -179,8 +179,9 @@ impl Moving<'_> {
         self.finish(to, &stats, &[]).await
     }
 
-    /// Moves a range of the file, and returns how many bytes were copied.
-    pub async fn relocate(self, range: Range<u64>, into: Into) -> Result<u64> {
+    /// Moves a range of the file, and returns how many bytes were copied. `None` if an OST has no room for them: nothing has
+    /// changed, and what it has refused is noted.
+    pub async fn relocate(self, range: Range<u64>, into: Into) -> Result<Option<u64>> {
         let (mdt, ino) = (self.mdt, self.file.ino);
         mdt.synced().await?;
         let layout = self.file.file()?.layout.clone();
@@ -211,7 +212,10 @@ impl Moving<'_> {
         if moved.is_err() {
             give_up_aside(mdt, ino, Some(&self.busy)).await?;
         }
-        moved.map(|()| copy.end - copy.start)
+        match moved {
+            Err(fault) if fault.code == Code::OstFull => Ok(None),
+            moved => moved.map(|()| Some(copy.end - copy.start)),
+        }
     }
 
     /// Steps 5 and 6. `stats`: of the objects that the range lay in. `made`: those that it lies in now, if they exist.
@@ -299,6 +303,10 @@ async fn copy_all(mdt: &Mdt, file: &Inode, layout: &Layout, runs: &[Run]) -> Res
     // A copy is no change: it is made under no epoch of times, so that its own counts for nothing.
     let ticket =
         Ticket { layout_epoch: layout.epoch, truncate_epoch: file.truncate_epoch, attr_epoch: Pair::ZERO };
+    // What an OST has no room for is all that goes there: where it refuses a part of it, the parts before it will be gone again.
+    let mut shares = BTreeMap::<u16, u64>::new();
+    runs.iter().for_each(|run| *shares.entry(run.target.ost).or_default() += run.target.len_bytes);
+    let shares = &shares;
     let requests = runs.iter().flat_map(split).map(|Run { source, target }| {
         let request = CopyRangeReq {
             source: ObjectId::of(file.ino, source.stripe),
@@ -314,7 +322,7 @@ async fn copy_all(mdt: &Mdt, file: &Inode, layout: &Layout, runs: &[Run]) -> Res
             let answer = mdt.osts().copy_range(COPY_WAIT_MS, target.ost, &request).await;
             let answer = answer.inspect_err(|fault| {
                 if fault.code == Code::OstFull {
-                    mdt.osts().note_full(target.ost, target.len_bytes);
+                    mdt.osts().note_full(target.ost, shares[&target.ost]);
                 }
             })?;
             Ok((target.ost, target.stripe, answer.boot_term))
@@ -351,7 +359,7 @@ async fn copy_all(mdt: &Mdt, file: &Inode, layout: &Layout, runs: &[Run]) -> Res
 /// A copy that failed: because of damage, or for a moment; for want of room others are chosen next time, if there are any.
 fn called_off(fault: Fault) -> Fault {
     match fault.code {
-        Code::ObjectDamaged | Code::ObjectMissing => fault,
+        Code::ObjectDamaged | Code::ObjectMissing | Code::OstFull => fault,
         _ => not_now(fault),
     }
 }

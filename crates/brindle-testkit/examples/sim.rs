@@ -201,6 +201,7 @@ mod planted {
             }
             "ost_bless_damage" => Aim::Rot,
             "mds_read_before_reclaim" => Aim::Restarts,
+            "ost_grants_are_never_lowered" => Aim::Full,
             "mds_move_unguarded" | "ost_copy_keeps_marks" => Aim::Moves,
             "ost_accept_old_sequence"
             | "ost_accept_old_session_epoch"

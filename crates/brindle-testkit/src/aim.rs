@@ -26,11 +26,14 @@ pub enum Aim {
     Moves,
     /// An MDT that restarts all the time, while small files are made, and read by others before their bytes have been sent.
     Restarts,
+    /// OSTs that the work itself fills: all of them, so that what was acknowledged finds its room where it was promised or
+    /// nowhere. Only files of a short life are written: everybody else is wrong to be told that there is no room.
+    Full,
 }
 
 impl Aim {
     /// Every aim.
-    pub const ALL: [Aim; 8] = [
+    pub const ALL: [Aim; 9] = [
         Aim::General,
         Aim::Names,
         Aim::Pages,
@@ -39,6 +42,7 @@ impl Aim {
         Aim::Room,
         Aim::Moves,
         Aim::Restarts,
+        Aim::Full,
     ];
 
     /// Its name on command lines.
@@ -52,6 +56,7 @@ impl Aim {
             Aim::Room => "room",
             Aim::Moves => "moves",
             Aim::Restarts => "restarts",
+            Aim::Full => "full",
         }
     }
 }

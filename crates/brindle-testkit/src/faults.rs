@@ -155,7 +155,7 @@ impl Chaos {
             let pause_ms = if self.choose(5) == 0 { 200 } else { PAUSE_MAX_MS };
             self.seams.sleep_ms(1 + self.choose(pause_ms)).await;
             match aim {
-                Aim::General => self.one(menu),
+                Aim::General | Aim::Full => self.one(menu),
                 Aim::Rot => self.rot(),
                 _ if self.choose(4) == 0 => self.one(menu),
                 Aim::Names => self.names().await,
@@ -276,6 +276,18 @@ impl Chaos {
             2 => self.slow_sync(&servers),
             _ => self.flip(),
         }
+    }
+
+    /// From now on all OSTs are so small that the work fills them: beyond what they keep back for themselves they have what they
+    /// may promise, and little more.
+    pub async fn leave_little_room(&self) {
+        for name in self.cluster.osts() {
+            let kept_bytes = LIMITED_BYTES / 20 + LIMITED_BYTES / 64;
+            let room_bytes = kept_bytes + self.choose(ROOM_LEFT_MAX_BYTES);
+            self.cluster.world().disk(&name).set_room_bytes(Some(room_bytes));
+        }
+        // Until they do not trust any more what they have seen of their disks before.
+        self.seams.sleep_ms(1_000).await;
     }
 
     /// An OST has no room for a while. One always has: whoever is told that nobody has is told wrong.

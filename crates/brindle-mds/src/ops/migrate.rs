@@ -15,7 +15,7 @@ use crate::ask::Notice;
 use crate::changelog;
 use crate::mdt::{Busy, Call, Mdt, Txn};
 use crate::ops::convert::wait_for_ost;
-use crate::relocate::{Into, Moving, begin, round_down, round_up};
+use crate::relocate::{Into, Moving, begin, not_now, round_down, round_up};
 use crate::store::{Inode, inode};
 
 /// How a part of the file is to look.
@@ -65,7 +65,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: MigrateReq) -> Result<MigrateRe
         Step::Move { file, end, into } => {
             let moving = Moving { mdt, call, busy, file: *file };
             let range = piece(&moving, &req, end).await?;
-            (range.end, moving.relocate(range, into).await?)
+            let end = range.end;
+            let copied_bytes = moving.relocate(range, into).await?;
+            (end, copied_bytes.ok_or_else(|| not_now("an OST has no room for the piece"))?)
         }
     };
     mdt.complete(call, |t| {

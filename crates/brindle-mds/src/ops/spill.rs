@@ -27,32 +27,38 @@ const OVERLAY_BYTES: u64 = 16 << 20;
 const ROOM_WAIT_MS: u64 = 15_000;
 const ROOM_LOOK_MS: u64 = 50;
 
+/// Tries, for each OST that there is, before the client is to ask again: each finds one that has no room.
+const TRIES_PER_OST: usize = 4;
+
+/// How much moves with what is to be written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// What lies behind it, as the table above says.
+    Rest,
+    /// No more than layouts make necessary: nobody has room for the rest.
+    Least,
+}
+
 /// Gives the place other OSTs. The answer is the layout, also where others were faster.
 pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> {
     mdt.osts().note_full(req.ost, req.len_bytes);
-    let full =
-        mdt.read(|t| Ok(inode::find(t, req.ino)?.and_then(|file| full_component(&file, &req)))).await?;
-    if let Some(full) = full {
-        wait_for_room(mdt, &full.asked, &[req.ost], req.len_bytes).await;
-    }
-    let busy = Busy::new(mdt, req.ino);
-    let begun = mdt
-        .step(call, |t| {
-            t.idle(req.ino)?;
-            let mut file = inode::get(t, req.ino)?;
-            let Some(full) = full_component(&file, &req) else { return Ok(None) };
-            let osts = mdt.osts().place_elsewhere(&full.asked, &[req.ost], req.len_bytes)?;
-            if osts.is_empty() {
-                let again = mdt.osts().has_room_elsewhere(&full.asked, &[], req.len_bytes);
-                let fault = if again { not_now("there is room again") } else { nobody_has_room(mdt) };
-                return Err(fault.into());
+    let mut part = Part::Rest;
+    // The room that an OST needs: that of what is written, and as soon as it is known that of what moves with it.
+    let mut room_bytes = req.len_bytes;
+    let mut tries = TRIES_PER_OST * mdt.osts().all().await.len();
+    loop {
+        match attempt(mdt, call, &req, part, room_bytes).await? {
+            Attempt::Done => break,
+            Attempt::NowhereFor if part == Part::Rest && room_bytes > req.len_bytes => {
+                (part, room_bytes) = (Part::Least, req.len_bytes);
             }
-            begin(t, &busy, &mut file)?;
-            Ok(Some((file, full, osts)))
-        })
-        .await?;
-    if let Some((file, full, osts)) = begun {
-        spill(Moving { mdt, call, busy, file }, &full, osts, &req).await?;
+            Attempt::NowhereFor => return Err(nobody_has_room(mdt)),
+            Attempt::Refused { bytes } => room_bytes = bytes,
+        }
+        if tries == 0 {
+            return Err(not_now("OSTs that report room have none"));
+        }
+        tries -= 1;
     }
     mdt.complete(call, |t| {
         t.idle(req.ino)?;
@@ -61,6 +67,44 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
         Ok(grant::grant_now(t, &file, call.session)?)
     })
     .await
+}
+
+/// What came of a try. Nothing has changed unless it is done.
+enum Attempt {
+    /// The place has other OSTs, or had them already.
+    Done,
+    /// No OST has room for so much.
+    NowhereFor,
+    /// An OST had no room for what was to move: so much in all.
+    Refused { bytes: u64 },
+}
+
+async fn attempt(mdt: &Mdt, call: &Call, req: &SpillReq, part: Part, room_bytes: u64) -> Result<Attempt> {
+    let full = mdt.read(|t| Ok(inode::find(t, req.ino)?.and_then(|file| full_component(&file, req)))).await?;
+    if let Some(full) = full {
+        wait_for_room(mdt, &full.asked, &[req.ost], room_bytes).await;
+    }
+    let busy = Busy::new(mdt, req.ino);
+    let begun = mdt
+        .step(call, |t| {
+            t.idle(req.ino)?;
+            let mut file = inode::get(t, req.ino)?;
+            let Some(full) = full_component(&file, req) else { return Ok(Err(Attempt::Done)) };
+            let osts = mdt.osts().place_elsewhere(&full.asked, &[req.ost], room_bytes)?;
+            if osts.is_empty() {
+                if mdt.osts().has_room_again(req.ost, req.len_bytes) {
+                    return Err(not_now("there is room again").into());
+                }
+                return Ok(Err(Attempt::NowhereFor));
+            }
+            begin(t, &busy, &mut file)?;
+            Ok(Ok((file, full, osts)))
+        })
+        .await?;
+    match begun {
+        Ok((file, full, osts)) => spill(Moving { mdt, call, busy, file }, &full, osts, req, part).await,
+        Err(attempt) => Ok(attempt),
+    }
 }
 
 /// Where nobody is known to have room everybody is asked, and who does not answer is given time to: nobody is told that the
@@ -78,21 +122,31 @@ pub async fn wait_for_room(mdt: &Mdt, asked: &StripePolicy, avoid: &[u16], len_b
     }
 }
 
-async fn spill(moving: Moving<'_>, full: &Component, osts: Vec<u16>, req: &SpillReq) -> Result<()> {
+async fn spill(
+    moving: Moving<'_>,
+    full: &Component,
+    osts: Vec<u16>,
+    req: &SpillReq,
+    part: Part,
+) -> Result<Attempt> {
     let end = moving.end_of(full).await?;
     if req.offset >= end {
-        return moving.cut_off(full, req.offset, osts).await;
+        return moving.cut_off(full, req.offset, osts).await.map(|()| Attempt::Done);
     }
     let start = round_down(req.offset).max(full.start);
-    let range = if end - start <= SPILL_COPY_MAX_BYTES {
-        start..full.end
-    } else {
-        let least = round_up(req.offset.saturating_add(req.len_bytes)).max(start + OVERLAY_BYTES);
-        start..least.min(full.end)
+    let least = round_up(req.offset.saturating_add(req.len_bytes));
+    let range = match part {
+        Part::Rest if end - start <= SPILL_COPY_MAX_BYTES => start..full.end,
+        Part::Rest => start..least.max(start + OVERLAY_BYTES).min(full.end),
+        Part::Least => start..least.min(full.end),
     };
+    let bytes = (range.end.min(end) - start).saturating_add(req.len_bytes);
     let generation = moving.mdt.numbers().pair();
     let to = Component { origin: range.start, generation, osts, objects: Vec::new(), ..full.clone() };
-    moving.relocate(range, Into::New(to)).await.map(drop)
+    Ok(match moving.relocate(range, Into::New(to)).await? {
+        Some(_) => Attempt::Done,
+        None => Attempt::Refused { bytes },
+    })
 }
 
 /// The component that the place lies in, if it still has an object on the OST that is full.

@@ -103,6 +103,43 @@ fn what_lies_behind_a_place_without_room_moves_with_it() {
 }
 
 #[test]
+fn a_place_goes_where_there_is_room_for_what_moves_with_it_and_alone_where_there_is_none() {
+    run(async {
+        // All but OST 0 have room for this much; the last one for more, in the first case.
+        let cases = [(100_000, Some(3), 300_000), (100_000, None, 2 * UNIT), (50_000, None, 0)];
+        for (room_bytes, roomy, moved_until) in cases {
+            let rig = Rig::new().await;
+            let (ino, _) = file(&rig, 300_000).await;
+            let has_little = (1..4).filter(|ost| Some(*ost) != roomy);
+            rig.osts.room.lock().extend(has_little.map(|ost| (ost, room_bytes)).chain([(0, 100)]));
+            let spilled = rig.ask(A, spill(ino, UNIT + 5)).await;
+            if moved_until == 0 {
+                let fault = spilled.expect_err("no room");
+                assert_eq!(fault.code, Code::OstFull, "and not a write that is tried for ever");
+            } else {
+                let layout = spilled.expect("spilled").layout;
+                let moved = layout.at(UNIT).expect("a part");
+                assert_eq!((moved.start, moved.end.min(300_000)), (UNIT, moved_until));
+                assert!(roomy.is_none_or(|ost| moved.osts == [ost]) && moved.osts != [0], "{layout:?}");
+                assert_eq!(
+                    layout.at(moved_until).expect("a part").osts,
+                    if roomy.is_some() { vec![3] } else { vec![0] }
+                );
+            }
+            assert!(
+                crate::store::inode::get(rig.mdt.engine(), ino)
+                    .expect("there")
+                    .file
+                    .expect("a file")
+                    .aside
+                    .is_empty()
+            );
+            rig.verify();
+        }
+    });
+}
+
+#[test]
 fn nobody_is_told_that_all_are_full_before_all_are() {
     run(async {
         let rig = Rig::new().await;

@@ -219,7 +219,15 @@ impl OstCalls for FakeOsts {
                 self.fences.lock().extend(req.objects.iter().map(|o| ((ost, *o), req.layout_epoch)));
                 Empty {}
             }),
-            Op::CopyRange => answer(&frame, |req: CopyRangeReq| copy(&mut objects, ost, &req)),
+            Op::CopyRange => {
+                let len_bytes = decode_body::<CopyRangeReq>(&frame.body).expect("decodes").len_bytes;
+                if self.room.lock().get(&ost).is_some_and(|room| *room < len_bytes) {
+                    let full = encode_body(&Err::<(), _>(Fault::new(Code::OstFull)));
+                    Frame::reply_to(&frame.header, full)
+                } else {
+                    answer(&frame, |req: CopyRangeReq| copy(&mut objects, ost, &req))
+                }
+            }
             Op::OstStatfs => answer(&frame, |_: OstStatfsReq| self.space(ost)),
             Op::SyncObjects => answer(&frame, |req: SyncObjectsReq| {
                 let exists = req.objects.iter().map(|o| objects.contains_key(&(ost, *o))).collect();

@@ -72,7 +72,7 @@ impl Mix {
         };
         match aim {
             Aim::General => general,
-            Aim::Names | Aim::Restarts => Mix { pause_ms: 400, ..general },
+            Aim::Names | Aim::Restarts | Aim::Full => Mix { pause_ms: 400, ..general },
             // Writers come and go, so that readers are given pages again and again.
             Aim::Pages => Mix {
                 files: &[1],

@@ -22,8 +22,6 @@ use crate::history::{Cuts, History};
 pub const DIR: &str = "brief";
 /// Bytes of a cell: a disk's sector, which a power cut does not tear.
 const CELL: usize = 512;
-/// Cells of a file: one that fits into the MDT, one that does not.
-const CELLS: [usize; 2] = [8, 24];
 /// Bytes of a piece of a file that is written piece by piece.
 const PIECE: usize = 8 * CELL;
 /// Handles that a task keeps.
@@ -41,15 +39,41 @@ struct Mix {
     look: u64,
     /// New files that are synced.
     sync: u64,
+    /// Cells of a file: one that fits into the MDT, one that does not.
+    cells: [usize; 2],
+    /// Writes may find no room.
+    is_full: bool,
 }
 
 impl Mix {
     fn of(aim: Aim) -> Mix {
-        let general = Mix { pause_ms: 450, recent: 24, make: 30, write_again: 18, look: 27, sync: 67 };
+        let general = Mix {
+            pause_ms: 450,
+            recent: 24,
+            make: 30,
+            write_again: 18,
+            look: 27,
+            sync: 67,
+            cells: [8, 24],
+            is_full: false,
+        };
         match aim {
             Aim::Names => Mix { pause_ms: 100, ..general },
             // New files, and those that somebody has just made.
-            Aim::Restarts => Mix { pause_ms: 60, recent: 8, make: 40, write_again: 8, look: 46, sync: 10 },
+            Aim::Restarts => {
+                Mix { pause_ms: 60, recent: 8, make: 40, write_again: 8, look: 46, sync: 10, ..general }
+            }
+            // More is made than removed.
+            Aim::Full => Mix {
+                pause_ms: 60,
+                make: 55,
+                write_again: 15,
+                look: 8,
+                sync: 10,
+                cells: [24, 128],
+                is_full: true,
+                ..general
+            },
             _ => general,
         }
     }
@@ -162,7 +186,7 @@ impl Brief {
 
     async fn make(&self, life: &Life, hands: &mut Hands, dir: Ino) -> Result<(), Fault> {
         let name = format!("b{}.{}", life.index, life.history.value());
-        let cells = CELLS[life.below(CELLS.len() as u64) as usize];
+        let cells = self.mix.cells[life.below(self.mix.cells.len() as u64) as usize];
         let create = CreateIn {
             parent: dir,
             name: name.as_bytes(),
@@ -201,8 +225,7 @@ impl Brief {
                 let file = &self.record.lock().files[at];
                 (file.name.clone(), file.writes.len())
             };
-            let flushed = life.client.flush(opened.handle, None).await;
-            flushed.inspect_err(|_| life.history.unsent(&life.node.name, life.number))?;
+            flush(life, &name, &opened).await?;
             self.record.lock().files[at].writes[..count].iter_mut().for_each(|write| write.sent = true);
             life.note(format!("close {name}"), life.client.close(opened.handle)).await?;
         }
@@ -231,6 +254,13 @@ impl Brief {
         };
         let len_bytes = data.len() as u64;
         let writing = self.write_pieces(life, opened, data.into());
+        let writing = async {
+            match writing.await {
+                // Nothing was promised.
+                Err(fault) if self.mix.is_full && fault.code == Code::OstFull => Ok(0),
+                done => done,
+            }
+        };
         let done = life.note(format!("write {value} to {name}"), writing).await;
         let count = {
             let mut record = self.record.lock();
@@ -244,7 +274,7 @@ impl Brief {
         done?;
         if sync {
             let synced = life.note(format!("fsync {name}"), life.client.fsync(opened.handle)).await;
-            synced.inspect_err(|_| life.history.unsent(&life.node.name, life.number))?;
+            synced.inspect_err(|fault| lost(life, &name, fault))?;
             let file = &mut self.record.lock().files[at];
             file.syncs.push((life.history.now_ns(), count));
             file.writes[..count].iter_mut().for_each(|write| write.sent = true);
@@ -416,11 +446,23 @@ impl File {
 }
 
 async fn close_all(life: &Life, hands: &mut Hands) {
-    for (_, opened) in std::mem::take(hands) {
+    for (at, opened) in std::mem::take(hands) {
         // The handles are given up; what they had to say was said to the operation that failed.
-        if life.client.flush(opened.handle, None).await.is_err() {
-            life.history.unsent(&life.node.name, life.number);
-        }
+        let _ = flush(life, &format!("file {at}"), &opened).await;
         let _ = life.client.close(opened.handle).await;
+    }
+}
+
+async fn flush(life: &Life, name: &str, opened: &Opened) -> Result<(), Fault> {
+    let flushed = life.client.flush(opened.handle, None).await;
+    flushed.inspect_err(|fault| lost(life, name, fault))
+}
+
+/// A flush or an fsync has said that what was written is lost. Never for want of room: that was promised.
+fn lost(life: &Life, name: &str, fault: &Fault) {
+    life.history.unsent(&life.node.name, life.number);
+    if fault.code == Code::OstFull {
+        life.history
+            .violation(format!("I1: no room for what was written to {name} and acknowledged: {fault:?}"));
     }
 }
