@@ -17,8 +17,9 @@ use crate::limits::Charge;
 pub const MOUNT_BYTES_MAX: u64 = 64 << 20;
 /// Most bytes of small files among them: the MDT keeps so much in reserve for many mounts.
 pub const SMALL_BYTES_MAX: u64 = 1 << 20;
-/// How long a grant counts without being told anew: half of the time after which an OST may give it to others.
-const TRUSTED_MS: u64 = 60_000;
+/// How long a grant counts without being told anew. Shorter than an OST waits after a restart before it promises anybody more
+/// than he held (`DECLARE_MS` in `brindle-objects/src/grants.rs`), and than it leaves an unused grant alone.
+const TRUSTED_MS: u64 = 8_000;
 
 /// The grants of all OSTs.
 #[derive(Default)]

@@ -18,13 +18,16 @@ use brindle_wire::oss::Grant;
 use brindle_wire::oss::write::Claim;
 use parking_lot::Mutex;
 
+use crate::space::ToPromise;
+
 /// Most that one client is granted.
 pub const GRANT_MAX_BYTES: u64 = 32 << 20;
 /// A smaller grant is not worth giving.
 const GRANT_MIN_BYTES: u64 = 64 << 10;
-/// How long after a start nobody is granted more than it held.
+/// How long after a start nobody is granted more than it held. Longer than clients trust a grant
+/// (`brindle-client/src/grants.rs`): behind it nobody relies on what an earlier process has told.
 const DECLARE_MS: u64 = 10_000;
-/// A grant that was not used for so long may go to others. Clients trust theirs for half of it.
+/// A grant that was not used for so long may go to others.
 pub const IDLE_MS: u64 = 120_000;
 /// Most sessions with a grant.
 const SESSIONS_MAX: usize = 1 << 16;
@@ -66,7 +69,7 @@ impl Grants {
         (session, epoch): (SessionId, Pair),
         claim: Claim,
         room_bytes: u64,
-        promised_max: u64,
+        to_promise: ToPromise,
         now: Mono,
     ) -> bool {
         let mut table = self.table.lock();
@@ -77,7 +80,7 @@ impl Grants {
         if known != Some(epoch) {
             table.forget(session);
             let bytes =
-                claim.holds_bytes.min(GRANT_MAX_BYTES).min(promised_max.saturating_sub(table.sum_bytes));
+                claim.holds_bytes.min(GRANT_MAX_BYTES).min(to_promise.bytes.saturating_sub(table.sum_bytes));
             table.set((session, epoch), bytes, now);
         }
         claim.covered && table.by_session.get(&session).is_some_and(|promise| promise.bytes >= room_bytes)
@@ -85,22 +88,25 @@ impl Grants {
 
     /// The write is done; `spent_bytes` is its room if it was covered, else 0. What the session is granted from now on: nothing, if
     /// it ended since [`Grants::covers`].
-    pub fn next(&self, session: SessionId, spent_bytes: u64, promised_max: u64, now: Mono) -> Grant {
+    pub fn next(&self, session: SessionId, spent_bytes: u64, to_promise: ToPromise, now: Mono) -> Grant {
         let mut table = self.table.lock();
         table.serial += 1;
         let promise = table.by_session.get(&session).map(|promise| (promise.epoch, promise.bytes));
         let Some((epoch, held)) = promise else {
             return Grant { life: self.life, serial: table.serial, bytes: 0 };
         };
-        let bytes = if table.sum_bytes > promised_max && !planted("ost_grants_are_never_lowered") {
+        let is_declaring = now < self.declare_until;
+        // What others hold who have not said so yet is not in the sum.
+        let is_short = table.sum_bytes > to_promise.bytes || (is_declaring && !to_promise.is_whole);
+        let bytes = if is_short && !planted("ost_grants_are_never_lowered") {
             held.saturating_sub(spent_bytes)
-        } else if now < self.declare_until {
+        } else if is_declaring {
             held
         } else {
-            let mut free = promised_max.saturating_sub(table.sum_bytes);
+            let mut free = to_promise.bytes.saturating_sub(table.sum_bytes);
             if free < GRANT_MIN_BYTES {
                 table.forget_idle(session, now);
-                free = promised_max.saturating_sub(table.sum_bytes);
+                free = to_promise.bytes.saturating_sub(table.sum_bytes);
             }
             // Half of what is free, so that something is left for the next one.
             let more = GRANT_MAX_BYTES.min(held + free / 2);
@@ -169,31 +175,43 @@ mod tests {
         Claim { covered, holds_bytes }
     }
 
+    /// So much may be promised, and none of it has been used up.
+    fn whole(bytes: u64) -> ToPromise {
+        ToPromise { bytes, is_whole: true }
+    }
+
     /// A write that is not covered.
-    fn next(grants: &Grants, session: SessionId, spent_bytes: u64, promised_max: u64, now: Mono) -> Grant {
-        assert!(!grants.covers((session, E), claim(false, 0), 4096, promised_max, now));
-        grants.next(session, spent_bytes, promised_max, now)
+    fn next(grants: &Grants, session: SessionId, promised_max: u64, now: Mono) -> Grant {
+        assert!(!grants.covers((session, E), claim(false, 0), 4096, whole(promised_max), now));
+        grants.next(session, 0, whole(promised_max), now)
     }
 
     #[test]
     fn a_grant_stays_while_there_is_room_and_shrinks_with_what_is_kept_back() {
         let grants = Grants::new(7, Mono(0), true);
-        assert!(!grants.covers((A, E), claim(true, 0), 4096, 8 << 20, LATER), "nothing was promised");
-        let first = grants.next(A, 0, 8 << 20, LATER);
+        assert!(!grants.covers((A, E), claim(true, 0), 4096, whole(8 << 20), LATER), "nothing was promised");
+        let first = grants.next(A, 0, whole(8 << 20), LATER);
         assert_eq!((first.life, first.bytes), (7, 4 << 20));
-        let next = grants.next(A, 1 << 20, 8 << 20, LATER);
+        let next = grants.next(A, 1 << 20, whole(8 << 20), LATER);
         assert!(next.serial > first.serial && next.bytes == 6 << 20, "what is written is not taken off");
-        assert!(grants.covers((A, E), claim(true, 0), 1 << 20, 5 << 20, LATER));
-        let less = grants.next(A, 1 << 20, 5 << 20, LATER);
+        assert!(grants.covers((A, E), claim(true, 0), 1 << 20, whole(5 << 20), LATER));
+        let less = grants.next(A, 1 << 20, whole(5 << 20), LATER);
         assert_eq!(less.bytes, 5 << 20, "what is kept back is used up: the write is taken off");
-        assert!(!grants.covers((A, E), claim(true, 0), (5 << 20) + 1, 5 << 20, LATER));
-        assert_eq!(grants.next(A, 0, 5 << 20, LATER).bytes, 5 << 20);
+        assert!(!grants.covers((A, E), claim(true, 0), (5 << 20) + 1, whole(5 << 20), LATER));
+        assert_eq!(grants.next(A, 0, whole(5 << 20), LATER).bytes, 5 << 20);
         assert_eq!(grants.sum_bytes(), 5 << 20);
     }
 
+    /// What a client believes.
+    #[derive(Clone, Copy, Default)]
+    struct Believed {
+        bytes: u64,
+        told: Mono,
+    }
+
     #[test]
-    fn promises_never_exceed_what_is_kept_back() {
-        // Writes of any size by many sessions, while the target fills up and is emptied.
+    fn promises_never_exceed_what_is_kept_back_and_are_kept_by_the_next_process_too() {
+        // Writes of any size by many sessions, while the target fills up and is emptied, and now and then restarts.
         let mut seed = 1u64;
         let mut below = |n: u64| {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -201,18 +219,28 @@ mod tests {
         };
         let hold = 16 << 20;
         let mut left = 20 << 20;
-        let grants = Grants::new(1, Mono(0), true);
-        for step in 0..20_000u64 {
+        let mut grants = Grants::new(1, Mono(0), true);
+        let mut believed = [Believed::default(); 9];
+        let (mut kept, mut restarts) = (0, 0);
+        for step in 0..200_000u64 {
             let now = Mono(LATER.0 + step * 10_000_000);
-            let session = SessionId(1 + below(9));
+            // Who has written for a while is silent for a minute.
+            let n = (step / 1_500 + below(5)) % 9;
+            let (session, mine) = (SessionId(1 + n), &mut believed[n as usize]);
             let room = 4096 * (1 + below(64));
-            let covered = grants.covers((session, E), claim(below(2) == 0, 0), room, left.min(hold), now);
-            let kept = if covered { 0 } else { hold };
-            if left < room + kept {
-                assert!(!covered, "step {step}: a promise is broken");
+            let to_promise = |left: u64| ToPromise { bytes: left.min(hold), is_whole: left >= hold };
+            // As clients do: for less time than an OST waits after a start.
+            let relies = below(2) == 0 && mine.bytes >= room && now.ms_since(mine.told) < DECLARE_MS - 2_000;
+            let covered = grants.covers((session, E), claim(relies, mine.bytes), room, to_promise(left), now);
+            let must_stay = if covered { 0 } else { hold };
+            if left < room + must_stay {
+                assert!(!relies, "step {step}: a promise is broken");
             } else {
                 left -= room;
-                grants.next(session, if covered { room } else { 0 }, left.min(hold), now);
+                let spent = if covered { room } else { 0 };
+                let grant = grants.next(session, spent, to_promise(left), now);
+                *mine = Believed { bytes: grant.bytes, told: now };
+                kept += u64::from(relies && left < hold);
             }
             assert!(grants.sum_bytes() <= left.min(hold), "step {step}");
             if below(40) == 0 {
@@ -220,32 +248,41 @@ mod tests {
             }
             if below(200) == 0 {
                 grants.give_back(session);
+                *mine = Believed::default();
+            }
+            if below(4_000) == 0 {
+                grants = Grants::new(step, now, true);
+                restarts += 1;
             }
         }
+        assert!(kept > 1_000 && restarts > 20, "{kept} promises kept when it mattered, {restarts} restarts");
     }
 
     #[test]
     fn a_restarted_target_takes_what_clients_hold_and_gives_no_more_for_a_while() {
         let grants = Grants::new(1, Mono(0), true);
-        assert!(grants.covers((A, E), claim(true, 3 << 20), 1 << 20, 4 << 20, Mono(0)));
-        assert_eq!(grants.next(A, 1 << 20, 4 << 20, Mono(1)).bytes, 3 << 20);
+        assert!(grants.covers((A, E), claim(true, 3 << 20), 1 << 20, whole(4 << 20), Mono(0)));
+        assert_eq!(grants.next(A, 1 << 20, whole(4 << 20), Mono(1)).bytes, 3 << 20);
         assert!(
-            !grants.covers((B, E), claim(true, 3 << 20), 2 << 20, 4 << 20, Mono(2)),
+            !grants.covers((B, E), claim(true, 3 << 20), 2 << 20, whole(4 << 20), Mono(2)),
             "only 1 MiB is left"
         );
-        assert_eq!(grants.next(B, 0, 4 << 20, Mono(3)).bytes, 1 << 20);
+        assert_eq!(grants.next(B, 0, whole(4 << 20), Mono(3)).bytes, 1 << 20);
     }
 
     #[test]
     fn a_promise_ends_with_its_epoch_and_a_session_that_begins_again_says_what_it_holds() {
         let grants = Grants::new(1, Mono(0), true);
         let newer = Pair { counter: E.counter + 1, ..E };
-        assert!(grants.covers((A, E), claim(true, 3 << 20), 4096, 8 << 20, Mono(0)));
+        assert!(grants.covers((A, E), claim(true, 3 << 20), 4096, whole(8 << 20), Mono(0)));
         grants.end(A, E);
         assert_eq!(grants.sum_bytes(), 3 << 20, "a fence below the epoch that lives");
-        assert!(!grants.covers((A, newer), claim(true, 0), 4096, 8 << 20, Mono(0)), "it holds nothing");
-        assert!(!grants.covers((A, E), claim(true, 3 << 20), 4096, 8 << 20, Mono(0)), "of before");
-        assert!(grants.covers((B, E), claim(true, 1 << 20), 4096, 8 << 20, Mono(0)));
+        assert!(
+            !grants.covers((A, newer), claim(true, 0), 4096, whole(8 << 20), Mono(0)),
+            "it holds nothing"
+        );
+        assert!(!grants.covers((A, E), claim(true, 3 << 20), 4096, whole(8 << 20), Mono(0)), "of before");
+        assert!(grants.covers((B, E), claim(true, 1 << 20), 4096, whole(8 << 20), Mono(0)));
         assert_eq!(grants.sum_bytes(), 1 << 20);
         grants.end(B, newer);
         assert_eq!(grants.sum_bytes(), 0);
@@ -256,16 +293,16 @@ mod tests {
         let grants = Grants::new(1, Mono(0), true);
         let mut held = 0;
         for _ in 0..20 {
-            held = next(&grants, A, 0, 1 << 20, LATER).bytes;
+            held = next(&grants, A, 1 << 20, LATER).bytes;
         }
         assert!(held > (1 << 20) - GRANT_MIN_BYTES);
-        assert_eq!(next(&grants, B, 0, 1 << 20, LATER).bytes, 0);
+        assert_eq!(next(&grants, B, 1 << 20, LATER).bytes, 0);
         let later = LATER.plus_ms(IDLE_MS);
-        assert_eq!(next(&grants, B, 0, 1 << 20, later).bytes, 512 << 10);
+        assert_eq!(next(&grants, B, 1 << 20, later).bytes, 512 << 10);
         grants.end(B, Pair { counter: E.counter + 1, ..E });
         assert_eq!(grants.sum_bytes(), 0);
-        assert_eq!(grants.next(B, 0, 1 << 20, later).bytes, 0, "it ended while it was writing");
+        assert_eq!(grants.next(B, 0, whole(1 << 20), later).bytes, 0, "it ended while it was writing");
         assert_eq!(grants.sum_bytes(), 0);
-        assert!(next(&Grants::new(1, LATER, false), A, 0, 1 << 20, LATER).bytes > 0, "a new target");
+        assert!(next(&Grants::new(1, LATER, false), A, 1 << 20, LATER).bytes > 0, "a new target");
     }
 }

@@ -35,6 +35,15 @@ struct Known {
     taken_since: u64,
 }
 
+/// What may be promised to clients in all.
+#[derive(Clone, Copy, Debug)]
+pub struct ToPromise {
+    /// Bytes.
+    pub bytes: u64,
+    /// Nothing of what is kept back for it has been used up.
+    pub is_whole: bool,
+}
+
 /// What a write must do about space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
@@ -67,8 +76,8 @@ impl Space {
         Ok(space)
     }
 
-    /// How many bytes may be promised to clients in all.
-    pub fn promised_max(&self, now: Mono) -> Result<u64, Fault> {
+    /// What may be promised to clients in all.
+    pub fn to_promise(&self, now: Mono) -> Result<ToPromise, Fault> {
         let mut known = self.known.lock();
         let fresh = known.filter(|k| now.ms_since(k.at) <= AGE_MAX_MS && k.at <= now && self.sure(k, 0));
         let k = match fresh {
@@ -77,7 +86,8 @@ impl Space {
         };
         *known = Some(k);
         let left = k.space.available_bytes.saturating_sub(k.taken_since + reserve(&k.space));
-        Ok(left.min(hold(&k.space)))
+        let hold = hold(&k.space);
+        Ok(ToPromise { bytes: left.min(hold), is_whole: left >= hold })
     }
 
     /// Refuses a write of `bytes` when there is no room for it. `covered`: room was promised for it.

@@ -135,13 +135,13 @@ impl ObjectStore {
     /// Whether a write of `room_bytes` by a session, in an epoch of it, may use the room that is kept back.
     pub fn covers(&self, session: (SessionId, Pair), claim: Claim, room_bytes: u64) -> Result<bool, Fault> {
         let now = self.seams.now();
-        Ok(self.grants.covers(session, claim, room_bytes, self.space.promised_max(now)?, now))
+        Ok(self.grants.covers(session, claim, room_bytes, self.space.to_promise(now)?, now))
     }
 
     /// What a session is granted after a write; `spent_bytes` as in [`Grants::next`].
     pub fn next_grant(&self, session: SessionId, spent_bytes: u64) -> Result<Grant, Fault> {
         let now = self.seams.now();
-        Ok(self.grants.next(session, spent_bytes, self.space.promised_max(now)?, now))
+        Ok(self.grants.next(session, spent_bytes, self.space.to_promise(now)?, now))
     }
 
     /// A session needs nothing of what it was granted any more.

@@ -24,7 +24,8 @@ pub enum Aim {
     /// A file whose bytes go from OST to OST all the time, while several write the same places and what they ask of OSTs comes
     /// late.
     Moves,
-    /// An MDT that restarts all the time, while small files are made, and read by others before their bytes have been sent.
+    /// An MDT that restarts all the time, just behind OSTs, while files are made, and read by others before their bytes have been
+    /// sent.
     Restarts,
     /// OSTs that the work itself fills: all of them, so that what was acknowledged finds its room where it was promised or
     /// nowhere. Only files of a short life are written: everybody else is wrong to be told that there is no room.

@@ -159,10 +159,7 @@ impl Chaos {
                 Aim::Rot => self.rot(),
                 _ if self.choose(4) == 0 => self.one(menu),
                 Aim::Names => self.names().await,
-                Aim::Restarts => {
-                    self.while_the_mdt_works().await;
-                    self.kill_mdt();
-                }
+                Aim::Restarts => self.restarts().await,
                 Aim::Pages => self.deafen(),
                 Aim::Late => self.late(),
                 Aim::Room => self.fill_up(),
@@ -185,6 +182,19 @@ impl Chaos {
             3 => self.cut_between_operations(MDT),
             _ => self.kill_mdt(),
         }
+    }
+
+    /// OSTs go away, so that buffers fill, and a little later the MDT.
+    async fn restarts(&self) {
+        self.while_the_mdt_works().await;
+        for ost in self.cluster.osts() {
+            if self.choose(2) == 0 {
+                self.history.fault("kill an OST before the MDT");
+                self.cluster.world().kill(&ost);
+            }
+        }
+        self.seams.sleep_ms(self.choose(600)).await;
+        self.kill_mdt();
     }
 
     /// Waits until the MDT is up, and a while longer.

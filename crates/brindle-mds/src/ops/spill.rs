@@ -49,10 +49,10 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
     loop {
         match attempt(mdt, call, &req, part, room_bytes).await? {
             Attempt::Done => break,
-            Attempt::NowhereFor if part == Part::Rest && room_bytes > req.len_bytes => {
+            Attempt::Nowhere if part == Part::Rest && room_bytes > req.len_bytes => {
                 (part, room_bytes) = (Part::Least, req.len_bytes);
             }
-            Attempt::NowhereFor => return Err(nobody_has_room(mdt)),
+            Attempt::Nowhere => return Err(nobody_has_room(mdt)),
             Attempt::Refused { bytes } => room_bytes = bytes,
         }
         if tries == 0 {
@@ -74,7 +74,7 @@ enum Attempt {
     /// The place has other OSTs, or had them already.
     Done,
     /// No OST has room for so much.
-    NowhereFor,
+    Nowhere,
     /// An OST had no room for what was to move: so much in all.
     Refused { bytes: u64 },
 }
@@ -95,7 +95,7 @@ async fn attempt(mdt: &Mdt, call: &Call, req: &SpillReq, part: Part, room_bytes:
                 if mdt.osts().has_room_again(req.ost, req.len_bytes) {
                     return Err(not_now("there is room again").into());
                 }
-                return Ok(Err(Attempt::NowhereFor));
+                return Ok(Err(Attempt::Nowhere));
             }
             begin(t, &busy, &mut file)?;
             Ok(Ok((file, full, osts)))

@@ -39,7 +39,7 @@ struct Mix {
     look: u64,
     /// New files that are synced.
     sync: u64,
-    /// Cells of a file: one that fits into the MDT, one that does not.
+    /// Cells of a file: of one in two so many, of others so many; eight fit into the MDT.
     cells: [usize; 2],
     /// Writes may find no room.
     is_full: bool,
@@ -59,10 +59,17 @@ impl Mix {
         };
         match aim {
             Aim::Names => Mix { pause_ms: 100, ..general },
-            // New files, and those that somebody has just made.
-            Aim::Restarts => {
-                Mix { pause_ms: 60, recent: 8, make: 40, write_again: 8, look: 46, sync: 10, ..general }
-            }
+            // New files that outgrow the MDT, and looks at those that somebody has just made.
+            Aim::Restarts => Mix {
+                pause_ms: 60,
+                recent: 6,
+                make: 40,
+                write_again: 8,
+                look: 46,
+                sync: 5,
+                cells: [16, 24],
+                ..general
+            },
             // More is made than removed.
             Aim::Full => Mix {
                 pause_ms: 60,
