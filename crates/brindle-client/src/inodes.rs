@@ -140,6 +140,8 @@ pub(crate) struct State {
     pub rewriting: bool,
     /// The objects are being synced for a move.
     pub settling: bool,
+    /// How often other OSTs were chosen since bytes were last written: one refused after the other.
+    pub spills: u32,
     /// Pages that are being dropped.
     pub drops: Drops,
     /// Handles that can write.

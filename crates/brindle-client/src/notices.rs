@@ -210,11 +210,11 @@ impl Client {
         let begun = self.seams.now();
         let sight = loop {
             // Under the layout that is known: the MDT tells no other until the bytes are where they go.
-            if !self.flush_behind_within(&inode, SETTLE_WAIT_MS).await {
+            if !self.rest_behind_within(&inode, SETTLE_WAIT_MS).await {
                 return false;
             }
             let mut state = inode.lock();
-            if state.behind.is_empty() {
+            if state.behind.is_at_rest() {
                 state.stale = true;
                 if std::mem::replace(&mut state.settling, true) {
                     return false;

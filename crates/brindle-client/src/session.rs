@@ -316,14 +316,17 @@ impl Client {
             let cache = self.cache.read().clone();
             cache.names_gone(None).await;
         }
-        if identity != before.identity {
+        let is_another = identity != before.identity;
+        if is_another {
             self.lose_session(&Fault::new(Code::SessionLost)).await;
-        } else if answer.must_reclaim {
+        }
+        if answer.must_reclaim {
+            // Also in a session that began just before the restart, though there is nothing to declare: the MDT waits for it.
             self.reclaim(identity, answer.mdt_term).await?;
             // What has no handle now (one is being closed, another opened) was not declared.
             let undeclared = |inode: &&Arc<Inode>| !self.handles.has_live(inode.ino);
             self.inodes.all().iter().filter(undeclared).for_each(|inode| inode.lock().doubt());
-        } else if answer.mdt_term != before.mdt_term {
+        } else if !is_another && answer.mdt_term != before.mdt_term {
             // The reclaim was taken in, and its answer lost: what it said is asked for when it is needed.
             self.inodes.all().iter().for_each(|inode| inode.lock().doubt());
         }

@@ -152,7 +152,9 @@ impl Osts {
 
     /// Records the free space of an OST.
     pub fn set_candidate(&self, candidate: Candidate) {
-        let room = candidate.free_bytes.saturating_sub(ROOM_AGAIN_BYTES);
+        // Without inodes there is no room for new objects, however many bytes are free.
+        let has_inodes = candidate.total_inodes == 0 || candidate.free_inodes > 0;
+        let room = if has_inodes { candidate.free_bytes.saturating_sub(ROOM_AGAIN_BYTES) } else { 0 };
         self.full.lock().retain(|ost, refused| *ost != candidate.index || *refused > room);
         self.candidates.write().insert(candidate.index, candidate);
     }
@@ -303,6 +305,18 @@ impl Osts {
     /// bytes.
     pub fn is_avoided(&self, ost: u16, len_bytes: u64) -> bool {
         self.known.borrow().draining.contains(&ost) || self.is_full(ost, len_bytes)
+    }
+
+    /// Whether any of these OSTs has last reported less room than that; noted as if it had refused so many bytes.
+    pub fn any_is_smaller(&self, osts: &[u16], bytes: u64) -> bool {
+        let mut any = false;
+        for ost in osts {
+            if self.candidate(*ost).free_bytes < bytes {
+                self.note_full(*ost, bytes);
+                any = true;
+            }
+        }
+        any
     }
 
     /// Whether an OST that has refused so many bytes has reported room since, and answers.

@@ -24,8 +24,8 @@ use crate::space::ToPromise;
 pub const GRANT_MAX_BYTES: u64 = 32 << 20;
 /// A smaller grant is not worth giving.
 const GRANT_MIN_BYTES: u64 = 64 << 10;
-/// How long after a start nobody is granted more than it held. Longer than clients trust a grant
-/// (`brindle-client/src/grants.rs`): behind it nobody relies on what an earlier process has told.
+/// How long after writes are served again nobody is granted more than it held. Longer than clients trust a grant
+/// (`brindle-client/src/grants.rs`): behind it nobody buffers any more on the strength of what an earlier process has told.
 const DECLARE_MS: u64 = 10_000;
 /// A grant that was not used for so long may go to others.
 pub const IDLE_MS: u64 = 120_000;
@@ -35,13 +35,14 @@ const SESSIONS_MAX: usize = 1 << 16;
 /// Who was promised what.
 pub struct Grants {
     life: u64,
-    /// Until then clients may say what they were granted before.
-    declare_until: Mono,
+    was_used: bool,
     table: Mutex<Table>,
 }
 
 #[derive(Default)]
 struct Table {
+    /// Until then clients may say what they were granted before.
+    declare_until: Mono,
     by_session: BTreeMap<SessionId, Promise>,
     sum_bytes: u64,
     serial: u64,
@@ -58,8 +59,14 @@ impl Grants {
     /// Nobody is known to have been promised anything; `was_used`: somebody may have been, by an earlier process of the target.
     /// `life` is a number that no other process of it has.
     pub fn new(life: u64, now: Mono, was_used: bool) -> Grants {
-        let declare_until = if was_used { now.plus_ms(DECLARE_MS) } else { now };
-        Grants { life, declare_until, table: Mutex::default() }
+        let grants = Grants { life, was_used, table: Mutex::default() };
+        grants.serving(now);
+        grants
+    }
+
+    /// Writes are served from now on: the time in which clients may say what they hold begins.
+    pub fn serving(&self, now: Mono) {
+        self.table.lock().declare_until = if self.was_used { now.plus_ms(DECLARE_MS) } else { now };
     }
 
     /// A write of a session begins that needs `room_bytes`. Whether it may use what is kept back. What an older epoch of the
@@ -95,7 +102,7 @@ impl Grants {
         let Some((epoch, held)) = promise else {
             return Grant { life: self.life, serial: table.serial, bytes: 0 };
         };
-        let is_declaring = now < self.declare_until;
+        let is_declaring = now < table.declare_until;
         // What others hold who have not said so yet is not in the sum.
         let is_short = table.sum_bytes > to_promise.bytes || (is_declaring && !to_promise.is_whole);
         let bytes = if is_short && !planted("ost_grants_are_never_lowered") {
@@ -268,6 +275,19 @@ mod tests {
             "only 1 MiB is left"
         );
         assert_eq!(grants.next(B, 0, whole(4 << 20), Mono(3)).bytes, 1 << 20);
+    }
+
+    #[test]
+    fn the_time_to_say_what_is_held_begins_when_writes_are_served() {
+        let grants = Grants::new(1, Mono(0), true);
+        let short = ToPromise { bytes: 4 << 20, is_whole: false };
+        // The MDT was away for long.
+        grants.serving(LATER);
+        let then = LATER.plus_ms(DECLARE_MS / 2);
+        assert!(grants.covers((A, E), claim(true, 3 << 20), 1 << 20, short, then));
+        let left = ToPromise { bytes: 3 << 20, is_whole: false };
+        assert_eq!(grants.next(A, 1 << 20, left, then).bytes, 2 << 20, "B holds the rest");
+        assert!(grants.covers((B, E), claim(true, 1 << 20), 1 << 20, left, then));
     }
 
     #[test]

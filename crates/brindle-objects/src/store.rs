@@ -132,6 +132,11 @@ impl ObjectStore {
         self.fs_id.store(fs_id, Ordering::Release);
     }
 
+    /// Writes are served from now on.
+    pub fn serving(&self) {
+        self.grants.serving(self.seams.now());
+    }
+
     /// Whether a write of `room_bytes` by a session, in an epoch of it, may use the room that is kept back.
     pub fn covers(&self, session: (SessionId, Pair), claim: Claim, room_bytes: u64) -> Result<bool, Fault> {
         let now = self.seams.now();

@@ -174,7 +174,10 @@ async fn learn_fences(oss: Arc<Oss>) {
         match learned.await {
             Ok(connection) => {
                 learned_over = connection;
-                oss.fences_known.set();
+                if !oss.fences_known.is_set() {
+                    oss.store.serving();
+                    oss.fences_known.set();
+                }
                 continue;
             }
             Err(fault) if peers::passes(&fault) => {}

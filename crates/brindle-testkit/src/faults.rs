@@ -478,7 +478,14 @@ impl Chaos {
         self.history.cut(name, last_up_ns, now_ns);
     }
 
-    /// Ends all faults and waits until everything is up.
+    /// Room for everything again. Not before the work has come to its end: what waits for room is to be told that there is none.
+    pub fn make_room(&self) {
+        for name in self.cluster.osts() {
+            self.cluster.world().disk(&name).set_room_bytes(None);
+        }
+    }
+
+    /// Ends all faults but want of room, and waits until everything is up.
     pub async fn heal(&self) {
         let world = self.cluster.world();
         world.heal();
@@ -487,7 +494,6 @@ impl Chaos {
             disk.fail_after(NEVER);
             disk.fail_next(DiskOp::Sync, 0);
             disk.set_sync_ms(0, 3);
-            disk.set_room_bytes(None);
         }
         loop {
             let servers = self.cluster.servers();

@@ -270,6 +270,7 @@ impl Run {
         }
         self.stop.store(true, Ordering::Relaxed);
         self.wait_for_ends(&seams).await;
+        chaos.make_room();
         if self.history.violations().is_empty() {
             let verdict = async {
                 if let Err(fault) = self.verdict().await {
@@ -415,7 +416,7 @@ impl Run {
         let life = self.life(99, 0, "witness", client.clone());
         let cuts = self.history.cuts();
         self.works.blocks.read_all(&life).await?;
-        // Where the MDT has heard already that there is room again.
+        // The MDT may not have heard yet that there is room again.
         if self.aim != Aim::Full {
             self.works.blocks.move_all(&life).await?;
             self.works.blocks.read_all(&life).await?;

@@ -196,6 +196,33 @@ fn a_reservation_that_finds_no_room_leaves_the_file_as_long_as_it_was() {
     bench.cluster.world().end();
 }
 
+/// The MDT asks the writer to let what is under way end before bytes move, and the only thing under way is what waits for the move.
+#[test]
+fn what_was_acknowledged_and_finds_no_room_goes_elsewhere_with_what_lies_behind_it() {
+    let bench = Bench::new();
+    let seams = bench.cluster.world().node("c0").seams;
+    bench.run(async {
+        let (ino, writer) = bench.make(&[(EOF, 1, 0)]).await;
+        // The first write is told a grant; the last one comes to lie behind a hole.
+        write(&bench.mounts[0], writer, 8 * UNIT, UNIT).await;
+        write(&bench.mounts[0], writer, 12 * UNIT, UNIT).await;
+        bench.mounts[0].fsync(writer).await.unwrap();
+        // Others fill the disk, with all that was promised.
+        bench.cluster.world().disk("ost0").set_room_bytes(Some(LIMITED_BYTES / 20));
+        seams.sleep_ms(200).await;
+        write(&bench.mounts[0], writer, 0, UNIT).await;
+        bench.mounts[0].fsync(writer).await.unwrap();
+        close(&bench.mounts[0], writer).await;
+        let reader = open(&bench.mounts[1], ino, READ).await;
+        for (at, byte) in [(0, 1), (8 * UNIT, 1), (9 * UNIT, 0), (12 * UNIT, 1)] {
+            let read = bench.mounts[1].read(reader, at, 10, false).await.unwrap().into_bytes();
+            assert_eq!(read[..], [byte; 10], "at {at}");
+        }
+        assert_eq!(bench.mounts[1].getattr(ino).await.unwrap().size_bytes, 13 * UNIT);
+    });
+    bench.cluster.world().end();
+}
+
 /// What all objects have allocated no single writer knows that has not written all of them.
 #[test]
 fn what_a_file_has_allocated_is_what_all_its_objects_have() {

@@ -22,7 +22,7 @@ use super::{Tries, gather};
 use crate::Client;
 use crate::grants::Covered;
 use crate::handles::Handle;
-use crate::inodes::{Author, Inode, Sight, State, Taken};
+use crate::inodes::{Author, Behind, Inode, Sight, State, Taken};
 use crate::limits::{Bound, Growth};
 use crate::rope::Rope;
 
@@ -230,14 +230,23 @@ impl Client {
 
     /// The same, for so many milliseconds; whether nothing is left. What is begun goes on.
     pub(crate) async fn flush_behind_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
-        if inode.lock().behind.is_empty() {
+        self.flush_behind_until(inode, ms, Behind::is_empty).await
+    }
+
+    /// The same, until nothing is under way to an OST.
+    pub(crate) async fn rest_behind_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
+        self.flush_behind_until(inode, ms, Behind::is_at_rest).await
+    }
+
+    async fn flush_behind_until(&self, inode: &Arc<Inode>, ms: u64, done: fn(&Behind) -> bool) -> bool {
+        if done(&inode.lock().behind) {
             return true;
         }
         let Some(this) = self.this.upgrade() else { return false };
         let flushed = inode.clone();
         self.seams.spawn("client.behind", async move { this.flush_behind(&flushed).await });
-        let empty = inode.wait_until(|state| state.behind.is_empty());
-        self.seams.timeout_ms(ms, empty).await.is_some()
+        let flushed = inode.wait_until(|state| done(&state.behind));
+        self.seams.timeout_ms(ms, flushed).await.is_some()
     }
 
     /// The end of the mount: whatever is not sent by now is lost.

@@ -16,6 +16,8 @@ use crate::inodes::{Converting, Inode, Sight};
 /// Times that a move is tried again, and the first pause; each is longer by as much.
 const MOVE_TRIES_MAX: u64 = 20;
 const MOVE_PAUSE_MS: u64 = 50;
+/// So many OSTs may refuse one after the other what the MDT knows them to have room for, before the file system counts as full.
+const SPILLS_MAX: u32 = 256;
 
 impl Client {
     /// Layout, epochs and leases as they are now; fetched if a notice or a refusal said that they are old.
@@ -106,6 +108,15 @@ impl Client {
         let elsewhere = |layout: &Layout| layout.at(offset).is_some_and(|c| !c.osts.contains(&ost));
         if inode.sight().is_some_and(|sight| elsewhere(&sight.layout)) {
             return Ok(());
+        }
+        let spills = {
+            let mut state = inode.lock();
+            state.spills += 1;
+            if state.spills > SPILLS_MAX { std::mem::take(&mut state.spills) } else { 0 }
+        };
+        if spills > 0 {
+            let why = format!("{SPILLS_MAX} times in a row an OST that reports room has refused bytes");
+            return Err(Fault::new(Code::OstFull).what("no storage target has room").why(why));
         }
         let asked = inode.asked();
         let request = SpillReq { ino: inode.ino, offset, len_bytes, ost };

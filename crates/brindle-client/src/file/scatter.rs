@@ -177,6 +177,7 @@ impl Client {
         let overtaken = {
             let mut state = inode.lock();
             if written > 0 {
+                state.spills = 0;
                 state.wrote(sight, offset + written, how.kill_suidgid);
             }
             if sum.end > offset + written && failed.as_ref().is_some_and(|f| f.code != Code::StaleLayout) {
@@ -344,7 +345,10 @@ impl Client {
                     done_under = Some(under);
                     match full {
                         None => return Ok(done),
-                        Some(full) => self.spill(inode, full).await,
+                        Some(full) => {
+                            let _waiting = how.author.map(|_| inode.without_room());
+                            self.spill(inode, full).await
+                        }
                     }
                 }
                 Err(fault) => Err(fault),

@@ -36,6 +36,8 @@ pub(crate) struct Behind {
     waiting: BTreeMap<u64, Extent>,
     /// By number.
     sending: BTreeMap<u64, Sending>,
+    /// How many of these wait until the MDT has found them another OST, and are under way to none.
+    pub without_room: usize,
     /// The number of the last extent that was taken.
     last: u64,
     bytes: u64,
@@ -145,6 +147,11 @@ impl Behind {
     /// Whether nothing waits or is being sent.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
+    }
+
+    /// Whether nothing waits or is under way to an OST.
+    pub fn is_at_rest(&self) -> bool {
+        self.waiting.is_empty() && self.sending.len() == self.without_room
     }
 
     /// Whether bytes of `range` wait or are being sent.

@@ -22,6 +22,9 @@ pub(crate) struct Writing<'a> {
 /// The bytes are being moved out of the MDT, or cut.
 pub(crate) struct Converting<'a>(&'a Inode);
 
+/// Acknowledged bytes wait for an OST with room.
+pub(crate) struct WithoutRoom<'a>(&'a Inode);
+
 /// What an OST lost is being written again.
 pub(crate) struct Rewriting<'a> {
     inode: &'a Inode,
@@ -74,6 +77,14 @@ impl Inode {
             true => Ok(changing),
             false => Err(Fault::new(Code::StaleLayout)),
         }
+    }
+
+    /// Acknowledged bytes that an OST had no room for wait until the MDT has found others. Whoever settles does not wait for them: the
+    /// MDT may ask for that in order to find others.
+    pub fn without_room(&self) -> WithoutRoom<'_> {
+        self.lock().behind.without_room += 1;
+        self.quiet.notify_waiters();
+        WithoutRoom(self)
     }
 
     /// Begins to write bytes again that an OST lost. Waits for changes under way, which may be newer.
@@ -130,6 +141,12 @@ impl Drop for Changing<'_> {
         state.contents += 1;
         drop(state);
         self.0.quiet.notify_waiters();
+    }
+}
+
+impl Drop for WithoutRoom<'_> {
+    fn drop(&mut self) {
+        self.0.lock().behind.without_room -= 1;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use brindle_stdx::Mono;
 use brindle_types::layout::Component;
 use brindle_types::{ChangeKind, Code, Fault, ObjectId, Result, SessionId};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
@@ -26,6 +27,7 @@ const OST_LOOK_MS: u64 = 50;
 pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant> {
     wait_for_ost(mdt).await;
     let busy = Busy::new(mdt, req.ino);
+    let started = mdt.seams().now();
     let (begun, written) = loop {
         let begun = mdt.step(call, |t| begin(t, &busy, &req, call.session)).await?;
         let Some((file, data)) = begun.as_ref().filter(|(_, data)| !data.is_empty()) else {
@@ -35,7 +37,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
             Ok(written) => break (begun, Some(written)),
             // Each OST that says so is not chosen again before it reports room.
             Err(fault)
-                if fault.code == Code::OstFull && !req.promised && room_elsewhere(mdt, file, data).await =>
+                if fault.code == Code::OstFull
+                    && !req.promised
+                    && room_elsewhere(mdt, file, data, started).await =>
             {
                 mdt.step(call, |t| {
                     busy.clear(t);
@@ -68,12 +72,12 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
 }
 
 /// The first OST of the file has no room for its bytes. Whether another may have.
-async fn room_elsewhere(mdt: &Mdt, file: &Inode, data: &Bytes) -> bool {
+async fn room_elsewhere(mdt: &Mdt, file: &Inode, data: &Bytes, started: Mono) -> bool {
     let first = file.file.as_ref().and_then(|body| body.layout.components.first());
     let Some((first, ost)) = first.and_then(|c| Some((c, *c.osts.first()?))) else { return false };
     let len_bytes = data.len() as u64;
     mdt.osts().note_full(ost, len_bytes);
-    wait_for_room(mdt, &first.asked, &[], len_bytes).await;
+    wait_for_room(mdt, &first.asked, &[], len_bytes, started).await;
     mdt.osts().has_room_elsewhere(&first.asked, &[], len_bytes)
 }
 

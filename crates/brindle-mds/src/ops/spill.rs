@@ -6,6 +6,7 @@
 //! | lies in front of a little | the rest of the component moves, from there on |
 //! | lies in a hole far from the end | a part of bounded size around it moves |
 
+use brindle_stdx::Mono;
 use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, Result, StripePolicy};
 use brindle_wire::mds::convert::SpillReq;
@@ -46,8 +47,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
     // The room that an OST needs: that of what is written, and as soon as it is known that of what moves with it.
     let mut room_bytes = req.len_bytes;
     let mut tries = TRIES_PER_OST * mdt.osts().all().await.len();
+    let begun = mdt.seams().now();
     loop {
-        match attempt(mdt, call, &req, part, room_bytes).await? {
+        match attempt(mdt, call, &req, part, room_bytes, begun).await? {
             Attempt::Done => break,
             Attempt::Nowhere if part == Part::Rest && room_bytes > req.len_bytes => {
                 (part, room_bytes) = (Part::Least, req.len_bytes);
@@ -56,7 +58,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
             Attempt::Refused { bytes } => room_bytes = bytes,
         }
         if tries == 0 {
-            return Err(not_now("OSTs that report room have none"));
+            return Err(nobody_has_room(mdt).why("OSTs that report room have refused what was to go there"));
         }
         tries -= 1;
     }
@@ -79,10 +81,17 @@ enum Attempt {
     Refused { bytes: u64 },
 }
 
-async fn attempt(mdt: &Mdt, call: &Call, req: &SpillReq, part: Part, room_bytes: u64) -> Result<Attempt> {
+async fn attempt(
+    mdt: &Mdt,
+    call: &Call,
+    req: &SpillReq,
+    part: Part,
+    room_bytes: u64,
+    begun: Mono,
+) -> Result<Attempt> {
     let full = mdt.read(|t| Ok(inode::find(t, req.ino)?.and_then(|file| full_component(&file, req)))).await?;
     if let Some(full) = full {
-        wait_for_room(mdt, &full.asked, &[req.ost], room_bytes).await;
+        wait_for_room(mdt, &full.asked, &[req.ost], room_bytes, begun).await;
     }
     let busy = Busy::new(mdt, req.ino);
     let begun = mdt
@@ -108,10 +117,9 @@ async fn attempt(mdt: &Mdt, call: &Call, req: &SpillReq, part: Part, room_bytes:
 }
 
 /// Where nobody is known to have room everybody is asked, and who does not answer is given time to: nobody is told that the
-/// file system is full as long as it may not be.
-pub async fn wait_for_room(mdt: &Mdt, asked: &StripePolicy, avoid: &[u16], len_bytes: u64) {
+/// file system is full as long as it may not be. `started`: when the request began to be served, whose whole wait is bounded.
+pub async fn wait_for_room(mdt: &Mdt, asked: &StripePolicy, avoid: &[u16], len_bytes: u64, started: Mono) {
     let all = mdt.osts().all().await;
-    let started = mdt.seams().now();
     while !mdt.osts().has_room_elsewhere(asked, avoid, len_bytes) {
         join_all(all.iter().map(|ost| ask_space(mdt, *ost))).await;
         let heard = mdt.osts().candidates().iter().filter(|c| c.up).count();
@@ -141,6 +149,10 @@ async fn spill(
         Part::Least => start..least.min(full.end),
     };
     let bytes = (range.end.min(end) - start).saturating_add(req.len_bytes);
+    if moving.mdt.osts().any_is_smaller(&osts, bytes.div_ceil(osts.len() as u64)) {
+        // It would be copied in order to be refused.
+        return Ok(Attempt::Refused { bytes });
+    }
     let generation = moving.mdt.numbers().pair();
     let to = Component { origin: range.start, generation, osts, objects: Vec::new(), ..full.clone() };
     Ok(match moving.relocate(range, Into::New(to)).await? {

@@ -1,5 +1,6 @@
 //! Bytes that go to other OSTs: spill and migrate, step by step, and what is left when a step does not happen.
 
+use brindle_layout::Candidate;
 use brindle_types::{Code, Ino, LayoutPolicy, ObjectId, SessionId, Stripe, StripePolicy};
 use brindle_wire::Op;
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq, SpillReq};
@@ -136,6 +137,28 @@ fn a_place_goes_where_there_is_room_for_what_moves_with_it_and_alone_where_there
             );
             rig.verify();
         }
+    });
+}
+
+#[test]
+fn bytes_that_are_free_are_no_room_where_no_inodes_are() {
+    run(async {
+        let rig = Rig::new().await;
+        let osts = rig.mdt.osts();
+        osts.note_full(1, 4096);
+        let report = |free_inodes| Candidate {
+            index: 1,
+            free_bytes: 1 << 40,
+            total_bytes: 1 << 41,
+            free_inodes,
+            total_inodes: 1 << 20,
+            up: true,
+            degraded: false,
+        };
+        osts.set_candidate(report(0));
+        assert!(osts.is_full(1, 4096), "or two OSTs without inodes are chosen in turn for ever");
+        osts.set_candidate(report(1));
+        assert!(!osts.is_full(1, 4096));
     });
 }
 

@@ -71,8 +71,8 @@ impl Mix {
             cut: 3,
         };
         match aim {
-            Aim::General => general,
-            Aim::Names | Aim::Restarts | Aim::Full => Mix { pause_ms: 400, ..general },
+            Aim::General | Aim::Full => general,
+            Aim::Names | Aim::Restarts => Mix { pause_ms: 400, ..general },
             // Writers come and go, so that readers are given pages again and again.
             Aim::Pages => Mix {
                 files: &[1],

@@ -39,7 +39,7 @@ struct Mix {
     look: u64,
     /// New files that are synced.
     sync: u64,
-    /// Cells of a file: of one in two so many, of others so many; eight fit into the MDT.
+    /// Cells of a file, as many files of the one as of the other length; sixteen fit into the MDT.
     cells: [usize; 2],
     /// Writes may find no room.
     is_full: bool,
@@ -59,7 +59,7 @@ impl Mix {
         };
         match aim {
             Aim::Names => Mix { pause_ms: 100, ..general },
-            // New files that outgrow the MDT, and looks at those that somebody has just made.
+            // New files that just fit into the MDT and that outgrow it, and looks at those that somebody has just made.
             Aim::Restarts => Mix {
                 pause_ms: 60,
                 recent: 6,
