@@ -557,3 +557,39 @@ fn pages_that_cannot_be_dropped_keep_no_others_when_the_lease_is_over() {
     cluster.world().run_until(LIMIT_MS, history).unwrap();
     cluster.world().end();
 }
+
+/// The MDT dies while the answer to a session that begins again is on its way: at the next it is a session that was there before,
+/// and has to declare itself, although it has nothing to declare.
+#[test]
+fn a_session_that_began_again_just_before_the_mdt_died_goes_on() {
+    const SYNC_MS: u64 = 60_000;
+    /// Less than the MDT waits for clients that do not declare themselves.
+    const AT_ONCE_MS: u64 = 3_000;
+    let cluster = SimCluster::new(1, Options { osts: 1, clients: 2 });
+    let world = cluster.world().clone();
+    let seams = world.node("c0").seams;
+    let history = async {
+        let (a, b) = (Mount::new(&cluster, "c0").await, Mount::new(&cluster, "c1").await);
+        let ino = a.make().await;
+        let reader = a.open(ino, READ).await;
+        assert_eq!(reader.mode, OpenMode::Cached);
+        world.isolate("c0");
+        let writer = b.open(ino, WRITE).await;
+        b.write(&writer, 0, &[2; 10]).await;
+        b.client.close(writer.handle).await.unwrap();
+        // The session of c0 is over. The one that it begins is written, and not yet answered.
+        world.disk("mdt0").set_sync_ms(SYNC_MS, SYNC_MS);
+        world.heal();
+        seams.sleep_ms(2_000).await;
+        world.kill("mdt0");
+        world.disk("mdt0").set_sync_ms(0, 1);
+        cluster.restart("mdt0");
+        let again = seams.timeout_ms(AT_ONCE_MS, async {
+            let reader = a.open(ino, READ).await;
+            a.read(&reader, 0).await
+        });
+        assert_eq!(again.await, Some(vec![2; 10]));
+    };
+    world.run_until(LIMIT_MS, history).unwrap();
+    world.end();
+}
