@@ -65,9 +65,14 @@ pub(crate) async fn try_gather<T: Send>(work: Vec<BoxFuture<'_, Result<T, Fault>
     gather(work).await.into_iter().collect()
 }
 
-/// Paces the tries of an I/O that meets changes of the layout.
+/// Paces and bounds the tries of an I/O that meets changes of the layout.
 #[derive(Default)]
-pub(crate) struct Tries(u32);
+pub(crate) struct Tries {
+    /// Layouts that were old.
+    old: u32,
+    /// How often other OSTs were chosen since bytes were last written: one refused after the other.
+    spills: u32,
+}
 
 impl Client {
     pub(crate) fn live_handle(&self, number: u64) -> Result<Arc<Handle>, Fault> {
@@ -92,11 +97,11 @@ impl Client {
             return Err(fault);
         }
         inode.lock().stale = true;
-        if tries.0 > 0 {
-            let pause_ms = (RETRY_MIN_MS << tries.0.min(16)).min(RETRY_MAX_MS);
+        if tries.old > 0 {
+            let pause_ms = (RETRY_MIN_MS << tries.old.min(16)).min(RETRY_MAX_MS);
             self.seams.sleep_ms(pause_ms).await;
         }
-        tries.0 += 1;
+        tries.old += 1;
         Ok(())
     }
 }

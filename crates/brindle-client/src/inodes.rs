@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use brindle_session::Identity;
 use brindle_types::{Ino, Layout, Pair, Stripe};
 use brindle_wire::mds::open::{OpenGrant, OpenMode};
 use brindle_wire::oss::Ticket;
@@ -140,8 +141,6 @@ pub(crate) struct State {
     pub rewriting: bool,
     /// The objects are being synced for a move.
     pub settling: bool,
-    /// How often other OSTs were chosen since bytes were last written: one refused after the other.
-    pub spills: u32,
     /// Pages that are being dropped.
     pub drops: Drops,
     /// Handles that can write.
@@ -176,6 +175,8 @@ impl LeftEnd {
 /// An append under way at a place that the MDT gives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedAppend {
+    /// It ends with this session.
+    pub session: Identity,
     pub len_bytes: u64,
     /// Its place while bytes are being written there, with the truncate epoch under which it was told.
     pub writing_at: Option<(u64, Pair)>,

@@ -416,7 +416,7 @@ impl Client {
             let asked: Vec<Asked> = handles.iter().map(|h| h.inode.asked()).collect();
             let opens = handles.iter().map(|h| reclaim_open(h)).collect();
             let done = round == rounds;
-            let appends = if done { self.appends_under_way() } else { Vec::new() };
+            let appends = if done { self.appends_under_way(identity) } else { Vec::new() };
             let request = ReclaimReq { mdt_term, opens, locks, appends, done };
             let answer = self.mds.once(&request, identity).await?;
             for ((handle, asked), outcome) in handles.iter().zip(asked).zip(answer.opens) {
@@ -430,7 +430,7 @@ impl Client {
         Ok(())
     }
 
-    fn appends_under_way(&self) -> Vec<ReclaimAppend> {
+    fn appends_under_way(&self, session: Identity) -> Vec<ReclaimAppend> {
         let mut all = Vec::new();
         for inode in self.inodes.all() {
             let declared = |(number, append): (&u64, &PlacedAppend)| ReclaimAppend {
@@ -439,7 +439,9 @@ impl Client {
                 len_bytes: append.len_bytes,
                 writing_at: append.writing_at,
             };
-            all.extend(inode.lock().appends.iter().map(declared));
+            let state = inode.lock();
+            let of_session = state.appends.iter().filter(|(_, append)| append.session == session);
+            all.extend(of_session.map(declared));
         }
         all
     }

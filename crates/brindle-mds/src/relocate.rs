@@ -56,6 +56,15 @@ pub struct Moving<'a> {
     pub file: Inode,
 }
 
+/// What lies in the objects of a component.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Where its bytes end in the file, rounded up.
+    pub end: u64,
+    /// What they take, without holes.
+    pub allocated_bytes: u64,
+}
+
 /// Where bytes are to go.
 #[derive(Clone, Debug)]
 pub enum Into {
@@ -150,11 +159,12 @@ pub fn round_down(at: u64) -> u64 {
 }
 
 impl Moving<'_> {
-    /// Where the bytes in the objects of a component end, rounded up.
-    pub async fn end_of(&self, component: &Component) -> Result<u64> {
+    /// What lies in the objects of a component.
+    pub async fn extent_of(&self, component: &Component) -> Result<Extent> {
         self.mdt.synced().await?;
-        let layout = &self.file.file()?.layout;
-        Ok(end_of(layout, &stat(self.mdt, self.file.ino, &[component]).await?))
+        let stats = stat(self.mdt, self.file.ino, &[component]).await?;
+        let allocated_bytes = stats.iter().map(|(_, stat)| stat.allocated_bytes).sum();
+        Ok(Extent { end: end_of(&self.file.file()?.layout, &stats), allocated_bytes })
     }
 
     /// Cuts a component behind its last byte: what is written there from now on goes to `osts`. `offset`, which is to be

@@ -11,7 +11,7 @@ use brindle_client::{Client, Ctx, KernelCache, Opened, WriteIn};
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_testkit::cluster::{Options, SimCluster};
 use brindle_testkit::pages::PageCache;
-use brindle_testkit::sim::World;
+use brindle_testkit::sim::{Direction, World};
 use brindle_types::Ino;
 use brindle_wire::mds::open::{Access, OpenMode};
 use tokio::sync::mpsc;
@@ -573,10 +573,22 @@ fn a_session_that_began_again_just_before_the_mdt_died_goes_on() {
         let ino = a.make().await;
         let reader = a.open(ino, READ).await;
         assert_eq!(reader.mode, OpenMode::Cached);
+        let log = make(&a.client, "log").await;
+        let (of_a, of_b) = (a.open(log, WRITE).await, b.open(log, WRITE).await);
+        append(&b.client, &of_b, vec![3; 100_000]).await;
+        // The session ends with an append under way that has its place.
+        world.partition("c0", "ost0", Direction::Both);
+        let client = a.client.clone();
+        seams.spawn("append", async move {
+            let write = WriteIn { append: true, data: vec![9; 10].into(), ..WriteIn::default() };
+            assert!(client.write(&Ctx::root(), of_a.handle, write).await.is_err());
+        });
+        seams.sleep_ms(1_000).await;
         world.isolate("c0");
         let writer = b.open(ino, WRITE).await;
         b.write(&writer, 0, &[2; 10]).await;
         b.client.close(writer.handle).await.unwrap();
+        append(&b.client, &of_b, vec![4; 10]).await;
         // The session of c0 is over. The one that it begins is written, and not yet answered.
         world.disk("mdt0").set_sync_ms(SYNC_MS, SYNC_MS);
         world.heal();
@@ -586,9 +598,11 @@ fn a_session_that_began_again_just_before_the_mdt_died_goes_on() {
         cluster.restart("mdt0");
         let again = seams.timeout_ms(AT_ONCE_MS, async {
             let reader = a.open(ino, READ).await;
-            a.read(&reader, 0).await
+            let read = a.read(&reader, 0).await;
+            append(&b.client, &of_b, vec![5; 10]).await;
+            (read, contents(&a.client, log).await.len())
         });
-        assert_eq!(again.await, Some(vec![2; 10]));
+        assert_eq!(again.await, Some((vec![2; 10], 100_020)));
     };
     world.run_until(LIMIT_MS, history).unwrap();
     world.end();

@@ -199,6 +199,14 @@ fn a_reservation_that_finds_no_room_leaves_the_file_as_long_as_it_was() {
 /// The MDT asks the writer to let what is under way end before bytes move, and the only thing under way is what waits for the move.
 #[test]
 fn what_was_acknowledged_and_finds_no_room_goes_elsewhere_with_what_lies_behind_it() {
+    acknowledged_in_pieces(&[(0, UNIT)]);
+    // More than are sent at once: some have not been tried when others wait.
+    let pieces: Vec<(u64, u64)> = (0..60).map(|n| (n * 8192, 4096)).collect();
+    acknowledged_in_pieces(&pieces);
+}
+
+/// Pieces within the first 8 units of a file, by offset and length.
+fn acknowledged_in_pieces(pieces: &[(u64, u64)]) {
     let bench = Bench::new();
     let seams = bench.cluster.world().node("c0").seams;
     bench.run(async {
@@ -210,11 +218,14 @@ fn what_was_acknowledged_and_finds_no_room_goes_elsewhere_with_what_lies_behind_
         // Others fill the disk, with all that was promised.
         bench.cluster.world().disk("ost0").set_room_bytes(Some(LIMITED_BYTES / 20));
         seams.sleep_ms(200).await;
-        write(&bench.mounts[0], writer, 0, UNIT).await;
+        for (offset, len_bytes) in pieces {
+            write(&bench.mounts[0], writer, *offset, *len_bytes).await;
+        }
         bench.mounts[0].fsync(writer).await.unwrap();
         close(&bench.mounts[0], writer).await;
         let reader = open(&bench.mounts[1], ino, READ).await;
-        for (at, byte) in [(0, 1), (8 * UNIT, 1), (9 * UNIT, 0), (12 * UNIT, 1)] {
+        let before = [(8 * UNIT, 1), (9 * UNIT, 0), (12 * UNIT, 1)];
+        for (at, byte) in before.into_iter().chain(pieces.iter().map(|(offset, _)| (*offset, 1))) {
             let read = bench.mounts[1].read(reader, at, 10, false).await.unwrap().into_bytes();
             assert_eq!(read[..], [byte; 10], "at {at}");
         }

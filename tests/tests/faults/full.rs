@@ -100,6 +100,55 @@ fn f11_appends_that_meet_a_full_ost_lie_one_behind_the_other() {
     cluster.assert_sound();
 }
 
+/// The other OST has room for what is written, and not for what lies behind it on the full one: no more moves than layouts make
+/// necessary, and where there is no room for that either the write is refused. It is not tried for ever.
+#[test]
+fn f11_a_write_for_whose_neighbours_no_ost_has_room_ends() {
+    const HOLE: u64 = 16 << 20;
+    const BEHIND: u64 = 24 << 20;
+    /// What the other OST has left.
+    const LEFT: u64 = 8 << 20;
+    const HOLE_BLOCKS: u64 = HOLE / BLOCK as u64;
+    const BEHIND_BLOCKS: u64 = BEHIND / BLOCK as u64;
+    seed("f11-hole");
+    let options = Options { osts: 2, ost_size: Some("96MiB"), ..Options::default() };
+    let cluster = Cluster::up("f11-hole", &options);
+    let holed = stripe_file(&cluster, "holed", 0);
+    let behind = HOLE_BLOCKS..HOLE_BLOCKS + BEHIND_BLOCKS;
+    write_run(&holed, 1, behind.clone()).unwrap();
+    holed.sync_all().unwrap();
+    let filling = stripe_file(&cluster, "filling", 0);
+    let before = fill_until_spilled(&cluster, &filling);
+    let ballast = stripe_file(&cluster, "ballast", 1);
+    write_run(&ballast, 3, 0..before + BEHIND_BLOCKS - LEFT / BLOCK as u64).unwrap();
+    ballast.sync_all().unwrap();
+
+    let mut done = 0;
+    loop {
+        let since = Instant::now();
+        let written = write_run(&holed, 1, done..done + RUN).and_then(|()| holed.sync_all());
+        assert!(since.elapsed() < REFUSE_LIMIT, "write and fsync took {:?}", since.elapsed());
+        match written {
+            Ok(()) => done += RUN,
+            Err(e) => {
+                assert_eq!(e.raw_os_error(), Some(libc::ENOSPC), "{e}");
+                break;
+            }
+        }
+        assert!(done < HOLE_BLOCKS, "more than the OSTs have room for");
+    }
+    println!("f11-hole: {done} of {HOLE_BLOCKS} blocks of the hole found room");
+    assert!(done > 0, "the other OST has room for a little");
+    let bytes = std::fs::read(cluster.b().join("holed")).unwrap();
+    for (index, block) in bytes.chunks(BLOCK).enumerate().map(|(index, block)| (index as u64, block)) {
+        if index < done || behind.contains(&index) {
+            assert_eq!(stripes::generation_of(block, 1, index), Ok(1), "block {index}");
+        }
+    }
+    drop((holed, filling, ballast));
+    cluster.assert_sound();
+}
+
 #[test]
 fn f11_full_mdt_refuses_and_recovers() {
     seed("f11-mdt");

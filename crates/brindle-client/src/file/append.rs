@@ -39,8 +39,10 @@ struct Placed<'a> {
 }
 
 impl<'a> Placed<'a> {
-    fn begin(inode: &'a Inode, number: u64, len_bytes: u64) -> Placed<'a> {
-        inode.lock().appends.insert(number, PlacedAppend { len_bytes, writing_at: None });
+    fn begin(handle: &'a Handle, number: u64, len_bytes: u64) -> Placed<'a> {
+        let inode: &Inode = &handle.inode;
+        let append = PlacedAppend { session: handle.session, len_bytes, writing_at: None };
+        inode.lock().appends.insert(number, append);
         Placed { inode, number }
     }
 
@@ -126,6 +128,7 @@ impl Client {
         // Where a full OST has kept it from being made: others may have taken parts of it, so that the file seems to end behind
         // them.
         let mut begun = None;
+        let mut tries = Tries::default();
         loop {
             let range = {
                 let mut state = inode.lock();
@@ -159,7 +162,7 @@ impl Client {
                 Ok(Progress { overtaken: true, .. }) => return Some(Err(Fault::new(Code::StaleLayout))),
                 Ok(Progress { written: 0, full: Some(full), .. }) => {
                     drop(place);
-                    if let Err(fault) = self.spill(inode, full).await {
+                    if let Err(fault) = self.spill(inode, &mut tries, full).await {
                         return Some(Err(fault));
                     }
                     begun = Some(range.start);
@@ -191,7 +194,7 @@ impl Client {
         }
         let len_bytes = write.data.len() as u64;
         let number = self.append_numbers.fetch_add(1, Ordering::Relaxed);
-        let placed = Placed::begin(inode, number, len_bytes);
+        let placed = Placed::begin(handle, number, len_bytes);
         let request = AppendReserveReq { ino: inode.ino, len_bytes, number };
         let data = Rope::from(write.data.clone());
         let mut tries = Tries::default();

@@ -233,7 +233,7 @@ impl Client {
         self.flush_behind_until(inode, ms, Behind::is_empty).await
     }
 
-    /// The same, until nothing is under way to an OST.
+    /// The same, until nothing is left that need not wait for the MDT: [`Behind::is_at_rest`].
     pub(crate) async fn rest_behind_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
         self.flush_behind_until(inode, ms, Behind::is_at_rest).await
     }

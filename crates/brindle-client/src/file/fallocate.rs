@@ -103,7 +103,7 @@ impl Client {
             let done = if sight.layout.inline && (punch || range.end <= INLINE_MAX_BYTES) {
                 self.allocate_inline(ctx, handle, &sight, range.clone(), change).await
             } else if punch || brindle_layout::is_placed(&sight.layout, range.clone()) {
-                self.allocate_objects(inode, &sight, range.clone(), change).await
+                self.allocate_objects(inode, &sight, range.clone(), change, &mut tries).await
             } else {
                 self.place(inode, range.clone()).await?;
                 continue;
@@ -152,6 +152,7 @@ impl Client {
         sight: &Sight,
         range: Range<u64>,
         change: Change,
+        tries: &mut Tries,
     ) -> Result<(), Fault> {
         let Change { how, kill_suidgid, .. } = change;
         if !matches!(how, Allocation::Reserve { .. }) {
@@ -160,7 +161,7 @@ impl Client {
             let punching = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
                 Box::pin(self.punch_part(inode, sight, part, keep_space, change.options))
             });
-            self.change(inode, sight, range.clone(), punching.collect()).await?;
+            self.change(inode, sight, range.clone(), punching.collect(), tries).await?;
         }
         if how != Allocation::Punch {
             let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
@@ -172,11 +173,11 @@ impl Client {
             let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
                 Box::pin(self.allocate_part(inode, sight, part, !(grows && is_one), change.options))
             });
-            self.change(inode, sight, range.clone(), reserving.collect()).await?;
+            self.change(inode, sight, range.clone(), reserving.collect(), tries).await?;
             if let Some(last) = last {
                 let growing: BoxFuture<'_, _> =
                     Box::pin(self.allocate_part(inode, sight, last, false, change.options));
-                self.change(inode, sight, range.clone(), vec![growing]).await?;
+                self.change(inode, sight, range.clone(), vec![growing], tries).await?;
             }
         }
         let end = if how.keeps_size() { 0 } else { range.end };
@@ -192,6 +193,7 @@ impl Client {
         sight: &Sight,
         range: Range<u64>,
         changes: Vec<BoxFuture<'_, Changed>>,
+        tries: &mut Tries,
     ) -> Result<(), Fault> {
         let mut met = Met::default();
         let changing = inode.changing(sight).await?;
@@ -208,7 +210,7 @@ impl Client {
         match failed {
             None => Ok(()),
             Some((part, fault)) if fault.code == Code::OstFull => {
-                self.spill(inode, no_room(sight, &part)).await?;
+                self.spill(inode, tries, no_room(sight, &part)).await?;
                 Err(Fault::new(Code::StaleLayout))
             }
             Some((_, fault)) => Err(fault),

@@ -8,6 +8,7 @@ use brindle_types::{Code, Fault, Layout, Pair};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq, SpillReq};
 use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
 
+use super::Tries;
 use super::scatter::Full;
 
 use crate::Client;
@@ -102,21 +103,16 @@ impl Client {
     }
 
     /// Has other OSTs chosen for what one has no room for. `OstFull` if none has room.
-    pub(crate) async fn spill(&self, inode: &Inode, full: Full) -> Result<(), Fault> {
+    pub(crate) async fn spill(&self, inode: &Inode, tries: &mut Tries, full: Full) -> Result<(), Fault> {
+        if tries.spills >= SPILLS_MAX {
+            let why = format!("{SPILLS_MAX} times in a row an OST that reports room has refused bytes");
+            return Err(Fault::new(Code::OstFull).what("no storage target has room").why(why));
+        }
         let _one_asks = inode.relayout.lock().await;
         let Full { ost, offset, len_bytes } = full;
         let elsewhere = |layout: &Layout| layout.at(offset).is_some_and(|c| !c.osts.contains(&ost));
         if inode.sight().is_some_and(|sight| elsewhere(&sight.layout)) {
             return Ok(());
-        }
-        let spills = {
-            let mut state = inode.lock();
-            state.spills += 1;
-            if state.spills > SPILLS_MAX { std::mem::take(&mut state.spills) } else { 0 }
-        };
-        if spills > 0 {
-            let why = format!("{SPILLS_MAX} times in a row an OST that reports room has refused bytes");
-            return Err(Fault::new(Code::OstFull).what("no storage target has room").why(why));
         }
         let asked = inode.asked();
         let request = SpillReq { ino: inode.ino, offset, len_bytes, ost };
@@ -126,6 +122,7 @@ impl Client {
         brindle_layout::check(&grant.layout)?;
         tracing::debug!(ino = inode.ino.0, ost, offset, "an OST is full; others take what is written here");
         inode.lock().take_grant(asked, &grant, None);
+        tries.spills += 1;
         Ok(())
     }
 

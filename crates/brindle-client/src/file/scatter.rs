@@ -177,7 +177,6 @@ impl Client {
         let overtaken = {
             let mut state = inode.lock();
             if written > 0 {
-                state.spills = 0;
                 state.wrote(sight, offset + written, how.kill_suidgid);
             }
             if sum.end > offset + written && failed.as_ref().is_some_and(|f| f.code != Code::StaleLayout) {
@@ -343,11 +342,14 @@ impl Client {
                 Ok(Progress { written, full, under, overtaken: false }) => {
                     done += written;
                     done_under = Some(under);
+                    if written > 0 {
+                        tries.spills = 0;
+                    }
                     match full {
                         None => return Ok(done),
                         Some(full) => {
                             let _waiting = how.author.map(|_| inode.without_room());
-                            self.spill(inode, full).await
+                            self.spill(inode, &mut tries, full).await
                         }
                     }
                 }

@@ -36,7 +36,7 @@ pub(crate) struct Behind {
     waiting: BTreeMap<u64, Extent>,
     /// By number.
     sending: BTreeMap<u64, Sending>,
-    /// How many of these wait until the MDT has found them another OST, and are under way to none.
+    /// How many of these an OST had no room for: they wait until the MDT has found others.
     pub without_room: usize,
     /// The number of the last extent that was taken.
     last: u64,
@@ -149,9 +149,10 @@ impl Behind {
         self.bytes == 0
     }
 
-    /// Whether nothing waits or is under way to an OST.
+    /// Whether everything that could be sent under the layout as it is was sent. Where an OST has refused some, the rest may stand
+    /// in line behind that, and goes where that goes.
     pub fn is_at_rest(&self) -> bool {
-        self.waiting.is_empty() && self.sending.len() == self.without_room
+        self.waiting.is_empty() && (self.sending.is_empty() || self.without_room > 0)
     }
 
     /// Whether bytes of `range` wait or are being sent.

@@ -79,8 +79,8 @@ impl Inode {
         }
     }
 
-    /// Acknowledged bytes that an OST had no room for wait until the MDT has found others. Whoever settles does not wait for them: the
-    /// MDT may ask for that in order to find others.
+    /// Acknowledged bytes that an OST had no room for wait until the MDT has found others. Whoever settles does not wait for anything in
+    /// the buffer then: the MDT may ask for that in order to find others.
     pub fn without_room(&self) -> WithoutRoom<'_> {
         self.lock().behind.without_room += 1;
         self.quiet.notify_waiters();

@@ -2,7 +2,6 @@
 
 use std::ops::Range;
 
-use brindle_stdx::Mono;
 use brindle_types::layout::Component;
 use brindle_types::{ChangeKind, Code, Fault, ObjectId, Result, SessionId};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
@@ -14,7 +13,7 @@ use bytes::Bytes;
 
 use crate::ask::Notice;
 use crate::mdt::{Busy, Call, Mdt, Step, Txn};
-use crate::ops::spill::wait_for_room;
+use crate::ops::spill::{ROOM_WAIT_MS, TRIES_PER_OST, wait_for_room};
 use crate::store::{Inode, inline, inode};
 use crate::{changelog, grant, namespace};
 
@@ -27,7 +26,8 @@ const OST_LOOK_MS: u64 = 50;
 pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant> {
     wait_for_ost(mdt).await;
     let busy = Busy::new(mdt, req.ino);
-    let started = mdt.seams().now();
+    let mut wait_ms = ROOM_WAIT_MS;
+    let mut tries = TRIES_PER_OST * mdt.osts().all().await.len();
     let (begun, written) = loop {
         let begun = mdt.step(call, |t| begin(t, &busy, &req, call.session)).await?;
         let Some((file, data)) = begun.as_ref().filter(|(_, data)| !data.is_empty()) else {
@@ -39,8 +39,10 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
             Err(fault)
                 if fault.code == Code::OstFull
                     && !req.promised
-                    && room_elsewhere(mdt, file, data, started).await =>
+                    && tries > 0
+                    && room_elsewhere(mdt, file, data, &mut wait_ms).await =>
             {
+                tries -= 1;
                 mdt.step(call, |t| {
                     busy.clear(t);
                     Ok(())
@@ -72,12 +74,12 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
 }
 
 /// The first OST of the file has no room for its bytes. Whether another may have.
-async fn room_elsewhere(mdt: &Mdt, file: &Inode, data: &Bytes, started: Mono) -> bool {
+async fn room_elsewhere(mdt: &Mdt, file: &Inode, data: &Bytes, left_ms: &mut u64) -> bool {
     let first = file.file.as_ref().and_then(|body| body.layout.components.first());
     let Some((first, ost)) = first.and_then(|c| Some((c, *c.osts.first()?))) else { return false };
     let len_bytes = data.len() as u64;
     mdt.osts().note_full(ost, len_bytes);
-    wait_for_room(mdt, &first.asked, &[], len_bytes, started).await;
+    wait_for_room(mdt, &first.asked, &[], len_bytes, left_ms).await;
     mdt.osts().has_room_elsewhere(&first.asked, &[], len_bytes)
 }
 

@@ -167,7 +167,7 @@ async fn piece(moving: &Moving<'_>, req: &MigrateReq, end: u64) -> Result<Range<
     let layout = &moving.file.file()?.layout;
     let here = layout.at(req.offset).ok_or_else(|| Fault::new(Code::Bug))?;
     let until = req.offset.saturating_add(req.copy_max_bytes);
-    let data_end = round_up(moving.end_of(here).await?);
+    let data_end = round_up(moving.extent_of(here).await?.end);
     Ok(req.offset..if data_end <= until { end } else { until.min(end) })
 }
 

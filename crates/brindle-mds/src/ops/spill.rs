@@ -6,7 +6,6 @@
 //! | lies in front of a little | the rest of the component moves, from there on |
 //! | lies in a hole far from the end | a part of bounded size around it moves |
 
-use brindle_stdx::Mono;
 use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, Result, StripePolicy};
 use brindle_wire::mds::convert::SpillReq;
@@ -16,7 +15,7 @@ use futures_util::future::join_all;
 use crate::cluster::ask_space;
 use crate::grant;
 use crate::mdt::{Busy, Call, Mdt};
-use crate::relocate::{Into, Moving, begin, not_now, round_down, round_up};
+use crate::relocate::{Extent, Into, Moving, begin, not_now, round_down, round_up};
 use crate::store::{Inode, inode};
 
 /// Bytes behind a place that move with it; with more of them only a part of the component moves.
@@ -24,12 +23,12 @@ const SPILL_COPY_MAX_BYTES: u64 = 64 << 20;
 /// Smallest part that moves.
 const OVERLAY_BYTES: u64 = 16 << 20;
 
-/// How long OSTs that do not answer are waited for, and how often they are asked.
-const ROOM_WAIT_MS: u64 = 15_000;
+/// How long one request waits in all for OSTs that do not answer, and how often they are asked.
+pub const ROOM_WAIT_MS: u64 = 15_000;
 const ROOM_LOOK_MS: u64 = 50;
 
-/// Tries, for each OST that there is, before the client is to ask again: each finds one that has no room.
-const TRIES_PER_OST: usize = 4;
+/// Tries, for each OST that there is, before the file system counts as full: each finds one that has no room.
+pub const TRIES_PER_OST: usize = 4;
 
 /// How much moves with what is to be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,9 +46,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
     // The room that an OST needs: that of what is written, and as soon as it is known that of what moves with it.
     let mut room_bytes = req.len_bytes;
     let mut tries = TRIES_PER_OST * mdt.osts().all().await.len();
-    let begun = mdt.seams().now();
+    let mut wait_ms = ROOM_WAIT_MS;
     loop {
-        match attempt(mdt, call, &req, part, room_bytes, begun).await? {
+        match attempt(mdt, call, &req, part, room_bytes, &mut wait_ms).await? {
             Attempt::Done => break,
             Attempt::Nowhere if part == Part::Rest && room_bytes > req.len_bytes => {
                 (part, room_bytes) = (Part::Least, req.len_bytes);
@@ -87,11 +86,13 @@ async fn attempt(
     req: &SpillReq,
     part: Part,
     room_bytes: u64,
-    begun: Mono,
+    wait_ms: &mut u64,
 ) -> Result<Attempt> {
     let full = mdt.read(|t| Ok(inode::find(t, req.ino)?.and_then(|file| full_component(&file, req)))).await?;
+    let mut nobody_has = false;
     if let Some(full) = full {
-        wait_for_room(mdt, &full.asked, &[req.ost], room_bytes, begun).await;
+        wait_for_room(mdt, &full.asked, &[req.ost], room_bytes, wait_ms).await;
+        nobody_has = !mdt.osts().has_room_elsewhere(&full.asked, &[req.ost], room_bytes);
     }
     let busy = Busy::new(mdt, req.ino);
     let begun = mdt
@@ -101,8 +102,9 @@ async fn attempt(
             let Some(full) = full_component(&file, req) else { return Ok(Err(Attempt::Done)) };
             let osts = mdt.osts().place_elsewhere(&full.asked, &[req.ost], room_bytes)?;
             if osts.is_empty() {
-                if mdt.osts().has_room_again(req.ost, req.len_bytes) {
-                    return Err(not_now("there is room again").into());
+                // The step may have waited for another change of the file, and what was known when it began be old.
+                if !nobody_has || mdt.osts().has_room_again(req.ost, req.len_bytes) {
+                    return Err(not_now("there is room again, or has just been").into());
                 }
                 return Ok(Err(Attempt::Nowhere));
             }
@@ -117,17 +119,25 @@ async fn attempt(
 }
 
 /// Where nobody is known to have room everybody is asked, and who does not answer is given time to: nobody is told that the
-/// file system is full as long as it may not be. `started`: when the request began to be served, whose whole wait is bounded.
-pub async fn wait_for_room(mdt: &Mdt, asked: &StripePolicy, avoid: &[u16], len_bytes: u64, started: Mono) {
+/// file system is full as long as it may not be. `left_ms`: how long the request may still wait, of [`ROOM_WAIT_MS`].
+pub async fn wait_for_room(
+    mdt: &Mdt,
+    asked: &StripePolicy,
+    avoid: &[u16],
+    len_bytes: u64,
+    left_ms: &mut u64,
+) {
     let all = mdt.osts().all().await;
+    let begun = mdt.seams().now();
     while !mdt.osts().has_room_elsewhere(asked, avoid, len_bytes) {
         join_all(all.iter().map(|ost| ask_space(mdt, *ost))).await;
         let heard = mdt.osts().candidates().iter().filter(|c| c.up).count();
-        if heard >= all.len() || mdt.seams().now().ms_since(started) >= ROOM_WAIT_MS {
-            return;
+        if heard >= all.len() || mdt.seams().now().ms_since(begun) >= *left_ms {
+            break;
         }
         mdt.seams().sleep_ms(ROOM_LOOK_MS).await;
     }
+    *left_ms = left_ms.saturating_sub(mdt.seams().now().ms_since(begun));
 }
 
 async fn spill(
@@ -137,7 +147,7 @@ async fn spill(
     req: &SpillReq,
     part: Part,
 ) -> Result<Attempt> {
-    let end = moving.end_of(full).await?;
+    let Extent { end, allocated_bytes } = moving.extent_of(full).await?;
     if req.offset >= end {
         return moving.cut_off(full, req.offset, osts).await.map(|()| Attempt::Done);
     }
@@ -148,7 +158,9 @@ async fn spill(
         Part::Rest => start..least.max(start + OVERLAY_BYTES).min(full.end),
         Part::Least => start..least.min(full.end),
     };
-    let bytes = (range.end.min(end) - start).saturating_add(req.len_bytes);
+    // Holes take no room, and most of what is to be written may lie in what moves.
+    let written = end.max(req.offset.saturating_add(req.len_bytes));
+    let bytes = (range.end.min(written) - start).min(allocated_bytes.saturating_add(req.len_bytes));
     if moving.mdt.osts().any_is_smaller(&osts, bytes.div_ceil(osts.len() as u64)) {
         // It would be copied in order to be refused.
         return Ok(Attempt::Refused { bytes });
