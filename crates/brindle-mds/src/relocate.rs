@@ -190,8 +190,8 @@ impl Moving<'_> {
     }
 
     /// Moves a range of the file, and returns how many bytes were copied. `None` if an OST has no room for them: nothing has
-    /// changed, and what it has refused is noted.
-    pub async fn relocate(self, range: Range<u64>, into: Into) -> Result<Option<u64>> {
+    /// changed, and it is noted that the OST has refused its part, of at most `room_bytes`.
+    pub async fn relocate(self, range: Range<u64>, into: Into, room_bytes: u64) -> Result<Option<u64>> {
         let (mdt, ino) = (self.mdt, self.file.ino);
         mdt.synced().await?;
         let layout = self.file.file()?.layout.clone();
@@ -215,7 +215,7 @@ impl Moving<'_> {
         if matches!(into, Into::New(_)) {
             set_aside(mdt, self.call, ino, &to).await?;
         }
-        let moved = match copy_all(mdt, &self.file, &layout, &runs).await {
+        let moved = match copy_all(mdt, &self.file, &layout, &runs, room_bytes).await {
             Ok(made) => self.finish(to, &stats, &made).await,
             Err(fault) => Err(fault),
         };
@@ -309,13 +309,22 @@ pub async fn give_up_aside(mdt: &Mdt, ino: Ino, busy: Option<&Busy<'_>>) -> Resu
 }
 
 /// Step 4: copies everything and makes it durable. The objects that exist now: where there were only holes none is made.
-async fn copy_all(mdt: &Mdt, file: &Inode, layout: &Layout, runs: &[Run]) -> Result<Vec<Stripe>> {
+/// `room_bytes`: what all needs, if that is known.
+async fn copy_all(
+    mdt: &Mdt,
+    file: &Inode,
+    layout: &Layout,
+    runs: &[Run],
+    room_bytes: u64,
+) -> Result<Vec<Stripe>> {
     // A copy is no change: it is made under no epoch of times, so that its own counts for nothing.
     let ticket =
         Ticket { layout_epoch: layout.epoch, truncate_epoch: file.truncate_epoch, attr_epoch: Pair::ZERO };
     // What an OST has no room for is all that goes there: where it refuses a part of it, the parts before it will be gone again.
     let mut shares = BTreeMap::<u16, u64>::new();
     runs.iter().for_each(|run| *shares.entry(run.target.ost).or_default() += run.target.len_bytes);
+    // Some of it are holes.
+    shares.values_mut().for_each(|share| *share = room_bytes.min(*share));
     let shares = &shares;
     let requests = runs.iter().flat_map(split).map(|Run { source, target }| {
         let request = CopyRangeReq {

@@ -66,7 +66,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: MigrateReq) -> Result<MigrateRe
             let moving = Moving { mdt, call, busy, file: *file };
             let range = piece(&moving, &req, end).await?;
             let end = range.end;
-            let copied_bytes = moving.relocate(range, into).await?;
+            let copied_bytes = moving.relocate(range, into, u64::MAX).await?;
             (end, copied_bytes.ok_or_else(|| not_now("an OST has no room for the piece"))?)
         }
     };

@@ -167,7 +167,7 @@ async fn spill(
     }
     let generation = moving.mdt.numbers().pair();
     let to = Component { origin: range.start, generation, osts, objects: Vec::new(), ..full.clone() };
-    Ok(match moving.relocate(range, Into::New(to)).await? {
+    Ok(match moving.relocate(range, Into::New(to), bytes).await? {
         Some(_) => Attempt::Done,
         None => Attempt::Refused { bytes },
     })
