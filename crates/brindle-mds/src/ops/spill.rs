@@ -100,7 +100,11 @@ async fn attempt(
             t.idle(req.ino)?;
             let mut file = inode::get(t, req.ino)?;
             let Some(full) = full_component(&file, req) else { return Ok(Err(Attempt::Done)) };
-            let osts = mdt.osts().place_elsewhere(&full.asked, &[req.ost], room_bytes)?;
+            let before = goes_on(mdt, &file, &full, req, room_bytes);
+            let osts = match &before {
+                Some(before) => before.osts.clone(),
+                None => mdt.osts().place_elsewhere(&full.asked, &[req.ost], room_bytes)?,
+            };
             if osts.is_empty() {
                 // The step may have waited for another change of the file, and what was known when it began be old.
                 if !nobody_has || mdt.osts().has_room_again(req.ost, req.len_bytes) {
@@ -109,11 +113,13 @@ async fn attempt(
                 return Ok(Err(Attempt::Nowhere));
             }
             begin(t, &busy, &mut file)?;
-            Ok(Ok((file, full, osts)))
+            Ok(Ok((file, full, osts, before)))
         })
         .await?;
     match begun {
-        Ok((file, full, osts)) => spill(Moving { mdt, call, busy, file }, &full, osts, req, part).await,
+        Ok((file, full, osts, before)) => {
+            spill(Moving { mdt, call, busy, file }, &full, osts, before, req, part).await
+        }
         Err(attempt) => Ok(attempt),
     }
 }
@@ -144,6 +150,7 @@ async fn spill(
     moving: Moving<'_>,
     full: &Component,
     osts: Vec<u16>,
+    before: Option<Component>,
     req: &SpillReq,
     part: Part,
 ) -> Result<Attempt> {
@@ -151,7 +158,7 @@ async fn spill(
     if req.offset >= end {
         return moving.cut_off(full, req.offset, osts).await.map(|()| Attempt::Done);
     }
-    let start = round_down(req.offset).max(full.start);
+    let start = start_of(full, req);
     let least = round_up(req.offset.saturating_add(req.len_bytes));
     let range = match part {
         Part::Rest if end - start <= SPILL_COPY_MAX_BYTES => start..full.end,
@@ -166,8 +173,9 @@ async fn spill(
         return Ok(Attempt::Refused { bytes });
     }
     let generation = moving.mdt.numbers().pair();
-    let to = Component { origin: range.start, generation, osts, objects: Vec::new(), ..full.clone() };
-    Ok(match moving.relocate(range, Into::New(to), bytes).await? {
+    let new = Component { origin: start, generation, osts, objects: Vec::new(), ..full.clone() };
+    let into = before.map_or(Into::New(new), Into::Behind);
+    Ok(match moving.relocate(range, into, bytes).await? {
         Some(_) => Attempt::Done,
         None => Attempt::Refused { bytes },
     })
@@ -178,6 +186,22 @@ fn full_component(file: &Inode, req: &SpillReq) -> Option<Component> {
     let layout = &file.file.as_ref()?.layout;
     let component = layout.at(req.offset).filter(|c| !layout.inline && c.is_placed())?;
     component.osts.contains(&req.ost).then(|| component.clone())
+}
+
+/// Where the part of the component begins that moves.
+fn start_of(full: &Component, req: &SpillReq) -> u64 {
+    round_down(req.offset).max(full.start)
+}
+
+/// The component in front, if the part that moves can go on in its objects: what spills piece by piece does not become a component
+/// for each piece. One that is older may still hold, behind its end, what lay there before it moved to `full`.
+fn goes_on(mdt: &Mdt, file: &Inode, full: &Component, req: &SpillReq, room_bytes: u64) -> Option<Component> {
+    let components = &file.file.as_ref()?.layout.components;
+    let before = components.iter().find(|c| c.end == start_of(full, req) && c.is_placed())?;
+    let alike = before.asked == full.asked && before.stripe_size_bytes == full.stripe_size_bytes;
+    let has_room = |ost: &u16| *ost != req.ost && mdt.osts().has_room_again(*ost, room_bytes);
+    let goes_on = alike && before.generation > full.generation && before.osts.iter().all(has_room);
+    goes_on.then(|| before.clone())
 }
 
 fn nobody_has_room(mdt: &Mdt) -> Fault {

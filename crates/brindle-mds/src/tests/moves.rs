@@ -141,6 +141,23 @@ fn a_place_goes_where_there_is_room_for_what_moves_with_it_and_alone_where_there
 }
 
 #[test]
+fn what_spills_piece_by_piece_goes_on_in_the_objects_of_the_piece_before() {
+    run(async {
+        const PIECES: u64 = 40;
+        let rig = Rig::new().await;
+        let (ino, _) = file(&rig, ((PIECES + 2) * UNIT) as usize).await;
+        rig.osts.room.lock().extend([(0, 100), (1, 100_000), (2, 100_000), (3, 100_000)]);
+        for piece in 1..=PIECES {
+            let layout = rig.ask(A, spill(ino, piece * UNIT + 5)).await.expect("spilled").layout;
+            let moved = layout.at(UNIT).expect("a part");
+            assert_eq!((moved.start, moved.end), (UNIT, (piece + 1) * UNIT), "{layout:?}");
+            assert_eq!(layout.components.len(), 3, "in front, the pieces, behind: {layout:?}");
+        }
+        rig.verify();
+    });
+}
+
+#[test]
 fn bytes_that_are_free_are_no_room_where_no_inodes_are() {
     run(async {
         let rig = Rig::new().await;

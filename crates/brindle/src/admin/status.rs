@@ -250,7 +250,13 @@ fn page(report: &Report) -> String {
     for line in tree.lines() {
         let _ = writeln!(page, "  {line}");
     }
-    let _ = writeln!(page, "\nerrors: {}", counted(report));
+    let damage = counted(report, &DAMAGE);
+    let damage = if damage.is_empty() { "no known data errors" } else { &damage };
+    let _ = writeln!(page, "\nerrors: {damage}");
+    let settled = counted(report, &[SETTLED]);
+    if !settled.is_empty() {
+        let _ = writeln!(page, " notes: writes that a crash cut short were settled: {settled}");
+    }
     page
 }
 
@@ -274,19 +280,22 @@ fn row(map: &Map, target: &Target) -> Vec<String> {
 }
 
 /// Words in the names of counters that count damage.
-const DAMAGE: [&str; 5] = ["damaged", "lost", "resummed", "quarantined", "missing"];
+const DAMAGE: [&str; 4] = ["damaged", "lost", "quarantined", "missing"];
+/// The same of those that count what every crash may leave: blocks between the data of a write and its checksum.
+const SETTLED: &str = "resummed";
 
-fn counted(report: &Report) -> String {
+/// What the targets have counted under names with one of these words.
+fn counted(report: &Report, words: &[&str]) -> String {
     let mut lines = Vec::new();
     for target in &report.targets {
         let Ok(info) = &target.info else { continue };
         for (name, count) in &info.counters {
-            if *count > 0 && DAMAGE.iter().any(|word| name.contains(word)) {
+            if *count > 0 && words.iter().any(|word| name.contains(word)) {
                 lines.push(format!("{} {name} {count}", info.name));
             }
         }
     }
-    if lines.is_empty() { "no known data errors".to_owned() } else { lines.join("; ") }
+    lines.join("; ")
 }
 
 impl<'a> From<&'a Report> for FsView<'a> {
