@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Changes, Rows, for_each, keys, row};
 
+row::first_form!(Reservation);
+
 /// A reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Changes, Rows, keys, row};
 
+row::first_form!(State, Size);
+
 const STATE: &str = "changelog";
 const SIZE: &str = "changelog-size";
 

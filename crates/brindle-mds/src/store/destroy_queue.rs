@@ -8,7 +8,7 @@ use super::{Changes, Rows, keys, row};
 /// Queues objects of an inode.
 pub fn put_all(t: &mut Changes<'_>, ino: Ino, objects: impl IntoIterator<Item = (Stripe, u16)>) {
     for (stripe, ost) in objects {
-        t.put(keys::destroy(ost, &ObjectId::of(ino, stripe)), Bytes::from_static(&[row::VERSION]));
+        t.put(keys::destroy(ost, &ObjectId::of(ino, stripe)), Bytes::from_static(&[row::FIRST_VERSION]));
     }
 }
 

@@ -14,6 +14,8 @@ use siphasher::sip::SipHasher24;
 use super::changes::NameEffect;
 use super::{Changes, Rows, keys, row};
 
+row::first_form!(Dirent);
+
 /// Entries with one hash that are read at once; more than one is a rarity.
 const COLLISIONS_MAX: usize = 1024;
 

@@ -11,7 +11,7 @@ pub fn get(rows: &(impl Rows + ?Sized), ino: Ino) -> Result<Bytes> {
     let value = rows.row(&key)?;
     match value.as_ref().map(|v| v.split_first()) {
         None => Ok(Bytes::new()),
-        Some(Some((&row::VERSION, _))) => Ok(value.map(|v| v.slice(1..)).unwrap_or_default()),
+        Some(Some((&row::FIRST_VERSION, _))) => Ok(value.map(|v| v.slice(1..)).unwrap_or_default()),
         Some(_) => Err(row::damaged("inline data", &key, "its version is unknown".into())),
     }
 }
@@ -22,7 +22,7 @@ pub fn put(t: &mut Changes<'_>, ino: Ino, bytes: &[u8]) {
     if bytes.is_empty() {
         t.delete(key);
     } else {
-        t.put(key, [&[row::VERSION], bytes].concat());
+        t.put(key, [&[row::FIRST_VERSION], bytes].concat());
     }
 }
 

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::changes::InodeEffect;
 use super::{Changes, Rows, append, keys, row, watch};
 
+row::first_form!(Inode);
+
 /// Size that stat shows for a directory.
 pub const DIR_SIZE_BYTES: u64 = 4096;
 /// What an extended attribute or ACL flag costs nothing to look up without.

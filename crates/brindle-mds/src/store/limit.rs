@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::usage::Kind;
 use super::{Changes, Rows, for_each, keys, row};
 
+row::first_form!(Limit);
+
 /// Limits of one user or group; 0 for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {

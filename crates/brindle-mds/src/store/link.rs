@@ -8,7 +8,7 @@ use super::{Changes, Rows, for_each, keys, row};
 
 /// Records a name.
 pub fn put(t: &mut Changes<'_>, ino: Ino, parent: Ino, name: &[u8]) {
-    t.put(keys::link(ino, parent, name), Bytes::from_static(&[row::VERSION]));
+    t.put(keys::link(ino, parent, name), Bytes::from_static(&[row::FIRST_VERSION]));
 }
 
 /// Forgets a name.

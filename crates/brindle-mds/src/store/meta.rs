@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use super::dirent::HashKey;
 use super::{Changes, Rows, keys, row};
 
+row::first_form!(Format);
+
 const FORMAT: &str = "format";
 const INODES: &str = "inodes";
 const SESSIONS: &str = "sessions";

@@ -7,7 +7,7 @@ use super::{Changes, Rows, for_each, keys, row};
 
 /// Marks an inode as an orphan.
 pub fn put(t: &mut Changes<'_>, ino: Ino) {
-    t.put(keys::of_ino(keys::ORPHAN, ino), Bytes::from_static(&[row::VERSION]));
+    t.put(keys::of_ino(keys::ORPHAN, ino), Bytes::from_static(&[row::FIRST_VERSION]));
 }
 
 /// It has a name again, or is purged.

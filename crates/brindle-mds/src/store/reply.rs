@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Changes, Rows, for_each, keys, row};
 
+row::first_form!(Reply);
+
 /// A reply.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reply {

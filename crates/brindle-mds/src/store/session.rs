@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Changes, Rows, for_each, keys, row};
 
+row::first_form!(Session);
+
 /// A session.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {

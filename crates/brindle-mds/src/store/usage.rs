@@ -5,6 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{Inode, Rows, for_each, keys, row};
 
+row::first_form!(Usage);
+
 /// Whose usage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]

@@ -21,12 +21,12 @@ pub struct Watched {
 
 /// Puts an inode on the list.
 pub fn put(t: &mut Changes<'_>, ino: Ino) {
-    t.put(keys::of_ino(keys::WATCH, ino), Bytes::from_static(&[row::VERSION]));
+    t.put(keys::of_ino(keys::WATCH, ino), Bytes::from_static(&[row::FIRST_VERSION]));
 }
 
 /// Notes that a client that is gone may have written more than is known.
 pub fn put_owed(t: &mut Changes<'_>, ino: Ino) {
-    t.put(keys::of_ino(keys::WATCH, ino), Bytes::from_static(&[row::VERSION, OWED]));
+    t.put(keys::of_ino(keys::WATCH, ino), Bytes::from_static(&[row::FIRST_VERSION, OWED]));
 }
 
 /// Takes it off.

@@ -181,13 +181,13 @@ fn rows_keep_their_bytes() {
 fn damaged_and_newer_rows_are_named() {
     let refused = |bytes: &[u8]| row::decode::<Usage>("usage", b"U\x00k", bytes).expect_err("refused");
     assert_eq!(
-        refused(&[row::VERSION, 2]).to_string(),
+        refused(&[row::FIRST_VERSION, 2]).to_string(),
         "the metadata store is damaged usage row 'U\\x00k'\
          \n  why:  Hit the end of buffer, expected more data\
          \n  next: run: brindle fsck\
          \n  code: E3023 (brindle explain E3023)"
     );
-    assert_eq!(refused(&[row::VERSION + 1, 2]).code, brindle_types::Code::NewerFormat);
+    assert_eq!(refused(&[row::FIRST_VERSION + 1, 2]).code, brindle_types::Code::NewerFormat);
     assert_eq!(refused(&[]).code, brindle_types::Code::KvDamaged);
-    assert_eq!(refused(&[row::VERSION, 2, 3, 4]).code, brindle_types::Code::KvDamaged);
+    assert_eq!(refused(&[row::FIRST_VERSION, 2, 3, 4]).code, brindle_types::Code::KvDamaged);
 }
