@@ -131,6 +131,33 @@ impl Cluster {
     /// # Panics
     /// When that fails.
     pub fn up(name: &str, options: &Options) -> Cluster {
+        let cluster = Cluster::prepare(name, options);
+        let up = cluster.dev_up(options);
+        assert!(up.ok(), "brindle dev up failed: {up}");
+        cluster
+    }
+
+    /// Starts a cluster for the test `name` from the directory of an earlier release: `cluster.tar.gz` in `fixture`, which
+    /// has one mount, A. Its `state.json` says `@BASE@` for the directory in which it lies.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn up_from(name: &str, fixture: &Path) -> Cluster {
+        let cluster = Cluster::prepare(name, &Options { mounts: 1, ..Options::default() });
+        let archive = fixture.join("cluster.tar.gz");
+        let mut tar = std::process::Command::new("tar");
+        let unpacked = tar.arg("-xzf").arg(&archive).current_dir(&cluster.base).status().expect("tar runs");
+        assert!(unpacked.success(), "{} is not unpacked", archive.display());
+        let state = cluster.dir().join("state.json");
+        let text = std::fs::read_to_string(&state).expect("the fixture has a state.json");
+        let base = cluster.base.to_str().expect("a path of our own");
+        std::fs::write(&state, text.replace("@BASE@", base)).expect("state.json is written");
+        cluster.up_again();
+        cluster
+    }
+
+    /// The place for a cluster, with a watchdog, and nothing in it.
+    fn prepare(name: &str, options: &Options) -> Cluster {
         let serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
         leftovers::sweep();
         // SAFETY: geteuid only reads the process's credentials.
@@ -144,10 +171,7 @@ impl Cluster {
             ["a", "b"].iter().take(options.mounts).map(|letter| base.join(letter)).collect();
         let watchdog = Watchdog::start(name, &base, options.limit);
         let starter = Mutex::new(Starter::new());
-        let cluster = Cluster { base, name: name.to_owned(), mounts, watchdog, starter, _serial: serial };
-        let up = cluster.dev_up(options);
-        assert!(up.ok(), "brindle dev up failed: {up}");
-        cluster
+        Cluster { base, name: name.to_owned(), mounts, watchdog, starter, _serial: serial }
     }
 
     fn dev_up(&self, options: &Options) -> Output {
@@ -341,7 +365,6 @@ impl Drop for Cluster {
     }
 }
 
-/// The binary under test.
 /// The binary under test.
 pub fn binary() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/brindle");

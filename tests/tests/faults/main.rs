@@ -15,6 +15,7 @@ mod crew;
 mod crowd;
 mod damage;
 mod dice;
+mod earlier_release;
 mod full;
 mod garbage;
 mod kill;

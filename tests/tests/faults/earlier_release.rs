@@ -1,0 +1,58 @@
+//! A cluster directory that an earlier release wrote, and whose processes were killed, opens with this one.
+//!
+//! The fixtures lie in `tests/fixtures/RELEASE`, each with the script that made it. They are never made again.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use brindle_tests::cluster::Cluster;
+
+/// What the fixture's script ran to list contents and attributes of all files.
+const LIST: &str = "export LC_ALL=C
+find . -type f | sort | xargs -d '\\n' sha256sum
+find . -mindepth 1 -printf '%y %s %m %n %U %G %T@ %P\\n' | sort -k 8";
+
+fn fixture(release: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures").join(release)
+}
+
+fn list(mount: &Path) -> String {
+    let out = Command::new("sh").args(["-c", LIST]).current_dir(mount).output().expect("sh runs");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    out.stdout.escape_ascii().to_string()
+}
+
+#[test]
+fn a_cluster_of_release_0_1_0_opens_and_goes_on() {
+    let fixture = fixture("0.1.0");
+    let cluster = Cluster::up_from("release 0.1.0", &fixture);
+    let before = std::fs::read(fixture.join("files.txt")).expect("the fixture has files.txt");
+    let before = before.escape_ascii().to_string();
+    assert_eq!(list(cluster.a()), before, "contents and attributes as the earlier release showed them");
+
+    let pools = cluster.brindle(&["pool", "list", &format!("--path={}", cluster.a().display())]);
+    assert!(pools.ok() && pools.text.contains("quick"), "{pools}");
+    assert_eq!(
+        cluster.lfs(&["getstripe", "-c", &cluster.a().join("policy/f").display().to_string()]).trim(),
+        "2"
+    );
+
+    // Every old row is changed once: renamed, written, cut, removed.
+    let at = |name: &str| cluster.a().join(name);
+    std::fs::rename(at("two-stripes"), at("dir/renamed")).unwrap();
+    std::fs::write(at("small"), b"new").unwrap();
+    std::fs::File::options().write(true).open(at("sparse")).unwrap().set_len(21 << 20).unwrap();
+    std::fs::remove_file(at("open-for-writing")).unwrap();
+    std::fs::copy(at("policy/f"), at("policy/g")).unwrap();
+    cluster.down();
+    let found = cluster.fsck();
+    assert_eq!(found.code, 0, "fsck of what both releases wrote: {found}");
+    cluster.up_again();
+    assert_eq!(std::fs::read(at("dir/hard")).unwrap(), b"new");
+    assert_eq!(std::fs::metadata(at("dir/renamed")).unwrap().len(), 3_000_000);
+    assert_eq!(std::fs::metadata(at("dir/sub/deep")).unwrap().uid(), 1234);
+    assert_eq!(std::fs::read(at("policy/f")).unwrap(), std::fs::read(at("policy/g")).unwrap());
+    let sparse = std::fs::read(at("sparse")).unwrap();
+    assert_eq!((sparse.len(), &sparse[20 << 20..(20 << 20) + 6]), (21 << 20, &b"middle"[..]));
+}
