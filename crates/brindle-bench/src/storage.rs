@@ -294,7 +294,7 @@ async fn read(store: &ObjectStore, case: Case, thread: u32) -> Result<()> {
         stop::check()?;
         let offset = start + record * case.record_bytes;
         let ticket = Ticket::default();
-        let got = store.read(case.object(object), offset, case.record_bytes, &ticket, true).await?;
+        let got = store.read(case.object(object), offset, case.record_bytes, &ticket).await?;
         let name = PathBuf::from(format!("object {}", case.object(object)));
         if got.data.len() as u64 != case.record_bytes {
             let why =

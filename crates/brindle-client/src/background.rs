@@ -38,7 +38,7 @@ impl Client {
             let rest = dues.split_off(dues.len().min(REPORT_ITEMS_MAX));
             let item = |(ino, due): &(Ino, Due)| Some((*ino, due.report.clone()?));
             let items: Vec<(Ino, WriteReport)> = dues.iter().filter_map(item).collect();
-            self.mds.ask(&ReportReq { items }).await.map_err(|fault| fault.code)?;
+            self.mds.ask(&ReportReq { items, synced: Vec::new() }).await.map_err(|fault| fault.code)?;
             dues.into_iter().for_each(|(_, due)| due.delivered());
             dues = rest;
         }

@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use brindle_stdx::BoxFuture;
-use brindle_types::{Code, Fault};
+use brindle_types::{Code, Fault, Pair};
 
 use crate::Client;
 use crate::handles::Handle;
-use crate::inodes::Inode;
+use crate::inodes::{Inode, Sight};
 
 /// Requests to OSTs that one call has in flight.
 const IN_FLIGHT_MAX: usize = 16;
@@ -72,6 +72,8 @@ pub(crate) struct Tries {
     old: u32,
     /// How often other OSTs were chosen since bytes were last written: one refused after the other.
     spills: u32,
+    /// Layout and truncate epoch under which an object was missing that must exist.
+    missing_under: Option<(Pair, Pair)>,
 }
 
 impl Client {
@@ -93,8 +95,10 @@ impl Client {
     /// If `fault` says that the layout or an epoch was old: waits a little, has it fetched, and lets the caller try
     /// again. Everything else is the caller's answer.
     pub(crate) async fn retry(&self, inode: &Inode, tries: &mut Tries, fault: Fault) -> Result<(), Fault> {
-        if fault.code != Code::StaleLayout {
-            return Err(fault);
+        match fault.code {
+            Code::StaleLayout => {}
+            Code::ObjectMissing => return self.still_missing(inode, tries, fault).await,
+            _ => return Err(fault),
         }
         inode.lock().stale = true;
         if tries.old > 0 {
@@ -102,6 +106,20 @@ impl Client {
             self.seams.sleep_ms(pause_ms).await;
         }
         tries.old += 1;
+        Ok(())
+    }
+
+    /// An object is missing. Where the file was cut or moved meanwhile that is no fault: the caller tries again under the new
+    /// layout. Where it is missing twice under the same one, the fault names the file.
+    async fn still_missing(&self, inode: &Inode, tries: &mut Tries, fault: Fault) -> Result<(), Fault> {
+        let epochs = |sight: &Sight| (sight.ticket.layout_epoch, sight.ticket.truncate_epoch);
+        inode.lock().stale = true;
+        let now = epochs(&self.sight(inode).await?);
+        if tries.missing_under == Some(now) {
+            let object = fault.subject.clone();
+            return Err(fault.subject(format!("{} ({object})", inode.ino.fid())));
+        }
+        tries.missing_under = Some(now);
         Ok(())
     }
 }

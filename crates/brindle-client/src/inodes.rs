@@ -199,6 +199,13 @@ pub(crate) struct Sight {
     pub cuts: u64,
 }
 
+impl Sight {
+    /// The right to use the object of a stripe.
+    pub fn ticket_for(&self, stripe: Stripe) -> Ticket {
+        Ticket { must_exist: self.layout.object_known(stripe), ..self.ticket }
+    }
+}
+
 impl Inode {
     fn new(ino: Ino, numbers: Numbers) -> Inode {
         Inode {
@@ -267,6 +274,7 @@ impl State {
             layout_epoch: layout.epoch,
             truncate_epoch: self.truncate_epoch,
             attr_epoch: self.attr_epoch,
+            must_exist: false,
         };
         Some(Sight { layout, ticket, exclusive: self.exclusive, cached: self.cached, cuts: self.cuts })
     }

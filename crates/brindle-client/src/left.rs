@@ -32,6 +32,8 @@ pub(crate) struct LeftObject {
     pub ost: u16,
     /// Oldest boot term under which it was written.
     pub term: u32,
+    /// Identity of the contents that it belongs to ([`Layout::body`]).
+    pub body: Pair,
     /// When the file was closed.
     pub closed: Mono,
 }
@@ -109,7 +111,10 @@ impl Client {
         let Some(layout) = &state.layout else { return };
         for (stripe, unsynced) in &state.unsynced {
             if let (Some(ost), Some(term)) = (layout.ost_of(*stripe), unsynced.oldest_term()) {
-                self.left.add(ObjectId::of(inode.ino, *stripe), LeftObject { ost, term, closed });
+                self.left.add(
+                    ObjectId::of(inode.ino, *stripe),
+                    LeftObject { ost, term, body: layout.body, closed },
+                );
             }
         }
     }
@@ -157,7 +162,8 @@ mod tests {
     #[test]
     fn the_oldest_term_counts_and_what_is_left_again_is_not_forgotten() {
         let object = ObjectId { ino: Ino(2), generation: Pair { term: 1, counter: 1 }, stripe: 0 };
-        let at = |term, ms| LeftObject { ost: 3, term, closed: Mono::default().plus_ms(ms) };
+        let at =
+            |term, ms| LeftObject { ost: 3, term, body: Pair::ZERO, closed: Mono::default().plus_ms(ms) };
         let left = Left::default();
         left.add(object, at(4, 10));
         let before = left.get(&object).expect("left");

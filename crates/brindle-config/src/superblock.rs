@@ -101,7 +101,7 @@ impl Superblock {
     /// Reads the superblock of `dir` and compares it with what the caller expects.
     pub fn load(disk: &dyn Disk, dir: &str, expected: &Expected) -> Result<Loaded> {
         let copies = FILES.map(|file| read_copy(disk, &format!("{dir}/{file}")));
-        let loaded = choose(dir, copies)?;
+        let loaded = choose(dir, copies).map_err(|fault| not_mounted(disk, dir, fault))?;
         loaded.superblock.check(dir, expected)?;
         Ok(loaded)
     }
@@ -125,6 +125,17 @@ impl Superblock {
         let body = postcard::to_stdvec(self).expect("plain fields always serialise");
         envelope::seal(MAGIC, FORMAT_VERSION, &body)
     }
+}
+
+/// An empty directory looks like a disk that is not mounted: says so.
+fn not_mounted(disk: &dyn Disk, dir: &str, fault: Fault) -> Fault {
+    let is_empty = || disk.list(dir).is_ok_and(|names| names.is_empty());
+    if fault.code == Code::NotATarget && is_empty() {
+        return fault
+            .why("the directory is empty: perhaps its disk is not mounted")
+            .data("nothing was changed");
+    }
+    fault
 }
 
 /// One copy: `None` when the file does not exist.

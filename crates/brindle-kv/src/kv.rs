@@ -40,7 +40,7 @@ impl Kv {
 
     /// Opens the store, durably takes a new term, replays the log, starts the background tasks.
     ///
-    /// Fails with `LogDamaged`, `KvDamaged`, `ForeignTarget`, `NewerFormat`, `NotATarget`, `MdtFull`, or `LogFailed`
+    /// Fails with `LogDamaged`, `KvDamaged`, `ForeignTarget`, `NewerFormat`, `TargetIncomplete`, `MdtFull`, or `LogFailed`
     /// where the disk returns errors. Blocks the thread for as long as reading and checking takes.
     pub fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Kv, OpenReport)> {
         let (engine, report) = open::open(seams, dir, opts)?;

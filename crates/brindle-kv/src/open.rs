@@ -82,7 +82,10 @@ pub(crate) fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Arc<Engi
     check_options(&opts)?;
     let disk = &*seams.disk;
     if what_is_there(disk, dir)? == (false, false) {
-        return Err(Fault::new(Code::NotATarget).subject(dir.to_owned()));
+        return Err(Fault::new(Code::TargetIncomplete)
+            .subject(dir.to_owned())
+            .why("it has neither a checkpoint nor a log of the metadata")
+            .data("nothing was changed"));
     }
     let identity = identity_of(&opts);
     let (store, view, meta) = Store::open(seams.disk.clone(), dir, opts.cache_bytes_max)?;

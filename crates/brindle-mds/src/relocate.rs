@@ -318,8 +318,12 @@ async fn copy_all(
     room_bytes: u64,
 ) -> Result<Vec<Stripe>> {
     // A copy is no change: it is made under no epoch of times, so that its own counts for nothing.
-    let ticket =
-        Ticket { layout_epoch: layout.epoch, truncate_epoch: file.truncate_epoch, attr_epoch: Pair::ZERO };
+    let ticket = Ticket {
+        layout_epoch: layout.epoch,
+        truncate_epoch: file.truncate_epoch,
+        attr_epoch: Pair::ZERO,
+        must_exist: false,
+    };
     // What an OST has no room for is all that goes there: where it refuses a part of it, the parts before it will be gone again.
     let mut shares = BTreeMap::<u16, u64>::new();
     runs.iter().for_each(|run| *shares.entry(run.target.ost).or_default() += run.target.len_bytes);
@@ -331,11 +335,11 @@ async fn copy_all(
             source: ObjectId::of(file.ino, source.stripe),
             source_ost: source.ost,
             source_offset: source.object_offset,
-            source_known: layout.object_known(source.stripe),
+            source_must_exist: layout.object_known(source.stripe),
             object: ObjectId::of(file.ino, target.stripe),
             offset: target.object_offset,
             len_bytes: target.len_bytes,
-            ticket,
+            ticket: Ticket { must_exist: layout.object_known(target.stripe), ..ticket },
         };
         async move {
             let answer = mdt.osts().copy_range(COPY_WAIT_MS, target.ost, &request).await;

@@ -3,11 +3,12 @@
 //! A report of an older attribute epoch may raise the size, never change times; one of an older truncate epoch changes
 //! neither. The server stamps the times.
 
-use brindle_types::Result;
+use brindle_types::{Pair, Result, Stripe};
 use brindle_wire::mds::report::WriteReport;
 
 use crate::acl;
 use crate::mdt::Txn;
+use crate::store::inode::FileBody;
 use crate::store::{Inode, xattr};
 
 /// Extended attribute that every change of contents or owner removes.
@@ -28,12 +29,9 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
         // Every change of it goes through the MDT. What is told of objects is of a layout that a power cut took.
         return Ok(());
     }
+    objects_exist(file, report.body, &report.synced_stripes);
     let layout = &mut file.layout;
     if report.body == layout.body {
-        for stripe in &report.synced_stripes {
-            layout.set_object_known(*stripe);
-            file.unsynced.retain(|(s, _)| s != stripe);
-        }
         for (stripe, term) in &report.unsynced_stripes {
             if layout.ost_of(*stripe).is_some() && !layout.object_known(*stripe) {
                 file.unsynced.retain(|(s, _)| s != stripe);
@@ -65,6 +63,17 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
         contents_changed(t, inode, report.kill_suidgid)?;
     }
     Ok(())
+}
+
+/// Records that objects of the contents `body` exist on stable storage: from now on a missing one is a fault, not a hole.
+pub fn objects_exist(file: &mut FileBody, body: Pair, stripes: &[Stripe]) {
+    if file.layout.inline || file.layout.body != body {
+        return;
+    }
+    for stripe in stripes {
+        file.layout.set_object_known(*stripe);
+        file.unsynced.retain(|(unsynced, _)| unsynced != stripe);
+    }
 }
 
 /// Contents changed: file capabilities go, and set-id bits if the caller may not keep them.

@@ -104,7 +104,8 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
         let len_bytes = brindle_layout::object_len(layout, stripe, size_bytes);
         let make = last == Some(stripe);
         let truncate_epoch = file.truncate_epoch;
-        let cut = TruncateObjectReq { object, len_bytes, truncate_epoch, make };
+        let must_exist = layout.object_known(stripe);
+        let cut = TruncateObjectReq { object, len_bytes, truncate_epoch, make, must_exist };
         mdt.osts().insist(ost, &cut).await.map(|answer| (stripe, answer))
     };
     // The one that says how long the file is comes after all others: where one of them refuses, no file has become longer.
@@ -117,8 +118,7 @@ async fn cut_objects(mdt: &Mdt, file: &Inode, size_bytes: u64) -> Result<Made> {
         }
     }
     let allocated_bytes = answers.iter().map(|(_, answer)| answer.allocated_bytes).sum();
-    let last = answers.iter().find(|(stripe, _)| last == Some(*stripe));
-    let last = last.map(|(stripe, answer)| (*stripe, answer.boot_term));
+    let last = answers.iter().map(|(stripe, _)| *stripe).find(|stripe| last == Some(*stripe));
     Ok(Made { epoch: file.truncate_epoch, allocated_bytes, last })
 }
 
@@ -167,8 +167,8 @@ async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fau
 struct Made {
     epoch: Pair,
     allocated_bytes: u64,
-    /// The stripe that holds the last byte, and the boot term of its OST.
-    last: Option<(Stripe, u32)>,
+    /// The stripe that holds the last byte; its object exists, on stable storage.
+    last: Option<Stripe>,
 }
 
 /// The second batch: the size, and the mark of the cut goes.
@@ -184,9 +184,9 @@ fn finish(t: &mut Txn<'_>, file: &mut Inode, size_bytes: u64, made: &Made) -> St
     file.attr_epoch = t.pair();
     let body = file.file_mut()?;
     body.pending_cut = None;
-    if let Some((stripe, term)) = made.last.filter(|(stripe, _)| !body.layout.object_known(*stripe)) {
+    if let Some(stripe) = made.last {
+        body.layout.set_object_known(stripe);
         body.unsynced.retain(|(s, _)| *s != stripe);
-        body.unsynced.push((stripe, term));
     }
     Ok(())
 }

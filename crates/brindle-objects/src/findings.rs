@@ -28,6 +28,8 @@ pub enum FindingKind {
     Damaged = 2,
     /// An object whose owner no MDT knows was set aside.
     Quarantined = 3,
+    /// An object that the MDT knows to exist was not there when somebody used it.
+    Missing = 4,
 }
 
 /// One finding.
@@ -68,6 +70,7 @@ impl Finding {
             1 => FindingKind::Resummed,
             2 => FindingKind::Damaged,
             3 => FindingKind::Quarantined,
+            4 => FindingKind::Missing,
             _ => return None,
         };
         let object = take_object(&mut r)?;

@@ -73,14 +73,13 @@ fn read_blocks_into(
 }
 
 impl ObjectStore {
-    /// Reads `len_bytes` at `offset`. With `known`, a missing object is a fault.
+    /// Reads `len_bytes` at `offset`.
     pub async fn read(
         &self,
         id: ObjectId,
         offset: u64,
         len_bytes: u64,
         ticket: &Ticket,
-        known: bool,
     ) -> Result<ReadOut, Fault> {
         let len_bytes = len_bytes.min(TRANSFER_MAX as u64);
         let wanted = offset..offset.saturating_add(len_bytes);
@@ -95,8 +94,8 @@ impl ObjectStore {
                 let s = object.state.lock();
                 (s.exists(), s.header.layout_epoch, s.len, s.cut_by_others())
             };
-            if !exists && known {
-                return Err(Fault::new(Code::ObjectMissing).subject(format!("object {id}")));
+            if !exists && ticket.must_exist {
+                return Err(self.report_missing(id));
             }
             if ticket.layout_epoch < layout_epoch {
                 return Err(Fault::new(Code::StaleLayout).subject(format!("object {id}")));

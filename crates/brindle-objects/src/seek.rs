@@ -11,10 +11,17 @@ use crate::store::ObjectStore;
 impl ObjectStore {
     /// First byte of data (or of a hole) at or after `offset`. `None` for data: there is none. The end of the object
     /// counts as a hole; a missing object is one hole.
-    pub async fn seek(&self, id: ObjectId, offset: u64, data: bool) -> Result<Option<u64>, Fault> {
+    pub async fn seek(
+        &self,
+        id: ObjectId,
+        offset: u64,
+        data: bool,
+        must_exist: bool,
+    ) -> Result<Option<u64>, Fault> {
         let object = self.ready(id).await?;
         let (file, len) = {
             let s = object.state.lock();
+            self.check_present(id, &s, must_exist)?;
             (s.file.clone().filter(|_| s.exists()), s.len)
         };
         let Some(file) = file.filter(|_| offset < len) else {

@@ -34,6 +34,7 @@ stats! {
     intent_syncs "Syncs of the write-intent table.";
     resummed_blocks "Blocks whose checksum was computed anew after a crash.";
     damaged_blocks "Times that a wrong checksum was met and reported.";
+    missing_objects "Times that an object was used which must exist, and was missing.";
     refused_writes "Writes refused as late duplicates or for an old epoch.";
     full_refusals "Writes refused because the target is full.";
     boot_terms "Boot terms taken while running, because a sync failed.";

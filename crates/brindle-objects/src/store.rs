@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use brindle_stdx::Seams;
 use brindle_stdx::disk::DiskSpace;
+use brindle_stdx::{Disk, Seams};
 use brindle_types::{Code, Fault, ObjectId, Pair, SessionId};
 use brindle_wire::oss::write::Claim;
 use brindle_wire::oss::{Grant, Ticket};
@@ -19,12 +19,14 @@ use crate::findings::{Finding, FindingKind, Findings};
 use crate::grants::Grants;
 use crate::intent::Intents;
 use crate::names;
-use crate::object::{DirtyList, Object, Table};
+use crate::object::{DirtyList, Object, State, Table, damaged};
 use crate::recent::Recent;
 use crate::slots::SlotTable;
 use crate::space::Space;
 use crate::stats::{Stats, add};
 
+/// Files that every target with objects has.
+const PARTS: [&str; 4] = ["boot", "slots", "intents", "fences"];
 /// Names of destroyed objects that are remembered, so that a late write does not make one again. In memory and bounded:
 /// what slips through belongs to a generation that the MDT disowns, is found by the question to the MDT whether it still
 /// wants the object (asked of every object that it has not confirmed), and is destroyed again.
@@ -85,6 +87,7 @@ impl ObjectStore {
         let StoreConfig { root, fs_id } = config;
         let disk = seams.disk.clone();
         let io = |e: io::Error| Fault::io(Code::OstIo, "cannot open the object store", root.clone(), &e);
+        check_complete(&*disk, &root)?;
         for dir in ["objects", "quarantine"] {
             disk.create_dir_all(&format!("{root}/{dir}")).map_err(io)?;
         }
@@ -234,7 +237,10 @@ impl ObjectStore {
             && !brindle_stdx::planted("ost_accept_old_truncate_epoch");
         let destroyed = !state.exists() && self.tombstones.lock().set.contains(&id);
         let why = match (stale_layout, stale_truncate, destroyed) {
-            (false, false, false) => return Ok(()),
+            (false, false, false) => {
+                let present = self.check_present(object.id, &state, ticket.must_exist);
+                return present.inspect_err(|_| add(&self.stats.refused_writes, 1));
+            }
             (true, _, _) => {
                 format!("layout epoch {} is below {}", ticket.layout_epoch, state.header.layout_epoch)
             }
@@ -245,6 +251,33 @@ impl ObjectStore {
         };
         add(&self.stats.refused_writes, 1);
         Err(Fault::new(Code::StaleLayout).subject(format!("object {id}")).why(why))
+    }
+
+    /// Refuses an object that must exist and is missing, and one that is shorter than what was synced. Zeros must not stand in for
+    /// what is lost, and a new object would hide the loss.
+    pub(crate) fn check_present(&self, id: ObjectId, state: &State, must_exist: bool) -> Result<(), Fault> {
+        if must_exist && !state.exists() && !brindle_stdx::planted("ost_known_objects_may_be_missing") {
+            return Err(self.report_missing(id));
+        }
+        if state.cut_by_others() {
+            add(&self.stats.damaged_blocks, 1);
+            let why = format!("its file ends at {} bytes, and more were synced", state.len);
+            return Err(damaged(id, why));
+        }
+        Ok(())
+    }
+
+    /// Keeps a missing object among the findings; returns the fault to show.
+    pub(crate) fn report_missing(&self, id: ObjectId) -> Fault {
+        add(&self.stats.missing_objects, 1);
+        let boot_term = self.boot_term();
+        let kind = FindingKind::Missing;
+        self.findings.add(Finding { kind, object: id, offset: 0, stored: 0, computed: 0, boot_term });
+        tracing::error!(object = %id, "an object that the MDT knows to exist is missing");
+        Fault::new(Code::ObjectMissing)
+            .subject(format!("object {id}"))
+            .why("the MDT knows that it was on this OST's disk, and its file is not there")
+            .data("nothing was returned or changed; the rest of the file is not affected")
     }
 
     /// Remembers that an object was destroyed.
@@ -333,6 +366,30 @@ impl ObjectStore {
     pub(crate) fn path(&self, id: &ObjectId) -> String {
         names::path(&self.root, id)
     }
+}
+
+/// Refuses a target of which a part is gone. A target without objects that never ran has no parts yet.
+fn check_complete(disk: &dyn Disk, root: &str) -> Result<(), Fault> {
+    let io = |e: io::Error| Fault::io(Code::OstIo, "cannot open the object store", root.to_owned(), &e);
+    let list = |dir: &str| match disk.list(dir) {
+        Ok(names) => Ok(Some(names)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(io(e)),
+    };
+    let names = list(root)?.unwrap_or_default();
+    let has = |name: &str| names.iter().any(|n| n == name);
+    let missing: Vec<&str> = match list(&format!("{root}/objects"))? {
+        None if has("boot") => vec!["objects"],
+        Some(objects) if !objects.is_empty() => PARTS.into_iter().filter(|part| !has(part)).collect(),
+        None | Some(_) => Vec::new(),
+    };
+    if missing.is_empty() {
+        return Ok(());
+    }
+    Err(Fault::new(Code::TargetIncomplete)
+        .subject(root.to_owned())
+        .why(format!("it was in use before, and has no '{}' now", missing.join("', '")))
+        .data("nothing was changed; what is left of the target was not touched"))
 }
 
 /// The fault of a failed write to an object.

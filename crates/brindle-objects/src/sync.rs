@@ -152,7 +152,9 @@ impl ObjectStore {
             synced.map_err(|e| self.sync_failed(term, self.path(&object.id), &e))?;
         }
         let mut s = object.state.lock();
-        s.header.synced_blocks = blocks;
+        if !s.cut_by_others() {
+            s.header.synced_blocks = blocks;
+        }
         s.header.linked = true;
         s.header.pending_cut = None;
         s.header.dirty = s.changes != changes;

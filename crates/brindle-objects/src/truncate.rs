@@ -16,7 +16,14 @@ use crate::store::{Changed, ObjectStore, write_fault};
 impl ObjectStore {
     /// Cuts or extends an object to `len` and refuses older truncate epochs from now on. A cut of an older or equal
     /// epoch than the object has does nothing.
-    pub async fn truncate(&self, id: ObjectId, len: u64, epoch: Pair, make: bool) -> Result<Changed, Fault> {
+    pub async fn truncate(
+        &self,
+        id: ObjectId,
+        len: u64,
+        epoch: Pair,
+        make: bool,
+        must_exist: bool,
+    ) -> Result<Changed, Fault> {
         if len > OBJECT_LEN_MAX {
             return Err(Fault::new(Code::TooLarge).subject(format!("object {id}")));
         }
@@ -28,6 +35,7 @@ impl ObjectStore {
             if !self.still_ready(&object) {
                 continue;
             }
+            self.check_present(id, &object.state.lock(), must_exist)?;
             if epoch > object.state.lock().header.truncate_epoch {
                 self.raise_and_cut(&object, len, epoch, make, boot_term).await?;
             } else {

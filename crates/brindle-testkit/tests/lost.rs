@@ -485,3 +485,53 @@ fn a_cut_by_others_of_a_file_that_was_written_and_closed_before_is_no_loss() {
         cluster.world().end();
     }
 }
+
+/// Nobody asks for a sync: the mount has a closed file synced and tells the MDT which objects there are. When one of them is gone later,
+/// reads fail, and writes make no other.
+#[test]
+fn an_object_of_a_file_that_was_only_closed_is_missed_when_it_is_gone() {
+    let cluster = SimCluster::new(3, Options { osts: 1, clients: 2 });
+    let world = cluster.world().clone();
+    let (node, other) = (world.node("c0"), world.node("c1"));
+    let seams = node.seams.clone();
+    let ctx = Ctx::root();
+    let access = Access { read: true, write: true, truncate: false };
+    let ino = world.run_until(RUN_MS, async {
+        let client = SimCluster::mount(&node).await;
+        let parent = client.root();
+        let create = CreateIn { parent, name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
+        let opened = client.create(&ctx, create).await.unwrap().opened;
+        let write = WriteIn { data: vec![7; 20_000].into(), ..WriteIn::default() };
+        client.write(&ctx, opened.handle, write).await.unwrap();
+        client.close(opened.handle).await.unwrap();
+        // OSTs sync within 5 s; the mount asks after 10.
+        seams.sleep_ms(15_000).await;
+        opened.attr.ino
+    });
+    let ino = ino.unwrap();
+    world.kill("ost0");
+    let disk = world.disk("ost0");
+    let object = disk.files().into_iter().find(|path| path.contains("/objects/")).expect("one object");
+    assert!(disk.lose(&object));
+    cluster.restart("ost0");
+    world
+        .run_until(RUN_MS, async {
+            let client = SimCluster::mount(&other).await;
+            let opened = client.open(&ctx, ino, access, false).await.unwrap();
+            let read = client.read(opened.handle, 0, 100, false).await;
+            assert_eq!(read.err().expect("nothing is there").code, Code::ObjectMissing);
+            let write =
+                WriteIn { offset: 30_000, data: vec![8; 100].into(), direct: true, ..WriteIn::default() };
+            let written = client.write(&ctx, opened.handle, write).await;
+            let fault = written.expect_err("another object would hide the loss");
+            assert_eq!(fault.code, Code::ObjectMissing);
+            assert!(fault.subject.contains(&ino.fid().to_string()), "{fault}");
+            let cut = SetAttr { size_bytes: Some(100), handle: opened.handle, ..SetAttr::default() };
+            let cut = client.setattr(&ctx, ino, cut).await;
+            assert_eq!(cut.expect_err("nothing to cut").code, Code::ObjectMissing);
+            client.close(opened.handle).await.unwrap();
+        })
+        .unwrap();
+    assert!(disk.files().iter().all(|path| !path.contains("/objects/")), "no other object is made");
+    world.end();
+}

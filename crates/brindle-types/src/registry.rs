@@ -10,8 +10,8 @@ codes! {
         "The directory holds a formatted target. Formatting it again would destroy its data, so it is refused unless --reformat is given.";
     1005 ForeignTarget EINVAL "cannot serve: it belongs to another file system" "check the directory you gave"
         "The superblock of this target names another file system, role or index than was asked for. Serving it would mix data of two file systems.";
-    1006 NotATarget EINVAL "cannot serve: not a formatted target" "format it first: brindle format"
-        "The directory has no superblock, so it was never formatted, or the path is wrong, or its file system is not mounted.";
+    1006 NotATarget EINVAL "cannot serve: not a formatted target" "if a target was here: mount its disk; only a new target is made with: brindle format"
+        "The directory has no superblock. Either its disk is not mounted, or the path is wrong, or it was never formatted. Formatting makes a new, empty target: never do that in place of a target whose disk is only not mounted.";
     1007 BadSuperblock EIO "cannot serve: the superblock is damaged" "restore the superblock file from its copy (superblock.copy)"
         "The superblock's checksum does not match its contents in either of its two copies. The target is not served, because its identity is not certain. The data itself is not touched.";
     1008 AddressInUse EBUSY "cannot listen: the address is in use" "stop the other process, or give another port"
@@ -42,6 +42,8 @@ codes! {
         "The path is not the root of a mounted Brindle file system, or its daemon does not answer.";
     1021 NeedsRoot EPERM "needs root" "run it as root"
         "Mounting, loop devices and targets of other users need root.";
+    1022 TargetIncomplete EIO "cannot serve: a part of the target is missing" "find out where it went (another disk mounted, lost+found, a backup), put it back, then start the target again"
+        "The directory has the superblock of a target that was in use, and some of its files are gone. Serving it would show holes in place of data, so the start is refused and nothing is changed.";
     1030 BenchmarkFailed EIO "the benchmark cannot go on" "look at the file system that is measured, then run it again"
         "A system call of the benchmark failed on the directory that is measured, or one of its processes ended. What the benchmark had made was removed.";
     1031 WrongContents EIO "the benchmark read something else than it wrote" "keep this message: data was damaged between the program and the disk"

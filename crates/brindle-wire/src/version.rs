@@ -9,13 +9,18 @@ use brindle_types::{Code, Fault};
 use serde::{Deserialize, Serialize};
 
 /// Newest version that this release speaks.
-pub const PROTOCOL_VERSION: u16 = 1;
+pub const PROTOCOL_VERSION: u16 = 2;
 /// Oldest version that this release speaks: the one before, as soon as there is one.
-pub const MIN_PROTOCOL_VERSION: u16 = 1;
+pub const MIN_PROTOCOL_VERSION: u16 = 2;
 
 /// One sentence on each version: what changed.
-pub const VERSIONS: &[(u16, &str)] =
-    &[(1, "First version: one MGS, one MDT, any number of OSTs, sessions with slots, leases, inline data.")];
+pub const VERSIONS: &[(u16, &str)] = &[
+    (1, "First version: one MGS, one MDT, any number of OSTs, sessions with slots, leases, inline data."),
+    (
+        2,
+        "Tickets say which objects must exist, and clients tell the MDT which objects of closed files were synced.",
+    ),
+];
 
 /// A range of versions that one side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

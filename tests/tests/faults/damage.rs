@@ -2,7 +2,9 @@
 //! EIO, never with other bytes; everything else is readable; `fsck` names what is damaged.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use brindle_tests::cluster::{Cluster, Options};
@@ -144,4 +146,120 @@ fn names_it(text: &str, victim: &Victim) -> bool {
     let fid = brindle_types::Ino(victim.ino).fid().to_string();
     let path = format!("/{}", victim.name);
     text.contains(&object) || text.contains(&fid) || text.lines().any(|line| line.ends_with(&path))
+}
+
+/// How a test makes the bytes of a file durable.
+const DURABLE: [&str; 4] = ["closed", "fsynced", "o_sync", "migrated"];
+/// Length of a file that loses its object.
+const LOST_BYTES: usize = 3_000_000;
+
+/// Makes a file whose only object lies on OST 0.
+fn make_durable(cluster: &Cluster, name: &str, how: &str) -> u64 {
+    let path = cluster.a().join(name);
+    let text = path.display().to_string();
+    let first = if how == "migrated" { "1" } else { "0" };
+    cluster.lfs(&["setstripe", "-c", "1", "-i", first, &text]);
+    let sync = if how == "o_sync" { libc::O_SYNC } else { 0 };
+    let mut file = OpenOptions::new().write(true).custom_flags(sync).open(&path).unwrap();
+    file.write_all(&vec![0x5a; LOST_BYTES]).unwrap();
+    if how == "fsynced" {
+        file.sync_all().unwrap();
+    }
+    let ino = file.metadata().unwrap().ino();
+    drop(file);
+    if how == "migrated" {
+        cluster.lfs(&["migrate", "-c", "1", "-i", "0", &text]);
+    }
+    ino
+}
+
+fn errno<T>(outcome: std::io::Result<T>) -> Option<i32> {
+    outcome.err().and_then(|e| e.raw_os_error())
+}
+
+/// What every way to use a file comes to; all of them have to fail with EIO.
+fn uses(path: &Path, copy: &Path) -> Vec<(&'static str, Option<i32>)> {
+    let open = || OpenOptions::new().read(true).write(true).open(path).unwrap();
+    let by_fd = |call: &dyn Fn(i32) -> i64| {
+        let file = open();
+        let done = call(file.as_raw_fd());
+        let error = if done < 0 { std::io::Error::last_os_error().raw_os_error() } else { None };
+        error.or(errno(file.sync_all()))
+    };
+    let write = |at: u64| {
+        let file = open();
+        errno(file.write_all_at(b"x", at)).or(errno(file.sync_all()))
+    };
+    // SAFETY: the descriptors are open, and no call writes memory of this process.
+    unsafe {
+        vec![
+            ("read", errno(open().read_exact_at(&mut [0; 100], 1 << 20))),
+            ("overwrite", write(5)),
+            ("append", write(LOST_BYTES as u64)),
+            ("shorten", errno(open().set_len(100))),
+            ("extend", errno(open().set_len(8 << 20))),
+            (
+                "punch",
+                by_fd(&|fd| {
+                    libc::fallocate(fd, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE, 0, 65536)
+                        .into()
+                }),
+            ),
+            ("zero range", by_fd(&|fd| libc::fallocate(fd, libc::FALLOC_FL_ZERO_RANGE, 0, 65536).into())),
+            ("allocate", by_fd(&|fd| libc::fallocate(fd, 0, 0, 65536).into())),
+            ("seek data", by_fd(&|fd| libc::lseek(fd, 0, libc::SEEK_DATA))),
+            ("seek hole", by_fd(&|fd| libc::lseek(fd, 0, libc::SEEK_HOLE))),
+            ("fsync", errno(open().sync_all())),
+            ("copy", errno(std::fs::copy(path, copy))),
+        ]
+    }
+}
+
+#[test]
+fn f13_a_missing_object_is_an_error_for_every_use_and_no_use_hides_it() {
+    let cluster = Cluster::up("f13 missing", &Options { osts: 2, ..Options::default() });
+    let ost = cluster.process("ost0");
+    let objects_of = |ino| objects(&ost.data, ino);
+    let inos: Vec<u64> = DURABLE.iter().map(|how| make_durable(&cluster, how, how)).collect();
+    assert!(cluster.brindle(&["sync", &cluster.a().display().to_string()]).ok());
+
+    cluster.kill(&["ost0"]);
+    for object in inos.iter().flat_map(|ino| objects_of(*ino)) {
+        std::fs::remove_file(object).unwrap();
+    }
+    let before = cluster.fsck();
+    assert_eq!(before.code, FINDINGS, "{before}");
+    for name in DURABLE {
+        assert!(before.text.lines().any(|line| line.contains(&format!("/{name} "))), "{name}: {before}");
+    }
+    cluster.start(&["ost0"]);
+    for name in DURABLE {
+        let copy = cluster.outside().join("copy");
+        for (what, error) in uses(&cluster.b().join(name), &copy) {
+            assert_eq!(error, Some(libc::EIO), "{what} of {name}");
+        }
+        let moved = cluster.brindle(&[
+            "lfs",
+            "migrate",
+            "-c",
+            "1",
+            "-i",
+            "1",
+            &cluster.b().join(name).display().to_string(),
+        ]);
+        assert!(!moved.ok(), "a file without its bytes is moved: {moved}");
+        assert_eq!(std::fs::metadata(cluster.a().join(name)).unwrap().len(), LOST_BYTES as u64);
+    }
+    assert!(inos.iter().all(|ino| objects_of(*ino).is_empty()), "no object was made anew");
+    cluster.down();
+    let after = cluster.fsck();
+    assert_eq!(after.code, FINDINGS, "{after}");
+    for name in DURABLE {
+        assert!(after.text.lines().any(|line| line.contains(&format!("/{name} "))), "{name}: {after}");
+    }
+    cluster.up_again();
+    for name in DURABLE {
+        std::fs::remove_file(cluster.a().join(name)).expect("what has lost its bytes can be removed");
+    }
+    cluster.assert_sound();
 }

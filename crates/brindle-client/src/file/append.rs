@@ -189,7 +189,7 @@ impl Client {
         let due = inode.due(Carry::News);
         if let Some(report) = &due.report {
             // The place lies behind everything that we wrote.
-            self.mds.ask(&ReportReq { items: vec![(inode.ino, report.clone())] }).await?;
+            self.mds.ask(&ReportReq { items: vec![(inode.ino, report.clone())], synced: Vec::new() }).await?;
             due.delivered();
         }
         let len_bytes = write.data.len() as u64;

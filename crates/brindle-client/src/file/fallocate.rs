@@ -230,7 +230,7 @@ impl Client {
             offset: part.object_offset,
             len_bytes: part.len_bytes,
             keep_space,
-            ticket: sight.ticket,
+            ticket: sight.ticket_for(part.stripe),
         };
         (part, self.change_part(inode, sight, part, &request, options).await)
     }
@@ -248,7 +248,7 @@ impl Client {
             offset: part.object_offset,
             len_bytes: part.len_bytes,
             keep_len,
-            ticket: sight.ticket,
+            ticket: sight.ticket_for(part.stripe),
         };
         (part, self.change_part(inode, sight, part, &request, options).await)
     }

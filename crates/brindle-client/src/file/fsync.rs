@@ -58,6 +58,23 @@ fn is_read_there(layout: &Layout, stripe: Stripe, writes: &[(u64, Bytes)]) -> bo
     })
 }
 
+/// Refuses an answer by which an object is missing that must exist.
+fn all_there(
+    inode: &Inode,
+    sight: &Sight,
+    stripes: &[Stripe],
+    answer: &SyncObjectsResp,
+) -> Result<(), Fault> {
+    let is_missing = |(stripe, exists): &(&Stripe, &bool)| !**exists && sight.layout.object_known(**stripe);
+    match stripes.iter().zip(&answer.exists).find(is_missing) {
+        Some((stripe, _)) => {
+            let object = ObjectId::of(inode.ino, *stripe);
+            Err(Fault::new(Code::ObjectMissing).subject(format!("object {object}")))
+        }
+        None => Ok(()),
+    }
+}
+
 impl Client {
     /// Makes contents, size, creation and path of an open file durable.
     pub async fn fsync(&self, handle: u64) -> Result<(), Fault> {
@@ -179,6 +196,7 @@ impl Client {
             let objects: Vec<_> = stripes.iter().map(|stripe| ObjectId::of(inode.ino, *stripe)).collect();
             let left: Vec<_> = objects.iter().filter_map(|o| Some((*o, self.left.get(o)?))).collect();
             let answer = caller.ask(&SyncObjectsReq { objects }).await?;
+            all_there(inode, sight, &stripes, &answer)?;
             if !planted("client_ignores_boot_term")
                 && let Some(fault) = self.settle_left(&left, answer.boot_term)
             {
@@ -263,7 +281,8 @@ impl Client {
             let told = self.to_tell.take(ost);
             let part = ObjectRange { stripe, ost, object_offset: offset, len_bytes: data.len() as u64 };
             let claim = self.claim(ost, How::default());
-            let request = WriteReq { object, offset, ticket: sight.ticket, sync: false, told, claim };
+            let request =
+                WriteReq { object, offset, ticket: sight.ticket_for(stripe), sync: false, told, claim };
             let sent = self.seams.now();
             let (answer, _) = caller.call_with(&request, vec![data], options).await?;
             self.grants.told(ost, answer.grant, 0, sent);

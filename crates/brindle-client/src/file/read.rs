@@ -116,21 +116,9 @@ impl Client {
                 // A cut that came in between may have taken the bytes and left the size that we knew.
                 Ok(pieces) if inode.is_still(&sight) => return Ok(pieces),
                 Ok(_) => {}
-                Err(fault) if fault.code == Code::ObjectMissing => {
-                    self.still_missing(inode, &sight, fault).await?;
-                }
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
             }
         }
-    }
-
-    /// An object that is missing because the file was cut meanwhile is no fault.
-    async fn still_missing(&self, inode: &Inode, sight: &Sight, fault: Fault) -> Result<(), Fault> {
-        inode.lock().stale = true;
-        let now = self.sight(inode).await?;
-        let same = now.layout.epoch == sight.layout.epoch
-            && now.ticket.truncate_epoch == sight.ticket.truncate_epoch;
-        if same { Err(fault) } else { Ok(()) }
     }
 
     async fn read_inline(&self, inode: &Inode, range: Range<u64>) -> Result<Vec<Bytes>, Fault> {
@@ -321,8 +309,7 @@ impl Client {
             offset: range.object_offset,
             len_bytes: range.len_bytes as u32,
             may_cache: mark,
-            known: sight.layout.object_known(range.stripe),
-            ticket: sight.ticket,
+            ticket: sight.ticket_for(range.stripe),
         };
         let options = brindle_session::Options { reply_bulk_max: request.len_bytes, ..Default::default() };
         let ost = self.ost(range.ost).await?;

@@ -217,7 +217,7 @@ impl Client {
         let request = WriteReq {
             object: ObjectId::of(inode.ino, range.stripe),
             offset: range.object_offset,
-            ticket: sight.ticket,
+            ticket: sight.ticket_for(range.stripe),
             sync: how.sync,
             told: self.to_tell.take(range.ost),
             claim: self.claim(range.ost, how),

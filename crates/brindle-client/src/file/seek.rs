@@ -6,7 +6,7 @@ use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, ObjectId, Stripe};
 use brindle_wire::oss::seek::SeekReq;
 
-use super::try_gather;
+use super::{Tries, try_gather};
 use crate::Client;
 use crate::inodes::{Inode, Sight};
 
@@ -24,6 +24,7 @@ impl Client {
             let wanted = self.want_pages_dropped(inode, 0..u64::MAX);
             inode.wait_until(|state| state.drops.is_over(wanted)).await;
         }
+        let mut tries = Tries::default();
         loop {
             self.flush_behind(inode).await;
             let sight = self.sight(inode).await?;
@@ -33,7 +34,13 @@ impl Client {
             } else if sight.layout.inline {
                 Some(if data { from } else { size_bytes })
             } else {
-                self.seek_objects(inode, &sight, from, size_bytes, data).await?
+                match self.seek_objects(inode, &sight, from, size_bytes, data).await {
+                    Ok(found) => found,
+                    Err(fault) => {
+                        self.retry(inode, &mut tries, fault).await?;
+                        continue;
+                    }
+                }
             };
             if inode.is_still(&sight) {
                 return found.ok_or_else(|| Fault::new(Code::NoDataThere));
@@ -51,7 +58,7 @@ impl Client {
     ) -> Result<Option<u64>, Fault> {
         let asked = brindle_layout::seek_start(&sight.layout, from);
         let asking = asked.into_iter().map(|(stripe, ost, from)| -> BoxFuture<'_, _> {
-            Box::pin(self.seek_object(inode, stripe, ost, from, data))
+            Box::pin(self.seek_object(inode, sight, (stripe, ost), from, data))
         });
         let answers: Vec<(Stripe, Option<u64>)> = try_gather(asking.collect()).await?;
         Ok(brindle_layout::seek_join(&sight.layout, &answers, from, size_bytes, data))
@@ -60,13 +67,14 @@ impl Client {
     async fn seek_object(
         &self,
         inode: &Inode,
-        stripe: Stripe,
-        ost: u16,
+        sight: &Sight,
+        (stripe, ost): (Stripe, u16),
         offset: u64,
         data: bool,
     ) -> Result<(Stripe, Option<u64>), Fault> {
         let object = ObjectId::of(inode.ino, stripe);
-        match self.ost(ost).await?.ask(&SeekReq { object, offset, data }).await {
+        let must_exist = sight.layout.object_known(stripe);
+        match self.ost(ost).await?.ask(&SeekReq { object, offset, data, must_exist }).await {
             Ok(answer) => Ok((stripe, answer.offset)),
             Err(fault) if fault.code == Code::ObjectUnknown => Ok((stripe, (!data).then_some(offset))),
             Err(fault) => Err(fault),

@@ -1,7 +1,10 @@
 //! sync_all: what sync(2) would do if the kernel told a user-space server of it (`brindle sync`).
 
+use std::collections::BTreeMap;
+
 use brindle_stdx::BoxFuture;
-use brindle_types::{Fault, ObjectId, TargetId};
+use brindle_types::{Fault, Ino, ObjectId, Pair, Stripe, TargetId};
+use brindle_wire::mds::report::{REPORT_ITEMS_MAX, ReportReq, SyncedObjects};
 use brindle_wire::mds::sync_all::SyncAllReq;
 use brindle_wire::oss::sync::SyncObjectsReq;
 
@@ -44,8 +47,29 @@ impl Client {
         for left in left.chunks(OBJECTS_MAX) {
             let objects = left.iter().map(|(object, _)| *object).collect();
             let answer = self.ost(ost).await?.ask(&SyncObjectsReq { objects }).await?;
+            let is_synced = |(object, exists): (&(ObjectId, LeftObject), &bool)| {
+                (*exists && object.1.term == answer.boot_term).then_some(*object)
+            };
+            self.record_synced(left.iter().zip(&answer.exists).filter_map(is_synced)).await?;
             lost = lost.or(self.settle_left(left, answer.boot_term));
         }
         lost.map_or(Ok(()), Err)
+    }
+
+    /// Tells the MDT which objects of closed files exist on stable storage, so that one that is missing later is no hole.
+    async fn record_synced(
+        &self,
+        objects: impl Iterator<Item = (ObjectId, LeftObject)>,
+    ) -> Result<(), Fault> {
+        let mut by_file: BTreeMap<(Ino, Pair), Vec<Stripe>> = BTreeMap::new();
+        for (object, left) in objects {
+            by_file.entry((object.ino, left.body)).or_default().push(object.named());
+        }
+        let files = by_file.into_iter().map(|((ino, body), stripes)| SyncedObjects { ino, body, stripes });
+        let files: Vec<SyncedObjects> = files.collect();
+        for synced in files.chunks(REPORT_ITEMS_MAX) {
+            self.mds.ask(&ReportReq { items: Vec::new(), synced: synced.to_vec() }).await?;
+        }
+        Ok(())
     }
 }

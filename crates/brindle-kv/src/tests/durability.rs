@@ -150,7 +150,7 @@ fn options_and_rows_outside_of_the_limits_are_refused() {
         let sim = Sim::new(8, disk);
         Kv::open(sim.seams.clone(), DIR, opts).map(drop).expect_err("not this one").code
     };
-    assert_eq!(open(&disk, small_options()), Code::NotATarget);
+    assert_eq!(open(&disk, small_options()), Code::TargetIncomplete);
     Kv::create(&disk, DIR, &small_options()).expect("an empty disk takes a store");
     assert_eq!(Kv::create(&disk, DIR, &small_options()).expect_err("twice").code, Code::AlreadyFormatted);
     let other = KvOptions { target_uuid: [1; 16], ..small_options() };

@@ -154,6 +154,7 @@ async fn write(mdt: &Mdt, file: &Inode, data: Bytes) -> Result<ChangeResp> {
         layout_epoch: layout.epoch,
         truncate_epoch: file.truncate_epoch,
         attr_epoch: file.attr_epoch,
+        must_exist: false,
     };
     let object = ObjectId::of(file.ino, stripe);
     mdt.osts()

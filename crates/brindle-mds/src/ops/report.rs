@@ -1,17 +1,20 @@
 //! report: what a writer tells of its writes about once a second.
 
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Result, Stripe};
 use brindle_wire::mds::Empty;
-use brindle_wire::mds::report::{REPORT_ITEMS_MAX, ReportReq};
+use brindle_wire::mds::report::{REPORT_ITEMS_MAX, ReportReq, SyncedObjects};
 
 use crate::ask::apply_reports;
-use crate::mdt::{Call, Mdt};
+use crate::mdt::{Call, Mdt, Step, Txn};
+use crate::reports;
+use crate::store::inode;
 
 /// Applies the reports of several files in one batch. One of a file that the session has closed meanwhile was
-/// overtaken: the close said all of it.
+/// overtaken: the close said all of it. Which objects were synced is recorded of closed files, too.
 pub async fn handle(mdt: &Mdt, call: &Call, req: ReportReq) -> Result<Empty> {
-    if req.items.len() > REPORT_ITEMS_MAX {
-        return Err(Fault::new(Code::InvalidArgument).why(format!("{} reports at once", req.items.len())));
+    let most = req.items.len().max(req.synced.len());
+    if most > REPORT_ITEMS_MAX {
+        return Err(Fault::new(Code::InvalidArgument).why(format!("{most} reports at once")));
     }
     let items: Vec<_> = req.items.into_iter().map(|(ino, r)| (ino, [(call.session, r)])).collect();
     mdt.modify(call, |t| {
@@ -20,7 +23,25 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ReportReq) -> Result<Empty> {
                 apply_reports(t, *ino, report)?;
             }
         }
+        for synced in &req.synced {
+            record(t, synced)?;
+        }
         Ok(Empty {})
     })
     .await
+}
+
+/// Records which objects of a file exist. Nothing happens where the file is gone or holds other contents by now.
+fn record(t: &mut Txn<'_>, synced: &SyncedObjects) -> Step<()> {
+    // Nothing grows by more than a bit, and what is synced must be known when the MDT is full, too.
+    t.frees_space();
+    let Some(mut file) = inode::find(t, synced.ino)? else { return Ok(()) };
+    let Some(body) = &mut file.file else { return Ok(()) };
+    let known = |stripe: &Stripe| body.layout.object_known(*stripe);
+    if synced.stripes.iter().all(known) {
+        return Ok(());
+    }
+    reports::objects_exist(body, synced.body, &synced.stripes);
+    inode::put(t, &file)?;
+    Ok(())
 }

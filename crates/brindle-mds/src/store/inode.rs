@@ -171,6 +171,13 @@ impl Inode {
         }
     }
 
+    /// Whether clients that know the attributes of one need not be told of the other: what differs is told by no lease.
+    fn looks_like(&self, other: &Inode) -> bool {
+        self.attr() == other.attr()
+            && self.covered_by() == other.covered_by()
+            && self.rights_covered_by() == other.rights_covered_by()
+    }
+
     /// Space that inline data of this length counts for.
     pub fn inline_allocation(len_bytes: usize) -> u64 {
         (len_bytes as u64).next_multiple_of(SECTOR_BYTES)
@@ -222,16 +229,18 @@ pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
     let old = t.change_inode(inode.ino, Some(inode.clone()))?;
     t.charge(old.as_ref(), Some(inode));
     let had_other_rights = old.as_ref().filter(|old| old.rights() != inode.rights());
-    let effect = InodeEffect {
-        ino: inode.ino,
-        was_covered_by: old.as_ref().and_then(Inode::covered_by),
-        rights_were_covered_by: had_other_rights.and_then(Inode::rights_covered_by),
-        now: covered(t, inode)?.map(|by| (inode.attr(), by)),
-        rights_covered_by: inode.rights_covered_by(),
-        is_new_dir: old.is_none() && inode.is_dir(),
-        is_gone: false,
-    };
-    t.effects_mut().inodes.push(effect);
+    if !old.as_ref().is_some_and(|old| old.looks_like(inode)) {
+        let effect = InodeEffect {
+            ino: inode.ino,
+            was_covered_by: old.as_ref().and_then(Inode::covered_by),
+            rights_were_covered_by: had_other_rights.and_then(Inode::rights_covered_by),
+            now: covered(t, inode)?.map(|by| (inode.attr(), by)),
+            rights_covered_by: inode.rights_covered_by(),
+            is_new_dir: old.is_none() && inode.is_dir(),
+            is_gone: false,
+        };
+        t.effects_mut().inodes.push(effect);
+    }
     match (old.is_some_and(|old| old.is_watched()), inode.is_watched()) {
         (false, true) => watch::put(t, inode.ino),
         (true, false) => watch::delete(t, inode.ino),

@@ -178,7 +178,7 @@ fn partial_truncates_cut_the_objects_and_old_reports_do_not_undo_them() {
         assert_eq!(answer.attr.size_bytes, 4);
         assert!(answer.grant.expect("epochs").truncate_epoch > grant.truncate_epoch);
         assert_eq!(rig.osts.objects.lock().values().next().expect("there"), b"0123");
-        let late = ReportReq { items: vec![(ino, report(&grant, 10))] };
+        let late = ReportReq { items: vec![(ino, report(&grant, 10))], synced: Vec::new() };
         rig.ask(A, late).await.expect("heard");
         assert_eq!(rig.stat(A, ino).await.expect("there").size_bytes, 4);
         let answer = truncate(&rig, A, ino, 3 << 20).await;

@@ -485,7 +485,7 @@ fn a_report_that_was_overtaken_moves_no_times() {
         let (ino, grant) = converted(&rig).await;
         let tell = async |number, end_bytes| {
             let item = WriteReport { number, ..report(&grant, end_bytes) };
-            rig.ask(A, ReportReq { items: vec![(ino, item)] }).await.expect("heard");
+            rig.ask(A, ReportReq { items: vec![(ino, item)], synced: Vec::new() }).await.expect("heard");
             rig.mdt.seams().sleep_ms(10).await;
             let attr = rig.stat(A, ino).await.expect("there");
             (attr.mtime, attr.size_bytes)

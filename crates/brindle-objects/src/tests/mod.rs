@@ -42,7 +42,7 @@ impl Bench {
         Bench { disk, clock, store, ticket: Ticket::default() }
     }
 
-    fn open(disk: &Arc<CrashDisk>, clock: &Arc<TestClock>) -> Result<Arc<ObjectStore>, Fault> {
+    pub fn open(disk: &Arc<CrashDisk>, clock: &Arc<TestClock>) -> Result<Arc<ObjectStore>, Fault> {
         let config = StoreConfig { root: "/ost".into(), fs_id: FS_ID };
         block_on(ObjectStore::open(seams(disk.clone(), clock.clone()), config))
     }
@@ -92,7 +92,7 @@ impl Bench {
     /// Cuts under the next truncate epoch, which writers have from then on.
     pub fn truncate(&mut self, len: u64) -> Result<Changed, Fault> {
         self.ticket.truncate_epoch = pair(self.ticket.truncate_epoch.counter + 1);
-        let changed = block_on(self.store.truncate(O, len, self.ticket.truncate_epoch, true));
+        let changed = block_on(self.store.truncate(O, len, self.ticket.truncate_epoch, true, false));
         if changed.is_err() {
             self.ticket.truncate_epoch = pair(self.ticket.truncate_epoch.counter - 1);
         }
@@ -100,7 +100,7 @@ impl Bench {
     }
 
     pub fn read_of(&self, object: ObjectId, offset: u64, len: u64) -> Result<ReadOut, Fault> {
-        let read = block_on(self.store.read(object, offset, len, &self.ticket, false))?;
+        let read = block_on(self.store.read(object, offset, len, &self.ticket))?;
         assert_eq!(read.crc, crc(&read.data), "the checksum sent is that of the bytes");
         Ok(read)
     }

@@ -79,7 +79,7 @@ fn step(b: &mut Bench, model: &mut Vec<u8>, n: u64, op: &Op) {
 }
 
 fn check_seeks(b: &Bench, model: &[u8], from: u64) {
-    let seek = |data| block_on(b.store.seek(O, from, data)).expect("sought");
+    let seek = |data| block_on(b.store.seek(O, from, data, false)).expect("sought");
     if let Some(at) = seek(true) {
         assert!(at >= from && at < model.len() as u64);
         assert!(model[from as usize..at as usize].iter().all(|x| *x == 0), "data was skipped");

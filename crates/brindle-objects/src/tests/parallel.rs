@@ -43,8 +43,7 @@ fn neighbouring_bytes_are_exact_and_writes_are_seen_whole() {
                     put(&store, (round * WRITERS + w) * 37, vec![w as u8 + 1; 37]).await;
                     // The same two blocks by all: a reader must find one writer's bytes only.
                     put(&store, 1 << 20, vec![w as u8 + 1; 6000]).await;
-                    let seen =
-                        store.read(O, 1 << 20, 6000, &Ticket::default(), true).await.expect("read").data;
+                    let seen = store.read(O, 1 << 20, 6000, &Ticket::default()).await.expect("read").data;
                     assert!(seen.iter().all(|b| *b == seen[0]), "a mixed read");
                     if round % 10 == w {
                         store.sync(&[O]).await.expect("synced");
@@ -55,7 +54,7 @@ fn neighbouring_bytes_are_exact_and_writes_are_seen_whole() {
         for writer in writers.collect::<Vec<_>>() {
             writer.await.expect("a writer");
         }
-        let all = store.read(O, 0, WRITERS * ROUNDS * 37, &Ticket::default(), true).await.expect("read").data;
+        let all = store.read(O, 0, WRITERS * ROUNDS * 37, &Ticket::default()).await.expect("read").data;
         for (at, byte) in all.iter().enumerate() {
             assert_eq!(u64::from(*byte), at as u64 / 37 % WRITERS + 1, "byte {at}");
         }

@@ -1,5 +1,6 @@
 //! Epochs, terms, names: what an object store promises beside its bytes.
 
+use brindle_stdx::disk::{Disk, OpenHow};
 use brindle_types::{Code, SessionId};
 use brindle_wire::oss::write::Claim;
 use futures_util::FutureExt;
@@ -29,7 +30,7 @@ fn checksums_of_the_sender_are_verified() {
 fn fences_hold_for_objects_that_exist_and_that_do_not_and_survive_power_cuts() {
     let mut b = Bench::new(2);
     block_on(b.store.fence_layout(O, pair(3))).expect("fenced");
-    block_on(b.store.truncate(ObjectId { stripe: 1, ..O }, 0, pair(4), false)).expect("cut");
+    block_on(b.store.truncate(ObjectId { stripe: 1, ..O }, 0, pair(4), false, false)).expect("cut");
     b.power_cut();
     assert!(!b.read_of(ObjectId { stripe: 1, ..O }, 0, 1).expect("read").exists, "fences make no object");
     let ticket = |layout, truncate| Ticket {
@@ -57,7 +58,7 @@ fn fences_hold_for_objects_that_exist_and_that_do_not_and_survive_power_cuts() {
 fn what_a_power_cut_keeps_behind_a_fence_is_nobodys() {
     for seed in 0..60 {
         let mut b = Bench::new(seed);
-        block_on(b.store.truncate(O, 0, pair(4), false)).expect("a fence");
+        block_on(b.store.truncate(O, 0, pair(4), false, false)).expect("a fence");
         b.ticket.truncate_epoch = pair(4);
         b.write(0, &[1; 40_000]).expect("written");
         b.power_cut();
@@ -79,7 +80,7 @@ fn a_cut_happens_once() {
     b.write(0, &[1; 10_000]).expect("written");
     b.truncate(100).expect("cut");
     b.write(0, &[2; 5000]).expect("written");
-    block_on(b.store.truncate(O, 100, b.ticket.truncate_epoch, true)).expect("the same cut again");
+    block_on(b.store.truncate(O, 100, b.ticket.truncate_epoch, true, false)).expect("the same cut again");
     assert_eq!(b.len(), 5000);
     b.restart();
     assert_eq!(b.len(), 5000);
@@ -128,10 +129,10 @@ fn an_extension_that_the_disk_refuses_never_comes_true() {
 fn nothing_is_extended_without_need() {
     let mut b = Bench::new(42);
     b.write(0, &[1; 5000]).expect("written");
-    block_on(b.store.truncate(O, 9000, pair(1), false)).expect("fenced");
+    block_on(b.store.truncate(O, 9000, pair(1), false, false)).expect("fenced");
     assert_eq!(b.len(), 5000);
     assert_eq!(b.write(0, b"late").expect_err("of before the cut").code, Code::StaleLayout);
-    block_on(b.store.truncate(O, 4000, pair(2), false)).expect("cut");
+    block_on(b.store.truncate(O, 4000, pair(2), false, false)).expect("cut");
     b.power_cut();
     assert_eq!(b.len(), 4000);
 }
@@ -169,8 +170,9 @@ fn destroyed_objects_stay_destroyed_and_unknown_ones_are_kept_aside() {
     assert_eq!(b.write(0, b"late").expect_err("a late write").code, Code::StaleLayout);
     b.power_cut();
     assert!(!b.read_of(O, 0, 1).expect("read").exists);
+    let known = Ticket { must_exist: true, ..b.ticket };
     assert_eq!(
-        block_on(b.store.read(O, 0, 1, &b.ticket, true)).expect_err("known to exist").code,
+        block_on(b.store.read(O, 0, 1, &known)).expect_err("known to exist").code,
         Code::ObjectMissing
     );
     b.write(0, b"1").expect("after a restart only the MDT's word tells");
@@ -326,7 +328,7 @@ fn a_fence_that_is_raised_again_after_a_kill_survives_a_power_cut() {
             b.sync().expect("synced");
             b.pass_ms(2000);
             let fence = |b: &Bench| match cut {
-                true => block_on(b.store.truncate(O, 9000, pair(3), false)).map(drop),
+                true => block_on(b.store.truncate(O, 9000, pair(3), false, false)).map(drop),
                 false => block_on(b.store.fence_layout(O, pair(3))),
             };
             b.disk.die_after(operation);
@@ -459,10 +461,82 @@ fn a_huge_sparse_object_is_cheap() {
     b.punch(3, 30 * TIB, false).expect("punched");
     assert_eq!(b.read(17 * TIB, 10).expect("read"), vec![0; 10]);
     b.write(39 * TIB, b"x").expect("written");
-    assert_eq!(block_on(b.store.seek(O, 0, true)).expect("sought"), Some(39 * TIB));
-    assert_eq!(block_on(b.store.seek(O, 0, false)).expect("sought"), Some(0));
+    assert_eq!(block_on(b.store.seek(O, 0, true, false)).expect("sought"), Some(39 * TIB));
+    assert_eq!(block_on(b.store.seek(O, 0, false, false)).expect("sought"), Some(0));
     b.power_cut();
     assert_eq!(b.len(), 40 * TIB);
     let far = b.truncate(1 << 62).expect_err("too large");
     assert_eq!(far.code, Code::TooLarge);
+}
+
+/// The outcome of every operation on an object under the bench's ticket.
+fn every_operation(b: &mut Bench) -> Vec<(&'static str, Result<(), Fault>)> {
+    let epoch = pair(b.ticket.truncate_epoch.counter + 1);
+    let must_exist = b.ticket.must_exist;
+    vec![
+        ("read", b.read(8191, 1).map(drop)),
+        ("write", b.write(0, &[7; 4096]).map(drop)),
+        ("append", b.write(1 << 20, b"x").map(drop)),
+        ("punch", b.punch(0, 4096, false).map(drop)),
+        ("zero range", b.punch(0, 4096, true).map(drop)),
+        ("allocate", b.allocate(0, 4096, false).map(drop)),
+        ("cut", block_on(b.store.truncate(O, 10, epoch, true, must_exist)).map(drop)),
+        ("extend", block_on(b.store.truncate(O, 1 << 30, epoch, true, must_exist)).map(drop)),
+        ("seek data", block_on(b.store.seek(O, 0, true, must_exist)).map(drop)),
+        ("seek hole", block_on(b.store.seek(O, 0, false, must_exist)).map(drop)),
+    ]
+}
+
+#[test]
+fn every_operation_refuses_a_missing_object_that_must_exist_and_makes_none() {
+    let mut b = Bench::new(9);
+    b.ticket.must_exist = true;
+    for (what, outcome) in every_operation(&mut b) {
+        assert_eq!(outcome.expect_err(what).code, Code::ObjectMissing, "{what}");
+    }
+    block_on(b.store.fence_layout(O, pair(0))).expect("a fence of something that is not there");
+    assert!(b.read(0, 1).is_err(), "a fence makes no object");
+    let (list, _) = block_on(b.store.list(None, 10)).expect("listed");
+    assert!(list.iter().all(|object| !object.exists), "nothing was made");
+    let kinds: Vec<_> = b.store.findings().iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [crate::findings::FindingKind::Missing], "and it is found once");
+}
+
+#[test]
+fn every_operation_refuses_an_object_that_is_shorter_than_what_was_synced() {
+    let mut b = Bench::new(10);
+    b.write(0, &[1; 8192]).expect("written");
+    block_on(b.store.sync(&[O])).expect("synced");
+    let path = b.store.path(&O);
+    let file = b.disk.open(&path, OpenHow::Existing).expect("its file");
+    file.set_len(crate::format::file_len(4096)).expect("cut by somebody else");
+    b.restart();
+    assert_eq!(b.read(0, 4096).expect("what is there").len(), 4096);
+    for (what, outcome) in every_operation(&mut b) {
+        assert_eq!(outcome.expect_err(what).code, Code::ObjectDamaged, "{what}");
+    }
+    block_on(b.store.sync_all()).expect("synced");
+    b.restart();
+    assert_eq!(b.read(4096, 4096).expect_err("a sync does not hide it").code, Code::ObjectDamaged);
+}
+
+#[test]
+fn a_target_of_which_a_part_is_gone_does_not_start() {
+    for part in ["boot", "fences", "slots", "intents"] {
+        let b = Bench::new(11);
+        b.write(0, b"data").expect("written");
+        block_on(b.store.close()).expect("closed");
+        let (disk, moved) = (b.disk.clone(), format!("/ost/{part}.gone"));
+        disk.rename(&format!("/ost/{part}"), &moved).expect("renamed");
+        let fault = Bench::open(&disk, &b.clock).err().unwrap_or_else(|| panic!("it starts without {part}"));
+        assert_eq!(fault.code, Code::TargetIncomplete, "{part}: {fault}");
+        assert!(fault.why[0].contains(part), "{fault}");
+        disk.rename(&moved, &format!("/ost/{part}")).expect("put back");
+        Bench::open(&disk, &b.clock).expect("it starts when the part is back");
+    }
+    let b = Bench::new(12);
+    block_on(b.store.close()).expect("closed");
+    b.disk.remove_dir("/ost/objects").expect("removed");
+    let fault = Bench::open(&b.disk, &b.clock).err().expect("it starts without objects");
+    assert_eq!((fault.code, fault.why[0].contains("'objects'")), (Code::TargetIncomplete, true), "{fault}");
 }

@@ -23,8 +23,11 @@ const PIECE_BYTES: u64 = 4 << 20;
 const HOLE_BYTES: usize = 64 << 10;
 /// Newer than every epoch: the client had the right to read before it asked a server to do it.
 const ANY_EPOCH: Pair = Pair { term: u32::MAX, counter: u64::MAX };
-const SERVER_TICKET: Ticket =
-    Ticket { layout_epoch: ANY_EPOCH, truncate_epoch: ANY_EPOCH, attr_epoch: ANY_EPOCH };
+
+/// The right to read the source.
+fn source_ticket(must_exist: bool) -> Ticket {
+    Ticket { layout_epoch: ANY_EPOCH, truncate_epoch: ANY_EPOCH, attr_epoch: ANY_EPOCH, must_exist }
+}
 
 /// Copies piece by piece. What lies behind the source's end, or in a missing source, becomes a hole.
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: CopyRangeReq) -> Result<Answer> {
@@ -94,17 +97,12 @@ fn runs(data: &Bytes) -> Vec<(Range<usize>, bool)> {
 
 /// Bytes of the source, fewer where it ends, and their checksum.
 async fn source(oss: &Oss, req: &CopyRangeReq, offset: u64, len_bytes: u64) -> Result<(Bytes, u32)> {
+    let ticket = source_ticket(req.source_must_exist);
     if req.source_ost == oss.identity.target.index {
-        let read = oss.store.read(req.source, offset, len_bytes, &SERVER_TICKET, req.source_known).await?;
+        let read = oss.store.read(req.source, offset, len_bytes, &ticket).await?;
         return Ok((read.data, read.crc));
     }
-    let question = ReadReq {
-        object: req.source,
-        offset,
-        len_bytes: len_bytes as u32,
-        may_cache: false,
-        known: req.source_known,
-        ticket: SERVER_TICKET,
-    };
+    let question =
+        ReadReq { object: req.source, offset, len_bytes: len_bytes as u32, may_cache: false, ticket };
     oss.peers.read(req.source_ost, &question).await
 }

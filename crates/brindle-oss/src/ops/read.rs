@@ -15,7 +15,7 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: ReadReq) -> Result<Answer>
         let end = req.offset.saturating_add(req.len_bytes.into());
         oss.marks.read(req.object, call.frame.header.session, req.offset..end);
     }
-    let out = oss.store.read(req.object, req.offset, req.len_bytes.into(), &req.ticket, req.known).await?;
+    let out = oss.store.read(req.object, req.offset, req.len_bytes.into(), &req.ticket).await?;
     let body = encode_body(&Ok::<_, Fault>(ReadResp { exists: out.exists, boot_term: out.boot_term }));
     Ok(Answer { body, bulk: out.data, bulk_crc: out.crc })
 }

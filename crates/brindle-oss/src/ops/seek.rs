@@ -7,5 +7,5 @@ use crate::service::Oss;
 
 /// The next data or hole.
 pub async fn handle(oss: &Oss, req: SeekReq) -> Result<SeekResp> {
-    Ok(SeekResp { offset: oss.store.seek(req.object, req.offset, req.data).await? })
+    Ok(SeekResp { offset: oss.store.seek(req.object, req.offset, req.data, req.must_exist).await? })
 }

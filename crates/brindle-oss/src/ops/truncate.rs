@@ -8,7 +8,8 @@ use crate::service::Oss;
 
 /// Cuts or extends; durable before the answer.
 pub async fn handle(oss: &Oss, req: TruncateObjectReq) -> Result<ChangeResp> {
-    let changed = oss.store.truncate(req.object, req.len_bytes, req.truncate_epoch, req.make).await?;
+    let TruncateObjectReq { object, len_bytes, truncate_epoch, make, must_exist } = req;
+    let changed = oss.store.truncate(object, len_bytes, truncate_epoch, make, must_exist).await?;
     // The MDT tells every client of the cut itself; marks in front of it stay for the changes to come.
     let (boot_term, allocated_bytes) = (changed.boot_term, changed.allocated_bytes);
     Ok(ChangeResp { boot_term, marks: Marks::None, takings: Vec::new(), allocated_bytes })

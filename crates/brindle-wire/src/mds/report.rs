@@ -35,10 +35,23 @@ pub struct WriteReport {
     pub allocated_bytes: Option<u64>,
 }
 
-/// Reports several files at once.
+/// Objects of one file that exist on stable storage. Told of files that the client has closed, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SyncedObjects {
+    /// The file.
+    pub ino: Ino,
+    /// [`brindle_types::Layout::body`] that they belong to. Nothing is recorded under another one.
+    pub body: Pair,
+    /// Stripes whose objects exist.
+    pub stripes: Vec<Stripe>,
+}
+
+/// Reports several files at once; at most [`REPORT_ITEMS_MAX`] of each kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReportReq {
-    /// Files and what was written.
+    /// Files that are open and what was written.
     pub items: Vec<(Ino, WriteReport)>,
+    /// Files of which objects were synced.
+    pub synced: Vec<SyncedObjects>,
 }
 message!(ReportReq => Empty, Report);

@@ -28,6 +28,9 @@ pub struct Ticket {
     pub truncate_epoch: Pair,
     /// Attribute epoch, kept with the object's time of last write.
     pub attr_epoch: Pair,
+    /// The MDT knows that the object exists. Where it is missing the OST answers `ObjectMissing`: it neither reads zeros nor makes
+    /// another object.
+    pub must_exist: bool,
 }
 
 /// Which clients may hold pages of what was just changed.

@@ -17,8 +17,6 @@ pub struct ReadReq {
     pub len_bytes: u32,
     /// The reader's kernel may keep the pages: set its mark.
     pub may_cache: bool,
-    /// The object is known to exist: answer `ObjectMissing` if it does not, never nothing.
-    pub known: bool,
     /// Rights.
     pub ticket: Ticket,
 }

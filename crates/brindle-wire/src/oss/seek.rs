@@ -14,6 +14,8 @@ pub struct SeekReq {
     pub offset: u64,
     /// Data (`true`) or a hole.
     pub data: bool,
+    /// As in [`super::Ticket::must_exist`].
+    pub must_exist: bool,
 }
 
 /// Where it is.

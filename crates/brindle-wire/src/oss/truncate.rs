@@ -17,5 +17,7 @@ pub struct TruncateObjectReq {
     pub truncate_epoch: Pair,
     /// It holds the file's last byte: make it when it is missing, and extend it when it is shorter.
     pub make: bool,
+    /// As in [`super::Ticket::must_exist`].
+    pub must_exist: bool,
 }
 message!(TruncateObjectReq => ChangeResp, TruncateObject);

@@ -22,7 +22,7 @@ pub fn room_bytes(offset: u64, len_bytes: u64) -> u64 {
 /// Writes bytes into one object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteReq {
-    /// The object; made when it is missing.
+    /// The object; made when it is missing, unless the ticket says that it must exist.
     pub object: ObjectId,
     /// First byte within the object.
     pub offset: u64,
@@ -64,8 +64,8 @@ pub struct CopyRangeReq {
     pub source_ost: u16,
     /// First byte in the source object.
     pub source_offset: u64,
-    /// Whether the source object is known to exist.
-    pub source_known: bool,
+    /// The source object is known to exist ([`Ticket::must_exist`]).
+    pub source_must_exist: bool,
     /// Object to write.
     pub object: ObjectId,
     /// First byte within it.

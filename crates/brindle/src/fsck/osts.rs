@@ -143,6 +143,13 @@ fn one_object(reader: &KvReader, file: &FileObjects, object: ObjectId, ost: &Ost
                 Fault::new(Code::ObjectMissing).subject(subject()).why(why).next(RESTORE),
             );
         }
+        None if unsynced.is_some() && unsynced == ost.boot_term => {
+            let why = "it was written since its OST last lost power, so no power cut has taken it";
+            report.finding(
+                &ost.name,
+                Fault::new(Code::ObjectMissing).subject(subject()).why(why).next(RESTORE),
+            );
+        }
         None if unsynced.is_some_and(|term| ost.boot_term > Some(term)) => {
             let fault = Fault::new(Code::DataLost)
                 .what("lost in a power cut before anybody synced it:")

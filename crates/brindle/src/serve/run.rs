@@ -283,6 +283,8 @@ fn find_one(dir: &Path, seams: &Seams) -> Result<Found> {
             .subject(text)
             .why("there is no such directory"));
     }
+    // Nothing is written, not even a lock, where no target is: it may be the mount point of a disk that is not mounted.
+    Superblock::load(&*seams.disk, &text, &Expected::default())?;
     let lock = DirLock::target(dir)?;
     let loaded = Superblock::load(&*seams.disk, &text, &Expected::default())?;
     let mut superblock = loaded.superblock;

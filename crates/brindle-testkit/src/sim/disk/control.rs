@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use brindle_stdx::disk::parent;
 use parking_lot::Mutex;
 
 use super::names::Entry;
@@ -97,6 +98,17 @@ impl DiskControl {
             self.shared.trace.lock().count("bit rot");
         }
         hit
+    }
+
+    /// Takes a file away, with what a power cut could bring back of its name; false if there is none.
+    pub fn lose(&self, path: &str) -> bool {
+        let mut disk = self.disk.lock();
+        let is_lost = disk.names.remove(path).is_ok() && disk.names.sync_dir(parent(path)).is_ok();
+        drop(disk);
+        if is_lost {
+            self.shared.trace.lock().count("file lost");
+        }
+        is_lost
     }
 
     /// Contents of a file as a process would read them; `None` if it does not exist.
