@@ -94,9 +94,6 @@ const TOOLS: &[Tool] = &[
     Tool { probe: &["cargo", "fmt", "--version"], packages: &["rustfmt-web"], targets: &["test", "lint"] },
 ];
 
-/// Subcommands of cargo that `test` and `lint` need, and the crate that `cargo install` makes each from.
-const CARGO_TOOLS: &[(&str, &str)] = &[("machete", "cargo-machete@0.9"), ("deny", "cargo-deny@0.20")];
-
 /// `cargo xtask setup TARGET`.
 pub fn run(session: &Session) -> Result<(), String> {
     let target =
@@ -111,9 +108,6 @@ pub fn has(target: &str) -> bool {
 
 /// Installs what `target` needs and is missing.
 pub fn need(target: &str) -> Result<(), String> {
-    if ["test", "lint"].contains(&target) {
-        CARGO_TOOLS.iter().try_for_each(|(subcommand, name)| need_cargo_tool(subcommand, name))?;
-    }
     let missing = |tool: &&Tool| tool.targets.contains(&target) && !works(tool.probe);
     let missing: Vec<&Tool> = TOOLS.iter().filter(missing).collect();
     if missing.is_empty() {
@@ -136,20 +130,6 @@ pub fn need(target: &str) -> Result<(), String> {
         Ok(())
     } else {
         Err(format!("installed, but still not usable: {}", still.join(", ")))
-    }
-}
-
-/// Builds a subcommand of cargo from its crate, where it is missing.
-fn need_cargo_tool(subcommand: &str, name: &str) -> Result<(), String> {
-    if works(&["cargo", subcommand, "--version"]) {
-        return Ok(());
-    }
-    let command = format!("cargo install --locked {name}");
-    println!("{command} (takes some minutes, once) ...");
-    let mut cargo = Command::new("cargo");
-    match cargo.args(["install", "--locked", "--quiet", name]).stdin(Stdio::null()).status() {
-        Ok(status) if status.success() => Ok(()),
-        _ => Err(format!("cannot build {name}\n  next: run it by hand and read what it says: {command}")),
     }
 }
 

@@ -20,7 +20,6 @@ const STEPS: &[Step] = &[
     Step { name: "fmt", about: "sources are formatted", run: fmt },
     Step { name: "tidy", about: "layers, lengths, words", run: tidy_step },
     Step { name: "clippy", about: "no warnings", run: clippy },
-    Step { name: "deps", about: "dependencies are used, and may be used", run: deps },
     Step { name: "docs", about: "generated documents are up to date", run: docs::check },
     Step { name: "build", about: "the binary and all tests", run: build },
     Step { name: "cargo-test", about: "unit, property, golden and model tests", run: cargo_test },
@@ -56,7 +55,7 @@ pub fn run(session: &Session) -> Result<(), String> {
 
 /// `cargo xtask lint`.
 pub fn lint(session: &Session) -> Result<(), String> {
-    run_steps(session, &["fmt", "tidy", "clippy", "deps"])
+    run_steps(session, &["fmt", "tidy", "clippy"])
 }
 
 /// `cargo xtask tidy`.
@@ -129,14 +128,6 @@ fn tidy_step(session: &Session) -> Report {
 fn clippy(session: &Session) -> Report {
     let args = ["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"];
     cargo(session, "clippy", &args)
-}
-
-/// No dependency is declared in vain; versions, licences and sources are those that `deny.toml` allows. (The database of
-/// advisories is not asked: not every machine reaches it.)
-fn deps(session: &Session) -> Report {
-    let mut report = cargo(session, "machete", &["machete"]);
-    report.add(cargo(session, "deny", &["deny", "check", "bans", "licenses", "sources"]));
-    report
 }
 
 /// Everything that later steps run. They all name the whole workspace: of fewer packages cargo would build what they depend
