@@ -220,7 +220,7 @@ impl Client {
 
     async fn read_marked(&self, object: ObjectId, offset: u64, len_bytes: u32, keep: bool) -> Result<Bytes> {
         let ticket = Ticket::default();
-        let request = ReadReq { object, offset, len_bytes, may_cache: keep, known: false, ticket };
+        let request = ReadReq { object, offset, len_bytes, may_cache: keep, ticket };
         let reply = self.peer.call(self.frame(&request, (0, 0), &[])).await?;
         decode_reply::<<ReadReq as Message>::Resp>(&reply)?;
         reply.verify()?;
@@ -444,7 +444,7 @@ fn a_copy_from_an_ost_that_is_away_ends() {
             source: object(1, 0),
             source_ost: 0,
             source_offset: 0,
-            source_known: true,
+            source_must_exist: true,
             object: object(2, 1),
             offset: 0,
             len_bytes: 100,
@@ -480,7 +480,7 @@ fn ranges_are_copied_within_an_ost_and_between_osts() {
             source: crate::object(1, 0),
             source_ost: 0,
             source_offset: 100,
-            source_known: true,
+            source_must_exist: true,
             object,
             offset: 7,
             len_bytes,
