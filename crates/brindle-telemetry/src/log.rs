@@ -5,7 +5,9 @@
 
 use std::fmt::{self, Write as _};
 use std::io;
-use std::sync::Arc;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use brindle_stdx::real::RealClock;
 use brindle_stdx::{Clock, Timestamp};
@@ -15,35 +17,82 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter};
+use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::sink::{self, Sink};
 
 /// Environment variable with the level or filter.
 pub const LEVEL_VARIABLE: &str = "BRINDLE_LOG";
 /// Level where nobody chose one.
 pub const LEVEL_DEFAULT: &str = "info";
 
-/// Where lines go.
-pub enum Sink {
-    /// Standard error.
-    Stderr,
-    /// A file, opened by the caller for appending.
-    File(std::fs::File),
+/// How long the end of a process waits for its last lines.
+pub const LAST_LINES: Duration = Duration::from_secs(1);
+
+/// The log of this process.
+static LOG: OnceLock<Arc<Sink>> = OnceLock::new();
+
+/// Why a process cannot log as it was told.
+#[derive(Debug)]
+pub enum Refused {
+    /// `BRINDLE_LOG` holds no level or filter; the text says so.
+    Filter(String),
+    /// The file cannot be written by this process.
+    File(io::Error),
 }
 
-/// Sends the events of this process to `sink`. Called once, first thing; later calls change nothing.
-/// An unusable filter in the environment is an error for the caller to show.
-pub fn init(sink: Sink) -> Result<(), String> {
+/// Sends the events of this process to the file, or to standard error. Called once, first thing; later calls change nothing.
+///
+/// A file on a disk that is full or has failed is no reason to refuse: lines are counted as lost until it takes them.
+/// From here on nothing that becomes of the log is an error to anybody.
+pub fn init(file: Option<&Path>) -> Result<(), Refused> {
     let filter = std::env::var(LEVEL_VARIABLE).unwrap_or_else(|_| LEVEL_DEFAULT.to_owned());
-    let filter = EnvFilter::try_new(&filter)
-        .map_err(|e| format!("{LEVEL_VARIABLE}={filter} is not a level such as info or debug: {e}"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).event_format(Lines);
-    let installed = match sink {
-        Sink::Stderr => builder.with_writer(io::stderr).try_init(),
-        Sink::File(file) => builder.with_writer(Appender(Arc::new(file))).try_init(),
+    let filter = EnvFilter::try_new(&filter).map_err(|e| {
+        Refused::Filter(format!("{LEVEL_VARIABLE}={filter} is not a level such as info or debug: {e}"))
+    })?;
+    let open = match file {
+        None => sink::stderr(),
+        Some(path) => {
+            if let Err(e) = sink::append(path)
+                && !is_of_the_disk(&e)
+            {
+                return Err(Refused::File(e));
+            }
+            sink::file(path.to_owned())
+        }
     };
+    if LOG.get().is_some() {
+        return Ok(());
+    }
+    let log = LOG.get_or_init(|| Sink::start(open)).clone();
+    // By default a line that cannot be formatted is told on standard error, with a panic where that fails.
+    let lines = tracing_subscriber::fmt::layer().event_format(Lines).log_internal_errors(false);
+    let installed = tracing_subscriber::registry().with(filter).with(lines.with_writer(Queued(log))).try_init();
     // A second call finds a subscriber in place and leaves it there.
     drop(installed);
     Ok(())
+}
+
+/// Whether the disk is the reason, and not what the caller asked for.
+fn is_of_the_disk(e: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    /// EIO of Linux: no kind of the standard library stands for it.
+    const INPUT_OUTPUT: i32 = 5;
+    matches!(e.kind(), StorageFull | ReadOnlyFilesystem | QuotaExceeded) || e.raw_os_error() == Some(INPUT_OUTPUT)
+}
+
+/// Waits until the lines so far are written, for [`LAST_LINES`] at most: before the process ends.
+pub fn flush() {
+    if let Some(log) = LOG.get() {
+        log.flush(LAST_LINES);
+    }
+}
+
+/// Lines that could not be written since the process started.
+pub fn lost_lines() -> u64 {
+    LOG.get().map_or(0, |log| log.lost())
 }
 
 /// Logs a fault with everything it says, on one line.
@@ -60,13 +109,26 @@ pub fn fault(level: tracing::Level, fault: &Fault) {
     }
 }
 
-struct Appender(Arc<std::fs::File>);
+/// The writer of the subscriber; it gets a whole line at a time.
+struct Queued(Arc<Sink>);
 
-impl<'a> MakeWriter<'a> for Appender {
-    type Writer = &'a std::fs::File;
+impl<'a> MakeWriter<'a> for Queued {
+    type Writer = Line<'a>;
 
-    fn make_writer(&'a self) -> Self::Writer {
-        &self.0
+    fn make_writer(&'a self) -> Line<'a> {
+        Line(&self.0)
+    }
+}
+
+struct Line<'a>(&'a Sink);
+
+impl io::Write for Line<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.push(bytes);
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

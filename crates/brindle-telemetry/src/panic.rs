@@ -2,6 +2,8 @@
 
 use std::panic::PanicHookInfo;
 
+use crate::log;
+
 /// What happens after the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum After {
@@ -20,14 +22,31 @@ pub fn install(process: String, after: After) {
             return;
         }
         let text = message(&process, after, info);
-        // Standard error may be closed; the log is then the only place.
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
         let (what, place) = parts(info);
         tracing::error!(code = "E9001", place, "internal error: {what}");
-        if after == After::Abort {
-            std::process::abort();
+        if after == After::Unwind {
+            // Standard error may be closed; the log is then the only place.
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
+            return;
         }
+        log::flush();
+        say_in_time(text);
+        std::process::abort();
     }));
+}
+
+/// Prints on standard error, and goes on after [`log::LAST_LINES`] where nobody reads it.
+fn say_in_time(text: String) {
+    let (said, heard) = std::sync::mpsc::channel::<()>();
+    let spawned = std::thread::Builder::new().spawn(move || {
+        // Standard error may be closed; the log has it.
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), text.as_bytes());
+        drop(said);
+    });
+    if spawned.is_ok() {
+        // An error is the thread's end: it has printed.
+        let _ = heard.recv_timeout(log::LAST_LINES);
+    }
 }
 
 fn parts(info: &PanicHookInfo<'_>) -> (String, String) {

@@ -44,6 +44,8 @@ codes! {
         "Mounting, loop devices and targets of other users need root.";
     1022 TargetIncomplete EIO "cannot serve: a part of the target is missing" "find out where it went (another disk mounted, lost+found, a backup), put it back, then start the target again"
         "The directory has the superblock of a target that was in use, and some of its files are gone. Serving it would show holes in place of data, so the start is refused and nothing is changed.";
+    1023 CannotPrint EIO "cannot print" "send its output where there is room"
+        "Standard output took no more, as on a full disk. The command itself had done its work before; what it says is incomplete.";
     1030 BenchmarkFailed EIO "the benchmark cannot go on" "look at the file system that is measured, then run it again"
         "A system call of the benchmark failed on the directory that is measured, or one of its processes ended. What the benchmark had made was removed.";
     1031 WrongContents EIO "the benchmark read something else than it wrote" "keep this message: data was damaged between the program and the disk"

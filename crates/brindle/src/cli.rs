@@ -9,7 +9,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
 use crate::{
-    admin, bench, changelog, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, pool, serve,
+    admin, bench, changelog, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, pool, print, serve,
     stripe,
 };
 
@@ -126,7 +126,7 @@ pub fn run(arguments: &[OsString]) -> ExitCode {
     if cli.command.only_prints() {
         end_with_the_reader();
     }
-    exit::code(dispatch(cli.command))
+    exit::code(dispatch(cli.command).and_then(|done| print::failed().map_or(Ok(done), Err)))
 }
 
 impl Command {

@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use brindle_types::errno::{EACCES, EBUSY, EEXIST, ENOENT, ENOTCONN, EPERM, ETIMEDOUT};
 use brindle_types::{Code, Fault, Result};
 
+use crate::print;
+
 /// A command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
@@ -57,9 +59,13 @@ pub fn warn(fault: &Fault) {
 
 /// What clap has to say: help and version are no failure.
 pub fn usage(e: &clap::Error) -> ExitCode {
-    // Nothing can be done about a closed standard error.
-    let _ = e.print();
-    if e.use_stderr() { codes::USAGE.into() } else { ExitCode::SUCCESS }
+    let printed = e.print();
+    if e.use_stderr() {
+        // Nothing can be done about a closed standard error.
+        return codes::USAGE.into();
+    }
+    let failed = printed.err().filter(|e| e.kind() != std::io::ErrorKind::BrokenPipe);
+    code(failed.map_or(Ok(Done::Ok), |e| Err(print::fault(&e))))
 }
 
 fn of_fault(fault: &Fault) -> u8 {

@@ -5,6 +5,9 @@
 //! prints; standard output is data, standard error is talk; every failure is a `Fault` and an exit code ([`exit`]).
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this crate is the one that prints")]
 
+#[macro_use]
+mod print;
+
 mod admin;
 mod awake;
 mod bench;
@@ -34,11 +37,13 @@ mod target_dir;
 
 use std::process::ExitCode;
 
-use brindle_telemetry::panic;
+use brindle_telemetry::{log, panic};
 
 fn main() -> ExitCode {
     // Servers and mounts replace it by one that ends the process.
     panic::install("brindle".to_owned(), panic::After::Unwind);
     let arguments: Vec<std::ffi::OsString> = std::env::args_os().collect();
-    cli::run(&arguments)
+    let code = cli::run(&arguments);
+    log::flush();
+    code
 }

@@ -7,6 +7,8 @@ use brindle_types::{Code, Fault, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::print;
+
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Format {
@@ -52,13 +54,13 @@ pub fn print_json<T: Serialize>(schema: &'static str, version: u32, body: &T) ->
     Ok(())
 }
 
-/// Prints one line of JSON for the process that started this one.
+/// Prints one line of JSON at once.
 pub fn print_line<T: Serialize>(body: &T) -> Result<()> {
     use std::io::Write as _;
-    let bug = |why: String| Fault::new(Code::Bug).what("cannot announce").why(why);
-    let line = serde_json::to_string(body).map_err(|e| bug(e.to_string()))?;
+    let line = serde_json::to_string(body)
+        .map_err(|e| Fault::new(Code::Bug).what("cannot print JSON").why(e.to_string()))?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| bug(e.to_string()))
+    writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| print::fault(&e))
 }
 
 /// A fault as JSON shows it.

@@ -11,6 +11,7 @@ use super::reach::{Reach, own_cred};
 use super::text;
 use crate::exit;
 use crate::output::print_line;
+use crate::print;
 
 /// How often somebody who follows looks for more.
 const FOLLOW: Duration = Duration::from_secs(1);
@@ -153,7 +154,7 @@ fn print(reach: &Reach, index: u64, change: &Change, json: bool) -> Result<()> {
     }
     let mut out = std::io::stdout().lock();
     let written = out.write_all(&text::record(index, change)).and_then(|()| out.flush());
-    written.map_err(|e| Fault::io(Code::CommandFailed, "cannot print", "a record", &e))
+    written.map_err(|e| print::fault(&e))
 }
 
 #[cfg(test)]

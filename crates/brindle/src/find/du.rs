@@ -11,9 +11,10 @@ use brindle_wire::mds::scan::Wanted;
 use serde::Serialize;
 
 use super::query::Query;
-use super::{each_start, stdout_failed};
+use super::each_start;
 use crate::exit::Done;
 use crate::output::{Output, print_json};
+use crate::print;
 
 /// Unit of du where nobody names another.
 const BLOCK_BYTES_DEFAULT: u64 = 1024;
@@ -100,7 +101,7 @@ pub fn run(args: &Args) -> Result<Done> {
                 return Ok(());
             }
             let line = [args.figure(&space).as_bytes(), b"\t", &start.joined(path), b"\n"].concat();
-            out.write_all(&line).map_err(|e| stdout_failed(&e))
+            out.write_all(&line).map_err(|e| print::fault(&e))
         };
         let is_whole = start.scan(|page| page.sums.drain(..).try_for_each(|sum| tree.add(sum, &mut emit)))?;
         tree.close_all(&mut emit)?;
@@ -109,7 +110,7 @@ pub fn run(args: &Args) -> Result<Done> {
     if args.output.json() {
         print_json("brindle.du", 1, &view)?;
     }
-    out.flush().map_err(|e| stdout_failed(&e))?;
+    out.flush().map_err(|e| print::fault(&e))?;
     Ok(done)
 }
 

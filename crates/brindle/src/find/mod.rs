@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::control::{Control, path_fault};
 use crate::exit::{self, Done};
 use crate::output::Output;
+use crate::print;
 use query::Query;
 
 /// Arguments of `brindle file find`.
@@ -147,10 +148,6 @@ fn each_start(
     Ok(done)
 }
 
-fn stdout_failed(e: &std::io::Error) -> Fault {
-    Fault::io(Code::CommandFailed, "cannot print to", "standard output", e)
-}
-
 fn paths(query: &Query, partly: Done) -> Result<Done> {
     let mut out = std::io::BufWriter::new(std::io::stdout());
     let end: &[u8] = if query.print0 { b"\0" } else { b"\n" };
@@ -158,9 +155,9 @@ fn paths(query: &Query, partly: Done) -> Result<Done> {
         start.scan(|page| {
             for found in page.found.drain(..) {
                 let path = start.joined(&found.path.into_bytes());
-                out.write_all(&path).and_then(|()| out.write_all(end)).map_err(|e| stdout_failed(&e))?;
+                out.write_all(&path).and_then(|()| out.write_all(end)).map_err(|e| print::fault(&e))?;
             }
-            out.flush().map_err(|e| stdout_failed(&e))
+            out.flush().map_err(|e| print::fault(&e))
         })
     })?;
     Ok(done)
@@ -223,7 +220,7 @@ fn kind_name(kind: FileType) -> &'static str {
 /// One document, an entry a line, written as they are found: there may be millions.
 fn json(query: &Query) -> Result<Done> {
     let mut out = std::io::BufWriter::new(std::io::stdout());
-    let mut write = |bytes: &[u8]| out.write_all(bytes).map_err(|e| stdout_failed(&e));
+    let mut write = |bytes: &[u8]| out.write_all(bytes).map_err(|e| print::fault(&e));
     write(b"{\"schema\":\"brindle.find\",\"version\":1,\"files\":[")?;
     let mut separator: &[u8] = b"\n";
     let done = each_start(query, Wanted::Attrs, Done::Partly, |start| {
@@ -241,7 +238,7 @@ fn json(query: &Query) -> Result<Done> {
         })
     })?;
     write(b"\n]}\n")?;
-    out.flush().map_err(|e| stdout_failed(&e))?;
+    out.flush().map_err(|e| print::fault(&e))?;
     Ok(done)
 }
 

@@ -17,7 +17,6 @@ use crate::awake;
 use crate::control::{make_run_dir, socket};
 use crate::exit::Done;
 use crate::mounts;
-use crate::output::print_line;
 use crate::process::Said;
 use crate::serve::{self, failed, host_name, metrics, raise_limits, start_log, stop_signal};
 
@@ -92,7 +91,7 @@ async fn serve(settings: &Settings) -> Result<Done> {
     usable(&settings.mount_point).await?;
     tracing::info!(source, at, connection, metrics = metrics_url, "mounted");
     if settings.ready_json {
-        print_line(&Said::Ready(Announcement { mount: at, connection, metrics_url }))?;
+        serve::say(&Said::Ready(Announcement { mount: at, connection, metrics_url }));
     }
     let how = until_ended(handle, &settings.mount_point, stop).await;
     // It is replaced by the next mount of this number anyway.

@@ -179,6 +179,9 @@ pub fn process(registry: &Registry) {
     registry.read("resident_bytes", "Memory in use", Kind::Gauge, || status_kib("VmRSS:") * 1024.0);
     registry.read("threads", "Threads", Kind::Gauge, || status_kib("Threads:"));
     registry.read("cpu_seconds", "Processor time used", Kind::Counter, cpu_seconds);
+    registry.read("log_lines_lost", "Lines of the log that could not be written", Kind::Counter, || {
+        brindle_telemetry::log::lost_lines() as f64
+    });
     registry.read("open_files", "Open file descriptors", Kind::Gauge, || {
         std::fs::read_dir("/proc/self/fd").map_or(0.0, |d| d.count() as f64)
     });

@@ -106,24 +106,29 @@ pub fn failed(fault: &Fault, ready_json: bool, log_is_file: bool) {
     if log_is_file {
         log::fault(tracing::Level::ERROR, fault);
     }
-    if ready_json && let Err(e) = print_line(&Said::<()>::Failed(fault.clone())) {
+    if ready_json {
+        say(&Said::<()>::Failed(fault.clone()));
+    }
+}
+
+/// Tells whoever started this process and waits for it; a daemon does not end because nobody listens.
+pub fn say<T: serde::Serialize>(said: &T) {
+    if let Err(e) = print_line(said) {
         tracing::warn!(error = %e, "nobody waits for this process any more");
     }
 }
 
 /// Sends the log to a file, or to standard error.
 pub fn start_log(file: Option<&Path>) -> Result<()> {
-    let sink = match file {
-        None => log::Sink::Stderr,
-        Some(path) => {
-            let opened = std::fs::OpenOptions::new().create(true).append(true).open(path);
-            let cannot =
-                |e| Fault::io(Code::NotWritable, "cannot write the log", path.display().to_string(), &e);
-            log::Sink::File(opened.map_err(cannot)?)
+    log::init(file).map_err(|refused| match refused {
+        log::Refused::Filter(why) => {
+            Fault::new(Code::BadArgument).what("cannot use").subject("BRINDLE_LOG").why(why)
         }
-    };
-    log::init(sink)
-        .map_err(|why| Fault::new(Code::BadArgument).what("cannot use").subject("BRINDLE_LOG").why(why))
+        log::Refused::File(e) => {
+            let path = file.map(|path| path.display().to_string()).unwrap_or_default();
+            Fault::io(Code::NotWritable, "cannot write the log", path, &e)
+        }
+    })
 }
 
 async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
@@ -152,7 +157,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
     }
     serving.store(true, Ordering::Relaxed);
     awake::watch(options.cpu_latency);
-    announce(ready_json, &Announcement { targets, metrics_url })?;
+    announce(ready_json, &Announcement { targets, metrics_url });
     let failed = wait(&running, stop).await;
     serving.store(false, Ordering::Relaxed);
     tracing::info!("stopping");
@@ -223,7 +228,7 @@ async fn patient(
     }
     tracing::info!(target_name = %found.superblock.name(), "waits for other servers");
     if ready_json {
-        print_line(&Said::<()>::Waiting)?;
+        say(&Said::<()>::Waiting);
     }
     starting.await
 }
@@ -359,9 +364,9 @@ pub fn host_name() -> String {
 }
 
 /// Tells whoever waits for it that everything is served: JSON on standard output, a word to systemd.
-fn announce(ready_json: bool, announcement: &Announcement) -> Result<()> {
+fn announce(ready_json: bool, announcement: &Announcement) {
     if ready_json {
-        print_line(&Said::Ready(announcement))?;
+        say(&Said::Ready(announcement));
     }
     if let Some(socket) = std::env::var_os("NOTIFY_SOCKET") {
         let sent = std::os::unix::net::UnixDatagram::unbound().and_then(|s| s.send_to(b"READY=1", &socket));
@@ -369,7 +374,6 @@ fn announce(ready_json: bool, announcement: &Announcement) -> Result<()> {
             tracing::warn!(error = %e, "cannot tell systemd that the server is ready");
         }
     }
-    Ok(())
 }
 
 impl Service {
