@@ -118,15 +118,39 @@ async fn fence(mdt: &Mdt, ino: Ino, components: &[&Component], epoch: Pair) -> R
     join_all(asked).await.into_iter().collect::<Result<Vec<_>>>().map(drop).map_err(not_now)
 }
 
-/// What the objects of these components are now.
-async fn stat(mdt: &Mdt, ino: Ino, components: &[&Component]) -> Result<Vec<(Stripe, ObjectStat)>> {
+/// What the objects of these components are now. One that is known to exist and is missing, or has lost its end, is an
+/// error: a layout without it would hide that.
+async fn stat(
+    mdt: &Mdt,
+    ino: Ino,
+    layout: &Layout,
+    components: &[&Component],
+) -> Result<Vec<(Stripe, ObjectStat)>> {
     let asked = by_ost(ino, components).into_iter().map(|(ost, objects)| async move {
         let question = StatObjectsReq { objects: objects.clone() };
         let answer = mdt.osts().ask_within(OST_WAIT_MS, ost, &question).await.map_err(not_now)?;
         Ok(objects.iter().map(ObjectId::named).zip(answer.objects).collect::<Vec<_>>())
     });
     let answers: Vec<Vec<_>> = join_all(asked).await.into_iter().collect::<Result<_>>()?;
-    Ok(answers.into_iter().flatten().collect())
+    let stats: Vec<(Stripe, ObjectStat)> = answers.into_iter().flatten().collect();
+    match stats.iter().find_map(|(stripe, stat)| damage(ino, layout, *stripe, stat)) {
+        Some(fault) => Err(fault),
+        None => Ok(stats),
+    }
+}
+
+fn damage(ino: Ino, layout: &Layout, stripe: Stripe, stat: &ObjectStat) -> Option<Fault> {
+    let (code, why) = match stat {
+        ObjectStat { exists: false, .. } if layout.object_known(stripe) => {
+            (Code::ObjectMissing, "it was on its OST's disk, and its file is not there")
+        }
+        ObjectStat { is_cut_short: true, .. } => {
+            (Code::ObjectDamaged, "its file ends before bytes that were synced")
+        }
+        _ => return None,
+    };
+    let fault = Fault::new(code).subject(format!("object {}", ObjectId::of(ino, stripe)));
+    Some(fault.why(why).data("nothing was moved; the rest of the file is not affected"))
 }
 
 fn by_ost(ino: Ino, components: &[&Component]) -> BTreeMap<u16, Vec<ObjectId>> {
@@ -162,7 +186,7 @@ impl Moving<'_> {
     /// What lies in the objects of a component.
     pub async fn extent_of(&self, component: &Component) -> Result<Extent> {
         self.mdt.synced().await?;
-        let stats = stat(self.mdt, self.file.ino, &[component]).await?;
+        let stats = stat(self.mdt, self.file.ino, &self.file.file()?.layout, &[component]).await?;
         let allocated_bytes = stats.iter().map(|(_, stat)| stat.allocated_bytes).sum();
         Ok(Extent { end: end_of(&self.file.file()?.layout, &stats), allocated_bytes })
     }
@@ -172,13 +196,13 @@ impl Moving<'_> {
     pub async fn cut_off(self, component: &Component, offset: u64, osts: Vec<u16>) -> Result<()> {
         let (mdt, ino) = (self.mdt, self.file.ino);
         let layout = self.file.file()?.layout.clone();
-        let seen = end_of(&layout, &stat(mdt, ino, &[component]).await?);
+        let seen = end_of(&layout, &stat(mdt, ino, &layout, &[component]).await?);
         if seen <= component.start {
             // Its objects will be given up: none of the writes under way may come to lie in them.
             settle(mdt, ino).await?;
         }
         fence(mdt, ino, &[component], layout.epoch).await?;
-        let stats = stat(mdt, ino, &[component]).await?;
+        let stats = stat(mdt, ino, &layout, &[component]).await?;
         let start = end_of(&layout, &stats).max(component.start);
         if offset < start || (start == component.start && seen > start) {
             return Err(not_now("others have written behind this place"));
@@ -209,7 +233,7 @@ impl Moving<'_> {
         let fenced: Vec<&Component> = sources.iter().copied().chain([&to]).collect();
         let fenced = if matches!(into, Into::New(_)) { &sources } else { &fenced };
         fence(mdt, ino, fenced, layout.epoch).await?;
-        let stats = stat(mdt, ino, &sources).await?;
+        let stats = stat(mdt, ino, &layout, &sources).await?;
         let copy = range.start..range.end.min(end_of(&layout, &stats)).max(range.start);
         let runs = copies(&layout, &to, copy.clone());
         if matches!(into, Into::New(_)) {

@@ -41,6 +41,7 @@ impl ObjectStore {
             len_bytes: if s.exists() { s.len } else { 0 },
             allocated_bytes: s.allocated_bytes(),
             last_write: s.header.last_write.filter(|_| s.exists()),
+            is_cut_short: s.cut_by_others(),
             truncate_epoch: s.header.truncate_epoch,
         })
     }

@@ -21,6 +21,7 @@ mod garbage;
 mod kill;
 mod leases;
 mod load;
+mod logs;
 mod names;
 mod parameters;
 mod pools;

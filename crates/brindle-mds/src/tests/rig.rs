@@ -192,6 +192,7 @@ impl OstCalls for FakeOsts {
                         len_bytes: data.len() as u64,
                         allocated_bytes: data.len() as u64,
                         last_write: *self.last_write.lock(),
+                        is_cut_short: false,
                         truncate_epoch: Pair::ZERO,
                     },
                 };
