@@ -191,7 +191,7 @@ pub enum Answer {
     /// To [`Request::Path2fid`].
     Fid(String),
     /// To [`Request::Fid2path`].
-    Paths(Vec<String>),
+    Paths(Vec<Vec<u8>>),
     /// To [`Request::Waits`].
     Waits(Vec<WaitLine>),
     /// To [`Request::Df`].
@@ -421,15 +421,14 @@ impl Client {
         }
     }
 
-    async fn fid_to_path(&self, ctx: &Ctx, fid: &str) -> Result<Vec<String>, Fault> {
+    async fn fid_to_path(&self, ctx: &Ctx, fid: &str) -> Result<Vec<Vec<u8>>, Fault> {
         if ctx.cred.uid != 0 {
             return Err(Fault::new(Code::NotPermitted).what("cannot tell paths of").subject(fid.to_owned()));
         }
         let wrong = |why: String| Fault::new(Code::InvalidArgument).what("cannot look for").subject(why);
         let parsed: Fid = fid.parse().map_err(wrong)?;
         let ino = parsed.ino().ok_or_else(|| Fault::new(Code::NotFound).subject(fid.to_owned()))?;
-        let paths = self.path_of(ino).await?;
-        Ok(paths.iter().map(|path| String::from_utf8_lossy(path).into_owned()).collect())
+        self.path_of(ino).await
     }
 
     async fn list_waits(&self) -> Result<Vec<WaitLine>, Fault> {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use brindle_client::{Client, Ctx, KernelCache};
 use brindle_stdx::{BoxFuture, Seams, ticks};
 use brindle_types::errno::{EINTR, EIO};
-use brindle_types::{Fault, Ino};
+use brindle_types::{Code, Fault, Ino};
 use brindle_wire::Cred;
 use brindle_wire::mds::lock::{LockKind, LockState};
 use futures_util::future::{Either, select};
@@ -31,6 +31,7 @@ use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
 use crate::ops::shown::{Awaited, Habit, Moment, Pause, Shown};
+use crate::ops::stale::Stale;
 use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Asked, Op, Request};
@@ -55,6 +56,7 @@ pub struct BrindleFs {
     pub(crate) known: Known,
     pub(crate) recent: Arc<Recent>,
     pub(crate) failed: FailedWrites,
+    pub(crate) stale: Stale,
     pub(crate) calls: Arc<Calls>,
     pub(crate) shown: Arc<Shown>,
 }
@@ -102,6 +104,7 @@ impl BrindleFs {
             known: Known::default(),
             recent: Arc::default(),
             failed: FailedWrites::default(),
+            stale: Stale::default(),
             calls: Arc::default(),
             shown: Arc::default(),
         }
@@ -115,10 +118,16 @@ impl BrindleFs {
             Who { ino, nodeid: request.nodeid, tid, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
         let killed = self.killed(request.cancel, request.pid);
         let (name, changes) = (ops::name(&request.op), changes(&request.op, ino));
+        let is_lookup = matches!(request.op, Op::Lookup(_));
         let mut work = Box::pin(ops::dispatch(self.clone(), who, request.op));
         match select(&mut work, pin!(killed)).await {
-            Either::Left((Ok(done), _)) => done.reply,
-            Either::Left((Err(fault), _)) => refuse(name, ino, &fault),
+            Either::Left((Ok(done), _)) => {
+                if !is_lookup {
+                    self.stale.over(tid);
+                }
+                done.reply
+            }
+            Either::Left((Err(fault), _)) => refuse(name, ino, &self.second_time(tid, name, fault)),
             Either::Right(_) => {
                 let this = self.clone();
                 self.client.seams().spawn("fuse.abandoned", async move {
@@ -138,6 +147,18 @@ impl BrindleFs {
                 });
                 Reply::err(EINTR)
             }
+        }
+    }
+
+    /// What a failed operation is answered with: ENOENT where the kernel has walked the path again, and it led to nothing again.
+    fn second_time(&self, tid: u32, op: &'static str, fault: Fault) -> Fault {
+        if fault.code != Code::HandleStale {
+            self.stale.over(tid);
+            return fault;
+        }
+        match self.stale.is_second(tid, op, self.client.seams().now()) {
+            true => Fault { code: Code::NotFound, ..fault },
+            false => fault,
         }
     }
 

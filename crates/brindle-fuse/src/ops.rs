@@ -28,6 +28,7 @@ mod rmdir;
 mod seek;
 mod setattr;
 pub(crate) mod shown;
+pub(crate) mod stale;
 mod statfs;
 mod symlink;
 mod tmpfile;

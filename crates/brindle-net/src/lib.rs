@@ -23,7 +23,7 @@ pub use error::NetError;
 pub use peer::{LinkInfo, NotifyHandler, Peer, PeerConfig, PeerState};
 pub use server::{RpcServer, ServerConfig, ServerConn, ServerHandle, ServerStats, Service};
 pub use tcp::TcpTransport;
-pub use transport::{Connection, FrameRx, FrameTx, Listener, Transport};
+pub use transport::{Caller, Connection, FrameRx, FrameTx, Listener, Transport};
 
 /// Release of this software as hellos tell it.
 pub const SOFTWARE: &str = concat!("brindle ", env!("CARGO_PKG_VERSION"));

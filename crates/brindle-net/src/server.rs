@@ -22,7 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use crate::latch::Latch;
 use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_MAX_DEFAULT, REQUESTS_MAX_DEFAULT};
-use crate::transport::Listener;
+use crate::transport::{Caller, Listener};
 use crate::{NetError, Transport};
 
 mod conn;
@@ -177,6 +177,7 @@ async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
 pub struct ServerConn {
     id: u64,
     peer: Nid,
+    caller: Caller,
     hello: Hello,
     version: u16,
     outbox: Outbox,

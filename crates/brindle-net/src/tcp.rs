@@ -13,12 +13,13 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 
 use crate::NetError;
-use crate::transport::{Connection, Listener, Transport};
+use crate::transport::{Caller, Connection, Listener, Transport};
 
 mod halves;
 mod lend;
 mod local;
 mod read;
+mod reserved;
 mod write;
 
 /// How long making a connection may take.
@@ -38,23 +39,30 @@ const USER_TIMEOUT_S: u64 = 15;
 pub struct TcpTransport {
     seams: Seams,
     local: bool,
+    reserved_port: bool,
 }
 
 impl TcpTransport {
     /// Must be used on a tokio runtime with I/O and time.
     pub fn new(seams: Seams) -> TcpTransport {
-        TcpTransport { seams, local: true }
+        TcpTransport { seams, local: true, reserved_port: false }
     }
 
     /// Also within a machine.
     pub fn over_tcp_only(self) -> TcpTransport {
         TcpTransport { local: false, ..self }
     }
+
+    /// Calls from a port that only root may use, where this process may: so a server knows an administrator's command.
+    pub fn from_reserved_port(self) -> TcpTransport {
+        TcpTransport { reserved_port: true, ..self }
+    }
 }
 
 impl Transport for TcpTransport {
     fn connect(&self, nid: &Nid) -> BoxFuture<'static, Result<Connection, NetError>> {
         let (seams, nid, local) = (self.seams.clone(), nid.clone(), self.local);
+        let reserved_port = self.reserved_port;
         Box::pin(async move {
             let connecting = async {
                 let found = tokio::net::lookup_host((nid.host.as_str(), nid.port)).await?;
@@ -63,7 +71,11 @@ impl Transport for TcpTransport {
                 if let Some(stream) = near.find_map(|address| local::connect(*address)) {
                     return local::connection(stream, nid.clone(), &seams);
                 }
-                connection(TcpStream::connect(&addresses[..]).await?, nid.clone(), &seams)
+                let stream = match reserved_port {
+                    true => reserved::connect(&addresses).await?,
+                    false => TcpStream::connect(&addresses[..]).await?,
+                };
+                connection(stream, nid.clone(), Caller::Known, &seams)
             };
             seams.timeout_ms(CONNECT_TIMEOUT_MS, connecting).await.ok_or(NetError::TimedOut)?
         })
@@ -111,7 +123,8 @@ impl Listener for TcpAcceptor {
                 let made = tokio::select! {
                     accepted = self.listener.accept() => {
                         let (stream, address) = accepted?;
-                        connection(stream, nid_of(address, self.local.rail), &self.seams)
+                        let caller = Caller::Host { port: address.port() };
+                        connection(stream, nid_of(address, self.local.rail), caller, &self.seams)
                     }
                     accepted = beside => {
                         if lend::cannot_look() {
@@ -136,7 +149,7 @@ fn nid_of(address: SocketAddr, rail: u8) -> Nid {
 
 /// Sets the options of a new connection. Buffer sizes are left to the kernel, whose automatic sizes reach further
 /// than what a process may set.
-fn connection(stream: TcpStream, peer: Nid, seams: &Seams) -> Result<Connection, NetError> {
+fn connection(stream: TcpStream, peer: Nid, caller: Caller, seams: &Seams) -> Result<Connection, NetError> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(&stream);
     let keepalive = TcpKeepalive::new()
@@ -148,5 +161,5 @@ fn connection(stream: TcpStream, peer: Nid, seams: &Seams) -> Result<Connection,
     let (read_half, write_half) = stream.into_split();
     let tx = Box::new(write::TcpTx::new(write_half, None, None));
     let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), Default::default()));
-    Ok(Connection { peer, tx, rx })
+    Ok(Connection { peer, caller, tx, rx })
 }

@@ -25,11 +25,50 @@ pub trait Listener: Send {
     fn accept(&mut self) -> BoxFuture<'_, Result<Connection, NetError>>;
 }
 
+/// Who is at the other end, as far as the network tells. (Hosts do not prove who they are yet: over TCP this is as good as
+/// the reserved ports of the hosts that reach the server.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// A process of this machine that runs as this user.
+    User {
+        /// The user.
+        uid: u32,
+        /// Whether this server runs as the same user.
+        is_own: bool,
+    },
+    /// A process of a host, over TCP. Only root may use ports below [`RESERVED_PORTS`] there.
+    Host {
+        /// The port that it calls from.
+        port: u16,
+    },
+    /// This side has made the connection, and knows whom to, or it is simulated.
+    Known,
+}
+
+/// Ports below this are root's, on every Linux whose `net.ipv4.ip_unprivileged_port_start` was left alone.
+pub const RESERVED_PORTS: u16 = 1024;
+
+impl Caller {
+    /// Why it may not ask for what is for administrators; `None` if it may. A server's own user may: the server's files are his.
+    pub fn is_no_administrator(self) -> Option<String> {
+        match self {
+            Caller::User { uid: 0, .. } | Caller::User { is_own: true, .. } | Caller::Known => None,
+            Caller::User { uid, .. } => Some(format!("user {uid} is not root")),
+            Caller::Host { port } if port < RESERVED_PORTS => None,
+            Caller::Host { port } => {
+                Some(format!("the request came from port {port}, which not only root may use"))
+            }
+        }
+    }
+}
+
 /// One connection as two independent halves. Dropping `tx` tells the other side, behind what was sent, that nothing
 /// more comes; dropping both closes it.
 pub struct Connection {
     /// Address of the other side, for messages.
     pub peer: Nid,
+    /// Who is there.
+    pub caller: Caller,
     /// Sends.
     pub tx: Box<dyn FrameTx>,
     /// Receives.

@@ -69,7 +69,8 @@ pub fn init(file: Option<&Path>) -> Result<(), Refused> {
     let log = LOG.get_or_init(|| Sink::start(open)).clone();
     // By default a line that cannot be formatted is told on standard error, with a panic where that fails.
     let lines = tracing_subscriber::fmt::layer().event_format(Lines).log_internal_errors(false);
-    let installed = tracing_subscriber::registry().with(filter).with(lines.with_writer(Queued(log))).try_init();
+    let installed =
+        tracing_subscriber::registry().with(filter).with(lines.with_writer(Queued(log))).try_init();
     // A second call finds a subscriber in place and leaves it there.
     drop(installed);
     Ok(())
@@ -80,7 +81,8 @@ fn is_of_the_disk(e: &io::Error) -> bool {
     use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
     /// EIO of Linux: no kind of the standard library stands for it.
     const INPUT_OUTPUT: i32 = 5;
-    matches!(e.kind(), StorageFull | ReadOnlyFilesystem | QuotaExceeded) || e.raw_os_error() == Some(INPUT_OUTPUT)
+    matches!(e.kind(), StorageFull | ReadOnlyFilesystem | QuotaExceeded)
+        || e.raw_os_error() == Some(INPUT_OUTPUT)
 }
 
 /// Waits until the lines so far are written, for [`LAST_LINES`] at most: before the process ends.

@@ -1,10 +1,11 @@
-//! The table of operations: number, name, and whether a request goes through a slot.
+//! The table of operations: number, name, whether a request goes through a slot, and whether it is for administrators.
 //!
 //! A slotted operation changes durable state and is executed exactly once per (session, slot, sequence). The others
-//! read, or are idempotent by their nature.
+//! read, or are idempotent by their nature. What is `for_administrators` changes, or tells, what belongs to the whole file system;
+//! servers refuse it from anybody else before anything is looked at (`brindle_net::Caller`).
 
 macro_rules! ops {
-    ($($number:literal $name:ident $label:literal $kind:ident;)*) => {
+    ($($number:literal $name:ident $label:literal $kind:ident $($right:ident)?;)*) => {
         /// Number of an operation on the wire.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u16)]
@@ -29,8 +30,15 @@ macro_rules! ops {
             pub fn slotted(self) -> bool {
                 match self { $(Op::$name => ops!(@$kind),)* }
             }
+
+            /// Whether only administrators may ask for it.
+            pub fn for_administrators(self) -> bool {
+                match self { $(Op::$name => ops!(@right $($right)?),)* }
+            }
         }
     };
+    (@right for_administrators) => { true };
+    (@right) => { false };
     (@slotted) => { true };
     (@plain) => { false };
 }
@@ -91,12 +99,12 @@ ops! {
     180 QuotaSet "quota_set" plain;
     181 QuotaRoom "quota_room" plain;
     182 QuotaUse "quota_use" plain;
-    183 ChangelogRegister "changelog_register" plain;
-    184 ChangelogDeregister "changelog_deregister" plain;
-    185 ChangelogClear "changelog_clear" plain;
-    186 ChangelogRead "changelog_read" plain;
-    187 ChangelogInfo "changelog_info" plain;
-    188 ChangelogMask "changelog_mask" plain;
+    183 ChangelogRegister "changelog_register" plain for_administrators;
+    184 ChangelogDeregister "changelog_deregister" plain for_administrators;
+    185 ChangelogClear "changelog_clear" plain for_administrators;
+    186 ChangelogRead "changelog_read" plain for_administrators;
+    187 ChangelogInfo "changelog_info" plain for_administrators;
+    188 ChangelogMask "changelog_mask" plain for_administrators;
     // 300-399: OSS
     300 Read "read" plain;
     301 Write "write" slotted;
@@ -117,8 +125,8 @@ ops! {
     400 Register "register" plain;
     401 GetMap "get_map" plain;
     402 Heartbeat "heartbeat" plain;
-    410 ChangePool "change_pool" plain;
-    411 ChangeTarget "change_target" plain;
+    410 ChangePool "change_pool" plain for_administrators;
+    411 ChangeTarget "change_target" plain for_administrators;
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain;
     501 InvalidateNotice "invalidate_notice" plain;

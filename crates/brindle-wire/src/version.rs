@@ -153,7 +153,7 @@ mod tests {
             text,
             "no protocol version in common with cn042\
              \n  why:  cn042 (brindle 1.5) speaks protocols 7 to 8\
-             \n  why:  this server (brindle 0.1) speaks protocol 1\
+             \n  why:  this server (brindle 0.1) speaks protocol 2\
              \n  next: upgrade this server\
              \n  code: E8003 (brindle explain E8003)"
         );

@@ -29,6 +29,7 @@ mod mount;
 mod mounts;
 mod nearest;
 mod output;
+mod paths;
 mod pool;
 mod process;
 mod serve;

@@ -7,7 +7,7 @@ use brindle_types::{Code, Fault, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::print;
+use crate::{paths, print};
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -45,6 +45,7 @@ struct Document<'a, T: Serialize> {
 /// A JSON document as text.
 pub fn json<T: Serialize>(schema: &'static str, version: u32, body: &T) -> Result<String> {
     serde_json::to_string_pretty(&Document { schema, version, body })
+        .map(|text| paths::lossy(&text).into_owned())
         .map_err(|e| Fault::new(Code::Bug).what("cannot print JSON").why(e.to_string()))
 }
 

@@ -38,14 +38,32 @@ fn first_error() -> std::sync::MutexGuard<'static, Option<io::Error>> {
 pub fn out(text: fmt::Arguments<'_>) {
     let mut error = first_error();
     if error.is_none() {
-        *error = io::stdout().lock().write_fmt(text).err();
+        let mut out = Raw { out: io::stdout().lock(), error: None };
+        // An error of a part of the text itself would be no other; that of the output is kept.
+        let _ = fmt::write(&mut out, text);
+        *error = out.error;
+    }
+}
+
+/// An output that has the bytes of paths in it ([`crate::paths`]).
+struct Raw<W> {
+    out: W,
+    error: Option<io::Error>,
+}
+
+impl<W: Write> fmt::Write for Raw<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        crate::paths::write_raw(&mut self.out, text).map_err(|e| {
+            self.error = Some(e);
+            fmt::Error
+        })
     }
 }
 
 /// Prints on standard error.
 pub fn err(text: fmt::Arguments<'_>) {
     // There is no third place to say it.
-    let _ = io::stderr().lock().write_fmt(text);
+    let _ = fmt::write(&mut Raw { out: io::stderr().lock(), error: None }, text);
 }
 
 /// Why not all of the output could be printed; `None` also where its reader has gone, because that is no failure.

@@ -14,6 +14,7 @@ mod wanted;
 use crate::control::{Control, ino, path_fault, unexpected};
 use crate::exit::Done;
 use crate::output::{Output, print_json};
+use crate::paths::{self, PathView};
 
 pub use wanted::{PolicyArgs, ost_list};
 
@@ -232,7 +233,8 @@ struct View {
 
 #[derive(Serialize)]
 struct FileView {
-    path: String,
+    #[serde(flatten)]
+    path: PathView,
     kind: &'static str,
     stripe_count: i64,
     stripe_size_bytes: u32,
@@ -253,7 +255,7 @@ struct FileView {
 impl From<&Striped> for FileView {
     fn from(s: &Striped) -> FileView {
         FileView {
-            path: s.path.display().to_string(),
+            path: PathView::from(&s.path),
             kind: if s.is_dir { "directory" } else { "file" },
             stripe_count: s.count(),
             stripe_size_bytes: s.stripe_bytes(),
@@ -312,7 +314,7 @@ fn print(all: &[Striped], output: Output) -> Result<()> {
 
 /// For people.
 fn describe(s: &Striped) -> String {
-    let mut text = format!("{}\n", s.path.display());
+    let mut text = format!("{}\n", paths::text(&s.path));
     let mut line = |name: &str, value: String| text.push_str(&format!("  {name:<16} {value}\n"));
     let parts = s.parts();
     if let [part] = &parts[..] {

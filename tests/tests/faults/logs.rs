@@ -43,7 +43,8 @@ fn lost_lines(address: &str) -> u64 {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     let line = answer.lines().find_map(|line| line.strip_prefix("brindle_process_log_lines_lost_total "));
-    line.and_then(|number| number.parse::<f64>().ok()).unwrap_or_else(|| panic!("no such number: {answer}")) as u64
+    line.and_then(|number| number.parse::<f64>().ok()).unwrap_or_else(|| panic!("no such number: {answer}"))
+        as u64
 }
 
 #[test]

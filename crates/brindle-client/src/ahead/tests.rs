@@ -5,8 +5,12 @@ use futures_util::FutureExt;
 use super::*;
 use crate::kept::Budget;
 
-const TICKET: Ticket =
-    Ticket { layout_epoch: Pair::ZERO, truncate_epoch: Pair::ZERO, attr_epoch: Pair::ZERO, must_exist: false };
+const TICKET: Ticket = Ticket {
+    layout_epoch: Pair::ZERO,
+    truncate_epoch: Pair::ZERO,
+    attr_epoch: Pair::ZERO,
+    must_exist: false,
+};
 const SEEN: Seen = Seen { contents: 3, body: Pair::ZERO, ticket: TICKET };
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 10 * MIB + 5000;

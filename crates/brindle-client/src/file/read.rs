@@ -121,7 +121,7 @@ impl Client {
         }
     }
 
-    async fn read_inline(&self, inode: &Inode, range: Range<u64>) -> Result<Vec<Bytes>, Fault> {
+    pub(super) async fn read_inline(&self, inode: &Inode, range: Range<u64>) -> Result<Vec<Bytes>, Fault> {
         let kept = {
             let state = inode.lock();
             let data = state.inline.clone().filter(|_| state.cached && state.size_exact());

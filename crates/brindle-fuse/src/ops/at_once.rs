@@ -14,7 +14,7 @@ use brindle_wire::mds::lock::LockSpace;
 
 use super::getattr;
 use super::shown::Moment;
-use super::{NOT_KEPT, goes_on, habit, lookup, open, xattr};
+use super::{NOT_KEPT, goes_on, habit, lookup, name, open, xattr};
 use crate::fs::{BrindleFs, refuse};
 use crate::reply::Reply;
 use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Read, Release};
@@ -23,6 +23,7 @@ use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Read, Release};
 pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
     let ino = fs.places.ino(asked.nodeid);
     if goes_on(op) {
+        fs.stale.asked(asked.pid, name(op), matches!(op, Op::Lookup(_)));
         let now = Moment::now(fs.client.seams());
         fs.shown.gone_on(asked.pid, habit(op, asked.nodeid), now);
     }
@@ -43,6 +44,7 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
         _ => None,
     };
     if known.is_some() && !matches!(op, Op::Lookup(_)) {
+        fs.stale.over(asked.pid);
         // The thread asks for something else than what its last request was about.
         fs.recent.forget(asked.pid, ino, fs.client.seams().now());
     }
@@ -65,7 +67,10 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
             };
             lookup::found(fs, (ino, asked.nodeid), asked.pid, (&op.name, nodeid), attr, now)
         }
-        Err(fault) => refuse("lookup", ino, &fault),
+        Err(fault) => {
+            fs.stale.over(asked.pid);
+            refuse("lookup", ino, &fault)
+        }
     })
 }
 

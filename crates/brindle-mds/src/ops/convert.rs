@@ -17,6 +17,8 @@ use crate::ops::spill::{ROOM_WAIT_MS, TRIES_PER_OST, wait_for_room};
 use crate::store::{Inode, inline, inode};
 use crate::{changelog, grant, namespace};
 
+/// What a hole of an inline file is made of.
+const HOLE_BYTES: usize = 4096;
 /// Longest time that a file waits for the first OST to be heard of, and how often that is looked at.
 const OST_WAIT_MAX_MS: u64 = 60_000;
 const OST_LOOK_MS: u64 = 50;
@@ -30,17 +32,18 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ConvertReq) -> Result<OpenGrant
     let mut tries = TRIES_PER_OST * mdt.osts().all().await.len();
     let (begun, written) = loop {
         let begun = mdt.step(call, |t| begin(t, &busy, &req, call.session)).await?;
-        let Some((file, data)) = begun.as_ref().filter(|(_, data)| !data.is_empty()) else {
+        let begun_data = begun.as_ref().map(|(file, data)| (file, without_holes(data)));
+        let Some((file, data)) = begun_data.filter(|(_, (_, data))| !data.is_empty()) else {
             break (begun, None);
         };
-        match write(mdt, file, data.clone()).await {
+        match write(mdt, file, &data).await {
             Ok(written) => break (begun, Some(written)),
             // Each OST that says so is not chosen again before it reports room.
             Err(fault)
                 if fault.code == Code::OstFull
                     && !req.promised
                     && tries > 0
-                    && room_elsewhere(mdt, file, data, &mut wait_ms).await =>
+                    && room_elsewhere(mdt, file, &data.1, &mut wait_ms).await =>
             {
                 tries -= 1;
                 mdt.step(call, |t| {
@@ -145,9 +148,19 @@ fn begin(
     Ok(Some((file, data)))
 }
 
+/// The bytes without blocks of zeros in front and behind, and where they begin: a hole stays one.
+fn without_holes(data: &Bytes) -> (u64, Bytes) {
+    let is_hole = |block: &[u8]| block.iter().all(|byte| *byte == 0);
+    let front = data.chunks(HOLE_BYTES).take_while(|block| is_hole(block)).count() * HOLE_BYTES;
+    let rest = data.slice(front.min(data.len())..);
+    let behind =
+        rest.chunks(HOLE_BYTES).rev().take_while(|block| is_hole(block)).map(<[u8]>::len).sum::<usize>();
+    (front as u64, rest.slice(..rest.len() - behind))
+}
+
 /// Inline bytes are fewer than a stripe, so they lie in the first object. Durable, and written under the generation
 /// that the first batch recorded.
-async fn write(mdt: &Mdt, file: &Inode, data: Bytes) -> Result<ChangeResp> {
+async fn write(mdt: &Mdt, file: &Inode, (offset, data): &(u64, Bytes)) -> Result<ChangeResp> {
     let layout = &file.file()?.layout;
     let (stripe, ost) = layout.stripes().next().ok_or_else(no_ost)?;
     let ticket = Ticket {
@@ -157,9 +170,8 @@ async fn write(mdt: &Mdt, file: &Inode, data: Bytes) -> Result<ChangeResp> {
         must_exist: false,
     };
     let object = ObjectId::of(file.ino, stripe);
-    mdt.osts()
-        .write(ost, &WriteReq { object, offset: 0, ticket, sync: true, told: Vec::new(), claim: None }, data)
-        .await
+    let request = WriteReq { object, offset: *offset, ticket, sync: true, told: Vec::new(), claim: None };
+    mdt.osts().write(ost, &request, data.clone()).await
 }
 
 /// The bytes lie in objects.

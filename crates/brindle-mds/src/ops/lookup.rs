@@ -9,12 +9,20 @@ use crate::mdt::{Call, Mdt};
 use crate::namespace;
 use crate::store::inode;
 
-/// Finds a name; `.` and `..` too.
+/// Finds a name. `.` is what the number itself means, and `..` the directory above.
 pub async fn handle(mdt: &Mdt, call: &Call, req: LookupReq) -> Result<EntryResp> {
     let look = mdt.read(|t| {
+        if req.name == b"." {
+            // By number: of a file too, whose handle somebody has kept (NFS).
+            let found = inode::get(t, req.parent)?;
+            if found.nlink == 0 {
+                return Ok(None);
+            }
+            let known = found.is_dir().then(|| found.attr());
+            return Ok(Some((found.ino, known)));
+        }
         let dir = inode::dir(t, req.parent)?;
         match &req.name[..] {
-            b"." => return Ok(Some((dir.ino, Some(dir.attr())))),
             b".." => return Ok(Some((dir.parent, None))),
             name => namespace::check_name(name)?,
         }

@@ -15,7 +15,7 @@ use super::{ServerConn, Shared};
 use crate::latch::Latch;
 use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, NOTIFIES_MAX, bytes_units};
-use crate::transport::{Connection, FrameRx, FrameTx};
+use crate::transport::{Caller, Connection, FrameRx, FrameTx};
 use crate::{NetError, SOFTWARE};
 
 /// How long the last words to a bad peer may take.
@@ -31,8 +31,8 @@ struct Credits {
 
 /// Serves a connection to its end; `_room` is its place among the server's connections.
 pub(super) async fn run(shared: Arc<Shared>, connection: Connection, _room: OwnedSemaphorePermit) {
-    let Connection { peer, tx, mut rx } = connection;
-    let greeted = shared.stop.until(greet(&shared, &peer, tx, &mut rx)).await;
+    let Connection { peer, caller, tx, mut rx } = connection;
+    let greeted = shared.stop.until(greet(&shared, (&peer, caller), tx, &mut rx)).await;
     let Some(Ok(conn)) = greeted else { return };
     let writer = conn.clone();
     shared.seams.spawn("server.write", async move { writer.outbox.run(&writer.down).await });
@@ -48,7 +48,7 @@ pub(super) async fn run(shared: Arc<Shared>, connection: Connection, _room: Owne
 /// Reads the hello and answers it; a peer that is refused hears why.
 async fn greet(
     shared: &Shared,
-    peer: &Nid,
+    (peer, caller): (&Nid, Caller),
     mut tx: Box<dyn FrameTx>,
     rx: &mut Box<dyn FrameRx>,
 ) -> Result<Arc<ServerConn>, NetError> {
@@ -59,7 +59,7 @@ async fn greet(
     };
     let header = first.header.clone();
     // No await behind the service's consent: from there on, `closed` must be called.
-    match welcome(shared, peer, first) {
+    match welcome(shared, (peer, caller), first) {
         Ok(conn) => {
             conn.outbox.open(tx);
             Ok(conn)
@@ -87,7 +87,7 @@ async fn refuse(
 }
 
 /// Checks the hello, lets the service look at the connection, and queues the answer.
-fn welcome(shared: &Shared, peer: &Nid, first: Frame) -> Result<Arc<ServerConn>, Fault> {
+fn welcome(shared: &Shared, (peer, caller): (&Nid, Caller), first: Frame) -> Result<Arc<ServerConn>, Fault> {
     if first.header.kind != Kind::Hello {
         return Err(Fault::new(Code::BadFrame).why("the first frame of a connection is not a hello"));
     }
@@ -96,6 +96,7 @@ fn welcome(shared: &Shared, peer: &Nid, first: Frame) -> Result<Arc<ServerConn>,
     let conn = Arc::new(ServerConn {
         id: shared.next_conn_id.fetch_add(1, Ordering::Relaxed),
         peer: peer.clone(),
+        caller,
         hello,
         version,
         outbox: Outbox::new(),
@@ -162,12 +163,21 @@ impl Credits {
 
 fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Vec<OwnedSemaphorePermit>) {
     brindle_stdx::pulse::beat();
+    let op = Op::from_number(frame.header.op);
     {
         let mut stats = shared.stats.lock();
         stats.requests += 1;
-        if let Some(op) = Op::from_number(frame.header.op) {
+        if let Some(op) = op {
             *stats.requests_by_op.entry(op).or_default() += 1;
         }
+    }
+    if op.is_some_and(Op::for_administrators)
+        && let Some(why) = conn.caller.is_no_administrator()
+    {
+        let header = frame.header;
+        let fault = no_administrator(why);
+        conn.send(checked(Frame::fault_reply_to(&header, &fault), &header, conn.version), credits);
+        return;
     }
     let (service, conn) = (shared.service.clone(), conn.clone());
     shared.seams.spawn("server.request", async move {
@@ -175,6 +185,10 @@ fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Ve
         let reply = service.request(conn.clone(), frame).await;
         conn.send(checked(reply, &header, conn.version), credits);
     });
+}
+
+fn no_administrator(why: String) -> Fault {
+    Fault::new(Code::NeedsRoot).what("this is for administrators").why(why).data("nothing was changed")
 }
 
 /// The reply as it may go out: paired with its request, and within the room that the request gave it.

@@ -19,7 +19,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use super::{halves, lend, read, write};
 use crate::NetError;
-use crate::transport::Connection;
+use crate::transport::{Caller, Connection};
 
 /// Bytes that a socket holds for a peer that does not read yet: a few of the largest transfers. (Without the right to more than the
 /// machine's `net.core.wmem_max` it is that.)
@@ -102,13 +102,17 @@ fn is_same_user(stream: &UnixStream) -> bool {
 pub(super) fn connection(stream: UnixStream, peer: Nid, seams: &Seams) -> Result<Connection, NetError> {
     set_send_buffer(&stream);
     let may_lend = is_same_user(&stream);
+    let caller = match stream.peer_cred() {
+        Ok(peer) => Caller::User { uid: peer.uid(), is_own: may_lend },
+        Err(_) => Caller::User { uid: OVERFLOW_UID, is_own: false },
+    };
     let stream = stream.into_std()?;
     let lender = lend::offer(&stream, may_lend)?;
     let borrows = Arc::new(lend::Borrows::of(may_lend));
     let (read_half, write_half) = halves::split(stream, borrows.clone())?;
     let tx = Box::new(write::TcpTx::new(write_half, Some(seams.clone()), lender));
     let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), borrows));
-    Ok(Connection { peer, tx, rx })
+    Ok(Connection { peer, caller, tx, rx })
 }
 
 /// Best effort: with less, large transfers take more turns.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use brindle_types::Code;
 use brindle_wire::frame::{BODY_MAX, BULK_MAX, Frame, HEADER_LEN, Header, Kind, decode_reply, encode_body};
-use brindle_wire::version::{Hello, HelloReply, PeerKind, Versions};
+use brindle_wire::version::{Hello, HelloReply, PROTOCOL_VERSION, PeerKind, Versions};
 use bytes::Bytes;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -198,7 +198,11 @@ fn another_version_is_told_both_versions() {
         let fault = decode_reply::<HelloReply>(&answers[0]).expect_err("refused");
         assert_eq!(fault.code, Code::VersionMismatch);
         let text = fault.to_string();
-        assert!(text.contains("protocols 900 to 901") && text.contains("speaks protocol 1"), "{text}");
+        assert!(
+            text.contains("protocols 900 to 901")
+                && text.contains(&format!("speaks protocol {PROTOCOL_VERSION}")),
+            "{text}"
+        );
         let header = Header { version: 901, op: ECHO, xid: 8, ..Header::default() };
         let answers = frames(&send_raw(&setup, true, &wire(&Frame::new(header, Bytes::new()))).await);
         assert_eq!(decode_reply::<()>(&answers[1]).expect_err("refused").code, Code::VersionMismatch);

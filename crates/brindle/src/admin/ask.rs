@@ -46,7 +46,7 @@ impl Asker {
     /// Must be called on a tokio runtime.
     pub fn new() -> Asker {
         let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-        Asker { transport: Arc::new(TcpTransport::new(seams.clone())), seams }
+        Asker { transport: Arc::new(TcpTransport::new(seams.clone()).from_reserved_port()), seams }
     }
 
     fn peer(&self, nids: &[Nid], fs_id: u64) -> Arc<Peer> {

@@ -1,5 +1,6 @@
 //! What a running mount tells: `brindle sync`, `brindle waits`, `brindle file`.
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use brindle_client::control::{Answer, Request, WaitLine};
@@ -10,6 +11,7 @@ use crate::completion::live;
 use crate::control::{Control, ino, unexpected};
 use crate::exit::Done;
 use crate::output::{Output, print_json, table};
+use crate::paths;
 
 /// Arguments of `brindle sync`.
 #[derive(clap::Args)]
@@ -98,6 +100,21 @@ pub enum FileCommand {
 struct FileView {
     fid: String,
     paths: Vec<String>,
+    /// Where one of them is not UTF-8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paths_bytes: Option<Vec<Vec<u8>>>,
+}
+
+impl FileView {
+    fn new(fid: String, paths: &[PathBuf]) -> FileView {
+        let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
+        let is_text = paths.iter().all(|path| path.to_str().is_some());
+        FileView {
+            fid,
+            paths: paths.iter().map(|path| path.display().to_string()).collect(),
+            paths_bytes: (!is_text).then(|| paths.iter().map(bytes).collect()),
+        }
+    }
 }
 
 /// Runs `brindle file`.
@@ -106,12 +123,12 @@ pub fn file(command: &FileCommand) -> Result<Done> {
         FileCommand::Fid { path, output } => {
             Control::of(path)?;
             let fid = ino(path)?.fid().to_string();
-            (FileView { fid: fid.clone(), paths: vec![path.display().to_string()] }, *output, vec![fid])
+            (FileView::new(fid.clone(), std::slice::from_ref(path)), *output, vec![fid])
         }
         FileCommand::Path { mount, fid, output } => {
             let paths = crate::lfs::fid::paths(&Control::of(mount)?, *fid)?;
-            let paths: Vec<String> = paths.iter().map(|p| p.display().to_string()).collect();
-            (FileView { fid: fid.to_string(), paths: paths.clone() }, *output, paths)
+            let plain = paths.iter().map(|path| paths::text(path)).collect();
+            (FileView::new(fid.to_string(), &paths), *output, plain)
         }
         FileCommand::Find(args) => return crate::find::run(args),
         FileCommand::Du(args) => return crate::find::du::run(args),

@@ -112,8 +112,9 @@ pub fn one(args: &PlaceArgs) -> Result<Place> {
 pub fn mount_of(path: &Path) -> Result<mounts::MountLine> {
     let shown = path.display().to_string();
     // The path itself may hang on a dead server; its text up to the mount point does not.
-    let absolute = crate::cli::text(path)?;
-    let direct = mounts::holding(Path::new(&absolute));
+    let absolute = std::path::absolute(path)
+        .map_err(|e| Fault::io(Code::BadArgument, "cannot use the path", shown.clone(), &e))?;
+    let direct = mounts::holding(&absolute);
     let found = direct.or_else(|| mounts::holding(&std::fs::canonicalize(path).ok()?));
     found.ok_or_else(|| {
         let fault = Fault::new(Code::NotABrindlePath).what("not in a Brindle file system:").subject(shown);

@@ -1,7 +1,9 @@
 //! `brindle file du`: the space that trees take, added up in the MDT.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use brindle_client::control::SumLine;
@@ -10,10 +12,11 @@ use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::mds::scan::Wanted;
 use serde::Serialize;
 
-use super::query::Query;
 use super::each_start;
+use super::query::Query;
 use crate::exit::Done;
 use crate::output::{Output, print_json};
+use crate::paths::PathView;
 use crate::print;
 
 /// Unit of du where nobody names another.
@@ -81,7 +84,8 @@ struct View {
 
 #[derive(Serialize)]
 struct SpaceView {
-    path: String,
+    #[serde(flatten)]
+    path: PathView,
     #[serde(flatten)]
     space: Space,
 }
@@ -97,7 +101,8 @@ pub fn run(args: &Args) -> Result<Done> {
         let mut tree = Tree { device: start.device, seen: &mut seen, open: Vec::new() };
         let mut emit = |path: &[u8], space: Space| {
             if args.output.json() {
-                view.directories.push(SpaceView { path: start.shown(path), space });
+                view.directories
+                    .push(SpaceView { path: PathView::from(OsStr::from_bytes(&start.joined(path))), space });
                 return Ok(());
             }
             let line = [args.figure(&space).as_bytes(), b"\t", &start.joined(path), b"\n"].concat();

@@ -8,7 +8,7 @@ mod query;
 pub mod users;
 mod values;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -23,6 +23,7 @@ use serde::Serialize;
 use crate::control::{Control, path_fault};
 use crate::exit::{self, Done};
 use crate::output::Output;
+use crate::paths::PathView;
 use crate::print;
 use query::Query;
 
@@ -166,10 +167,8 @@ fn paths(query: &Query, partly: Done) -> Result<Done> {
 /// An entry in JSON.
 #[derive(Serialize)]
 struct FoundView {
-    path: String,
-    /// Where the path is not UTF-8.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    path_bytes: Option<Vec<u8>>,
+    #[serde(flatten)]
+    path: PathView,
     fid: String,
     kind: &'static str,
     mode: u16,
@@ -186,10 +185,8 @@ struct FoundView {
 impl FoundView {
     fn new(path: Vec<u8>, attr: &Attr) -> FoundView {
         let seconds = |time: Time| time.secs as f64 + f64::from(time.nanos) / 1e9;
-        let path_bytes = std::str::from_utf8(&path).is_err().then(|| path.clone());
         FoundView {
-            path: String::from_utf8_lossy(&path).into_owned(),
-            path_bytes,
+            path: PathView::from(OsStr::from_bytes(&path)),
             fid: attr.ino.fid().to_string(),
             kind: kind_name(attr.kind),
             mode: attr.perm,
@@ -287,6 +284,7 @@ mod tests {
                  \"ctime_seconds\":3.5}}"
             )
         );
-        assert_eq!(FoundView::new(b"\xff".to_vec(), &attr).path_bytes, Some(vec![0xff]));
+        let json = serde_json::to_string(&FoundView::new(b"\xff".to_vec(), &attr)).expect("JSON");
+        assert!(json.starts_with("{\"path\":\"\u{fffd}\",\"path_bytes\":[255],"), "{json}");
     }
 }

@@ -9,6 +9,7 @@ use brindle_types::{Code, Fault, Ino};
 
 use super::report::Report;
 use super::targets::Target;
+use crate::paths;
 
 /// Deepest path that is followed upwards.
 const DEPTH_MAX: usize = 4096;
@@ -51,7 +52,7 @@ pub fn path(reader: &KvReader, ino: Ino) -> String {
         let Some(found) = found.filter(|i| !i.name_hint.is_empty() && names.len() < DEPTH_MAX) else {
             return ino.fid().to_string();
         };
-        names.push(String::from_utf8_lossy(&found.name_hint).into_owned());
+        names.push(paths::bytes_text(&found.name_hint));
         at = found.parent;
     }
     names.reverse();

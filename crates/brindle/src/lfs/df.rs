@@ -10,6 +10,7 @@ use crate::admin::place::{PlaceArgs, mount_of, one};
 use crate::completion::live;
 use crate::exit::Done;
 use crate::mounts;
+use crate::paths;
 use crate::pool::find;
 
 /// Arguments of `lfs df`.
@@ -63,7 +64,7 @@ pub fn run(args: &Args) -> Result<Done> {
             continue;
         }
         let spaces = in_pool(args, spaces(&place)?)?;
-        print!("{}", text(args, &spaces, &line.mount_point.display().to_string()));
+        print!("{}", text(args, &spaces, &paths::text(&line.mount_point)));
         shown = true;
     }
     match args.pool.as_ref().and_then(|pool| pool.fs.as_ref()).filter(|_| !shown) {

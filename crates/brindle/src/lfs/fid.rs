@@ -1,5 +1,7 @@
 //! `lfs path2fid` and `lfs fid2path`.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use brindle_client::control::{Answer, Request};
@@ -7,6 +9,7 @@ use brindle_types::{Fid, Result};
 
 use crate::control::{Control, ino, unexpected};
 use crate::exit::Done;
+use crate::paths::text;
 
 /// Arguments of `lfs path2fid`.
 #[derive(clap::Args)]
@@ -35,7 +38,7 @@ pub fn path2fid(args: &Path2FidArgs) -> Result<Done> {
         if args.paths.len() == 1 {
             println!("{fid}");
         } else {
-            println!("{}: {fid}", path.display());
+            println!("{}: {fid}", text(path));
         }
     }
     Ok(Done::Ok)
@@ -46,7 +49,7 @@ pub fn fid2path(args: &Fid2PathArgs) -> Result<Done> {
     let control = Control::of(&args.mount)?;
     for fid in &args.fids {
         for path in paths(&control, *fid)? {
-            println!("{}", path.display());
+            println!("{}", text(&path));
         }
     }
     Ok(Done::Ok)
@@ -58,7 +61,8 @@ pub fn paths(control: &Control, fid: Fid) -> Result<Vec<PathBuf>> {
         Answer::Paths(paths) => {
             let source = &control.mount().source;
             let subdir = source.parse::<crate::admin::place::Source>().map(|s| s.subdir).unwrap_or_default();
-            let inside = paths.iter().filter_map(|path| Path::new(path).strip_prefix(&subdir).ok());
+            let inside =
+                paths.iter().filter_map(|path| Path::new(OsStr::from_bytes(path)).strip_prefix(&subdir).ok());
             Ok(inside.map(|path| below(&control.mount().mount_point, path)).collect())
         }
         other => Err(unexpected(&other)),

@@ -7,6 +7,7 @@ use brindle_types::Result;
 
 use crate::control::{Control, path_fault};
 use crate::exit::Done;
+use crate::paths;
 use crate::stripe::{Striped, get};
 
 /// Arguments of `lfs getstripe`.
@@ -108,7 +109,7 @@ fn file_text(s: &Striped, quiet: bool) -> String {
     if s.is_composite() {
         return composite_text(s, quiet);
     }
-    let mut text = format!("{}\n", s.path.display());
+    let mut text = format!("{}\n", paths::text(&s.path));
     let mut line = |label: &str, value: String| {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{label:<19}{value}");
@@ -136,7 +137,7 @@ fn file_text(s: &Striped, quiet: bool) -> String {
 /// `lcm_...`, then `lcme_...` and `lmm_...` for each component.
 fn composite_text(s: &Striped, quiet: bool) -> String {
     let parts = s.parts();
-    let mut text = format!("{}\n", s.path.display());
+    let mut text = format!("{}\n", paths::text(&s.path));
     let mut line = |indent: usize, label: &str, value: String| {
         // Writing to a String cannot fail.
         let _ = writeln!(
@@ -190,7 +191,7 @@ fn dir_text(s: &Striped, only: bool) -> String {
         s.stripe_bytes(),
         s.start()
     );
-    if only { default } else { format!("{}\n{default}\n", s.path.display()) }
+    if only { default } else { format!("{}\n{default}\n", paths::text(&s.path)) }
 }
 
 #[cfg(test)]

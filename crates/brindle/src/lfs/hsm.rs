@@ -7,6 +7,7 @@ use brindle_types::Result;
 
 use crate::control::{Control, ino};
 use crate::exit::Done;
+use crate::paths;
 
 /// Arguments of `lfs hsm_state` and `hsm_action`.
 #[derive(clap::Args)]
@@ -36,11 +37,11 @@ fn each(args: &Args, line: fn(&Path) -> String) -> Result<Done> {
 }
 
 fn state_line(path: &Path) -> String {
-    format!("{}: ({:#010x})", path.display(), 0)
+    format!("{}: ({:#010x})", paths::text(path), 0)
 }
 
 fn action_line(path: &Path) -> String {
-    format!("{}: NOOP", path.display())
+    format!("{}: NOOP", paths::text(path))
 }
 
 #[cfg(test)]

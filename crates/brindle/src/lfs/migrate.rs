@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use brindle_types::{LayoutPolicy, Result};
 
 use crate::exit::Done;
+use crate::paths;
 use crate::stripe::PolicyArgs;
 use crate::stripe::migrate::{Pace, Plan, migrate};
 
@@ -48,7 +49,7 @@ pub fn run(args: &Args) -> Result<Done> {
     let mut pace = Pace::new(args.bandwidth.map(|mb| mb.saturating_mul(MEGABYTE)));
     for path in &args.paths {
         if args.verbose {
-            println!("{}", path.display());
+            println!("{}", paths::text(path));
         }
         migrate(path, &plan, &mut pace)?;
     }

@@ -17,6 +17,7 @@ use super::PolicyArgs;
 use crate::control::{Control, ino, path_fault, unexpected};
 use crate::exit::Done;
 use crate::output::{Output, print_json};
+use crate::paths::{self, PathView};
 
 /// Bytes of a piece, unless the bandwidth is limited to less in a second.
 const PIECE_BYTES: u64 = 32 << 20;
@@ -97,7 +98,10 @@ impl Pace {
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
     /// The file.
-    pub path: String,
+    #[serde(flatten)]
+    pub path: PathView,
+    #[serde(skip)]
+    name: String,
     /// Bytes that were copied; 0 when it was as it is to be.
     pub copied_bytes: u64,
     /// How long it took.
@@ -134,10 +138,10 @@ pub fn run(args: &Args) -> Result<Done> {
 
 fn describe(moved: &Moved) -> String {
     match moved.copied_bytes {
-        0 => format!("{}: nothing to move", moved.path),
+        0 => format!("{}: nothing to move", moved.name),
         bytes => {
             let rate = (bytes as f64 / (moved.milliseconds.max(1) as f64 / 1000.0)) as u64;
-            format!("{}: {} moved, {}/s", moved.path, format_bytes(bytes), format_bytes(rate))
+            format!("{}: {} moved, {}/s", moved.name, format_bytes(bytes), format_bytes(rate))
         }
     }
 }
@@ -192,7 +196,7 @@ pub fn migrate_inode(
     }
     progress.end();
     let milliseconds = begun.elapsed().as_millis() as u64;
-    Ok(Moved { path: path.display().to_string(), copied_bytes: copied, milliseconds })
+    Ok(Moved { path: PathView::from(path), name: paths::text(path), copied_bytes: copied, milliseconds })
 }
 
 /// One line that is written over again and again.

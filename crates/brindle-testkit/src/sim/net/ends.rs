@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
-use brindle_net::{Connection, FrameRx, FrameTx, Listener, NetError, Transport};
+use brindle_net::{Caller, Connection, FrameRx, FrameTx, Listener, NetError, Transport};
 use brindle_stdx::BoxFuture;
 use brindle_types::Nid;
 use brindle_wire::frame::{Frame, Header};
@@ -78,6 +78,7 @@ impl Shared {
         );
         let connection = |end: usize, peer: Nid| Connection {
             peer,
+            caller: Caller::Known,
             tx: Box::new(SimTx { shared: self.clone(), id, end }),
             rx: Box::new(SimRx { shared: self.clone(), id, end: 1 - end }),
         };
