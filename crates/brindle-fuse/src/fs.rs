@@ -31,7 +31,7 @@ use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
 use crate::ops::shown::{Awaited, Habit, Moment, Pause, Shown};
-use crate::ops::stale::Stale;
+use crate::ops::stale::{Part, Stale, part};
 use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Asked, Op, Request};
@@ -118,16 +118,14 @@ impl BrindleFs {
             Who { ino, nodeid: request.nodeid, tid, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
         let killed = self.killed(request.cancel, request.pid);
         let (name, changes) = (ops::name(&request.op), changes(&request.op, ino));
-        let is_lookup = matches!(request.op, Op::Lookup(_));
+        let part = part(&request.op);
         let mut work = Box::pin(ops::dispatch(self.clone(), who, request.op));
         match select(&mut work, pin!(killed)).await {
             Either::Left((Ok(done), _)) => {
-                if !is_lookup {
-                    self.stale.over(tid);
-                }
+                self.stale_answered(tid, part, ino);
                 done.reply
             }
-            Either::Left((Err(fault), _)) => refuse(name, ino, &self.second_time(tid, name, fault)),
+            Either::Left((Err(fault), _)) => refuse(name, ino, &self.second_time(tid, (name, part), fault)),
             Either::Right(_) => {
                 let this = self.clone();
                 self.client.seams().spawn("fuse.abandoned", async move {
@@ -150,13 +148,24 @@ impl BrindleFs {
         }
     }
 
+    /// A thread was answered well.
+    pub(crate) fn stale_answered(&self, tid: u32, part: Part, ino: Ino) {
+        let is_dir = || ino == self.client.root() || self.known.is_dir(ino);
+        match part {
+            _ if self.stale.is_empty() => {}
+            Part::Step => {}
+            Part::Look => self.stale.seen(tid, is_dir()),
+            Part::Act => self.stale.over(tid),
+        }
+    }
+
     /// What a failed operation is answered with: ENOENT where the kernel has walked the path again, and it led to nothing again.
-    fn second_time(&self, tid: u32, op: &'static str, fault: Fault) -> Fault {
+    fn second_time(&self, tid: u32, (op, part): (&'static str, Part), fault: Fault) -> Fault {
         if fault.code != Code::HandleStale {
             self.stale.over(tid);
             return fault;
         }
-        match self.stale.is_second(tid, op, self.client.seams().now()) {
+        match self.stale.is_second(tid, (op, part), self.client.seams().now()) {
             true => Fault { code: Code::NotFound, ..fault },
             false => fault,
         }

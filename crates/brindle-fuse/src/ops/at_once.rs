@@ -14,6 +14,7 @@ use brindle_wire::mds::lock::LockSpace;
 
 use super::getattr;
 use super::shown::Moment;
+use super::stale::part;
 use super::{NOT_KEPT, goes_on, habit, lookup, name, open, xattr};
 use crate::fs::{BrindleFs, refuse};
 use crate::reply::Reply;
@@ -23,7 +24,7 @@ use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Read, Release};
 pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
     let ino = fs.places.ino(asked.nodeid);
     if goes_on(op) {
-        fs.stale.asked(asked.pid, name(op), matches!(op, Op::Lookup(_)));
+        fs.stale.asked(asked.pid, name(op), part(op));
         let now = Moment::now(fs.client.seams());
         fs.shown.gone_on(asked.pid, habit(op, asked.nodeid), now);
     }
@@ -44,7 +45,7 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
         _ => None,
     };
     if known.is_some() && !matches!(op, Op::Lookup(_)) {
-        fs.stale.over(asked.pid);
+        fs.stale_answered(asked.pid, part(op), ino);
         // The thread asks for something else than what its last request was about.
         fs.recent.forget(asked.pid, ino, fs.client.seams().now());
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use brindle_types::{Attr, Ino};
+use brindle_types::{Attr, FileType, Ino};
 use parking_lot::Mutex;
 
 /// Inodes remembered in one shard; beyond them the lowest number goes.
@@ -37,6 +37,11 @@ impl Known {
     pub fn removed(&self, ino: Ino) -> Option<Attr> {
         let last = self.shard(ino).lock().get(&ino).cloned()?;
         Some(Attr { nlink: 0, ..last })
+    }
+
+    /// Whether it is known to be a directory.
+    pub fn is_dir(&self, ino: Ino) -> bool {
+        self.shard(ino).lock().get(&ino).is_some_and(|attr| attr.kind == FileType::Directory)
     }
 
     /// The kernel refers to it no longer.
