@@ -125,7 +125,7 @@ impl BrindleFs {
                 self.stale_answered(tid, part, ino);
                 done.reply
             }
-            Either::Left((Err(fault), _)) => refuse(name, ino, &self.second_time(tid, (name, part), fault)),
+            Either::Left((Err(fault), _)) => refuse(name, ino, &self.second_time(tid, part, fault)),
             Either::Right(_) => {
                 let this = self.clone();
                 self.client.seams().spawn("fuse.abandoned", async move {
@@ -160,12 +160,15 @@ impl BrindleFs {
     }
 
     /// What a failed operation is answered with: ENOENT where the kernel has walked the path again, and it led to nothing again.
-    fn second_time(&self, tid: u32, (op, part): (&'static str, Part), fault: Fault) -> Fault {
+    fn second_time(&self, tid: u32, part: Part, fault: Fault) -> Fault {
         if fault.code != Code::HandleStale {
-            self.stale.over(tid);
+            // A look on the way may well find nothing, as at an ACL.
+            if part != Part::Look {
+                self.stale.over(tid);
+            }
             return fault;
         }
-        match self.stale.is_second(tid, (op, part), self.client.seams().now()) {
+        match self.stale.is_second(tid, part, self.client.seams().now()) {
             true => Fault { code: Code::NotFound, ..fault },
             false => fault,
         }

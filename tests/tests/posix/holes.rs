@@ -154,3 +154,49 @@ fn no_byte_of_data_lies_in_what_is_called_a_hole() {
     }
     same_bytes(&all_of(&file), &wanted, "the file");
 }
+
+/// First data and first hole at or after a place; `None` for ENXIO.
+fn sought(file: &File, from: u64) -> (Option<u64>, Option<u64>) {
+    let found = |from| match seek(file, from) {
+        Ok(at) => Some(at),
+        Err(e) => {
+            assert_eq!(e, Errno::NXIO);
+            None
+        }
+    };
+    (found(SeekFrom::Data(from)), found(SeekFrom::Hole(from)))
+}
+
+#[test]
+fn small_files_have_holes_too_and_keep_them_when_they_grow() {
+    const BLOCK: u64 = 4096;
+    let area = Area::new();
+    for size in [8193, 32_768, 1 << 20, 1 << 40] {
+        let file = file_with(&area, &format!("front{size}"), &[7; 4096]);
+        file.set_len(size).unwrap();
+        let look = || {
+            assert_eq!(sought(&file, 0), (Some(0), Some(BLOCK)), "size {size}");
+            assert_eq!(sought(&file, 4095), (Some(4095), Some(BLOCK)), "size {size}");
+            assert_eq!(sought(&file, BLOCK), (None, Some(BLOCK)), "size {size}");
+            assert_eq!(sought(&file, size - 1), (None, Some(size - 1)), "size {size}");
+            assert_eq!(sought(&file, size), (None, None), "size {size}");
+        };
+        look();
+        file.sync_all().unwrap();
+        look();
+        let read_only = File::open(area.at(format!("front{size}"))).unwrap();
+        assert_eq!(sought(&read_only, 0), (Some(0), Some(BLOCK)));
+        drop(read_only);
+        // A byte far behind: the bytes leave their place, and the hole stays.
+        file.write_all_at(b"x", 3 << 20).unwrap();
+        assert_eq!(sought(&file, 0), (Some(0), Some(BLOCK)));
+        assert_eq!(sought(&file, BLOCK).0, Some(3 << 20));
+    }
+    let file = file_with(&area, "behind", b"");
+    file.write_all_at(b"x", 5000).unwrap();
+    assert_eq!(sought(&file, 0), (Some(BLOCK), Some(0)));
+    file.write_all_at(b"x", 3 << 20).unwrap();
+    file.sync_all().unwrap();
+    assert_eq!(sought(&file, 0), (Some(BLOCK), Some(0)));
+    assert!(sought(&file, BLOCK).1.unwrap() <= 2 * BLOCK);
+}

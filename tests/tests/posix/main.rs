@@ -9,6 +9,7 @@
 mod acl;
 mod data;
 mod dirs;
+mod handles;
 mod holes;
 mod locking;
 mod mapping;

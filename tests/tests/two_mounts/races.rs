@@ -194,3 +194,42 @@ fn directories_moved_into_each_other_by_two_clients_make_no_loop() {
         assert_eq!(left.len(), round + 1, "one of the two is still below the root: {left:?}");
     }
 }
+
+/// (xfstests generic/736 does the like.) A path leads to something or to nothing; ESTALE is for descriptors.
+#[test]
+fn a_tree_that_comes_and_goes_gives_no_program_estale() {
+    const ROUNDS: usize = 30;
+    let area = Area::on_two_mounts();
+    let roots: [PathBuf; 2] = [area.at(""), area.other("")];
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let root = &roots[thread % 2];
+            scope.spawn(move || {
+                let (dir, file) = (root.join("pd"), root.join("pd/x"));
+                for round in 0..ROUNDS {
+                    let outcomes = [
+                        ("mkdir", fs::create_dir(&dir)),
+                        (
+                            "create",
+                            fs::OpenOptions::new()
+                                .write(true)
+                                .create(true)
+                                .truncate(false)
+                                .open(&file)
+                                .map(drop),
+                        ),
+                        ("open", File::open(&file).map(drop)),
+                        ("stat", fs::metadata(&file).map(drop)),
+                        ("list", fs::read_dir(&dir).map(drop)),
+                        ("unlink", fs::remove_file(&file)),
+                        ("rmdir", fs::remove_dir(&dir)),
+                    ];
+                    for (what, outcome) in outcomes {
+                        let error = outcome.err().and_then(|e| e.raw_os_error());
+                        assert_ne!(error, Some(libc::ESTALE), "{what}, round {round}");
+                    }
+                }
+            });
+        }
+    });
+}

@@ -15,7 +15,7 @@ use brindle_wire::mds::lock::LockSpace;
 use super::getattr;
 use super::shown::Moment;
 use super::stale::part;
-use super::{NOT_KEPT, goes_on, habit, lookup, name, open, xattr};
+use super::{NOT_KEPT, goes_on, habit, lookup, open, xattr};
 use crate::fs::{BrindleFs, refuse};
 use crate::reply::Reply;
 use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Read, Release};
@@ -24,7 +24,7 @@ use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Read, Release};
 pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
     let ino = fs.places.ino(asked.nodeid);
     if goes_on(op) {
-        fs.stale.asked(asked.pid, name(op), part(op));
+        fs.stale.asked(asked.pid, part(op));
         let now = Moment::now(fs.client.seams());
         fs.shown.gone_on(asked.pid, habit(op, asked.nodeid), now);
     }

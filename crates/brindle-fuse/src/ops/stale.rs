@@ -5,7 +5,7 @@
 //! gone by then too it would hand ESTALE to the program; the path led to nothing at that moment, and that is ENOENT.
 //!
 //! A second walk is known by what the thread asks: LOOKUPs that all find something, with looks at the directories on the way, then
-//! the same operation again.
+//! what is wanted.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,11 +20,21 @@ const THREADS_MAX: usize = 1024;
 /// How long the kernel may take to walk a path again.
 const GOOD_FOR_MS: u64 = 5_000;
 
+/// Where a thread is that was refused with ESTALE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// Where it was.
+    Refused,
+    /// On its way for the second time.
+    Walking,
+    /// It has looked at a file: that was what it wanted, or it is about to open it.
+    Arrived,
+}
+
 /// What a thread was last refused with ESTALE.
 struct Refused {
-    op: &'static str,
     part: Part,
-    walks: bool,
+    place: Place,
     at: Mono,
 }
 
@@ -62,25 +72,25 @@ impl Stale {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// A thread asks for something. Whether it walks a path for the second time is known from this.
-    pub fn asked(&self, tid: u32, op: &'static str, part: Part) {
+    /// A thread asks for something.
+    pub fn asked(&self, tid: u32, part: Part) {
         if self.is_empty() {
             return;
         }
-        self.change(|threads| match threads.get_mut(&tid) {
-            Some(refused) if part == Part::Step => refused.walks = true,
-            Some(_) if part == Part::Look => {}
-            Some(refused) if refused.walks && refused.op == op => {}
-            Some(_) => drop(threads.remove(&tid)),
-            None => {}
+        self.change(|threads| match threads.get_mut(&tid).map(|refused| (part, &mut refused.place)) {
+            Some((Part::Step, place)) if *place != Place::Arrived => *place = Place::Walking,
+            // Another system call.
+            Some((Part::Step, Place::Arrived) | (Part::Act, Place::Refused)) => drop(threads.remove(&tid)),
+            _ => {}
         });
     }
 
-    /// A thread has looked at something. If it wants more, or that was a directory, it is on its way still.
+    /// A thread has looked at something.
     pub fn seen(&self, tid: u32, is_dir: bool) {
         self.change(|threads| match threads.get_mut(&tid) {
-            Some(refused) if refused.part == Part::Look && is_dir => refused.walks = false,
-            Some(refused) if refused.part == Part::Look => drop(threads.remove(&tid)),
+            Some(refused) if !is_dir => refused.place = Place::Arrived,
+            // It may be what was wanted.
+            Some(refused) if refused.part == Part::Look => refused.place = Place::Refused,
             _ => {}
         });
     }
@@ -92,18 +102,20 @@ impl Stale {
         }
     }
 
-    /// The inode that `op` of a thread is about is gone. Whether this is the second time in one system call.
-    pub fn is_second(&self, tid: u32, (op, part): (&'static str, Part), now: Mono) -> bool {
+    /// The inode that a thread asks for is gone. Whether this is the second time in one system call.
+    pub fn is_second(&self, tid: u32, part: Part, now: Mono) -> bool {
         self.change(|threads| {
             let was = threads.remove(&tid).filter(|refused| now.ms_since(refused.at) < GOOD_FOR_MS);
-            if was.is_some_and(|refused| refused.walks && refused.op == op) {
-                return true;
+            match was.map(|refused| refused.place) {
+                Some(Place::Walking) => return true,
+                Some(Place::Arrived) if part == Part::Act => return true,
+                _ => {}
             }
             threads.retain(|_, refused| now.ms_since(refused.at) < GOOD_FOR_MS);
             if threads.len() >= THREADS_MAX {
                 threads.pop_first();
             }
-            threads.insert(tid, Refused { op, part, walks: false, at: now });
+            threads.insert(tid, Refused { part, place: Place::Refused, at: now });
             false
         })
     }
@@ -120,66 +132,67 @@ impl Stale {
 mod tests {
     use super::*;
 
+    use Part::{Act, Look, Step};
+
     const NOW: Mono = Mono(0);
-    const OPEN: (&str, Part) = ("open", Part::Act);
-    const GETATTR: (&str, Part) = ("getattr", Part::Look);
 
     #[test]
     fn the_second_time_in_one_call_is_told_from_the_first_of_another() {
         let stale = Stale::default();
-        let ask = |op: &'static str| {
-            let part = match op {
-                "lookup" => Part::Step,
-                "getattr" => Part::Look,
-                _ => Part::Act,
-            };
-            stale.asked(7, op, part);
-        };
-        assert!(!stale.is_second(7, OPEN, NOW));
-        ask("lookup");
-        ask("lookup");
-        ask("open");
-        assert!(stale.is_second(7, OPEN, NOW));
-        // Permissions of directories are looked at on the way.
-        assert!(!stale.is_second(7, OPEN, NOW));
-        ask("lookup");
-        ask("getattr");
-        stale.seen(7, true);
-        ask("lookup");
-        ask("getattr");
-        stale.seen(7, false);
-        ask("open");
-        assert!(stale.is_second(7, OPEN, NOW));
+        let ask = |part| stale.asked(7, part);
+        let is_second = |part| stale.is_second(7, part, NOW);
+        assert!(!is_second(Act));
+        ask(Step);
+        ask(Step);
+        ask(Act);
+        assert!(is_second(Act));
+        // Permissions are looked at on the way, of directories and of what is opened.
+        for first in [Look, Act] {
+            assert!(!is_second(first));
+            ask(Step);
+            ask(Look);
+            stale.seen(7, true);
+            ask(Step);
+            ask(Look);
+            stale.seen(7, false);
+            ask(Act);
+            assert!(is_second(Act));
+        }
         // By descriptor: nothing is looked up in between.
-        assert!(!stale.is_second(7, GETATTR, NOW));
-        ask("getattr");
-        assert!(!stale.is_second(7, GETATTR, NOW));
+        assert!(!is_second(Look));
+        ask(Look);
+        assert!(!is_second(Look));
         // What was wanted was seen.
-        ask("lookup");
-        ask("getattr");
+        ask(Step);
+        ask(Look);
         stale.seen(7, false);
-        ask("lookup");
-        ask("getattr");
-        assert!(!stale.is_second(7, GETATTR, NOW));
+        ask(Look);
+        assert!(!is_second(Look));
+        ask(Step);
+        ask(Look);
+        stale.seen(7, false);
+        ask(Step);
+        ask(Look);
+        assert!(!is_second(Look));
         // The second walk found nothing, or came to its end.
-        ask("lookup");
+        ask(Step);
         stale.over(7);
-        ask("lookup");
-        ask("getattr");
-        assert!(!stale.is_second(7, GETATTR, NOW));
-        // Another operation, and another thread.
-        ask("lookup");
-        ask("open");
-        assert!(!stale.is_second(7, OPEN, NOW));
-        ask("lookup");
-        assert!(!stale.is_second(8, OPEN, NOW));
-        assert!(!stale.is_second(7, OPEN, NOW.plus_ms(GOOD_FOR_MS)), "too late");
+        ask(Step);
+        ask(Act);
+        assert!(!is_second(Act));
+        // Another operation, another thread, too late.
+        ask(Act);
+        ask(Step);
+        assert!(!is_second(Act));
+        ask(Step);
+        assert!(!stale.is_second(8, Act, NOW));
+        assert!(!stale.is_second(7, Act, NOW.plus_ms(GOOD_FOR_MS)));
     }
 
     #[test]
     fn memory_is_bounded() {
         let stale = Stale::default();
-        (0..2 * THREADS_MAX as u32).for_each(|tid| assert!(!stale.is_second(tid, OPEN, NOW)));
+        (0..2 * THREADS_MAX as u32).for_each(|tid| assert!(!stale.is_second(tid, Act, NOW)));
         assert_eq!(stale.count.load(Ordering::Relaxed), THREADS_MAX);
     }
 }
