@@ -25,6 +25,7 @@ use tokio::sync::Semaphore;
 use crate::interrupt::{Cancel, kill_pending};
 use crate::notify::{Notice, Notifier, Outcome};
 use crate::ops;
+use crate::ops::beside::Beside;
 use crate::ops::calls::Calls;
 use crate::ops::failed::FailedWrites;
 use crate::ops::known::Known;
@@ -56,6 +57,7 @@ pub struct BrindleFs {
     pub(crate) known: Known,
     pub(crate) recent: Arc<Recent>,
     pub(crate) failed: FailedWrites,
+    pub(crate) beside: Beside,
     pub(crate) stale: Stale,
     pub(crate) calls: Arc<Calls>,
     pub(crate) shown: Arc<Shown>,
@@ -104,6 +106,7 @@ impl BrindleFs {
             known: Known::default(),
             recent: Arc::default(),
             failed: FailedWrites::default(),
+            beside: Beside::default(),
             stale: Stale::default(),
             calls: Arc::default(),
             shown: Arc::default(),

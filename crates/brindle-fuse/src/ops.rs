@@ -2,6 +2,7 @@
 
 mod access;
 pub(crate) mod at_once;
+pub(crate) mod beside;
 pub(crate) mod calls;
 mod copy_range;
 mod create;
@@ -114,10 +115,15 @@ pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Don
         Op::Unlink(op) => unlink::handle(client, &who, op).await,
         Op::Rmdir(op) => rmdir::handle(client, &who, op).await,
         Op::Rename(op) => rename::handle(&fs, &who, op).await,
-        Op::Read(op) => read::handle(client, op).await,
+        Op::Read(op) => {
+            if op.lock_owner.is_none() {
+                fs.beside.fills(who.ino, op.offset..op.offset.saturating_add(op.size.into()));
+            }
+            read::handle(client, op).await
+        }
         Op::Write(op) => {
             let (fh, len_bytes) = (op.fh, op.data.len() as u64);
-            let written = write::handle(client, &who, op).await;
+            let written = write::handle(&fs, &who, op).await;
             match written == Ok(len_bytes) {
                 true => fs.failed.made(who.tid, fh),
                 false => fs.failed.note(who.tid, fh, client.seams().now()),

@@ -1241,3 +1241,30 @@ fn q12_an_epoch_ends_all_names_at_once() {
     fs::metadata(m.path("f")).expect("stat");
     assert_eq!(lookups(), 1, "until the epoch ends");
 }
+
+// ---- 13: a store to a mapped page while a direct write of the same page is under way ----
+
+/// The page is read before the write has had its effect, and written back whole before write(2) returns: a server that took it as
+/// it is would lose the write.
+#[test]
+fn q13_a_page_that_was_read_beside_a_direct_write_is_written_back_without_it_before_that_returns() {
+    let m = Mount::new();
+    m.put("f", &[b'a'; PAGE]);
+    let direct = open(&m, DIRECT | KEEP_CACHE);
+    let map = Mapping::shared(&direct, PAGE).expect("mmap");
+    m.fs.take_log();
+    let gate = m.fs.gate(|s| is_write(s) && !cache_write(s));
+    let writing = {
+        let direct = direct.try_clone().expect("dup");
+        thread::spawn(move || direct.write_all_at(b"WWWW", 100).expect("write"))
+    };
+    eventually("the write has arrived", || gate.arrived() > 0);
+    map.set(2000, b'M');
+    gate.open();
+    writing.join().expect("writer");
+    let log = m.fs.take_log();
+    let back = log.iter().find(|s| cache_write(s)).expect("the page was written back before write returned");
+    let Op::Write(back) = &back.op else { unreachable!("cache_write is a WRITE") };
+    assert_eq!((back.offset, back.data.len()), (0, PAGE));
+    assert_eq!((&back.data[100..104], back.data[2000]), (&b"aaaa"[..], b'M'));
+}

@@ -346,6 +346,7 @@ impl ClientFs {
             new_name: target.name.as_bytes(),
             no_replace: how == RenameHow::NoReplace,
             exchange: how == RenameHow::Exchange,
+            whiteout: false,
         };
         Ok(self.client.rename(&self.ctx, rename).await?)
     }

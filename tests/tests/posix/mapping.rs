@@ -252,3 +252,38 @@ fn what_is_changed_through_a_mapping_is_no_hole() {
     looks(&opened, 6 * MIB);
     assert_eq!(map.read(4 * MIB, 7), b"changed");
 }
+
+/// (xfstests generic/346 does the like.) One process writes into every page, another stores into the same pages through a mapping:
+/// while a small file grows, and in a large one.
+#[test]
+fn writes_and_mapped_stores_to_the_same_pages_are_both_kept() {
+    const ROUNDS: usize = 15;
+    const PAGES: usize = 64;
+    let area = Area::new();
+    for round in 0..ROUNDS {
+        let path = area.file(&format!("f{round}"), b"");
+        let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
+        file.set_len((PAGES * PAGE) as u64).unwrap();
+        let store = {
+            let path = path.clone();
+            Child::start(move |_| {
+                let file = OpenOptions::new().read(true).write(true).open(path)?;
+                let map = Map::shared(&file, PAGES * PAGE)?;
+                (0..PAGES).for_each(|page| map.write(page * PAGE + 3072, b"MMMMMMMM"));
+                Ok(())
+            })
+        };
+        for page in 0..PAGES {
+            file.write_all_at(b"WWWWWWWW", (page * PAGE + 1024) as u64).unwrap();
+        }
+        store.ok();
+        file.sync_all().unwrap();
+        let mut all = vec![0; PAGES * PAGE];
+        file.read_exact_at(&mut all, 0).unwrap();
+        for page in 0..PAGES {
+            let at = page * PAGE;
+            assert_eq!(&all[at + 1024..at + 1032], b"WWWWWWWW", "round {round}, page {page}: written");
+            assert_eq!(&all[at + 3072..at + 3080], b"MMMMMMMM", "round {round}, page {page}: stored");
+        }
+    }
+}

@@ -200,3 +200,21 @@ fn names_swapped_round_and_round_by_two_threads_are_never_lost() {
     assert_eq!(left.len(), 1, "{left:?}");
     assert_eq!(fs::read(area.at(&left[0])).unwrap(), b"content");
 }
+
+#[test]
+fn a_whiteout_stands_where_the_moved_name_was() {
+    let area = Area::new();
+    let (old, new) = (area.file("old", b"moved"), area.at("new"));
+    fs::write(&new, b"replaced").unwrap();
+    for round in 0..2 {
+        renameat_with(CWD, &old, CWD, &new, RenameFlags::WHITEOUT).unwrap();
+        assert_eq!(fs::read(&new).unwrap(), b"moved", "round {round}");
+        let whiteout = fs::symlink_metadata(&old).unwrap();
+        assert!(whiteout.file_type().is_char_device() && whiteout.rdev() == 0 && whiteout.nlink() == 1);
+        fs::remove_file(&old).unwrap();
+        // The new name is free in the second round.
+        fs::rename(&new, &old).unwrap();
+    }
+    let both = RenameFlags::WHITEOUT | RenameFlags::EXCHANGE;
+    assert_eq!(fails(renameat_with(CWD, &old, CWD, &old, both)), Errno::INVAL);
+}

@@ -102,6 +102,13 @@ impl Client {
         handle.is_ok_and(|handle| handle.access.write && !handle.inode.lock().behind.is_empty())
     }
 
+    /// Where the file of an open handle ends, if this client alone writes it.
+    pub fn own_end(&self, number: u64) -> Option<u64> {
+        let handle = self.handles.get(number).ok()?;
+        let state = handle.inode.lock();
+        (state.exclusive && state.size_exact()).then_some(state.size_bytes)
+    }
+
     /// Whether [`Client::flush`] for `process` would do nothing but succeed.
     pub fn has_nothing_to_flush(&self, number: u64, process: u64) -> bool {
         let Ok(handle) = self.handles.get(number) else { return false };

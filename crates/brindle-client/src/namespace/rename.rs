@@ -20,6 +20,8 @@ pub struct RenameIn<'a> {
     pub no_replace: bool,
     /// Swap the two.
     pub exchange: bool,
+    /// Leave a whiteout at the old name.
+    pub whiteout: bool,
 }
 
 impl Client {
@@ -47,6 +49,7 @@ impl Client {
             new_name: rename.new_name.to_vec(),
             no_replace: rename.no_replace,
             exchange: rename.exchange,
+            whiteout: rename.whiteout,
             cred: ctx.cred.clone(),
         };
         self.mds.ask(&request).await.map(drop)

@@ -8,9 +8,8 @@ use crate::reply::Reply;
 use crate::request::Rename;
 
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Rename) -> Result<Reply, Fault> {
-    let known = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE;
+    let known = libc::RENAME_NOREPLACE | libc::RENAME_EXCHANGE | libc::RENAME_WHITEOUT;
     if op.flags & !known != 0 {
-        // RENAME_WHITEOUT is for overlayfs.
         return Err(Fault::new(Code::InvalidArgument).what("cannot rename with").subject("these flags"));
     }
     let new_parent = fs.places.ino(op.new_parent);
@@ -21,6 +20,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Rename) -> Result<Repl
         new_name: &op.new_name,
         no_replace: op.flags & libc::RENAME_NOREPLACE != 0,
         exchange: op.flags & libc::RENAME_EXCHANGE != 0,
+        whiteout: op.flags & libc::RENAME_WHITEOUT != 0,
     };
     let exchange = rename.exchange;
     let mut pauses = Vec::new();

@@ -1,12 +1,12 @@
 //! WRITE: from here to `brindle-client/src/file/write.rs`. The kernel's offset does not count with O_APPEND.
 
-use brindle_client::{Client, WriteIn};
+use brindle_client::WriteIn;
 use brindle_types::Fault;
 
-use crate::fs::Who;
+use crate::fs::{BrindleFs, Who};
 use crate::request::Write;
 
-pub(crate) async fn handle(client: &Client, who: &Who, op: Write) -> Result<u64, Fault> {
+pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Write) -> Result<u64, Fault> {
     let has = |flag: i32| op.flags & flag as u32 == flag as u32;
     let write = WriteIn {
         offset: op.offset,
@@ -19,5 +19,19 @@ pub(crate) async fn handle(client: &Client, who: &Who, op: Write) -> Result<u64,
         process: op.lock_owner,
         data: op.data,
     };
-    client.write(&who.ctx, op.fh, write).await
+    let (client, fh, ino, offset) = (&fs.client, op.fh, who.ino, write.offset);
+    if write.page {
+        let data = fs.beside.over(ino, offset, write.data);
+        return client.write(&who.ctx, fh, WriteIn { data, ..write }).await;
+    }
+    let is_append = write.append;
+    let number = fs.beside.begin(ino, (!is_append).then_some(offset), &write.data);
+    let written = client.write(&who.ctx, fh, write).await;
+    let place = written.as_ref().ok().and_then(|len_bytes| {
+        // Where nobody else writes the file, it has come to lie where the kernel thinks.
+        let is_there = !is_append || client.own_end(fh) == Some(offset + len_bytes);
+        is_there.then_some((offset, *len_bytes))
+    });
+    fs.beside.end(ino, number, place);
+    written
 }

@@ -1,13 +1,14 @@
-//! rename, with NOREPLACE and EXCHANGE.
+//! rename, with NOREPLACE, EXCHANGE and WHITEOUT.
 //!
 //! What the caller's kernel cannot know of other clients' changes is checked here: types, emptiness, loops. Two names of
 //! one inode: nothing happens, as POSIX says.
 
 use brindle_types::changelog::FLAG_LAST;
-use brindle_types::{ChangeKind, ChangeSource, Code, Fault, Ino, Result};
+use brindle_types::{ChangeKind, ChangeSource, Code, Fault, FileType, Ino, Result};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::rename::RenameReq;
 
+use crate::birth::{self, Birth};
 use crate::changelog;
 use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::namespace;
@@ -25,6 +26,9 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: RenameReq) -> Result<Empty> {
     namespace::check_name(&req.new_name)?;
     if req.no_replace && req.exchange {
         return Err(Fault::new(Code::InvalidArgument).why("NOREPLACE and EXCHANGE exclude each other"));
+    }
+    if req.whiteout && req.exchange {
+        return Err(Fault::new(Code::InvalidArgument).why("WHITEOUT and EXCHANGE exclude each other"));
     }
     let names = [(req.parent, &req.name[..]), (req.new_parent, &req.new_name[..])];
     let renamed = mdt.modify(call, |t| rename(t, &req)).await;
@@ -178,6 +182,19 @@ fn shift(t: &mut Txn<'_>, req: &RenameReq, dirs: &mut Dirs, mut source: Inode) -
     dirs.count_moved(&source);
     dirs.touch(t);
     inode::put(t, &source)?;
+    if req.whiteout {
+        leave_whiteout(t, req, dirs)?;
+    }
+    Ok(())
+}
+
+/// Makes the device node 0:0 at the old name, which is free now: what overlayfs hides a name of a lower layer with.
+fn leave_whiteout(t: &mut Txn<'_>, req: &RenameReq, dirs: &mut Dirs) -> Step<()> {
+    let birth = Birth { kind: FileType::CharDevice, mode: 0, umask: 0, rdev: 0, cred: &req.cred };
+    let mut node = birth::make(t, &dirs.old, &birth)?;
+    namespace::add_name(t, &mut dirs.old, &req.name, &mut node);
+    inode::put(t, &node)?;
+    changelog::named(t, ChangeKind::Mknod, (req.parent, &req.name), node.ino, &req.cred, 0);
     Ok(())
 }
 

@@ -61,7 +61,17 @@ async fn tidied(rig: &Rig) {
 fn rename(from: (Ino, &str), to: (Ino, &str)) -> RenameReq {
     let (name, new_name) = (from.1.into(), to.1.into());
     let (no_replace, exchange) = (false, false);
-    RenameReq { parent: from.0, name, new_parent: to.0, new_name, no_replace, exchange, cred: root() }
+    let cred = root();
+    RenameReq {
+        parent: from.0,
+        name,
+        new_parent: to.0,
+        new_name,
+        no_replace,
+        exchange,
+        whiteout: false,
+        cred,
+    }
 }
 
 fn unlink(parent: Ino, name: &str) -> UnlinkReq {

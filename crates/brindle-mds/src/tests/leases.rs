@@ -143,6 +143,7 @@ fn a_change_of_names_that_is_refused_tells_where_they_lead() {
             no_replace,
             exchange: false,
             cred: root(),
+            whiteout: false,
         };
         refused(&rig, rename(true), Code::Exists, &[Some(file), Some(dir)]).await;
         refused(&rig, rename(false), Code::NotFound, &[None, Some(dir)]).await;
@@ -249,6 +250,7 @@ fn the_rights_of_a_directory_are_taken_back_where_it_moves_and_whatever_of_them_
             no_replace: false,
             exchange: false,
             cred: root(),
+            whiteout: false,
         };
         let (outcome, news) = told(&rig, B, moved).await;
         outcome.expect("moved");

@@ -214,6 +214,7 @@ async fn rename(rig: &Rig, m: &mut Model, from: (Ino, &'static str)) {
         no_replace: false,
         exchange,
         cred: root(),
+        whiteout: false,
     };
     let done = rig.ask(A, req).await;
     match m.rename_refusal(from, to, exchange) {

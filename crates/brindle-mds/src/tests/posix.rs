@@ -29,6 +29,7 @@ fn rename_req(from: (Ino, &str), to: (Ino, &str)) -> RenameReq {
         new_name: to.1.into(),
         no_replace: false,
         exchange: false,
+        whiteout: false,
         cred: root(),
     }
 }

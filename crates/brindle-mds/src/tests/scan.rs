@@ -47,6 +47,7 @@ fn rename_req(dir: Ino, from: &str, to: &str) -> RenameReq {
         new_name,
         no_replace: false,
         exchange: false,
+        whiteout: false,
         cred: root(),
     }
 }

@@ -158,6 +158,7 @@ async fn move_token(life: &Life, dir: Ino) -> Result<(), Fault> {
         new_name: to.as_bytes(),
         no_replace: false,
         exchange: false,
+        whiteout: false,
     };
     life.note(format!("rename {from} to {to}"), life.client.rename(&life.ctx, rename)).await
 }

@@ -121,6 +121,7 @@ impl Stamps {
             new_name: to.as_bytes(),
             no_replace: false,
             exchange: false,
+            whiteout: false,
         };
         life.note(format!("rename stamp {from} to {to}"), life.client.rename(&life.ctx, rename)).await?;
         self.mine(life, |mine| mine.name = number + 1);

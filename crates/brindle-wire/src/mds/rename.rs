@@ -21,6 +21,8 @@ pub struct RenameReq {
     pub no_replace: bool,
     /// RENAME_EXCHANGE: swap the two names.
     pub exchange: bool,
+    /// RENAME_WHITEOUT: a character device 0:0 comes to stand at the old name, by which overlayfs knows what is hidden.
+    pub whiteout: bool,
     /// Who asks.
     pub cred: Cred,
 }
