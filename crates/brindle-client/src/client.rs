@@ -20,6 +20,7 @@ use parking_lot::{Mutex, RwLock};
 
 use crate::ahead::{CHUNKS_BYTES_MAX, PIECES_BYTES_MAX};
 use crate::cache::{KeptVersions, KernelCache, NoCache};
+use crate::clock::ServerClock;
 use crate::dirs::Dirs;
 use crate::file::close::Closes;
 use crate::grants::Grants;
@@ -70,6 +71,7 @@ pub struct Client {
     osts: Mutex<BTreeMap<u16, Caller>>,
     pub(crate) waits: Arc<Waits>,
     pub(crate) session: Arc<Session>,
+    pub(crate) clock: Arc<ServerClock>,
     pub(crate) inodes: Arc<Inodes>,
     pub(crate) dirs: Arc<Dirs>,
     pub(crate) handles: Handles,
@@ -155,7 +157,14 @@ impl Client {
             let mdt_seams = Seams { tasks: mdt_tasks, ..seams.clone() };
             let peer = Peer::new(transport.clone(), mdt_seams, mdt_nids, peer_config, notices);
             let dirs = Arc::<Dirs>::default();
-            let host = Arc::new(MdtHost { session: session.clone(), peer: peer.clone(), dirs: dirs.clone() });
+            let clock = Arc::<ServerClock>::default();
+            let host = Arc::new(MdtHost {
+                session: session.clone(),
+                peer: peer.clone(),
+                dirs: dirs.clone(),
+                clock: clock.clone(),
+                seams: seams.clone(),
+            });
             let mds = Caller::new(&seams, TargetId::mdt(0), peer, map.clone(), host, waits.clone());
             Client {
                 config,
@@ -168,6 +177,7 @@ impl Client {
                 osts: Mutex::default(),
                 waits,
                 session,
+                clock,
                 inodes: Arc::default(),
                 dirs,
                 handles: Handles::default(),

@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_session::Identity;
+use brindle_types::attr::Time;
 use brindle_types::{Ino, Layout, Pair, Stripe};
 use brindle_wire::mds::open::{OpenGrant, OpenMode};
 use brindle_wire::oss::Ticket;
@@ -85,6 +86,8 @@ pub(crate) struct State {
     pub inline: Option<Bytes>,
     /// What the MDT was not told yet.
     pub pending: Pending,
+    /// When the last write was begun, by the MDT's clock.
+    pub written_at: Option<Time>,
     /// What programs were told is written and the OSTs do not have.
     pub behind: Behind,
     /// Unsynced writes by stripe.

@@ -11,6 +11,7 @@ pub mod ahead;
 mod background;
 pub mod cache;
 pub mod client;
+mod clock;
 pub mod control;
 pub mod ctx;
 pub mod detach;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use brindle_net::Peer;
 use brindle_session::{Host, Identity};
 use brindle_stdx::watch;
-use brindle_stdx::{BoxFuture, Clock, Mono};
+use brindle_stdx::{BoxFuture, Clock, Mono, Seams};
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::session::{
     RECLAIM_ITEMS_MAX, ReclaimAppend, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp,
@@ -24,6 +24,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 
 use crate::Client;
+use crate::clock::ServerClock;
 use crate::dirs::Dirs;
 use crate::handles::Handle;
 use crate::inodes::{Asked, Inode, PlacedAppend, Wanted};
@@ -155,6 +156,8 @@ pub(crate) struct MdtHost {
     pub session: Arc<Session>,
     pub peer: Arc<Peer>,
     pub dirs: Arc<Dirs>,
+    pub clock: Arc<ServerClock>,
+    pub seams: Seams,
 }
 
 impl Host for MdtHost {
@@ -179,6 +182,10 @@ impl Host for MdtHost {
 
     fn asked(&self) -> u64 {
         self.dirs.asked()
+    }
+
+    fn answered_at(&self, ns: i64) {
+        self.clock.answered(self.seams.now(), ns);
     }
 
     fn told(&self, asked: u64, news: Option<&News>) {

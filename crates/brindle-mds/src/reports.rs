@@ -1,12 +1,14 @@
 //! Reports of writers: what they change in the inode, and what they no longer may.
 //!
 //! A report of an older attribute epoch may raise the size, never change times; one of an older truncate epoch changes
-//! neither. The server stamps the times.
+//! neither. mtime is when the writer says that it wrote ([`written_time`]); ctime is the server's.
 
+use brindle_types::attr::Time;
 use brindle_types::{Pair, Result, Stripe};
 use brindle_wire::mds::report::WriteReport;
 
 use crate::acl;
+use crate::config::LEASE_MS;
 use crate::mdt::Txn;
 use crate::store::inode::FileBody;
 use crate::store::{Inode, xattr};
@@ -56,13 +58,21 @@ pub fn apply(t: &mut Txn<'_>, inode: &mut Inode, report: &WriteReport, is_news: 
     inode.size_bytes = inode.size_bytes.max(report.end_bytes);
     let written = report.written && is_news;
     if written && report.attr_epoch >= inode.attr_epoch {
-        inode.mtime = now;
+        inode.mtime = written_time(inode.mtime, report.written_at, now);
         inode.ctime = now;
     }
     if written {
         contents_changed(t, inode, report.kill_suidgid)?;
     }
     Ok(())
+}
+
+/// The mtime of a file that was written at this time, as its writer says: never in the future, and no further in the past than a
+/// client may be silent, so that no backup misses the change. Of two writers the later counts, whoever is heard first; an mtime in the
+/// future was set by somebody, and goes.
+pub fn written_time(mtime: Time, written_at: Option<Time>, now: Time) -> Time {
+    let at = written_at.unwrap_or(now).min(now).max(now.minus_ms(LEASE_MS.into()));
+    if mtime > now { at } else { mtime.max(at) }
 }
 
 /// Records that objects of the contents `body` exist on stable storage: from now on a missing one is a fault, not a hole.

@@ -51,6 +51,10 @@ pub trait Host: Send + Sync + 'static {
     fn asked(&self) -> u64 {
         0
     }
+    /// A target has answered at this time by its clock, in nanoseconds since 1970.
+    fn answered_at(&self, ns: i64) {
+        let _ = ns;
+    }
     /// What an answer told beside itself. `None` when the request was sent several times: it may have been carried out, and
     /// answered, without news of what it changed.
     fn told(&self, asked: u64, news: Option<&News>) {
@@ -183,7 +187,9 @@ impl Caller {
     pub async fn once<M: Message>(&self, request: &M, identity: Identity) -> Result<M::Resp, Fault> {
         let options = Options { priority: Priority::High, ..Options::default() };
         let header = self.inner.header(M::OP, identity, options);
-        decode_reply(&self.inner.peer.call(Frame::new(header, encode_body(request))).await?)
+        let reply = self.inner.peer.call(Frame::new(header, encode_body(request))).await?;
+        reply.header.answered_at_ns().into_iter().for_each(|ns| self.inner.host.answered_at(ns));
+        decode_reply(&reply)
     }
 
     /// The target.
@@ -294,6 +300,7 @@ impl Exchange {
                     Next::Again
                 }
                 Ok(reply) => {
+                    reply.header.answered_at_ns().into_iter().for_each(|ns| inner.host.answered_at(ns));
                     let news = reply.news()?;
                     let known = lost.is_none() || self.slot.is_none();
                     inner.host.told(asked, known.then_some(&news));

@@ -5,7 +5,6 @@
 
 use std::fmt::{self, Write as _};
 use std::io;
-use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+pub use crate::sink::Open;
 use crate::sink::{self, Sink};
 
 /// Environment variable with the level or filter.
@@ -34,39 +34,18 @@ pub const LAST_LINES: Duration = Duration::from_secs(1);
 /// The log of this process.
 static LOG: OnceLock<Arc<Sink>> = OnceLock::new();
 
-/// Why a process cannot log as it was told.
-#[derive(Debug)]
-pub enum Refused {
-    /// `BRINDLE_LOG` holds no level or filter; the text says so.
-    Filter(String),
-    /// The file cannot be written by this process.
-    File(io::Error),
-}
-
-/// Sends the events of this process to the file, or to standard error. Called once, first thing; later calls change nothing.
+/// Sends the events of this process to what `open` opens, and opens again after an error; or to standard error. Called once, first
+/// thing; later calls change nothing. An unusable filter in the environment is an error for the caller to show.
 ///
-/// A file on a disk that is full or has failed is no reason to refuse: lines are counted as lost until it takes them.
-/// From here on nothing that becomes of the log is an error to anybody.
-pub fn init(file: Option<&Path>) -> Result<(), Refused> {
+/// From here on nothing that becomes of the log is an error to anybody: lines that cannot be written are counted.
+pub fn init(open: Option<Open>) -> Result<(), String> {
     let filter = std::env::var(LEVEL_VARIABLE).unwrap_or_else(|_| LEVEL_DEFAULT.to_owned());
-    let filter = EnvFilter::try_new(&filter).map_err(|e| {
-        Refused::Filter(format!("{LEVEL_VARIABLE}={filter} is not a level such as info or debug: {e}"))
-    })?;
-    let open = match file {
-        None => sink::stderr(),
-        Some(path) => {
-            if let Err(e) = sink::append(path)
-                && !is_of_the_disk(&e)
-            {
-                return Err(Refused::File(e));
-            }
-            sink::file(path.to_owned())
-        }
-    };
+    let filter = EnvFilter::try_new(&filter)
+        .map_err(|e| format!("{LEVEL_VARIABLE}={filter} is not a level such as info or debug: {e}"))?;
     if LOG.get().is_some() {
         return Ok(());
     }
-    let log = LOG.get_or_init(|| Sink::start(open)).clone();
+    let log = LOG.get_or_init(|| Sink::start(open.unwrap_or_else(sink::stderr))).clone();
     // By default a line that cannot be formatted is told on standard error, with a panic where that fails.
     let lines = tracing_subscriber::fmt::layer().event_format(Lines).log_internal_errors(false);
     let installed =
@@ -74,15 +53,6 @@ pub fn init(file: Option<&Path>) -> Result<(), Refused> {
     // A second call finds a subscriber in place and leaves it there.
     drop(installed);
     Ok(())
-}
-
-/// Whether the disk is the reason, and not what the caller asked for.
-fn is_of_the_disk(e: &io::Error) -> bool {
-    use io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
-    /// EIO of Linux: no kind of the standard library stands for it.
-    const INPUT_OUTPUT: i32 = 5;
-    matches!(e.kind(), StorageFull | ReadOnlyFilesystem | QuotaExceeded)
-        || e.raw_os_error() == Some(INPUT_OUTPUT)
 }
 
 /// Waits until the lines so far are written, for [`LAST_LINES`] at most: before the process ends.

@@ -4,11 +4,9 @@
 //! full or cannot be written is counted. The count, with the reason, is the first line that can be written again.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use brindle_stdx::Clock;
 use brindle_stdx::real::RealClock;
@@ -20,9 +18,9 @@ pub const WAITING_MAX_BYTES: usize = 1 << 20;
 pub const WAITING_MAX: usize = 8192;
 
 /// What lines are written to.
-pub(crate) type Destination = Box<dyn Write + Send>;
+pub type Destination = Box<dyn Write + Send>;
 /// Opens the destination: at first, and again after an error.
-pub(crate) type Open = Box<dyn Fn() -> io::Result<Destination> + Send>;
+pub type Open = Box<dyn Fn() -> io::Result<Destination> + Send>;
 
 /// The queue in front of a log.
 pub(crate) struct Sink {
@@ -85,13 +83,10 @@ impl Sink {
 
     /// Waits until everything is written or counted as lost, for `limit` at most.
     pub(crate) fn flush(&self, limit: Duration) {
-        let deadline = Instant::now() + limit;
         let mut queue = self.queue.lock();
-        while queue.writing || !queue.lines.is_empty() {
-            if self.idle.wait_until(&mut queue, deadline).timed_out() {
-                return;
-            }
-        }
+        let is_busy = |queue: &mut Queue| queue.writing || !queue.lines.is_empty();
+        // Whether it was in time makes no difference to whoever ends.
+        let _ = self.idle.wait_while_for(&mut queue, is_busy, limit);
     }
 
     fn run(&self, open: &Open) {
@@ -162,16 +157,6 @@ impl Writer<'_> {
         }
         written
     }
-}
-
-/// Opens a log file for appending.
-pub(crate) fn append(path: &Path) -> io::Result<File> {
-    File::options().create(true).append(true).open(path)
-}
-
-/// A log file that is opened again after an error.
-pub(crate) fn file(path: PathBuf) -> Open {
-    Box::new(move || Ok(Box::new(append(&path)?)))
 }
 
 /// Standard error, without the lock and the buffers that other threads use.

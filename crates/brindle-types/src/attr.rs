@@ -54,6 +54,24 @@ pub struct Time {
     pub nanos: u32,
 }
 
+impl Time {
+    /// Nanoseconds since 1970; `None` beyond the years 1677 to 2262.
+    pub fn ns(self) -> Option<i64> {
+        self.secs.checked_mul(1_000_000_000)?.checked_add(self.nanos.into())
+    }
+
+    /// The time so many nanoseconds after 1970.
+    pub fn from_ns(ns: i64) -> Time {
+        let nanos = ns.rem_euclid(1_000_000_000) as u32;
+        Time { secs: ns.div_euclid(1_000_000_000), nanos }
+    }
+
+    /// The time so many milliseconds before.
+    pub fn minus_ms(self, ms: u64) -> Time {
+        self.ns().map_or(self, |ns| Time::from_ns(ns.saturating_sub_unsigned(ms.saturating_mul(1_000_000))))
+    }
+}
+
 /// What stat shows, and what the client needs beside it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {

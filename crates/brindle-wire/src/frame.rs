@@ -127,7 +127,8 @@ pub struct Header {
     pub session_epoch: Pair,
     /// Milliseconds after which the sender stops waiting; 0 for never.
     pub deadline_ms: u32,
-    /// Hash of the job that this is done for; 0 for none.
+    /// Of a request: hash of the job that this is done for; 0 for none. Of a reply: the wall clock of whoever answers, in nanoseconds
+    /// since 1970 ([`Header::answered_at_ns`]).
     pub job_key: u64,
     /// Largest bulk that the reply may carry; counted against the connection's credits.
     pub reply_bulk_max: u32,
@@ -234,6 +235,12 @@ fn bad_frame(why: impl Into<Cow<'static, str>>) -> Fault {
 }
 
 impl Header {
+    /// When the reply was made, by the clock of whoever made it, in nanoseconds since 1970; `None` of a request, and where it is not said.
+    pub fn answered_at_ns(&self) -> Option<i64> {
+        let ns = i64::try_from(self.job_key).ok().filter(|ns| *ns > 0);
+        ns.filter(|_| self.kind == Kind::Reply)
+    }
+
     /// The header's bytes, checksum included.
     pub fn encode(&self) -> [u8; HEADER_LEN] {
         let raw = RawHeader {

@@ -210,3 +210,34 @@ fn the_time_of_birth_does_not_move() {
     fs::rename(&path, area.at("g")).unwrap();
     assert_eq!(birth(&area.at("g")), born);
 }
+
+/// make, ninja and rsync compare times of files that one program wrote one after the other.
+#[test]
+fn mtime_is_when_the_program_wrote_whatever_becomes_of_the_bytes_later() {
+    let area = Area::new();
+    for round in 0..40 {
+        let (large, small) = (area.at(format!("large{round}")), area.at(format!("small{round}")));
+        fs::write(&large, vec![1; 70_000]).unwrap();
+        // (Local file systems take their times from a clock that ticks.)
+        let closed = std::time::SystemTime::now();
+        fs::write(&small, b"stamp").unwrap();
+        let of = |path: &std::path::Path| fs::metadata(path).unwrap().modified().unwrap();
+        assert!(of(&large) <= of(&small), "round {round}: what was written first is newer");
+        assert!(of(&large) <= closed, "round {round}: newer than the return of close");
+    }
+    let path = area.at("held");
+    let file = File::create(&path).unwrap();
+    for round in 0..20u8 {
+        file.write_all_at(&[round; 9000], u64::from(round) * 9000).unwrap();
+        let shown = file.metadata().unwrap().modified().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(
+            fs::metadata(&path).unwrap().modified().unwrap(),
+            shown,
+            "round {round}: nothing has changed it"
+        );
+    }
+    let shown = file.metadata().unwrap().modified().unwrap();
+    drop(file);
+    assert_eq!(fs::metadata(&path).unwrap().modified().unwrap(), shown, "close changes nothing");
+}

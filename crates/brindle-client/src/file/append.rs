@@ -128,15 +128,20 @@ impl Client {
         // Where a full OST has kept it from being made: others may have taken parts of it, so that the file seems to end behind
         // them.
         let mut begun = None;
+        let mut under = None;
         let mut tries = Tries::default();
+        let data = Rope::from(write.data.clone());
+        // What was written before a full OST was met.
+        let mut done = 0;
+        let or_short = |done: u64, outcome| if done > 0 { Some(Ok(done)) } else { outcome };
         loop {
             let range = {
                 let mut state = inode.lock();
                 if begun.is_none() && !state.size_exact() || !state.exclusive {
-                    return None;
+                    return or_short(done, None);
                 }
                 let start = begun.unwrap_or(state.size_bytes);
-                let end = start.checked_add(write.data.len() as u64);
+                let end = start.checked_add(data.len_bytes() - done);
                 let Some(end) = end.filter(|end| *end <= FILE_SIZE_MAX_BYTES) else {
                     return Some(Err(Fault::new(Code::TooLarge)));
                 };
@@ -146,28 +151,42 @@ impl Client {
             let place = Place { inode };
             let sight = match self.sight(inode).await {
                 Ok(sight) => sight,
-                Err(fault) => return Some(Err(fault)),
+                Err(fault) => return or_short(done, Some(Err(fault))),
             };
             if sight.layout.inline {
-                return None;
+                return or_short(done, None);
+            }
+            if begun.is_some() && under != Some(sight.ticket.truncate_epoch) {
+                // The file was cut meanwhile: it ends elsewhere.
+                if done > 0 {
+                    return Some(Ok(done));
+                }
+                begun = None;
+                continue;
+            }
+            if done > 0 && !brindle_layout::is_placed(&sight.layout, range.clone()) {
+                return Some(Ok(done));
             }
             if !brindle_layout::is_placed(&sight.layout, range.clone()) {
                 // Whoever recalls our right waits for an append under way, and the MDT may wait for that.
                 drop((place, one_appends));
                 return self.place(inode, range).await.err().map(Err);
             }
-            let data = write.data.clone().into();
-            match self.scatter(inode, &sight, range.start, &data, write.how(handle)).await {
+            match self.scatter(inode, &sight, range.start, &data.tail(done), write.how(handle)).await {
                 // The file was cut meanwhile, and its end is elsewhere.
-                Ok(Progress { overtaken: true, .. }) => return Some(Err(Fault::new(Code::StaleLayout))),
-                Ok(Progress { written: 0, full: Some(full), .. }) => {
+                Ok(Progress { overtaken: true, .. }) => {
+                    return or_short(done, Some(Err(Fault::new(Code::StaleLayout))));
+                }
+                Ok(Progress { written, full: Some(full), .. }) => {
+                    done += written;
                     drop(place);
                     if let Err(fault) = self.spill(inode, &mut tries, full).await {
-                        return Some(Err(fault));
+                        return or_short(done, Some(Err(fault)));
                     }
-                    begun = Some(range.start);
+                    (begun, under) = (Some(range.start + written), Some(sight.ticket.truncate_epoch));
                 }
-                written => return Some(written.map(|progress| progress.written)),
+                Ok(Progress { written, .. }) => return Some(Ok(done + written)),
+                Err(fault) => return or_short(done, Some(Err(fault))),
             }
         }
     }

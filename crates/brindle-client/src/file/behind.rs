@@ -372,6 +372,7 @@ impl Client {
                 offset,
                 append: false,
                 data: data.clone(),
+                written_at: inode.lock().written_at,
                 kill_suidgid: author.kill_suidgid,
                 cred: Cred::default(),
                 sync,

@@ -66,6 +66,7 @@ impl Client {
         how: Allocation,
     ) -> Result<(), Fault> {
         let handle = self.writable_handle(handle)?;
+        self.begin_write(&handle.inode);
         let change = Change { how, kill_suidgid: ctx.cred.uid != 0, options: handle.options() };
         if range.end > FILE_SIZE_MAX_BYTES {
             return Err(Fault::new(Code::TooLarge));

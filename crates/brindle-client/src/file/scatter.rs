@@ -119,7 +119,7 @@ pub(crate) struct Progress {
 
 impl Client {
     /// Writes `data` at `offset` into the objects of `inode`; how far it came, if at least the first byte could be written or
-    /// an OST was full. `StaleLayout` when the layout was changed meanwhile: nothing is certain then, and all is to be
+    /// an OST was full. `StaleLayout`, or perhaps `ObjectMissing`, when the layout was changed meanwhile: nothing is certain then, and all is to be
     /// written again. The caller has seen to it that all of the range is placed.
     pub(crate) async fn scatter(
         &self,
@@ -161,7 +161,7 @@ impl Client {
         );
         let mut full = None;
         let (written, failed) = match sum.failed {
-            Some((_, _, fault)) if fault.code == Code::StaleLayout => (0, Some(fault)),
+            Some((_, _, fault)) if uncertainty(&fault) > 0 => (0, Some(fault)),
             Some((first, part, fault)) => {
                 full = (fault.code == Code::OstFull).then_some(Full {
                     ost: part.ost,
@@ -179,7 +179,7 @@ impl Client {
             if written > 0 {
                 state.wrote(sight, offset + written, how.kill_suidgid);
             }
-            if sum.end > offset + written && failed.as_ref().is_some_and(|f| f.code != Code::StaleLayout) {
+            if sum.end > offset + written && failed.as_ref().is_some_and(|f| uncertainty(f) == 0) {
                 // Behind the part that failed: bytes of the file, whatever becomes of it, and not of a hole that is made there later.
                 state.reserved(sight, sum.end);
             }
@@ -389,12 +389,21 @@ impl Client {
 }
 
 /// Keeps the failure that lies first in the file; an old layout goes before everything.
+/// Whether a fault may mean that the layout is another by now, so that nothing is certain of the parts that were written: surely (2), or
+/// perhaps (1: an object is missing that must exist; see `Client::retry`).
+fn uncertainty(fault: &Fault) -> u8 {
+    match fault.code {
+        Code::StaleLayout => 2,
+        Code::ObjectMissing => 1,
+        _ => 0,
+    }
+}
+
 fn note_failure(failed: &mut Option<(u64, ObjectRange, Fault)>, first: u64, part: ObjectRange, fault: Fault) {
-    let stale = |f: &Fault| f.code == Code::StaleLayout;
     let replace = match failed {
         None => true,
-        Some((_, _, before)) if stale(before) => false,
-        Some((at, _, _)) => stale(&fault) || first < *at,
+        Some((at, _, before)) if uncertainty(before) == uncertainty(&fault) => first < *at,
+        Some((_, _, before)) => uncertainty(before) < uncertainty(&fault),
     };
     if replace {
         *failed = Some((first, part, fault));

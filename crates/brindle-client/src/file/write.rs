@@ -45,6 +45,7 @@ impl Client {
             return Ok(0);
         }
         handle.written_by(write.process);
+        self.begin_write(&handle.inode);
         let _under_way = handle.inode.writing();
         let written = if write.append {
             self.append(ctx, &handle, &write).await
@@ -58,6 +59,14 @@ impl Client {
             self.sync_writes(&handle).await?;
         }
         Ok(written)
+    }
+
+    /// From now on the file is told to have been written at this moment, if this client alone writes it.
+    pub(crate) fn begin_write(&self, inode: &Inode) {
+        let now = self.clock.time(self.seams.now());
+        let mut state = inode.lock();
+        // Where others write too the objects tell when they were written.
+        state.written_at = if state.exclusive { state.written_at.max(now) } else { None };
     }
 
     /// Writeback of a page. The kernel holds the page until this is answered, so an invalidation that comes meanwhile
@@ -139,6 +148,7 @@ impl Client {
             offset: write.offset,
             append: write.append,
             data,
+            written_at: handle.inode.lock().written_at,
             kill_suidgid: write.kill_suidgid,
             cred: ctx.cred.clone(),
             sync: write.sync,

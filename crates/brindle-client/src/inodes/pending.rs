@@ -182,6 +182,7 @@ impl State {
             number: pending.changed,
             end_bytes: pending.end_bytes,
             written: is_news(pending.written),
+            written_at: self.written_at,
             kill_suidgid: is_news(pending.kill_suidgid),
             attr_epoch: self.attr_epoch,
             truncate_epoch: self.truncate_epoch,

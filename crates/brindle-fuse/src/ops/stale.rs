@@ -80,7 +80,9 @@ impl Stale {
         self.change(|threads| match threads.get_mut(&tid).map(|refused| (part, &mut refused.place)) {
             Some((Part::Step, place)) if *place != Place::Arrived => *place = Place::Walking,
             // Another system call.
-            Some((Part::Step, Place::Arrived) | (Part::Act, Place::Refused)) => drop(threads.remove(&tid)),
+            Some((Part::Step, Place::Arrived) | (Part::Act, Place::Refused)) => {
+                threads.remove(&tid);
+            }
             _ => {}
         });
     }
@@ -98,7 +100,7 @@ impl Stale {
     /// A thread has come to its end: something was made, changed or shown, or a name led to nothing.
     pub fn over(&self, tid: u32) {
         if !self.is_empty() {
-            self.change(|threads| drop(threads.remove(&tid)));
+            self.change(|threads| threads.remove(&tid));
         }
     }
 

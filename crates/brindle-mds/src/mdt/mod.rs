@@ -15,11 +15,12 @@ mod stop;
 mod txn;
 mod waits;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Weak};
 
 use brindle_kv::LogPos;
 use brindle_stdx::Seams;
+use brindle_types::attr::Time;
 use brindle_types::{Change, Code, Fault, Ino, Pair, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::frame::encode_body;
@@ -66,6 +67,8 @@ pub struct Mdt {
     locks: LockService,
     changelog: changelog::Log,
     scans: Semaphore,
+    /// The latest time that was given, in nanoseconds since 1970: a clock that is set back gives it again.
+    last_time_ns: AtomicI64,
     me: Weak<Mdt>,
 }
 
@@ -154,6 +157,7 @@ impl Mdt {
             replaced: Notify::new(),
             locks: LockService::default(),
             scans: Semaphore::new(SCAN_PAGES_MAX),
+            last_time_ns: AtomicI64::new(i64::MIN),
             me: me.clone(),
         });
         mdt.reserve_inodes().await?;
@@ -186,6 +190,14 @@ impl Mdt {
     /// The configuration.
     pub fn config(&self) -> &Config {
         &self.config
+    }
+
+    /// The time of an operation: that of this host's clock, and never one before a time that was given.
+    pub fn time(&self) -> Time {
+        let wall = self.seams.wall();
+        let wall = Time { secs: wall.secs, nanos: wall.nanos };
+        let Some(ns) = wall.ns() else { return wall };
+        Time::from_ns(self.last_time_ns.fetch_max(ns, Ordering::Relaxed).max(ns))
     }
 
     /// Time, chance, tasks, disk.

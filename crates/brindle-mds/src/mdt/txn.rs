@@ -40,8 +40,7 @@ pub(super) type After = Box<dyn FnOnce(&mut Live)>;
 
 impl<'a> Txn<'a> {
     pub(super) fn new(mdt: &'a Mdt, live: &'a Live) -> Txn<'a> {
-        let wall = mdt.seams().wall();
-        let now = Time { secs: wall.secs, nanos: wall.nanos };
+        let now = mdt.time();
         Txn {
             changes: mdt.engine().changes(),
             mdt,

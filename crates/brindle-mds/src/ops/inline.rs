@@ -81,7 +81,7 @@ fn write(t: &mut Txn<'_>, call: &Call, file: &mut Inode, offset: u64, req: &Inli
     inline::put(t, file.ino, &bytes);
     file.size_bytes = file.size_bytes.max(end);
     file.allocated_bytes = Inode::inline_allocation(bytes.len());
-    file.mtime = t.now;
+    file.mtime = reports::written_time(file.mtime, req.written_at, t.now);
     file.ctime = t.now;
     file.file_mut()?.changed = t.pair();
     reports::contents_changed(t, file, req.kill_suidgid)?;

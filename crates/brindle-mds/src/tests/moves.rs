@@ -367,6 +367,7 @@ fn bytes_in_the_mdt_leave_it_for_an_ost_with_room() {
             offset: 0,
             append: false,
             data: "small".into(),
+            written_at: None,
             kill_suidgid: false,
             cred: root(),
             sync: false,

@@ -28,6 +28,7 @@ async fn small(rig: &Rig, name: &str, data: Vec<u8>) -> Ino {
         offset: 0,
         append: false,
         data: data.into(),
+        written_at: None,
         kill_suidgid: false,
         cred: root(),
         sync: false,

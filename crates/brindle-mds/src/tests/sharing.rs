@@ -58,6 +58,7 @@ pub(super) fn write(ino: Ino, handle: u64, grant: &OpenGrant, offset: u64, data:
         offset,
         append: false,
         data: data.to_owned().into(),
+        written_at: None,
         kill_suidgid: false,
         cred: root(),
         sync: false,

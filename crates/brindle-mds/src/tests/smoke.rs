@@ -21,6 +21,7 @@ fn a_file_lives_over_a_restart() {
             offset: 2,
             append: false,
             data: "hello".into(),
+            written_at: None,
             kill_suidgid: false,
             cred: root(),
             sync: true,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brindle_stdx::Seams;
+use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
@@ -179,16 +181,24 @@ fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Ve
         conn.send(checked(Frame::fault_reply_to(&header, &fault), &header, conn.version), credits);
         return;
     }
-    let (service, conn) = (shared.service.clone(), conn.clone());
+    let (service, conn, seams) = (shared.service.clone(), conn.clone(), shared.seams.clone());
     shared.seams.spawn("server.request", async move {
         let header = frame.header.clone();
-        let reply = service.request(conn.clone(), frame).await;
-        conn.send(checked(reply, &header, conn.version), credits);
+        let mut reply = checked(service.request(conn.clone(), frame).await, &header, conn.version);
+        reply.header.job_key = wall_ns(&seams);
+        conn.send(reply, credits);
     });
 }
 
 fn no_administrator(why: String) -> Fault {
     Fault::new(Code::NeedsRoot).what("this is for administrators").why(why).data("nothing was changed")
+}
+
+/// Nanoseconds since 1970 by this host's clock; 0 before.
+fn wall_ns(seams: &Seams) -> u64 {
+    let wall = seams.wall();
+    let ns = Time { secs: wall.secs, nanos: wall.nanos }.ns();
+    ns.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(0)
 }
 
 /// The reply as it may go out: paired with its request, and within the room that the request gave it.

@@ -1,5 +1,6 @@
 //! Small files in the MDT: reads and writes of inline data.
 
+use brindle_types::attr::Time;
 use brindle_types::{Attr, Ino, Pair};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -38,6 +39,8 @@ pub struct InlineWriteReq {
     pub append: bool,
     /// The bytes; with none the file reaches up to `offset` at least.
     pub data: Bytes,
+    /// When the write was begun, as in [`super::report::WriteReport`].
+    pub written_at: Option<Time>,
     /// Clear set-id bits.
     pub kill_suidgid: bool,
     /// Who asks.

@@ -1,5 +1,6 @@
 //! report: what a writer tells the MDT of its writes: at fsync, close, and about once a second.
 
+use brindle_types::attr::Time;
 use brindle_types::{Ino, Pair, Stripe};
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +10,7 @@ use crate::message;
 /// Most files in one [`ReportReq`].
 pub const REPORT_ITEMS_MAX: usize = 1024;
 
-/// What one client wrote to one file and does not know the MDT to have heard. The server stamps the times.
+/// What one client wrote to one file and does not know the MDT to have heard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteReport {
     /// Grows with everything that there is to tell. A report says all that was not answered yet, so an older one says
@@ -19,6 +20,8 @@ pub struct WriteReport {
     pub end_bytes: u64,
     /// Something was written, so mtime and ctime move (unless `attr_epoch` is old).
     pub written: bool,
+    /// When the last write was begun, by the server's clock as the client knows it; the server's own time where nobody says.
+    pub written_at: Option<Time>,
     /// Set-id bits must be cleared because a caller without CAP_FSETID wrote.
     pub kill_suidgid: bool,
     /// Attribute epoch under which the writes were made.

@@ -118,17 +118,33 @@ pub fn say<T: serde::Serialize>(said: &T) {
     }
 }
 
-/// Sends the log to a file, or to standard error.
+/// Sends the log to a file, or to standard error. A file on a disk that is full or has failed is no reason not to start: its lines
+/// are counted as lost until the disk takes them.
 pub fn start_log(file: Option<&Path>) -> Result<()> {
-    log::init(file).map_err(|refused| match refused {
-        log::Refused::Filter(why) => {
-            Fault::new(Code::BadArgument).what("cannot use").subject("BRINDLE_LOG").why(why)
+    let open = match file {
+        None => None,
+        Some(path) => {
+            let path = path.to_owned();
+            let append = move || std::fs::OpenOptions::new().create(true).append(true).open(&path);
+            if let Err(e) = append()
+                && !is_of_the_disk(&e)
+            {
+                let path = file.map(|path| path.display().to_string()).unwrap_or_default();
+                return Err(Fault::io(Code::NotWritable, "cannot write the log", path, &e));
+            }
+            let open: log::Open = Box::new(move || Ok(Box::new(append()?)));
+            Some(open)
         }
-        log::Refused::File(e) => {
-            let path = file.map(|path| path.display().to_string()).unwrap_or_default();
-            Fault::io(Code::NotWritable, "cannot write the log", path, &e)
-        }
-    })
+    };
+    log::init(open)
+        .map_err(|why| Fault::new(Code::BadArgument).what("cannot use").subject("BRINDLE_LOG").why(why))
+}
+
+/// Whether the disk is the reason, and not what was asked for.
+fn is_of_the_disk(e: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+    matches!(e.kind(), StorageFull | ReadOnlyFilesystem | QuotaExceeded)
+        || e.raw_os_error() == Some(libc::EIO)
 }
 
 async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
