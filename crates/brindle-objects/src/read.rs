@@ -85,7 +85,7 @@ impl ObjectStore {
         let wanted = offset..offset.saturating_add(len_bytes);
         loop {
             let boot_term = self.boot_term();
-            let object = self.ready(id).await?;
+            let object = self.readable(id).await?;
             let _range = object.locks.read(block_range(offset, len_bytes.min(u64::MAX - offset))).await;
             if !self.still_ready(&object) {
                 continue;

@@ -217,6 +217,18 @@ impl ObjectStore {
         Ok(object)
     }
 
+    /// The same, for reading. On a disk that failed an object is readable of which everything was synced, if it was in use before: what
+    /// is read of it is verified. Whoever asks for another waits until the disk is back.
+    pub(crate) async fn readable(&self, id: ObjectId) -> Result<Arc<Object>, Fault> {
+        let Some(fault) = self.failure() else { return self.ready(id).await };
+        let object = self.look_up(id)?;
+        let is_whole = {
+            let state = object.state.lock();
+            state.clean() && !state.gone && state.settled_term == self.boot_term()
+        };
+        if is_whole { Ok(object) } else { Err(fault) }
+    }
+
     /// The object as it is, perhaps as a crash has left it.
     pub(crate) fn look_up(&self, id: ObjectId) -> Result<Arc<Object>, Fault> {
         self.table.get(&*self.seams.disk, &self.root, self.fs_id.load(Ordering::Acquire), id)

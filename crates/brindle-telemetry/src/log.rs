@@ -2,6 +2,9 @@
 //!
 //! The level comes from `BRINDLE_LOG` (`info` by default; `debug`, or a filter such as `warn,brindle_mds=debug`).
 //! Values with blanks, quotes or line ends are quoted and escaped, so that a line stays a line.
+//!
+//! The same warning or error is written at most once a minute ([`Limiter`]), with the number of those that were left out. Nobody has to think
+//! of it who logs in a loop.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -20,6 +23,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::limit::Limiter;
 pub use crate::sink::Open;
 use crate::sink::{self, Sink};
 
@@ -46,10 +50,10 @@ pub fn init(open: Option<Open>) -> Result<(), String> {
         return Ok(());
     }
     let log = LOG.get_or_init(|| Sink::start(open.unwrap_or_else(sink::stderr))).clone();
+    let writer = Queued { sink: log, limiter: Limiter::new(Arc::new(RealClock)) };
     // By default a line that cannot be formatted is told on standard error, with a panic where that fails.
     let lines = tracing_subscriber::fmt::layer().event_format(Lines).log_internal_errors(false);
-    let installed =
-        tracing_subscriber::registry().with(filter).with(lines.with_writer(Queued(log))).try_init();
+    let installed = tracing_subscriber::registry().with(filter).with(lines.with_writer(writer)).try_init();
     // A second call finds a subscriber in place and leaves it there.
     drop(installed);
     Ok(())
@@ -82,21 +86,48 @@ pub fn fault(level: tracing::Level, fault: &Fault) {
 }
 
 /// The writer of the subscriber; it gets a whole line at a time.
-struct Queued(Arc<Sink>);
+struct Queued {
+    sink: Arc<Sink>,
+    limiter: Limiter,
+}
+
+impl Queued {
+    fn write(&self, line: &[u8]) {
+        match limited(&self.limiter, line) {
+            None => {}
+            Some(0) => self.sink.push(line),
+            Some(left_out) => {
+                let line = line.strip_suffix(b"\n").unwrap_or(line);
+                self.sink.push(&[line, format!(" left_out={left_out}\n").as_bytes()].concat());
+            }
+        }
+    }
+}
+
+/// Whether a line is to be written: `Some` of how many like it were left out before. Lines are alike that differ in their time only.
+fn limited(limiter: &Limiter, line: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(line).ok().and_then(|line| line.split_once(' '));
+    match text {
+        Some((_, text)) if text.starts_with("level=warn ") || text.starts_with("level=error ") => {
+            limiter.allow("", text)
+        }
+        _ => Some(0),
+    }
+}
 
 impl<'a> MakeWriter<'a> for Queued {
     type Writer = Line<'a>;
 
     fn make_writer(&'a self) -> Line<'a> {
-        Line(&self.0)
+        Line(self)
     }
 }
 
-struct Line<'a>(&'a Sink);
+struct Line<'a>(&'a Queued);
 
 impl io::Write for Line<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.push(bytes);
+        self.0.write(bytes);
         Ok(bytes.len())
     }
     fn flush(&mut self) -> io::Result<()> {
@@ -223,6 +254,20 @@ mod tests {
         let (time, rest) = line.split_once(' ').unwrap();
         assert!(time.starts_with("ts=20") && time.ends_with('Z'), "{time}");
         assert_eq!(rest, "level=warn target=here msg=\"two\\nlines \\\"quoted\\\"\" n=5 path=\"/a b\"\n");
+    }
+
+    #[test]
+    fn the_same_warning_is_written_once_a_minute_and_other_lines_always() {
+        let limiter = Limiter::new(Arc::new(RealClock));
+        let write = |time: u32, text: &str| limited(&limiter, format!("ts={time} {text}\n").as_bytes());
+        assert_eq!(write(1, "level=warn target=x msg=slow n=1"), Some(0));
+        assert_eq!(write(2, "level=warn target=x msg=slow n=1"), None);
+        assert_eq!(write(3, "level=warn target=x msg=slow n=2"), Some(0));
+        assert_eq!(write(4, "level=error target=x msg=slow n=1"), Some(0));
+        assert_eq!(write(5, "level=error target=x msg=slow n=1"), None);
+        for time in 6..9 {
+            assert_eq!(write(time, "level=info target=x msg=slow n=1"), Some(0));
+        }
     }
 
     #[test]
