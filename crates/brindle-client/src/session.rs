@@ -343,7 +343,11 @@ impl Client {
 
     /// The session was ended: handles and locks are gone, kept pages may be old.
     async fn lose_session(&self, fault: &Fault) {
-        let lost = Fault::new(Code::SessionLost).why(fault.to_string());
+        // What it says of the code and of what to do is said by this one.
+        let what = if fault.what.is_empty() { fault.code.title().to_owned() } else { fault.what.to_string() };
+        let lost =
+            Fault::new(Code::SessionLost).why(format!("{what} {}", fault.subject).trim_end().to_owned());
+        let lost = fault.why.iter().cloned().fold(lost, Fault::why);
         let handles = self.handles.all();
         tracing::warn!(handles = handles.len(), "the session was ended by the server");
         self.session.view.send_modify(|v| {

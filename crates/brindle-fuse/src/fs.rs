@@ -348,8 +348,8 @@ impl KernelCache for Kernel {
                 asked
             });
             match asked.await {
-                // (ESTALE: the kernel does not know the file any more, which is as good.)
-                Some(Err(error)) if error.raw_os_error() != Some(libc::ESTALE) => {
+                // (The kernel does not know the file any more, or it is gone, which is as good.)
+                Some(Err(error)) if !matches!(error.raw_os_error(), Some(libc::ESTALE | libc::ENOENT)) => {
                     tracing::warn!(ino = ino.0, %error, "the kernel cannot be made to ask for the new size of a file that was cut; \
                         reads behind its end may give zeros. The mount needs CAP_DAC_READ_SEARCH");
                 }

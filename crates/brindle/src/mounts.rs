@@ -104,11 +104,19 @@ pub fn unmount(at: &Path, force: bool) -> Result<()> {
         match bounded(at, UnmountFlags::empty(), &line) {
             Ok(()) => {}
             Err(rustix::io::Errno::BUSY) if !force => {
-                return Err(Fault::new(Code::TargetBusy)
-                    .what("cannot unmount")
-                    .subject(at.display().to_string())
-                    .why("programs use it")
-                    .next(format!("find them: fuser -vm {}", at.display())));
+                let fault =
+                    Fault::new(Code::TargetBusy).what("cannot unmount").subject(at.display().to_string());
+                let inside = |m: &&MountLine| m.mount_point != at && m.mount_point.starts_with(at);
+                return Err(
+                    match all().iter().rev().find(inside).map(|m| m.mount_point.display().to_string()) {
+                        Some(inner) => fault
+                            .why(format!("something else is mounted in it: {inner}"))
+                            .next(format!("unmount that first: umount {inner}")),
+                        None => fault
+                            .why("programs use it")
+                            .next(format!("find them: fuser -vm {}", at.display())),
+                    },
+                );
             }
             Err(_) => detach(at)?,
         }

@@ -62,9 +62,17 @@ impl Identity {
 
     /// Sends a signal; nothing happens when it has ended already.
     pub fn signal(self, signal: Signal) {
-        if let Some(fd) = self.open() {
-            // It may end at this moment, which is as good.
-            let _ = pidfd_send_signal(fd, signal);
+        // Whoever waits for its end sees whether it came.
+        let _ = self.try_signal(signal);
+    }
+
+    /// The same; fails where this user may not.
+    pub fn try_signal(self, signal: Signal) -> std::io::Result<()> {
+        let Some(fd) = self.open() else { return Ok(()) };
+        match pidfd_send_signal(fd, signal) {
+            // It has ended at this moment, which is as good.
+            Err(rustix::io::Errno::SRCH) => Ok(()),
+            sent => Ok(sent?),
         }
     }
 

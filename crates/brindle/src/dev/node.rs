@@ -170,7 +170,14 @@ pub fn kill(args: &NameArgs) -> Result<Done> {
         println!("{} does not run", args.name);
         return Ok(Done::Ok);
     };
-    run.identity.signal(Signal::KILL);
+    run.identity.try_signal(Signal::KILL).map_err(|e| {
+        let code = if e.kind() == std::io::ErrorKind::PermissionDenied {
+            Code::NeedsRoot
+        } else {
+            Code::ProcessFailed
+        };
+        Fault::io(code, "cannot kill", format!("{} (process {})", args.name, run.identity.pid), &e)
+    })?;
     if !run.identity.wait_end(KILL_LIMIT) {
         return Err(Fault::new(Code::ProcessFailed)
             .what("cannot kill")

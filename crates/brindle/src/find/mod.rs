@@ -14,16 +14,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use brindle_client::control::{FoundLine, RefusedLine, ScanAsk, ScanPage};
+use brindle_client::control::{Answer, FoundLine, RefusedLine, Request, ScanAsk, ScanPage};
 use brindle_types::attr::Time;
-use brindle_types::{Attr, Code, Fault, FileType, Result};
-use brindle_wire::mds::scan::Wanted;
+use brindle_types::{Attr, Code, Fault, FileType, PoolName, Result};
+use brindle_wire::mds::scan::{Term, Test, Wanted};
 use serde::Serialize;
 
-use crate::control::{Control, path_fault};
+use crate::control::{Control, path_fault, unexpected};
 use crate::exit::{self, Done};
 use crate::output::Output;
 use crate::paths::PathView;
+use crate::pool;
 use crate::print;
 use query::Query;
 
@@ -78,7 +79,26 @@ impl<'a> Start<'a> {
             depth_max: query.depth_max,
             wanted,
         };
-        Ok(Start { path, device: meta.dev(), control: Control::of(path)?, ask })
+        let start = Start { path, device: meta.dev(), control: Control::of(path)?, ask };
+        start.look_at_pools()?;
+        Ok(start)
+    }
+
+    /// Says which pools are searched for and do not exist. (Files may still name one that was destroyed.)
+    fn look_at_pools(&self) -> Result<()> {
+        let names: Vec<&PoolName> = self.ask.predicate.iter().filter_map(pool_of).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let map = match self.control.ask(&Request::Map)? {
+            Answer::Map(map) => map,
+            other => return Err(unexpected(&other)),
+        };
+        names
+            .into_iter()
+            .filter_map(|name| pool::find(&map, name).err())
+            .for_each(|fault| exit::warn(&fault));
+        Ok(())
     }
 
     /// A path as it is printed: that of the starting point with what was found behind it.
@@ -110,6 +130,13 @@ impl<'a> Start<'a> {
             Ok(())
         })?;
         Ok(is_whole)
+    }
+}
+
+fn pool_of(term: &Term) -> Option<&PoolName> {
+    match term {
+        Term::Test(Test::Pool(name)) => Some(name),
+        _ => None,
     }
 }
 

@@ -238,6 +238,12 @@ impl<'a> Parser<'a> {
         let mut terms = self.both()?;
         while self.take(Word::Or) {
             let or = self.words[self.at - 1].as_os_str();
+            if self.peek().is_some_and(|word| word == "json" || word == "table") {
+                let fault = refused(or, "among predicates it means 'or'");
+                return Err(
+                    fault.next("how to print comes before the paths: brindle file find -o json DIR ...")
+                );
+            }
             let right = self.both()?;
             if terms.is_empty() || right.is_empty() {
                 return Err(refused(or, "it needs a predicate on either side"));

@@ -11,8 +11,8 @@ use crate::awake::CpuLatency;
 use crate::cli;
 use crate::nearest::nearest;
 
-/// Options of fstab that are others' business, or that change nothing here.
-const ACCEPTED: [&str; 14] = [
+/// Options of fstab that are others' business, or that change nothing here: atime is set by nobody who reads, and the kernel keeps no times.
+const ACCEPTED: [&str; 20] = [
     "defaults",
     "auto",
     "noauto",
@@ -25,6 +25,12 @@ const ACCEPTED: [&str; 14] = [
     "relatime",
     "noatime",
     "nodiratime",
+    "norelatime",
+    "strictatime",
+    "nostrictatime",
+    "diratime",
+    "lazytime",
+    "nolazytime",
     "flock",
     "allow_other",
 ];

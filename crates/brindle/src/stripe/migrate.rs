@@ -183,7 +183,11 @@ pub fn migrate_inode(
         };
         let answer = control.ask(&request).map_err(|fault| {
             let done = format!("{} of {} are moved", format_bytes(copied), path.display());
-            fault.why(done).data("the file is whole: what is not moved is where it was")
+            let is_damaged = matches!(fault.code, Code::ObjectMissing | Code::ObjectDamaged);
+            fault.why(done).data(match is_damaged {
+                true => "a part of the file is lost or damaged, and stays as it is; what is not moved is where it was",
+                false => "the file is whole: what is not moved is where it was",
+            })
         })?;
         let Answer::Migrated { next, copied_bytes, size_bytes } = answer else {
             return Err(unexpected(&answer));
