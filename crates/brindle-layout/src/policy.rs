@@ -250,15 +250,16 @@ fn count(policy: &StripePolicy, ost_count: usize) -> Result<StripeCount, Fault> 
             "a count is 1 or more, 0 for the default, -1 for all".into(),
             1,
         )),
-        n if i64::from(n) > most => {
-            let why = if most == i64::from(STRIPE_COUNT_MAX) {
-                format!("a file has at most {STRIPE_COUNT_MAX} stripes")
-            } else {
-                format!("{} has {ost_count} OSTs", ground(policy.pool()))
-            };
+        n if n.unsigned_abs() > STRIPE_COUNT_MAX => {
+            let why = format!("a file has at most {STRIPE_COUNT_MAX} stripes");
             Err(refuse("stripe count", n.into(), why, most))
         }
-        n => Ok(StripeCount::Exactly(n.unsigned_abs())),
+        n if most == 0 => {
+            let why = format!("{} has {ost_count} OSTs", ground(policy.pool()));
+            Err(refuse("stripe count", n.into(), why, most))
+        }
+        // As in Lustre: of more than there are, all that there are. Scripts are written for other machines.
+        n => Ok(StripeCount::Exactly(u32::try_from(most).unwrap_or(u32::MAX).min(n.unsigned_abs()))),
     }
 }
 
@@ -366,13 +367,7 @@ mod tests {
         pools.insert("empty".parse().expect("good"), Vec::new());
         let check = |p: StripePolicy| check_policy(&p.into(), &[0, 1, 4, 5], &pools);
         assert_eq!(check(StripePolicy { count: Some(2), ..pool("flash") }), Ok(()));
-        assert_eq!(
-            check(StripePolicy { count: Some(3), ..pool("flash") }).expect_err("refused").to_string(),
-            "cannot stripe with stripe count 3\
-             \n  why:  the pool flash has 2 OSTs\
-             \n  next: the nearest possible stripe count is 2\
-             \n  code: E3026 (brindle explain E3026)"
-        );
+        assert_eq!(check(StripePolicy { count: Some(3), ..pool("flash") }), Ok(()), "of all that there are");
         let start = check(StripePolicy { start_ost: Some(1), ..pool("flash") }).expect_err("refused");
         assert_eq!(start.why[0], "the pool flash has no OST of index 1");
         assert_eq!(check(pool("empty")).expect_err("refused").code, Code::PoolEmpty);
@@ -424,7 +419,6 @@ mod tests {
             next(&[(2 * unit, None), (unit, None), (EOF, None)]),
             "the nearest possible end is 196608"
         );
-        assert_eq!(next(&[(unit, Some(9)), (EOF, None)]), "the nearest possible stripe count is 4");
         assert_eq!(next(&[(EOF, None); 33]), "the nearest possible component count is 32");
     }
 
@@ -442,7 +436,8 @@ mod tests {
     #[test]
     fn refusals_name_the_nearest_value() {
         let next = |p: StripePolicy| normalise(&p, &[0, 1, 2, 3]).expect_err("refused").next.into_owned();
-        assert_eq!(next(policy(9, 0, -1)), "the nearest possible stripe count is 4");
+        let nine = normalise(&policy(9, 0, -1), &[0, 1, 2, 3]).expect("all that there are");
+        assert_eq!(nine.count, StripeCount::Exactly(4));
         assert_eq!(next(policy(-7, 0, -1)), "the nearest possible stripe count is 1");
         assert_eq!(next(policy(1, 100_000, -1)), "the nearest possible stripe size is 131072");
         assert_eq!(next(policy(1, 1, -1)), "the nearest possible stripe size is 65536");

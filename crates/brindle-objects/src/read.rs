@@ -59,9 +59,15 @@ fn read_blocks_into(
         let read = if direct && is_long && !file.is_in_memory(pos, BLOCK)? {
             // Meanwhile; they lie before the bytes.
             file.fetch(sum_pos(block), (end - block) * 4)?;
-            let read = file.read_direct(room, pos)?;
-            direct_bytes += read as u64;
-            read
+            match file.read_direct(room, pos) {
+                Ok(read) => {
+                    direct_bytes += read as u64;
+                    read
+                }
+                // The kernel first writes back what it keeps of the range, which a disk that takes nothing any more refuses. Through
+                // the page cache it can be read; if it cannot be read at all, that says why.
+                Err(_) => file.read_at(room, pos)?,
+            }
         } else {
             file.read_at(room, pos)?
         };

@@ -47,7 +47,11 @@ fn files_lie_in_the_pool_of_their_directory() {
             rig.ask(A, create_req(TOP, &format!("top-{name}"), RW)).await.expect("made");
         }
         assert_eq!(turns, [1, 3, 1, 3]);
-        assert_eq!(code(rig.ask(A, set(d, flash(Some(3)))).await), Some(Code::BadStripe));
+        let wide = rig.mkdir(TOP, "wide").await.expect("made").ino;
+        rig.ask(A, set(wide, flash(Some(3)))).await.expect("of all that the pool has");
+        let mut placed = place(&rig.ask(A, create_req(wide, "f", RW)).await.expect("made"));
+        placed.sort_unstable();
+        assert_eq!(placed, [1, 3]);
 
         // A choice for a file that says nothing of a pool stays in it; one of certain OSTs, or of all, does not.
         let two = made("two").await.expect("made").attr.ino;

@@ -525,7 +525,7 @@ fn stripes_are_inherited_and_fixed_with_data() {
         let layout = got.layout.expect("a file");
         assert_eq!((layout.components[0].osts.len(), got.layout_gen), (4, 1));
         assert_eq!(
-            code(rig.ask(A, set(f, Some(StripePolicy { count: Some(9), ..policy.clone() }))).await),
+            code(rig.ask(A, set(f, Some(StripePolicy { count: Some(2500), ..policy.clone() }))).await),
             Some(Code::BadStripe)
         );
         let write = InlineWriteReq {
