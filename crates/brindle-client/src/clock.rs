@@ -1,9 +1,9 @@
 //! The MDT's clock, as far as its answers tell (design note 018).
 //!
 //! Each answer says what the MDT's clock showed when it was made. It cannot have been made after it arrived, so what the clock shows
-//! now is at least that and the time since. The largest such bound of the last while is taken: it is late by the shortest
-//! way that an answer has had, and never ahead. So a time that is told of a write never lies in the MDT's future, and one that was taken
-//! after an answer is no earlier than any time that this answer may have told.
+//! now is at least that and the time since. The largest such bound of the last 10 to 20 s is taken: it is late by the shortest
+//! way that an answer has had, and ahead by no more than the two clocks drift apart meanwhile. (The MDT takes no time in its future.) A time that
+//! was taken after an answer is no earlier than any time that this answer may have told.
 //!
 //! Invariant: later calls give later times, or the same.
 
@@ -11,7 +11,7 @@ use brindle_stdx::Mono;
 use brindle_types::attr::Time;
 use parking_lot::Mutex;
 
-/// How long a bound is good for: clocks drift apart, by less than 100 us in this time, and may be set.
+/// How long a bound is good for: two clocks drift apart, by some 100 us in this time and by 5 ms where one is being corrected, and may be set.
 const BOUND_MS: u64 = 10_000;
 
 #[derive(Debug, Default)]

@@ -18,7 +18,8 @@ pub const VERSIONS: &[(u16, &str)] = &[
     (1, "First version: one MGS, one MDT, any number of OSTs, sessions with slots, leases, inline data."),
     (
         2,
-        "Tickets say which objects must exist, and clients tell the MDT which objects of closed files were synced.",
+        "Tickets say which objects must exist, clients tell the MDT which objects of closed files were synced and when they wrote, answers say \
+         when they were made, objects whether they were cut short, renames may leave a whiteout.",
     ),
 ];
 
