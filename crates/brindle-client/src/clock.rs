@@ -24,7 +24,7 @@ struct State {
     last_ns: i64,
 }
 
-/// What is known of the MDT's clock.
+/// The MDT's clock, bounded from below by its answers.
 #[derive(Debug, Default)]
 pub(crate) struct ServerClock(Mutex<State>);
 
@@ -39,7 +39,7 @@ impl ServerClock {
         state.present = Some(state.present.map_or(bound, |present| present.max(bound)));
     }
 
-    /// What the MDT's clock shows now, at least; `None` before it has answered.
+    /// The MDT's clock shows this time now, or a later one; `None` before it has answered.
     pub fn time(&self, now: Mono) -> Option<Time> {
         let mut state = self.0.lock();
         let bound = state.present.max(state.before)?;
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(clock.time(at(300)), Some(Time::from_ns(ns(5299))));
         clock.answered(at(400), ns(5350));
         assert_eq!(clock.time(at(400)), Some(Time::from_ns(ns(5399))), "a slow answer changes nothing");
-        // It is set back by a second: what was learned before runs out, and no time goes back.
+        // The MDT's clock is set back by a second: the earlier bounds run out, and no time goes back.
         clock.answered(at(11_000), ns(14_999));
         assert_eq!(clock.time(at(11_000)), Some(Time::from_ns(ns(15_999))));
         clock.answered(at(21_100), ns(25_099));

@@ -343,7 +343,7 @@ impl Client {
 
     /// The session was ended: handles and locks are gone, kept pages may be old.
     async fn lose_session(&self, fault: &Fault) {
-        // What it says of the code and of what to do is said by this one.
+        // Only the reason: the new fault has a code and an advice of its own.
         let what = if fault.what.is_empty() { fault.code.title().to_owned() } else { fault.what.to_string() };
         let lost =
             Fault::new(Code::SessionLost).why(format!("{what} {}", fault.subject).trim_end().to_owned());

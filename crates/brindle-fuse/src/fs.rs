@@ -162,7 +162,7 @@ impl BrindleFs {
         }
     }
 
-    /// What a failed operation is answered with: ENOENT where the kernel has walked the path again, and it led to nothing again.
+    /// The answer to a failed operation: ENOENT where the kernel has walked the path again, and it led to nothing again.
     fn second_time(&self, tid: u32, part: Part, fault: Fault) -> Fault {
         if fault.code != Code::HandleStale {
             // A look on the way may well find nothing, as at an ACL.

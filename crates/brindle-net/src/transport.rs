@@ -55,9 +55,9 @@ impl Caller {
             Caller::User { uid: 0, .. } | Caller::User { is_own: true, .. } | Caller::Known => None,
             Caller::User { uid, .. } => Some(format!("user {uid} is not root")),
             Caller::Host { port } if port < RESERVED_PORTS => None,
-            Caller::Host { port } => {
-                Some(format!("the request came from port {port}, which not only root may use"))
-            }
+            Caller::Host { port } => Some(format!(
+                "the request came from port {port}; root's commands come from one below {RESERVED_PORTS}"
+            )),
         }
     }
 }

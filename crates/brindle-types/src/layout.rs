@@ -14,6 +14,8 @@ pub const STRIPE_SIZE_MAX_BYTES: u32 = 1 << 30;
 pub const STRIPE_COUNT_MAX: u32 = 2000;
 /// Largest file whose bytes may lie in the MDT.
 pub const INLINE_MAX_BYTES: u64 = 8 << 10;
+/// Bytes of a file are data or a hole in blocks of this size, in the MDT as in objects.
+pub const HOLE_BYTES: usize = 4096;
 /// Largest file in bytes (2^63 - 1, what off_t can express).
 pub const FILE_SIZE_MAX_BYTES: u64 = i64::MAX as u64;
 

@@ -43,6 +43,11 @@ fn push_bytes(text: &mut String, bytes: &[u8]) {
     text.extend(bytes.iter().filter_map(|byte| char::from_u32(FIRST + u32::from(*byte))));
 }
 
+/// Whether JSON can show a name or path as it is.
+pub fn is_text(bytes: &[u8]) -> bool {
+    std::str::from_utf8(bytes).is_ok_and(|text| text.chars().all(|c| byte_of(c).is_none()))
+}
+
 /// A path as text.
 pub fn text(path: &Path) -> String {
     bytes_text(path.as_os_str().as_bytes())
@@ -83,8 +88,10 @@ pub struct PathView {
 impl<T: AsRef<OsStr> + ?Sized> From<&T> for PathView {
     fn from(path: &T) -> PathView {
         let bytes = path.as_ref().as_bytes();
-        let path_bytes = std::str::from_utf8(bytes).is_err().then(|| bytes.to_vec());
-        PathView { path: String::from_utf8_lossy(bytes).into_owned(), path_bytes }
+        PathView {
+            path: lossy(&bytes_text(bytes)).into_owned(),
+            path_bytes: (!is_text(bytes)).then(|| bytes.to_vec()),
+        }
     }
 }
 
@@ -116,6 +123,7 @@ mod tests {
         let json =
             |name: &[u8]| serde_json::to_string(&PathView::from(OsStr::from_bytes(name))).expect("JSON");
         assert_eq!(json(b"a"), r#"{"path":"a"}"#);
+        assert!(json("a\u{10FF61}".as_bytes()).contains("\"path_bytes\":[97,244,143,189,161]"));
         assert_eq!(json(b"a\xe9"), "{\"path\":\"a\u{fffd}\",\"path_bytes\":[97,233]}");
     }
 }

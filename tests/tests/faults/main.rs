@@ -11,6 +11,7 @@ mod ahead;
 mod append;
 mod behind;
 mod client;
+mod commands;
 mod crew;
 mod crowd;
 mod damage;

@@ -230,7 +230,7 @@ fn mtime_is_when_the_program_wrote_whatever_becomes_of_the_bytes_later() {
     for round in 0..20u8 {
         file.write_all_at(&[round; 9000], u64::from(round) * 9000).unwrap();
         let shown = file.metadata().unwrap().modified().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        area.tick();
         assert_eq!(
             fs::metadata(&path).unwrap().modified().unwrap(),
             shown,

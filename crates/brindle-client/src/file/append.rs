@@ -131,7 +131,7 @@ impl Client {
         let mut under = None;
         let mut tries = Tries::default();
         let data = Rope::from(write.data.clone());
-        // What was written before a full OST was met.
+        // Bytes that were written before a full OST was met.
         let mut done = 0;
         let or_short = |done: u64, outcome| if done > 0 { Some(Ok(done)) } else { outcome };
         loop {

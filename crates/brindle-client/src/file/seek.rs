@@ -3,16 +3,13 @@
 use std::sync::Arc;
 
 use brindle_stdx::BoxFuture;
-use brindle_types::layout::INLINE_MAX_BYTES;
+use brindle_types::layout::{HOLE_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault, ObjectId, Stripe};
 use brindle_wire::oss::seek::SeekReq;
 
 use super::{Tries, try_gather};
 use crate::Client;
 use crate::inodes::{Inode, Sight};
-
-/// Bytes of an inline file are data or a hole in pieces of this size, as in objects.
-const HOLE_BYTES: usize = 4096;
 
 /// First data (or hole) at or after `from`, which is below `size_bytes`, in a file whose first bytes these are and that has only a
 /// hole behind them. A block of zeros is a hole.

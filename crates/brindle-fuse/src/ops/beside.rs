@@ -105,7 +105,7 @@ impl Beside {
         number
     }
 
-    /// It is about to be answered: so many bytes were written there. `None`: nowhere that is known.
+    /// A write is about to be answered. `written`: where it lies, and how many bytes of it; `None` where that is not known.
     pub fn end(&self, ino: Ino, number: u64, written: Option<(u64, u64)>) {
         let mut shard = self.shard(ino).lock();
         let answered = shard.files.get(&ino).map_or(0, |writes| writes.iter().filter(|w| w.answered).count());

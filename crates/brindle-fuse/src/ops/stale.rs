@@ -27,29 +27,29 @@ enum Place {
     Refused,
     /// On its way for the second time.
     Walking,
-    /// It has looked at a file: that was what it wanted, or it is about to open it.
+    /// The thread has looked at a file: the call wanted just that, or is about to open it.
     Arrived,
 }
 
-/// What a thread was last refused with ESTALE.
+/// A thread whose last request was refused with ESTALE.
 struct Refused {
     part: Part,
     place: Place,
     at: Mono,
 }
 
-/// What an operation is in a system call on a path.
+/// The part of an operation in a system call on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// A step of the walk.
     Step,
     /// May be made on the way, to check a permission or to follow a link, or be what is wanted.
     Look,
-    /// What is wanted.
+    /// The aim of the call.
     Act,
 }
 
-/// Which part an operation is.
+/// The part that an operation has.
 pub(crate) fn part(op: &Op) -> Part {
     match op {
         Op::Lookup(_) => Part::Step,
@@ -91,7 +91,7 @@ impl Stale {
     pub fn seen(&self, tid: u32, is_dir: bool) {
         self.change(|threads| match threads.get_mut(&tid) {
             Some(refused) if !is_dir => refused.place = Place::Arrived,
-            // It may be what was wanted.
+            // The directory may be the aim of the call.
             Some(refused) if refused.part == Part::Look => refused.place = Place::Refused,
             _ => {}
         });

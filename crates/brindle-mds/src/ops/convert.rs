@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use brindle_types::layout::Component;
+use brindle_types::layout::{Component, HOLE_BYTES};
 use brindle_types::{ChangeKind, Code, Fault, ObjectId, Result, SessionId};
 use brindle_wire::mds::convert::{ConvertReq, LayoutGetReq};
 use brindle_wire::mds::open::OpenGrant;
@@ -17,8 +17,6 @@ use crate::ops::spill::{ROOM_WAIT_MS, TRIES_PER_OST, wait_for_room};
 use crate::store::{Inode, inline, inode};
 use crate::{changelog, grant, namespace};
 
-/// What a hole of an inline file is made of.
-const HOLE_BYTES: usize = 4096;
 /// Longest time that a file waits for the first OST to be heard of, and how often that is looked at.
 const OST_WAIT_MAX_MS: u64 = 60_000;
 const OST_LOOK_MS: u64 = 50;

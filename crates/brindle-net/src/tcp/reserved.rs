@@ -43,3 +43,46 @@ async fn connect_to(address: SocketAddr) -> io::Result<TcpStream> {
     }
     TcpStream::connect(address).await
 }
+
+#[cfg(test)]
+mod tests {
+    use brindle_types::Nid;
+
+    use super::super::TcpTransport;
+    use crate::transport::{Caller, Transport};
+
+    /// Whom a server sees; `choose` makes the transports of both sides.
+    fn caller_of(choose: fn(TcpTransport) -> TcpTransport) -> Caller {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        runtime.expect("runtime").block_on(async {
+            let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+            let (server, client) =
+                (choose(TcpTransport::new(seams.clone())), choose(TcpTransport::new(seams)));
+            let any = Nid { host: "127.0.0.1".to_owned(), port: 0, rail: 0 };
+            let mut listener = server.listen(&any).await.expect("listens");
+            let at = listener.local_nid();
+            let (accepted, connected) = tokio::join!(listener.accept(), client.connect(&at));
+            drop(connected.expect("connects"));
+            accepted.expect("accepts").caller
+        })
+    }
+
+    #[test]
+    fn servers_tell_administrators_by_user_and_by_port() {
+        let ordinary = caller_of(TcpTransport::over_tcp_only);
+        assert!(matches!(ordinary, Caller::Host { port } if port >= 1024), "{ordinary:?}");
+        let why = ordinary.is_no_administrator().expect("refused");
+        assert!(why.ends_with("root's commands come from one below 1024"), "{why}");
+        let is_root = rustix::process::geteuid().is_root();
+        let reserved = caller_of(|transport| transport.over_tcp_only().from_reserved_port());
+        assert_eq!(reserved.is_no_administrator().is_none(), is_root, "{reserved:?}");
+        let local = caller_of(|transport| transport);
+        let uid = rustix::process::geteuid().as_raw();
+        assert_eq!(local, Caller::User { uid, is_own: true });
+        assert_eq!(
+            Caller::User { uid: 1234, is_own: false }.is_no_administrator().as_deref(),
+            Some("user 1234 is not root")
+        );
+        assert_eq!(Caller::User { uid: 0, is_own: false }.is_no_administrator(), None);
+    }
+}

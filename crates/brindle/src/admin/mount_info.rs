@@ -108,7 +108,7 @@ struct FileView {
 impl FileView {
     fn new(fid: String, paths: &[PathBuf]) -> FileView {
         let bytes = |path: &PathBuf| path.as_os_str().as_bytes().to_vec();
-        let is_text = paths.iter().all(|path| path.to_str().is_some());
+        let is_text = paths.iter().all(|path| paths::is_text(path.as_os_str().as_bytes()));
         FileView {
             fid,
             paths: paths.iter().map(|path| path.display().to_string()).collect(),
