@@ -9,12 +9,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_net::Peer;
 use brindle_session::{Host, Identity};
 use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Clock, Mono, Seams};
 use brindle_types::{Code, Fault, Ino};
+use brindle_wire::frame::Header;
 use brindle_wire::mds::session::{
     RECLAIM_ITEMS_MAX, ReclaimAppend, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp,
     SessionRenewReq, SessionRenewResp,
@@ -65,11 +67,14 @@ pub(crate) struct Session {
     /// When the question was sent whose answer has renewed the lease last.
     renewed: Mutex<Mono>,
     clock: Arc<dyn Clock>,
+    /// The highest version of its table of fenced sessions that the MDT has told; every OST that is asked is told it.
+    fences_version: AtomicU64,
 }
 
 impl Session {
     pub fn new(clock: Arc<dyn Clock>) -> Session {
-        Session { view: watch::Sender::default(), renewed: Mutex::new(clock.now()), clock }
+        let renewed = Mutex::new(clock.now());
+        Session { view: watch::Sender::default(), renewed, clock, fences_version: AtomicU64::new(0) }
     }
 
     /// Who we are now.
@@ -184,8 +189,11 @@ impl Host for MdtHost {
         self.dirs.asked()
     }
 
-    fn answered_at(&self, ns: i64) {
-        self.clock.answered(self.seams.now(), ns);
+    fn answered(&self, header: &Header) {
+        if let Some(ns) = header.answered_at_ns() {
+            self.clock.answered(self.seams.now(), ns);
+        }
+        self.session.fences_version.fetch_max(header.fences_version, Ordering::AcqRel);
     }
 
     fn told(&self, asked: u64, news: Option<&News>) {
@@ -204,6 +212,10 @@ pub(crate) struct OstHost {
 impl Host for OstHost {
     fn identity(&self) -> Identity {
         self.session.identity()
+    }
+
+    fn fences_version(&self) -> u64 {
+        self.session.fences_version.load(Ordering::Acquire)
     }
 
     fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {

@@ -27,6 +27,11 @@ pub trait Notifier: Send + Sync + 'static {
     fn nid(&self, _session: SessionId) -> Option<String> {
         None
     }
+
+    /// Whether the session has a connection that is not known to have ended.
+    fn is_connected(&self, session: SessionId) -> bool {
+        self.nid(session).is_some()
+    }
 }
 
 /// Something a client is told after a batch.
@@ -41,7 +46,8 @@ pub enum Notice {
 /// Asks a session and waits for its answer, over reconnections, for a lease at most; then the session is ended. `None`
 /// when the session is not alive (any more) and the OSTs know it: whatever right it had is void.
 pub async fn ask<M: Message>(mdt: &Mdt, session: SessionId, question: &M) -> Option<M::Resp> {
-    let deadline = mdt.seams().now().plus_ms(mdt.config().lease_ms.into());
+    let lease_ms = u64::from(mdt.config().lease_ms);
+    let mut deadline = mdt.hearing().now().plus_ms(lease_ms);
     let _listed = mdt.waits().enter(M::OP.name(), || format!("the answer of {session}"));
     let body = encode_body(question);
     let why = loop {
@@ -58,22 +64,22 @@ pub async fn ask<M: Message>(mdt: &Mdt, session: SessionId, question: &M) -> Opt
             let _ = changed.await;
             continue;
         }
-        let left_ms = deadline.ms_since(mdt.seams().now());
-        let asked = mdt.seams().timeout_ms(left_ms, mdt.notifier().ask(session, M::OP, body.clone()));
+        let asked = mdt.hearing().wait_until(deadline, mdt.notifier().ask(session, M::OP, body.clone()));
         let (answered, changed) = match select(Box::pin(asked), changed).await {
             Either::Left(first) => first,
             // It came by another connection. On the old one, which may not have ended for us, no answer need ever come.
             Either::Right(_) => continue,
         };
         match answered {
+            // Its silence may be this side's fault; who finds out whether it is ends the session if it is not.
+            None if mdt.live().hears_few => deadline = mdt.hearing().now().plus_ms(lease_ms),
             None => break "it did not answer".to_owned(),
             Some(Ok(answer)) => match decode_body::<Result<M::Resp>>(&answer) {
                 Ok(Ok(answer)) => return Some(answer),
                 Ok(Err(fault)) | Err(fault) => break format!("its answer was: {}", fault.what),
             },
             Some(Err(_)) => {
-                let left_ms = deadline.ms_since(mdt.seams().now());
-                if mdt.seams().timeout_ms(left_ms, changed).await.is_none() {
+                if mdt.hearing().wait_until(deadline, changed).await.is_none() {
                     break "it is not connected".to_owned();
                 }
             }

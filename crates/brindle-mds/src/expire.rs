@@ -8,8 +8,10 @@
 //! | 3 locks, handles, reservations go in batches | others are granted what it held |
 //! | 4 files that it wrote: size := max(MDT, objects) | write opens of them wait for that, and their write sessions go on so long |
 //!
-//! An OST that does not answer in step 2 within [`FENCE_WAIT_MS`] learns of the fence before it serves again: it asks for
-//! the table of fences at its start and over each new connection to the MDT, and this side goes on telling it. Step 4 asks
+//! An OST that does not answer in step 2 within [`FENCE_WAIT_MS`] learns of the fence before it serves anybody who was told of
+//! what comes after: every reply carries the version of the table of fences, every client shows the highest it was told, and an OST that
+//! knows an older table asks for it first. (It also asks at its start and over each new connection to the MDT, and this side goes on
+//! telling it.) Step 4 asks
 //! only OSTs that know of the fence: nothing is added to a file behind its recovery.
 
 use std::collections::BTreeSet;
@@ -21,6 +23,7 @@ use brindle_wire::oss::fence::FenceSessionReq;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
+use crate::hearing::Doubt;
 use crate::mdt::{Call, Event, Live, Mdt, Step, Txn};
 use crate::ops::append;
 use crate::store::{self, Rows, inode, watch};
@@ -39,17 +42,10 @@ const RECOVER_TRIES: u32 = 30;
 
 /// Ends sessions that were not renewed in time, for as long as the MDT runs.
 pub async fn watch_leases(mdt: Arc<Mdt>) {
+    let mut doubt = Doubt::default();
     loop {
         mdt.seams().sleep_ms(LOOK_MS).await;
-        let now = mdt.seams().now();
-        let lease_ms = u64::from(mdt.config().lease_ms);
-        let silent: Vec<SessionId> = {
-            let live = mdt.live();
-            let silent =
-                live.sessions.iter().filter(|(_, s)| !s.row.ended && now.ms_since(s.renewed) > lease_ms);
-            silent.map(|(id, _)| *id).collect()
-        };
-        for session in silent {
+        for session in doubt.due(&mdt) {
             let mdt = mdt.clone();
             mdt.clone().seams().spawn("session end", async move {
                 end(&mdt, session, "its lease ran out").await;
@@ -96,7 +92,7 @@ async fn run_out(mdt: &Mdt, session: SessionId) {
         let (left_ms, changed) = {
             let mut live = mdt.live_mut();
             let Some(renewed) = live.sessions.get(&session).map(|known| known.renewed) else { return };
-            let since_ms = mdt.seams().now().ms_since(renewed);
+            let since_ms = mdt.hearing().now().ms_since(renewed);
             if since_ms > lease_ms {
                 return;
             }
@@ -161,6 +157,7 @@ async fn give_up(mdt: &Mdt, session: SessionId) -> Result<()> {
             Ok(epoch)
         })
         .await?;
+    mdt.fences_changed();
     let question = FenceSessionReq { session, epoch };
     let synced = mdt.synced().await;
     if synced.is_ok() {

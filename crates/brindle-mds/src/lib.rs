@@ -30,6 +30,7 @@ pub mod dispatch;
 pub mod expire;
 pub mod format;
 pub mod grant;
+pub mod hearing;
 pub mod leases;
 pub mod limits;
 pub mod locking;

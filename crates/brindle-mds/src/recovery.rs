@@ -8,7 +8,8 @@
 //! Whoever opens a file for reading meanwhile is not given the right to keep pages: that it is written is not known yet. If
 //! a sole writer declares itself after that, it gives its right back ([`share_again`]).
 //!
-//! It ends when every client of `C|` has declared or has been silent for its lease. Reading and everything else goes
+//! It ends when every client of `C|` has declared, or has been silent for a lease in which others were heard ([`DOUBT_MS`] where
+//! nobody is). Reading and everything else goes
 //! on. Nobody waits for clients that had ended before.
 
 use std::collections::BTreeSet;
@@ -21,6 +22,7 @@ use brindle_wire::mds::open::{OpenGrant, OpenMode};
 use brindle_wire::mds::session::{RECLAIM_ITEMS_MAX, ReclaimOpen, ReclaimReq, ReclaimResp};
 use brindle_wire::notify::Recall;
 
+use crate::hearing::DOUBT_MS;
 use crate::locking::Answer;
 use crate::mdt::{Call, Errand, Event, Live, Mdt, Txn};
 use crate::opens::Writing;
@@ -74,17 +76,24 @@ pub async fn begin(mdt: &Mdt) -> Result<()> {
 
 /// Waits until reclaim is over and recovers what is left.
 pub async fn run(mdt: Arc<Mdt>) {
-    let started = mdt.seams().now();
-    let lease_ms = u64::from(mdt.config().lease_ms);
+    // Where nobody is heard at all nobody waits, and the network of this host may not be up yet.
+    let mut until = mdt.hearing().now().plus_ms(DOUBT_MS);
+    let mut is_heard = false;
     loop {
         let missing: Vec<SessionId> = {
             let live = mdt.live();
-            live.sessions.iter().filter(|(_, s)| s.must_reclaim && !s.row.ended).map(|(id, _)| *id).collect()
+            let (missing, heard): (Vec<_>, Vec<_>) =
+                live.sessions.iter().filter(|(_, s)| !s.row.ended).partition(|(_, s)| s.must_reclaim);
+            if !is_heard && !heard.is_empty() {
+                is_heard = true;
+                until = until.min(mdt.hearing().now().plus_ms(mdt.config().lease_ms.into()));
+            }
+            missing.into_iter().map(|(id, _)| *id).collect()
         };
         if missing.is_empty() {
             break;
         }
-        if mdt.seams().now().ms_since(started) > lease_ms {
+        if mdt.hearing().now() > until {
             for session in missing {
                 expire::end(&mdt, session, "it did not come back after the MDT restarted").await;
             }

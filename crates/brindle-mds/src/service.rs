@@ -169,7 +169,7 @@ impl Service for MdsService {
 
     fn request(self: Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {
         Box::pin(async move {
-            match self.answer(&conn, &frame).await {
+            let mut reply = match self.answer(&conn, &frame).await {
                 Ok((body, news)) => {
                     let mut reply = Frame::reply_to(&frame.header, body);
                     if reply.body.first() == Some(&1) {
@@ -178,7 +178,9 @@ impl Service for MdsService {
                     reply.with_news(&news)
                 }
                 Err(fault) => Frame::fault_reply_to(&frame.header, &fault),
-            }
+            };
+            reply.header.fences_version = self.mdt.fences_version();
+            reply
         })
     }
 

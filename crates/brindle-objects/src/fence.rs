@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use brindle_stdx::codec::Reader;
 use brindle_stdx::disk::{OpenHow, read_file, replace_file};
@@ -17,6 +17,8 @@ use crate::format::{put_pair, seal, take_pair, unseal};
 
 const MAGIC: u32 = 0x4246_4e43; // BFNC
 const RECORD: usize = 32;
+/// Under this id, which no session has, lies the version of the MDT's table that everything up to here is from.
+const VERSION: SessionId = SessionId(0);
 /// Most sessions in the table; beyond it the fences of the oldest epochs are forgotten.
 const FENCES_MAX: usize = 1 << 18;
 /// Records beyond twice the table's size that may gather before the log is rewritten.
@@ -31,6 +33,13 @@ pub struct SessionFences {
     changing: RwLock<()>,
     /// Fences that wait for whoever is changing an object.
     raising: AtomicUsize,
+    /// Version of the MDT's table that is in force here.
+    version: AtomicU64,
+}
+
+/// What is recorded of the version of a table, once the table itself is durable.
+pub fn version_record(version: u64) -> (SessionId, Pair) {
+    (VERSION, Pair { term: (version >> 32) as u32, counter: version & u64::from(u32::MAX) })
 }
 
 struct Inner {
@@ -76,6 +85,8 @@ impl SessionFences {
             }
         }
         let records = bytes.len().div_ceil(RECORD);
+        let recorded = lowest.get(&VERSION).copied().unwrap_or_default();
+        let version = u64::from(recorded.term) << 32 | recorded.counter;
         let file = disk.open(path, OpenHow::Existing).map_err(io)?;
         Ok(SessionFences {
             disk,
@@ -83,6 +94,7 @@ impl SessionFences {
             inner: Mutex::new(Inner { file, records, lowest, owed: false }),
             changing: RwLock::new(()),
             raising: AtomicUsize::new(0),
+            version: AtomicU64::new(version),
         })
     }
 
@@ -95,6 +107,16 @@ impl SessionFences {
         drop(self.changing.write());
         self.raising.fetch_sub(1, Ordering::AcqRel);
         done.map_err(|e| Fault::io(Code::OstIo, "cannot record a fence in", self.path.clone(), &e))
+    }
+
+    /// Version of the MDT's table that is in force here; 0 for none.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// A table of this version was raised.
+    pub fn set_version(&self, version: u64) {
+        self.version.fetch_max(version, Ordering::AcqRel);
     }
 
     /// Takes in and records what is newer.

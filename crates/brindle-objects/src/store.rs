@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 
 use crate::boot::{self, BootFile};
 use crate::early::Early;
-use crate::fence::SessionFences;
+use crate::fence::{self, SessionFences};
 use crate::findings::{Finding, FindingKind, Findings};
 use crate::grants::Grants;
 use crate::intent::Intents;
@@ -190,14 +190,39 @@ impl ObjectStore {
     /// Refuses everything of these sessions below their epochs. On return that is durable, and no write of an older
     /// epoch lands any more.
     pub async fn fence_sessions(self: &Arc<Self>, fences: Vec<(SessionId, Pair)>) -> Result<(), Fault> {
-        let (this, raised) = (self.clone(), fences.clone());
-        let done = self.seams.run_blocking(move || this.fences.raise(&raised)).await;
-        done.unwrap_or_else(|| Err(Fault::new(Code::Bug).what("the job that fences sessions ended early")))?;
+        self.raise_fences(fences.clone()).await?;
         for (session, epoch) in fences {
             self.slots.end_session(session, epoch);
             self.grants.end(session, epoch);
         }
         Ok(())
+    }
+
+    /// Takes in the MDT's whole table of fences, in this version. On return that is durable, and no write of an older epoch lands any
+    /// more.
+    pub async fn learn_fences(
+        self: &Arc<Self>,
+        fences: Vec<(SessionId, Pair)>,
+        version: u64,
+    ) -> Result<(), Fault> {
+        self.fence_sessions(fences).await?;
+        if version > self.fences.version() {
+            // Behind the table's own sync: no power cut keeps a version without its table.
+            self.raise_fences(vec![fence::version_record(version)]).await?;
+            self.fences.set_version(version);
+        }
+        Ok(())
+    }
+
+    async fn raise_fences(self: &Arc<Self>, fences: Vec<(SessionId, Pair)>) -> Result<(), Fault> {
+        let this = self.clone();
+        let done = self.seams.run_blocking(move || this.fences.raise(&fences)).await;
+        done.unwrap_or_else(|| Err(Fault::new(Code::Bug).what("the job that fences sessions ended early")))
+    }
+
+    /// Version of the MDT's table of fences that is known to be here; 0 for none.
+    pub fn fences_version(&self) -> u64 {
+        self.fences.version()
     }
 
     /// Refuses a session epoch that was fenced.

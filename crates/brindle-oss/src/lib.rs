@@ -17,6 +17,7 @@
 pub mod collect;
 pub mod config;
 pub mod dispatch;
+pub mod fences;
 pub mod format;
 pub mod health;
 pub mod marks;

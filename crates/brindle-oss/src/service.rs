@@ -18,6 +18,7 @@ use brindle_wire::frame::{Frame, Header};
 
 use crate::collect::Confirmed;
 use crate::dispatch::{Answer, Call, dispatch};
+use crate::fences;
 use crate::health::DiskHealth;
 use crate::marks::MarkTable;
 use crate::peers::Peers;
@@ -46,6 +47,8 @@ pub struct Oss {
     pub stats: OssStats,
     /// Set once the sessions are known that the MDT ended while this OST was away. Changes wait for it.
     pub fences_known: Latch,
+    /// Held by whoever asks the MDT for them.
+    pub learning: tokio::sync::Mutex<()>,
 }
 
 impl Oss {
@@ -64,6 +67,7 @@ impl Oss {
             registration: OnceLock::new(),
             stats: OssStats::default(),
             fences_known: Latch::default(),
+            learning: tokio::sync::Mutex::default(),
         })
     }
 
@@ -91,6 +95,7 @@ impl Oss {
         let op = Op::from_number(header.op).ok_or_else(number)?;
         self.stats.count(op);
         if header.session.0 != 0 {
+            fences::at_least(self, header.fences_version).await?;
             self.store.check_session(header.session, header.session_epoch)?;
             self.check_epoch(header)?;
         }

@@ -10,18 +10,15 @@ use brindle_objects::{ObjectStore, StoreConfig};
 use brindle_session::{MapWatch, Registration};
 use brindle_stdx::Seams;
 use brindle_stdx::watch;
-use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
-use brindle_wire::mds::fences::FenceTableReq;
+use brindle_types::{Code, Fault, Nid, Result, Role};
 use brindle_wire::mgs::RegisterReq;
 use brindle_wire::version::PeerKind;
 
 use crate::collect;
 use crate::config::Config;
+use crate::fences;
 use crate::peers::{self, Peers};
 use crate::service::{Oss, OssService};
-
-/// Pause before the MDT is asked for fences again.
-const RETRY_MS: u64 = 100;
 
 /// A running OST; stops when dropped.
 pub struct Handle {
@@ -129,7 +126,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let (stop, registered) = (Arc::new(Latch::default()), Arc::new(Latch::default()));
     let handle = Handle { server, oss, mgs, stop, failed, registered: registered.clone() };
     handle.oss.store.start_background();
-    handle.spawn("oss.fences", learn_fences(handle.oss.clone()));
+    handle.spawn("oss.fences", fences::follow(handle.oss.clone()));
     handle.spawn("oss.collect", collect::run(handle.oss.clone()));
     let nids = handle.advertised(&config);
     let joined = join(handle.oss.clone(), handle.mgs.clone(), nids, config.host, registered);
@@ -156,37 +153,6 @@ fn load(config: &Config, seams: &Seams) -> Result<Superblock> {
         superblock.save(&*seams.disk, &config.dir)?;
     }
     Ok(superblock)
-}
-
-/// Asks the MDT which session epochs to refuse, until it answers; then changes are served. Asks again over each new
-/// connection: an MDT that ended a session and died before it told this OST does not tell it later.
-async fn learn_fences(oss: Arc<Oss>) {
-    // One MDT so far.
-    let mdt = TargetId::mdt(0);
-    let mut learned_over = 0;
-    loop {
-        let learned = async {
-            let connection = oss.peers.wait_newer(mdt, learned_over).await?;
-            let table = oss.peers.ask(mdt, &FenceTableReq {}).await?;
-            oss.store.fence_sessions(table.fences).await?;
-            Ok(connection)
-        };
-        match learned.await {
-            Ok(connection) => {
-                learned_over = connection;
-                if !oss.fences_known.is_set() {
-                    oss.store.serving();
-                    oss.fences_known.set();
-                }
-                continue;
-            }
-            Err(fault) if peers::passes(&fault) => {}
-            Err(fault) => {
-                tracing::error!(code = %fault.code, "cannot learn which sessions are fenced: {fault}")
-            }
-        }
-        oss.seams.sleep_ms(RETRY_MS).await;
-    }
 }
 
 /// Registers with the MGS, stays registered, and follows the map.

@@ -49,6 +49,7 @@ fn object(ino: u64, stripe: u32) -> ObjectId {
 struct Rest {
     map: Mutex<Option<Map>>,
     fences: Mutex<Vec<(SessionId, Pair)>>,
+    fences_version: AtomicU64,
     conns: Mutex<Vec<Arc<ServerConn>>>,
     verdicts: Mutex<BTreeMap<ObjectId, Verdict>>,
     asked: AtomicU64,
@@ -73,9 +74,10 @@ impl Rest {
             Some(Op::Heartbeat) => {
                 encode_body(&Ok::<_, Fault>(HeartbeatResp { map_version: 1, known: true }))
             }
-            Some(Op::FenceTable) => {
-                encode_body(&Ok::<_, Fault>(FenceTableResp { fences: self.fences.lock().clone() }))
-            }
+            Some(Op::FenceTable) => encode_body(&Ok::<_, Fault>(FenceTableResp {
+                fences: self.fences.lock().clone(),
+                version: self.fences_version.load(Ordering::SeqCst),
+            })),
             Some(Op::OwnerQuery) => {
                 let req: OwnerQueryReq = decode_body(&frame.body)?;
                 self.asked.fetch_add(req.objects.len() as u64, Ordering::SeqCst);

@@ -51,9 +51,13 @@ pub trait Host: Send + Sync + 'static {
     fn asked(&self) -> u64 {
         0
     }
-    /// A target has answered at this time by its clock, in nanoseconds since 1970.
-    fn answered_at(&self, ns: i64) {
-        let _ = ns;
+    /// Header of every answer of the target.
+    fn answered(&self, header: &Header) {
+        let _ = header;
+    }
+    /// The highest version of an MDT's table of fenced sessions that was told; 0 for none.
+    fn fences_version(&self) -> u64 {
+        0
     }
     /// What an answer told beside itself. `None` when the request was sent several times: it may have been carried out, and
     /// answered, without news of what it changed.
@@ -188,7 +192,7 @@ impl Caller {
         let options = Options { priority: Priority::High, ..Options::default() };
         let header = self.inner.header(M::OP, identity, options);
         let reply = self.inner.peer.call(Frame::new(header, encode_body(request))).await?;
-        reply.header.answered_at_ns().into_iter().for_each(|ns| self.inner.host.answered_at(ns));
+        self.inner.host.answered(&reply.header);
         decode_reply(&reply)
     }
 
@@ -228,6 +232,7 @@ impl Inner {
             target_epoch: map.target(self.target).map_or(0, |t| t.epoch),
             reply_bulk_max: options.reply_bulk_max,
             deadline_ms: options.deadline_ms,
+            fences_version: self.host.fences_version(),
             ..Header::default()
         }
     }
@@ -300,7 +305,7 @@ impl Exchange {
                     Next::Again
                 }
                 Ok(reply) => {
-                    reply.header.answered_at_ns().into_iter().for_each(|ns| inner.host.answered_at(ns));
+                    inner.host.answered(&reply.header);
                     let news = reply.news()?;
                     let known = lost.is_none() || self.slot.is_none();
                     inner.host.told(asked, known.then_some(&news));

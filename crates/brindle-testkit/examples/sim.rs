@@ -205,6 +205,7 @@ mod planted {
             "mds_move_unguarded" | "ost_copy_keeps_marks" => Aim::Moves,
             "ost_accept_old_sequence"
             | "ost_accept_old_session_epoch"
+            | "ost_serves_behind_a_fence"
             | "ost_accept_old_truncate_epoch"
             | "mds_stale_epoch_accepted"
             | "mds_leases_lost_in_restart"

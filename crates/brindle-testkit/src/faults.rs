@@ -32,6 +32,8 @@ const LONG_CUT_MS: u64 = 7_000;
 const HELD_UP_MAX_MS: u64 = 700;
 /// Longest time after which they come all the same.
 const LATE_MAX_MS: u64 = 3_000;
+/// Shortest time for which a server stands still, longer than a lease; twice as long at most.
+const STILL_MIN_MS: u64 = 7_000;
 /// Longest wait for the MDT before one more of its faults.
 const MDT_WAIT_MS: u64 = 15_000;
 /// Disk operations after which a planned crash comes, at most.
@@ -234,6 +236,15 @@ impl Chaos {
                 self.history.fault("late requests of an ended session");
                 self.history.excuse(|e| e.silence = true);
                 let held_ms = LONG_CUT_MS + self.choose(3_000);
+                if self.choose(4) > 0 {
+                    // And OSTs are not told of the end, until long after others were given what the session had.
+                    let ways = self.cluster.osts().into_iter().map(|ost| (MDT.to_owned(), ost));
+                    let ways: Vec<(String, String)> = ways.collect();
+                    for (mdt, ost) in &ways {
+                        self.cluster.world().partition(mdt, ost, Direction::Both);
+                    }
+                    self.heal_after(ways, held_ms + LATE_MAX_MS);
+                }
                 for server in self.cluster.servers() {
                     self.hold_up(&client, &server, held_ms);
                 }
@@ -349,7 +360,8 @@ impl Chaos {
                 self.history.fault("kill all servers");
                 servers.iter().for_each(|name| world.kill(name));
             }
-            4..6 => {
+            4 => self.stand_still(&servers),
+            5 => {
                 self.history.fault("kill between two disk operations");
                 world.crash_after(self.pick(&servers), self.choose(CRASH_POINT_MAX), Crash::Kill);
             }
@@ -407,6 +419,13 @@ impl Chaos {
             return ("mdt0".to_owned(), self.pick(&servers[2..]).to_owned());
         }
         (self.pick(clients).to_owned(), self.pick(&servers[1..]).to_owned())
+    }
+
+    /// A server's process is stopped for longer than a lease, and goes on: nobody notices, except that it took long.
+    fn stand_still(&self, servers: &[String]) {
+        self.history.fault("a server stands still");
+        let name = if self.choose(2) == 0 { MDT } else { self.pick(servers) };
+        self.cluster.world().stand_still(name, STILL_MIN_MS + self.choose(STILL_MIN_MS));
     }
 
     fn slow_sync(&self, servers: &[String]) {

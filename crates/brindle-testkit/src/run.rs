@@ -35,8 +35,10 @@ use crate::workload::tree::Tree;
 const TASKS: usize = 8;
 /// Longest time of the work that is left when the last fault was injected.
 const WORK_MS: u64 = 300_000;
-/// After healing, everything under way ends within this.
-const LIVENESS_MS: u64 = 30_000;
+/// After healing, everything under way ends within this. (Clients that are dead all at once are waited for.)
+const LIVENESS_MS: u64 = 30_000 + brindle_mds::hearing::DOUBT_MS;
+/// After that the MDT has asked all OSTs for their space, those too that it could not reach for a while.
+const SPACE_KNOWN_MS: u64 = 6_000;
 /// Longest time for the last looks, each.
 const VERDICT_MS: u64 = 120_000;
 /// Longest time of everything.
@@ -106,8 +108,6 @@ impl Plan {
             Aim::General => return Plan::general(seed),
             Aim::Names => Menu::Everything,
             Aim::Pages | Aim::Rot => Menu::Partitions,
-            // Not between servers: an OST that serves clients while the MDT cannot reach it is not told in time of the end of
-            // a session (`brindle-mds/src/expire.rs`), and takes the late writes of one.
             Aim::Late | Aim::Room | Aim::Moves | Aim::Restarts | Aim::Full => Menu::Kills,
         };
         Plan { menu, aim, ..Plan::default() }
@@ -271,6 +271,7 @@ impl Run {
         self.stop.store(true, Ordering::Relaxed);
         self.wait_for_ends(&seams).await;
         chaos.make_room();
+        seams.sleep_ms(SPACE_KNOWN_MS).await;
         if self.history.violations().is_empty() {
             let verdict = async {
                 if let Err(fault) = self.verdict().await {

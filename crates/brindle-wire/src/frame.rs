@@ -142,6 +142,9 @@ pub struct Header {
     pub bulk_crc: u32,
     /// Length in bytes of the [`crate::news::News`] at the end of the body of a reply; 0 for none.
     pub news_len: u32,
+    /// Of an MDT's reply: the version of its table of fenced sessions. Of a client's request: the highest that an MDT has told it. An OST
+    /// that knows an older table fetches it first, so that what a session was ended for never meets late writes of that session.
+    pub fences_version: u64,
 }
 
 impl Default for Header {
@@ -169,6 +172,7 @@ impl Default for Header {
             bulk_len: 0,
             bulk_crc: 0,
             news_len: 0,
+            fences_version: 0,
         }
     }
 }
@@ -203,7 +207,8 @@ struct RawHeader {
     bulk_crc: U32,
     reply_bulk_max: U32,
     news_len: U32,
-    reserved: [u8; 16],
+    fences_version: U64,
+    reserved: [u8; 8],
 }
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_LEN);
@@ -270,7 +275,8 @@ impl Header {
             bulk_crc: self.bulk_crc.into(),
             reply_bulk_max: self.reply_bulk_max.into(),
             news_len: self.news_len.into(),
-            reserved: [0; 16],
+            fences_version: self.fences_version.into(),
+            reserved: [0; 8],
         };
         let mut bytes: [u8; HEADER_LEN] = zerocopy::transmute!(raw);
         let sum = crc(&bytes);
@@ -334,6 +340,7 @@ impl Header {
             bulk_len: raw.bulk_len.get(),
             bulk_crc: raw.bulk_crc.get(),
             news_len: raw.news_len.get(),
+            fences_version: raw.fences_version.get(),
         })
     }
 
@@ -372,6 +379,7 @@ impl Header {
             bulk_len: 0,
             bulk_crc: 0,
             news_len: 0,
+            fences_version: 0,
             ..self.clone()
         }
     }
@@ -563,6 +571,7 @@ mod tests {
             bulk_len: 0x0000_f3f4,
             bulk_crc: 0xf5f6_f7f8,
             news_len: 0,
+            fences_version: 0,
         }
     }
 

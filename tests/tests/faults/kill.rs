@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use brindle_tests::cluster::{Cluster, Options};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::behind::wait_until_in_call;
 use crate::crew;
@@ -72,6 +73,35 @@ fn kill_and_start<W: crate::load::Worker>(
     let took = load.progresses_within(RESUME_LIMIT);
     ground.history.note("faults", &format!("progress after {took:?}, {:?} since the start", since.elapsed()));
     took
+}
+
+/// Servers that are stopped for longer than a lease, as a paused machine or a starved host is, and go on: they have not heard their clients,
+/// and know that they could not. No session ends, no program sees an error.
+#[test]
+fn f14_servers_that_stand_still_end_nobodys_session() {
+    /// Longer than the lease of 6 s.
+    const STILL: Duration = Duration::from_secs(10);
+    let seed = seed("f14");
+    let mut dice = Dice::new(seed);
+    let cluster = Cluster::up("f14", &Options { limit: Duration::from_secs(180), ..Options::default() });
+    let ground = Ground::new(cluster.outside());
+    let load = Load::start(&ground, crew::everybody(&cluster, &ground, &mut dice));
+    for name in ["mdt0", "ost1"] {
+        std::thread::sleep(dice.millis(500, 1_500));
+        let pid = cluster.process(name).pid.and_then(Pid::from_raw).unwrap();
+        ground.history.note("faults", &format!("{name} is stopped"));
+        kill_process(pid, Signal::STOP).unwrap();
+        std::thread::sleep(STILL);
+        kill_process(pid, Signal::CONT).unwrap();
+        load.progresses_within(RESUME_LIMIT);
+    }
+    let mut workers = load.stop();
+    verify(&mut workers, cluster.mounts());
+    drop(workers);
+    let log = std::fs::read_to_string(cluster.process("mdt0").log).unwrap();
+    assert!(log.contains("stood still"), "it is told");
+    assert!(!log.contains("a session is being ended"), "{log}");
+    cluster.assert_sound();
 }
 
 fn mount_pids(cluster: &Cluster) -> Vec<Option<i32>> {

@@ -25,7 +25,7 @@ const RECOUNTS_MAX: usize = 1 << 16;
 pub struct LiveSession {
     /// Its row.
     pub row: Session,
-    /// When its lease was last renewed; long ago if its client has said that it knows nothing under it.
+    /// When its lease was last renewed, by the clock of [`crate::hearing`]; long ago if its client has said that it knows nothing under it.
     pub renewed: Mono,
     /// It has not finished reclaiming what it had before the MDT restarted.
     pub must_reclaim: bool,
@@ -69,6 +69,8 @@ pub struct Live {
     pub recounts_due: Arc<Notify>,
     /// By OST: the object of the destroy queue behind which the next round begins, where some before it are stuck.
     pub destroyed_up_to: BTreeMap<u16, ObjectId>,
+    /// More clients are silent than are heard, and it is not known yet whether that is this side's fault (see `hearing`).
+    pub hears_few: bool,
     /// Reclaim after a restart is under way (see `recovery`).
     pub recovering: bool,
     /// What users and groups may use, and the room that mounts have for it.

@@ -15,7 +15,7 @@ mod stop;
 mod txn;
 mod waits;
 
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use brindle_kv::LogPos;
@@ -40,6 +40,7 @@ pub use waits::{Waiting, Waits};
 use crate::ask::{self, Notice, Notifier};
 use crate::changelog;
 use crate::config::{Config, Identity};
+use crate::hearing::Hearing;
 use crate::limits::Limits;
 use crate::locking::LockService;
 use crate::osts::Osts;
@@ -69,8 +70,16 @@ pub struct Mdt {
     scans: Semaphore,
     /// The latest time that was given, in nanoseconds since 1970: a clock that is set back gives it again.
     last_time_ns: AtomicI64,
+    /// It stands still for longer than [`CLOCK_SLACK_NS`], and the log says so.
+    clock_is_behind: AtomicBool,
+    /// Version of the table of fenced sessions: the term, and how many sessions were ended in it.
+    fences_version: AtomicU64,
+    hearing: Arc<Hearing>,
     me: Weak<Mdt>,
 }
+
+/// A clock that is set back by less than this is not worth a line in the log.
+const CLOCK_SLACK_NS: i64 = 1_000_000_000;
 
 /// How one run of a closure ended.
 enum Attempt<R> {
@@ -137,9 +146,10 @@ impl Mdt {
         let changelog = changelog::Known::load(&engine)?;
         let mut live = Live { changelog, limits: Limits::load(&engine, term)?, ..Live::default() };
         let device_bytes = engine.space()?.total_bytes;
+        let hearing = Hearing::start(seams);
         for (id, row) in store::session::list(&engine)? {
             let must_reclaim = !row.ended;
-            live.sessions.insert(id, LiveSession { row, renewed: seams.now(), must_reclaim });
+            live.sessions.insert(id, LiveSession { row, renewed: hearing.now(), must_reclaim });
         }
         let mdt = Arc::new_cyclic(|me| Mdt {
             numbers: Numbers::new(identity.index, term, first),
@@ -158,6 +168,9 @@ impl Mdt {
             locks: LockService::default(),
             scans: Semaphore::new(SCAN_PAGES_MAX),
             last_time_ns: AtomicI64::new(i64::MIN),
+            clock_is_behind: AtomicBool::new(false),
+            fences_version: AtomicU64::new(u64::from(term) << 32),
+            hearing,
             me: me.clone(),
         });
         mdt.reserve_inodes().await?;
@@ -182,6 +195,21 @@ impl Mdt {
         Ok(())
     }
 
+    /// Version of the table of fenced sessions. Every reply carries it, and clients show it to OSTs.
+    pub fn fences_version(&self) -> u64 {
+        self.fences_version.load(Ordering::Acquire)
+    }
+
+    /// A session was ended: its row and its epoch are in the table.
+    pub fn fences_changed(&self) {
+        self.fences_version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The clock of leases.
+    pub fn hearing(&self) -> &Hearing {
+        &self.hearing
+    }
+
     /// What the superblock says.
     pub fn identity(&self) -> &Identity {
         &self.identity
@@ -197,7 +225,17 @@ impl Mdt {
         let wall = self.seams.wall();
         let wall = Time { secs: wall.secs, nanos: wall.nanos };
         let Some(ns) = wall.ns() else { return wall };
-        Time::from_ns(self.last_time_ns.fetch_max(ns, Ordering::Relaxed).max(ns))
+        let last = self.last_time_ns.fetch_max(ns, Ordering::Relaxed);
+        let is_behind = last.saturating_sub(ns) > CLOCK_SLACK_NS;
+        if self.clock_is_behind.swap(is_behind, Ordering::Relaxed) != is_behind {
+            match is_behind {
+                true => tracing::warn!(
+                    "the clock of this host was set back: times of files stand still until it has caught up"
+                ),
+                false => tracing::info!("the clock of this host has caught up: times of files go on"),
+            }
+        }
+        Time::from_ns(last.max(ns))
     }
 
     /// Time, chance, tasks, disk.

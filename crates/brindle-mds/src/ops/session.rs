@@ -82,7 +82,7 @@ async fn make(mdt: &Mdt, call: &Call, req: &SessionOpenReq) -> Result<SessionOpe
             mount: req.mount.clone(),
         };
         session::put(t, id, &row);
-        let renewed = t.mdt().seams().now();
+        let renewed = t.mdt().hearing().now();
         t.after(move |live| {
             live.sessions.insert(id, LiveSession { row, renewed, must_reclaim: false });
         });
@@ -105,7 +105,7 @@ async fn revive(mdt: &Mdt, call: &Call, id: SessionId, req: &SessionOpenReq) -> 
         row.host = req.host.clone();
         row.mount = req.mount.clone();
         session::put(t, id, &row);
-        let renewed = t.mdt().seams().now();
+        let renewed = t.mdt().hearing().now();
         t.after(move |live| {
             if let Some(session) = live.sessions.get_mut(&id) {
                 session.row = row;
@@ -122,7 +122,7 @@ async fn revive(mdt: &Mdt, call: &Call, id: SessionId, req: &SessionOpenReq) -> 
 
 /// The lease begins anew, and whoever waits for the session to be reachable looks again.
 fn renewed(mdt: &Mdt, id: SessionId) -> Result<SessionOpenResp> {
-    let now = mdt.seams().now();
+    let now = mdt.hearing().now();
     let mut live = mdt.live_mut();
     live.events.fire(Event::Session(id));
     let may = live.may_renew(id);
@@ -145,7 +145,7 @@ fn renewed(mdt: &Mdt, id: SessionId) -> Result<SessionOpenResp> {
 
 /// Keeps the session alive.
 pub async fn handle_renew(mdt: &Mdt, call: &Call, _req: SessionRenewReq) -> Result<SessionRenewResp> {
-    let now = mdt.seams().now();
+    let now = mdt.hearing().now();
     let mut live = mdt.live_mut();
     if live.session(call.session, call.epoch).is_none() || !live.may_renew(call.session) {
         return Err(Fault::new(Code::StaleSession).subject(call.session.to_string()));

@@ -14,10 +14,10 @@ const QUEUE_COUNT_MAX: usize = 100_000;
 pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
     let space = mdt.engine().space()?;
     let failed = mdt.engine().failed();
-    let (recovering, clients, opens) = {
+    let (recovering, hears_few, clients, opens) = {
         let live = mdt.live();
         let clients = live.sessions.values().filter(|s| !s.row.ended).count();
-        (live.recovering, clients as u32, live.opens.count() as u64)
+        (live.recovering, live.hears_few, clients as u32, live.opens.count() as u64)
     };
     let (inodes, orphans, queued) = mdt
         .read(|t| {
@@ -46,7 +46,7 @@ pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
         name: mdt.identity().name(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         term: mdt.numbers().term(),
-        state: state(&failed, recovering, space.available_bytes).to_owned(),
+        state: state(&failed, recovering, hears_few, space.available_bytes).to_owned(),
         problems: failed.into_iter().collect(),
         clients,
         total_bytes: space.total_bytes,
@@ -55,10 +55,11 @@ pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
     })
 }
 
-fn state(failed: &Option<Fault>, recovering: bool, available_bytes: u64) -> &'static str {
+fn state(failed: &Option<Fault>, recovering: bool, hears_few: bool, available_bytes: u64) -> &'static str {
     match failed {
         Some(_) => "failed",
         None if recovering => "recovering",
+        None if hears_few => "hears few",
         None if available_bytes < BYTES_PER_INODE => "full",
         None => "active",
     }

@@ -42,15 +42,33 @@ pub(super) struct Group {
     pub node: String,
     pub number: u64,
     alive: AtomicBool,
+    /// While it stands still: the tasks that would run.
+    held: Mutex<Option<Vec<Waker>>>,
 }
 
 impl Group {
     pub fn new(node: &str, number: u64) -> Arc<Group> {
-        Arc::new(Group { node: node.to_owned(), number, alive: AtomicBool::new(true) })
+        Arc::new(Group {
+            node: node.to_owned(),
+            number,
+            alive: AtomicBool::new(true),
+            held: Mutex::default(),
+        })
     }
 
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Relaxed)
+    }
+
+    /// From now on none of its tasks runs, as if it was stopped by a signal; its clock goes on.
+    pub fn stand_still(&self) {
+        self.held.lock().get_or_insert_default();
+    }
+
+    /// It goes on.
+    pub fn go_on(&self) {
+        let held = self.held.lock().take();
+        held.into_iter().flatten().for_each(Waker::wake);
     }
 }
 
@@ -254,6 +272,10 @@ impl Shared {
     fn poll_task(&self, id: u64) {
         let mut exec = self.exec.lock();
         let Some(slot) = exec.tasks.get_mut(&id) else { return };
+        if let Some(held) = slot.group.held.lock().as_mut() {
+            held.push(slot.waker.clone());
+            return;
+        }
         let Some(mut future) = slot.future.take() else { return };
         let (waker, name) = (slot.waker.clone(), slot.name);
         let now_ns = exec.now_ns;

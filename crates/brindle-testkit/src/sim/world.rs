@@ -194,6 +194,18 @@ impl World {
         });
     }
 
+    /// The node's process is stopped (SIGSTOP): none of its tasks runs for `ms`. Its host takes in what is sent to it; clocks go on.
+    pub fn stand_still(&self, name: &str, ms: u64) {
+        let group = self.shared.nodes.lock()[name].group.clone();
+        self.shared.note("stands still", &format!("{name} {ms}"));
+        group.stand_still();
+        let name = name.to_owned();
+        self.shared.act_at(self.shared.now_ns() + ms * 1_000_000, move |shared| {
+            shared.note("goes on", &name);
+            group.go_on();
+        });
+    }
+
     /// Cuts the way between two nodes. Frames wait; connections end after some seconds.
     pub fn partition(&self, a: &str, b: &str, direction: Direction) {
         self.shared.note("partition", &format!("{a} {b} {direction:?}"));

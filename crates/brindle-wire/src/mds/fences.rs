@@ -14,5 +14,7 @@ pub struct FenceTableReq {}
 pub struct FenceTableResp {
     /// Session and lowest epoch that is accepted.
     pub fences: Vec<(SessionId, Pair)>,
+    /// Version of the table: everything that an MDT has told under this version, or a lower one, is in it.
+    pub version: u64,
 }
 message!(FenceTableReq => FenceTableResp, FenceTable);

@@ -1,0 +1,78 @@
+//! Which sessions the MDT has ended: learnt at the start, over each new connection to the MDT, and whenever a client shows that there is
+//! a newer table than the one that is known here.
+//!
+//! The MDT tells every OST of the end of a session before it gives away what that session held, but does not wait for one that it cannot
+//! reach. Such an OST may still be reached by clients: by one that was given what the session held, and by late writes of the session.
+//! So whoever was told of anything behind an end shows the version of the table, and waits here until the table is known.
+
+use std::sync::Arc;
+
+use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_wire::mds::fences::FenceTableReq;
+
+use crate::peers;
+use crate::service::Oss;
+
+/// Pause before the MDT is asked again.
+const RETRY_MS: u64 = 100;
+
+/// Index of the MDT whose sessions these are. One so far.
+const MDT: u16 = 0;
+
+/// Learns the table over each new connection to the MDT: one that ended a session and died before it told this OST does not tell it
+/// later. Changes are served from the first time on.
+pub async fn follow(oss: Arc<Oss>) {
+    let mut learnt_over = 0;
+    loop {
+        let learnt = async {
+            let connection = oss.peers.wait_newer(TargetId::mdt(MDT), learnt_over).await?;
+            learn(&oss).await?;
+            Ok(connection)
+        };
+        match learnt.await {
+            Ok(connection) => {
+                learnt_over = connection;
+                if !oss.fences_known.is_set() {
+                    oss.store.serving();
+                    oss.fences_known.set();
+                }
+            }
+            Err(fault) => pause(&oss, &fault).await,
+        }
+    }
+}
+
+/// Completes when the table of this version is known, however long the MDT is away.
+pub async fn at_least(oss: &Arc<Oss>, version: u64) -> Result<()> {
+    if oss.store.fences_version() >= version || brindle_stdx::planted("ost_serves_behind_a_fence") {
+        return Ok(());
+    }
+    // One at a time: the others find what the first has learnt.
+    let _turn = oss.learning.lock().await;
+    while oss.store.fences_version() < version {
+        if let Err(fault) = learn(oss).await {
+            pause(oss, &fault).await;
+        } else if oss.store.fences_version() < version {
+            let known = oss.store.fences_version();
+            return Err(Fault::new(Code::BadFrame).why(format!(
+                "it shows version {version:#x} of the table of fences, the MDT has {known:#x}"
+            )));
+        }
+    }
+    Ok(())
+}
+
+async fn learn(oss: &Arc<Oss>) -> Result<()> {
+    let table = oss.peers.ask(TargetId::mdt(MDT), &FenceTableReq {}).await?;
+    oss.store.learn_fences(table.fences, table.version).await?;
+    // What the last changes of an ended session made old may never be told to anybody.
+    oss.marks.forget_all();
+    Ok(())
+}
+
+async fn pause(oss: &Oss, fault: &Fault) {
+    if !peers::passes(fault) {
+        tracing::error!(code = %fault.code, "cannot learn which sessions are fenced: {fault}");
+    }
+    oss.seams.sleep_ms(RETRY_MS).await;
+}
