@@ -138,6 +138,8 @@ struct Tree {
     /// Direct reads find nothing of what was written.
     stale_direct: bool,
     capacity: Option<u64>,
+    /// What is kept by [`Disk::keep_room`].
+    kept: u64,
     len_max: Option<u64>,
     stuck: BTreeSet<String>,
 }
@@ -162,7 +164,8 @@ impl Tree {
 
     fn used(&self) -> u64 {
         let live: BTreeSet<usize> = self.names.values().copied().collect();
-        live.iter().map(|i| self.inodes[*i].now.len() as u64 * SECTOR).sum()
+        let used: u64 = live.iter().map(|i| self.inodes[*i].now.len() as u64 * SECTOR).sum();
+        used + self.kept
     }
 
     fn power_cut(&mut self) {
@@ -523,6 +526,20 @@ impl Disk for CrashDisk {
         let total_bytes = t.capacity.unwrap_or(1 << 40);
         let available_bytes = total_bytes.saturating_sub(t.used());
         Ok(DiskSpace { total_bytes, available_bytes, total_inodes: 0, free_inodes: 0, device_id: 1 })
+    }
+
+    fn keep_room(&self, _path: &str, bytes: u64) -> io::Result<()> {
+        let mut t = self.tree.lock();
+        let others = t.used() - t.kept;
+        if bytes > t.kept && t.capacity.is_some_and(|capacity| others + bytes > capacity) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        t.kept = bytes;
+        Ok(())
+    }
+
+    fn kept_room(&self, _path: &str) -> io::Result<u64> {
+        Ok(self.tree.lock().kept)
     }
 
     fn boot_identity(&self, _path: &str) -> io::Result<BootIdentity> {

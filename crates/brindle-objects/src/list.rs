@@ -34,7 +34,7 @@ impl ObjectStore {
 
     /// Length and times of an object.
     pub async fn stat(&self, id: ObjectId) -> Result<ObjectStat, Fault> {
-        let object = self.ready(id).await?;
+        let object = self.readable(id).await?;
         let s = object.state.lock();
         Ok(ObjectStat {
             exists: s.exists(),

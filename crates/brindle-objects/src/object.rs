@@ -44,6 +44,8 @@ pub(crate) struct State {
     /// Counts changes; the object is clean while `synced_changes` is the same.
     pub changes: u64,
     pub synced_changes: u64,
+    /// The file system was read-only when the file was opened: only reads go through it.
+    pub is_read_only: bool,
     /// Overwrites of blocks below this need a write intent: synced, or about to be by a sync that runs.
     pub intent_floor: u64,
     /// The header was written behind the last sync.
@@ -100,8 +102,16 @@ impl Object {
             keep_bytes: 0,
             intent_floor: 0,
             header_unsynced: false,
+            is_read_only: false,
         };
-        match disk.open(&path, OpenHow::Existing) {
+        let opened = match disk.open(&path, OpenHow::Existing) {
+            Err(e) if e.kind() == ErrorKind::ReadOnlyFilesystem => {
+                state.is_read_only = true;
+                disk.open(&path, OpenHow::ReadOnly)
+            }
+            other => other,
+        };
+        match opened {
             Err(e) if e.kind() == ErrorKind::NotFound => {}
             Err(e) => return Err(io(e)),
             Ok(file) => {

@@ -18,7 +18,7 @@ impl ObjectStore {
         data: bool,
         must_exist: bool,
     ) -> Result<Option<u64>, Fault> {
-        let object = self.ready(id).await?;
+        let object = self.readable(id).await?;
         let (file, len) = {
             let s = object.state.lock();
             self.check_present(id, &s, must_exist)?;

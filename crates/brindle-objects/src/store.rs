@@ -16,10 +16,12 @@ use crate::boot::{self, BootFile};
 use crate::early::Early;
 use crate::fence::{self, SessionFences};
 use crate::findings::{Finding, FindingKind, Findings};
+use crate::format::blocks;
 use crate::grants::Grants;
 use crate::intent::Intents;
 use crate::names;
 use crate::object::{DirtyList, Object, State, Table, damaged};
+use crate::ranges::ALL;
 use crate::recent::Recent;
 use crate::slots::SlotTable;
 use crate::space::Space;
@@ -102,7 +104,7 @@ impl ObjectStore {
             table: Table::default(),
             intents,
             fences,
-            space: Space::new(disk.clone(), &root),
+            space: Space::new(disk.clone(), &root)?,
             grants: Grants::new(seams.rng.next_u64(), seams.now(), was_used),
             slots,
             stats: Stats::default(),
@@ -149,12 +151,15 @@ impl ObjectStore {
     /// What a session is granted after a write; `spent_bytes` as in [`Grants::next`].
     pub fn next_grant(&self, session: SessionId, spent_bytes: u64) -> Result<Grant, Fault> {
         let now = self.seams.now();
+        self.space.hold(self.grants.sum_bytes(), now)?;
         Ok(self.grants.next(session, spent_bytes, self.space.to_promise(now)?, now))
     }
 
     /// A session needs nothing of what it was granted any more.
     pub fn take_grant_back(&self, session: SessionId) {
         self.grants.give_back(session);
+        // At the latest with the next grant it is as large as it should be.
+        drop(self.space.hold(self.grants.sum_bytes(), self.seams.now()));
     }
 
     /// Bytes that are promised to clients now.
@@ -235,21 +240,39 @@ impl ObjectStore {
         if let Some(fault) = self.failure() {
             return Err(fault);
         }
-        let object = self.look_up(id)?;
+        let mut object = self.look_up(id)?;
+        if object.state.lock().is_read_only {
+            // The file system may take writes again. Nobody is in the middle of a read that begins now, or finds it later.
+            let all = object.locks.write(ALL).await;
+            object.state.lock().gone = true;
+            self.table.forget(&object);
+            drop(all);
+            object = self.look_up(id)?;
+        }
         if object.state.lock().settled_term != self.boot_term() {
             self.settle(&object).await?;
         }
         Ok(object)
     }
 
-    /// The same, for reading. On a disk that failed an object is readable of which everything was synced, if it was in use before: what
-    /// is read of it is verified. Whoever asks for another waits until the disk is back.
+    /// The same, for reading. On a disk that failed an object is readable of which everything was synced: what is read of it is verified.
     pub(crate) async fn readable(&self, id: ObjectId) -> Result<Arc<Object>, Fault> {
         let Some(fault) = self.failure() else { return self.ready(id).await };
         let object = self.look_up(id)?;
+        let term = self.boot_term();
         let is_whole = {
-            let state = object.state.lock();
-            state.clean() && !state.gone && state.settled_term == self.boot_term()
+            let mut state = object.state.lock();
+            let is_whole = state.clean()
+                && !state.gone
+                && (state.settled_term == term
+                    || blocks(state.len) <= state.header.synced_blocks
+                        && state.header.pending_cut.is_none()
+                        && self.intents.suspects(id, term).is_empty());
+            if is_whole {
+                // For as long as this term lasts, in which nothing is written any more.
+                state.settled_term = term;
+            }
+            is_whole
         };
         if is_whole { Ok(object) } else { Err(fault) }
     }
@@ -358,12 +381,12 @@ impl ObjectStore {
                 add(&self.stats.boot_terms, 1);
             }
             Err(e) => {
-                let fault = Fault::new(Code::TargetDown)
-                    .what("cannot serve: a sync failed, and the new boot term cannot be recorded in")
+                let fault = Fault::new(Code::OstIo)
+                    .what("the disk failed: after a failed sync the new boot term cannot be recorded in")
                     .subject(path)
                     .why(e.to_string())
-                    .data("what was written since the last sync may be lost; the rest is not touched")
-                    .next("look at the disk; the target goes on by itself when the record can be written");
+                    .data("what was synced before is read as far as it matches its checksums; what was written since may be lost")
+                    .next("look at the disk: dmesg, and the mount of the target's directory (read-only?); the target goes on by itself when it can write again");
                 if failed.is_none() {
                     tracing::error!("{fault}");
                 }

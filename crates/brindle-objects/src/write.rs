@@ -21,7 +21,7 @@ use crate::object::Object;
 use crate::ranges::ALL;
 use crate::read::read_blocks;
 use crate::slots::{InFlight, Turn};
-use crate::space::Room;
+use crate::space::{BALLAST_TRIES, Room};
 use crate::stats::add;
 use crate::store::{Changed, ObjectStore, write_fault};
 use crate::sums::{self, BLOCK_BYTES, TransferSums};
@@ -83,7 +83,7 @@ impl ObjectStore {
             turn.begin(InFlight { object: op.object, offset: op.offset, len_bytes: len })?;
             self.make(&object)?;
             if room == Room::Little {
-                self.reserve(&object, op.offset, len)?;
+                self.reserve(&object, op.offset, len, op.covered)?;
             }
             self.apply_for(turn, &object, op, transfer, boot_term)?;
             add(&self.stats.writes, 1);
@@ -204,9 +204,18 @@ impl ObjectStore {
         }
     }
 
-    /// Reserves the blocks of a range, so that a full disk is met before anything is touched.
-    pub(crate) fn reserve(&self, object: &Object, offset: u64, len: u64) -> Result<(), Fault> {
-        match self.reserve_io(object, offset, len) {
+    /// Reserves the blocks of a range, so that a full disk is met before anything is touched. `covered`: room was promised for it, and
+    /// what was freed for it may have gone to somebody else.
+    pub(crate) fn reserve(&self, object: &Object, offset: u64, len: u64, covered: bool) -> Result<(), Fault> {
+        let is_full =
+            |done: &io::Result<()>| done.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::StorageFull);
+        let mut done = self.reserve_io(object, offset, len);
+        let mut tries = 0;
+        while covered && is_full(&done) && tries < BALLAST_TRIES && self.space.free_more(len)? {
+            tries += 1;
+            done = self.reserve_io(object, offset, len);
+        }
+        match done {
             Err(e) if e.kind() == io::ErrorKind::StorageFull => {
                 add(&self.stats.full_refusals, 1);
                 self.space.forget();

@@ -77,7 +77,7 @@ impl DiskHealth {
         Some(
             fault
                 .data("what was refused was not acknowledged; what was synced is as safe as the disk")
-                .next("look at the disk: dmesg, and the mount of the target's directory (read-only?)"),
+                .next("look at the disk: dmesg, and the mount of the target's directory (read-only?); the target goes on by itself when it can write again"),
         )
     }
 }
@@ -122,7 +122,7 @@ mod tests {
              why:  2 so far, the last 10 s ago: cannot write the write intents\n  \
              why:  Read-only file system\n  \
              data: what was refused was not acknowledged; what was synced is as safe as the disk\n  \
-             next: look at the disk: dmesg, and the mount of the target's directory (read-only?)\n  \
+             next: look at the disk: dmesg, and the mount of the target's directory (read-only?); the target goes on by itself when it can write again\n  \
              code: E4004 (brindle explain E4004)"
         );
         health.succeeded();

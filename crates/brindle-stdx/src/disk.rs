@@ -157,6 +157,17 @@ pub trait Disk: Send + Sync {
     fn stat(&self, path: &str) -> io::Result<DiskStat>;
     /// Space on the file system that holds `path`.
     fn space(&self, path: &str) -> io::Result<DiskSpace>;
+    /// Keeps room that nobody else gets: `path` becomes a file of `bytes`, all of them allocated, which is never read. `StorageFull`, and
+    /// nothing is changed, if there is not so much; `Unsupported` where room cannot be allocated without being written.
+    fn keep_room(&self, path: &str, bytes: u64) -> io::Result<()> {
+        let _ = (path, bytes);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+    /// How many bytes are kept so; 0 if there is no such file.
+    fn kept_room(&self, path: &str) -> io::Result<u64> {
+        let _ = path;
+        Ok(0)
+    }
     /// Boot and mount that `path` is seen through.
     fn boot_identity(&self, path: &str) -> io::Result<BootIdentity>;
     /// Waits until an I/O of `bytes` may start: the bound on what is in flight at the device (and, in the simulator,

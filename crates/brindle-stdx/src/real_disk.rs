@@ -255,6 +255,32 @@ impl Disk for RealDisk {
         })
     }
 
+    fn keep_room(&self, path: &str, bytes: u64) -> io::Result<()> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let stat = file.metadata()?;
+        if bytes <= stat.len() {
+            return file.set_len(bytes);
+        }
+        // From the beginning, should a power cut have kept the length without the blocks.
+        match rustix::fs::fallocate(file.as_fd(), FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) => Err(io::ErrorKind::Unsupported.into()),
+            Err(e) => {
+                // Gives back what was taken before there was no more.
+                file.set_len(stat.len())?;
+                Err(e.into())
+            }
+        }
+    }
+
+    fn kept_room(&self, path: &str) -> io::Result<u64> {
+        match std::fs::metadata(path) {
+            Ok(stat) => Ok(stat.len().min(stat.blocks() * 512)),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(e) => Err(e),
+        }
+    }
+
     fn boot_identity(&self, path: &str) -> io::Result<BootIdentity> {
         /// STATX_MNT_ID_UNIQUE of linux/stat.h (since 6.8); older kernels answer STATX_MNT_ID, which a remount may
         /// give out again, so that the boot id alone decides there.

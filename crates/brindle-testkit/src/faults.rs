@@ -236,15 +236,7 @@ impl Chaos {
                 self.history.fault("late requests of an ended session");
                 self.history.excuse(|e| e.silence = true);
                 let held_ms = LONG_CUT_MS + self.choose(3_000);
-                if self.choose(4) > 0 {
-                    // And OSTs are not told of the end, until long after others were given what the session had.
-                    let ways = self.cluster.osts().into_iter().map(|ost| (MDT.to_owned(), ost));
-                    let ways: Vec<(String, String)> = ways.collect();
-                    for (mdt, ost) in &ways {
-                        self.cluster.world().partition(mdt, ost, Direction::Both);
-                    }
-                    self.heal_after(ways, held_ms + LATE_MAX_MS);
-                }
+                self.keep_fences_from_osts(held_ms + LATE_MAX_MS);
                 for server in self.cluster.servers() {
                     self.hold_up(&client, &server, held_ms);
                 }
@@ -261,12 +253,26 @@ impl Chaos {
             self.cluster.world().partition(from, to, Direction::OneWay);
         }
         self.heal_after(ways, LONG_CUT_MS + self.choose(4_000));
+        self.keep_fences_from_osts(LONG_CUT_MS + 4_000);
         let (world, seams) = (self.cluster.world().clone(), self.seams.clone());
         let held_ms = self.choose(HELD_UP_MAX_MS);
         self.seams.spawn("faults.kill", async move {
             seams.sleep_ms(held_ms).await;
             world.kill(&client);
         });
+    }
+
+    /// In one case of two: for so long no OST is told of the end of a session, though others are given what that session had.
+    fn keep_fences_from_osts(&self, ms: u64) {
+        if self.choose(2) == 0 {
+            return;
+        }
+        let ways: Vec<(String, String)> =
+            self.cluster.osts().into_iter().map(|ost| (MDT.to_owned(), ost)).collect();
+        for (mdt, ost) in &ways {
+            self.cluster.world().partition(mdt, ost, Direction::Both);
+        }
+        self.heal_after(ways, ms);
     }
 
     fn break_late(&self, client: String, server: String) {

@@ -54,7 +54,15 @@ fn a_disk_that_refuses_writes_is_in_the_status() {
     let path = cluster.a().join("f");
     cluster.lfs(&["setstripe", "-c", "1", "-i", "1", &path.display().to_string()]);
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let untouched = cluster.a().join("untouched");
+    cluster.lfs(&["setstripe", "-c", "1", "-i", "1", &untouched.display().to_string()]);
+    std::fs::write(&untouched, vec![9; 1 << 20]).unwrap();
     let at = cluster.a().display().to_string();
+    assert!(cluster.brindle(&["sync", &at]).ok());
+    // From here on the OST has nothing in its memory of what nobody asks for.
+    cluster.kill(&["ost1"]);
+    cluster.start(&["ost1"]);
+    assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
     assert_eq!(cluster.brindle(&["status", "--exit-code", &at]).code, 0);
     become_read_only(&cluster.process("ost1").data);
     let refused = std::fs::OpenOptions::new().write(true).open(&path).and_then(|mut file| {
@@ -68,6 +76,7 @@ fn a_disk_that_refuses_writes_is_in_the_status() {
     assert!(status.stdout.contains("Read-only file system"), "{status}");
     // What was written before is still read.
     assert_eq!(std::fs::read(&path).unwrap(), vec![7; 1 << 20]);
+    assert_eq!(std::fs::read(&untouched).unwrap(), vec![9; 1 << 20]);
     cluster.down();
 }
 

@@ -149,6 +149,22 @@ impl brindle_stdx::Disk for SimDisk {
         })
     }
 
+    fn keep_room(&self, path: &str, bytes: u64) -> io::Result<()> {
+        let mut disk = self.disk.lock();
+        disk.begin(&self.group, DiskOp::Write)?;
+        disk.names.get(path.rsplit_once('/').map_or("/", |(dir, _)| dir))?;
+        let others = disk.used_bytes() - disk.kept_bytes;
+        if bytes > disk.kept_bytes && others + bytes > disk.capacity_bytes {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        disk.kept_bytes = bytes;
+        Ok(())
+    }
+
+    fn kept_room(&self, _path: &str) -> io::Result<u64> {
+        Ok(self.disk.lock().kept_bytes)
+    }
+
     fn boot_identity(&self, path: &str) -> io::Result<BootIdentity> {
         let mut disk = self.disk.lock();
         disk.begin(&self.group, DiskOp::Read)?;

@@ -53,7 +53,9 @@ pub(super) struct Disk {
     cuts: u64,
     capacity_bytes: u64,
     /// In use by something else.
-    ballast_bytes: u64,
+    filled_bytes: u64,
+    /// What the node keeps room with ([`brindle_stdx::Disk::keep_room`]).
+    kept_bytes: u64,
     /// Operations that changed or synced something so far.
     ops: u64,
     /// The process of this incarnation can do nothing more.
@@ -101,7 +103,8 @@ impl Disk {
             next_inode: 1,
             cuts: 0,
             capacity_bytes: CAPACITY_DEFAULT_BYTES,
-            ballast_bytes: 0,
+            filled_bytes: 0,
+            kept_bytes: 0,
             ops: 0,
             frozen: false,
             freeze_after: None,
@@ -154,7 +157,7 @@ impl Disk {
             self.inodes.values().filter(|i| i.handles > 0).map(|i| i.content.sectors()).sum();
         let named = self.names.live_inodes().filter_map(|id| self.inodes.get(&id));
         let closed: usize = named.filter(|i| i.handles == 0).map(|i| i.content.sectors()).sum();
-        ((sectors + closed) * SECTOR_LEN) as u64 + self.ballast_bytes
+        ((sectors + closed) * SECTOR_LEN) as u64 + self.kept_bytes + self.filled_bytes
     }
 
     /// Refuses to grow beyond the capacity.
