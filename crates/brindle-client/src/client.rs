@@ -57,6 +57,8 @@ pub struct MountConfig {
     pub mount: String,
     /// Whether the sole writer of a file is answered before its bytes are sent.
     pub write_behind: bool,
+    /// Whether every write(2) is as one to a file opened with O_SYNC.
+    pub sync: bool,
 }
 
 /// A mounted file system.

@@ -9,9 +9,11 @@
 
 mod envelope;
 pub mod local;
+pub mod neighbours;
 pub mod store;
 pub mod superblock;
 
 pub use local::LocalStore;
+pub use neighbours::neighbour;
 pub use store::{ConfigStore, Entry, Swap, Watch};
 pub use superblock::{Expected, Loaded, Superblock};

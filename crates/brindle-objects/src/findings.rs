@@ -127,6 +127,20 @@ impl Findings {
         }
     }
 
+    /// Forgets findings: they are not told any more, by the next process neither.
+    pub fn forget(&self, which: impl Fn(&Finding) -> bool) {
+        let mut inner = self.inner.lock();
+        let (gone, kept): (Vec<_>, Vec<_>) = inner.kept.drain(..).partition(|(_, finding)| which(finding));
+        inner.kept = kept;
+        inner.unsynced |= !gone.is_empty();
+        for (number, finding) in gone {
+            let at = number % FINDINGS_MAX as u64 * RECORD as u64;
+            if let Err(e) = inner.file.write_at(&[0; RECORD], at) {
+                tracing::warn!(error = %e, object = %finding.object, "cannot forget a finding");
+            }
+        }
+    }
+
     /// Makes what was added durable.
     pub async fn sync(&self) -> io::Result<()> {
         let file = {

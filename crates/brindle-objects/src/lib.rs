@@ -21,6 +21,7 @@ pub mod grants;
 pub mod intent;
 pub mod names;
 pub mod ranges;
+pub mod recheck;
 pub mod slots;
 pub mod space;
 pub mod stats;

@@ -10,6 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use brindle_objects::recheck::Known;
 use brindle_types::{ObjectId, Result, TargetId};
 use brindle_wire::mds::owner::{OwnerQueryReq, Verdict};
 use parking_lot::Mutex;
@@ -28,6 +29,8 @@ const PAUSE_MS: u64 = 200;
 const REST_MS: u64 = 30_000;
 /// Pause when the MDT does not answer.
 const RETRY_MS: u64 = 1_000;
+/// Pause between two looks at what was found wrong.
+const RECHECK_MS: u64 = 30_000;
 
 /// Objects that the MDT has called its own.
 #[derive(Default)]
@@ -76,6 +79,39 @@ pub async fn run(oss: Arc<Oss>) {
         }
         oss.seams.sleep_ms(REST_MS).await;
     }
+}
+
+/// Looks again and again at what was found damaged or missing, and forgets what is cured.
+pub async fn recheck(oss: Arc<Oss>) {
+    oss.fences_known.wait().await;
+    loop {
+        oss.seams.sleep_ms(RECHECK_MS).await;
+        if let Err(fault) = recheck_once(&oss).await
+            && !passes(&fault)
+        {
+            tracing::warn!(code = %fault.code, "cannot look again at what was found wrong: {fault}");
+        }
+    }
+}
+
+/// One look at it.
+pub async fn recheck_once(oss: &Oss) -> Result<()> {
+    if oss.store.known_damage() == Known::default() {
+        return Ok(());
+    }
+    let mut by_home: BTreeMap<TargetId, Vec<ObjectId>> = BTreeMap::new();
+    for object in oss.store.recheck().await? {
+        by_home.entry(TargetId::mdt(object.ino.mdt())).or_default().push(object);
+    }
+    for (home, objects) in by_home {
+        for objects in objects.chunks(ASK_MAX) {
+            let question = OwnerQueryReq { objects: objects.to_vec(), ost: oss.identity.target.index };
+            let verdicts = oss.peers.ask(home, &question).await?.verdicts;
+            let unwanted = objects.iter().zip(verdicts).filter(|(_, verdict)| *verdict == Verdict::Disowned);
+            oss.store.forget_missing(&unwanted.map(|(object, _)| *object).collect::<Vec<_>>());
+        }
+    }
+    Ok(())
 }
 
 /// One pass without pauses, for tests and for an administrator in a hurry.

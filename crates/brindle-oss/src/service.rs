@@ -3,7 +3,8 @@
 //! Every request is checked for its target, the target's epoch, and the epoch of its session; a change goes through its
 //! slot besides (`ops::once`).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use brindle_config::Superblock;
@@ -15,6 +16,8 @@ use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Header};
+use brindle_wire::version::PeerKind;
+use parking_lot::Mutex;
 
 use crate::collect::Confirmed;
 use crate::dispatch::{Answer, Call, dispatch};
@@ -39,7 +42,8 @@ pub struct Oss {
     /// Time, chance, tasks, disk.
     pub seams: Seams,
     fs_id: AtomicU64,
-    connections: AtomicU32,
+    /// Connections of mounts; those of servers and commands are not counted.
+    clients: Mutex<BTreeSet<u64>>,
     registration: OnceLock<Arc<Registration>>,
     /// Whether its disk returned errors lately.
     pub disk: DiskHealth,
@@ -47,13 +51,21 @@ pub struct Oss {
     pub stats: OssStats,
     /// Set once the sessions are known that the MDT ended while this OST was away. Changes wait for it.
     pub fences_known: Latch,
+    /// Something else lies on its file system and takes its room.
+    pub shares_its_disk: bool,
     /// Held by whoever asks the MDT for them.
     pub learning: tokio::sync::Mutex<()>,
 }
 
 impl Oss {
     /// A service that is not registered yet.
-    pub fn new(store: Arc<ObjectStore>, peers: Arc<Peers>, identity: Superblock, seams: Seams) -> Arc<Oss> {
+    pub fn new(
+        store: Arc<ObjectStore>,
+        peers: Arc<Peers>,
+        identity: Superblock,
+        seams: Seams,
+        shares_its_disk: bool,
+    ) -> Arc<Oss> {
         Arc::new(Oss {
             disk: DiskHealth::new(seams.clock.clone()),
             store,
@@ -63,10 +75,11 @@ impl Oss {
             fs_id: AtomicU64::new(identity.fs_id),
             identity,
             seams,
-            connections: AtomicU32::new(0),
+            clients: Mutex::default(),
             registration: OnceLock::new(),
             stats: OssStats::default(),
             fences_known: Latch::default(),
+            shares_its_disk,
             learning: tokio::sync::Mutex::default(),
         })
     }
@@ -83,9 +96,9 @@ impl Oss {
         self.registration.get()
     }
 
-    /// Connections now.
-    pub fn connections(&self) -> u32 {
-        self.connections.load(Ordering::Relaxed)
+    /// Mounts that are connected.
+    pub fn clients(&self) -> u32 {
+        self.clients.lock().len() as u32
     }
 
     async fn answer(self: &Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> Result<Answer> {
@@ -132,7 +145,9 @@ impl Service for OssService {
             return Err(Fault::new(Code::TargetDown).why("the MGS has not told it its file system yet"));
         }
         if theirs == 0 || theirs == own {
-            self.0.connections.fetch_add(1, Ordering::Relaxed);
+            if conn.hello().kind == PeerKind::Client {
+                self.0.clients.lock().insert(conn.id());
+            }
             return Ok(own);
         }
         Err(Fault::new(Code::WrongFs)
@@ -163,7 +178,7 @@ impl Service for OssService {
         })
     }
 
-    fn closed(&self, _conn_id: u64) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+    fn closed(&self, conn_id: u64) {
+        self.0.clients.lock().remove(&conn_id);
     }
 }

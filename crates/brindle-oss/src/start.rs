@@ -118,7 +118,9 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let store_config = StoreConfig { root: config.dir.clone(), fs_id: superblock.fs_id };
     let store = ObjectStore::open(seams.clone(), store_config).await?;
     let peers = Peers::new(&seams, transport.clone(), &config.host, superblock.target);
-    let oss = Oss::new(store, peers, superblock, seams.clone());
+    // Where it cannot be told nothing is said of it.
+    let shares_its_disk = matches!(brindle_config::neighbour(&*seams.disk, &config.dir), Ok(Some(_)));
+    let oss = Oss::new(store, peers, superblock, seams.clone(), shares_its_disk);
     let service = Arc::new(OssService(oss.clone()));
     let bounds = ServerConfig::default();
     let server = RpcServer::serve(transport, &seams, &config.listen, bounds, service).await?;
@@ -128,6 +130,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     handle.oss.store.start_background();
     handle.spawn("oss.fences", fences::follow(handle.oss.clone()));
     handle.spawn("oss.collect", collect::run(handle.oss.clone()));
+    handle.spawn("oss.recheck", collect::recheck(handle.oss.clone()));
     let nids = handle.advertised(&config);
     let joined = join(handle.oss.clone(), handle.mgs.clone(), nids, config.host, registered);
     handle.spawn("oss.join", async move {

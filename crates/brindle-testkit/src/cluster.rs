@@ -144,6 +144,7 @@ impl SimCluster {
                 host: node.name.clone(),
                 mount: "/mnt".into(),
                 write_behind: true,
+                sync: false,
             };
             match Client::mount(config, node.seams.clone(), node.seams.tasks.clone(), node.transport.clone())
                 .await

@@ -230,19 +230,35 @@ impl Chaos {
     /// Requests come late: sent again long ago, or of a session that has been ended, or of a client that is dead.
     fn late(&self) {
         let client = self.pick(&self.cluster.clients()).to_owned();
-        match self.choose(4) {
+        match self.choose(6) {
             0..2 => self.break_late(client, self.pick(&self.cluster.osts()).to_owned()),
             2 => {
                 self.history.fault("late requests of an ended session");
                 self.history.excuse(|e| e.silence = true);
                 let held_ms = LONG_CUT_MS + self.choose(3_000);
-                self.keep_fences_from_osts(held_ms + LATE_MAX_MS);
                 for server in self.cluster.servers() {
                     self.hold_up(&client, &server, held_ms);
                 }
             }
-            _ => self.kill_late(client),
+            3 => self.kill_late(client),
+            _ => self.outlive(&client),
         }
+    }
+
+    /// A client that no server hears until its session has ended, while OSTs are not told of that; then OSTs hear what it sent before.
+    fn outlive(&self, client: &str) {
+        self.history.fault("late requests where no fence is known");
+        self.history.excuse(|e| e.silence = true);
+        let pair = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+        let osts = self.cluster.osts();
+        let held: Vec<(String, String)> = osts.iter().map(|ost| pair(client, ost)).collect();
+        held.iter().for_each(|(from, to)| self.cluster.world().partition(from, to, Direction::OneWay));
+        let mut cut: Vec<(String, String)> = osts.iter().map(|ost| pair(MDT, ost)).collect();
+        cut.push(pair(client, MDT));
+        cut.iter().for_each(|(a, b)| self.cluster.world().partition(a, b, Direction::Both));
+        let held_ms = LONG_CUT_MS + 1_500 + self.choose(3_000);
+        self.heal_after(held, held_ms);
+        self.heal_after(cut, held_ms + self.choose(LATE_MAX_MS));
     }
 
     fn kill_late(&self, client: String) {
@@ -253,26 +269,12 @@ impl Chaos {
             self.cluster.world().partition(from, to, Direction::OneWay);
         }
         self.heal_after(ways, LONG_CUT_MS + self.choose(4_000));
-        self.keep_fences_from_osts(LONG_CUT_MS + 4_000);
         let (world, seams) = (self.cluster.world().clone(), self.seams.clone());
         let held_ms = self.choose(HELD_UP_MAX_MS);
         self.seams.spawn("faults.kill", async move {
             seams.sleep_ms(held_ms).await;
             world.kill(&client);
         });
-    }
-
-    /// In one case of two: for so long no OST is told of the end of a session, though others are given what that session had.
-    fn keep_fences_from_osts(&self, ms: u64) {
-        if self.choose(2) == 0 {
-            return;
-        }
-        let ways: Vec<(String, String)> =
-            self.cluster.osts().into_iter().map(|ost| (MDT.to_owned(), ost)).collect();
-        for (mdt, ost) in &ways {
-            self.cluster.world().partition(mdt, ost, Direction::Both);
-        }
-        self.heal_after(ways, ms);
     }
 
     fn break_late(&self, client: String, server: String) {

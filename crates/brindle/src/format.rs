@@ -101,6 +101,7 @@ pub fn run(args: &Args) -> Result<Done> {
             .data("nothing was changed")
             .next("add --yes to destroy it, or --dry-run to see what would go"));
     }
+    let mut shares = None;
     let mut view = View {
         target: plan.fs.target(plan.target),
         dir: plan.dir.display().to_string(),
@@ -112,10 +113,27 @@ pub fn run(args: &Args) -> Result<Done> {
         let runtime = runtime()?;
         let seams = brindle_stdx::real::seams(runtime.handle().clone());
         let superblock = runtime.block_on(carry_out(&seams, &plan, &contents))?;
+        shares = shared_with(&*seams.disk, plan.target, &plan.dir);
         view.uuid = Some(hex(&superblock.uuid));
         view.done = true;
     }
-    report(args, &view)
+    report(args, &view)?;
+    if let (Some(note), false) = (shares, args.output.json()) {
+        eprintln!("{note}");
+    }
+    Ok(Done::Ok)
+}
+
+/// What an administrator should know of an OST that has its disk not to itself.
+pub fn shared_with(disk: &dyn brindle_stdx::Disk, target: TargetId, dir: &Path) -> Option<String> {
+    let absolute = std::path::absolute(dir).ok().filter(|_| target.role == Role::Ost)?;
+    // Where it cannot be told nothing is said: the target is made.
+    let other = brindle_config::neighbour(disk, absolute.to_str()?).ok()??;
+    Some(format!(
+        "note: {} lies on the same file system as {other}; an OST wants one of its own: what others write takes its room\n\
+         next: for anything but a trial mount a file system of its own there (docs/operations/osts.md)",
+        dir.display()
+    ))
 }
 
 fn report(args: &Args, view: &View) -> Result<Done> {

@@ -124,7 +124,7 @@ pub fn unmount(at: &Path, force: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether the daemon of the FUSE mount at `at` has died. One that does not answer lives.
+/// Whether the daemon of the FUSE mount at `at` has died. One that does not answer within two seconds lives.
 pub fn is_dead(at: &Path) -> bool {
     let (done, result) = mpsc::channel();
     let path = at.to_owned();

@@ -39,7 +39,8 @@ pub struct WriteIn {
 impl Client {
     /// Writes bytes and returns how many (fewer where an OST is full or the file ends at its largest size). The future
     /// is to be run to its end, or handed to [`Client::detachable`].
-    pub async fn write(&self, ctx: &Ctx, handle: u64, write: WriteIn) -> Result<u64, Fault> {
+    pub async fn write(&self, ctx: &Ctx, handle: u64, mut write: WriteIn) -> Result<u64, Fault> {
+        write.sync |= self.config.sync && !write.page;
         let handle = self.writable_handle(handle)?;
         if write.data.is_empty() {
             return Ok(0);

@@ -1,6 +1,5 @@
 //! target_info: which target this is, and how it does.
 
-use brindle_objects::findings::FindingKind;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
 
@@ -22,6 +21,12 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
     let counters = oss.store.stats().list().into_iter().chain(oss.stats.list());
     let counters = counters.map(|(name, _, n)| (name.to_owned(), n));
     let objects = [("total_inodes", space.total_inodes), ("free_inodes", space.free_inodes)];
+    let known = oss.store.known_damage();
+    let known =
+        [("known_damaged_blocks", known.damaged_blocks), ("known_missing_objects", known.missing_objects)];
+    let shares = ("shares_its_disk".to_owned(), u64::from(oss.shares_its_disk));
+    let counters = counters.chain([shares]);
+    let counters = counters.chain(known.map(|(name, n)| (name.to_owned(), n)));
     let counters = counters.chain(objects.map(|(name, n)| (name.to_owned(), n))).collect();
     Ok(TargetInfoResp {
         name: oss.identity.name(),
@@ -29,7 +34,7 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
         term: oss.store.boot_term(),
         state: state.to_owned(),
         problems: failure.into_iter().chain(damage(oss)).collect(),
-        clients: oss.connections(),
+        clients: oss.clients(),
         total_bytes: space.total_bytes,
         available_bytes: space.available_bytes,
         counters,
@@ -41,16 +46,28 @@ pub fn failure(oss: &Oss) -> Option<Fault> {
     oss.store.failure().or_else(|| oss.disk.problem(&oss.identity.name()))
 }
 
-/// What the store found damaged, as one fault.
+/// What the store found damaged or missing and is not known to be cured, as one fault. The FID in brackets is that of the last file.
 fn damage(oss: &Oss) -> Option<Fault> {
-    let found = oss.store.findings();
-    let mut damaged = found.iter().filter(|f| f.kind == FindingKind::Damaged);
-    let count = damaged.clone().count();
-    let last = damaged.next_back()?;
-    let fault = Fault::new(Code::ObjectDamaged)
-        .what("blocks with wrong checksums were found on")
+    let known = oss.store.known_damage();
+    let last = known.last?;
+    let code = if known.damaged_blocks > 0 { Code::ObjectDamaged } else { Code::ObjectMissing };
+    let fault = Fault::new(code)
+        .what("files have lost bytes on")
         .subject(oss.identity.name())
-        .why(format!("{count} in all; the last in object {} at offset {}", last.object, last.offset))
-        .data("they are not returned as data");
+        .why(format!(
+            "{} with wrong checksums, {}",
+            plural(known.damaged_blocks, "block of 4096 bytes", "blocks of 4096 bytes"),
+            plural(known.missing_objects, "object missing", "objects missing")
+        ))
+        .why(format!("the last that was found belongs to the file {} (object {last})", last.ino.fid()))
+        .data("nothing wrong is returned as data; reading the rest of such a file works")
+        .next(
+            "remove the file, or write its damaged part anew from a copy; within a minute of that this is not told any more \
+             (all files: brindle fsck)",
+        );
     Some(fault)
+}
+
+fn plural(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
 }

@@ -2,9 +2,10 @@
 //! `zpool status`.
 
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 
 use brindle_types::units::format_bytes;
-use brindle_types::{Code, Fault, Result, Role};
+use brindle_types::{Code, Fault, Fid, Result, Role};
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::session::TargetInfoResp;
 use serde::Serialize;
@@ -13,9 +14,13 @@ use super::ask::Asker;
 use super::fullness::{self, Fullness};
 use super::place::{Place, PlaceArgs, resolve};
 use super::target_list::is_draining;
+use crate::control::Control;
 use crate::exit::Done;
 use crate::format::runtime;
+use crate::lfs::fid;
+use crate::mounts;
 use crate::output::{FaultView, Output, print_json, table};
+use crate::paths::text;
 
 /// Arguments of `brindle status`.
 #[derive(clap::Args)]
@@ -46,6 +51,7 @@ struct Report {
     place: Place,
     map: Map,
     targets: Vec<Target>,
+    dead_mounts: Vec<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -87,7 +93,9 @@ pub fn run(args: &Args) -> Result<Done> {
     let runtime = runtime()?;
     let mut reports = Vec::new();
     for place in places {
-        reports.push(runtime.block_on(report(place))?);
+        let mut asked = runtime.block_on(report(place))?;
+        asked.look_at_mounts();
+        reports.push(asked);
     }
     let healthy = reports.iter().all(|r| r.problems().is_empty());
     let quiet = healthy && reports.iter().all(|r| r.warnings().is_empty());
@@ -122,7 +130,20 @@ async fn report(place: Place) -> Result<Report> {
     for task in asking {
         targets.push(task.await.map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?);
     }
-    Ok(Report { place, map, targets })
+    Ok(Report { place, map, targets, dead_mounts: Vec::new() })
+}
+
+/// Servers tell of a file by its FID in brackets: here, where it is mounted, its path stands beside that.
+fn name_files(fault: &mut Fault, at: &Path) {
+    for why in &mut fault.why {
+        let fid = why.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        let Some(Ok(fid)) = fid.map(|(fid, _)| format!("[{fid}]").parse::<Fid>()) else { continue };
+        // Without a path, of a file that has been removed and of one outside of what is mounted, the FID alone must do.
+        let path = Control::of(at).and_then(|control| fid::paths(&control, fid)).unwrap_or_default().pop();
+        if let Some(path) = path {
+            *why = why.replacen(&fid.to_string(), &format!("{} {fid}", text(&path)), 1).into();
+        }
+    }
 }
 
 impl Target {
@@ -133,9 +154,29 @@ impl Target {
             Err(_) => "unreachable",
         }
     }
+
+    /// Whether an OST has its file system not to itself.
+    fn shares_its_disk(&self) -> bool {
+        self.info
+            .as_ref()
+            .is_ok_and(|info| info.counters.iter().any(|(name, n)| name == "shares_its_disk" && *n > 0))
+    }
 }
 
 impl Report {
+    /// What this machine knows beside the servers: whether its own mounts live, and the paths of files.
+    fn look_at_mounts(&mut self) {
+        let all = mounts::all();
+        let ours = all.iter().filter(|m| m.fs_type == mounts::FUSE_TYPE && self.place.is_mounted_by(m));
+        let (dead, alive): (Vec<PathBuf>, Vec<PathBuf>) =
+            ours.map(|m| m.mount_point.clone()).partition(|at| mounts::is_dead(at));
+        self.dead_mounts = dead;
+        if let Some(at) = alive.first() {
+            let told = self.targets.iter_mut().filter_map(|t| t.info.as_mut().ok());
+            told.flat_map(|info| &mut info.problems).for_each(|fault| name_files(fault, at));
+        }
+    }
+
     /// How full a target is that answers and is not full to the brim, which is a problem of its own.
     fn fullness(&self, target: &Target) -> Fullness {
         let mdt = self.targets.iter().find(|t| t.entry.id.role == Role::Mdt);
@@ -148,6 +189,18 @@ impl Report {
         }
     }
 
+    /// Mounts of the file system on this machine whose daemons have ended.
+    fn dead_mounts(&self) -> impl Iterator<Item = Fault> {
+        self.dead_mounts.iter().map(|at| {
+            Fault::new(Code::MountFailed)
+                .what("the daemon of the mount has ended:")
+                .subject(at.display().to_string())
+                .why("programs get \"Transport endpoint is not connected\" there")
+                .data("the file system is not concerned: what was fsynced or closed some seconds before is safe")
+                .next(format!("look at the end of its log, then: umount {0}; mount it again", at.display()))
+        })
+    }
+
     /// What will be wrong if nobody looks.
     fn warnings(&self) -> Vec<Fault> {
         let told = self.targets.iter().map(|target| self.fullness(target));
@@ -156,7 +209,7 @@ impl Report {
 
     /// Everything that is wrong, named.
     fn problems(&self) -> Vec<Fault> {
-        let mut problems = Vec::new();
+        let mut problems: Vec<Fault> = self.dead_mounts().collect();
         for target in &self.targets {
             let name = self.map.fs.target(target.entry.id);
             match &target.info {
@@ -253,6 +306,19 @@ fn page(report: &Report) -> String {
     let damage = counted(report, &DAMAGE);
     let damage = if damage.is_empty() { "no known data errors" } else { &damage };
     let _ = writeln!(page, "\nerrors: {damage}");
+    let sharing: Vec<&str> = report
+        .targets
+        .iter()
+        .filter(|t| t.shares_its_disk())
+        .filter_map(|t| Some(t.info.as_ref().ok()?.name.as_str()))
+        .collect();
+    if !sharing.is_empty() {
+        let _ = writeln!(
+            page,
+            " notes: on a file system with other things, which take their room: {} (docs/operations/osts.md)",
+            sharing.join(", ")
+        );
+    }
     let settled = counted(report, &[SETTLED]);
     if !settled.is_empty() {
         let _ = writeln!(page, " notes: writes that a crash cut short were settled: {settled}");
@@ -280,7 +346,7 @@ fn row(map: &Map, target: &Target) -> Vec<String> {
 }
 
 /// Words in the names of counters that count damage.
-const DAMAGE: [&str; 4] = ["damaged", "lost", "quarantined", "missing"];
+const DAMAGE: [&str; 3] = ["known_damaged", "known_missing", "quarantined"];
 /// The same of those that count what every crash may leave: blocks between the data of a write and its checksum.
 const SETTLED: &str = "resummed";
 
@@ -291,7 +357,7 @@ fn counted(report: &Report, words: &[&str]) -> String {
         let Ok(info) = &target.info else { continue };
         for (name, count) in &info.counters {
             if *count > 0 && words.iter().any(|word| name.contains(word)) {
-                lines.push(format!("{} {name} {count}", info.name));
+                lines.push(format!("{} {} {count}", info.name, name.trim_start_matches("known_")));
             }
         }
     }

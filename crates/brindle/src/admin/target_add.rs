@@ -67,6 +67,9 @@ fn prepare(args: &Args, dir: &Path) -> Result<()> {
     let plan = Plan { fs: map.fs.clone(), target, mgs: args.mgsnode.clone(), dir };
     runtime.block_on(format::carry_out(&seams, &plan, &[]))?;
     eprintln!("formatted {text} as {}", map.fs.target(target));
+    if let Some(note) = format::shared_with(&*seams.disk, target, &plan.dir) {
+        eprintln!("{note}");
+    }
     Ok(())
 }
 

@@ -117,6 +117,7 @@ async fn connect(settings: &Settings, lead: &Lead) -> Result<Arc<Client>> {
         host: host_name(),
         mount: settings.mount_point.display().to_string(),
         write_behind: settings.write_behind,
+        sync: settings.sync,
     };
     let refused = |fault: Fault| match fault.code {
         // What listens there is no MGS.

@@ -38,7 +38,7 @@ pub struct Args {
     #[arg(value_name = "MNT")]
     mount_point: PathBuf,
     /// Options, separated by commas: ro, nodev, nosuid, noexec, remount, log=FILE, metrics=ADDRESS:PORT,
-    /// cpu-latency=auto|system|MICROSECONDS, write-behind=on|off (on is the default; off: every write waits for its storage target)
+    /// cpu-latency=auto|system|MICROSECONDS, write-behind=on|off (on is the default; off: every write waits for its storage target), sync (every write is on disk when it returns)
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
     /// Check the options, the mount point and this machine, and mount nothing

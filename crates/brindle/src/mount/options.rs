@@ -11,8 +11,9 @@ use crate::awake::CpuLatency;
 use crate::cli;
 use crate::nearest::nearest;
 
-/// Options of fstab that are others' business, or that change nothing here: atime is set by nobody who reads, and the kernel keeps no times.
-const ACCEPTED: [&str; 20] = [
+/// Options of fstab that are others' business, or that change nothing here: atime is set by nobody who reads, the kernel keeps no times, and
+/// changes of names are as durable as the MDT's `durability=` says, for every client alike.
+const ACCEPTED: [&str; 21] = [
     "defaults",
     "auto",
     "noauto",
@@ -21,7 +22,8 @@ const ACCEPTED: [&str; 20] = [
     "user",
     "nouser",
     "users",
-    "async",
+    "dirsync",
+    "nodirsync",
     "relatime",
     "noatime",
     "nodiratime",
@@ -35,8 +37,19 @@ const ACCEPTED: [&str; 20] = [
     "allow_other",
 ];
 /// Options that do something.
-const KNOWN: [&str; 9] =
-    ["ro", "nodev", "nosuid", "noexec", "remount", "log", "metrics", "cpu-latency", "write-behind"];
+const KNOWN: [&str; 11] = [
+    "ro",
+    "nodev",
+    "nosuid",
+    "noexec",
+    "remount",
+    "log",
+    "metrics",
+    "cpu-latency",
+    "write-behind",
+    "sync",
+    "async",
+];
 /// What /proc/mounts shows of a mount and mount(8) repeats at a remount.
 const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
 
@@ -67,6 +80,8 @@ pub struct Settings {
     pub cpu_latency: CpuLatency,
     /// Whether the sole writer of a file is answered before its bytes are sent.
     pub write_behind: bool,
+    /// Whether every write(2) is durable when it is answered.
+    pub sync: bool,
     /// Stay in the foreground.
     pub foreground: bool,
     /// Announce on standard output.
@@ -88,6 +103,7 @@ pub fn settle(args: Args) -> Result<Settings> {
         workers: args.workers,
         cpu_latency: args.cpu_latency,
         write_behind: true,
+        sync: false,
         foreground: args.foreground,
         ready_json: args.ready_json,
     };
@@ -111,9 +127,13 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("exec", None) => settings.noexec = false,
         ("remount", None) => {}
         (shown, _) if settings.remount && SHOWN.contains(&shown) => {}
-        ("log" | "metrics" | "cpu-latency" | "write-behind", Some(_)) if settings.remount => {
+        ("log" | "metrics" | "cpu-latency" | "write-behind", Some(_)) | ("sync", None)
+            if settings.remount =>
+        {
             return Err(fixed(key));
         }
+        ("sync", None) => settings.sync = true,
+        ("async", None) => settings.sync = false,
         ("log", Some(path)) => settings.log = Some(PathBuf::from(path)),
         ("metrics", Some(address)) => address.clone_into(&mut settings.metrics),
         ("cpu-latency", Some(latency)) => {
@@ -176,6 +196,7 @@ impl Settings {
             [(self.read_only, "ro"), (self.nodev, "nodev"), (self.nosuid, "nosuid"), (self.noexec, "noexec")];
         let mut options: Vec<&str> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
         options.push(if self.write_behind { "write-behind=on" } else { "write-behind=off" });
+        options.extend(self.sync.then_some("sync"));
         let mut arguments = vec![
             "mount".to_owned(),
             "--foreground".to_owned(),
@@ -263,6 +284,15 @@ mod tests {
         assert!(fault.to_string().contains("it must be 'on' or 'off'"), "{fault}");
         assert!(settings(&["mgs1:/scratch", "/mnt", "-o", "write-behind=on"]).unwrap().write_behind);
         assert!(settings(&["mgs1:/scratch", "/mnt"]).unwrap().write_behind, "the default");
+    }
+
+    #[test]
+    fn sync_is_honoured_and_what_changes_nothing_here_is_taken() {
+        let s = settings(&["m:/a", "/mnt", "-o", "sync,dirsync,strictatime,lazytime"]).unwrap();
+        assert!(s.sync);
+        assert!(s.foreground_arguments(std::path::Path::new("/log")).iter().any(|a| a.ends_with(",sync")));
+        assert!(!settings(&["m:/a", "/mnt", "-o", "sync,async"]).unwrap().sync);
+        assert!(settings(&["m:/a", "/mnt", "-o", "remount,sync"]).is_err(), "the daemon runs without");
     }
 
     #[test]
