@@ -26,6 +26,12 @@ pub trait KernelCache: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
+    /// Completes when whatever programs closed before of this file has been released, with its locks; also what the kernel has not told
+    /// of yet.
+    fn closed(&self, _ino: Ino) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::ready(()))
+    }
+
     /// Drops the attributes that are kept of an inode, and those that are just being answered; they are gone when it
     /// returns. Waits for no request.
     fn forget_attr(&self, _ino: Ino) {}

@@ -11,8 +11,9 @@ use brindle_stdx::{BoxFuture, planted};
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
 use brindle_wire::notify::{
-    InvalidateAck, InvalidateNotice, LayoutAck, LayoutNotice, LeaseAck, LeaseNotice, Recall, RecallAck,
-    RecallNotice, ReportAck, ReportNotice, SessionEndAck, SessionEndNotice, SettleAck, SettleNotice,
+    ClosedAck, ClosedNotice, InvalidateAck, InvalidateNotice, LayoutAck, LayoutNotice, LeaseAck, LeaseNotice,
+    Recall, RecallAck, RecallNotice, ReportAck, ReportNotice, SessionEndAck, SessionEndNotice, SettleAck,
+    SettleNotice,
 };
 use brindle_wire::{Message, Op};
 use tokio::sync::oneshot;
@@ -86,6 +87,12 @@ impl Client {
             Some(Op::LayoutNotice) => {
                 let notice: LayoutNotice = decode_body(&frame.body)?;
                 Ok(ack(frame, &notice, self.layout_changed(&notice).await))
+            }
+            Some(Op::ClosedNotice) => {
+                let notice: ClosedNotice = decode_body(&frame.body)?;
+                let cache = self.cache.read().clone();
+                cache.closed(notice.ino).await;
+                Ok(ack(frame, &notice, ClosedAck {}))
             }
             Some(Op::SettleNotice) => {
                 let notice: SettleNotice = decode_body(&frame.body)?;

@@ -31,6 +31,7 @@ use crate::ops::failed::FailedWrites;
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
+use crate::ops::releases::Releases;
 use crate::ops::shown::{Awaited, Habit, Moment, Pause, Shown};
 use crate::ops::stale::{Part, Stale, part};
 use crate::places::Places;
@@ -48,6 +49,9 @@ const REPEAT: Duration = Duration::from_micros(100);
 /// Files whose size the kernel is made to ask for at once: each takes a thread.
 const SIZES_ASKED_MAX: usize = 4;
 
+/// Questions whether files are closed that are answered at once: each takes a thread.
+const CLOSES_ASKED_MAX: usize = 4;
+
 /// The file system of one mount.
 pub struct BrindleFs {
     /// The client below.
@@ -61,6 +65,7 @@ pub struct BrindleFs {
     pub(crate) stale: Stale,
     pub(crate) calls: Arc<Calls>,
     pub(crate) shown: Arc<Shown>,
+    pub(crate) releases: Arc<Releases>,
 }
 
 /// Who asks, and for which inode.
@@ -110,6 +115,7 @@ impl BrindleFs {
             stale: Stale::default(),
             calls: Arc::default(),
             shown: Arc::default(),
+            releases: Arc::default(),
         }
     }
 
@@ -276,6 +282,8 @@ struct Kernel {
     mountpoint: PathBuf,
     seams: Seams,
     asking: Arc<Semaphore>,
+    closing: Arc<Semaphore>,
+    releases: Arc<Releases>,
 }
 
 /// So many ticks of the kernel's clock in milliseconds.
@@ -358,6 +366,27 @@ impl KernelCache for Kernel {
         })
     }
 
+    fn closed(&self, ino: Ino) -> BoxFuture<'static, ()> {
+        let (closing, seams, mountpoint) =
+            (self.closing.clone(), self.seams.clone(), self.mountpoint.clone());
+        let (calls, releases, readers) =
+            (self.calls.clone(), self.releases.clone(), self.notifier.readers().clone());
+        Box::pin(async move {
+            // Closed by nobody.
+            let permit = closing.acquire_owned().await;
+            let read = seams.run_blocking(move || {
+                // The kernel gives what was closed before to a reader before it gives this request to one. If it fails there is no mount
+                // any more to close anything on.
+                drop(rustix::fs::statvfs(&mountpoint));
+                readers.pass(|tid| calls.sleeps(tid));
+                drop(permit);
+            });
+            // A job that ended early has panicked, and its panic is in the log.
+            let _ = read.await;
+            releases.over(ino).await;
+        })
+    }
+
     fn invalidate(&self, ino: Ino, offset: u64, len_bytes: u64) -> BoxFuture<'static, ()> {
         let len = if len_bytes == u64::MAX { 0 } else { len_bytes };
         let gone = self.notifier.post(Notice::InvalInode { ino: ino.0, offset, len });
@@ -437,9 +466,11 @@ pub async fn mount(client: Arc<Client>, settings: MountSettings) -> Result<Mount
     let session = connected.serve(&settings.serve, tasks, |notifier, _| {
         let fs = BrindleFs::new(served.clone());
         let asking = Arc::new(Semaphore::new(SIZES_ASKED_MAX));
+        let closing = Arc::new(Semaphore::new(CLOSES_ASKED_MAX));
         let (shown, recent, calls) = (fs.shown.clone(), fs.recent.clone(), fs.calls.clone());
-        let seams = served.seams().clone();
-        served.set_cache(Arc::new(Kernel { notifier, shown, recent, calls, mountpoint, seams, asking }));
+        let (seams, releases) = (served.seams().clone(), fs.releases.clone());
+        let kernel = Kernel { notifier, shown, recent, calls, mountpoint, seams, asking, closing, releases };
+        served.set_cache(Arc::new(kernel));
         Arc::new(fs)
     })?;
     Ok(MountHandle { client, session, control: settings.control })

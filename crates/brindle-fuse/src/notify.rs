@@ -21,6 +21,7 @@ use crate::abi::flags::EXPIRE_ONLY;
 use crate::abi::opcode::notify as code;
 use crate::abi::outputs::{DeleteOut, InvalEntryOut, InvalInodeOut, PruneOut, StoreOut};
 use crate::session::channel::Channel;
+use crate::session::readers::Readers;
 
 /// Most notices that wait at once; who posts more waits for a place.
 pub const QUEUE_MAX: usize = 4096;
@@ -123,6 +124,7 @@ struct Queue {
 
 struct Inner {
     channel: Arc<Channel>,
+    readers: Arc<Readers>,
     places: Arc<Semaphore>,
     queue: Mutex<Queue>,
     work: Condvar,
@@ -139,10 +141,15 @@ impl std::fmt::Debug for Notifier {
 }
 
 impl Notifier {
+    /// The readers of the session.
+    pub(crate) fn readers(&self) -> &Arc<Readers> {
+        &self.0.readers
+    }
+
     /// A notifier that writes to `channel`; threads start when there is work.
-    pub(crate) fn new(channel: Arc<Channel>) -> Notifier {
+    pub(crate) fn new(channel: Arc<Channel>, readers: Arc<Readers>) -> Notifier {
         let places = Arc::new(Semaphore::new(QUEUE_MAX));
-        Notifier(Arc::new(Inner { channel, places, queue: Mutex::default(), work: Condvar::new() }))
+        Notifier(Arc::new(Inner { channel, readers, places, queue: Mutex::default(), work: Condvar::new() }))
     }
 
     /// Posts a notice, at once if the queue has a place, else when the future is polled. The future gives the

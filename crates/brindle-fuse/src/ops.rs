@@ -24,6 +24,7 @@ mod readdir;
 mod readlink;
 pub(crate) mod recent;
 mod release;
+pub(crate) mod releases;
 mod rename;
 mod rmdir;
 mod seek;

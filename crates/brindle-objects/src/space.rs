@@ -99,8 +99,10 @@ impl Space {
 
     /// Space as users may have it.
     pub fn users(&self) -> Result<DiskSpace, Fault> {
-        let mut space = self.ask()?;
-        space.available_bytes += self.state.lock().ballast_bytes;
+        let mut state = self.state.lock();
+        let mut space = self.ask(&mut state)?;
+        space.available_bytes += state.ballast_bytes;
+        drop(state);
         let kept = reserve(&space) + hold(&space);
         space.available_bytes = space.available_bytes.saturating_sub(kept);
         space.free_inodes = space.free_inodes.saturating_sub(RESERVE_INODES);
@@ -176,7 +178,7 @@ impl Space {
             state.known.filter(|k| now.ms_since(k.at) <= AGE_MAX_MS && k.at <= now && self.sure(k, bytes));
         match fresh {
             Some(k) => Ok(k),
-            None => Ok(Known { at: now, space: self.ask()?, taken_since: 0 }),
+            None => Ok(Known { at: now, space: self.ask(state)?, taken_since: 0 }),
         }
     }
 
@@ -196,8 +198,9 @@ impl Space {
             return Err(self.full("no inodes are left for new objects".to_owned()));
         }
         let free = k.space.available_bytes.saturating_sub(k.taken_since);
-        let needed = bytes + WRITE_SLACK_BYTES;
-        if covered && free < needed && state.ballast_bytes > 0 {
+        // What has no promise finds its blocks beside the ballast; what else comes with a write does not, where others are fast.
+        let needed = WRITE_SLACK_BYTES + if covered { bytes } else { 0 };
+        if free < needed && state.ballast_bytes > 0 {
             let less = state.ballast_bytes.saturating_sub(needed - free);
             self.set_ballast(&mut state, less)?;
             k = self.known(&mut state, bytes, now)?;
@@ -218,10 +221,13 @@ impl Space {
         k.space.available_bytes.saturating_sub(k.taken_since) > bytes + kept
     }
 
-    fn ask(&self) -> Result<DiskSpace, Fault> {
-        self.disk
-            .space(&self.path)
-            .map_err(|e| Fault::io(Code::OstIo, "cannot tell the space of", self.path.clone(), &e))
+    /// Asks the file system, also for the ballast: somebody may have removed it.
+    fn ask(&self, state: &mut State) -> Result<DiskSpace, Fault> {
+        let told = self.disk.kept_room(&self.ballast_path).and_then(|kept| {
+            state.ballast_bytes = kept;
+            self.disk.space(&self.path)
+        });
+        told.map_err(|e| Fault::io(Code::OstIo, "cannot tell the space of", self.path.clone(), &e))
     }
 
     fn full(&self, why: String) -> Fault {

@@ -122,6 +122,18 @@ pub struct ReportAck {
 }
 message!(ReportNotice => ReportAck, ReportNotice);
 
+/// Release what programs have closed of this file: somebody was refused a lock for one that the client holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedNotice {
+    /// The file.
+    pub ino: Ino,
+}
+
+/// Answer: what was closed before the question is released, and the MDT has its unlocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClosedAck {}
+message!(ClosedNotice => ClosedAck, ClosedNotice);
+
 /// The session was ended (lease ran out, or an administrator removed it).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionEndNotice {

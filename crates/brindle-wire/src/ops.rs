@@ -135,4 +135,5 @@ ops! {
     504 SessionEndNotice "session_end_notice" plain;
     505 SettleNotice "settle_notice" plain;
     506 LeaseNotice "lease_notice" plain;
+    507 ClosedNotice "closed_notice" plain;
 }

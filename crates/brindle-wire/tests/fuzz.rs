@@ -216,6 +216,7 @@ try_all![
     brindle_wire::notify::SessionEndNotice,
     brindle_wire::notify::SettleNotice,
     brindle_wire::notify::LeaseNotice,
+    brindle_wire::notify::ClosedNotice,
 ];
 
 #[test]

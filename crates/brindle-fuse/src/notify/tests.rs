@@ -35,7 +35,7 @@ fn notices_have_the_kernels_bytes() {
 /// A notifier on a descriptor of /dev/fuse that belongs to no connection, so that every write fails.
 fn unconnected() -> Notifier {
     let device = crate::session::channel::open_device().expect("/dev/fuse");
-    Notifier::new(Arc::new(Channel::new(device)))
+    Notifier::new(Arc::new(Channel::new(device)), Arc::new(Readers::new(1)))
 }
 
 fn block_on<F: Future>(future: F) -> F::Output {

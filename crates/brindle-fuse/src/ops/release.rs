@@ -8,6 +8,7 @@ use crate::reply::Reply;
 use crate::request::Release;
 
 pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Release) -> Result<Reply, Fault> {
+    let under_way = fs.releases.begin(who.ino);
     // The kernel sends no unlock for OFD locks and does not name their owner here.
     let ofd = fs.owners.take(op.fh).into_iter().map(|owner| (LockSpace::Posix, owner));
     let flock = op.flock_owner.map(|owner| (LockSpace::Flock, owner));
@@ -16,6 +17,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Release) -> Result<Rep
             tracing::warn!(ino = who.ino.0, code = %fault.code, "a lock may be left behind: {fault}");
         }
     }
+    drop(under_way);
     // Nobody waits for the answer of the MDT, and the kernel has room for a few dozen of these only.
     fs.client.finish_writes(op.fh).await;
     drop(fs.client.close_later(op.fh)?);

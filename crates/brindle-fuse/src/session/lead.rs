@@ -27,6 +27,8 @@ use super::serve::Shared;
 use crate::Filesystem;
 use crate::buffer::{COPIED_BYTES_MAX, Slot};
 
+/// The lead's number among the readers.
+const LEADS: usize = 0;
 /// Messages after which everything else gets a turn.
 const TURN: usize = 8;
 /// A message, or the end of the connection, which the kernel shows as an error.
@@ -181,17 +183,22 @@ impl<F: Filesystem> Shared<F> {
         let mut slot = Slot::new(self.max_write_bytes);
         let mut window = Window::starting(beat.woken());
         let (mut waited, mut turn) = (false, 0);
+        self.readers.begins(LEADS);
         loop {
+            self.readers.reads(LEADS);
             let Some(len) = channel.try_read(slot.room())? else {
+                self.readers.is_done(LEADS);
                 (waited, turn) = (true, 0);
                 // What comes after this is told again, and what came before it is read now.
                 device.ready(NEWS).await.map_err(failed)?.clear_ready();
                 continue;
             };
+            self.readers.took(LEADS);
             beat.takes();
             let (message, kept) = slot.message(len);
             slot = kept.unwrap_or_else(|| Slot::new(self.max_write_bytes));
             self.handle(channel, message);
+            self.readers.is_done(LEADS);
             if window.count(waited, beat.woken()).is_some_and(|seen| self.crew.lead_leaves(seen)) {
                 return Ok(());
             }

@@ -10,6 +10,7 @@ mod crew;
 pub mod init;
 pub mod lead;
 pub mod mount;
+pub(crate) mod readers;
 mod serve;
 
 use std::os::fd::OwnedFd;
@@ -29,6 +30,7 @@ use crate::interrupt::Interrupts;
 use crate::notify::Notifier;
 use crate::reply::Reply;
 use crate::request::{Message, decode};
+use readers::Readers;
 
 pub use channel::{Channel, Ended};
 pub use init::{Negotiated, PageInvalidation, Wanted};
@@ -127,13 +129,15 @@ impl Connected {
         {
             tracing::info!(%error, "the kernel's read-ahead stays at its default");
         }
-        let notifier = Notifier::new(channels[0].clone());
+        let at_device = Arc::new(Readers::new(channels.len()));
+        let notifier = Notifier::new(channels[0].clone(), at_device.clone());
         let shared = Arc::new(serve::Shared {
             fs: make(notifier.clone(), negotiated),
             where_woken: lead.where_woken(tasks.clone()),
             tasks,
             interrupts: Interrupts::new(),
             max_write_bytes: negotiated.max_write_bytes as usize,
+            readers: at_device,
             crew: crew::Crew::new(lead.beat(), channels.len() - 1),
             channels,
             setxattr_ext: negotiated.has(SETXATTR_EXT),

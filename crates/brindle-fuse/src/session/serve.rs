@@ -20,6 +20,7 @@ use rustix::io::Errno;
 
 use super::channel::{Channel, Ended};
 use super::crew::{Crew, Pace, Window};
+use super::readers::Readers;
 use crate::Filesystem;
 use crate::abi::UNIQUE_RESEND;
 use crate::buffer::Slot;
@@ -44,6 +45,8 @@ pub struct Shared<F> {
     pub channels: Vec<Arc<Channel>>,
     /// Who of them is at work.
     pub crew: Crew,
+    /// What each is at.
+    pub readers: Arc<Readers>,
     /// Form of SETXATTR.
     pub setxattr_ext: bool,
 }
@@ -52,6 +55,7 @@ impl<F: Filesystem> Shared<F> {
     /// Reader `me`, which is not the lead, reads and handles messages, or rests, until the connection ends. `None`: another one saw that.
     pub fn read_loop(&self, me: usize) -> Option<Ended> {
         let channel = &self.channels[me];
+        self.readers.begins(me);
         let mut slot = Slot::new(self.max_write_bytes);
         loop {
             if self.crew.is_resting(me) && !self.crew.rest(me) {
@@ -59,6 +63,7 @@ impl<F: Filesystem> Shared<F> {
             }
             let mut window = Window::starting(self.crew.lead().woken());
             loop {
+                self.readers.reads(me);
                 let (len, waited) = match channel.read(slot.room()) {
                     Ok(read) => read,
                     Err(ended) => {
@@ -66,10 +71,12 @@ impl<F: Filesystem> Shared<F> {
                         return Some(ended);
                     }
                 };
+                self.readers.took(me);
                 self.crew.takes(me);
                 let (message, kept) = slot.message(len);
                 slot = kept.unwrap_or_else(|| Slot::new(self.max_write_bytes));
                 self.handle(channel, message);
+                self.readers.is_done(me);
                 self.crew.is_done(me);
                 let Some(seen) = window.count(waited, self.crew.lead().woken()) else { continue };
                 if self.crew.leaves(me, seen) {

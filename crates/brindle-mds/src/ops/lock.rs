@@ -1,17 +1,35 @@
 //! get_lock, set_lock, cancel_lock: fcntl, OFD and flock locks of all clients.
 
-use brindle_types::{Code, Fault, Result};
+use std::collections::BTreeSet;
+
+use brindle_types::{Code, Fault, Ino, Result, SessionId};
+use brindle_wire::Op;
+use brindle_wire::frame::encode_body;
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::lock::{CancelLockReq, GetLockReq, GetLockResp, LockKind, LockSpace, SetLockReq};
+use brindle_wire::notify::ClosedNotice;
 
 use crate::locking::{Answer, Ended};
 use crate::mdt::{Call, Mdt};
 use crate::recovery;
 
+/// How long whoever is refused waits for a client to release what is closed there.
+const CLOSES_WAIT_MS: u64 = 1_000;
+/// Most clients that are asked for one request.
+const ASKED_MAX: usize = 16;
+
 /// Says which lock would be in the way.
 pub async fn handle_get(mdt: &Mdt, call: &Call, req: GetLockReq) -> Result<GetLockResp> {
     recovery::over(mdt).await;
-    let conflict = mdt.locks().test(req.ino, call.session, &req.lock).map(|(session, mut lock)| {
+    let mut asked = Asked::default();
+    let conflict = loop {
+        let conflict = mdt.locks().test(req.ino, call.session, &req.lock);
+        match &conflict {
+            Some((holder, _)) if asked.closes(mdt, req.ino, *holder).await => {}
+            _ => break conflict,
+        }
+    };
+    let conflict = conflict.map(|(session, mut lock)| {
         if session != call.session {
             // A process number of another host means nothing here.
             lock.pid = 0;
@@ -29,13 +47,17 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetLockReq) -> Result<Empty
     if req.lock.kind != LockKind::Unlock {
         recovery::over(mdt).await;
     }
-    let answer = {
-        // Under the state's lock, so that a session that ends now loses this lock too.
-        let live = mdt.live();
-        if live.session(call.session, call.epoch).is_none() {
-            return Err(Fault::new(Code::StaleSession).subject(call.session.to_string()));
+    let mut asked = Asked::default();
+    let answer = loop {
+        let answer = set(mdt, call, &req)?;
+        let is_refused = matches!(&answer, Answer::Now(Err(fault)) if fault.code == Code::LockConflict);
+        let holder = mdt.locks().test(req.ino, call.session, &req.lock).filter(|_| is_refused);
+        match holder {
+            Some((holder, _)) if asked.closes(mdt, req.ino, holder).await => {}
+            // It is free by now.
+            None if is_refused && asked.once_more() => {}
+            _ => break answer,
         }
-        mdt.locks().set(req.ino, call.session, &req.lock, req.wait.then_some(req.request))
     };
     let told = match answer {
         Answer::Now(outcome) => return outcome.map(|()| Empty {}),
@@ -46,6 +68,42 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetLockReq) -> Result<Empty
         Ok(Ended::Granted) => Ok(Empty {}),
         Ok(Ended::Cancelled) => Err(Fault::new(Code::Interrupted)),
         Err(_) => Err(Fault::new(Code::Disconnected).why("the request was sent again, or its session ended")),
+    }
+}
+
+fn set(mdt: &Mdt, call: &Call, req: &SetLockReq) -> Result<Answer> {
+    // Under the state's lock, so that a session that ends now loses this lock too.
+    let live = mdt.live();
+    if live.session(call.session, call.epoch).is_none() {
+        return Err(Fault::new(Code::StaleSession).subject(call.session.to_string()));
+    }
+    Ok(mdt.locks().set(req.ino, call.session, &req.lock, req.wait.then_some(req.request)))
+}
+
+/// Clients that were asked to release what is closed there, for one request. A program that has closed a file holds no lock on it any more,
+/// and its kernel tells the mount of it a moment after close(2) has returned.
+#[derive(Default)]
+struct Asked {
+    sessions: BTreeSet<SessionId>,
+    was_free: bool,
+}
+
+impl Asked {
+    /// Has a holder release what programs have closed. `false`: that was done before, so that the lock is held by an open file.
+    async fn closes(&mut self, mdt: &Mdt, ino: Ino, holder: SessionId) -> bool {
+        if self.sessions.len() >= ASKED_MAX || !self.sessions.insert(holder) {
+            return false;
+        }
+        let question = encode_body(&ClosedNotice { ino });
+        let asked = mdt.notifier().ask(holder, Op::ClosedNotice, question);
+        // One that does not answer in time, or is not there, holds its lock until its lease is over.
+        drop(mdt.seams().timeout_ms(CLOSES_WAIT_MS, asked).await);
+        true
+    }
+
+    /// Whether it is worth a try although nobody holds it: only once, since others may be faster again and again.
+    fn once_more(&mut self) -> bool {
+        !std::mem::replace(&mut self.was_free, true)
     }
 }
 

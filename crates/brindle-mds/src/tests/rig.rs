@@ -80,6 +80,11 @@ impl Notifier for Clients {
                 self.asked.lock().extend(asked);
                 return Box::pin(std::future::ready(Ok(encode_body(&Ok::<_, Fault>(LeaseAck {})))));
             }
+            Op::ClosedNotice => {
+                let ino = decode_body::<ClosedNotice>(&body).expect("decodes").ino;
+                self.asked.lock().push((session, op, ino));
+                return Box::pin(std::future::ready(Ok(encode_body(&Ok::<_, Fault>(ClosedAck {})))));
+            }
             other => panic!("{other:?} is no notice"),
         };
         self.asked.lock().push((session, op, ino));

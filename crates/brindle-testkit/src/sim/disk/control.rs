@@ -67,13 +67,15 @@ impl DiskControl {
         self.disk.lock().fail_next.insert(op, count);
     }
 
-    /// Leaves this much room on a disk of [`LIMITED_BYTES`] (ENOSPC beyond it), that which the node keeps included; `None` for the usual, very large disk.
+    /// Leaves this much room on a disk of [`LIMITED_BYTES`] (ENOSPC beyond it); `None` for the usual, very large disk.
     pub fn set_room_bytes(&self, bytes: Option<u64>) {
         let mut disk = self.disk.lock();
+        // A disk of that size would never have had room for it; the node finds out.
+        disk.kept_bytes = 0;
         disk.filled_bytes = 0;
         disk.capacity_bytes = CAPACITY_DEFAULT_BYTES;
         let Some(bytes) = bytes else { return };
-        let used = disk.used_bytes() - disk.kept_bytes;
+        let used = disk.used_bytes();
         disk.capacity_bytes = LIMITED_BYTES.max(used + bytes);
         disk.filled_bytes = disk.capacity_bytes - used - bytes;
         drop(disk);
