@@ -2,7 +2,6 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
-use std::time::{Duration, Instant};
 
 /// What to do with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,19 +81,4 @@ pub fn conflict(
         _ => return Ok(None),
     };
     Ok(Some(Held { kind, start: found.l_start, len: found.l_len, pid: found.l_pid }))
-}
-
-/// Repeats a lock request for as long as it answers EAGAIN, for a while: closing a descriptor on FUSE releases flock and
-/// open-file locks a moment after close returned, because the kernel sends RELEASE in the background.
-pub fn soon(mut attempt: impl FnMut() -> io::Result<()>) -> io::Result<()> {
-    const PATIENCE: Duration = Duration::from_secs(10);
-    let since = Instant::now();
-    loop {
-        match attempt() {
-            Err(e) if e.raw_os_error() == Some(libc::EAGAIN) && since.elapsed() < PATIENCE => {
-                std::thread::yield_now();
-            }
-            result => return result,
-        }
-    }
 }

@@ -92,6 +92,7 @@ impl Client {
                 let notice: ClosedNotice = decode_body(&frame.body)?;
                 let cache = self.cache.read().clone();
                 cache.closed(notice.ino).await;
+                self.given_back(notice.ino).await;
                 Ok(ack(frame, &notice, ClosedAck {}))
             }
             Some(Op::SettleNotice) => {
@@ -110,6 +111,17 @@ impl Client {
                 Ok(ack(frame, &notice, SessionEndAck {}))
             }
             _ => Err(Fault::new(Code::UnknownOp).why(format!("notify {}", frame.header.op))),
+        }
+    }
+
+    /// Waits until the MDT has taken back handles that are closed here.
+    async fn given_back(&self, ino: Ino) {
+        let Some(inode) = self.inodes.notice(ino) else { return };
+        if inode.lock().closing > 0 {
+            self.closes.hurry();
+            let closed = inode.wait_until(|state| state.closing == 0);
+            // Where that takes longer, an OST is away.
+            let _ = self.seams.timeout_ms(CLOSE_WAIT_MS, closed).await;
         }
     }
 

@@ -192,7 +192,7 @@ mod tests {
     fn spare(inodes: &Arc<Inodes>, ino: u64, bytes: usize, since: Mono) -> Spare {
         let ino = Ino(ino);
         let attr = Attr::plain(ino, FileType::Regular, bytes as u64);
-        let access = Access { read: true, write: false, truncate: false };
+        let access = Access { read: true, write: false, truncate: false, execute: false };
         let handle = Arc::new(Handle::new(ino.0, access, inodes.hold(ino), true, Identity::default()));
         Spare { handle, attr, version: None, dir: D, bytes, since }
     }

@@ -7,7 +7,9 @@ use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault, Ino, Pair, Result, SessionId};
 use brindle_wire::frame::{decode_body, encode_body};
 use brindle_wire::mds::report::WriteReport;
-use brindle_wire::notify::{InvalidateNotice, LayoutNotice, LeaseNotice, Recall, RecallNotice, ReportNotice};
+use brindle_wire::notify::{
+    ClosedNotice, InvalidateNotice, LayoutNotice, LeaseNotice, Recall, RecallNotice, ReportNotice,
+};
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 use futures_util::future::{Either, join_all, select};
@@ -17,6 +19,9 @@ use crate::leases::Conflicts;
 use crate::mdt::{Call, Errand, Event, Mdt, Step, Txn};
 use crate::reports;
 use crate::store::inode;
+
+/// How long whoever is in somebody's way waits for that client to release what is closed there.
+const CLOSES_WAIT_MS: u64 = 1_000;
 
 /// The way to clients: over their own connections (`service`), or a test's.
 pub trait Notifier: Send + Sync + 'static {
@@ -93,9 +98,20 @@ pub async fn ask<M: Message>(mdt: &Mdt, session: SessionId, question: &M) -> Opt
 pub fn run(mdt: &Mdt, errand: Errand) -> BoxFuture<'_, Result<()>> {
     match errand {
         Errand::Recall { ino, right, from } => Box::pin(recall(mdt, ino, right, from)),
+        Errand::Release { ino, from } => Box::pin(async move {
+            join_all(from.into_iter().map(|session| release_closed(mdt, ino, session))).await;
+            Ok(())
+        }),
         Errand::RecallLeases(conflicts) => Box::pin(recall_leases(mdt, conflicts)),
         Errand::Report { ino, attr_epoch, from } => Box::pin(report(mdt, ino, attr_epoch, from)),
     }
+}
+
+/// Has a client release what its programs have closed of a file: its kernel tells of that a moment after close(2) has returned, and handles are
+/// given back many at once. One that does not answer in time keeps what it has until its lease is over.
+pub async fn release_closed(mdt: &Mdt, ino: Ino, session: SessionId) {
+    let asked = mdt.notifier().ask(session, Op::ClosedNotice, encode_body(&ClosedNotice { ino }));
+    drop(mdt.seams().timeout_ms(CLOSES_WAIT_MS, asked).await);
 }
 
 /// The mark of a recall under way: opens of the inode wait.

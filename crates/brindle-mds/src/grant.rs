@@ -1,7 +1,7 @@
 //! What a client may do with an open inode: the mode of a handle, layout, epochs, inline bytes.
 
 use brindle_stdx::planted;
-use brindle_types::{ChangeKind, Code, Fault, FileType, Layout, Pair, Result, SessionId};
+use brindle_types::{ChangeKind, Code, Fault, FileType, Ino, Layout, Pair, Result, SessionId};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode};
 use brindle_wire::mds::session::ReclaimOpen;
 
@@ -46,10 +46,31 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
     }
 }
 
+/// Refuses to write or cut a program that runs on another client, and to start what another one has open for writing. `has_asked`: those
+/// clients were asked already to release what is closed there, since what they hold may be that only.
+pub fn refuse_busy_programs(
+    t: &Txn<'_>,
+    call: &Call,
+    ino: Ino,
+    access: Access,
+    has_asked: &mut bool,
+) -> Step<()> {
+    let from = t.live().opens.forbid(ino, call.session, access);
+    if from.is_empty() {
+        return Ok(());
+    }
+    if !std::mem::replace(has_asked, true) {
+        return Err(Stop::First(Errand::Release { ino, from }));
+    }
+    let host = t.live().sessions.get(&from[0]).map(|s| s.row.host.clone()).unwrap_or_default();
+    let what = if access.execute { "it is open for writing" } else { "it is being executed" };
+    Err(Fault::new(Code::TextBusy).why(format!("{what} on {host}")).into())
+}
+
 /// Whether opening a small file for reading gives the right to keep pages without disturbing or waiting for anybody.
 pub fn is_quiet(t: &Txn<'_>, call: &Call, inode: &Inode) -> bool {
     let live = t.live();
-    let access = Access { read: true, write: false, truncate: false };
+    let access = Access { read: true, write: false, truncate: false, execute: false };
     let is_small = inode.kind == FileType::Regular && inode.nlink > 0 && inode.is_inline();
     // Guesses leave room for those who mean it.
     let is_full = live.opens.count() > OPENS_MAX / 2;

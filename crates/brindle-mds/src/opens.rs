@@ -24,6 +24,8 @@ pub struct Handle {
     pub read: bool,
     /// For writing.
     pub write: bool,
+    /// For executing.
+    pub execute: bool,
 }
 
 /// Who writes an inode.
@@ -112,10 +114,18 @@ impl Opens {
         }
     }
 
+    /// Who has the inode open in a way that forbids another session this access: programs that run are not written, and what is open for
+    /// writing is not started. (Within a session the client's kernel sees to that.)
+    pub fn forbid(&self, ino: Ino, session: SessionId, access: Access) -> Vec<SessionId> {
+        let Some(opens) = self.inodes.get(&ino) else { return Vec::new() };
+        let changes = access.write || access.truncate;
+        opens.sessions(|s, h| s != session && (access.execute && h.write || changes && h.execute))
+    }
+
     /// Adds a handle in a mode that [`Opens::decide`] granted.
     pub fn add(&mut self, ino: Ino, session: SessionId, handle: u64, access: Access, mode: OpenMode) {
         let opens = self.inodes.entry(ino).or_default();
-        let entry = Handle { read: access.read, write: access.write };
+        let entry = Handle { read: access.read, write: access.write, execute: access.execute };
         match mode {
             OpenMode::Exclusive => opens.exclusive = Some(session),
             OpenMode::Cached => _ = opens.cached.insert(session),
@@ -270,8 +280,8 @@ mod tests {
     const F: Ino = Ino(7);
     const A: SessionId = SessionId(1);
     const B: SessionId = SessionId(2);
-    const R: Access = Access { read: true, write: false, truncate: false };
-    const W: Access = Access { read: false, write: true, truncate: false };
+    const R: Access = Access { read: true, write: false, truncate: false, execute: false };
+    const W: Access = Access { read: false, write: true, truncate: false, execute: false };
 
     fn open(opens: &mut Opens, session: SessionId, handle: u64, access: Access) -> OpenMode {
         loop {

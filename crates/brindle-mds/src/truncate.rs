@@ -3,6 +3,7 @@
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{ChangeKind, Code, Fault, Ino, ObjectId, Pair, Result, SessionId, Stripe};
 use brindle_wire::Op;
+use brindle_wire::mds::open::Access;
 use brindle_wire::mds::setattr::{SetattrReq, SetattrResp};
 use brindle_wire::notify::{LayoutNotice, Recall};
 use brindle_wire::oss::ChangeResp;
@@ -23,7 +24,10 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -
     }
     let busy = Busy::new(mdt, req.ino);
     let report: Vec<_> = req.report.iter().map(|r| (call.session, r.clone())).collect();
+    let mut has_asked = false;
+    let cutting = Access { truncate: true, ..Access::default() };
     let cut = mdt.step(call, |t| {
+        grant::refuse_busy_programs(t, call, req.ino, cutting, &mut has_asked)?;
         busy.set(t)?;
         apply_reports(t, req.ino, &report)?;
         begin(t, call.session, req.ino, size_bytes)

@@ -375,7 +375,7 @@ impl ClientFs {
         self.close_slot(slot).await?;
         let follow = !(how.create && how.exclusive);
         let at = self.place(path, follow).await?;
-        let access = Access { read: how.read, write: how.write, truncate: how.truncate };
+        let access = Access { read: how.read, write: how.write, truncate: how.truncate, execute: false };
         let (handle, ino) = match at.found {
             Some(_) if how.create && how.exclusive => return Err(Stop::Errno(EEXIST)),
             Some(attr) if attr.kind == FileType::Directory => return Err(Stop::Errno(EISDIR)),
@@ -405,7 +405,7 @@ impl ClientFs {
     async fn tmpfile(&self, slot: usize, dir: &str) -> Res<()> {
         self.close_slot(slot).await?;
         let dir = self.find(dir, true).await?;
-        let access = Access { read: true, write: true, truncate: false };
+        let access = Access { read: true, write: true, truncate: false, execute: false };
         let opened = self.client.tmpfile(&self.ctx, dir.ino, 0o600, 0, access).await?;
         let how = How { read: true, write: true, ..How::default() };
         self.slots.lock().insert(slot, Open { handle: opened.handle, ino: opened.attr.ino, how });

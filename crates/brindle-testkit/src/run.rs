@@ -442,7 +442,7 @@ impl Run {
 }
 
 async fn make_file(client: &Client, ctx: &Ctx, parent: Ino, name: &str) -> Result<(), Fault> {
-    let access = Access { read: true, write: true, truncate: false };
+    let access = Access { read: true, write: true, truncate: false, execute: false };
     let name = name.as_bytes();
     let create = CreateIn { parent, name, mode: 0o644, umask: 0, exclusive: true, access };
     let opened = client.create(ctx, create).await?.opened;

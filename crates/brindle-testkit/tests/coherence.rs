@@ -19,8 +19,8 @@ use tokio::sync::mpsc;
 const PAGE: u64 = 4096;
 const FILE_BYTES: usize = 16384;
 const LIMIT_MS: u64 = 120_000;
-const READ: Access = Access { read: true, write: false, truncate: false };
-const WRITE: Access = Access { read: false, write: true, truncate: false };
+const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
+const WRITE: Access = Access { read: false, write: true, truncate: false, execute: false };
 
 /// A client with the pages that its kernel keeps.
 struct Mount {
@@ -37,7 +37,7 @@ impl Mount {
     }
 
     async fn make(&self) -> Ino {
-        let access = Access { read: true, write: true, truncate: false };
+        let access = Access { read: true, write: true, truncate: false, execute: false };
         let parent = self.client.root();
         let create = CreateIn { parent, name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
         let opened = self.client.create(&Ctx::root(), create).await.unwrap().opened;
@@ -192,7 +192,7 @@ fn a_name_that_is_looked_up_knows_what_was_written_before() {
         let history = async {
             let node = world.node("c0");
             let client = SimCluster::mount(&node).await;
-            let access = Access { read: true, write: true, truncate: false };
+            let access = Access { read: true, write: true, truncate: false, execute: false };
             let parent = client.root();
             let create = CreateIn { parent, name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
             let made = client.create(&Ctx::root(), create).await.unwrap().opened;
@@ -255,7 +255,7 @@ fn what_was_read_ahead_goes_with_the_last_live_handle() {
     let (a, b, ino) = world
         .run_until(LIMIT_MS, async {
             let (a, b) = (Mount::new(&cluster, "c0").await.client, Mount::new(&cluster, "c1").await.client);
-            let access = Access { read: true, write: true, truncate: false };
+            let access = Access { read: true, write: true, truncate: false, execute: false };
             let create =
                 CreateIn { parent: a.root(), name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
             let made = a.create(&Ctx::root(), create).await.unwrap().opened;
@@ -309,7 +309,7 @@ fn a_mount_that_ends_leaves_its_grants_to_the_next() {
         let history = async {
             let client = SimCluster::mount(&world.node("c0")).await;
             let name = format!("f{round}");
-            let access = Access { read: true, write: true, truncate: false };
+            let access = Access { read: true, write: true, truncate: false, execute: false };
             let create = CreateIn {
                 parent: client.root(),
                 name: name.as_bytes(),

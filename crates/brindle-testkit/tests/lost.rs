@@ -19,7 +19,7 @@ const SEEDS: u64 = 8;
 const RUN_MS: u64 = 120_000;
 
 async fn make(client: &Client, ctx: &Ctx) -> (Ino, u64) {
-    let access = Access { read: true, write: true, truncate: false };
+    let access = Access { read: true, write: true, truncate: false, execute: false };
     let create =
         CreateIn { parent: client.root(), name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
     let opened = client.create(ctx, create).await.unwrap().opened;
@@ -119,7 +119,7 @@ fn a_loss_found_by_an_fsync_that_is_given_up_is_told_by_the_next() {
         .run_until(RUN_MS, async {
             let client = SimCluster::mount(&node).await;
             let other = SimCluster::mount(&other).await;
-            let access = Access { read: true, write: true, truncate: false };
+            let access = Access { read: true, write: true, truncate: false, execute: false };
             let parent = client.root();
             let create = CreateIn { parent, name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
             let opened = client.create(&Ctx::root(), create).await.unwrap().opened;
@@ -154,7 +154,7 @@ fn emptying_survived(seed: u64) -> bool {
         write(client, ctx, first, 0, &[7; LONG]).await;
         client.fsync(first).await.unwrap();
         client.close(first).await.unwrap();
-        let access = Access { read: true, write: true, truncate: true };
+        let access = Access { read: true, write: true, truncate: true, execute: false };
         let handle = client.open(ctx, ino, access, false).await.unwrap().handle;
         let write = WriteIn { data: b"anew".to_vec().into(), ..WriteIn::default() };
         client.write(ctx, handle, write).await.unwrap();
@@ -192,7 +192,7 @@ fn an_fsync_through_a_handle_opened_after_a_loss_tells_of_it_once() {
             client.write(&ctx, writer, write).await.unwrap();
             // Somebody else asks for the file: the session of the silent client is ended.
             let other = SimCluster::mount(&other).await;
-            let access = Access { read: true, write: true, truncate: false };
+            let access = Access { read: true, write: true, truncate: false, execute: false };
             other.open(&ctx, ino, access, false).await.unwrap();
             other.unmount().await;
         })
@@ -294,7 +294,7 @@ async fn grow(client: &Client, ctx: &Ctx, (ino, handle): (Ino, u64), size_bytes:
     client.fsync(handle).await.unwrap();
     client.close(handle).await.unwrap();
     client.seams().sleep_ms(3_000).await;
-    let access = Access { read: false, write: true, truncate: false };
+    let access = Access { read: false, write: true, truncate: false, execute: false };
     client.open(ctx, ino, access, false).await.unwrap().handle
 }
 
@@ -466,9 +466,9 @@ fn a_cut_by_others_of_a_file_that_was_written_and_closed_before_is_no_loss() {
             let (ino, handle) = make(&a, &ctx).await;
             write(&a, &ctx, handle, 6, &[7; 20_000]).await;
             a.close(handle).await.unwrap();
-            let access = Access { read: true, write: true, truncate: false };
+            let access = Access { read: true, write: true, truncate: false, execute: false };
             let again = a.open(&ctx, ino, access, false).await.unwrap().handle;
-            let emptied = Access { read: false, write: true, truncate: empties };
+            let emptied = Access { read: false, write: true, truncate: empties, execute: false };
             let theirs = b.open(&ctx, ino, emptied, false).await.unwrap().handle;
             if !empties {
                 let cut = SetAttr { size_bytes: Some(10), ..SetAttr::default() };
@@ -495,7 +495,7 @@ fn an_object_of_a_file_that_was_only_closed_is_missed_when_it_is_gone() {
     let (node, other) = (world.node("c0"), world.node("c1"));
     let seams = node.seams.clone();
     let ctx = Ctx::root();
-    let access = Access { read: true, write: true, truncate: false };
+    let access = Access { read: true, write: true, truncate: false, execute: false };
     let ino = world.run_until(RUN_MS, async {
         let client = SimCluster::mount(&node).await;
         let parent = client.root();

@@ -19,8 +19,8 @@ use tokio::sync::oneshot;
 const RUN_MS: u64 = 120_000;
 /// Worlds in which a power cut is tried; in some of them all survives it.
 const SEEDS: u64 = 8;
-const READ: Access = Access { read: true, write: false, truncate: false };
-const BOTH: Access = Access { read: true, write: true, truncate: false };
+const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
+const BOTH: Access = Access { read: true, write: true, truncate: false, execute: false };
 const UNIT: u64 = 64 << 10;
 /// Longer than objects wait to be destroyed, and than a close takes.
 const SETTLED_MS: u64 = 3_000;

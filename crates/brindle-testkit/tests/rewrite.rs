@@ -15,8 +15,8 @@ use brindle_wire::mds::migrate::MigrateReq;
 use brindle_wire::mds::open::Access;
 
 const RUN_MS: u64 = 120_000;
-const READ: Access = Access { read: true, write: false, truncate: false };
-const WRITE: Access = Access { read: false, write: true, truncate: false };
+const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
+const WRITE: Access = Access { read: false, write: true, truncate: false, execute: false };
 /// Writes that are kept, and the bytes of each.
 const WRITES: u64 = 300;
 const PIECE: u64 = 1000;
@@ -60,7 +60,7 @@ impl Kept {
         let made = async move {
             let writer = SimCluster::mount(&nodes.world().node("c0")).await;
             let other = SimCluster::mount(&nodes.world().node("c1")).await;
-            let access = Access { read: true, write: true, truncate: false };
+            let access = Access { read: true, write: true, truncate: false, execute: false };
             let parent = writer.root();
             let create = CreateIn { parent, name: b"f", mode: 0o644, umask: 0, exclusive: true, access };
             let opened = writer.create(&Ctx::root(), create).await.unwrap().opened;

@@ -17,7 +17,7 @@ const STEP_MS: u64 = 120_000;
 /// Longer than a lease, its end and the fence, and shorter than TCP keeps a silent connection.
 const HELD_MS: u64 = 10_500;
 const BLOCK: usize = 64 << 10;
-const RW: Access = Access { read: true, write: true, truncate: false };
+const RW: Access = Access { read: true, write: true, truncate: false, execute: false };
 
 /// A cluster with one OST, and its clients.
 fn cluster(clients: usize) -> (SimCluster, Vec<Arc<Client>>) {

@@ -138,8 +138,8 @@ codes! {
         "A layout can be chosen only while a file is empty.";
     3028 FileBusy EBUSY "the file is busy" ""
         "The operation cannot be done while the file is in use this way.";
-    3029 TextBusy EBUSY "the file is busy" ""
-        "The file is being executed.";
+    3029 TextBusy ETXTBSY "the program is in use" "end the program (on any client), or replace it: write a new file and rename it over this one"
+        "A program that runs on one client is not written on another, and what is open for writing on one is not started on another.";
     3030 SymlinkLoop ELOOP "too many symbolic links" ""
         "The name is a symbolic link where none is allowed.";
     3031 TooManyOpens ENFILE "too many open files" ""

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use brindle_tests::area::Area;
 use brindle_tests::child::{Child, Ending, Link, interruptible, no_copies};
 use brindle_tests::fails;
-use brindle_tests::locks::{Held, Kind, Owner, conflict, lock, soon, try_lock};
+use brindle_tests::locks::{Held, Kind, Owner, conflict, lock, try_lock};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -308,7 +308,7 @@ fn locks_of_open_files_belong_to_the_open_file() {
         "the duplicate holds it"
     );
     drop(dup);
-    soon(|| try_lock(&b, Owner::OpenFile, Kind::Write, 0, 0)).unwrap();
+    try_lock(&b, Owner::OpenFile, Kind::Write, 0, 0).unwrap();
 }
 
 #[test]

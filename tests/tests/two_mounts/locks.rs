@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use brindle_tests::area::Area;
 use brindle_tests::child::{Child, Ending, Link, no_copies};
 use brindle_tests::fails;
-use brindle_tests::locks::{Kind, Owner, conflict, lock, soon, try_lock};
+use brindle_tests::locks::{Kind, Owner, conflict, lock, try_lock};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -58,7 +58,7 @@ fn flock_and_open_file_locks_hold_across_clients() {
         flock(&b, FlockOperation::NonBlockingLockExclusive).unwrap();
         assert_eq!(fails(flock(&a, FlockOperation::NonBlockingLockShared)), Errno::AGAIN);
         drop(b);
-        soon(|| Ok(flock(&a, FlockOperation::NonBlockingLockExclusive)?)).unwrap();
+        flock(&a, FlockOperation::NonBlockingLockExclusive).unwrap();
 
         let b = open(&here).unwrap();
         try_lock(&a, Owner::OpenFile, Kind::Write, 100, 50).unwrap();
@@ -67,7 +67,28 @@ fn flock_and_open_file_locks_hold_across_clients() {
         let held = conflict(&b, Owner::OpenFile, Kind::Read, 0, 150).unwrap().unwrap();
         assert_eq!((held.kind, held.start, held.len, held.pid), (Kind::Write, 100, 50, -1));
         drop(a);
-        soon(|| try_lock(&b, Owner::OpenFile, Kind::Read, 0, 0)).unwrap();
+        try_lock(&b, Owner::OpenFile, Kind::Read, 0, 0).unwrap();
+    }
+}
+
+/// Whoever asks after close has returned finds the lock free, on the same mount and on another one.
+#[test]
+fn a_lock_is_gone_when_close_has_returned() {
+    const ROUNDS: usize = 150;
+    let area = Area::on_two_mounts();
+    let path = area.file("closed", "x");
+    for looks in [path.clone(), area.other("closed")] {
+        let _guard = no_copies();
+        for round in 0..ROUNDS {
+            let (a, b) = (open(&path).unwrap(), open(&looks).unwrap());
+            flock(&a, FlockOperation::LockExclusive).unwrap();
+            try_lock(&a, Owner::OpenFile, Kind::Write, 0, 10).unwrap();
+            drop(a);
+            let got = flock(&b, FlockOperation::NonBlockingLockExclusive);
+            assert!(got.is_ok(), "round {round}: {got:?} through {}", looks.display());
+            assert_eq!(conflict(&b, Owner::OpenFile, Kind::Write, 0, 10).unwrap(), None, "round {round}");
+            try_lock(&b, Owner::OpenFile, Kind::Write, 0, 10).unwrap();
+        }
     }
 }
 

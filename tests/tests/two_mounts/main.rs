@@ -10,6 +10,7 @@ mod asynchronous;
 mod data;
 mod locks;
 mod names;
+mod programs;
 mod races;
 
 use std::path::PathBuf;

@@ -43,7 +43,10 @@ impl Client {
         kill_suidgid: bool,
     ) -> Result<Opened, Fault> {
         let is_read = !access.write && !access.truncate;
-        if is_read && let Some(opened) = self.take_opened_ahead(ino) {
+        if is_read
+            && !access.execute
+            && let Some(opened) = self.take_opened_ahead(ino)
+        {
             return Ok(opened);
         }
         let hold = self.inodes.hold(ino);

@@ -12,7 +12,7 @@ use crate::spares::Spare;
 use crate::{Client, Opened};
 
 /// How the files are opened.
-const READ: Access = Access { read: true, write: false, truncate: false };
+const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
 
 impl Client {
     /// The handle on a file that was opened ahead, if it is as good as one that the MDT would give now.

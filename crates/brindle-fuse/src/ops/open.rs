@@ -9,6 +9,9 @@ use crate::fs::{BrindleFs, Done, Undo, Who};
 use crate::reply::{Opened, Reply};
 use crate::request::Open;
 
+/// The kernel's own flag of an open by execve(2) (`__FMODE_EXEC` of linux/fs.h), which it tells in OPEN since 2.6.34.
+const FMODE_EXEC: u32 = 0x20;
+
 /// What the flags of open(2) ask for. The access mode 3 of Linux (checks both rights, gives none) counts as both.
 pub(crate) fn access(flags: u32) -> Access {
     let mode = flags & libc::O_ACCMODE as u32;
@@ -16,6 +19,7 @@ pub(crate) fn access(flags: u32) -> Access {
         read: mode != libc::O_WRONLY as u32,
         write: mode != libc::O_RDONLY as u32,
         truncate: flags & libc::O_TRUNC as u32 != 0,
+        execute: flags & FMODE_EXEC != 0,
     }
 }
 
@@ -44,7 +48,8 @@ pub(crate) fn note_synchronous(client: &Client, open: &brindle_client::Opened, f
 
 /// The same for a file that was opened ahead.
 pub(crate) fn at_once(fs: &BrindleFs, ino: Ino, op: Open) -> Option<Reply> {
-    let is_read = op.flags & (libc::O_ACCMODE | libc::O_TRUNC) as u32 == libc::O_RDONLY as u32;
+    // What is about to be executed the MDT must know.
+    let is_read = op.flags & ((libc::O_ACCMODE | libc::O_TRUNC) as u32 | FMODE_EXEC) == libc::O_RDONLY as u32;
     let open = if is_read { fs.client.take_opened_ahead(ino)? } else { return None };
     Some(Reply::opened(opened(&open)))
 }

@@ -36,6 +36,13 @@ pub enum Errand {
         /// Who holds it.
         from: Vec<SessionId>,
     },
+    /// Have these sessions release what programs have closed of a file.
+    Release {
+        /// The inode.
+        ino: Ino,
+        /// Who has it open.
+        from: Vec<SessionId>,
+    },
     /// Take leases of directories back.
     RecallLeases(Conflicts),
     /// Tell these writers of a new attribute epoch, and take in what they wrote before.

@@ -3,18 +3,14 @@
 use std::collections::BTreeSet;
 
 use brindle_types::{Code, Fault, Ino, Result, SessionId};
-use brindle_wire::Op;
-use brindle_wire::frame::encode_body;
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::lock::{CancelLockReq, GetLockReq, GetLockResp, LockKind, LockSpace, SetLockReq};
-use brindle_wire::notify::ClosedNotice;
 
+use crate::ask;
 use crate::locking::{Answer, Ended};
 use crate::mdt::{Call, Mdt};
 use crate::recovery;
 
-/// How long whoever is refused waits for a client to release what is closed there.
-const CLOSES_WAIT_MS: u64 = 1_000;
 /// Most clients that are asked for one request.
 const ASKED_MAX: usize = 16;
 
@@ -94,10 +90,7 @@ impl Asked {
         if self.sessions.len() >= ASKED_MAX || !self.sessions.insert(holder) {
             return false;
         }
-        let question = encode_body(&ClosedNotice { ino });
-        let asked = mdt.notifier().ask(holder, Op::ClosedNotice, question);
-        // One that does not answer in time, or is not there, holds its lock until its lease is over.
-        drop(mdt.seams().timeout_ms(CLOSES_WAIT_MS, asked).await);
+        ask::release_closed(mdt, ino, holder).await;
         true
     }
 

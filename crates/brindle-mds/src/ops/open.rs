@@ -9,6 +9,7 @@ use crate::{changelog, grant, truncate};
 
 /// Opens an existing inode. Opening for reading changes no row.
 pub async fn handle(mdt: &Mdt, call: &Call, req: OpenReq) -> Result<OpenResp> {
+    let mut has_asked = false;
     mdt.modify_storing(call, without_bytes, |t| {
         // Nothing grows: a full MDT can still be read and written.
         t.frees_space();
@@ -20,6 +21,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: OpenReq) -> Result<OpenResp> {
         if !file.is_dir() {
             file.file()?;
         }
+        grant::refuse_busy_programs(t, call, file.ino, access, &mut has_asked)?;
         let before = file.clone();
         let mode = grant::open(t, call, &mut file, access, req.handle)?;
         if access.truncate {

@@ -36,7 +36,7 @@ fn open(t: &mut Txn<'_>, call: &Call, ino: Ino, handle: u64, room: &mut usize) -
     };
     let Some(left) = room.checked_sub(bytes_at_most(&file)) else { return Ok(None) };
     *room = left;
-    let access = Access { read: true, write: false, truncate: false };
+    let access = Access { read: true, write: false, truncate: false, execute: false };
     let mode = grant::open(t, call, &mut file, access, handle)?;
     Ok(Some(OpenedAhead { attr: file.attr(), grant: grant::grant(t, &file, mode, true)? }))
 }

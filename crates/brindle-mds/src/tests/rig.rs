@@ -35,9 +35,9 @@ use crate::mdt::{Call, LiveSession, Mdt};
 use crate::osts::{OstCalls, Osts};
 use crate::store::{inode, session};
 
-pub const RW: Access = Access { read: true, write: true, truncate: false };
-pub const RO: Access = Access { read: true, write: false, truncate: false };
-pub const WO: Access = Access { read: false, write: true, truncate: false };
+pub const RW: Access = Access { read: true, write: true, truncate: false, execute: false };
+pub const RO: Access = Access { read: true, write: false, truncate: false, execute: false };
+pub const WO: Access = Access { read: false, write: true, truncate: false, execute: false };
 
 /// Clients that answer from a list; everything they are asked is written down.
 #[derive(Default)]

@@ -235,7 +235,7 @@ impl Blocks {
                 mode: 0o644,
                 umask: 0,
                 exclusive: true,
-                access: Access { read: true, write: true, truncate: false },
+                access: Access { read: true, write: true, truncate: false, execute: false },
             };
             let opened = life.client.create(&life.ctx, create).await?.opened;
             self.write(life, &opened, file, 0..BLOCKS).await?;
@@ -717,7 +717,7 @@ impl Hands {
         if let Some(opened) = table.get(&file) {
             return Ok(opened.clone());
         }
-        let access = Access { read: !write, write, truncate: false };
+        let access = Access { read: !write, write, truncate: false, execute: false };
         let what = format!("open {} for {}", FILES[file], if write { "writing" } else { "reading" });
         let opened = life.note(what, life.client.open(&life.ctx, ino, access, false)).await?;
         if !write {

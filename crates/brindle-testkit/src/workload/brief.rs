@@ -200,7 +200,7 @@ impl Brief {
             mode: 0o644,
             umask: 0,
             exclusive: true,
-            access: Access { read: true, write: true, truncate: false },
+            access: Access { read: true, write: true, truncate: false, execute: false },
         };
         let invoke_ns = life.history.now_ns();
         let done = life.note(format!("create {name}"), life.client.create(&life.ctx, create)).await;

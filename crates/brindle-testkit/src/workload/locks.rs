@@ -47,7 +47,7 @@ impl Locks {
         let ino = life.find(FILE).await;
         while !life.stopping() {
             life.pause(PAUSE_MS).await;
-            let access = Access { read: true, write: true, truncate: false };
+            let access = Access { read: true, write: true, truncate: false, execute: false };
             let opening = life.client.open(&life.ctx, ino, access, false);
             let Ok(opened) = life.note("open lock".into(), opening).await else { continue };
             // How it ended is in the record.

@@ -75,7 +75,7 @@ impl Log {
         let opened = match open {
             Some(opened) => opened.clone(),
             None => {
-                let access = Access { read: false, write: true, truncate: false };
+                let access = Access { read: false, write: true, truncate: false, execute: false };
                 let opening = life.client.open(&life.ctx, ino, access, false);
                 open.insert(life.note("open log".into(), opening).await?).clone()
             }

@@ -73,7 +73,7 @@ impl Shared {
             mode: 0o600,
             umask: 0,
             exclusive: true,
-            access: Access { read: false, write: true, truncate: false },
+            access: Access { read: false, write: true, truncate: false, execute: false },
         };
         let done = life.note(format!("create {name}"), life.client.create(&life.ctx, create)).await;
         let made = match &done {

@@ -24,8 +24,8 @@ const WRITE_PAUSE_MS: u64 = 1_500;
 /// Longest pause between two rounds of reading.
 const ROUND_PAUSE_MS: u64 = 300;
 
-const READ: Access = Access { read: true, write: false, truncate: false };
-const WRITE: Access = Access { read: false, write: true, truncate: false };
+const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
+const WRITE: Access = Access { read: false, write: true, truncate: false, execute: false };
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug)]

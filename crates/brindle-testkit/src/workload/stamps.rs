@@ -62,7 +62,7 @@ fn file_name(number: u64) -> String {
     format!("n{number}")
 }
 
-const WRITE: Access = Access { read: false, write: true, truncate: false };
+const WRITE: Access = Access { read: false, write: true, truncate: false, execute: false };
 
 impl Stamps {
     /// Makes the file of one more client.

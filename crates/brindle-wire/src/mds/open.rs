@@ -15,6 +15,8 @@ pub struct Access {
     pub write: bool,
     /// O_TRUNC: to size 0 in the same operation.
     pub truncate: bool,
+    /// For execve(2): while it is open nobody else opens the file for writing, nor cuts it.
+    pub execute: bool,
 }
 
 /// Which open mode of DESIGN section 5 the handle has.
