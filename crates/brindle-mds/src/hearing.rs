@@ -41,20 +41,24 @@ struct State {
 }
 
 impl Hearing {
-    /// A clock that begins now and runs for as long as somebody has it.
-    pub fn start(seams: &Seams) -> Arc<Hearing> {
+    /// A clock that begins now, and goes on once it is run.
+    pub fn new(seams: &Seams) -> Hearing {
         let now = seams.now();
-        let state = Mutex::new(State { ticked: now, heard: now });
-        let hearing = Arc::new(Hearing { seams: seams.clone(), state });
-        let (clock, weak) = (seams.clock.clone(), Arc::downgrade(&hearing));
-        seams.spawn("mds.hearing", async move {
+        Hearing { seams: seams.clone(), state: Mutex::new(State { ticked: now, heard: now }) }
+    }
+
+    /// Has the clock of an MDT go on for as long as there is that MDT.
+    pub fn run(mdt: &Arc<Mdt>) {
+        let (clock, weak) = (mdt.seams().clock.clone(), Arc::downgrade(mdt));
+        mdt.seams().spawn("mds.hearing", async move {
             loop {
                 clock.sleep_until(clock.now().plus_ms(TICK_MS)).await;
-                let Some(hearing) = weak.upgrade() else { return };
-                hearing.tick();
+                let Some(mdt) = weak.upgrade() else { return };
+                // What renews a lease needs this lock: where somebody sits on it (a disk that hangs) nobody is heard.
+                drop(mdt.live_mut());
+                mdt.hearing().tick();
             }
         });
-        hearing
     }
 
     /// The time. It stands still while the process does.

@@ -74,7 +74,7 @@ pub struct Mdt {
     clock_is_behind: AtomicBool,
     /// Version of the table of fenced sessions: the term, and how many sessions were ended in it.
     fences_version: AtomicU64,
-    hearing: Arc<Hearing>,
+    hearing: Hearing,
     me: Weak<Mdt>,
 }
 
@@ -146,7 +146,7 @@ impl Mdt {
         let changelog = changelog::Known::load(&engine)?;
         let mut live = Live { changelog, limits: Limits::load(&engine, term)?, ..Live::default() };
         let device_bytes = engine.space()?.total_bytes;
-        let hearing = Hearing::start(seams);
+        let hearing = Hearing::new(seams);
         for (id, row) in store::session::list(&engine)? {
             let must_reclaim = !row.ended;
             live.sessions.insert(id, LiveSession { row, renewed: hearing.now(), must_reclaim });
@@ -173,6 +173,7 @@ impl Mdt {
             hearing,
             me: me.clone(),
         });
+        Hearing::run(&mdt);
         mdt.reserve_inodes().await?;
         Ok(mdt)
     }
