@@ -13,6 +13,22 @@ use crate::handles::Handle;
 /// Most inodes whose kept version is remembered.
 const VERSIONS_MAX: usize = 1 << 16;
 
+/// What is left to be done before attributes are gone that are to be forgotten; `None` when they are.
+pub type Forgetting = Option<BoxFuture<'static, ()>>;
+
+/// Completes when all of this is done.
+pub(crate) fn all_of(parts: impl IntoIterator<Item = Forgetting>) -> Forgetting {
+    let left: Vec<BoxFuture<'static, ()>> = parts.into_iter().flatten().collect();
+    if left.is_empty() {
+        return None;
+    }
+    Some(Box::pin(async move {
+        for part in left {
+            part.await;
+        }
+    }))
+}
+
 /// Whoever keeps pages: the kernel below a mount, a model of it in the simulator, nobody under a library.
 pub trait KernelCache: Send + Sync + 'static {
     /// Drops kept pages of a range (`len_bytes` is `u64::MAX` for all that follows); completes when they are gone.
@@ -32,15 +48,21 @@ pub trait KernelCache: Send + Sync + 'static {
         Box::pin(std::future::ready(()))
     }
 
-    /// Drops the attributes that are kept of an inode, and those that are just being answered; they are gone when it
-    /// returns. Waits for no request.
-    fn forget_attr(&self, _ino: Ino) {}
+    /// Drops the attributes that are kept of an inode, and those that are just being answered. Waits for no request, and never blocks:
+    /// where a thread is just taking in an answer the rest is left to the future.
+    fn forget_attr(&self, _ino: Ino) -> Forgetting {
+        None
+    }
 
     /// The same for everything but directories.
-    fn forget_files(&self) {}
+    fn forget_files(&self) -> Forgetting {
+        None
+    }
 
     /// The same for everything.
-    fn forget_attrs(&self) {}
+    fn forget_attrs(&self) -> Forgetting {
+        None
+    }
 
     /// Completes when no names are kept any more in these directories (in any, for `None`), whose leases are given up already.
     fn names_gone(&self, _dirs: Option<Vec<Ino>>) -> BoxFuture<'static, ()> {

@@ -23,7 +23,7 @@ use self::listing::Coming;
 pub(crate) use self::listing::Listed;
 pub(crate) use self::parts::Behind;
 use self::parts::Parts;
-use crate::cache::{KernelCache, NoCache};
+use crate::cache::{Forgetting, KernelCache, NoCache, all_of};
 
 mod credit;
 mod listing;
@@ -161,13 +161,14 @@ impl Dirs {
 
     /// Takes in what an answer to a request of the moment `asked` told. If everything was forgotten since, what it changed
     /// is not known, but known to be no longer what it was.
-    pub fn told(&self, asked: u64, news: &News) {
+    /// What it leaves to be done comes before the answer is given to anybody.
+    pub fn told(&self, asked: u64, news: &News) -> Forgetting {
         if news.is_empty() {
-            return;
+            return None;
         }
         self.take_in(asked, news);
         let kernel = self.kernel.read().clone();
-        news.inodes.iter().for_each(|inode| kernel.forget_attr(inode.ino));
+        all_of(news.inodes.iter().map(|inode| kernel.forget_attr(inode.ino)))
     }
 
     fn take_in(&self, asked: u64, news: &News) {
@@ -193,9 +194,9 @@ impl Dirs {
     }
 
     /// Leases are taken back: what was told under them up to the place `at` is void.
-    pub fn recalled(&self, dirs: &[Ino], at: u64) {
+    pub fn recalled(&self, dirs: &[Ino], at: u64) -> Forgetting {
         if brindle_stdx::planted("client_keeps_recalled_leases") {
-            return;
+            return None;
         }
         let mut inner = self.inner.lock();
         for dir in dirs {
@@ -204,18 +205,18 @@ impl Dirs {
         }
         drop(inner);
         let kernel = self.kernel.read().clone();
-        dirs.iter().for_each(|dir| kernel.forget_attr(*dir));
+        let of_dirs = all_of(dirs.iter().map(|dir| kernel.forget_attr(*dir)));
         // Those that the leases cover may be more than can be named.
-        kernel.forget_files();
+        all_of([of_dirs, kernel.forget_files()])
     }
 
     /// Forgets everything, and what is being told at this moment.
-    pub fn clear(&self) {
+    pub fn clear(&self) -> Forgetting {
         let mut inner = self.inner.lock();
         *inner = Inner { generation: inner.generation + 1, ..Inner::default() };
         drop(inner);
         let kernel = self.kernel.read().clone();
-        kernel.forget_attrs();
+        kernel.forget_attrs()
     }
 
     /// Where a name leads, if that is known.

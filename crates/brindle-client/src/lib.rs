@@ -31,7 +31,7 @@ pub mod session;
 mod spares;
 mod told;
 
-pub use cache::{KernelCache, NoCache};
+pub use cache::{Forgetting, KernelCache, NoCache};
 pub use client::{Client, MountConfig};
 pub use ctx::{Cancel, Ctx};
 pub use file::open::{Created, Opened};

@@ -78,7 +78,9 @@ impl Client {
             }
             Some(Op::LeaseNotice) => {
                 let notice: LeaseNotice = decode_body(&frame.body)?;
-                self.dirs.recalled(&notice.dirs, notice.at);
+                if let Some(left) = self.dirs.recalled(&notice.dirs, notice.at) {
+                    left.await;
+                }
                 self.drop_spares_in(&notice.dirs);
                 let cache = self.cache.read().clone();
                 cache.names_gone(Some(notice.dirs.clone())).await;

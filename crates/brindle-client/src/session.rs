@@ -26,6 +26,7 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 
 use crate::Client;
+use crate::cache::Forgetting;
 use crate::clock::ServerClock;
 use crate::dirs::Dirs;
 use crate::handles::Handle;
@@ -196,7 +197,7 @@ impl Host for MdtHost {
         self.session.fences_version.fetch_max(header.fences_version, Ordering::AcqRel);
     }
 
-    fn told(&self, asked: u64, news: Option<&News>) {
+    fn told(&self, asked: u64, news: Option<&News>) -> Forgetting {
         match news {
             Some(news) => self.dirs.told(asked, news),
             None => self.dirs.clear(),
@@ -331,7 +332,9 @@ impl Client {
         if answer.must_reclaim || answer.mdt_term != before.mdt_term {
             // An MDT that was restarted knows nothing of leases, and lets others change what they covered as soon as all
             // clients have declared themselves.
-            self.dirs.clear();
+            if let Some(left) = self.dirs.clear() {
+                left.await;
+            }
             let cache = self.cache.read().clone();
             cache.names_gone(None).await;
         }
@@ -366,7 +369,9 @@ impl Client {
             v.held = false;
             v.era += 1;
         });
-        self.dirs.clear();
+        if let Some(left) = self.dirs.clear() {
+            left.await;
+        }
         for handle in &handles {
             handle.kill(&lost);
         }
@@ -524,7 +529,9 @@ impl Client {
             if self.session.left_of_ms(lease_ms) == 0 && over_since != Some(renewed) {
                 over_since = Some(renewed);
                 self.session.view.send_modify(|v| v.held = false);
-                self.dirs.clear();
+                if let Some(left) = self.dirs.clear() {
+                    self.seams.spawn("client.forget", left);
+                }
                 tracing::warn!("the lease could not be renewed; reads wait for the MDT");
                 // Renewing waits for none of them: one that holds changes for an OST that is away takes as long as that.
                 self.kept_versions.clear();

@@ -11,9 +11,8 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use brindle_client::{Client, Ctx, KernelCache};
+use brindle_client::{Client, Ctx, Forgetting, KernelCache};
 use brindle_stdx::{BoxFuture, Seams, ticks};
 use brindle_types::errno::{EINTR, EIO};
 use brindle_types::{Code, Fault, Ino};
@@ -43,8 +42,8 @@ use crate::{Ended, Filesystem};
 /// How often the caller of an interrupted request is looked at for a pending SIGKILL.
 const KILL_POLL_MS: u64 = 100;
 
-/// How often a notice is repeated that may not have reached what is just being taken in.
-const REPEAT: Duration = Duration::from_micros(100);
+/// So often a notice that may not have reached what is just being taken in is repeated without a pause.
+const REPEATS_AT_ONCE_MAX: u32 = 16;
 
 /// Files whose size the kernel is made to ask for at once: each takes a thread.
 const SIZES_ASKED_MAX: usize = 4;
@@ -324,18 +323,18 @@ impl BrindleFs {
 }
 
 impl KernelCache for Kernel {
-    fn forget_attr(&self, ino: Ino) {
-        self.forget_nodes(self.shown.take(ino, Moment::now(&self.seams)));
+    fn forget_attr(&self, ino: Ino) -> Forgetting {
+        self.forget_nodes(self.shown.take(ino, Moment::now(&self.seams)))
     }
 
-    fn forget_files(&self) {
+    fn forget_files(&self) -> Forgetting {
         self.recent.forget_extras();
-        self.forget_nodes(self.shown.take_files(Moment::now(&self.seams)));
+        self.forget_nodes(self.shown.take_files(Moment::now(&self.seams)))
     }
 
-    fn forget_attrs(&self) {
+    fn forget_attrs(&self) -> Forgetting {
         self.recent.forget_extras();
-        self.forget_nodes(self.shown.take_all(Moment::now(&self.seams)));
+        self.forget_nodes(self.shown.take_all(Moment::now(&self.seams)))
     }
 
     fn names_gone(&self, dirs: Option<Vec<Ino>>) -> BoxFuture<'static, ()> {
@@ -400,27 +399,68 @@ impl KernelCache for Kernel {
 }
 
 impl Kernel {
-    fn forget_nodes(&self, nodeids: BTreeSet<u64>) {
-        for nodeid in nodeids {
-            let outcome = self.forget_node(nodeid);
-            if !outcome.is_gone() {
-                tracing::warn!(nodeid, ?outcome, "the kernel keeps attributes that are old");
-            }
+    fn forget_nodes(&self, nodeids: BTreeSet<u64>) -> Forgetting {
+        let forget = Forget {
+            notifier: self.notifier.clone(),
+            shown: self.shown.clone(),
+            calls: self.calls.clone(),
+            seams: self.seams.clone(),
+        };
+        let left: Vec<u64> = nodeids.into_iter().filter(|nodeid| !forget.once(*nodeid)).collect();
+        if left.is_empty() { None } else { Some(Box::pin(forget.until_gone(left))) }
+    }
+}
+
+/// Has the kernel forget attributes.
+struct Forget {
+    notifier: Notifier,
+    shown: Arc<Shown>,
+    calls: Arc<Calls>,
+    seams: Seams,
+}
+
+impl Forget {
+    /// Whether they are gone. Not if a thread is just taking in an answer, which the notice may not have reached. Never blocks.
+    fn once(&self, nodeid: u64) -> bool {
+        let is_awaited = self.shown.is_awaited(nodeid, Moment::now(&self.seams));
+        let outcome = self.notifier.forget_attr(nodeid);
+        if outcome == Outcome::NotCached && is_awaited {
+            return false;
         }
+        if !outcome.is_gone() {
+            tracing::warn!(nodeid, ?outcome, "the kernel keeps attributes that are old");
+        }
+        true
     }
 
-    /// Where a thread is just taking in an answer the notice is repeated until it has reached that, or the thread has gone on.
-    fn forget_node(&self, nodeid: u64) -> Outcome {
-        loop {
-            let is_awaited = self.shown.is_awaited(nodeid, Moment::now(&self.seams));
-            let outcome = self.notifier.forget_attr(nodeid);
-            if outcome != Outcome::NotCached || !is_awaited {
-                return outcome;
+    /// Repeats the notices until they have reached what those threads have taken in, or the threads have gone on.
+    async fn until_gone(self, nodeids: Vec<u64>) {
+        for nodeid in nodeids {
+            let mut repeats = 0;
+            loop {
+                settle(&self.shown, &self.calls, Awaited::Attr(nodeid), &self.seams);
+                if self.once(nodeid) {
+                    break;
+                }
+                repeats += 1;
+                // A thread that runs needs some microseconds; one that waits for a processor longer.
+                if repeats < REPEATS_AT_ONCE_MAX { turn().await } else { self.seams.sleep_ms(1).await }
             }
-            settle(&self.shown, &self.calls, Awaited::Attr(nodeid), &self.seams);
-            std::thread::sleep(REPEAT);
         }
     }
+}
+
+/// Lets whatever else can run go first.
+async fn turn() {
+    let mut has_waited = false;
+    std::future::poll_fn(|cx| {
+        if std::mem::replace(&mut has_waited, true) {
+            return std::task::Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        std::task::Poll::Pending
+    })
+    .await;
 }
 
 /// How to mount.

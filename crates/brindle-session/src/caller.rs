@@ -61,8 +61,10 @@ pub trait Host: Send + Sync + 'static {
     }
     /// What an answer told beside itself. `None` when the request was sent several times: it may have been carried out, and
     /// answered, without news of what it changed.
-    fn told(&self, asked: u64, news: Option<&News>) {
+    /// What it leaves to be done is waited for before the answer is given to whoever asked.
+    fn told(&self, asked: u64, news: Option<&News>) -> Option<BoxFuture<'static, ()>> {
         let _ = (asked, news);
+        None
     }
 }
 
@@ -308,7 +310,9 @@ impl Exchange {
                     inner.host.answered(&reply.header);
                     let news = reply.news()?;
                     let known = lost.is_none() || self.slot.is_none();
-                    inner.host.told(asked, known.then_some(&news));
+                    if let Some(left) = inner.host.told(asked, known.then_some(&news)) {
+                        left.await;
+                    }
                     match fault_of(&reply) {
                         None => return Ok((reply, news)),
                         Some(fault) => match next_after(fault.code) {

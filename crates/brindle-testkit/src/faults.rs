@@ -98,7 +98,8 @@ impl Chaos {
             self.cluster.bury();
             let now_ns = self.history.now_ns();
             for name in self.cluster.servers() {
-                if self.cluster.is_up(&name) {
+                // One that stands still syncs nothing either.
+                if self.cluster.is_up(&name) && !self.cluster.world().is_still(&name) {
                     self.down.lock().last_up_ns.insert(name.clone(), now_ns);
                 }
                 if self.is_due(&name, now_ns, DOWN_MAX_MS) {

@@ -18,7 +18,7 @@ use brindle_wire::mds::unlink::UnlinkReq;
 use brindle_wire::version::PeerKind;
 use brindle_wire::{Cred, Op};
 use parking_lot::Mutex;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 use super::*;
 
@@ -97,6 +97,8 @@ impl Stub {
 struct TestHost {
     session: AtomicU64,
     refusals: AtomicU64,
+    /// What the next answer leaves to be done.
+    left: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
 impl Host for TestHost {
@@ -106,6 +108,11 @@ impl Host for TestHost {
 
     fn ready(&self) -> BoxFuture<'_, Result<(), Fault>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn told(&self, _: u64, _: Option<&News>) -> Option<BoxFuture<'static, ()>> {
+        let left = self.left.lock().take()?;
+        Some(Box::pin(async move { left.await.expect("it is done") }))
     }
 
     fn refused<'a>(&'a self, seen: Identity, _: &'a Fault) -> BoxFuture<'a, Result<(), Fault>> {
@@ -141,7 +148,11 @@ async fn rig(trouble: impl Fn(u64, &Frame) -> Option<Trouble> + Send + Sync + 's
     let peer = |nids| Peer::new(transport.clone(), seams.clone(), nids, config.clone(), Arc::new(NoNotifies));
     let map = Map::new("test".parse().expect("a name"), 7);
     let map = MapWatch::with_map(&seams, peer(Vec::new()), map);
-    let host = Arc::new(TestHost { session: AtomicU64::new(1), refusals: AtomicU64::new(0) });
+    let host = Arc::new(TestHost {
+        session: AtomicU64::new(1),
+        refusals: AtomicU64::new(0),
+        left: Mutex::default(),
+    });
     let peer = peer(vec![server.local_nid().clone()]);
     let caller = Caller::new(&seams, TARGET, peer, map, host.clone(), Arc::default());
     Rig { stub, host, caller, seams, _server: server }
@@ -205,6 +216,21 @@ async fn a_refused_session_is_replaced_but_never_repeats_what_may_have_happened(
     let fault = rig.caller.ask(&unlink(1)).await.expect_err("it may have been executed");
     assert_eq!(fault.code, Code::OutcomeUnknown);
     assert_eq!(rig.stub.effects.lock().get(b"file1".as_slice()), Some(&1));
+}
+
+/// Where answers are taken nothing blocks: what an answer leaves to be done is waited for by the call itself, and others go on.
+#[tokio::test]
+async fn an_answer_is_given_when_what_it_leaves_is_done_and_keeps_nobody_else_waiting() {
+    let rig = rig(|_, _| None).await;
+    let (done, left) = oneshot::channel();
+    *rig.host.left.lock() = Some(left);
+    let first = rig.caller.clone();
+    let mut first = Box::pin(async move { first.ask(&unlink(0)).await });
+    assert!(rig.seams.timeout_ms(100, &mut first).await.is_none(), "something is left to be done");
+    assert!(rig.host.left.lock().is_none(), "though it was answered");
+    rig.caller.ask(&unlink(1)).await.expect("answered meanwhile");
+    done.send(()).expect("it is waited for");
+    first.await.expect("answered");
 }
 
 #[tokio::test]

@@ -65,6 +65,11 @@ impl Group {
         self.held.lock().get_or_insert_default();
     }
 
+    /// Whether it stands still.
+    pub fn is_still(&self) -> bool {
+        self.held.lock().is_some()
+    }
+
     /// It goes on.
     pub fn go_on(&self) {
         let held = self.held.lock().take();

@@ -206,6 +206,11 @@ impl World {
         });
     }
 
+    /// Whether the node's process is stopped.
+    pub fn is_still(&self, name: &str) -> bool {
+        self.shared.nodes.lock().get(name).is_some_and(|node| node.group.is_still())
+    }
+
     /// Cuts the way between two nodes. Frames wait; connections end after some seconds.
     pub fn partition(&self, a: &str, b: &str, direction: Direction) {
         self.shared.note("partition", &format!("{a} {b} {direction:?}"));
