@@ -46,6 +46,8 @@ pub struct Space {
 struct State {
     known: Option<Known>,
     ballast_bytes: u64,
+    /// Room of writes that are under way: what of it they have not allocated yet the file system does not tell.
+    under_way_bytes: u64,
     /// The file system cannot promise room; that was said.
     is_unsupported: bool,
 }
@@ -93,7 +95,8 @@ impl Space {
         let ballast_bytes = disk
             .kept_room(&ballast_path)
             .map_err(|e| Fault::io(Code::OstIo, "cannot tell the length of", ballast_path.clone(), &e))?;
-        let state = Mutex::new(State { known: None, ballast_bytes, is_unsupported: false });
+        let state =
+            Mutex::new(State { known: None, ballast_bytes, under_way_bytes: 0, is_unsupported: false });
         Ok(Space { disk, path: path.to_owned(), ballast_path, state })
     }
 
@@ -116,8 +119,7 @@ impl Space {
         state.known = Some(k);
         let left = state.room(&k).saturating_sub(reserve(&k.space));
         let hold = hold(&k.space);
-        let held =
-            if state.is_unsupported { hold } else { state.ballast_bytes.saturating_sub(reserve(&k.space)) };
+        let held = if state.is_unsupported { hold } else { state.ballast_bytes };
         Ok(ToPromise { bytes: left.min(hold), is_whole: left >= hold, held_bytes: held.min(left) })
     }
 
@@ -131,7 +133,7 @@ impl Space {
         let k = self.known(&mut state, 0, now)?;
         state.known = Some(k);
         let (wanted, have) = (promised_bytes.saturating_add(BALLAST_STEP_BYTES), state.ballast_bytes);
-        let wanted = wanted.min(hold(&k.space)) + reserve(&k.space);
+        let wanted = wanted.min(hold(&k.space));
         let is_small = have < wanted && wanted - have >= BALLAST_STEP_BYTES.min(wanted / 4);
         let is_large = have > wanted && have - wanted >= 2 * BALLAST_STEP_BYTES;
         let free = k.space.available_bytes.saturating_sub(k.taken_since + WRITE_SLACK_BYTES);
@@ -183,11 +185,20 @@ impl Space {
     }
 
     /// Refuses a write of `bytes` when there is no room for it. `covered`: room was promised for it.
-    pub fn take(&self, bytes: u64, new_object: bool, covered: bool, now: Mono) -> Result<Room, Fault> {
+    pub fn take(
+        &self,
+        bytes: u64,
+        new_object: bool,
+        covered: bool,
+        now: Mono,
+    ) -> Result<(Room, Taken<'_>), Fault> {
         let mut state = self.state.lock();
         let mut k = self.known(&mut state, bytes, now)?;
-        let kept = reserve(&k.space) + if covered { 0 } else { hold(&k.space) };
-        let left = state.room(&k).saturating_sub(kept);
+        // The sum of all promises is bounded; the reserve stays free beside them, unless others have taken it.
+        let kept = if covered { 0 } else { reserve(&k.space) + hold(&k.space) };
+        // Promises count each other already; who has none leaves room for whatever is under way.
+        let others = if covered { 0 } else { state.under_way_bytes };
+        let left = state.room(&k).saturating_sub(kept + others);
         if bytes > left {
             state.known = None;
             return Err(self.full(format!("{left} bytes are left for users, {bytes} are needed")));
@@ -197,17 +208,18 @@ impl Space {
             state.known = None;
             return Err(self.full("no inodes are left for new objects".to_owned()));
         }
-        let free = k.space.available_bytes.saturating_sub(k.taken_since);
-        // What has no promise finds its blocks beside the ballast; what else comes with a write does not, where others are fast.
-        let needed = WRITE_SLACK_BYTES + if covered { bytes } else { 0 };
-        if free < needed && state.ballast_bytes > 0 {
+        let free = k.space.available_bytes.saturating_sub(k.taken_since.max(state.under_way_bytes));
+        let needed = bytes + WRITE_SLACK_BYTES;
+        if covered && free < needed && state.ballast_bytes > 0 {
             let less = state.ballast_bytes.saturating_sub(needed - free);
             self.set_ballast(&mut state, less)?;
             k = self.known(&mut state, bytes, now)?;
         }
         k.taken_since += bytes;
         state.known = Some(k);
-        Ok(if left - bytes < CAREFUL_BYTES { Room::Little } else { Room::Plenty })
+        state.under_way_bytes += bytes;
+        let room = if left - bytes < CAREFUL_BYTES { Room::Little } else { Room::Plenty };
+        Ok((room, Taken { space: self, bytes }))
     }
 
     /// Forgets what is known, after something was removed.
@@ -232,6 +244,18 @@ impl Space {
 
     fn full(&self, why: String) -> Fault {
         Fault::new(Code::OstFull).why(why).data("nothing was written")
+    }
+}
+
+/// Room that a write has taken, until the write is over and the file system tells of it.
+pub struct Taken<'a> {
+    space: &'a Space,
+    bytes: u64,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.space.state.lock().under_way_bytes -= self.bytes;
     }
 }
 
