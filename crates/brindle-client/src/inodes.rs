@@ -134,7 +134,7 @@ pub(crate) struct State {
     pub cutting: usize,
     /// Changes of objects under way.
     pub changing: usize,
-    /// The bytes are being moved out of the MDT or cut, for so many callers: none are buffered for it.
+    /// The bytes are about to be moved or cut, for so many callers: none are buffered.
     pub converting: usize,
     /// The body of the file while it lies in the MDT, if it is being moved and what is buffered of it has room where it goes.
     pub outgrows: Option<Pair>,

@@ -105,10 +105,11 @@ impl Client {
         let range = offset..end;
         let is_small = sight.layout.inline;
         let has_place = match is_small {
-            true => end <= INLINE_MAX_BYTES && state.converting == 0,
+            true => end <= INLINE_MAX_BYTES,
             false => brindle_layout::is_placed(&sight.layout, range.clone()),
         };
         let may = has_place
+            && state.converting == 0
             && state.behind.has_room(len_bytes)
             && (!state.behind.overlaps(&range) || planted("client_behind_ignores_order"));
         if !may {
@@ -189,7 +190,8 @@ impl Client {
         inode.wait_until(|state| state.behind.is_over(last)).await;
     }
 
-    /// The same, for [`Client::place`], which sending may come to itself (never for bytes that the MDT gets).
+    /// The same, for [`Client::place`] and [`Client::spill`], which sending may come to itself (to the first never for bytes that the MDT
+    /// gets, to the second never).
     pub(crate) fn flush_behind_first<'a>(&'a self, inode: &'a Inode) -> BoxFuture<'a, ()> {
         Box::pin(self.flush_behind(inode))
     }

@@ -102,8 +102,27 @@ impl Client {
         Ok(())
     }
 
-    /// Has other OSTs chosen for what one has no room for. `OstFull` if none has room.
+    /// Has other OSTs chosen for what one has no room for, for bytes that are not buffered. Buffered bytes of the file go first: their room is
+    /// promised by the OSTs of the present layout, and the MDT, which does not know of them, may give their place to others.
+    /// `OstFull` if no OST has room.
     pub(crate) async fn spill(&self, inode: &Inode, tries: &mut Tries, full: Full) -> Result<(), Fault> {
+        let _unbuffered = inode.unbuffered();
+        self.flush_behind_first(inode).await;
+        self.spill_here(inode, tries, full).await
+    }
+
+    /// The same for buffered bytes themselves.
+    pub(crate) async fn spill_buffered(
+        &self,
+        inode: &Inode,
+        tries: &mut Tries,
+        full: Full,
+    ) -> Result<(), Fault> {
+        let _waiting = inode.without_room();
+        self.spill_here(inode, tries, full).await
+    }
+
+    async fn spill_here(&self, inode: &Inode, tries: &mut Tries, full: Full) -> Result<(), Fault> {
         if tries.spills >= SPILLS_MAX {
             let why = format!("{SPILLS_MAX} times in a row an OST that reports room has refused bytes");
             return Err(Fault::new(Code::OstFull).what("no storage target has room").why(why));

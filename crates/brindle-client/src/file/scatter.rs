@@ -347,10 +347,10 @@ impl Client {
                     }
                     match full {
                         None => return Ok(done),
-                        Some(full) => {
-                            let _waiting = how.author.map(|_| inode.without_room());
-                            self.spill(inode, &mut tries, full).await
+                        Some(full) if how.author.is_some() => {
+                            self.spill_buffered(inode, &mut tries, full).await
                         }
+                        Some(full) => self.spill(inode, &mut tries, full).await,
                     }
                 }
                 Err(fault) => Err(fault),

@@ -56,7 +56,7 @@ impl Inode {
         is_inline.then(|| self.unbuffered())
     }
 
-    /// From now on no bytes are buffered for the MDT, if it has the file's or comes to have them.
+    /// From now on no bytes are buffered: the file is about to lie elsewhere, or to be cut.
     pub fn unbuffered(&self) -> Converting<'_> {
         self.lock().converting += 1;
         Converting(self)
