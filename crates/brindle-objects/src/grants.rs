@@ -110,10 +110,11 @@ impl Grants {
         } else if is_declaring {
             held
         } else {
-            let mut free = to_promise.bytes.saturating_sub(table.sum_bytes);
+            let may_be = to_promise.bytes.min(to_promise.held_bytes);
+            let mut free = may_be.saturating_sub(table.sum_bytes);
             if free < GRANT_MIN_BYTES {
                 table.forget_idle(session, now);
-                free = to_promise.bytes.saturating_sub(table.sum_bytes);
+                free = may_be.saturating_sub(table.sum_bytes);
             }
             // Half of what is free, so that something is left for the next one.
             let more = GRANT_MAX_BYTES.min(held + free / 2);
@@ -184,7 +185,7 @@ mod tests {
 
     /// So much may be promised, and none of it has been used up.
     fn whole(bytes: u64) -> ToPromise {
-        ToPromise { bytes, is_whole: true }
+        ToPromise { bytes, is_whole: true, held_bytes: u64::MAX }
     }
 
     /// A write that is not covered.
@@ -235,7 +236,8 @@ mod tests {
             let n = (step / 1_500 + below(5)) % 9;
             let (session, mine) = (SessionId(1 + n), &mut believed[n as usize]);
             let room = 4096 * (1 + below(64));
-            let to_promise = |left: u64| ToPromise { bytes: left.min(hold), is_whole: left >= hold };
+            let to_promise =
+                |left: u64| ToPromise { bytes: left.min(hold), is_whole: left >= hold, held_bytes: u64::MAX };
             // As clients do: for less time than an OST waits after a start.
             let relies = below(2) == 0 && mine.bytes >= room && now.ms_since(mine.told) < DECLARE_MS - 2_000;
             let covered = grants.covers((session, E), claim(relies, mine.bytes), room, to_promise(left), now);
@@ -280,12 +282,12 @@ mod tests {
     #[test]
     fn the_time_to_say_what_is_held_begins_when_writes_are_served() {
         let grants = Grants::new(1, Mono(0), true);
-        let short = ToPromise { bytes: 4 << 20, is_whole: false };
+        let short = ToPromise { bytes: 4 << 20, is_whole: false, held_bytes: u64::MAX };
         // The MDT was away for long.
         grants.serving(LATER);
         let then = LATER.plus_ms(DECLARE_MS / 2);
         assert!(grants.covers((A, E), claim(true, 3 << 20), 1 << 20, short, then));
-        let left = ToPromise { bytes: 3 << 20, is_whole: false };
+        let left = ToPromise { bytes: 3 << 20, is_whole: false, held_bytes: u64::MAX };
         assert_eq!(grants.next(A, 1 << 20, left, then).bytes, 2 << 20, "B holds the rest");
         assert!(grants.covers((B, E), claim(true, 1 << 20), 1 << 20, left, then));
     }

@@ -58,7 +58,7 @@ impl ObjectStore {
                 if keep_space {
                     self.space.forget();
                     self.room_for(&object, op.offset, end - op.offset, false)?;
-                    self.reserve(&object, op.offset, end - op.offset)?;
+                    self.reserve(&object, op.offset, end - op.offset, false)?;
                 }
                 self.space.forget();
                 self.sync_held(&object).await?;

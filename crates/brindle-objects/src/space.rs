@@ -1,5 +1,11 @@
-//! How much room is left, asked of the local file system now and then.
+//! How much room is left, asked of the local file system now and then; and the *ballast*: a file whose blocks are allocated and hold
+//! nothing, so that what is kept back for acknowledged bytes is there although somebody else fills the file system. A write that was
+//! promised room takes it from the ballast when there is no other.
+//!
+//! Everything here counts the ballast as room. It is never larger than what is kept back from writes without a promise, so what is left
+//! for those lies outside of it.
 
+use std::io;
 use std::sync::Arc;
 
 use brindle_stdx::Disk;
@@ -8,6 +14,8 @@ use brindle_stdx::time::Mono;
 use brindle_types::{Code, Fault};
 use parking_lot::Mutex;
 
+/// Name of the ballast in the target's directory.
+pub const BALLAST: &str = "ballast";
 /// Bytes that users never get: headers, sums, tables, and what removing needs.
 pub const RESERVE_BYTES: u64 = 16 << 20;
 /// Part of a large target that users never get, as a divisor; the smaller of both reserves counts on small ones.
@@ -18,6 +26,12 @@ const HOLD_PART: u64 = 64;
 const RESERVE_INODES: u64 = 64;
 /// Below this much room every write reserves its blocks before it touches any.
 const CAREFUL_BYTES: u64 = 256 << 20;
+/// By so much the ballast changes at least, so that it seldom does.
+const BALLAST_STEP_BYTES: u64 = 32 << 20;
+/// Room beside the blocks of a write that it may need (maps of blocks), where it takes from the ballast.
+const WRITE_SLACK_BYTES: u64 = 1 << 20;
+/// How often a write takes more from the ballast, where somebody else takes what it has freed.
+pub const BALLAST_TRIES: u32 = 4;
 /// How old an answer of the file system may be, milliseconds.
 const AGE_MAX_MS: u64 = 100;
 
@@ -25,12 +39,23 @@ const AGE_MAX_MS: u64 = 100;
 pub struct Space {
     disk: Arc<dyn Disk>,
     path: String,
-    known: Mutex<Option<Known>>,
+    ballast_path: String,
+    state: Mutex<State>,
+}
+
+struct State {
+    known: Option<Known>,
+    ballast_bytes: u64,
+    /// Room of writes that are under way: what of it they have not allocated yet the file system does not tell.
+    under_way_bytes: u64,
+    /// The file system cannot promise room; that was said.
+    is_unsupported: bool,
 }
 
 #[derive(Clone, Copy)]
 struct Known {
     at: Mono,
+    /// As the file system tells it: without the ballast.
     space: DiskSpace,
     taken_since: u64,
 }
@@ -42,6 +67,8 @@ pub struct ToPromise {
     pub bytes: u64,
     /// Nothing of what is kept back for it has been used up.
     pub is_whole: bool,
+    /// So much of it is there whoever fills the file system: nobody is granted more. What was granted by an earlier process stays.
+    pub held_bytes: u64,
 }
 
 /// What a write must do about space.
@@ -63,13 +90,22 @@ fn hold(space: &DiskSpace) -> u64 {
 
 impl Space {
     /// The room of the file system that holds `path`.
-    pub fn new(disk: Arc<dyn Disk>, path: &str) -> Space {
-        Space { disk, path: path.to_owned(), known: Mutex::new(None) }
+    pub fn new(disk: Arc<dyn Disk>, path: &str) -> Result<Space, Fault> {
+        let ballast_path = format!("{path}/{BALLAST}");
+        let ballast_bytes = disk
+            .kept_room(&ballast_path)
+            .map_err(|e| Fault::io(Code::OstIo, "cannot tell the length of", ballast_path.clone(), &e))?;
+        let state =
+            Mutex::new(State { known: None, ballast_bytes, under_way_bytes: 0, is_unsupported: false });
+        Ok(Space { disk, path: path.to_owned(), ballast_path, state })
     }
 
     /// Space as users may have it.
     pub fn users(&self) -> Result<DiskSpace, Fault> {
-        let mut space = self.ask()?;
+        let mut state = self.state.lock();
+        let mut space = self.ask(&mut state)?;
+        space.available_bytes += state.ballast_bytes;
+        drop(state);
         let kept = reserve(&space) + hold(&space);
         space.available_bytes = space.available_bytes.saturating_sub(kept);
         space.free_inodes = space.free_inodes.saturating_sub(RESERVE_INODES);
@@ -78,45 +114,117 @@ impl Space {
 
     /// What may be promised to clients in all.
     pub fn to_promise(&self, now: Mono) -> Result<ToPromise, Fault> {
-        let mut known = self.known.lock();
-        let fresh = known.filter(|k| now.ms_since(k.at) <= AGE_MAX_MS && k.at <= now && self.sure(k, 0));
-        let k = match fresh {
-            Some(k) => k,
-            None => Known { at: now, space: self.ask()?, taken_since: 0 },
-        };
-        *known = Some(k);
-        let left = k.space.available_bytes.saturating_sub(k.taken_since + reserve(&k.space));
+        let mut state = self.state.lock();
+        let k = self.known(&mut state, 0, now)?;
+        state.known = Some(k);
+        let left = state.room(&k).saturating_sub(reserve(&k.space));
         let hold = hold(&k.space);
-        Ok(ToPromise { bytes: left.min(hold), is_whole: left >= hold })
+        let held = if state.is_unsupported { hold } else { state.ballast_bytes };
+        Ok(ToPromise { bytes: left.min(hold), is_whole: left >= hold, held_bytes: held.min(left) })
+    }
+
+    /// Makes the ballast as large as the promises want it: `promised_bytes` and room for one more client. Where the file system has no
+    /// room for that, it stays as it is.
+    pub fn hold(&self, promised_bytes: u64, now: Mono) -> Result<(), Fault> {
+        let mut state = self.state.lock();
+        if state.is_unsupported {
+            return Ok(());
+        }
+        let k = self.known(&mut state, 0, now)?;
+        state.known = Some(k);
+        let (wanted, have) = (promised_bytes.saturating_add(BALLAST_STEP_BYTES), state.ballast_bytes);
+        let wanted = wanted.min(hold(&k.space));
+        let is_small = have < wanted && wanted - have >= BALLAST_STEP_BYTES.min(wanted / 4);
+        let is_large = have > wanted && have - wanted >= 2 * BALLAST_STEP_BYTES;
+        let free = k.space.available_bytes.saturating_sub(k.taken_since + WRITE_SLACK_BYTES);
+        if is_large || is_small && wanted - have <= free {
+            self.set_ballast(&mut state, wanted)?;
+        }
+        Ok(())
+    }
+
+    /// A write that was promised `bytes` met a full file system all the same: somebody else took what was freed for it. Frees more;
+    /// `false` if nothing is left.
+    pub fn free_more(&self, bytes: u64) -> Result<bool, Fault> {
+        let mut state = self.state.lock();
+        let less = state.ballast_bytes.saturating_sub(bytes.saturating_add(WRITE_SLACK_BYTES));
+        let has_some = state.ballast_bytes > 0;
+        if has_some {
+            self.set_ballast(&mut state, less)?;
+        }
+        Ok(has_some)
+    }
+
+    fn set_ballast(&self, state: &mut State, bytes: u64) -> Result<(), Fault> {
+        state.known = None;
+        match self.disk.keep_room(&self.ballast_path, bytes) {
+            Ok(()) => state.ballast_bytes = bytes,
+            Err(e) if e.kind() == io::ErrorKind::Unsupported => {
+                state.is_unsupported = true;
+                tracing::warn!(
+                    path = self.path,
+                    "this file system cannot keep room allocated: if something else fills it, bytes that programs wrote and did not sync may not find room"
+                );
+            }
+            Err(e) if e.kind() == io::ErrorKind::StorageFull => {}
+            Err(e) => {
+                return Err(Fault::io(Code::OstIo, "cannot keep room in", self.ballast_path.clone(), &e));
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known of the room, asked anew where that is old, or too little for `bytes` without a doubt.
+    fn known(&self, state: &mut State, bytes: u64, now: Mono) -> Result<Known, Fault> {
+        let fresh =
+            state.known.filter(|k| now.ms_since(k.at) <= AGE_MAX_MS && k.at <= now && self.sure(k, bytes));
+        match fresh {
+            Some(k) => Ok(k),
+            None => Ok(Known { at: now, space: self.ask(state)?, taken_since: 0 }),
+        }
     }
 
     /// Refuses a write of `bytes` when there is no room for it. `covered`: room was promised for it.
-    pub fn take(&self, bytes: u64, new_object: bool, covered: bool, now: Mono) -> Result<Room, Fault> {
-        let mut known = self.known.lock();
-        let fresh = known.filter(|k| now.ms_since(k.at) <= AGE_MAX_MS && k.at <= now && self.sure(k, bytes));
-        let mut k = match fresh {
-            Some(k) => k,
-            None => Known { at: now, space: self.ask()?, taken_since: 0 },
-        };
-        let kept = reserve(&k.space) + if covered { 0 } else { hold(&k.space) };
-        let left = k.space.available_bytes.saturating_sub(k.taken_since + kept);
+    pub fn take(
+        &self,
+        bytes: u64,
+        new_object: bool,
+        covered: bool,
+        now: Mono,
+    ) -> Result<(Room, Taken<'_>), Fault> {
+        let mut state = self.state.lock();
+        let mut k = self.known(&mut state, bytes, now)?;
+        // The sum of all promises is bounded; the reserve stays free beside them, unless others have taken it.
+        let kept = if covered { 0 } else { reserve(&k.space) + hold(&k.space) };
+        // Promises count each other already; who has none leaves room for whatever is under way.
+        let others = if covered { 0 } else { state.under_way_bytes };
+        let left = state.room(&k).saturating_sub(kept + others);
         if bytes > left {
-            *known = None;
+            state.known = None;
             return Err(self.full(format!("{left} bytes are left for users, {bytes} are needed")));
         }
         // File systems that make inodes as they need them say 0 of 0.
         if new_object && k.space.total_inodes > 0 && k.space.free_inodes <= RESERVE_INODES {
-            *known = None;
+            state.known = None;
             return Err(self.full("no inodes are left for new objects".to_owned()));
         }
+        let free = k.space.available_bytes.saturating_sub(k.taken_since.max(state.under_way_bytes));
+        let needed = bytes + WRITE_SLACK_BYTES;
+        if covered && free < needed && state.ballast_bytes > 0 {
+            let less = state.ballast_bytes.saturating_sub(needed - free);
+            self.set_ballast(&mut state, less)?;
+            k = self.known(&mut state, bytes, now)?;
+        }
         k.taken_since += bytes;
-        *known = Some(k);
-        Ok(if left - bytes < CAREFUL_BYTES { Room::Little } else { Room::Plenty })
+        state.known = Some(k);
+        state.under_way_bytes += bytes;
+        let room = if left - bytes < CAREFUL_BYTES { Room::Little } else { Room::Plenty };
+        Ok((room, Taken { space: self, bytes }))
     }
 
     /// Forgets what is known, after something was removed.
     pub fn forget(&self) {
-        *self.known.lock() = None;
+        self.state.lock().known = None;
     }
 
     /// Whether the known figures allow the write without a doubt.
@@ -125,13 +233,35 @@ impl Space {
         k.space.available_bytes.saturating_sub(k.taken_since) > bytes + kept
     }
 
-    fn ask(&self) -> Result<DiskSpace, Fault> {
-        self.disk
-            .space(&self.path)
-            .map_err(|e| Fault::io(Code::OstIo, "cannot tell the space of", self.path.clone(), &e))
+    /// Asks the file system, also for the ballast: somebody may have removed it.
+    fn ask(&self, state: &mut State) -> Result<DiskSpace, Fault> {
+        let told = self.disk.kept_room(&self.ballast_path).and_then(|kept| {
+            state.ballast_bytes = kept;
+            self.disk.space(&self.path)
+        });
+        told.map_err(|e| Fault::io(Code::OstIo, "cannot tell the space of", self.path.clone(), &e))
     }
 
     fn full(&self, why: String) -> Fault {
         Fault::new(Code::OstFull).why(why).data("nothing was written")
+    }
+}
+
+/// Room that a write has taken, until the write is over and the file system tells of it.
+pub struct Taken<'a> {
+    space: &'a Space,
+    bytes: u64,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.space.state.lock().under_way_bytes -= self.bytes;
+    }
+}
+
+impl State {
+    /// Room that is not used yet, the ballast included.
+    fn room(&self, k: &Known) -> u64 {
+        (k.space.available_bytes + self.ballast_bytes).saturating_sub(k.taken_since)
     }
 }

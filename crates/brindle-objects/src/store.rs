@@ -104,7 +104,7 @@ impl ObjectStore {
             table: Table::default(),
             intents,
             fences,
-            space: Space::new(disk.clone(), &root),
+            space: Space::new(disk.clone(), &root)?,
             grants: Grants::new(seams.rng.next_u64(), seams.now(), was_used),
             slots,
             stats: Stats::default(),
@@ -151,12 +151,15 @@ impl ObjectStore {
     /// What a session is granted after a write; `spent_bytes` as in [`Grants::next`].
     pub fn next_grant(&self, session: SessionId, spent_bytes: u64) -> Result<Grant, Fault> {
         let now = self.seams.now();
+        self.space.hold(self.grants.sum_bytes(), now)?;
         Ok(self.grants.next(session, spent_bytes, self.space.to_promise(now)?, now))
     }
 
     /// A session needs nothing of what it was granted any more.
     pub fn take_grant_back(&self, session: SessionId) {
         self.grants.give_back(session);
+        // At the latest with the next grant it is as large as it should be.
+        drop(self.space.hold(self.grants.sum_bytes(), self.seams.now()));
     }
 
     /// Bytes that are promised to clients now.

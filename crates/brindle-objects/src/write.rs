@@ -21,7 +21,7 @@ use crate::object::Object;
 use crate::ranges::ALL;
 use crate::read::read_blocks;
 use crate::slots::{InFlight, Turn};
-use crate::space::Room;
+use crate::space::{BALLAST_TRIES, Room, Taken};
 use crate::stats::add;
 use crate::store::{Changed, ObjectStore, write_fault};
 use crate::sums::{self, BLOCK_BYTES, TransferSums};
@@ -70,7 +70,7 @@ impl ObjectStore {
                 continue;
             }
             self.check_ticket(&object, &op.ticket)?;
-            let room = self.room_for(&object, op.offset, len, op.covered)?;
+            let (room, taken) = self.room_for(&object, op.offset, len, op.covered)?;
             match self.mark_overwrite(&object, block_range(op.offset, len), boot_term).await {
                 Err(MarkError::Full) => {
                     drop(held);
@@ -83,13 +83,13 @@ impl ObjectStore {
             turn.begin(InFlight { object: op.object, offset: op.offset, len_bytes: len })?;
             self.make(&object)?;
             if room == Room::Little {
-                self.reserve(&object, op.offset, len)?;
+                self.reserve(&object, op.offset, len, op.covered)?;
             }
             self.apply_for(turn, &object, op, transfer, boot_term)?;
             add(&self.stats.writes, 1);
             add(&self.stats.written_bytes, len);
             // The permit too: a sync waits for all of the object, and who holds a part of it may be waiting for a permit.
-            drop((permit, held));
+            drop((permit, held, taken));
             if op.sync {
                 self.sync_object(&object).await?;
                 self.must_be_of(boot_term, op.object)?;
@@ -106,13 +106,17 @@ impl ObjectStore {
         offset: u64,
         bytes: u64,
         covered: bool,
-    ) -> Result<Room, Fault> {
+    ) -> Result<(Room, Option<Taken<'_>>), Fault> {
         let file = object.state.lock().file.clone();
         let overhead = SUMS * (1 + bytes / REGION) + if file.is_none() { HEADER } else { 0 };
         let needed = bytes.saturating_add(overhead);
         match self.space.take(needed, file.is_none(), covered, self.seams.now()) {
-            Err(_) if file.is_some_and(|f| allocated(&*f, offset, bytes)) => Ok(Room::Little),
-            taken => taken.inspect_err(|_| add(&self.stats.full_refusals, 1)),
+            Err(_) if file.is_some_and(|f| allocated(&*f, offset, bytes)) => Ok((Room::Little, None)),
+            Ok((room, taken)) => Ok((room, Some(taken))),
+            Err(fault) => {
+                add(&self.stats.full_refusals, 1);
+                Err(fault)
+            }
         }
     }
 
@@ -204,9 +208,18 @@ impl ObjectStore {
         }
     }
 
-    /// Reserves the blocks of a range, so that a full disk is met before anything is touched.
-    pub(crate) fn reserve(&self, object: &Object, offset: u64, len: u64) -> Result<(), Fault> {
-        match self.reserve_io(object, offset, len) {
+    /// Reserves the blocks of a range, so that a full disk is met before anything is touched. `covered`: room was promised for it, and
+    /// what was freed for it may have gone to somebody else.
+    pub(crate) fn reserve(&self, object: &Object, offset: u64, len: u64, covered: bool) -> Result<(), Fault> {
+        let is_full =
+            |done: &io::Result<()>| done.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::StorageFull);
+        let mut done = self.reserve_io(object, offset, len);
+        let mut tries = 0;
+        while covered && is_full(&done) && tries < BALLAST_TRIES && self.space.free_more(len)? {
+            tries += 1;
+            done = self.reserve_io(object, offset, len);
+        }
+        match done {
             Err(e) if e.kind() == io::ErrorKind::StorageFull => {
                 add(&self.stats.full_refusals, 1);
                 self.space.forget();

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use brindle_tests::cluster::{Cluster, Options, Process};
 use brindle_tests::maps::Map;
+use rustix::fs::{FallocateFlags, fallocate};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::dice::seed;
@@ -294,6 +296,59 @@ fn programs_start_while_written_bytes_wait_for_an_ost_that_is_away() {
     drop(file);
     check(&cluster.b().join("log"), 1, 96);
     cluster.assert_sound();
+}
+
+/// Somebody else takes every block of the file systems below the OSTs, after bytes were acknowledged and before they are sent. The room
+/// for them is there: it was allocated when it was promised.
+#[test]
+fn what_was_acknowledged_finds_room_where_others_fill_the_disk_below() {
+    const ACKNOWLEDGED: u64 = 64;
+    seed("behind-others");
+    let options = Options { osts: 2, mounts: 1, ost_size: Some("128MiB"), ..Options::default() };
+    let cluster = Cluster::up("behind-others", &options);
+    let path = cluster.a().join("f");
+    let file = File::create(&path).unwrap();
+    // What comes back with these writes is the grant.
+    for round in 0..8 {
+        write_blocks(&file, 1, round * 8..(round + 1) * 8).unwrap();
+        file.sync_all().unwrap();
+    }
+    let osts = ["ost0", "ost1"].map(|name| cluster.process(name));
+    let signal = |signal| {
+        for ost in &osts {
+            kill_process(ost.pid.and_then(Pid::from_raw).unwrap(), signal).unwrap();
+        }
+    };
+    signal(Signal::STOP);
+    write_blocks(&file, 1, 64..64 + ACKNOWLEDGED).unwrap();
+    for ost in &osts {
+        take_every_block(&ost.data.join("somebody-elses"));
+    }
+    signal(Signal::CONT);
+    file.sync_all().expect("what was acknowledged finds its room");
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!(bytes.len() as u64, (64 + ACKNOWLEDGED) * BLOCK as u64);
+    for (index, block) in (0..).zip(bytes.chunks(BLOCK)) {
+        assert_eq!(stripes::generation_of(block, 1, index), Ok(1), "block {index}");
+    }
+    for ost in &osts {
+        std::fs::remove_file(ost.data.join("somebody-elses")).unwrap();
+    }
+    cluster.assert_sound();
+}
+
+fn take_every_block(path: &std::path::Path) {
+    let file = File::create(path).unwrap();
+    let mut len = 0;
+    let mut step = 16 << 20;
+    while step >= 4096 {
+        match fallocate(&file, FallocateFlags::empty(), len, step) {
+            Ok(()) => len += step,
+            Err(Errno::NOSPC) => step /= 2,
+            Err(e) => panic!("{}: {e}", path.display()),
+        }
+    }
+    file.sync_all().unwrap();
 }
 
 #[test]
