@@ -9,7 +9,7 @@ use brindle_client::namespace::create::CreateIn;
 use brindle_client::{Client, Ctx, SetAttr, WriteIn};
 use brindle_testkit::cluster::{Options, SimCluster};
 use brindle_testkit::sim::{LIMITED_BYTES, NetConfig};
-use brindle_types::{Code, Ino, StripePolicy};
+use brindle_types::{Code, Fault, Ino, StripePolicy};
 use brindle_wire::Op;
 use brindle_wire::mds::open::Access;
 
@@ -451,6 +451,56 @@ fn bytes_that_a_power_cut_took_are_not_written_to_where_the_file_looks_no_more()
         let found: Vec<_> =
             (1..=SEEDS).map(|seed| lost_where_the_file_looks_no_more(seed, room_kib << 10)).collect();
         assert!(found.iter().all(|(said, is_there)| said <= is_there), "{room_kib} KiB of room: {found:?}");
+    }
+}
+
+/// Bytes wait in the buffer for the OST that has promised their room. A write that is not buffered finds that OST full, and the file is about to go on
+/// on another one, which has promised nothing: what was acknowledged before goes where its room is.
+#[test]
+fn what_waits_in_the_buffer_goes_to_the_ost_that_promised_room_when_the_file_goes_on_elsewhere() {
+    const LEN: u64 = 65_536;
+    // Layouts are cut at multiples of 64 KiB: what is buffered of the last one lies behind the cut.
+    const BUFFERED: usize = 65_536 + 61_440;
+    for seed in 1..=SEEDS {
+        let cluster = SimCluster::new(seed, Options { osts: 2, clients: 1 });
+        let world = cluster.world().clone();
+        let ctx = Ctx::root();
+        let (client, ino, handle, ost) = world
+            .run_until(RUN_MS, async {
+                let client = SimCluster::mount(&world.node("c0")).await;
+                let (ino, handle) = make(&client, &ctx).await;
+                write(&client, &ctx, handle, 0, &[1; LEN as usize]).await;
+                client.fsync(handle).await.unwrap();
+                let layout = client.get_stripe(ino).await.unwrap().layout.unwrap();
+                let (_, ost) = layout.stripes().next().unwrap();
+                (client, ino, handle, ost)
+            })
+            .unwrap();
+        world.disk(&format!("ost{ost}")).set_room_bytes(Some(KEPT_BACK_BYTES));
+        world.disk(&format!("ost{}", 1 - ost)).set_room_bytes(Some(KEPT_BACK_BYTES + (208 << 10)));
+        // Until the servers know that; then there is less, as the MDT finds out later.
+        world.run_for(3_000);
+        world.disk(&format!("ost{}", 1 - ost)).set_room_bytes(Some(KEPT_BACK_BYTES + (24 << 10)));
+        world.run_for(150);
+        let seen = world
+            .run_until(RUN_MS, async {
+                let data = vec![2; BUFFERED].into();
+                let buffered = WriteIn { offset: LEN, data, ..WriteIn::default() };
+                assert_eq!(client.write(&ctx, handle, buffered).await.unwrap(), BUFFERED as u64);
+                let offset = LEN + BUFFERED as u64;
+                let direct =
+                    WriteIn { offset, data: vec![3; 4096].into(), direct: true, ..WriteIn::default() };
+                match client.write(&ctx, handle, direct).await {
+                    // Nobody may have room for what has to move with it; that is told here.
+                    Ok(_) | Err(Fault { code: Code::OstFull, .. }) => {}
+                    Err(fault) => panic!("seed {seed}: {fault}"),
+                }
+                client.fsync(handle).await.expect("what was acknowledged finds its room");
+                contents(&cluster, ino).await
+            })
+            .unwrap();
+        assert!(seen[LEN as usize..][..BUFFERED].iter().all(|byte| *byte == 2), "seed {seed}");
+        world.end();
     }
 }
 
