@@ -13,7 +13,7 @@ use crate::handles::Handle;
 /// Most inodes whose kept version is remembered.
 const VERSIONS_MAX: usize = 1 << 16;
 
-/// What is left to be done before attributes are gone that are to be forgotten; `None` when they are.
+/// The rest of forgetting attributes, to be awaited; `None` when the kernel has forgotten them already.
 pub type Forgetting = Option<BoxFuture<'static, ()>>;
 
 /// Completes when all of this is done.

@@ -161,7 +161,7 @@ impl Dirs {
 
     /// Takes in what an answer to a request of the moment `asked` told. If everything was forgotten since, what it changed
     /// is not known, but known to be no longer what it was.
-    /// What it leaves to be done comes before the answer is given to anybody.
+    /// The caller awaits the result before anybody gets the answer: until then the kernel may show old attributes.
     pub fn told(&self, asked: u64, news: &News) -> Forgetting {
         if news.is_empty() {
             return None;

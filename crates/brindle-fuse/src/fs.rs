@@ -42,7 +42,7 @@ use crate::{Ended, Filesystem};
 /// How often the caller of an interrupted request is looked at for a pending SIGKILL.
 const KILL_POLL_MS: u64 = 100;
 
-/// So often a notice that may not have reached what is just being taken in is repeated without a pause.
+/// Repeats of a notice without a pause, while a thread may still take in an older answer.
 const REPEATS_AT_ONCE_MAX: u32 = 16;
 
 /// Files whose size the kernel is made to ask for at once: each takes a thread.

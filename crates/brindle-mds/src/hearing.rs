@@ -36,7 +36,7 @@ pub struct Hearing {
 struct State {
     /// When the process last showed that it runs.
     ticked: Mono,
-    /// What this clock showed then.
+    /// The time of this clock at that moment.
     heard: Mono,
 }
 
@@ -54,7 +54,7 @@ impl Hearing {
             loop {
                 clock.sleep_until(clock.now().plus_ms(TICK_MS)).await;
                 let Some(mdt) = weak.upgrade() else { return };
-                // What renews a lease needs this lock: where somebody sits on it (a disk that hangs) nobody is heard.
+                // Renewals need this lock. Where a disk that hangs keeps it taken, no client is heard, and this clock must stand still too.
                 drop(mdt.live_mut());
                 mdt.hearing().tick();
             }

@@ -3,16 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use brindle_types::{Fault, ObjectId};
+use brindle_types::ObjectId;
 
 use crate::findings::{Finding, FindingKind};
 use crate::format::BLOCK;
 use crate::read::read_blocks;
 use crate::store::ObjectStore;
 use crate::sums;
-
-/// Most findings that are looked at in one round.
-const ROUND_MAX: usize = 1024;
 
 /// What is wrong now, as far as it was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,22 +41,25 @@ impl ObjectStore {
     }
 
     /// Looks again at what was found, and forgets what is cured. The objects that are missing still.
-    pub async fn recheck(&self) -> Result<Vec<ObjectId>, Fault> {
+    pub async fn recheck(&self) -> Vec<ObjectId> {
         let mut missing = BTreeSet::new();
-        for finding in self.findings().into_iter().filter(is_wrong).take(ROUND_MAX) {
-            let object = self.readable(finding.object).await?;
+        let each: BTreeSet<(FindingKind, ObjectId, u64)> =
+            self.findings().iter().filter(|f| is_wrong(f)).map(|f| (f.kind, f.object, f.offset)).collect();
+        for (kind, id, offset) in each {
+            // An object that cannot be opened is not cured; the others are looked at all the same.
+            let Ok(object) = self.readable(id).await else { continue };
             let exists = object.state.lock().exists();
-            let is_cured = match finding.kind {
+            let is_cured = match kind {
                 FindingKind::Missing => exists,
                 _ if !exists => true,
                 _ => {
-                    let _range = object.locks.read(finding.offset / BLOCK..finding.offset / BLOCK + 1).await;
+                    let block = offset / BLOCK;
+                    let _range = object.locks.read(block..block + 1).await;
                     let state = object.state.lock();
                     let (file, len) = (state.file.clone(), state.len);
                     drop(state);
                     match file {
-                        Some(file) if finding.offset < len => {
-                            let block = finding.offset / BLOCK;
+                        Some(file) if offset < len => {
                             let read = read_blocks(&*file, block..block + 1);
                             read.is_ok_and(|(data, stored)| sums::verify(&data, &stored).is_ok())
                         }
@@ -68,14 +68,12 @@ impl ObjectStore {
                 }
             };
             if is_cured {
-                self.findings.forget(|f| {
-                    f.kind == finding.kind && f.object == finding.object && f.offset == finding.offset
-                });
-            } else if finding.kind == FindingKind::Missing {
-                missing.insert(finding.object);
+                self.findings.forget(|f| f.kind == kind && f.object == id && f.offset == offset);
+            } else if kind == FindingKind::Missing {
+                missing.insert(id);
             }
         }
-        Ok(missing.into_iter().collect())
+        missing.into_iter().collect()
     }
 
     /// The MDT wants these objects no more: that they are missing is as it should be.

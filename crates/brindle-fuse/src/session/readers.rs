@@ -1,4 +1,5 @@
-//! What each reader of the device is at, for whoever must know that everything read before has been looked at.
+//! The step of each reader of the FUSE device: waiting, reading, or handling. A caller can wait until every message that was read before has
+//! reached its handler.
 //!
 //! A message that a reader has taken out of the kernel's queue is known to nobody until its handler has begun. Requests are taken in the order
 //! in which programs made them, but handled by several threads; this is how one of them finds out that the others have begun with what
@@ -38,17 +39,17 @@ impl Readers {
         self.0[me].tid.store(tid.unsigned_abs(), Ordering::SeqCst);
     }
 
-    /// It asks for a message.
+    /// The reader asks the kernel for a message.
     pub fn reads(&self, me: usize) {
         self.0[me].advance(READING);
     }
 
-    /// It has one.
+    /// The reader has a message.
     pub fn took(&self, me: usize) {
         self.0[me].advance(HANDLING);
     }
 
-    /// The handler of the message has begun, or there was none.
+    /// The handler of the reader's message has begun, or there was no message.
     pub fn is_done(&self, me: usize) {
         self.0[me].advance(0);
     }

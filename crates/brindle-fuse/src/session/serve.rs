@@ -45,7 +45,7 @@ pub struct Shared<F> {
     pub channels: Vec<Arc<Channel>>,
     /// Who of them is at work.
     pub crew: Crew,
-    /// What each is at.
+    /// The step of each reader.
     pub readers: Arc<Readers>,
     /// Form of SETXATTR.
     pub setxattr_ext: bool,

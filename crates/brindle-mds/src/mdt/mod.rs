@@ -70,7 +70,7 @@ pub struct Mdt {
     scans: Semaphore,
     /// The latest time that was given, in nanoseconds since 1970: a clock that is set back gives it again.
     last_time_ns: AtomicI64,
-    /// It stands still for longer than [`CLOCK_SLACK_NS`], and the log says so.
+    /// The wall clock is more than [`CLOCK_SLACK_NS`] behind the latest time that was given; the log has said so.
     clock_is_behind: AtomicBool,
     /// Version of the table of fenced sessions: the term, and how many sessions were ended in it.
     fences_version: AtomicU64,

@@ -50,7 +50,7 @@ pub async fn handle_set(mdt: &Mdt, call: &Call, req: SetLockReq) -> Result<Empty
         let holder = mdt.locks().test(req.ino, call.session, &req.lock).filter(|_| is_refused);
         match holder {
             Some((holder, _)) if asked.closes(mdt, req.ino, holder).await => {}
-            // It is free by now.
+            // The lock has become free since it was refused.
             None if is_refused && asked.once_more() => {}
             _ => break answer,
         }
