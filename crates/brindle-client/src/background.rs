@@ -46,7 +46,7 @@ impl Client {
     }
 
     fn log_waits(&self) {
-        for wait in self.waits.newly_long(self.seams.now()) {
+        for wait in self.targets.waits().newly_long(self.seams.now()) {
             let name = self.config.fs.target(wait.target);
             tracing::warn!(
                 target_name = name,

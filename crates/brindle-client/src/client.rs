@@ -2,21 +2,19 @@
 //!
 //! Operations are methods in [`crate::namespace`], [`crate::file`], [`crate::locks`] and [`crate::control`].
 
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use brindle_net::peer::NoNotifies;
-use brindle_net::{Peer, PeerConfig, Transport};
-use brindle_session::{Caller, MapWatch, Options, Waits};
+use brindle_net::{NotifyHandler, Peer, Transport};
 use brindle_stdx::{Seams, Spawn};
-use brindle_types::{Code, Fault, FsName, Ino, Nid, TargetId};
+use brindle_targets::{Caller, Directory, Endpoint, Host, Identity, Introduction, Options};
+use brindle_types::{Code, Fault, FsName, Ino, Nid, Role, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mds::session::SessionCloseReq;
 use brindle_wire::oss::grant::ReturnGrantReq;
-use brindle_wire::version::PeerKind;
 use futures_util::future::{join, join_all};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 
 use crate::ahead::{CHUNKS_BYTES_MAX, PIECES_BYTES_MAX};
 use crate::cache::{KeptVersions, KernelCache, NoCache};
@@ -66,12 +64,8 @@ pub struct Client {
     pub(crate) config: MountConfig,
     pub(crate) seams: Seams,
     pub(crate) uuid: [u8; 16],
-    transport: Arc<dyn Transport>,
-    mgs: Arc<Peer>,
-    pub(crate) map: Arc<MapWatch>,
+    pub(crate) targets: Arc<Directory>,
     pub(crate) mds: Caller,
-    osts: Mutex<BTreeMap<u16, Caller>>,
-    pub(crate) waits: Arc<Waits>,
     pub(crate) session: Arc<Session>,
     pub(crate) clock: Arc<ServerClock>,
     pub(crate) inodes: Arc<Inodes>,
@@ -106,23 +100,29 @@ impl Client {
         mdt_tasks: Arc<dyn Spawn>,
         transport: Arc<dyn Transport>,
     ) -> Result<Arc<Client>, Fault> {
-        let peer_config = PeerConfig::new(0, PeerKind::Client, config.host.clone());
-        let mgs = Peer::new(
-            transport.clone(),
-            seams.clone(),
+        let endpoint = Arc::new(MountEndpoint {
+            this: Arc::default(),
+            mdt_tasks,
+            session: Arc::new(Session::new(seams.clock.clone())),
+            dirs: Arc::default(),
+            clock: Arc::default(),
+            seams: seams.clone(),
+        });
+        let targets = Directory::new(
+            &seams,
+            transport,
+            Introduction::client(&config.host),
+            endpoint.clone(),
             config.mgs.clone(),
-            peer_config,
-            Arc::new(NoNotifies),
+            config.fs.clone(),
+            0,
         );
-        let starting = MapWatch::start(&seams, mgs.clone(), config.fs.clone());
-        let map = match seams.timeout_ms(MOUNT_TIMEOUT_MS, starting).await {
-            Some(map) => map?,
-            None => return Err(no_mgs(&config, &mgs)),
-        };
-        let mdt = TargetId::mdt(0);
-        let entry = wait_target(&seams, &map, mdt, MOUNT_TIMEOUT_MS).await;
-        let nids = entry.inspect_err(|_| map.stop())?;
-        let client = Client::build(config, seams, mdt_tasks, transport, mgs, map, nids);
+        match seams.timeout_ms(MOUNT_TIMEOUT_MS, targets.map().fetch()).await {
+            Some(map) => drop(map?),
+            None => return Err(no_mgs(&config, &targets)),
+        }
+        let mds = targets.caller_within(TargetId::mdt(0), MOUNT_TIMEOUT_MS).await?;
+        let client = Client::build(config, seams, endpoint, targets, mds);
         match client.seams.timeout_ms(MOUNT_TIMEOUT_MS, client.open_session()).await {
             Some(Ok(())) => {}
             Some(Err(fault)) => {
@@ -141,47 +141,26 @@ impl Client {
     fn build(
         config: MountConfig,
         seams: Seams,
-        mdt_tasks: Arc<dyn Spawn>,
-        transport: Arc<dyn Transport>,
-        mgs: Arc<Peer>,
-        map: Arc<MapWatch>,
-        mdt_nids: Vec<Nid>,
+        endpoint: Arc<MountEndpoint>,
+        targets: Arc<Directory>,
+        mds: Caller,
     ) -> Arc<Client> {
-        let session = Arc::new(Session::new(seams.clock.clone()));
-        let waits = Arc::new(Waits::default());
-        let fs_id = map.current().fs_id;
         let mut uuid = [0; 16];
         uuid[..8].copy_from_slice(&seams.rng.next_u64().to_be_bytes());
         uuid[8..].copy_from_slice(&seams.rng.next_u64().to_be_bytes());
         Arc::new_cyclic(|this: &Weak<Client>| {
-            let peer_config = PeerConfig::new(fs_id, PeerKind::Client, config.host.clone());
-            let notices = Arc::new(Notices(this.clone()));
-            let mdt_seams = Seams { tasks: mdt_tasks, ..seams.clone() };
-            let peer = Peer::new(transport.clone(), mdt_seams, mdt_nids, peer_config, notices);
-            let dirs = Arc::<Dirs>::default();
-            let clock = Arc::<ServerClock>::default();
-            let host = Arc::new(MdtHost {
-                session: session.clone(),
-                peer: peer.clone(),
-                dirs: dirs.clone(),
-                clock: clock.clone(),
-                seams: seams.clone(),
-            });
-            let mds = Caller::new(&seams, TargetId::mdt(0), peer, map.clone(), host, waits.clone());
+            // It is set once, here.
+            let _ = endpoint.this.set(this.clone());
             Client {
                 config,
                 seams,
                 uuid,
-                transport,
-                mgs,
-                map,
+                targets,
                 mds,
-                osts: Mutex::default(),
-                waits,
-                session,
-                clock,
+                session: endpoint.session.clone(),
+                clock: endpoint.clock.clone(),
                 inodes: Arc::default(),
-                dirs,
+                dirs: endpoint.dirs.clone(),
                 handles: Handles::default(),
                 spares: Spares::default(),
                 closes: Closes::default(),
@@ -214,14 +193,6 @@ impl Client {
         self.seams.spawn("client.behind", async move { this.send_what_waits().await });
         let this = self.clone();
         self.seams.spawn("client.left", async move { this.look_after_left().await });
-        let this = self.this.clone();
-        let mut news = self.map.subscribe();
-        self.seams.spawn("client.map", async move {
-            while news.changed().await.is_ok() {
-                let Some(this) = this.upgrade() else { return };
-                this.readdress(&news.borrow_and_update().clone());
-            }
-        });
     }
 
     /// Tells who keeps pages of our files. Called once, before the first open.
@@ -256,10 +227,10 @@ impl Client {
     /// takes that for idle.
     async fn return_grants(&self) {
         let options = Options { only_as: Some(self.session.identity()), ..Options::default() };
-        let (osts, unused) = (self.osts.lock().clone(), self.grants.take_unused());
-        let callers = unused.iter().filter_map(|index| osts.get(index));
-        let returning =
-            callers.map(|caller| async { caller.call_with(&ReturnGrantReq {}, Vec::new(), options).await });
+        let unused = self.grants.take_unused();
+        let callers = unused.iter().filter_map(|index| self.targets.known(TargetId::ost(*index)));
+        let returning = callers
+            .map(|caller| async move { caller.call_with(&ReturnGrantReq {}, Vec::new(), options).await });
         let returned = self.seams.timeout_ms(RETURN_TIMEOUT_MS, join_all(returning)).await;
         if let Some(fault) = returned.unwrap_or_default().into_iter().find_map(Result::err) {
             tracing::debug!("a grant was not given back: {fault}");
@@ -270,12 +241,7 @@ impl Client {
     pub fn stop(&self) {
         self.session.end();
         self.closes.end();
-        self.map.stop();
-        self.mds.stop();
-        for caller in self.osts.lock().values() {
-            caller.stop();
-        }
-        self.mgs.stop();
+        self.targets.stop();
     }
 
     /// The root directory.
@@ -285,7 +251,17 @@ impl Client {
 
     /// The map as this client knows it.
     pub fn map(&self) -> Arc<Map> {
-        self.map.current()
+        self.targets.map().current()
+    }
+
+    /// What makes this mount the one that it is, to the MDT.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.uuid
+    }
+
+    /// Its session now.
+    pub fn identity(&self) -> Identity {
+        self.session.identity()
     }
 
     /// What was mounted.
@@ -300,82 +276,69 @@ impl Client {
 
     /// The caller of an OST.
     pub(crate) async fn ost(&self, index: u16) -> Result<Caller, Fault> {
-        if let Some(caller) = self.osts.lock().get(&index) {
-            return Ok(caller.clone());
-        }
         let target = TargetId::ost(index);
-        let nids = wait_target(&self.seams, &self.map, target, TARGET_TIMEOUT_MS).await?;
-        let fs_id = self.map.current().fs_id;
-        let mut osts = self.osts.lock();
-        let caller = osts.entry(index).or_insert_with(|| {
-            let config = PeerConfig::new(fs_id, PeerKind::Client, self.config.host.clone());
-            let notices = Arc::new(NoNotifies);
-            let peer = Peer::new(self.transport.clone(), self.seams.clone(), nids, config, notices);
-            let host = Arc::new(OstHost { session: self.session.clone() });
-            Caller::new(&self.seams, target, peer, self.map.clone(), host, self.waits.clone())
-        });
-        Ok(caller.clone())
+        match self.targets.known(target) {
+            Some(caller) => Ok(caller),
+            None => self.targets.caller_within(target, TARGET_TIMEOUT_MS).await,
+        }
     }
 
     /// Callers of every target that was needed so far: the MDT, then OSTs in order.
     pub(crate) fn callers(&self) -> Vec<Caller> {
-        std::iter::once(self.mds.clone()).chain(self.osts.lock().values().cloned()).collect()
+        self.targets.callers()
     }
+}
 
-    fn readdress(&self, map: &Map) {
-        let nids = |target| map.target(target).map(|t| t.nids.clone());
-        if let Some(nids) = nids(self.mds.target()) {
-            self.mds.peer().set_nids(nids);
+/// How a mount calls: as its session; the MDT asks back.
+struct MountEndpoint {
+    this: Arc<OnceLock<Weak<Client>>>,
+    /// Runs what takes in the MDT's answers.
+    mdt_tasks: Arc<dyn Spawn>,
+    session: Arc<Session>,
+    dirs: Arc<Dirs>,
+    clock: Arc<ServerClock>,
+    seams: Seams,
+}
+
+impl Endpoint for MountEndpoint {
+    fn host(&self, target: TargetId, peer: &Arc<Peer>) -> Arc<dyn Host> {
+        let session = self.session.clone();
+        if target.role != Role::Mdt {
+            return Arc::new(OstHost { session });
         }
-        self.osts.lock().retain(|_, caller| match nids(caller.target()) {
-            Some(nids) => {
-                caller.peer().set_nids(nids);
-                true
-            }
-            // No file has a part there any more.
-            None if map.is_removed(caller.target()) => {
-                caller.stop();
-                false
-            }
-            None => true,
-        });
+        let (peer, dirs, clock, seams) =
+            (peer.clone(), self.dirs.clone(), self.clock.clone(), self.seams.clone());
+        Arc::new(MdtHost { session, peer, dirs, clock, seams })
+    }
+
+    fn seams(&self, target: TargetId, seams: &Seams) -> Seams {
+        match target.role {
+            Role::Mdt => Seams { tasks: self.mdt_tasks.clone(), ..seams.clone() },
+            _ => seams.clone(),
+        }
+    }
+
+    fn notifies(&self, target: TargetId) -> Arc<dyn NotifyHandler> {
+        match target.role {
+            Role::Mdt => Arc::new(Notices(self.this.clone())),
+            _ => Arc::new(NoNotifies),
+        }
     }
 }
 
-/// Waits until the map names a target; its addresses.
-async fn wait_target(
-    seams: &Seams,
-    map: &MapWatch,
-    target: TargetId,
-    timeout_ms: u64,
-) -> Result<Vec<Nid>, Fault> {
-    let mut news = map.subscribe();
-    let there = news.wait_for(|map| map.target(target).is_some_and(|t| !t.nids.is_empty()));
-    if let Some(Ok(map)) = seams.timeout_ms(timeout_ms, there).await
-        && let Some(entry) = map.target(target)
-    {
-        return Ok(entry.nids.clone());
-    }
-    let map = map.current();
-    Err(Fault::new(Code::UnknownTarget)
-        .what("cannot reach")
-        .subject(map.fs.target(target))
-        .why(format!("map {} of {} does not have it", map.version, map.fs)))
-}
-
-fn no_mgs(config: &MountConfig, mgs: &Peer) -> Fault {
+fn no_mgs(config: &MountConfig, targets: &Directory) -> Fault {
     let fault = Fault::new(Code::NoMgs)
         .what("cannot mount")
         .subject(format!("{} on {}", config.fs, config.mount))
         .why(format!("no answer from the MGS within {} s", MOUNT_TIMEOUT_MS / 1000));
-    let fault = match mgs.state().last_error {
+    let fault = match targets.mgs().peer().state().last_error {
         Some(last) => {
             let why = last.why.into_iter().map(|w| format!("{}: {w}", last.subject));
             why.fold(fault, Fault::why)
         }
         None => fault,
     };
-    mgs.stop();
+    targets.stop();
     fault
 }
 

@@ -391,7 +391,7 @@ impl Client {
                 let request = QuotaSetReq { owner, id, inodes_max, bytes_max, cred };
                 self.mds.ask(&request).await.map(Answer::Quota)
             }
-            Request::Map => Ok(Answer::Map(Map::clone(&self.map.current()))),
+            Request::Map => Ok(Answer::Map(Map::clone(&self.map()))),
             Request::Sync => self.sync_all().await.map(|()| Answer::Done),
             Request::Scan(_) => Err(scan::not_one_answer()),
         }
@@ -399,8 +399,8 @@ impl Client {
 
     fn status(&self) -> Answer {
         let now = self.seams.now();
-        let map = self.map.current();
-        let status = |caller: &brindle_session::Caller| {
+        let map = self.map();
+        let status = |caller: &brindle_targets::Caller| {
             let state = caller.peer().state();
             let nids = map.target(caller.target()).map(|t| t.nids.clone()).unwrap_or_default();
             TargetStatus {
@@ -433,7 +433,7 @@ impl Client {
 
     async fn list_waits(&self) -> Result<Vec<WaitLine>, Fault> {
         let fs = &self.config.fs;
-        let own = self.waits.list(self.seams.now()).into_iter();
+        let own = self.targets.waits().list(self.seams.now()).into_iter();
         let own =
             own.map(|w| WaitLine { what: w.op.name().to_owned(), target: fs.target(w.target), ms: w.ms });
         let mut lines: Vec<WaitLine> = own.collect();

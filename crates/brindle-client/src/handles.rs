@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use brindle_session::{Identity, Options};
+use brindle_targets::{Identity, Options};
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use brindle_session::Identity;
+use brindle_targets::Identity;
 use brindle_types::attr::Time;
 use brindle_types::{Ino, Layout, Pair, Stripe};
 use brindle_wire::mds::open::{OpenGrant, OpenMode};

@@ -138,7 +138,7 @@ impl Client {
         while !self.session.is_ended() {
             self.seams.sleep_ms(LOOK_EVERY_MS).await;
             let now = self.seams.now();
-            let map = self.map.current();
+            let map = self.map();
             for (ost, due) in self.left.by_ost(|left| now.ms_since(left.closed) > OSTS_SYNC_WITHIN_MS) {
                 if map.is_removed(TargetId::ost(ost)) {
                     // What lay there was moved and synced before.

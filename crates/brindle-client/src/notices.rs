@@ -4,7 +4,7 @@
 //! waits for of our own (an append under way) it waits for less than a lease.
 
 use std::ops::Range;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use brindle_net::NotifyHandler;
 use brindle_stdx::{BoxFuture, planted};
@@ -36,13 +36,13 @@ const SETTLE_WAIT_MS: u64 = 2_000;
 const SIZE_WAIT_MS: u64 = 1_000;
 
 /// Hands notices to the client, as long as it lives.
-pub(crate) struct Notices(pub Weak<Client>);
+pub(crate) struct Notices(pub Arc<OnceLock<Weak<Client>>>);
 
 impl NotifyHandler for Notices {
     fn notify(self: Arc<Self>, frame: Frame) -> BoxFuture<'static, Frame> {
         Box::pin(async move {
             let header = frame.header.clone();
-            let Some(client) = self.0.upgrade() else {
+            let Some(client) = self.0.get().and_then(Weak::upgrade) else {
                 return Frame::fault_reply_to(&header, &Fault::new(Code::Shutdown));
             };
             // Where the answers of the MDT are taken nothing may block, as what makes the kernel forget something can.

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_net::Peer;
-use brindle_session::{Host, Identity};
 use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Clock, Mono, Seams};
+use brindle_targets::{Host, Identity};
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::frame::Header;
 use brindle_wire::mds::session::{

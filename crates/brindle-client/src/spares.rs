@@ -180,7 +180,7 @@ impl Spares {
 mod tests {
     use std::sync::Arc;
 
-    use brindle_session::Identity;
+    use brindle_targets::Identity;
     use brindle_types::FileType;
     use brindle_wire::mds::open::Access;
 

@@ -1,22 +1,21 @@
 //! The rest of the cluster: the OSTs of the map and their free space.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
+use brindle_config::Superblock;
 use brindle_layout::Candidate;
-use brindle_net::peer::NoNotifies;
-use brindle_net::{Peer, PeerConfig, Transport};
-use brindle_session::MapWatch;
+use brindle_net::{Peer, Transport};
 use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Seams};
-use brindle_types::{Code, Fault, Result, Role, TargetId};
+use brindle_targets::waits::Wait;
+use brindle_targets::{Directory, Endpoint, Host, Identity, Introduction, Options};
+use brindle_types::{Code, Fault, Pair, Result, Role, SessionId, TargetId};
+use brindle_wire::Op;
 use brindle_wire::frame::Frame;
-use brindle_wire::map::Map;
 use brindle_wire::oss::statfs::OstStatfsReq;
-use brindle_wire::version::PeerKind;
+use bytes::Bytes;
 use futures_util::future::join_all;
-use parking_lot::RwLock;
-use tokio::sync::Notify;
 
 use crate::mdt::Mdt;
 use crate::osts::OstCalls;
@@ -26,122 +25,148 @@ const POLL_MS: u64 = 2_000;
 /// An OST that does not answer for so long counts as down.
 const POLL_TIMEOUT_MS: u64 = 1_500;
 
-/// Connections to the OSTs of the map.
-pub struct OstPeers {
-    seams: Seams,
-    transport: Arc<dyn Transport>,
-    host: String,
-    peers: RwLock<BTreeMap<u16, Arc<Peer>>>,
-    map: watch::Sender<Option<Arc<Map>>>,
-    /// There is a newer map.
-    news: Notify,
+/// The OSTs of the map, asked under the session of this MDT.
+pub struct OstTargets {
+    targets: Arc<Directory>,
+    host: Arc<MdtAtOsts>,
 }
 
-impl OstPeers {
-    /// No OST is known yet.
-    pub fn new(seams: &Seams, transport: Arc<dyn Transport>, host: &str) -> Arc<OstPeers> {
-        Arc::new(OstPeers {
-            seams: seams.clone(),
+/// How the MDT calls: with its session at OSTs.
+struct AsMdt(Arc<MdtAtOsts>);
+
+impl Endpoint for AsMdt {
+    fn host(&self, _: TargetId, _: &Arc<Peer>) -> Arc<dyn Host> {
+        self.0.clone()
+    }
+}
+
+/// The session of this MDT at every OST: its epoch is the term.
+struct MdtAtOsts {
+    session: SessionId,
+    term: AtomicU32,
+    /// Why an OST has refused this term, once one has.
+    deposed: watch::Sender<Option<Fault>>,
+}
+
+impl Host for MdtAtOsts {
+    fn identity(&self) -> Identity {
+        let epoch = Pair { term: self.term.load(Ordering::Acquire), counter: 1 };
+        Identity { session: self.session, epoch }
+    }
+
+    fn ready(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn refused<'a>(&'a self, _: Identity, fault: &'a Fault) -> BoxFuture<'a, Result<()>> {
+        self.deposed.send_replace(Some(fault.clone()));
+        Box::pin(std::future::ready(Err(fault.clone())))
+    }
+}
+
+impl OstTargets {
+    /// The OSTs of the file system that an MDT belongs to, over a directory of its own.
+    pub fn new(
+        seams: &Seams,
+        transport: Arc<dyn Transport>,
+        host: &str,
+        own: &Superblock,
+    ) -> Arc<OstTargets> {
+        let at_osts = Arc::new(MdtAtOsts {
+            session: SessionId::of_mdt(own.target.index),
+            term: AtomicU32::new(0),
+            deposed: watch::Sender::default(),
+        });
+        let targets = Directory::new(
+            seams,
             transport,
-            host: host.to_owned(),
-            peers: RwLock::default(),
-            map: watch::Sender::default(),
-            news: Notify::new(),
+            Introduction::server(host, own.target),
+            Arc::new(AsMdt(at_osts.clone())),
+            own.mgs.clone(),
+            own.fs.clone(),
+            own.fs_id,
+        );
+        Arc::new(OstTargets { targets, host: at_osts })
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Arc<Directory> {
+        &self.targets
+    }
+
+    /// Completes when an OST has refused this MDT because there is one of a later term; with what it said.
+    pub async fn until_deposed(&self) -> Fault {
+        let mut deposed = self.host.deposed.subscribe();
+        match deposed.wait_for(Option::is_some).await {
+            Ok(fault) => fault.clone().unwrap_or_else(|| Fault::new(Code::Fenced)),
+            Err(_) => Fault::new(Code::Shutdown),
+        }
+    }
+
+    fn indices(&self) -> Vec<u16> {
+        let map = self.targets.map().current();
+        map.targets.iter().filter(|t| t.id.role == Role::Ost).map(|t| t.id.index).collect()
+    }
+}
+
+impl OstCalls for OstTargets {
+    fn call(&self, ost: u16, op: Op, body: Bytes, bulk: Vec<Bytes>) -> BoxFuture<'static, Result<Frame>> {
+        let targets = self.targets.clone();
+        Box::pin(async move {
+            let caller = targets.caller(TargetId::ost(ost)).await?;
+            caller.call_encoded(op, body, bulk, Options::default()).await
         })
     }
 
-    /// Connects to the new OSTs of a map, tells known ones' new addresses, and parts from those that were removed.
-    fn add(&self, map: &Map) {
-        let mut peers = self.peers.write();
-        peers.retain(|ost, peer| {
-            let stays = !map.is_removed(TargetId::ost(*ost));
-            if !stays {
-                peer.stop();
-            }
-            stays
-        });
-        for entry in map.targets.iter().filter(|t| t.id.role == Role::Ost) {
-            match peers.get(&entry.id.index) {
-                Some(peer) => peer.set_nids(entry.nids.clone()),
-                None => {
-                    let config = PeerConfig::new(map.fs_id, PeerKind::Server, self.host.clone());
-                    let (transport, seams) = (self.transport.clone(), self.seams.clone());
-                    let peer = Peer::new(transport, seams, entry.nids.clone(), config, Arc::new(NoNotifies));
-                    peers.insert(entry.id.index, peer);
-                }
-            }
-        }
-    }
-
-    /// Goes by a newer map from now on.
-    fn set_map(&self, map: Arc<Map>) {
-        self.map.send_replace(Some(map));
-        self.news.notify_one();
-    }
-
-    /// Indices of the OSTs in the map.
-    pub fn indices(&self) -> Vec<u16> {
-        self.peers.read().keys().copied().collect()
-    }
-
-    /// Ends all connections.
-    pub fn stop(&self) {
-        self.peers.read().values().for_each(|peer| peer.stop());
-    }
-}
-
-impl OstCalls for OstPeers {
-    fn call(&self, ost: u16, mut frame: Frame) -> BoxFuture<'static, Result<Frame>> {
-        let peer = self.peers.read().get(&ost).cloned();
-        if let Some(map) = &*self.map.borrow() {
-            frame.header.fs_id = map.fs_id;
-            frame.header.map_version = map.version;
-            frame.header.target_epoch = map.target(TargetId::ost(ost)).map_or(0, |t| t.epoch);
-        }
+    fn probe(&self, ost: u16, op: Op, body: Bytes) -> BoxFuture<'static, Result<Frame>> {
+        let target = TargetId::ost(ost);
+        let known = self.targets.known(target);
         Box::pin(async move {
-            let unknown = || Fault::new(Code::UnknownTarget).subject(TargetId::ost(ost).to_string());
-            peer.ok_or_else(unknown)?.call(frame).await
+            let unknown = || Fault::new(Code::UnknownTarget).subject(target.to_string());
+            known.ok_or_else(unknown)?.probe_encoded(op, body).await
         })
     }
 
     fn all(&self) -> BoxFuture<'_, Vec<u16>> {
         Box::pin(async {
-            // Only fails when the sender is gone, which `self` holds.
-            let _ = self.map.subscribe().wait_for(Option::is_some).await;
+            // Only fails when the sender is gone, which the directory holds.
+            let _ = self.targets.map().subscribe().wait_for(|map| map.version > 0).await;
             self.indices()
         })
     }
+
+    fn set_term(&self, term: u32) {
+        self.host.term.store(term, Ordering::Release);
+    }
+
+    fn waits(&self) -> Vec<(String, String, u64)> {
+        let now = self.targets.seams().now();
+        let row = |wait: Wait| (wait.op.name().to_owned(), wait.target.to_string(), wait.ms);
+        self.targets.waits().list(now).into_iter().map(row).collect()
+    }
 }
 
-/// Takes in a map: the pools before the OSTs are asked, so that they are known when their OSTs are.
-pub fn take_map(mdt: &Mdt, peers: &OstPeers, map: Arc<Map>) {
-    peers.add(&map);
-    mdt.osts().set_map(&map);
-    peers.set_map(map);
-}
-
-/// Follows the map.
-pub async fn follow_map(mdt: Arc<Mdt>, peers: Arc<OstPeers>, watch: Arc<MapWatch>) {
-    let mut news = watch.subscribe();
+/// Follows the map: its OSTs and pools.
+pub async fn follow_map(mdt: Arc<Mdt>, targets: Arc<Directory>) {
+    let mut news = targets.map().subscribe();
     loop {
         let map = news.borrow_and_update().clone();
-        take_map(&mdt, &peers, map);
+        if map.version > 0 {
+            mdt.osts().set_map(&map);
+        }
         if news.changed().await.is_err() {
             return;
         }
     }
 }
-
 /// Asks for free space, for as long as the MDT runs; of new OSTs at once.
-pub async fn poll_space(mdt: Arc<Mdt>, peers: Arc<OstPeers>) {
+pub async fn poll_space(mdt: Arc<Mdt>) {
     loop {
-        // In this order: an OST that comes in between is asked in the next round.
-        let (version, known) = (mdt.osts().map_version(), peers.indices());
-        join_all(known.iter().map(|ost| ask_space(&mdt, *ost))).await;
+        let (version, osts) = mdt.osts().of_map();
+        join_all(osts.iter().map(|ost| ask_space(&mdt, *ost))).await;
         mdt.osts().set_asked(version);
-        let news = peers.news.notified();
         // Both outcomes mean that it is time to look again.
-        let _ = mdt.seams().timeout_ms(POLL_MS, news).await;
+        let _ = mdt.seams().timeout_ms(POLL_MS, mdt.osts().until_newer_than(version)).await;
     }
 }
 

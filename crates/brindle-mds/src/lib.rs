@@ -33,6 +33,7 @@ pub mod grant;
 pub mod hearing;
 pub mod leases;
 pub mod limits;
+pub mod lock_table;
 pub mod locking;
 pub mod mdt;
 pub mod namespace;

@@ -1,4 +1,4 @@
-//! Locks of programs: the lock table of `brindle-session`, and the requests that wait in it.
+//! Locks of programs: the lock table, and the requests that wait in it.
 //!
 //! Volatile: clients reclaim their locks after a restart. A waiting request is answered when the lock is granted, when
 //! the client cancels it, or when its session ends. A request that is sent again (the connection was lost) finds the
@@ -6,11 +6,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use brindle_session::locks::{LockTable, Outcome, WaitId};
 use brindle_types::{Code, Fault, Ino, SessionId};
 use brindle_wire::mds::lock::LockState;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
+
+use crate::lock_table::{LockTable, Outcome, WaitId};
 
 /// Cancels that came before their request, or after its answer; the oldest are forgotten.
 const CANCELS_KEPT_MAX: usize = 1024;

@@ -1,7 +1,7 @@
 //! The OSTs as the MDT sees them: calls, free space, choice for new files.
 //!
-//! The MDT is a client of the OSTs with a session id of its own range, so that its writes (of a convert) go through slots
-//! like everybody's. Calls that must happen are repeated until they are answered, however long the OST is away.
+//! The MDT has a session of its own at the OSTs, whose epoch is its term: an OST that has heard of a later term refuses everything of
+//! an earlier one. Calls that must happen are repeated until they are answered, however long the OST is away.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use brindle_layout::{
 use brindle_stdx::{BoxFuture, Seams, watch};
 use brindle_types::layout::Component;
 use brindle_types::{
-    Code, Fault, LayoutPolicy, ObjectId, Pair, PoolName, Result, SessionId, StripePolicy, TargetId,
+    Code, Fault, LayoutPolicy, ObjectId, Pair, PoolName, Result, Role, StripePolicy, TargetId,
 };
-use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
+use brindle_wire::frame::{Frame, decode_reply, encode_body};
 use brindle_wire::map::Map;
 use brindle_wire::oss::ChangeResp;
 use brindle_wire::oss::stat::{ObjectStat, StatObjectsReq};
@@ -25,26 +25,23 @@ use bytes::Bytes;
 use futures_util::future::join_all;
 use parking_lot::{Mutex, RwLock};
 
-use crate::mdt::{SLOTS_MAX, Waits};
-
-/// Session ids of MDTs at the OSTs begin here.
-pub const MDT_SESSIONS: u64 = 0xffff_ffff_ffff_0000;
-/// First pause before a call is repeated.
-const PAUSE_MIN_MS: u64 = 50;
-/// Longest pause before a call is repeated.
-const PAUSE_MAX_MS: u64 = 1_000;
 /// An OST that refused bytes takes them again when it reports as many free, and these.
 const ROOM_AGAIN_BYTES: u64 = 1 << 20;
 /// Longest wait for a map that the caller has seen already.
 const MAP_WAIT_MAX_MS: u64 = 2_000;
 
-/// The way to OSTs: over the network (`service`), or a test's.
+/// The way to OSTs: over the network ([`crate::cluster::OstTargets`]), or a test's.
 pub trait OstCalls: Send + Sync + 'static {
-    /// Sends a request and returns its reply. `Disconnected` when its fate is unknown, `TargetDown` or `UnknownTarget`
-    /// when it was not sent.
-    fn call(&self, ost: u16, frame: Frame) -> BoxFuture<'static, Result<Frame>>;
+    /// Sends a request until it is answered; its reply.
+    fn call(&self, ost: u16, op: Op, body: Bytes, bulk: Vec<Bytes>) -> BoxFuture<'static, Result<Frame>>;
+    /// Sends a request once; its reply. `Disconnected` when its fate is unknown, `UnknownTarget` when it was not sent.
+    fn probe(&self, ost: u16, op: Op, body: Bytes) -> BoxFuture<'static, Result<Frame>>;
     /// Every OST there is, whether it answers or not; waits for the first map.
     fn all(&self) -> BoxFuture<'_, Vec<u16>>;
+    /// The MDT has opened under this term.
+    fn set_term(&self, term: u32);
+    /// Calls that have waited for more than some seconds: (operation, OST, milliseconds).
+    fn waits(&self) -> Vec<(String, String, u64)>;
 }
 
 /// The OSTs of the file system.
@@ -52,7 +49,6 @@ pub struct Osts {
     seams: Seams,
     calls: Arc<dyn OstCalls>,
     high_water_percent: u64,
-    session: SessionId,
     candidates: RwLock<BTreeMap<u16, Candidate>>,
     /// OSTs that refused bytes for want of room, and how many; until they report more room.
     full: Mutex<BTreeMap<u16, u64>>,
@@ -62,14 +58,14 @@ pub struct Osts {
     asked: watch::Sender<u64>,
     /// Places in the round: of the file system (`None`) and of each pool.
     cursors: Mutex<BTreeMap<Option<PoolName>, u64>>,
-    slots: Mutex<Slots>,
-    waits: Arc<Waits>,
 }
 
 /// What is known of the map.
 #[derive(Clone, Default)]
 struct Known {
     version: u64,
+    /// OSTs of the map.
+    osts: Arc<[u16]>,
     pools: Arc<Pools>,
     /// OSTs that get no new objects: those that are drained, and those that there are no more.
     draining: Arc<[u16]>,
@@ -77,40 +73,18 @@ struct Known {
     removed: Arc<[u16]>,
 }
 
-/// Slots of the MDT's own writes. A sequence is unique over restarts, because the term is in it.
-struct Slots {
-    free: Vec<u16>,
-    sequence: u64,
-}
-
-/// A slot in use.
-struct Slot<'a> {
-    osts: &'a Osts,
-    slot: u16,
-    sequence: u64,
-}
-
-impl Drop for Slot<'_> {
-    fn drop(&mut self) {
-        self.osts.slots.lock().free.push(self.slot);
-    }
-}
-
 impl Osts {
     /// No OST is known yet.
-    pub fn new(seams: Seams, mdt_index: u16, calls: Arc<dyn OstCalls>) -> Osts {
+    pub fn new(seams: Seams, calls: Arc<dyn OstCalls>) -> Osts {
         Osts {
-            waits: Waits::new(seams.clone()),
             seams,
             calls,
             high_water_percent: HIGH_WATER_PERCENT_DEFAULT,
-            session: SessionId(MDT_SESSIONS | u64::from(mdt_index)),
             candidates: RwLock::default(),
             full: Mutex::default(),
             known: watch::Sender::default(),
             asked: watch::Sender::default(),
             cursors: Mutex::default(),
-            slots: Mutex::new(Slots { free: (0..SLOTS_MAX).rev().collect(), sequence: 0 }),
         }
     }
 
@@ -127,12 +101,12 @@ impl Osts {
 
     /// The MDT opened under this term.
     pub fn set_term(&self, term: u32) {
-        self.slots.lock().sequence = u64::from(term) << 32;
+        self.calls.set_term(term);
     }
 
-    /// Calls to OSTs that wait.
-    pub fn waits(&self) -> &Arc<Waits> {
-        &self.waits
+    /// Calls to OSTs that wait: (operation, OST, milliseconds).
+    pub fn waits(&self) -> Vec<(String, String, u64)> {
+        self.calls.waits()
     }
 
     /// What is known of the OSTs now, for status.
@@ -179,8 +153,14 @@ impl Osts {
         let removed: Vec<u16> =
             map.removed.iter().filter(|t| map.is_removed(t.id)).map(|t| t.id.index).collect();
         let draining = [&map.draining[..], &removed].concat().into();
-        let known =
-            Known { version: map.version, pools: Arc::new(pools), draining, removed: removed.clone().into() };
+        let osts = map.targets.iter().filter(|t| t.id.role == Role::Ost).map(|t| t.id.index).collect();
+        let known = Known {
+            version: map.version,
+            osts,
+            pools: Arc::new(pools),
+            draining,
+            removed: removed.clone().into(),
+        };
         self.known.send_replace(known);
         self.candidates.write().retain(|ost, _| !removed.contains(ost));
         self.full.lock().retain(|ost, _| !removed.contains(ost));
@@ -189,6 +169,18 @@ impl Osts {
     /// Whether there was such an OST, and there is none now.
     pub fn is_removed(&self, ost: u16) -> bool {
         self.known.borrow().removed.contains(&ost)
+    }
+
+    /// Version of the map that is known, 0 before the first, and its OSTs.
+    pub fn of_map(&self) -> (u64, Arc<[u16]>) {
+        let known = self.known.borrow();
+        (known.version, known.osts.clone())
+    }
+
+    /// Completes when a newer map is known.
+    pub async fn until_newer_than(&self, version: u64) {
+        // Only fails when the sender is gone, which `self` holds.
+        let _ = self.known.subscribe().wait_for(|known| known.version > version).await;
     }
 
     /// Version of the map that is known; 0 before the first.
@@ -366,42 +358,26 @@ impl Osts {
         Ok(osts)
     }
 
-    fn header<M: Message>(&self, ost: u16) -> Header {
-        Header {
-            op: M::OP as u16,
-            session: self.session,
-            target: Some(TargetId::ost(ost)),
-            ..Header::default()
-        }
-    }
-
     /// Asks an OST once.
     pub async fn ask<M: Message>(&self, ost: u16, question: &M) -> Result<M::Resp> {
-        let frame = Frame::new(self.header::<M>(ost), encode_body(question));
-        decode_reply(&self.calls.call(ost, frame).await?)
+        decode_reply(&self.calls.probe(ost, M::OP, encode_body(question)).await?)
     }
 
     /// Asks an OST until it answers.
     pub async fn insist<M: Message>(&self, ost: u16, question: &M) -> Result<M::Resp> {
-        let frame = Frame::new(self.header::<M>(ost), encode_body(question));
-        decode_reply(&self.until_answered(ost, M::OP, frame).await?)
+        decode_reply(&self.until_answered(ost, question, Vec::new()).await?)
     }
 
     /// The answer of an OST, whenever it comes; `TargetRemoved` when there is no such OST any more.
-    async fn until_answered(&self, ost: u16, op: Op, frame: Frame) -> Result<Frame> {
-        let mut pause_ms = PAUSE_MIN_MS;
-        let mut listed = None;
-        loop {
-            match self.calls.call(ost, frame.clone()).await {
-                Ok(answer) if !unavailable(&answer) => return Ok(answer),
-                _ if self.is_removed(ost) => {
-                    return Err(Fault::new(Code::TargetRemoved).subject(TargetId::ost(ost).to_string()));
-                }
-                _ => {}
+    async fn until_answered<M: Message>(&self, ost: u16, question: &M, bulk: Vec<Bytes>) -> Result<Frame> {
+        let mut known = self.known.subscribe();
+        let calling = self.calls.call(ost, M::OP, encode_body(question), bulk);
+        tokio::select! {
+            biased;
+            answer = calling => answer,
+            _ = known.wait_for(|known| known.removed.contains(&ost)) => {
+                Err(Fault::new(Code::TargetRemoved).subject(TargetId::ost(ost).to_string()))
             }
-            listed.get_or_insert_with(|| self.waits.enter(op.name(), || TargetId::ost(ost).to_string()));
-            self.seams.sleep_ms(pause_ms).await;
-            pause_ms = (pause_ms * 2).min(PAUSE_MAX_MS);
         }
     }
 
@@ -413,34 +389,14 @@ impl Osts {
 
     /// Writes bytes of a file that nobody else can write now, durably.
     pub async fn write(&self, ost: u16, request: &WriteReq, data: Bytes) -> Result<ChangeResp> {
-        let slot = self.slot()?;
-        let frame = self.slotted(&slot, ost, request).with_bulk(vec![data]);
-        let answer: WriteResp = decode_reply(&self.until_answered(ost, Op::Write, frame).await?)?;
+        let answer: WriteResp = decode_reply(&self.until_answered(ost, request, vec![data]).await?)?;
         Ok(answer.change)
     }
 
     /// Has an OST copy bytes, and asks again until the time is over. A request whose fate is unknown then has no effect once
     /// its objects are fenced.
     pub async fn copy_range(&self, ms: u64, ost: u16, request: &CopyRangeReq) -> Result<ChangeResp> {
-        let slot = self.slot()?;
-        let frame = self.slotted(&slot, ost, request);
-        let answer = self.seams.timeout_ms(ms, self.until_answered(ost, Op::CopyRange, frame)).await;
-        decode_reply(&answer.ok_or_else(|| no_answer(ost))??)
-    }
-
-    fn slot(&self) -> Result<Slot<'_>> {
-        let mut slots = self.slots.lock();
-        let slot = slots.free.pop().ok_or_else(|| Fault::new(Code::Overloaded))?;
-        slots.sequence += 1;
-        Ok(Slot { osts: self, slot, sequence: slots.sequence })
-    }
-
-    fn slotted<M: Message>(&self, slot: &Slot<'_>, ost: u16, request: &M) -> Frame {
-        let mut header = self.header::<M>(ost);
-        header.slot = slot.slot;
-        header.sequence = slot.sequence;
-        header.session_epoch = Pair { term: 1, counter: 1 };
-        Frame::new(header, encode_body(request))
+        self.ask_within(ms, ost, request).await
     }
 
     /// Asks the OSTs of objects about them; what each came to, in the order of `objects`.
@@ -480,15 +436,4 @@ impl Osts {
 
 fn no_answer(ost: u16) -> Fault {
     Fault::new(Code::TargetDown).subject(TargetId::ost(ost).to_string())
-}
-
-/// Whether an answer says that the OST cannot answer now.
-fn unavailable(answer: &Frame) -> bool {
-    // The first byte tells `Err` from `Ok`; an `Err` decodes whatever the `Ok` would have been.
-    if answer.body.first() != Some(&1) {
-        return false;
-    }
-    let passing =
-        [Code::WrongTarget, Code::StaleEpoch, Code::Overloaded, Code::TargetDown, Code::BadChecksum];
-    decode_reply::<()>(answer).is_err_and(|fault| passing.contains(&fault.code))
 }

@@ -1,15 +1,13 @@
 //! The MDT on the network: requests in, replies out, sessions on their connections.
 
 use std::sync::Arc;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_net::{ServerConn, Service};
-use brindle_session::Registration;
 use brindle_stdx::BoxFuture;
+use brindle_targets::Gate;
 use brindle_types::{Code, Fault, Result, SessionId};
 use brindle_wire::Op;
-use brindle_wire::frame::{FLAG_FAULT, Frame, Header, decode_body, encode_body};
+use brindle_wire::frame::{FLAG_FAULT, Frame, decode_body, encode_body};
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
 use brindle_wire::news::News;
 use bytes::Bytes;
@@ -23,28 +21,18 @@ use crate::ops::{session, target_info};
 pub struct MdsService {
     mdt: Arc<Mdt>,
     connections: Arc<Connections>,
-    /// Id of the file system; 0 until the MGS has told it.
-    fs_id: AtomicU64,
-    registration: OnceLock<Arc<Registration>>,
+    gate: Arc<Gate>,
 }
 
 impl MdsService {
-    /// A service that is not registered yet.
-    pub fn new(mdt: Arc<Mdt>, connections: Arc<Connections>, fs_id: u64) -> Arc<MdsService> {
-        let fs_id = AtomicU64::new(fs_id);
-        Arc::new(MdsService { mdt, connections, fs_id, registration: OnceLock::new() })
+    /// A service behind `gate`.
+    pub fn new(mdt: Arc<Mdt>, connections: Arc<Connections>, gate: Arc<Gate>) -> Arc<MdsService> {
+        Arc::new(MdsService { mdt, connections, gate })
     }
 
-    /// The MGS knows the target.
-    pub fn registered(&self, registration: Arc<Registration>) {
-        self.fs_id.store(registration.map().current().fs_id, Ordering::Release);
-        // There is one registration in the life of a service.
-        drop(self.registration.set(registration));
-    }
-
-    /// The registration, once there is one.
-    pub fn registration(&self) -> Option<&Arc<Registration>> {
-        self.registration.get()
+    /// The gate in front of it.
+    pub fn gate(&self) -> &Arc<Gate> {
+        &self.gate
     }
 
     /// The MDT.
@@ -55,9 +43,7 @@ impl MdsService {
     async fn answer(&self, conn: &Arc<ServerConn>, frame: &Frame) -> Result<(Bytes, News)> {
         let header = &frame.header;
         let bare = |body| Ok((body, News::default()));
-        self.check_target(header)?;
-        let number = || Fault::new(Code::UnknownOp).why(format!("operation {}", header.op));
-        let op = Op::from_number(header.op).ok_or_else(number)?;
+        let op = self.gate.admit(conn, header).await?;
         let call = Call::new(header, op);
         if matches!(op, Op::TargetInfo | Op::SetStripe | Op::OstUse) {
             // Who has changed a pool may name it at once; who has drained an OST may count what is on it.
@@ -69,16 +55,15 @@ impl MdsService {
                 return bare(encode_body(&Ok::<_, Fault>(answer)));
             }
             Op::TargetInfo => {
-                return bare(encode_body(&Ok::<_, Fault>(target_info::handle(&self.mdt).await?)));
+                let mut info = target_info::handle(&self.mdt).await?;
+                info.counters.push(("refused_callers".to_owned(), self.gate.refused_callers()));
+                return bare(encode_body(&Ok::<_, Fault>(info)));
             }
             _ => {}
         }
         if header.session.0 != 0 {
-            self.check_session(&call)?;
-            self.check_epoch(header)?;
+            self.check_session(&call, conn)?;
             self.check_connection(conn, call.session)?;
-        } else if op.slotted() {
-            return Err(Fault::new(Code::StaleSession).why("the request names no session"));
         }
         let body = match op {
             Op::SessionClose => {
@@ -93,7 +78,8 @@ impl MdsService {
 
     async fn open_session(&self, conn: &Arc<ServerConn>, body: &[u8]) -> Result<SessionOpenResp> {
         let request: SessionOpenReq = decode_body(body)?;
-        let answer = session::handle_open(&self.mdt, request).await?;
+        let answer = session::handle_open(&self.mdt, request, &conn.principal().host).await;
+        let answer = answer.inspect_err(|fault| self.gate.count(fault))?;
         self.connections.bind(answer.session, conn);
         if conn.is_closed() {
             // `closed` may have run before `bind`.
@@ -104,19 +90,23 @@ impl MdsService {
         Ok(answer)
     }
 
-    fn check_target(&self, header: &Header) -> Result<()> {
-        let own = self.mdt.identity().target();
-        if header.target.is_none_or(|target| target == own) {
-            return Ok(());
-        }
-        let asked = header.target.map_or_else(String::new, |target| target.to_string());
-        Err(Fault::new(Code::WrongTarget).subject(asked).why(format!("{own} is served here")))
-    }
-
     /// Refuses sessions that are not alive, and what a client asks before it has declared what it had: that waited for a
     /// connection while the MDT was away, and may be about a handle that is not known yet.
-    fn check_session(&self, call: &Call) -> Result<()> {
-        let must_reclaim = self.mdt.live().session(call.session, call.epoch).map(|s| s.must_reclaim);
+    ///
+    /// A session belongs to the host that opened it.
+    fn check_session(&self, call: &Call, conn: &ServerConn) -> Result<()> {
+        let host = &conn.principal().host;
+        let (owner, must_reclaim) = {
+            let live = self.mdt.live();
+            let owner =
+                live.sessions.get(&call.session).filter(|s| s.row.host != *host).map(|s| s.row.host.clone());
+            (owner, live.session(call.session, call.epoch).map(|s| s.must_reclaim))
+        };
+        if let Some(owner) = owner.filter(|_| !brindle_stdx::planted("mds_session_of_another_host")) {
+            let fault = session::of_another_host(call.session, host, &owner);
+            self.gate.count(&fault);
+            return Err(fault);
+        }
         let is_the_sessions_own = matches!(call.op, Op::SessionRenew | Op::SessionClose | Op::Reclaim);
         match must_reclaim {
             Some(true) if !is_the_sessions_own => {
@@ -140,31 +130,11 @@ impl MdsService {
         }
         Err(Fault::new(Code::Disconnected).why(format!("{session} has come by another connection since")))
     }
-
-    /// Refuses clients that know only an earlier server of this target.
-    fn check_epoch(&self, header: &Header) -> Result<()> {
-        let own = self.registration.get().map_or(0, |r| r.epoch());
-        if header.target_epoch == 0 || header.target_epoch >= own {
-            return Ok(());
-        }
-        let why = format!("the target is at epoch {own}, the request has {}", header.target_epoch);
-        Err(Fault::new(Code::StaleEpoch).why(why))
-    }
 }
 
 impl Service for MdsService {
     fn hello(&self, conn: &Arc<ServerConn>) -> Result<u64> {
-        let (own, theirs) = (self.fs_id.load(Ordering::Acquire), conn.hello().fs_id);
-        if own == 0 {
-            return Err(Fault::new(Code::TargetDown).why("the MGS has not told it its file system yet"));
-        }
-        if theirs == 0 || theirs == own {
-            return Ok(own);
-        }
-        Err(Fault::new(Code::WrongFs)
-            .subject(self.mdt.identity().name())
-            .why(format!("this is file system {own:016x}"))
-            .why(format!("the peer wants file system {theirs:016x}")))
+        self.gate.hello(conn)
     }
 
     fn request(self: Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {

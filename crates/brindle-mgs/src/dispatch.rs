@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use brindle_net::ServerConn;
-use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_targets::gate::check_speaks_for;
+use brindle_types::{Code, Fault, Result};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
+use brindle_wire::mgs::{HeartbeatReq, RegisterReq};
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -20,22 +22,24 @@ pub(crate) async fn answer(mgs: Arc<Mgs>, conn: Arc<ServerConn>, frame: Frame) -
 }
 
 async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes> {
-    if let Some(target) = frame.header.target.filter(|t| *t != TargetId::MGT) {
-        return Err(Fault::new(Code::WrongTarget)
+    match mgs.gate.admit(conn, &frame.header).await? {
+        Op::Register => {
+            let request: RegisterReq = decode_body(&frame.body)?;
+            check_speaks_for(Op::Register, conn.principal(), request.target)?;
+            reply(ops::register::handle(mgs, request).await)
+        }
+        Op::GetMap => reply(ops::get_map::handle(mgs, conn, decode_body(&frame.body)?).await),
+        Op::Heartbeat => {
+            let request: HeartbeatReq = decode_body(&frame.body)?;
+            check_speaks_for(Op::Heartbeat, conn.principal(), request.target)?;
+            reply(ops::heartbeat::handle(mgs, &request))
+        }
+        Op::ChangePool => reply(ops::pool::handle(mgs, decode_body(&frame.body)?).await),
+        Op::ChangeTarget => reply(ops::change_target::handle(mgs, decode_body(&frame.body)?).await),
+        Op::TargetInfo => reply(ops::target_info::handle(mgs)),
+        op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())
-            .why(format!("the request is for {target}")));
-    }
-    mgs.check_fs_id(frame.header.fs_id)?;
-    match Op::from_number(frame.header.op) {
-        Some(Op::Register) => reply(ops::register::handle(mgs, decode_body(&frame.body)?).await),
-        Some(Op::GetMap) => reply(ops::get_map::handle(mgs, conn, decode_body(&frame.body)?).await),
-        Some(Op::Heartbeat) => reply(ops::heartbeat::handle(mgs, &decode_body(&frame.body)?)),
-        Some(Op::ChangePool) => reply(ops::pool::handle(mgs, decode_body(&frame.body)?).await),
-        Some(Op::ChangeTarget) => reply(ops::change_target::handle(mgs, decode_body(&frame.body)?).await),
-        Some(Op::TargetInfo) => reply(ops::target_info::handle(mgs)),
-        _ => Err(Fault::new(Code::UnknownOp)
-            .subject(mgs.superblock.name())
-            .why(format!("the MGS has no operation {}", frame.header.op))),
+            .why(format!("the MGS has no operation {}", op.name()))),
     }
 }
 

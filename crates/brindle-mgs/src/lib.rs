@@ -22,6 +22,7 @@ use brindle_config::{Expected, LocalStore, Superblock};
 use brindle_net::{RpcServer, ServerConfig, ServerConn, ServerHandle, Service, Transport};
 use brindle_stdx::disk::Disk;
 use brindle_stdx::{BoxFuture, Rng, Seams, Timestamp};
+use brindle_targets::Gate;
 use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
 use brindle_wire::frame::Frame;
 use brindle_wire::map::Map;
@@ -113,6 +114,11 @@ impl Handle {
         &self.mgs.stats
     }
 
+    /// The gate in front of it.
+    pub fn gate(&self) -> &Gate {
+        &self.mgs.gate
+    }
+
     /// Counters of its connections.
     pub fn server_stats(&self) -> brindle_net::ServerStats {
         self.server.stats()
@@ -129,6 +135,7 @@ pub(crate) struct Mgs {
     seams: Seams,
     config: Config,
     superblock: Superblock,
+    gate: Gate,
     store: MapStore,
     liveness: Mutex<Liveness>,
     waiters: Semaphore,
@@ -153,22 +160,11 @@ impl Mgs {
             .subject(fs.to_string())
             .why(format!("it knows: {}", self.superblock.fs)))
     }
-
-    fn check_fs_id(&self, fs_id: u64) -> Result<()> {
-        if fs_id == 0 || fs_id == self.superblock.fs_id {
-            return Ok(());
-        }
-        Err(Fault::new(Code::WrongFs)
-            .subject(self.superblock.fs.to_string())
-            .why(format!("this is file system {:016x}", self.superblock.fs_id))
-            .why(format!("the peer wants file system {fs_id:016x}")))
-    }
 }
 
 impl Service for Mgs {
     fn hello(&self, conn: &Arc<ServerConn>) -> Result<u64> {
-        self.check_fs_id(conn.hello().fs_id)?;
-        Ok(self.superblock.fs_id)
+        self.gate.hello(conn)
     }
 
     fn request(self: Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {
@@ -225,6 +221,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         stats: Stats::default(),
         seams: seams.clone(),
         config,
+        gate: Gate::new(TargetId::MGT, superblock.name(), superblock.fs_id),
         superblock,
         store,
     });

@@ -38,14 +38,15 @@ impl World {
     }
 
     fn peer(&self, handle: &Handle, fs_id: u64) -> Arc<Peer> {
-        let config = PeerConfig::new(fs_id, PeerKind::Server, "oss1");
+        let serves = Some(TargetId::ost(0));
+        let config = PeerConfig { serves, ..PeerConfig::new(fs_id, PeerKind::Server, "oss1") };
         let nids = vec![handle.local_nid().clone()];
         Peer::new(self.transport.clone(), self.seams.clone(), nids, config, Arc::new(NoNotifies))
     }
 }
 
 async fn call<M: Message>(peer: &Peer, req: &M) -> Result<M::Resp> {
-    let header = Header { op: M::OP as u16, ..Header::default() };
+    let header = Header { op: M::OP as u16, target: Some(TargetId::MGT), ..Header::default() };
     decode_reply(&peer.call(Frame::new(header, encode_body(req))).await?)
 }
 

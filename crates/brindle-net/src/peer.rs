@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Mono, Seams};
-use brindle_types::{Code, Fault, Nid};
+use brindle_types::{Code, Fault, Nid, TargetId};
 use brindle_wire::frame::{Frame, Header, Kind, Priority};
 use brindle_wire::version::{HelloReply, PeerKind};
 use parking_lot::Mutex;
@@ -69,6 +69,8 @@ pub struct PeerConfig {
     pub kind: PeerKind,
     /// Name of this host, for the other side's messages.
     pub host: String,
+    /// The target that this side serves, if it is a server.
+    pub serves: Option<TargetId>,
     /// Connections. A slot always uses the same one, so that its requests stay in order.
     pub links: usize,
     /// Ordinary requests in flight on a connection; the server may grant less.
@@ -84,6 +86,7 @@ impl PeerConfig {
             fs_id,
             kind,
             host: host.into(),
+            serves: None,
             links: 1,
             requests_max: REQUESTS_MAX_DEFAULT,
             bytes_max: BYTES_MAX_DEFAULT,
@@ -275,6 +278,11 @@ impl Peer {
             generation: self.generation(),
             requests_in_flight,
         }
+    }
+
+    /// Where it connects to, best first.
+    pub fn nids(&self) -> Vec<Nid> {
+        self.inner.nids.lock().clone()
     }
 
     /// Addresses for the next attempts to connect; connections that exist stay.

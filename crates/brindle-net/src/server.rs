@@ -15,6 +15,7 @@ use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Kind};
+use brindle_wire::principal::Principal;
 use brindle_wire::version::Hello;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -178,6 +179,7 @@ pub struct ServerConn {
     id: u64,
     peer: Nid,
     caller: Caller,
+    principal: Principal,
     hello: Hello,
     version: u16,
     outbox: Outbox,
@@ -197,6 +199,16 @@ impl ServerConn {
     /// Address of the peer, for messages.
     pub fn peer(&self) -> &Nid {
         &self.peer
+    }
+
+    /// Who the peer is.
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// Why the peer may not ask for what is for administrators, as far as the network tells; `None` if it may.
+    pub fn is_no_administrator(&self) -> Option<String> {
+        self.caller.is_no_administrator()
     }
 
     /// What the peer said of itself.

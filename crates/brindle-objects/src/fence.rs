@@ -19,7 +19,7 @@ const MAGIC: u32 = 0x4246_4e43; // BFNC
 const RECORD: usize = 32;
 /// Under this id, which no session has, lies the version of the MDT's table that everything up to here is from.
 const VERSION: SessionId = SessionId(0);
-/// Most sessions in the table; beyond it the fences of the oldest epochs are forgotten.
+/// Most sessions in the table; beyond it the clients' fences of the oldest epochs are forgotten.
 const FENCES_MAX: usize = 1 << 18;
 /// Records beyond twice the table's size that may gather before the log is rewritten.
 const SLACK_RECORDS: usize = 1024;
@@ -197,8 +197,9 @@ fn append(inner: &mut Inner, fences: &[(SessionId, Pair)]) -> io::Result<()> {
 fn raise(lowest: &mut BTreeMap<SessionId, Pair>, session: SessionId, epoch: Pair) {
     let entry = lowest.entry(session).or_default();
     *entry = (*entry).max(epoch);
+    let is_of_client = |s: &&SessionId| **s != VERSION && !s.is_of_mdt();
     if lowest.len() > FENCES_MAX
-        && let Some(oldest) = lowest.iter().min_by_key(|(s, e)| (**e, **s)).map(|(s, _)| *s)
+        && let Some(oldest) = lowest.keys().filter(is_of_client).min_by_key(|s| (lowest[s], **s)).copied()
     {
         lowest.remove(&oldest);
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use brindle_stdx::disk::DiskSpace;
-use brindle_stdx::{Disk, Seams};
+use brindle_stdx::{Disk, Seams, planted};
 use brindle_types::{Code, Fault, ObjectId, Pair, SessionId};
 use brindle_wire::oss::write::Claim;
 use brindle_wire::oss::{Grant, Ticket};
@@ -232,6 +232,21 @@ impl ObjectStore {
 
     /// Refuses a session epoch that was fenced.
     pub fn check_session(&self, session: SessionId, epoch: Pair) -> Result<(), Fault> {
+        self.fences.check(session, epoch)
+    }
+
+    /// Checks the session of an MDT. Its epoch is the MDT's term: once one of a later term is here, which is durable on return, everything
+    /// of an earlier one is refused, and nothing of it is under way any more.
+    pub async fn admit_mdt(self: &Arc<Self>, session: SessionId, epoch: Pair) -> Result<(), Fault> {
+        if planted("ost_takes_a_deposed_mdt") {
+            return Ok(());
+        }
+        self.fences.check(session, epoch)?;
+        if self.fences.lowest(session) == epoch {
+            return Ok(());
+        }
+        self.fence_sessions(vec![(session, epoch)]).await?;
+        // A later one may have come meanwhile.
         self.fences.check(session, epoch)
     }
 

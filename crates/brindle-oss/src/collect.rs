@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use brindle_objects::recheck::Known;
+use brindle_targets::Caller;
 use brindle_types::{ObjectId, Result, TargetId};
 use brindle_wire::mds::owner::{OwnerQueryReq, Verdict};
 use parking_lot::Mutex;
 
-use crate::peers::passes;
 use crate::service::Oss;
 use crate::stats::add;
 
@@ -27,8 +27,6 @@ const CONFIRMED_MAX: usize = 1 << 20;
 const PAUSE_MS: u64 = 200;
 /// Pause between passes.
 const REST_MS: u64 = 30_000;
-/// Pause when the MDT does not answer.
-const RETRY_MS: u64 = 1_000;
 /// Pause between two looks at what was found wrong.
 const RECHECK_MS: u64 = 30_000;
 
@@ -70,7 +68,6 @@ pub async fn run(oss: Arc<Oss>) {
                     oss.seams.sleep_ms(PAUSE_MS).await;
                 }
                 Ok(None) => break,
-                Err(fault) if passes(&fault) => oss.seams.sleep_ms(RETRY_MS).await,
                 Err(fault) => {
                     tracing::warn!(code = %fault.code, "cannot look for garbage: {fault}");
                     oss.seams.sleep_ms(REST_MS).await;
@@ -86,9 +83,7 @@ pub async fn recheck(oss: Arc<Oss>) {
     oss.fences_known.wait().await;
     loop {
         oss.seams.sleep_ms(RECHECK_MS).await;
-        if let Err(fault) = recheck_once(&oss).await
-            && !passes(&fault)
-        {
+        if let Err(fault) = recheck_once(&oss).await {
             tracing::warn!(code = %fault.code, "cannot look again at what was found wrong: {fault}");
         }
     }
@@ -106,7 +101,7 @@ pub async fn recheck_once(oss: &Oss) -> Result<()> {
     for (home, objects) in by_home {
         for objects in objects.chunks(ASK_MAX) {
             let question = OwnerQueryReq { objects: objects.to_vec(), ost: oss.identity.target.index };
-            let verdicts = oss.peers.ask(home, &question).await?.verdicts;
+            let verdicts = oss.targets.caller(home).await?.ask(&question).await?.verdicts;
             let unwanted = objects.iter().zip(verdicts).filter(|(_, verdict)| *verdict == Verdict::Disowned);
             oss.store.forget_missing(&unwanted.map(|(object, _)| *object).collect::<Vec<_>>());
         }
@@ -134,8 +129,8 @@ async fn some(oss: &Oss, after: Option<ObjectId>) -> Result<Option<ObjectId>> {
         by_home.entry(TargetId::mdt(listed.object.ino.mdt())).or_default().push(listed.object);
     }
     for (home, objects) in by_home {
-        if oss.peers.knows(home) {
-            ask(oss, home, objects).await?;
+        if let Some(home) = oss.targets.known(home) {
+            ask(oss, &home, objects).await?;
         } else {
             tracing::warn!(mdt = %home, objects = objects.len(), "objects of an MDT that the map does not have");
         }
@@ -143,9 +138,9 @@ async fn some(oss: &Oss, after: Option<ObjectId>) -> Result<Option<ObjectId>> {
     Ok(last.filter(|_| !end))
 }
 
-async fn ask(oss: &Oss, home: TargetId, objects: Vec<ObjectId>) -> Result<()> {
+async fn ask(oss: &Oss, home: &Caller, objects: Vec<ObjectId>) -> Result<()> {
     let question = OwnerQueryReq { objects, ost: oss.identity.target.index };
-    let answer = oss.peers.ask(home, &question).await?;
+    let answer = home.ask(&question).await?;
     let mut garbage = Vec::new();
     for (object, verdict) in question.objects.iter().zip(answer.verdicts) {
         match verdict {

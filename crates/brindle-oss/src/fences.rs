@@ -10,7 +10,6 @@ use std::sync::Arc;
 use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::mds::fences::FenceTableReq;
 
-use crate::peers;
 use crate::service::Oss;
 
 /// Pause before the MDT is asked again.
@@ -25,9 +24,10 @@ pub async fn follow(oss: Arc<Oss>) {
     let mut learnt_over = 0;
     loop {
         let learnt = async {
-            let connection = oss.peers.wait_newer(TargetId::mdt(MDT), learnt_over).await?;
+            let mdt = oss.targets.caller(TargetId::mdt(MDT)).await?;
+            let connection = mdt.peer().wait_newer(learnt_over).await?;
             learn(&oss).await?;
-            Ok(connection)
+            Ok(connection.generation)
         };
         match learnt.await {
             Ok(connection) => {
@@ -63,7 +63,7 @@ pub async fn at_least(oss: &Arc<Oss>, version: u64) -> Result<()> {
 }
 
 async fn learn(oss: &Arc<Oss>) -> Result<()> {
-    let table = oss.peers.ask(TargetId::mdt(MDT), &FenceTableReq {}).await?;
+    let table = oss.targets.caller(TargetId::mdt(MDT)).await?.ask(&FenceTableReq {}).await?;
     oss.store.learn_fences(table.fences, table.version).await?;
     // What the last changes of an ended session made old may never be told to anybody.
     oss.marks.forget_all();
@@ -71,7 +71,8 @@ async fn learn(oss: &Arc<Oss>) -> Result<()> {
 }
 
 async fn pause(oss: &Oss, fault: &Fault) {
-    if !peers::passes(fault) {
+    // A connection that was lost is made again; one that is refused may be taken later.
+    if !matches!(fault.code, Code::Disconnected | Code::TargetDown) {
         tracing::error!(code = %fault.code, "cannot learn which sessions are fenced: {fault}");
     }
     oss.seams.sleep_ms(RETRY_MS).await;

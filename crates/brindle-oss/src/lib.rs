@@ -8,7 +8,7 @@
 //! | [`format()`] | a new OST |
 //! | [`marks`] | which clients may hold pages of what |
 //! | [`collect`] | garbage, found by asking the MDT |
-//! | [`peers`], [`start`] | the rest of the cluster; starting and stopping |
+//! | [`start`] | starting and stopping |
 //! | [`stats`], [`health`] | counters; whether the disk returns errors |
 //!
 //! Bytes, checksums, slots and fences are the business of `brindle-objects`. Invariants: DESIGN section 12, numbers 4, 6,
@@ -22,7 +22,6 @@ pub mod format;
 pub mod health;
 pub mod marks;
 pub mod ops;
-pub mod peers;
 pub mod service;
 pub mod start;
 pub mod stats;

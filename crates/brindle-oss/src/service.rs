@@ -1,22 +1,21 @@
 //! The OST on the network: requests in, replies out.
 //!
-//! Every request is checked for its target, the target's epoch, and the epoch of its session; a change goes through its
-//! slot besides (`ops::once`).
+//! Every request passes the gate (`brindle_targets::gate`), then its session's epoch is checked; a change goes through its slot
+//! besides (`ops::once`). The epoch of an MDT's session is its term: the first request of a later term shuts out the earlier ones.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use brindle_config::Superblock;
 use brindle_net::latch::Latch;
 use brindle_net::{ServerConn, Service};
 use brindle_objects::ObjectStore;
-use brindle_session::Registration;
 use brindle_stdx::{BoxFuture, Seams};
-use brindle_types::{Code, Fault, Result};
+use brindle_targets::{Directory, Gate};
+use brindle_types::Result;
 use brindle_wire::Op;
-use brindle_wire::frame::{Frame, Header};
-use brindle_wire::version::PeerKind;
+use brindle_wire::frame::Frame;
+use brindle_wire::principal::PrincipalKind;
 use parking_lot::Mutex;
 
 use crate::collect::Confirmed;
@@ -24,7 +23,6 @@ use crate::dispatch::{Answer, Call, dispatch};
 use crate::fences;
 use crate::health::DiskHealth;
 use crate::marks::MarkTable;
-use crate::peers::Peers;
 use crate::stats::{OssStats, add};
 
 /// One OST behind its connections.
@@ -35,16 +33,16 @@ pub struct Oss {
     pub marks: MarkTable,
     /// Objects that the MDT has called its own.
     pub confirmed: Confirmed,
-    /// The MDT and the other OSTs.
-    pub peers: Arc<Peers>,
+    /// The MDTs and the other OSTs.
+    pub targets: Arc<Directory>,
+    /// The gate in front of it.
+    pub gate: Arc<Gate>,
     /// The superblock as it was at start.
     pub identity: Superblock,
     /// Time, chance, tasks, disk.
     pub seams: Seams,
-    fs_id: AtomicU64,
     /// Connections of mounts; those of servers and commands are not counted.
     clients: Mutex<BTreeSet<u64>>,
-    registration: OnceLock<Arc<Registration>>,
     /// Whether its disk returned errors lately.
     pub disk: DiskHealth,
     /// Counters.
@@ -61,7 +59,8 @@ impl Oss {
     /// A service that is not registered yet.
     pub fn new(
         store: Arc<ObjectStore>,
-        peers: Arc<Peers>,
+        targets: Arc<Directory>,
+        gate: Arc<Gate>,
         identity: Superblock,
         seams: Seams,
         shares_its_disk: bool,
@@ -71,29 +70,16 @@ impl Oss {
             store,
             marks: MarkTable::new(seams.rng.next_u64()),
             confirmed: Confirmed::default(),
-            peers,
-            fs_id: AtomicU64::new(identity.fs_id),
+            targets,
+            gate,
             identity,
             seams,
             clients: Mutex::default(),
-            registration: OnceLock::new(),
             stats: OssStats::default(),
             fences_known: Latch::default(),
             shares_its_disk,
             learning: tokio::sync::Mutex::default(),
         })
-    }
-
-    /// The MGS knows the target.
-    pub fn registered(&self, registration: Arc<Registration>) {
-        self.fs_id.store(registration.map().current().fs_id, Ordering::Release);
-        // There is one registration in the life of a service.
-        drop(self.registration.set(registration));
-    }
-
-    /// The registration, once there is one.
-    pub fn registration(&self) -> Option<&Arc<Registration>> {
-        self.registration.get()
     }
 
     /// Mounts that are connected.
@@ -103,35 +89,15 @@ impl Oss {
 
     async fn answer(self: &Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> Result<Answer> {
         let header = &frame.header;
-        self.check_target(header)?;
-        let number = || Fault::new(Code::UnknownOp).why(format!("operation {}", header.op));
-        let op = Op::from_number(header.op).ok_or_else(number)?;
+        let op = self.gate.admit(&conn, header).await?;
         self.stats.count(op);
-        if header.session.0 != 0 {
+        if conn.principal().kind == PrincipalKind::Mdt {
+            self.store.admit_mdt(header.session, header.session_epoch).await?;
+        } else if header.session.0 != 0 {
             fences::at_least(self, header.fences_version).await?;
             self.store.check_session(header.session, header.session_epoch)?;
-            self.check_epoch(header)?;
         }
         dispatch(self, op, &Call { frame, conn }).await
-    }
-
-    fn check_target(&self, header: &Header) -> Result<()> {
-        let own = self.identity.target;
-        if header.target.is_none_or(|target| target == own) {
-            return Ok(());
-        }
-        let asked = header.target.map_or_else(String::new, |target| target.to_string());
-        Err(Fault::new(Code::WrongTarget).subject(asked).why(format!("{own} is served here")))
-    }
-
-    /// Refuses clients that know only an earlier server of this target.
-    fn check_epoch(&self, header: &Header) -> Result<()> {
-        let own = self.registration.get().map_or(0, |r| r.epoch());
-        if header.target_epoch == 0 || header.target_epoch >= own {
-            return Ok(());
-        }
-        let why = format!("the target is at epoch {own}, the request has {}", header.target_epoch);
-        Err(Fault::new(Code::StaleEpoch).why(why))
     }
 }
 
@@ -140,20 +106,11 @@ pub struct OssService(pub Arc<Oss>);
 
 impl Service for OssService {
     fn hello(&self, conn: &Arc<ServerConn>) -> Result<u64> {
-        let (own, theirs) = (self.0.fs_id.load(Ordering::Acquire), conn.hello().fs_id);
-        if own == 0 {
-            return Err(Fault::new(Code::TargetDown).why("the MGS has not told it its file system yet"));
+        let fs_id = self.0.gate.hello(conn)?;
+        if conn.principal().kind == PrincipalKind::Client {
+            self.0.clients.lock().insert(conn.id());
         }
-        if theirs == 0 || theirs == own {
-            if conn.hello().kind == PeerKind::Client {
-                self.0.clients.lock().insert(conn.id());
-            }
-            return Ok(own);
-        }
-        Err(Fault::new(Code::WrongFs)
-            .subject(self.0.identity.name())
-            .why(format!("this is file system {own:016x}"))
-            .why(format!("the peer wants file system {theirs:016x}")))
+        Ok(fs_id)
     }
 
     fn request(self: Arc<Self>, conn: Arc<ServerConn>, frame: Frame) -> BoxFuture<'static, Frame> {

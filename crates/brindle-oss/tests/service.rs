@@ -25,6 +25,7 @@ use brindle_wire::oss::stat::StatObjectsReq;
 use brindle_wire::oss::sync::SyncObjectsReq;
 use brindle_wire::oss::write::{CopyRangeReq, WriteReq, WriteResp};
 use brindle_wire::oss::{ChangeResp, Marks, Ticket, Told};
+use brindle_wire::principal::PrincipalKind;
 use brindle_wire::version::PeerKind;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
@@ -160,14 +161,21 @@ impl Cluster {
         let config = PeerConfig::new(FS_ID, PeerKind::Client, "client");
         let nids = vec![ost.local_nid().clone()];
         let transport = Arc::new(TcpTransport::new(self.seams.clone()));
-        let peer = Peer::new(transport, self.seams.clone(), nids, config, Arc::new(NoNotifies));
-        Client { peer, session: SessionId(session), epoch: pair(1), target: ost.oss().identity.target }
+        let peer = |config| {
+            Peer::new(transport.clone(), self.seams.clone(), nids.clone(), config, Arc::new(NoNotifies))
+        };
+        let serves = Some(TargetId::mdt(0));
+        let mdt = PeerConfig { serves, ..PeerConfig::new(FS_ID, PeerKind::Server, "mds1") };
+        let (peer, mdt, target) = (peer(config), peer(mdt), ost.oss().identity.target);
+        Client { peer, mdt, session: SessionId(session), epoch: pair(1), target }
     }
 }
 
 #[derive(Clone)]
 struct Client {
     peer: Arc<Peer>,
+    /// For what MDTs alone may ask.
+    mdt: Arc<Peer>,
     session: SessionId,
     epoch: Pair,
     target: TargetId,
@@ -178,10 +186,15 @@ type Place = (u16, u64);
 
 impl Client {
     fn frame<M: Message>(&self, request: &M, place: Place, bulk: &[u8]) -> Frame {
+        let is_mdt = !M::OP.askers().has(PrincipalKind::Client);
+        let (session, session_epoch) = match is_mdt {
+            true => (SessionId::of_mdt(0), pair(1)),
+            false => (self.session, self.epoch),
+        };
         let header = Header {
             op: M::OP as u16,
-            session: self.session,
-            session_epoch: self.epoch,
+            session,
+            session_epoch,
             slot: place.0,
             sequence: place.1,
             target: Some(self.target),
@@ -192,7 +205,8 @@ impl Client {
     }
 
     async fn ask<M: Message>(&self, request: &M) -> Result<M::Resp> {
-        decode_reply(&self.peer.call(self.frame(request, (0, 0), &[])).await?)
+        let peer = if M::OP.askers().has(PrincipalKind::Client) { &self.peer } else { &self.mdt };
+        decode_reply(&peer.call(self.frame(request, (0, 0), &[])).await?)
     }
 
     async fn change<M: Message<Resp = ChangeResp>>(&self, request: &M, place: Place) -> Result<ChangeResp> {
@@ -438,7 +452,7 @@ fn a_copy_from_an_ost_that_is_away_ends() {
         let (ost0, ost1) = (cluster.start(0).await, cluster.start(1).await);
         let at1 = cluster.client(&ost1, 1);
         // The map reaches the OSTs in its own time.
-        while !ost1.oss().peers.knows(TargetId::ost(0)) {
+        while !ost1.oss().targets.known(TargetId::ost(0)).is_some() {
             tokio::task::yield_now().await;
         }
         ost0.stop();
@@ -461,7 +475,11 @@ fn a_copy_from_an_ost_that_is_away_ends() {
         // Nor is an OST waited for that has left.
         let mut map = cluster.rest.map.lock().clone().expect("the test made it");
         map.targets.retain(|target| target.id != TargetId::ost(0));
-        ost1.oss().peers.set_map(&map);
+        map.version += 1;
+        ost1.oss().targets.map().offer(map);
+        while ost1.oss().targets.known(TargetId::ost(0)).is_some() {
+            tokio::task::yield_now().await;
+        }
         assert_eq!(code(at1.change(&request, (5, 3)).await), Code::UnknownTarget);
     });
 }
@@ -491,7 +509,7 @@ fn ranges_are_copied_within_an_ost_and_between_osts() {
         at1.write(object(2, 1), 0, &[9; 1 << 20], (1, 1)).await.expect("written");
         at1.write(object(2, 1), 5_999_900, &[9; 1000], (1, 2)).await.expect("written");
         // The map reaches the OSTs in its own time.
-        while !ost1.oss().peers.knows(TargetId::ost(0)) {
+        while !ost1.oss().targets.known(TargetId::ost(0)).is_some() {
             tokio::task::yield_now().await;
         }
         at1.change(&request(object(2, 1), 6_000_500), (1, 3)).await.expect("copied");

@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use brindle_client::{Client, MountConfig};
 use brindle_config::Superblock;
 use brindle_oss::Oss;
-use brindle_types::{Code, Fault, FsName, Nid, TargetId};
+use brindle_types::{Code, Fault, FsName, Nid, ObjectId, TargetId};
 use parking_lot::Mutex;
 
 use crate::sim::{NodeSeams, World};
@@ -120,6 +120,14 @@ impl SimCluster {
         Some(oss.store.granted_bytes())
     }
 
+    /// Some objects of an OST that is up.
+    pub async fn objects(&self, name: &str, limit: usize) -> Vec<ObjectId> {
+        let oss = self.starts.lock().up.get(name).and_then(|oss| oss.as_ref()?.upgrade());
+        let Some(oss) = oss else { return Vec::new() };
+        let listed = oss.store.list(None, limit).await;
+        listed.map_or_else(|_| Vec::new(), |(listed, _)| listed.into_iter().map(|l| l.object).collect())
+    }
+
     /// Takes down the nodes whose processes have ended by themselves.
     pub fn bury(&self) {
         for name in std::mem::take(&mut self.starts.lock().ended) {
@@ -185,7 +193,8 @@ pub fn fs_name() -> FsName {
     "sim".parse().expect("a short name of letters")
 }
 
-fn nid(host: &str) -> Nid {
+/// Address of a server node.
+pub fn nid(host: &str) -> Nid {
     Nid { host: host.to_owned(), port: PORT, rail: 0 }
 }
 

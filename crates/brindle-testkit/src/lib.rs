@@ -12,4 +12,5 @@ pub mod model;
 pub mod pages;
 pub mod run;
 pub mod sim;
+pub mod strangers;
 pub mod workload;

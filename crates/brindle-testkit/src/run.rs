@@ -21,6 +21,7 @@ use crate::cluster::{Options, SimCluster};
 use crate::faults::{Chaos, Menu};
 use crate::history::History;
 use crate::pages::PageCache;
+use crate::strangers;
 use crate::workload::Life;
 use crate::workload::blocks::Blocks;
 use crate::workload::brief::{self, Brief};
@@ -272,6 +273,8 @@ impl Run {
         self.wait_for_ends(&seams).await;
         chaos.make_room();
         seams.sleep_ms(SPACE_KNOWN_MS).await;
+        let mounts: Vec<Arc<Client>> = self.mounts.lock().values().cloned().collect();
+        strangers::try_all(&self.cluster, &mounts, &self.history).await;
         if self.history.violations().is_empty() {
             let verdict = async {
                 if let Err(fault) = self.verdict().await {

@@ -167,6 +167,21 @@ impl FromStr for ObjectId {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId(pub u64);
 
+impl SessionId {
+    /// Sessions from here on are of MDTs at OSTs. Clients never get such a number.
+    const OF_MDTS: u64 = 0xffff_ffff_ffff_0000;
+
+    /// The session of an MDT at the OSTs. Its epoch is (term of the MDT, 1).
+    pub fn of_mdt(index: u16) -> SessionId {
+        SessionId(SessionId::OF_MDTS | u64::from(index))
+    }
+
+    /// Whether it is the session of an MDT.
+    pub fn is_of_mdt(self) -> bool {
+        self.0 >= SessionId::OF_MDTS
+    }
+}
+
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "c{}", self.0)

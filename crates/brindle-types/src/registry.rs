@@ -225,6 +225,8 @@ codes! {
         "The request names a target that this server does not serve (any more). The client fetches the new map.";
     8008 Overloaded EAGAIN "too many requests in flight" ""
         "The peer sent more requests than its credits allow.";
+    8009 NotForCaller EPERM "the caller may not ask for this" ""
+        "Each operation may be asked for by some kinds of callers only: mounts, servers, administrators. A session may be used by the host alone that opened it. The request was refused before anything was looked at, and nothing was changed.";
 
     // 9xxx: bugs
     9001 Bug EIO "internal error" "please report this with the log"

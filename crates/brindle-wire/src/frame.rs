@@ -117,7 +117,7 @@ pub struct Header {
     pub slot: u16,
     /// Sequence within the slot; 0 for operations without one.
     pub sequence: u64,
-    /// The target asked, or that answers; none in hellos.
+    /// The target asked, or that answers. In a hello: the target that the sender serves, if it is a server.
     pub target: Option<TargetId>,
     /// Version of the sender's map.
     pub map_version: u64,

@@ -13,6 +13,7 @@ pub mod news;
 pub mod notify;
 pub mod ops;
 pub mod oss;
+pub mod principal;
 pub mod version;
 
 pub use ops::Op;

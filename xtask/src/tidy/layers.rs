@@ -7,7 +7,7 @@ const LAYERS: &[(u32, &[&str])] = &[
     (0, &["brindle-types", "brindle-stdx"]),
     (1, &["brindle-wire", "brindle-layout", "brindle-kv", "brindle-telemetry"]),
     (2, &["brindle-net", "brindle-objects", "brindle-config"]),
-    (3, &["brindle-session"]),
+    (3, &["brindle-targets"]),
     (4, &["brindle-mgs", "brindle-mds", "brindle-oss", "brindle-client"]),
     (5, &["brindle-fuse", "brindle-bench"]),
     (6, &["brindle", "brindle-testkit"]),

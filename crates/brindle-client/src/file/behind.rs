@@ -8,8 +8,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use brindle_session::Options;
 use brindle_stdx::{BoxFuture, Mono, planted};
+use brindle_targets::Options;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault, Layout, Pair};
 use brindle_wire::Cred;

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use brindle_layout::ObjectRange;
-use brindle_session::Options;
 use brindle_stdx::BoxFuture;
+use brindle_targets::Options;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault, ObjectId, Stripe};
 use brindle_wire::Message;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use brindle_layout::{ObjectRange, StripeExtent};
-use brindle_session::Options;
 use brindle_stdx::{BoxFuture, planted};
+use brindle_targets::Options;
 use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, Ino, Layout, ObjectId, Stripe, TargetId};
 use brindle_wire::mds::fsync::FsyncReq;
@@ -136,7 +136,7 @@ impl Client {
 
     /// What is said where an OST lost bytes that were written by handles that are closed, before the file was moved off it.
     async fn lost_before_move(&self, inode: &Inode, sight: &Sight) -> Option<Fault> {
-        let map = self.map.current();
+        let map = self.map();
         for (ost, left) in self.left.outside(inode.ino, &sight.layout) {
             if map.is_removed(TargetId::ost(ost)) {
                 continue;

@@ -108,7 +108,7 @@ impl Client {
         dir: Ino,
         hold: Hold,
         asked: Asked,
-        session: brindle_session::Identity,
+        session: brindle_targets::Identity,
         number: u64,
         opened: OpenedAhead,
     ) -> Spare {

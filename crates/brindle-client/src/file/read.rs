@@ -311,7 +311,7 @@ impl Client {
             may_cache: mark,
             ticket: sight.ticket_for(range.stripe),
         };
-        let options = brindle_session::Options { reply_bulk_max: request.len_bytes, ..Default::default() };
+        let options = brindle_targets::Options { reply_bulk_max: request.len_bytes, ..Default::default() };
         let ost = self.ost(range.ost).await?;
         let (_, bytes) = ost.call_with(&request, Vec::new(), options).await?;
         Ok(Part { range, bytes })

@@ -5,8 +5,8 @@
 use std::collections::BTreeSet;
 
 use brindle_layout::ObjectRange;
-use brindle_session::{Identity, Options};
 use brindle_stdx::BoxFuture;
+use brindle_targets::{Identity, Options};
 use brindle_types::{Code, Fault, ObjectId, Pair, SessionId};
 use brindle_wire::mds::invalidate::{Holders, InvalidateReq};
 use brindle_wire::oss::write::{Claim, WriteReq, room_bytes};

@@ -30,7 +30,7 @@ impl Client {
                 first.get_or_insert(fault);
             }
         }
-        let map = self.map.current();
+        let map = self.map();
         // What lay on an OST that was removed was moved and synced before.
         let left = self.left.by_ost(|left| !map.is_removed(TargetId::ost(left.ost)));
         let syncing = left.into_iter().map(|(ost, left)| -> BoxFuture<'_, Result<(), Fault>> {

@@ -1,6 +1,6 @@
 //! write: Step 4: from `brindle-fuse/src/ops/write.rs` to [`super::scatter`]. Small files stay in the MDT.
 
-use brindle_session::Options;
+use brindle_targets::Options;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
 use brindle_types::{Code, Fault};
 use brindle_wire::mds::inline::InlineWriteReq;

@@ -8,8 +8,8 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use brindle_session::Identity;
 use brindle_stdx::Mono;
+use brindle_targets::Identity;
 use brindle_types::Pair;
 use bytes::{Bytes, BytesMut};
 

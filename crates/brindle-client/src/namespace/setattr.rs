@@ -1,6 +1,6 @@
 //! setattr: mode, owner, times, size (truncate).
 
-use brindle_session::Options;
+use brindle_targets::Options;
 use brindle_types::{Attr, Fault, Ino};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq};
 

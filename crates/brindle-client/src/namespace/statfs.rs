@@ -57,7 +57,7 @@ impl Client {
     /// Space of each target.
     pub async fn spaces(&self) -> Result<Spaces, Fault> {
         let mdt = self.mds.ask(&MdtStatfsReq {}).await?;
-        let map = self.map.current();
+        let map = self.map();
         let osts = map.targets.iter().map(|t| t.id).filter(|id| id.role == Role::Ost);
         let asking = osts.map(|id| -> BoxFuture<'_, _> {
             Box::pin(async move {

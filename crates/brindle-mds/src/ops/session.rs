@@ -23,8 +23,25 @@ use crate::store::{meta, reply, session};
 /// Sessions of one MDT.
 pub const SESSIONS_MAX: usize = 65_536;
 
-/// Opens a session, or finds the one that the client had.
-pub async fn handle_open(mdt: &Mdt, req: SessionOpenReq) -> Result<SessionOpenResp> {
+/// The refusal of a host that uses another one's session.
+pub fn of_another_host(session: SessionId, host: &str, owner: &str) -> Fault {
+    Fault::new(Code::NotForCaller)
+        .what(format!("{session} is not for"))
+        .subject(format!("host {host}"))
+        .why(format!("host {owner} has opened it"))
+        .data("nothing was changed")
+}
+
+/// Opens a session for a client on `host`, or finds the one that the client had.
+pub async fn handle_open(mdt: &Mdt, mut req: SessionOpenReq, host: &str) -> Result<SessionOpenResp> {
+    // The connection says where the client is, whatever the request says.
+    req.host = host.to_owned();
+    if let Some((session, owner)) = owner(mdt, &req.client_uuid)
+        && owner != host
+        && !brindle_stdx::planted("mds_session_of_another_host")
+    {
+        return Err(of_another_host(session, host, &owner));
+    }
     // The header names the session that the client had, if any; it need not be alive.
     let call = &Call::internal(Op::SessionOpen);
     match (find(mdt, &req.client_uuid), req.resume) {
@@ -48,6 +65,13 @@ fn find(mdt: &Mdt, uuid: &[u8; 16]) -> Option<(SessionId, bool)> {
     let live = mdt.live();
     let found = live.sessions.iter().find(|(_, s)| s.row.client_uuid == *uuid);
     found.map(|(id, _)| (*id, live.may_renew(*id)))
+}
+
+/// The session of a client, and the host that has opened it.
+fn owner(mdt: &Mdt, uuid: &[u8; 16]) -> Option<(SessionId, String)> {
+    let live = mdt.live();
+    let found = live.sessions.iter().find(|(_, s)| s.row.client_uuid == *uuid);
+    found.map(|(id, s)| (*id, s.row.host.clone()))
 }
 
 /// The client has forgotten what it knew: the end of its session need not wait until the lease has run out.

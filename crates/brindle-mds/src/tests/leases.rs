@@ -384,10 +384,10 @@ fn who_is_being_ended_is_not_resumed_and_need_not_be_waited_for_once_it_begins_a
         let ended = rig.mdt.seams().timeout_ms(20, expire::end(&rig.mdt, B, "a test")).await;
         assert!(ended.is_none() && rig.mdt.live().is_alive(B), "its client may still answer from its memory");
         assert_eq!(code(rig.ask(B, SessionRenewReq {}).await), Some(Code::StaleSession));
-        assert_eq!(code(handle_open(&rig.mdt, request(true)).await), Some(Code::StaleSession));
+        assert_eq!(code(handle_open(&rig.mdt, request(true), "cn1").await), Some(Code::StaleSession));
         rig.mdt.live_mut().ending.clear();
         let ending = expire::end(&rig.mdt, B, "a test");
-        let (_, again) = tokio::join!(ending, handle_open(&rig.mdt, request(false)));
+        let (_, again) = tokio::join!(ending, handle_open(&rig.mdt, request(false), "cn1"));
         assert!(again.expect("begun again").epoch > EPOCH);
         rig.ask(A, SessionRenewReq {}).await.expect("renewed");
         rig.verify();

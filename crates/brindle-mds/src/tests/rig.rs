@@ -9,7 +9,7 @@ use brindle_stdx::real::{RealClock, RealRng, TokioSpawn};
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::attr::Time;
 use brindle_types::{Attr, Code, Fault, Ino, ObjectId, Pair, Result, SessionId};
-use brindle_wire::frame::{Frame, decode_body, decode_reply, encode_body};
+use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
 use brindle_wire::mds::Empty;
 use brindle_wire::mds::create::{CreateReq, CreateResp};
 use brindle_wire::mds::open::Access;
@@ -176,16 +176,46 @@ impl FakeOsts {
     }
 }
 
-impl OstCalls for FakeOsts {
-    fn call(&self, ost: u16, frame: Frame) -> BoxFuture<'static, Result<Frame>> {
-        if self.down.lock().contains(&ost) {
-            return Box::pin(std::future::ready(Err(Fault::new(Code::Disconnected))));
-        }
-        let op = Op::from_number(frame.header.op).expect("known");
+/// How often a call looks whether its OST is there again.
+const AGAIN: std::time::Duration = std::time::Duration::from_millis(1);
+
+impl OstCalls for Arc<FakeOsts> {
+    fn call(&self, ost: u16, op: Op, body: Bytes, bulk: Vec<Bytes>) -> BoxFuture<'static, Result<Frame>> {
+        let this = self.clone();
+        Box::pin(async move {
+            while this.down.lock().contains(&ost) {
+                tokio::time::sleep(AGAIN).await;
+            }
+            this.answer(ost, op, body, bulk)
+        })
+    }
+
+    fn probe(&self, ost: u16, op: Op, body: Bytes) -> BoxFuture<'static, Result<Frame>> {
+        let answer = match self.down.lock().contains(&ost) {
+            true => Err(Fault::new(Code::Disconnected)),
+            false => self.answer(ost, op, body, Vec::new()),
+        };
+        Box::pin(std::future::ready(answer))
+    }
+
+    fn all(&self) -> BoxFuture<'_, Vec<u16>> {
+        Box::pin(std::future::ready((0..OSTS).collect()))
+    }
+
+    fn set_term(&self, _: u32) {}
+
+    fn waits(&self) -> Vec<(String, String, u64)> {
+        Vec::new()
+    }
+}
+
+impl FakeOsts {
+    fn answer(&self, ost: u16, op: Op, body: Bytes, bulk: Vec<Bytes>) -> Result<Frame> {
+        let frame = Frame::new(Header { op: op as u16, ..Header::default() }, body).with_bulk(bulk);
         self.calls.lock().push((ost, op));
         if self.broken.lock().contains(&ost) || self.refused.lock().contains(&op) {
             let refused = encode_body(&Err::<(), _>(Fault::new(Code::OstIo)));
-            return Box::pin(std::future::ready(Ok(Frame::reply_to(&frame.header, refused))));
+            return Ok(Frame::reply_to(&frame.header, refused));
         }
         let mut objects = self.objects.lock();
         let reply = match op {
@@ -242,11 +272,7 @@ impl OstCalls for FakeOsts {
             Op::FenceSession => answer(&frame, |_: FenceSessionReq| Empty {}),
             other => panic!("{other:?} is not asked here"),
         };
-        Box::pin(std::future::ready(Ok(reply)))
-    }
-
-    fn all(&self) -> BoxFuture<'_, Vec<u16>> {
-        Box::pin(std::future::ready((0..OSTS).collect()))
+        Ok(reply)
     }
 }
 
@@ -413,7 +439,7 @@ async fn open(seams: &Seams, clients: &Arc<Clients>, calls: &Arc<FakeOsts>) -> R
     let nid = "127.0.0.1:0".parse().expect("address");
     let config =
         Config { lease_ms: 200, changelog_bytes_max: CHANGELOG_BYTES_MAX, ..Config::new(DIR, nid, "mds1") };
-    let osts = Osts::new(seams.clone(), 0, calls.clone());
+    let osts = Osts::new(seams.clone(), Arc::new(calls.clone()));
     for index in 0..OSTS {
         let candidate =
             Candidate { index, free_bytes: 1 << 30, total_bytes: 1 << 31, up: true, ..Candidate::default() };

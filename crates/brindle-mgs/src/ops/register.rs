@@ -42,7 +42,7 @@ pub(crate) async fn handle(mgs: &Mgs, req: RegisterReq) -> Result<RegisterResp> 
 
 async fn register(mgs: &Mgs, req: &RegisterReq) -> Result<RegisterResp> {
     mgs.check_fs(&req.fs)?;
-    mgs.check_fs_id(req.fs_id)?;
+    mgs.gate.check_fs(req.fs_id)?;
     until_owner_is_silent(mgs, req).await?;
     let changed = mgs.store.modify(|map| decide(map, req)).await?;
     if changed {

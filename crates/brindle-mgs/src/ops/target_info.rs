@@ -34,6 +34,7 @@ pub(crate) fn handle(mgs: &Mgs) -> Result<TargetInfoResp> {
             ("pools".to_owned(), map.pools.len() as u64),
             ("registrations".to_owned(), count(&mgs.stats.registrations)),
             ("heartbeats".to_owned(), count(&mgs.stats.heartbeats)),
+            ("refused_callers".to_owned(), mgs.gate.refused_callers()),
         ],
     })
 }

@@ -124,7 +124,8 @@ async fn greet(inner: &Inner, connection: &mut Connection) -> Result<Frame, NetE
         host: inner.config.host.clone(),
         features: 0,
     };
-    let header = Header { kind: Kind::Hello, fs_id: inner.config.fs_id, ..Header::default() };
+    let (fs_id, target) = (inner.config.fs_id, inner.config.serves);
+    let header = Header { kind: Kind::Hello, fs_id, target, ..Header::default() };
     connection.tx.send(vec![Frame::new(header, encode_body(&hello))]).await?;
     connection.rx.recv().await
 }

@@ -9,6 +9,7 @@ use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
+use brindle_wire::principal::Principal;
 use brindle_wire::version::{self, Hello, HelloReply};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -98,6 +99,7 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, Caller), first: Frame) -> Res
     let conn = Arc::new(ServerConn {
         id: shared.next_conn_id.fetch_add(1, Ordering::Relaxed),
         peer: peer.clone(),
+        principal: Principal::claimed(&hello, first.header.target, caller.is_no_administrator().is_none()),
         caller,
         hello,
         version,
@@ -173,14 +175,6 @@ fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Ve
             *stats.requests_by_op.entry(op).or_default() += 1;
         }
     }
-    if op.is_some_and(Op::for_administrators)
-        && let Some(why) = conn.caller.is_no_administrator()
-    {
-        let header = frame.header;
-        let fault = no_administrator(why);
-        conn.send(checked(Frame::fault_reply_to(&header, &fault), &header, conn.version), credits);
-        return;
-    }
     let (service, conn, seams) = (shared.service.clone(), conn.clone(), shared.seams.clone());
     shared.seams.spawn("server.request", async move {
         let header = frame.header.clone();
@@ -188,10 +182,6 @@ fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Ve
         reply.header.job_key = wall_ns(&seams);
         conn.send(reply, credits);
     });
-}
-
-fn no_administrator(why: String) -> Fault {
-    Fault::new(Code::NeedsRoot).what("this is for administrators").why(why).data("nothing was changed")
 }
 
 /// Nanoseconds since 1970 by this host's clock; 0 before.

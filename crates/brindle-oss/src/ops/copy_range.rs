@@ -5,10 +5,13 @@ use std::sync::Arc;
 
 use brindle_objects::slots::Turn;
 use brindle_objects::{Changed, ObjectStore, PunchOp, WriteOp};
-use brindle_types::{Code, Fault, Pair, Result};
+use brindle_targets::Options;
+use brindle_types::{Code, Fault, Pair, Result, TargetId};
+use brindle_wire::frame::{decode_reply, encode_body};
 use brindle_wire::oss::Ticket;
 use brindle_wire::oss::read::ReadReq;
 use brindle_wire::oss::write::CopyRangeReq;
+use brindle_wire::{Message, Op};
 use bytes::Bytes;
 
 use super::{Outcome, once, plain_body};
@@ -19,6 +22,8 @@ use crate::service::Oss;
 pub const COPY_BYTES_MAX: u64 = 64 << 20;
 /// Bytes that are on their way at once.
 const PIECE_BYTES: u64 = 4 << 20;
+/// How long another OST may take to answer a read. The request that needs the bytes holds its slot meanwhile.
+const READ_WAIT_MS: u64 = 10_000;
 /// Zeros that are at least as many become a hole.
 const HOLE_BYTES: usize = 64 << 10;
 /// Newer than every epoch: the client had the right to read before it asked a server to do it.
@@ -104,5 +109,19 @@ async fn source(oss: &Oss, req: &CopyRangeReq, offset: u64, len_bytes: u64) -> R
     }
     let question =
         ReadReq { object: req.source, offset, len_bytes: len_bytes as u32, may_cache: false, ticket };
-    oss.peers.read(req.source_ost, &question).await
+    read_from(oss, req.source_ost, &question).await
+}
+
+/// Reads from an object of another OST: the bytes and their checksum. `TargetDown` when it does not answer soon enough: whoever asked
+/// may ask again.
+async fn read_from(oss: &Oss, ost: u16, question: &ReadReq) -> Result<(Bytes, u32)> {
+    let target = TargetId::ost(ost);
+    let unknown = || Fault::new(Code::UnknownTarget).subject(target.to_string());
+    let caller = oss.targets.known(target).ok_or_else(unknown)?;
+    let options = Options { reply_bulk_max: question.len_bytes, ..Options::default() };
+    let asking = caller.call_encoded(Op::Read, encode_body(question), Vec::new(), options);
+    let silent = || Err(Fault::new(Code::TargetDown).subject(target.to_string()));
+    let reply = oss.seams.timeout_ms(READ_WAIT_MS, asking).await.unwrap_or_else(silent)?;
+    decode_reply::<<ReadReq as Message>::Resp>(&reply)?;
+    Ok((reply.bulk_bytes(), reply.header.bulk_crc))
 }

@@ -25,7 +25,8 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
     let known =
         [("known_damaged_blocks", known.damaged_blocks), ("known_missing_objects", known.missing_objects)];
     let shares = ("shares_its_disk".to_owned(), u64::from(oss.shares_its_disk));
-    let counters = counters.chain([shares]);
+    let refused = ("refused_callers".to_owned(), oss.gate.refused_callers());
+    let counters = counters.chain([shares, refused]);
     let counters = counters.chain(known.map(|(name, n)| (name.to_owned(), n)));
     let counters = counters.chain(objects.map(|(name, n)| (name.to_owned(), n))).collect();
     Ok(TargetInfoResp {

@@ -3,19 +3,18 @@
 use std::sync::Arc;
 
 use brindle_client::control::{Answer, Request};
-use brindle_net::peer::NoNotifies;
-use brindle_net::{Peer, PeerConfig, TcpTransport, Transport};
+use brindle_net::{TcpTransport, Transport};
 use brindle_stdx::Seams;
+use brindle_targets::{Directory, Introduction, Plain};
 use brindle_types::{Code, Fault, FsName, Nid, PoolName, Result, Role, TargetId};
 use brindle_wire::Message;
-use brindle_wire::frame::{Frame, Header, decode_reply, encode_body};
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::ost_use::OstUseReq;
 use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
 use brindle_wire::mgs::{
     ChangePoolReq, ChangePoolResp, ChangeTargetReq, ChangeTargetResp, GetMapReq, PoolChange, TargetChange,
 };
-use brindle_wire::version::PeerKind;
+use parking_lot::Mutex;
 
 use super::place::Place;
 use crate::serve::host_name;
@@ -23,14 +22,17 @@ use crate::{control, mounts};
 
 /// How long a command waits for a server.
 const PATIENCE_MS: u64 = 3_000;
-/// How long after the first failed attempt to connect it is taken for an answer.
-const REFUSED_MS: u64 = 300;
+/// How long the MGS may take to tell a newer map, where a target is not found by the one that is known.
+const REFETCH_MS: u64 = 1_000;
+/// The file system that was asked last: addresses of its MGS, and its targets.
+type Asked = (Vec<Nid>, Arc<Directory>);
 
 /// A command's way to servers.
 #[derive(Clone)]
 pub struct Asker {
     seams: Seams,
     transport: Arc<dyn Transport>,
+    last: Arc<Mutex<Option<Asked>>>,
 }
 
 /// Files with a part on an OST.
@@ -46,55 +48,56 @@ impl Asker {
     /// Must be called on a tokio runtime.
     pub fn new() -> Asker {
         let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-        Asker { transport: Arc::new(TcpTransport::new(seams.clone()).from_reserved_port()), seams }
+        let transport = Arc::new(TcpTransport::new(seams.clone()).from_reserved_port());
+        Asker { transport, seams, last: Arc::default() }
     }
 
-    fn peer(&self, nids: &[Nid], fs_id: u64) -> Arc<Peer> {
-        let config = PeerConfig::new(fs_id, PeerKind::Tool, host_name());
-        Peer::new(self.transport.clone(), self.seams.clone(), nids.to_vec(), config, Arc::new(NoNotifies))
+    /// The targets of a file system, by this map.
+    fn targets(&self, mgs: &[Nid], map: Map) -> Arc<Directory> {
+        let mut last = self.last.lock();
+        if let Some((nids, directory)) = &*last
+            && nids == mgs
+            && directory.map().current().fs_id == map.fs_id
+        {
+            directory.map().offer(map);
+            return directory.clone();
+        }
+        let introduction = Introduction::command(&host_name());
+        let (transport, plain) = (self.transport.clone(), Arc::new(Plain));
+        let made = Directory::with_map(&self.seams, transport, introduction, plain, mgs.to_vec(), map);
+        *last = Some((mgs.to_vec(), made.clone()));
+        made
     }
 
-    /// One question to whoever serves `target` at `nids`.
-    pub async fn ask<M: Message>(
-        &self,
-        nids: &[Nid],
-        fs_id: u64,
-        target: TargetId,
-        request: &M,
-    ) -> Result<M::Resp> {
-        let header = Header { target: Some(target), fs_id, ..Header::default() };
-        self.send(nids, header, request).await
-    }
-
-    /// One question; the header says to whom.
-    async fn send<M: Message>(&self, nids: &[Nid], mut header: Header, request: &M) -> Result<M::Resp> {
-        header.op = M::OP as u16;
-        let peer = self.peer(nids, header.fs_id);
-        let asking = async { decode_reply(&peer.call(Frame::new(header, encode_body(request))).await?) };
-        let answered = self.bounded(&peer, asking).await;
-        peer.stop();
-        answered.unwrap_or_else(|| Err(silent(&peer, nids)))
-    }
-
-    /// Runs `work` until the patience is over, or until it is clear that nobody listens.
-    async fn bounded<T>(&self, peer: &Peer, work: impl Future<Output = T> + Send) -> Option<T> {
-        let refused = async {
-            loop {
-                self.seams.sleep_ms(REFUSED_MS).await;
-                let state = peer.state();
-                if !state.connected && state.last_error.is_some() {
-                    break;
-                }
-            }
+    /// One question to a target of a map.
+    pub async fn ask<M: Message>(&self, map: &Map, target: TargetId, request: &M) -> Result<M::Resp> {
+        let mgs = map.target(TargetId::MGT).map_or(&[][..], |mgs| &mgs.nids);
+        let targets = self.targets(mgs, map.clone());
+        let unknown = || Fault::new(Code::UnknownTarget).subject(map.fs.target(target));
+        let caller = targets.known(target).ok_or_else(unknown)?;
+        let answer = caller.probe_within(request, PATIENCE_MS).await;
+        let may_have_moved = |fault: &Fault| {
+            matches!(
+                fault.code,
+                Code::StaleEpoch | Code::WrongTarget | Code::TargetDown | Code::TargetRemoved
+            )
         };
-        let first = async {
-            tokio::select! {
-                biased;
-                out = work => Some(out),
-                () = refused => None,
+        match answer {
+            Err(fault) if may_have_moved(&fault) && targets.refetch(REFETCH_MS).await => {
+                let caller = targets.known(target).ok_or_else(unknown)?;
+                caller.probe_within(request, PATIENCE_MS).await
             }
-        };
-        self.seams.timeout_ms(PATIENCE_MS, first).await.flatten()
+            answer => answer,
+        }
+    }
+
+    /// One question to an MGS, whatever file system it has.
+    async fn ask_mgs<M: Message>(&self, mgs: &[Nid], request: &M) -> Result<M::Resp> {
+        let introduction = Introduction::command(&host_name());
+        let (transport, plain) = (self.transport.clone(), Arc::new(Plain));
+        let any = "any".parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
+        let asked = Directory::new(&self.seams, transport, introduction, plain, mgs.to_vec(), any, 0);
+        asked.mgs().probe_within(request, PATIENCE_MS).await
     }
 
     /// The map of the file system: from its MGS or, when that does not answer, from a mount of it on this machine; then
@@ -142,14 +145,14 @@ impl Asker {
             None => self.only_fs(&place.mgs).await?,
         };
         let request = GetMapReq { fs, known_version: 0, wait_ms: 0 };
-        let answer = self.ask(&place.mgs, 0, TargetId::MGT, &request).await.map_err(|f| no_mgs(place, f))?;
+        let answer = self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))?;
         answer.map.ok_or_else(|| Fault::new(Code::NoSuchFs).subject(request.fs.to_string()))
     }
 
     /// The name of the file system that an MGS keeps.
     async fn only_fs(&self, mgs: &[Nid]) -> Result<FsName> {
         let place = Place { mgs: mgs.to_vec(), fs: None, dev_dir: None };
-        let info = self.ask(mgs, 0, TargetId::MGT, &TargetInfoReq {}).await.map_err(|f| no_mgs(&place, f))?;
+        let info = self.ask_mgs(mgs, &TargetInfoReq {}).await.map_err(|f| no_mgs(&place, f))?;
         let name = info.name.strip_suffix("-MGT0000").unwrap_or(&info.name).to_owned();
         name.parse().map_err(|why: String| Fault::new(Code::NoSuchFs).why(why))
     }
@@ -158,9 +161,7 @@ impl Asker {
     pub async fn until_known(&self, map: &Map) -> Vec<String> {
         let mut behind = Vec::new();
         for entry in map.targets.iter().filter(|t| t.id.role == Role::Mdt) {
-            let (target, fs_id, map_version) = (Some(entry.id), map.fs_id, map.version);
-            let header = Header { target, fs_id, map_version, ..Header::default() };
-            let info = self.send(&entry.nids, header, &TargetInfoReq {}).await;
+            let info = self.info(map, entry).await;
             let known = info.map_or(0, |info| {
                 info.counters
                     .iter()
@@ -186,7 +187,7 @@ impl Asker {
             None => self.only_fs(&place.mgs).await?,
         };
         let request = ChangePoolReq { fs, pool: pool.clone(), change };
-        self.ask(&place.mgs, 0, TargetId::MGT, &request).await.map_err(|f| no_mgs(place, f))
+        self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))
     }
 
     /// Changes what an OST is used for.
@@ -201,7 +202,7 @@ impl Asker {
             None => self.only_fs(&place.mgs).await?,
         };
         let request = ChangeTargetReq { fs, ost, change };
-        self.ask(&place.mgs, 0, TargetId::MGT, &request).await.map_err(|f| no_mgs(place, f))
+        self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))
     }
 
     /// What all MDTs have on an OST.
@@ -210,13 +211,7 @@ impl Asker {
         for entry in map.targets.iter().filter(|t| t.id.role == Role::Mdt) {
             let mut after = None;
             loop {
-                let header = Header {
-                    target: Some(entry.id),
-                    fs_id: map.fs_id,
-                    map_version: map.version,
-                    ..Header::default()
-                };
-                let page = self.send(&entry.nids, header, &OstUseReq { ost, after }).await?;
+                let page = self.ask(map, entry.id, &OstUseReq { ost, after }).await?;
                 used.files += page.files;
                 used.nameless += page.nameless;
                 match page.next {
@@ -230,18 +225,7 @@ impl Asker {
 
     /// How a target does.
     pub async fn info(&self, map: &Map, entry: &TargetEntry) -> Result<TargetInfoResp> {
-        self.ask(&entry.nids, map.fs_id, entry.id, &TargetInfoReq {}).await
-    }
-}
-
-/// Nobody answered: why, as far as the attempts to connect tell.
-fn silent(peer: &Peer, nids: &[Nid]) -> Fault {
-    let shown: Vec<String> = nids.iter().map(ToString::to_string).collect();
-    let fault = Fault::new(Code::TargetDown).what("no answer from").subject(shown.join(", "));
-    match peer.state().last_error {
-        Some(last) if !last.why.is_empty() => last.why.into_iter().fold(fault, Fault::why),
-        Some(last) => fault.why(last.what),
-        None => fault.why(format!("it is connected, and does not answer for {} s", PATIENCE_MS / 1000)),
+        self.ask(map, entry.id, &TargetInfoReq {}).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use brindle_types::units::format_bytes;
 use brindle_types::{Fault, Result, Role, TargetId};
-use brindle_wire::map::Map;
+use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::statfs::MdtStatfsReq;
 use brindle_wire::oss::statfs::OstStatfsReq;
 use serde::Serialize;
@@ -64,8 +64,8 @@ pub fn spaces(place: &Place) -> Result<Spaces> {
         let map = asker.map(place).await?;
         let mut asking = Vec::new();
         for entry in map.targets.iter().filter(|t| t.id.role != Role::Mgt) {
-            let (asker, entry, fs_id) = (asker.clone(), entry.clone(), map.fs_id);
-            asking.push((entry.id, tokio::spawn(async move { space(&asker, &entry, fs_id).await })));
+            let (asker, entry, map) = (asker.clone(), entry.clone(), map.clone());
+            asking.push((entry.id, tokio::spawn(async move { space(&asker, &entry, &map).await })));
         }
         let mut targets = Vec::new();
         for (id, task) in asking {
@@ -77,9 +77,9 @@ pub fn spaces(place: &Place) -> Result<Spaces> {
 }
 
 /// Space of one target.
-pub async fn space(asker: &Asker, entry: &brindle_wire::map::TargetEntry, fs_id: u64) -> Result<Space> {
+pub async fn space(asker: &Asker, entry: &TargetEntry, map: &Map) -> Result<Space> {
     if entry.id.role == Role::Mdt {
-        let s = asker.ask(&entry.nids, fs_id, entry.id, &MdtStatfsReq {}).await?;
+        let s = asker.ask(map, entry.id, &MdtStatfsReq {}).await?;
         return Ok(Space {
             total_bytes: s.total_bytes,
             available_bytes: s.available_bytes,
@@ -89,7 +89,7 @@ pub async fn space(asker: &Asker, entry: &brindle_wire::map::TargetEntry, fs_id:
             degraded: false,
         });
     }
-    let s = asker.ask(&entry.nids, fs_id, entry.id, &OstStatfsReq {}).await?;
+    let s = asker.ask(map, entry.id, &OstStatfsReq {}).await?;
     Ok(Space {
         total_bytes: s.total_bytes,
         available_bytes: s.available_bytes,

@@ -3,6 +3,7 @@
 use brindle_stdx::Rng;
 use brindle_stdx::real::RealRng;
 use brindle_types::{Code, Fault, FsName, Result, Role, TargetId};
+use brindle_wire::map::Map;
 use brindle_wire::mds::changelog::{ChangelogInfoReq, ChangelogInfoResp};
 use brindle_wire::{Cred, Message};
 
@@ -35,8 +36,7 @@ impl std::str::FromStr for MdtName {
 pub struct Reach {
     runtime: tokio::runtime::Runtime,
     asker: Asker,
-    nids: Vec<brindle_types::Nid>,
-    fs_id: u64,
+    map: Map,
     id: TargetId,
     /// Full name.
     pub name: String,
@@ -54,7 +54,7 @@ impl Reach {
         });
         let map = map?;
         let name = map.fs.target(mdt.id);
-        let found = map.target(mdt.id).ok_or_else(|| {
+        map.target(mdt.id).ok_or_else(|| {
             let mdts = map.targets.iter().filter(|t| t.id.role == Role::Mdt);
             let known: Vec<String> = mdts.map(|t| map.fs.target(t.id)).collect();
             Fault::new(Code::NotFound)
@@ -63,12 +63,12 @@ impl Reach {
                 .why(format!("the MDTs are: {}", known.join(", ")))
                 .next("list them: lfs mdts")
         })?;
-        Ok(Reach { nids: found.nids.clone(), fs_id: map.fs_id, id: mdt.id, name, asker, runtime })
+        Ok(Reach { map, id: mdt.id, name, asker, runtime })
     }
 
     /// Asks it.
     pub fn ask<M: Message>(&self, request: &M) -> Result<M::Resp> {
-        self.runtime.block_on(self.asker.ask(&self.nids, self.fs_id, self.id, request))
+        self.runtime.block_on(self.asker.ask(&self.map, self.id, request))
     }
 
     /// Who reads, and how much there is.

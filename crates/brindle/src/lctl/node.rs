@@ -206,7 +206,7 @@ impl Served {
 
     /// Its space.
     pub fn space(&self) -> Result<&Space> {
-        let asked = || self.way.run(async |asker| fs_df::space(asker, &self.entry, self.map.fs_id).await);
+        let asked = || self.way.run(async |asker| fs_df::space(asker, &self.entry, &self.map).await);
         self.space.get_or_init(asked).as_ref().map_err(|fault| self.silent(fault))
     }
 
@@ -217,8 +217,8 @@ impl Served {
 
     /// Asks it something.
     pub fn ask<M: Message>(&self, request: &M) -> Result<M::Resp> {
-        let (nids, fs_id, id) = (&self.entry.nids, self.map.fs_id, self.entry.id);
-        let answer = self.way.run(async |asker| asker.ask(nids, fs_id, id, request).await);
+        let id = self.entry.id;
+        let answer = self.way.run(async |asker| asker.ask(&self.map, id, request).await);
         answer.map_err(|fault| if fault.code == Code::TargetDown { self.silent(&fault) } else { fault })
     }
 

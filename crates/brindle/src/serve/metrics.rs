@@ -27,11 +27,15 @@ pub fn mgs(registry: &Registry, handle: &Arc<brindle_mgs::Handle>) {
     registry.read("map_version", "Version of the map", Kind::Gauge, move || map.map().version as f64);
     let server = handle.clone();
     server_stats(&registry, 400..=499, move || server.server_stats());
+    let handle = handle.clone();
+    refused_callers(&registry, move || handle.gate().refused_callers());
 }
 
 /// Numbers of an MDT.
 pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
     let registry = registry.service("mds").label("target", handle.name());
+    let guarded = handle.clone();
+    refused_callers(&registry, move || guarded.gate().refused_callers());
     let kv = |name: &str, help: &str, kind: Kind, get: fn(&brindle_kv::KvStats) -> u64| {
         let handle = handle.clone();
         registry.read(name, help, kind, move || get(&handle.mdt().engine().stats()) as f64);
@@ -82,6 +86,8 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
 /// Numbers of an OST.
 pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
     let registry = registry.service("oss").label("target", handle.name());
+    let guarded = handle.clone();
+    refused_callers(&registry, move || guarded.oss().gate.refused_callers());
     for (at, (name, help, _)) in handle.oss().store.stats().list().into_iter().enumerate() {
         let handle = handle.clone();
         let read = move || handle.oss().store.stats().list().get(at).map_or(0, |(_, _, n)| *n) as f64;
@@ -141,6 +147,11 @@ fn client_stats(client: &Client) -> ClientStats {
         disconnected: targets.len() as u64 - connected,
         in_flight: targets.iter().map(|t| t.requests_in_flight).sum(),
     }
+}
+
+fn refused_callers(registry: &Registry, count: impl Fn() -> u64 + Send + Sync + 'static) {
+    let help = "Requests refused because their caller may not ask for them";
+    registry.read("refused_callers", help, Kind::Counter, move || count() as f64);
 }
 
 /// Numbers of the connections of a service.

@@ -4,15 +4,14 @@
 //! registers again when the MGS is back and does not know it. Invariant: the epoch never goes back.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use brindle_net::Peer;
 use brindle_net::latch::Latch;
-use brindle_stdx::Seams;
+use brindle_stdx::{Seams, watch};
 use brindle_types::{Code, Fault};
 use brindle_wire::mgs::{HeartbeatReq, RegisterReq};
 
-use crate::map_watch::{MapWatch, ask_mgs};
+use crate::Directory;
+use crate::map_watch::MapWatch;
 
 /// Pause after a failed attempt.
 const PAUSE_MS: u64 = 200;
@@ -20,42 +19,40 @@ const PAUSE_MS: u64 = 200;
 const HEARTBEAT_TIMEOUT_MS: u64 = 5_000;
 /// Shortest time between two heartbeats.
 const HEARTBEAT_MIN_MS: u64 = 50;
+/// How long a request that knows a newer epoch waits until the MGS has told it.
+const EPOCH_WAIT_MS: u64 = 1_000;
 
 /// A registered target.
 pub struct Registration {
     seams: Seams,
-    mgs: Arc<Peer>,
+    targets: Arc<Directory>,
     announce: RegisterReq,
-    map: Arc<MapWatch>,
-    epoch: AtomicU32,
+    epoch: watch::Sender<u32>,
     stop: Latch,
 }
 
 impl Registration {
-    /// Registers and goes on with heartbeats. Waits for the MGS; fails with what it says (`IndexInUse`, `WrongFs`).
+    /// Registers with the MGS of `targets`, takes in its map, and goes on with heartbeats. Waits for the MGS; fails with what it says
+    /// (`IndexInUse`, `WrongFs`).
     pub async fn start(
         seams: &Seams,
-        mgs: Arc<Peer>,
+        targets: Arc<Directory>,
         announce: RegisterReq,
     ) -> Result<Arc<Registration>, Fault> {
         let answer = loop {
-            match ask_mgs(&mgs, &announce).await {
+            match targets.mgs().probe(&announce).await {
                 Ok(answer) => break answer,
                 Err(f) if f.code == Code::Disconnected => seams.sleep_ms(PAUSE_MS).await,
                 Err(f) => return Err(f),
             }
         };
-        let map = MapWatch::with_map(seams, mgs.clone(), answer.map);
-        let this = Arc::new(Registration {
-            seams: seams.clone(),
-            mgs,
-            announce,
-            map,
-            epoch: AtomicU32::new(answer.epoch),
-            stop: Latch::default(),
-        });
+        targets.map().offer(answer.map);
+        targets.map().watch();
+        let epoch = watch::Sender::new(answer.epoch);
+        let (seams, stop) = (seams.clone(), Latch::default());
+        let this = Arc::new(Registration { seams, targets, announce, epoch, stop });
         let looping = this.clone();
-        seams.spawn("register.heartbeat", async move {
+        this.seams.spawn("register.heartbeat", async move {
             looping.stop.until(looping.beat(u64::from(answer.heartbeat_ms))).await;
         });
         Ok(this)
@@ -63,18 +60,25 @@ impl Registration {
 
     /// Epoch under which the target serves.
     pub fn epoch(&self) -> u32 {
-        self.epoch.load(Ordering::Acquire)
+        *self.epoch.borrow()
+    }
+
+    /// Waits, for a second at most, until the epoch is at least this: others may hear of it from the MGS first. The epoch then.
+    pub async fn until_epoch(&self, epoch: u32) -> u32 {
+        let mut news = self.epoch.subscribe();
+        // When the time is over the epoch that is known counts.
+        let _ = self.seams.timeout_ms(EPOCH_WAIT_MS, news.wait_for(|now| *now >= epoch)).await;
+        self.epoch()
     }
 
     /// The map, kept up to date.
     pub fn map(&self) -> &Arc<MapWatch> {
-        &self.map
+        self.targets.map()
     }
 
-    /// Ends heartbeats and the watch of the map.
+    /// Ends heartbeats.
     pub fn stop(&self) {
         self.stop.set();
-        self.map.stop();
     }
 
     async fn beat(&self, every_ms: u64) {
@@ -87,7 +91,8 @@ impl Registration {
                 uuid: self.announce.uuid,
                 epoch: self.epoch(),
             };
-            let answer = self.seams.timeout_ms(HEARTBEAT_TIMEOUT_MS, ask_mgs(&self.mgs, &heartbeat)).await;
+            let answer =
+                self.seams.timeout_ms(HEARTBEAT_TIMEOUT_MS, self.targets.mgs().probe(&heartbeat)).await;
             if let Some(Ok(answer)) = answer
                 && !answer.known
             {
@@ -102,10 +107,14 @@ impl Registration {
 
     async fn again(&self) -> Result<(), Fault> {
         let mut announce = self.announce.clone();
-        announce.fs_id = self.map.current().fs_id;
-        let answer = ask_mgs(&self.mgs, &announce).await?;
-        self.epoch.fetch_max(answer.epoch, Ordering::AcqRel);
-        self.map.offer(answer.map);
+        announce.fs_id = self.map().current().fs_id;
+        let answer = self.targets.mgs().probe(&announce).await?;
+        self.epoch.send_if_modified(|epoch| {
+            let is_newer = answer.epoch > *epoch;
+            *epoch = answer.epoch.max(*epoch);
+            is_newer
+        });
+        self.map().offer(answer.map);
         Ok(())
     }
 }

@@ -1,13 +1,14 @@
 //! Calls to one target that are answered exactly once: slots, sending again, the map, the session.
 //!
-//! Used by clients (to MDS and OSS) and between servers. A request is sent until it is answered, however long the
-//! server is away: a slotted one always under the same slot and sequence, so that it has one effect and one answer.
+//! Clients, servers and commands have one for each target that they ask; [`crate::Directory`] makes them. A request is sent until it is
+//! answered, however long the server is away: a slotted one always under the same slot and sequence, so that it has one effect and one
+//! answer. [`Caller::probe`] sends once.
 //! Invariant: a slotted request whose caller went away is still sent until its outcome is known, and its slot stays
 //! reserved so long.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use brindle_net::Peer;
@@ -27,6 +28,8 @@ use crate::waits::Waits;
 const BACKOFF_MIN_MS: u64 = 20;
 /// Longest pause before a request is sent again.
 const BACKOFF_MAX_MS: u64 = 1_000;
+/// How long after the first failed attempt to connect it is taken for an answer by [`Caller::probe_within`].
+const REFUSED_MS: u64 = 300;
 
 /// Who asks, as servers see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -113,6 +116,8 @@ struct Inner {
     slots: SlotTable,
     seams: Seams,
     stop: Latch,
+    /// Why calls end, once `stop` is set.
+    ended: OnceLock<Fault>,
 }
 
 impl Caller {
@@ -126,8 +131,8 @@ impl Caller {
         waits: Arc<Waits>,
     ) -> Caller {
         let slots = SlotTable::default();
-        let stop = Latch::default();
-        let inner = Inner { target, peer, map, host, waits, slots, seams: seams.clone(), stop };
+        let (stop, ended) = (Latch::default(), OnceLock::new());
+        let inner = Inner { target, peer, map, host, waits, slots, seams: seams.clone(), stop, ended };
         Caller { inner: Arc::new(inner) }
     }
 
@@ -171,16 +176,30 @@ impl Caller {
         bulk: Vec<Bytes>,
         options: Options,
     ) -> Result<(Frame, News), Fault> {
-        let slot = if M::OP.slotted() { Some(self.inner.slots.acquire().await) } else { None };
+        self.exchange_encoded(M::OP, encode_body(request), bulk, options).await
+    }
+
+    /// Like [`Caller::call_with`], of a request that is encoded already; the whole reply. A reply that is a fault is returned as one.
+    pub async fn call_encoded(
+        &self,
+        op: Op,
+        body: Bytes,
+        bulk: Vec<Bytes>,
+        options: Options,
+    ) -> Result<Frame, Fault> {
+        Ok(self.exchange_encoded(op, body, bulk, options).await?.0)
+    }
+
+    async fn exchange_encoded(
+        &self,
+        op: Op,
+        body: Bytes,
+        bulk: Vec<Bytes>,
+        options: Options,
+    ) -> Result<(Frame, News), Fault> {
+        let slot = if op.slotted() { Some(self.inner.slots.acquire().await) } else { None };
         let slotted = slot.is_some();
-        let exchange = Exchange {
-            inner: self.inner.clone(),
-            op: M::OP,
-            body: encode_body(request),
-            bulk,
-            options,
-            slot,
-        };
+        let exchange = Exchange { inner: self.inner.clone(), op, body, bulk, options, slot };
         let work = exchange.until_stopped();
         if slotted {
             Undropped { work: Some(Box::pin(work)), seams: self.inner.seams.clone() }.await
@@ -192,10 +211,77 @@ impl Caller {
     /// Sends a request once, outside every slot and session gate (the session's own operations, probes).
     pub async fn once<M: Message>(&self, request: &M, identity: Identity) -> Result<M::Resp, Fault> {
         let options = Options { priority: Priority::High, ..Options::default() };
-        let header = self.inner.header(M::OP, identity, options);
-        let reply = self.inner.peer.call(Frame::new(header, encode_body(request))).await?;
+        self.send_once(request, identity, options).await
+    }
+
+    /// Sends a request once, as whoever the host says that this is: for what is asked again in any case, and for commands.
+    /// `Disconnected`: its fate is unknown. Waits for a connection.
+    pub async fn probe<M: Message>(&self, request: &M) -> Result<M::Resp, Fault> {
+        self.send_once(request, self.inner.host.identity(), Options::default()).await
+    }
+
+    async fn send_once<M: Message>(
+        &self,
+        request: &M,
+        identity: Identity,
+        options: Options,
+    ) -> Result<M::Resp, Fault> {
+        decode_reply(&self.send_encoded_once(M::OP, encode_body(request), identity, options).await?)
+    }
+
+    /// Like [`Caller::probe`], for people who wait: gives up after `patience_ms`, or as soon as it is clear that nobody listens, with
+    /// `TargetDown` and the reason.
+    pub async fn probe_within<M: Message>(&self, request: &M, patience_ms: u64) -> Result<M::Resp, Fault> {
+        let (peer, seams) = (&self.inner.peer, &self.inner.seams);
+        let refused = async {
+            loop {
+                seams.sleep_ms(REFUSED_MS).await;
+                let state = peer.state();
+                if !state.connected && state.last_error.is_some() {
+                    break;
+                }
+            }
+        };
+        let first = async {
+            tokio::select! {
+                biased;
+                answer = self.probe(request) => Some(answer),
+                () = refused => None,
+            }
+        };
+        let answered = seams.timeout_ms(patience_ms, first).await.flatten();
+        answered.unwrap_or_else(|| Err(self.silent(patience_ms)))
+    }
+
+    /// Nobody has answered: why, as far as the attempts to connect tell.
+    fn silent(&self, patience_ms: u64) -> Fault {
+        let nids: Vec<String> = self.inner.peer.nids().iter().map(ToString::to_string).collect();
+        let fault = Fault::new(Code::TargetDown).what("no answer from").subject(nids.join(", "));
+        match self.inner.peer.state().last_error {
+            Some(last) if !last.why.is_empty() => last.why.into_iter().fold(fault, Fault::why),
+            Some(last) => fault.why(last.what),
+            None => fault.why(format!("it is connected, and does not answer for {} s", patience_ms / 1000)),
+        }
+    }
+
+    /// Like [`Caller::probe`], of a request that is encoded already; the whole reply.
+    pub async fn probe_encoded(&self, op: Op, body: Bytes) -> Result<Frame, Fault> {
+        self.send_encoded_once(op, body, self.inner.host.identity(), Options::default()).await
+    }
+
+    async fn send_encoded_once(
+        &self,
+        op: Op,
+        body: Bytes,
+        identity: Identity,
+        options: Options,
+    ) -> Result<Frame, Fault> {
+        debug_assert!(!op.slotted(), "what goes through a slot is sent until its outcome is known");
+        let header = self.inner.header(op, identity, options);
+        let sending = self.inner.peer.call(Frame::new(header, body));
+        let reply = self.inner.stop.until(sending).await.unwrap_or_else(|| Err(self.inner.ending()))?;
         self.inner.host.answered(&reply.header);
-        decode_reply(&reply)
+        Ok(reply)
     }
 
     /// The target.
@@ -215,12 +301,23 @@ impl Caller {
 
     /// Ends every call, and those that come, with `Shutdown`.
     pub fn stop(&self) {
+        self.end(Fault::new(Code::Shutdown));
+    }
+
+    /// Ends every call, and those that come, with `why`.
+    pub fn end(&self, why: Fault) {
+        // The first reason is the one that counts.
+        let _ = self.inner.ended.set(why);
         self.inner.stop.set();
         self.inner.peer.stop();
     }
 }
 
 impl Inner {
+    fn ending(&self) -> Fault {
+        self.ended.get().cloned().unwrap_or_else(|| Fault::new(Code::Shutdown))
+    }
+
     fn header(&self, op: Op, identity: Identity, options: Options) -> Header {
         let map = self.map.current();
         Header {
@@ -275,7 +372,7 @@ fn next_after(code: Code) -> Next {
 impl Exchange {
     async fn until_stopped(self) -> Result<(Frame, News), Fault> {
         let inner = self.inner.clone();
-        inner.stop.until(self.run()).await.unwrap_or_else(|| Err(Fault::new(Code::Shutdown)))
+        inner.stop.until(self.run()).await.unwrap_or_else(|| Err(inner.ending()))
     }
 
     async fn run(mut self) -> Result<(Frame, News), Fault> {

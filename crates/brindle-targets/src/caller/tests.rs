@@ -147,7 +147,7 @@ async fn rig(trouble: impl Fn(u64, &Frame) -> Option<Trouble> + Send + Sync + 's
     let config = PeerConfig::new(7, PeerKind::Client, "test");
     let peer = |nids| Peer::new(transport.clone(), seams.clone(), nids, config.clone(), Arc::new(NoNotifies));
     let map = Map::new("test".parse().expect("a name"), 7);
-    let map = MapWatch::with_map(&seams, peer(Vec::new()), map);
+    let map = MapWatch::new(&seams, peer(Vec::new()), map);
     let host = Arc::new(TestHost {
         session: AtomicU64::new(1),
         refusals: AtomicU64::new(0),

@@ -1,8 +1,9 @@
 //! The newest map: a long poll at the MGS, for ever. Losing the MGS costs nothing but news.
 //!
-//! Used by clients and servers. Invariant: the version of the map that is shown never goes back.
+//! Kept by the [`crate::Directory`] of each client and server; commands go by one map, and do not watch. Invariant: the version of the map that is shown never goes back.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use brindle_net::Peer;
 use brindle_net::latch::Latch;
@@ -30,31 +31,52 @@ pub struct MapWatch {
     fs: FsName,
     current: watch::Sender<Arc<Map>>,
     stop: Latch,
+    is_watched: AtomicBool,
 }
 
 impl MapWatch {
+    /// Begins with `map`; of version 0 if none is known yet. Asks for nothing before [`MapWatch::watch`].
+    pub fn new(seams: &Seams, mgs: Arc<Peer>, map: Map) -> Arc<MapWatch> {
+        let fs = map.fs.clone();
+        let current = watch::Sender::new(Arc::new(map));
+        let (stop, is_watched) = (Latch::default(), AtomicBool::new(false));
+        Arc::new(MapWatch { seams: seams.clone(), mgs, fs, current, stop, is_watched })
+    }
+
     /// Fetches the map and goes on watching it. Waits for the MGS; fails with what it says (`NoSuchFs`).
-    pub async fn start(seams: &Seams, mgs: Arc<Peer>, fs: FsName) -> Result<Arc<MapWatch>, Fault> {
+    pub async fn fetch(self: &Arc<Self>) -> Result<Arc<Map>, Fault> {
         loop {
-            match get(&mgs, &fs, 0, 0).await {
-                Ok(Some(map)) => return Ok(MapWatch::with_map(seams, mgs, map)),
-                Ok(None) => return Err(Fault::new(Code::NoSuchFs).subject(fs.to_string())),
-                Err(f) if f.code == Code::Disconnected => seams.sleep_ms(PAUSE_MS).await,
+            match get(&self.mgs, &self.fs, 0, 0).await {
+                Ok(Some(map)) => self.offer(map),
+                Ok(None) => return Err(Fault::new(Code::NoSuchFs).subject(self.fs.to_string())),
+                Err(f) if f.code == Code::Disconnected => {
+                    self.seams.sleep_ms(PAUSE_MS).await;
+                    continue;
+                }
                 Err(f) => return Err(f),
             }
+            self.watch();
+            return Ok(self.current());
         }
     }
 
-    /// Goes on watching from a map that the caller has already (a server's registration brought it).
-    pub fn with_map(seams: &Seams, mgs: Arc<Peer>, map: Map) -> Arc<MapWatch> {
-        let fs = map.fs.clone();
-        let current = watch::Sender::new(Arc::new(map));
-        let this = Arc::new(MapWatch { seams: seams.clone(), mgs, fs, current, stop: Latch::default() });
-        let looping = this.clone();
-        seams.spawn("map.watch", async move {
-            looping.stop.until(looping.watch()).await;
+    /// Asks for the map once and takes it in.
+    pub async fn fetch_once(&self) -> Result<Arc<Map>, Fault> {
+        if let Some(map) = get(&self.mgs, &self.fs, self.version(), 0).await? {
+            self.offer(map);
+        }
+        Ok(self.current())
+    }
+
+    /// Takes in every newer map from now on.
+    pub fn watch(self: &Arc<Self>) {
+        if self.is_watched.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let looping = self.clone();
+        self.seams.spawn("map.watch", async move {
+            looping.stop.until(looping.poll()).await;
         });
-        this
     }
 
     /// The newest map known.
@@ -101,7 +123,7 @@ impl MapWatch {
         self.stop.set();
     }
 
-    async fn watch(&self) {
+    async fn poll(&self) {
         loop {
             let poll = get(&self.mgs, &self.fs, self.version(), POLL_MS);
             match self.seams.timeout_ms(u64::from(POLL_MS) + POLL_GRACE_MS, poll).await {
@@ -122,7 +144,7 @@ async fn get(mgs: &Peer, fs: &FsName, known_version: u64, wait_ms: u32) -> Resul
 }
 
 /// One request to the MGS, sent once.
-pub(crate) async fn ask_mgs<M: Message>(mgs: &Peer, request: &M) -> Result<M::Resp, Fault> {
+async fn ask_mgs<M: Message>(mgs: &Peer, request: &M) -> Result<M::Resp, Fault> {
     let header = Header {
         op: M::OP as u16,
         target: Some(TargetId::MGT),

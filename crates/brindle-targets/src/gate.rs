@@ -1,0 +1,301 @@
+//! The gate in front of every dispatch: who asks, for which target, in which file system, with which epoch and session.
+//!
+//! MGS, MDS and OSS call [`Gate::hello`] for each connection and [`Gate::admit`] for each request, before they look at its body.
+//! The order of the checks is the order in this table; each refusal is counted by its code.
+//!
+//! | check | refused with |
+//! |---|---|
+//! | the operation exists, and targets of this role answer it | `UnknownOp` |
+//! | the request names this target | `WrongTarget` |
+//! | the request names this file system | `WrongFs` |
+//! | the caller may ask for the operation ([`Op::askers`]) | `NotForCaller`, `NeedsRoot` |
+//! | the request of a mount names a session | `StaleSession` |
+//! | the session is of a kind that the caller may have | `NotForCaller` |
+//! | the target's epoch in the request is the one that this server has | `StaleEpoch` |
+//!
+//! What only the service knows it checks behind the gate: whether the session lives (MDS), whether it is fenced (OSS).
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use brindle_net::ServerConn;
+use brindle_stdx::planted;
+use brindle_types::{Code, Fault, Role, SessionId, TargetId};
+use brindle_wire::Op;
+use brindle_wire::frame::Header;
+use brindle_wire::principal::{Principal, PrincipalKind};
+use parking_lot::Mutex;
+
+use crate::register::Registration;
+
+/// Guards one target.
+pub struct Gate {
+    target: TargetId,
+    /// `scratch-OST0003`, for messages.
+    name: String,
+    /// Id of the file system; 0 until the MGS has told it.
+    fs_id: AtomicU64,
+    registration: OnceLock<Arc<Registration>>,
+    refused: Mutex<BTreeMap<Code, u64>>,
+}
+
+impl Gate {
+    /// A gate for a target that is not registered yet. `fs_id` is 0 where it is not known yet.
+    pub fn new(target: TargetId, name: String, fs_id: u64) -> Gate {
+        let (fs_id, registration, refused) = (AtomicU64::new(fs_id), OnceLock::new(), Mutex::default());
+        Gate { target, name, fs_id, registration, refused }
+    }
+
+    /// The MGS knows the target: its epoch counts from now on.
+    pub fn registered(&self, registration: Arc<Registration>) {
+        self.fs_id.store(registration.map().current().fs_id, Ordering::Release);
+        // There is one registration in the life of a service.
+        drop(self.registration.set(registration));
+    }
+
+    /// The registration, once there is one.
+    pub fn registration(&self) -> Option<&Arc<Registration>> {
+        self.registration.get()
+    }
+
+    /// Requests and connections refused here so far, by code.
+    pub fn refused(&self) -> BTreeMap<Code, u64> {
+        self.refused.lock().clone()
+    }
+
+    /// Requests refused so far because their caller may not ask for them.
+    pub fn refused_callers(&self) -> u64 {
+        let refused = self.refused.lock();
+        [Code::NotForCaller, Code::NeedsRoot].iter().filter_map(|code| refused.get(code)).sum()
+    }
+
+    /// Checks a new connection; the id of the file system served here.
+    pub fn hello(&self, conn: &ServerConn) -> Result<u64, Fault> {
+        let own = self.fs_id.load(Ordering::Acquire);
+        if own == 0 && self.target.role != Role::Mgt {
+            return Err(Fault::new(Code::TargetDown).why("the MGS has not told it its file system yet"));
+        }
+        self.check_fs(conn.hello().fs_id).map(|()| own).inspect_err(|fault| self.count(fault))
+    }
+
+    /// Checks a request by its header; its operation.
+    pub async fn admit(&self, conn: &ServerConn, header: &Header) -> Result<Op, Fault> {
+        let admitted = match self.check(conn.principal(), header) {
+            Ok(op) => self.check_epoch(header).await.map(|()| op),
+            Err(fault) if fault.code == Code::NeedsRoot => {
+                let why = conn.is_no_administrator().unwrap_or_else(|| "the caller is no command".to_owned());
+                Err(fault.why(why))
+            }
+            refused => refused,
+        };
+        admitted.inspect_err(|fault| self.count(fault))
+    }
+
+    fn check(&self, principal: &Principal, header: &Header) -> Result<Op, Fault> {
+        let number = || {
+            Fault::new(Code::UnknownOp)
+                .subject(self.name.clone())
+                .why(format!("it has no operation {}", header.op))
+        };
+        let op = Op::from_number(header.op).filter(|op| op.is_served_by(self.target.role));
+        let op = op.ok_or_else(number)?;
+        self.check_target(header.target)?;
+        self.check_fs(header.fs_id)?;
+        if planted("gate_admits_any_principal") {
+            return Ok(op);
+        }
+        if !op.askers().has(principal.kind) {
+            return Err(not_for(op, principal));
+        }
+        self.check_session(op, principal, header.session)?;
+        Ok(op)
+    }
+
+    fn check_target(&self, asked: Option<TargetId>) -> Result<(), Fault> {
+        if asked == Some(self.target) {
+            return Ok(());
+        }
+        let asked = asked.map_or_else(|| "no target".to_owned(), |target| target.to_string());
+        Err(Fault::new(Code::WrongTarget).subject(asked).why(format!("{} is served here", self.target)))
+    }
+
+    /// Refuses another file system's id; 0 stands for any.
+    pub fn check_fs(&self, theirs: u64) -> Result<(), Fault> {
+        let own = self.fs_id.load(Ordering::Acquire);
+        if theirs == 0 || own == 0 || theirs == own {
+            return Ok(());
+        }
+        Err(Fault::new(Code::WrongFs)
+            .subject(self.name.clone())
+            .why(format!("this is file system {own:016x}"))
+            .why(format!("the peer wants file system {theirs:016x}")))
+    }
+
+    /// A mount has sessions of clients, an MDT has its own one at the OSTs, and nobody else has any.
+    fn check_session(&self, op: Op, principal: &Principal, session: SessionId) -> Result<(), Fault> {
+        if principal.kind == PrincipalKind::Client
+            && session.0 == 0
+            && self.target.role != Role::Mgt
+            && !matches!(op, Op::SessionOpen | Op::TargetInfo)
+        {
+            return Err(Fault::new(Code::StaleSession).why("the request names no session"));
+        }
+        let may_have = match (principal.kind, principal.target) {
+            (PrincipalKind::Client, _) => !session.is_of_mdt(),
+            // The term of an MDT is the epoch of its session, so it must show it.
+            (PrincipalKind::Mdt, Some(mdt)) if self.target.role == Role::Ost => {
+                session == SessionId::of_mdt(mdt.index)
+            }
+            _ => session.0 == 0,
+        };
+        if may_have {
+            return Ok(());
+        }
+        Err(not_for(op, principal).why(format!("session {session} is not one that it may have")))
+    }
+
+    /// Refuses whoever knows another server of this target than this one: an earlier one, or one that came after it.
+    async fn check_epoch(&self, header: &Header) -> Result<(), Fault> {
+        // An epoch of 0 is sent by whoever does not go by the map. A server that has not registered yet has none.
+        let (Some(registration), true) = (self.registration.get(), header.target_epoch != 0) else {
+            return Ok(());
+        };
+        let mut own = registration.epoch();
+        if header.target_epoch > own {
+            own = registration.until_epoch(header.target_epoch).await;
+        }
+        if header.target_epoch == own {
+            return Ok(());
+        }
+        let why = format!("the target is at epoch {own}, the request has {}", header.target_epoch);
+        Err(Fault::new(Code::StaleEpoch).why(why))
+    }
+
+    /// Counts a refusal of the service behind the gate, too.
+    pub fn count(&self, fault: &Fault) {
+        *self.refused.lock().entry(fault.code).or_default() += 1;
+        if fault.code == Code::NotForCaller {
+            tracing::warn!(target = %self.name, code = %fault.code, "refused: {fault}");
+        }
+    }
+}
+
+/// Refuses a server that speaks for another target than its own.
+pub fn check_speaks_for(op: Op, principal: &Principal, target: TargetId) -> Result<(), Fault> {
+    if principal.target == Some(target) || planted("gate_admits_any_principal") {
+        return Ok(());
+    }
+    Err(not_for(op, principal).why(format!("it speaks for {target}")))
+}
+
+/// The refusal of a caller that may not ask for an operation.
+fn not_for(op: Op, principal: &Principal) -> Fault {
+    if op.askers().is_administrators_only() && principal.kind != PrincipalKind::Administrator {
+        return Fault::new(Code::NeedsRoot).what("this is for administrators").data("nothing was changed");
+    }
+    Fault::new(Code::NotForCaller)
+        .what(format!("{} is not for", op.name()))
+        .subject(principal.to_string())
+        .data("nothing was changed")
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_types::Pair;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const FS_ID: u64 = 7;
+
+    fn gate(target: TargetId) -> Gate {
+        Gate::new(target, format!("scratch-{target}"), FS_ID)
+    }
+
+    fn principal(kind: PrincipalKind, target: Option<TargetId>) -> Principal {
+        Principal { kind, host: "n1".into(), target }
+    }
+
+    fn header(op: Op, target: TargetId, session: SessionId) -> Header {
+        let session_epoch = Pair { term: 1, counter: 1 };
+        Header {
+            op: op as u16,
+            target: Some(target),
+            fs_id: FS_ID,
+            session,
+            session_epoch,
+            ..Header::default()
+        }
+    }
+
+    fn code(outcome: Result<Op, Fault>) -> Option<Code> {
+        outcome.err().map(|fault| fault.code)
+    }
+
+    #[test]
+    fn each_check_has_its_code_and_the_first_one_counts() {
+        let (ost, mdt, session) = (TargetId::ost(3), TargetId::mdt(0), SessionId(5));
+        let gate = gate(ost);
+        let client = principal(PrincipalKind::Client, None);
+        let asked = |header| code(gate.check(&client, &header));
+        let good = header(Op::Read, ost, session);
+        assert_eq!(asked(good.clone()), None);
+        assert_eq!(asked(Header { op: 9_999, ..good.clone() }), Some(Code::UnknownOp));
+        assert_eq!(asked(header(Op::Lookup, ost, session)), Some(Code::UnknownOp));
+        assert_eq!(asked(Header { target: None, ..good.clone() }), Some(Code::WrongTarget));
+        assert_eq!(asked(Header { target: Some(mdt), ..good.clone() }), Some(Code::WrongTarget));
+        assert_eq!(asked(Header { fs_id: 8, ..good.clone() }), Some(Code::WrongFs));
+        assert_eq!(asked(Header { session: SessionId(0), ..good.clone() }), Some(Code::StaleSession));
+        assert_eq!(asked(Header { session: SessionId::of_mdt(0), ..good }), Some(Code::NotForCaller));
+        assert_eq!(asked(header(Op::DestroyObjects, ost, session)), Some(Code::NotForCaller));
+        assert_eq!(asked(header(Op::ListObjects, ost, session)), Some(Code::NeedsRoot));
+    }
+
+    #[test]
+    fn an_mdt_asks_osts_as_itself_only() {
+        let ost = TargetId::ost(3);
+        let gate = gate(ost);
+        let mdt = principal(PrincipalKind::Mdt, Some(TargetId::mdt(1)));
+        let asked = |session| code(gate.check(&mdt, &header(Op::DestroyObjects, ost, session)));
+        assert_eq!(asked(SessionId::of_mdt(1)), None);
+        for session in [SessionId::of_mdt(0), SessionId(0), SessionId(5)] {
+            assert_eq!(asked(session), Some(Code::NotForCaller), "{session}");
+        }
+        let message = gate.check(&mdt, &header(Op::DestroyObjects, ost, SessionId(5))).expect_err("refused");
+        assert_eq!(
+            message.to_string(),
+            "destroy_objects is not for MDT0001 on host n1\
+             \n  why:  session c5 is not one that it may have\
+             \n  data: nothing was changed\
+             \n  code: E8009 (brindle explain E8009)"
+        );
+    }
+
+    proptest! {
+        /// Whoever passes is one of those whom the table names, and has a session of the right kind.
+        #[test]
+        fn nobody_passes_whom_the_table_does_not_name(
+            op in 0u16..700,
+            kind in 0usize..7,
+            serves in 0u16..3,
+            session in prop_oneof![Just(0u64), 1u64..9, Just(u64::MAX), Just(SessionId::of_mdt(1).0)],
+            at in 0usize..3,
+        ) {
+            use PrincipalKind::{Administrator, Agent, Client, Mdt, Mgs, Ost, User};
+            let kind = [Client, Mdt, Ost, Mgs, Administrator, User, Agent][kind];
+            let target = [TargetId::MGT, TargetId::mdt(0), TargetId::ost(0)][at];
+            let serves = match kind {
+                Mdt => Some(TargetId::mdt(serves)),
+                Ost => Some(TargetId::ost(serves)),
+                _ => None,
+            };
+            let header = Header { op, ..header(Op::Read, target, SessionId(session)) };
+            if let Ok(op) = gate(target).check(&principal(kind, serves), &header) {
+                prop_assert!(op.askers().has(kind) && op.is_served_by(target.role));
+                prop_assert!(kind == Client || kind == Mdt || session == 0);
+                prop_assert!(kind != Client || !header.session.is_of_mdt());
+            }
+        }
+    }
+}

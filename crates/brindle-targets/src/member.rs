@@ -1,0 +1,181 @@
+//! What every server of a target does alike: reads its superblock, listens, joins the cluster, fails, stops.
+//!
+//! MDS and OSS keep a [`Member`] each beside their service. States: *serving* (it listens), *registered* (the MGS knows it under its
+//! address), *failed* (it cannot serve any more, with the reason), *stopped*.
+
+use std::sync::Arc;
+
+use brindle_config::{Expected, Superblock};
+use brindle_net::latch::Latch;
+use brindle_net::{RpcServer, ServerConfig, ServerHandle, ServerStats, Service, Transport};
+use brindle_stdx::{Seams, watch};
+use brindle_types::{Code, Fault, Nid, Result, Role};
+use brindle_wire::mgs::RegisterReq;
+
+use crate::{Directory, Gate, Registration};
+
+/// Where and as what a target is served.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Directory of the formatted target.
+    pub dir: String,
+    /// Where to listen; port 0 chooses a free one.
+    pub listen: Nid,
+    /// Addresses that others reach it at; empty for the one that it listens at.
+    pub advertise: Vec<Nid>,
+    /// Name of this host.
+    pub host: String,
+}
+
+/// Reads the superblock of a target of `role`.
+pub fn load(seams: &Seams, dir: &str, role: Role) -> Result<Superblock> {
+    let loaded = Superblock::load(&*seams.disk, dir, &Expected { fs: None, target: None })?;
+    let mut superblock = loaded.superblock;
+    if superblock.target.role != role {
+        let wanted = if role == Role::Mdt { "an MDT" } else { "an OST" };
+        return Err(Fault::new(Code::ForeignTarget)
+            .subject(dir.to_owned())
+            .why(format!("it holds {}, not {wanted}", superblock.name())));
+    }
+    if let Some(warning) = loaded.warning {
+        tracing::warn!(code = %warning.code, subject = %warning.subject, "{}", warning.what);
+        superblock.save(&*seams.disk, dir)?;
+    }
+    Ok(superblock)
+}
+
+/// A target on the network; stops when dropped.
+pub struct Member {
+    seams: Seams,
+    server: ServerHandle,
+    gate: Arc<Gate>,
+    targets: Arc<Directory>,
+    superblock: Superblock,
+    place: Place,
+    stop: Arc<Latch>,
+    failed: watch::Sender<Option<Fault>>,
+    registered: Arc<Latch>,
+}
+
+impl Member {
+    /// Listens, and answers with `service`, which stands behind `gate`.
+    pub async fn serve(
+        seams: &Seams,
+        transport: Arc<dyn Transport>,
+        (superblock, place): (Superblock, Place),
+        (gate, targets): (Arc<Gate>, Arc<Directory>),
+        service: Arc<dyn Service>,
+    ) -> Result<Member> {
+        let server =
+            RpcServer::serve(transport, seams, &place.listen, ServerConfig::default(), service).await?;
+        Ok(Member {
+            seams: seams.clone(),
+            server,
+            gate,
+            targets,
+            superblock,
+            place,
+            stop: Arc::default(),
+            failed: watch::Sender::default(),
+            registered: Arc::default(),
+        })
+    }
+
+    /// The address, with the port that was chosen.
+    pub fn local_nid(&self) -> &Nid {
+        self.server.local_nid()
+    }
+
+    /// Counters of its connections.
+    pub fn server_stats(&self) -> ServerStats {
+        self.server.stats()
+    }
+
+    /// Completes when the target can no longer be served, with the reason.
+    pub async fn until_failed(&self) -> Fault {
+        // `wait_for` only fails when the sender is gone, which `self` holds.
+        let mut failed = self.failed.subscribe();
+        let fault = failed.wait_for(Option::is_some).await.ok().and_then(|fault| fault.clone());
+        fault.unwrap_or_else(|| Fault::new(Code::Shutdown))
+    }
+
+    /// Says that the target can no longer be served once `failure` completes.
+    pub fn fails_with(&self, name: &'static str, failure: impl Future<Output = Fault> + Send + 'static) {
+        let failed = self.failed.clone();
+        self.spawn(name, async move {
+            failed.send_replace(Some(failure.await));
+        });
+    }
+
+    /// Completes when the MGS knows the target under its address.
+    pub async fn until_registered(&self) {
+        self.registered.wait().await;
+    }
+
+    /// Registers with the MGS. Returns when the MGS has answered.
+    pub async fn join(&self) -> Result<()> {
+        self.joining().await
+    }
+
+    /// Registers with the MGS while the target is served already: the MGS may be away. A refusal is a failure.
+    pub fn join_later(&self) {
+        let (joined, failed) = (self.joining(), self.failed.clone());
+        self.spawn("member.join", async move {
+            if let Err(fault) = joined.await {
+                failed.send_replace(Some(fault));
+            }
+        });
+    }
+
+    /// An id of the file system that is new here goes into the superblock.
+    fn joining(&self) -> impl Future<Output = Result<()>> + Send + 'static {
+        let advertise = &self.place.advertise;
+        let nids = if advertise.is_empty() { vec![self.local_nid().clone()] } else { advertise.clone() };
+        let mut superblock = self.superblock.clone();
+        let announce = RegisterReq {
+            fs: superblock.fs.clone(),
+            fs_id: superblock.fs_id,
+            target: superblock.target,
+            uuid: superblock.uuid,
+            nids,
+            host: self.place.host.clone(),
+        };
+        let (seams, targets, gate) = (self.seams.clone(), self.targets.clone(), self.gate.clone());
+        let (dir, registered) = (self.place.dir.clone(), self.registered.clone());
+        async move {
+            let registration = Registration::start(&seams, targets, announce).await?;
+            let fs_id = registration.map().current().fs_id;
+            if superblock.fs_id != fs_id {
+                superblock.fs_id = fs_id;
+                superblock.save(&*seams.disk, &dir)?;
+            }
+            gate.registered(registration);
+            registered.set();
+            Ok(())
+        }
+    }
+
+    /// Runs until the member is stopped.
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.seams.spawn(name, async move {
+            stop.until(task).await;
+        });
+    }
+
+    /// Closes its connections and ends its background work, as a kill would.
+    pub fn stop(&self) {
+        self.stop.set();
+        self.server.stop();
+        self.targets.stop();
+        if let Some(registration) = self.gate.registration() {
+            registration.stop();
+        }
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
