@@ -45,8 +45,8 @@ pub(crate) fn seal(magic: &[u8; 8], version: u32, body: &[u8]) -> Vec<u8> {
     file
 }
 
-/// The body of a file, after every check that needs no knowledge of it.
-pub(crate) fn unseal<'a>(magic: &[u8; 8], known: u32, file: &'a [u8]) -> Result<&'a [u8], Unreadable> {
+/// The format version and the body of a file, after every check that needs no knowledge of it.
+pub(crate) fn unseal<'a>(magic: &[u8; 8], known: u32, file: &'a [u8]) -> Result<(u32, &'a [u8]), Unreadable> {
     let damaged = |why: String| Err(Unreadable::Damaged(why));
     let mut r = Reader::new(file);
     let head = (|| Some((r.take(8)?, r.u32()?, r.u32()? as usize, r.u32()?)))();
@@ -67,7 +67,7 @@ pub(crate) fn unseal<'a>(magic: &[u8; 8], known: u32, file: &'a [u8]) -> Result<
     if version == 0 || version > known {
         return Err(Unreadable::Newer { found: version, known });
     }
-    Ok(body)
+    Ok((version, body))
 }
 
 #[cfg(test)]
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn every_damaged_bit_and_every_cut_is_noticed() {
         let good = seal(MAGIC, 3, b"some body");
-        assert_eq!(unseal(MAGIC, 3, &good), Ok(&b"some body"[..]));
+        assert_eq!(unseal(MAGIC, 3, &good), Ok((3, &b"some body"[..])));
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);

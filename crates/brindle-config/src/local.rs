@@ -124,7 +124,7 @@ fn write_fault(path: &str, e: &io::Error) -> Fault {
 
 fn decode(path: &str, bytes: &[u8]) -> Result<Contents> {
     let damaged = |why: String| Fault::new(Code::StoreDamaged).subject(path.to_owned()).why(why);
-    let body = envelope::unseal(MAGIC, FORMAT_VERSION, bytes).map_err(|u| match u {
+    let (_, body) = envelope::unseal(MAGIC, FORMAT_VERSION, bytes).map_err(|u| match u {
         Unreadable::Damaged(why) => damaged(why),
         Unreadable::Newer { found, known } => Fault::new(Code::NewerFormat)
             .what("cannot read the configuration store")

@@ -9,6 +9,8 @@ use std::io;
 use brindle_stdx::disk::{read_file, replace_file};
 use brindle_stdx::{Disk, Rng, Timestamp};
 use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_wire::first_form;
+use brindle_wire::form::{self, Form};
 use serde::{Deserialize, Serialize};
 
 use crate::envelope::{self, Unreadable};
@@ -16,7 +18,7 @@ use crate::envelope::{self, Unreadable};
 /// First bytes of both files.
 const MAGIC: &[u8; 8] = b"BRDLSUPR";
 /// Format that this release writes.
-const FORMAT_VERSION: u32 = 1;
+const FORMAT_VERSION: u32 = <Superblock as Form>::VERSION as u32;
 /// Largest file that is believed to be a superblock.
 const FILE_MAX_BYTES: usize = 64 << 10;
 /// Names of the two copies in the target's directory, the first one written first.
@@ -40,6 +42,8 @@ pub struct Superblock {
     /// Where the MGS is; empty for the MGT.
     pub mgs: Vec<Nid>,
 }
+
+first_form!(1 => Superblock);
 
 /// What the caller wants a target to be; `None` means that anything is fine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -147,9 +151,10 @@ fn read_copy(disk: &dyn Disk, path: &str) -> std::result::Result<Option<Superblo
         }
         Err(e) => return Err(Unreadable::Damaged(format!("it cannot be read: {e}"))),
     };
-    let body = envelope::unseal(MAGIC, FORMAT_VERSION, &bytes)?;
-    let superblock = postcard::from_bytes(body);
-    superblock.map(Some).map_err(|e| Unreadable::Damaged(format!("it does not decode: {e}")))
+    let (version, body) = envelope::unseal(MAGIC, FORMAT_VERSION, &bytes)?;
+    let damaged = |why| Unreadable::Damaged(format!("it does not decode: {why}"));
+    let version = u8::try_from(version).map_err(|_| damaged("its version is out of range".to_owned()))?;
+    form::decode_version(version, body).map(Some).map_err(damaged)
 }
 
 type Copy = std::result::Result<Option<Superblock>, Unreadable>;

@@ -12,13 +12,15 @@ use brindle_targets::waits::Wait;
 use brindle_targets::{Directory, Endpoint, Host, Identity, Introduction, Options};
 use brindle_types::{Code, Fault, Pair, Result, Role, SessionId, TargetId};
 use brindle_wire::Op;
+use brindle_wire::form::FormatLevel;
 use brindle_wire::frame::Frame;
 use brindle_wire::oss::statfs::OstStatfsReq;
 use bytes::Bytes;
 use futures_util::future::join_all;
 
-use crate::mdt::Mdt;
+use crate::mdt::{Call, Mdt};
 use crate::osts::OstCalls;
+use crate::store::meta;
 
 /// How often free space of OSTs is asked for.
 const POLL_MS: u64 = 2_000;
@@ -153,12 +155,30 @@ pub async fn follow_map(mdt: Arc<Mdt>, targets: Arc<Directory>) {
         let map = news.borrow_and_update().clone();
         if map.version > 0 {
             mdt.osts().set_map(&map);
+            if let Err(fault) = take_level(&mdt, map.format_level).await {
+                tracing::warn!(code = %fault.code, "cannot take the format level over: {fault}");
+            }
         }
         if news.changed().await.is_err() {
             return;
         }
     }
 }
+/// Rows are written in forms up to a level of the map from now on. It is in the log before the first of them.
+async fn take_level(mdt: &Mdt, level: FormatLevel) -> Result<()> {
+    // A newer one than this release knows is refused when the server registers.
+    if level <= mdt.engine().level() || level > FormatLevel::NEWEST {
+        return Ok(());
+    }
+    mdt.step(&Call::internal(Op::TargetInfo), |t| {
+        meta::put_format_level(t, level);
+        Ok(())
+    })
+    .await?;
+    mdt.engine().set_level(level);
+    Ok(())
+}
+
 /// Asks for free space, for as long as the MDT runs; of new OSTs at once.
 pub async fn poll_space(mdt: Arc<Mdt>) {
     loop {

@@ -36,6 +36,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         }
         Op::ChangePool => reply(ops::pool::handle(mgs, decode_body(&frame.body)?).await),
         Op::ChangeTarget => reply(ops::change_target::handle(mgs, decode_body(&frame.body)?).await),
+        Op::RaiseLevel => reply(ops::raise_level::handle(mgs, decode_body(&frame.body)?).await),
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

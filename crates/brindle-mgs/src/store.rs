@@ -3,22 +3,18 @@
 //! Key `fs/<name>/map`. Invariant: the map in memory is the one in the store; it is replaced only after the store has
 //! made the new one durable.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use brindle_config::{ConfigStore, LocalStore, Superblock, Swap};
 use brindle_stdx::watch;
 use brindle_types::{Code, Fault, FsName, Result};
+use brindle_wire::form::{self, FormatLevel};
 use brindle_wire::map::Map;
 use tokio::sync::Mutex;
 
-/// Format of the stored map that this release writes.
-const MAP_FORMAT: u8 = 3;
-/// The format before, which had no pools.
-const MAP_FORMAT_WITHOUT_POOLS: u8 = 1;
-/// The one after it, which had neither OSTs that are drained nor removed ones.
-const MAP_FORMAT_WITHOUT_DRAINING: u8 = 2;
-/// An empty list, as it is stored.
-const NO_LIST: &[u8] = &[0];
+/// Earlier versions of the map that are remembered, to tell what changed since.
+const VERSIONS_KEPT: usize = 64;
 /// Attempts to store a change while others store theirs.
 const ATTEMPTS_MAX: usize = 16;
 
@@ -29,33 +25,21 @@ pub(crate) struct MapStore {
     /// Version of the store's entry; also makes changes of this process one after the other.
     entry_version: Mutex<u64>,
     current: watch::Sender<Arc<Map>>,
+    /// Versions that this process has told, the newest last.
+    earlier: parking_lot::Mutex<VecDeque<Arc<Map>>>,
 }
 
 fn key(fs: &FsName) -> String {
     format!("fs/{fs}/map")
 }
 
-fn encode(map: &Map) -> Vec<u8> {
-    let mut bytes = vec![MAP_FORMAT];
-    bytes.extend(postcard::to_stdvec(map).expect("maps are made of types with known lengths"));
-    bytes
+fn encode(map: &Map) -> Result<Vec<u8>> {
+    form::encode(FormatLevel::NEWEST, map).map(Vec::from)
 }
 
 fn decode(key: &str, bytes: &[u8]) -> Result<Map> {
-    let damaged = |why: String| Fault::new(Code::StoreDamaged).subject(key.to_owned()).why(why);
-    let map = |bytes: &[u8]| {
-        postcard::from_bytes(bytes).map_err(|e| damaged(format!("the map does not decode: {e}")))
-    };
-    match bytes.split_first() {
-        Some((&MAP_FORMAT, rest)) => map(rest),
-        Some((&MAP_FORMAT_WITHOUT_POOLS, rest)) => map(&[rest, NO_LIST, NO_LIST, NO_LIST].concat()),
-        Some((&MAP_FORMAT_WITHOUT_DRAINING, rest)) => map(&[rest, NO_LIST, NO_LIST].concat()),
-        Some((other, _)) => Err(Fault::new(Code::NewerFormat)
-            .what("cannot read the map of targets")
-            .subject(key.to_owned())
-            .why(format!("it has format {other}; this release knows {MAP_FORMAT}"))),
-        None => Err(damaged("the map is empty".to_owned())),
-    }
+    let damaged = |why| Fault::new(Code::StoreDamaged).subject(key.to_owned()).why(why);
+    form::decode(bytes).map_err(|why| why.fault("the map of targets", damaged))
 }
 
 impl MapStore {
@@ -64,7 +48,7 @@ impl MapStore {
         let fs = superblock.fs.clone();
         let key = key(&fs);
         let map = Map::new(fs, superblock.fs_id);
-        store.create_entry(&key, &encode(&map))
+        store.create_entry(&key, &encode(&map)?)
     }
 
     /// Reads the map.
@@ -84,12 +68,27 @@ impl MapStore {
                 .why(format!("its configuration store is of file system {:016x}", map.fs_id)));
         }
         let current = watch::Sender::new(Arc::new(map));
-        Ok(MapStore { store, key, entry_version: Mutex::new(entry.version), current })
+        let earlier = parking_lot::Mutex::default();
+        Ok(MapStore { store, key, entry_version: Mutex::new(entry.version), current, earlier })
     }
 
     /// The newest map.
     pub(crate) fn current(&self) -> Arc<Map> {
         self.current.borrow().clone()
+    }
+
+    /// An earlier version, if it is remembered.
+    pub(crate) fn earlier(&self, version: u64) -> Option<Arc<Map>> {
+        self.earlier.lock().iter().find(|map| map.version == version).cloned()
+    }
+
+    fn replace(&self, next: Map) {
+        let before = self.current.send_replace(Arc::new(next));
+        let mut earlier = self.earlier.lock();
+        earlier.push_back(before);
+        if earlier.len() > VERSIONS_KEPT {
+            earlier.pop_front();
+        }
     }
 
     /// Completes when the map is newer than `version`.
@@ -103,10 +102,10 @@ impl MapStore {
         let mut entry_version = self.entry_version.lock().await;
         for _ in 0..ATTEMPTS_MAX {
             let Some(next) = change(&self.current())? else { return Ok(false) };
-            match self.store.compare_and_swap(&self.key, *entry_version, Some(&encode(&next))).await? {
+            match self.store.compare_and_swap(&self.key, *entry_version, Some(&encode(&next)?)).await? {
                 Swap::Done(version) => {
                     *entry_version = version;
-                    self.current.send_replace(Arc::new(next));
+                    self.replace(next);
                     return Ok(true);
                 }
                 Swap::Lost(_) => *entry_version = self.reload().await?,
@@ -120,7 +119,7 @@ impl MapStore {
     async fn reload(&self) -> Result<u64> {
         let entry = self.store.get(&self.key).await?;
         let entry = entry.ok_or_else(|| Fault::new(Code::StoreDamaged).subject(self.key.clone()))?;
-        self.current.send_replace(Arc::new(decode(&self.key, &entry.value)?));
+        self.replace(decode(&self.key, &entry.value)?);
         Ok(entry.version)
     }
 }
@@ -132,30 +131,42 @@ mod tests {
     #[test]
     fn bytes_in_the_store_never_change() {
         use brindle_types::TargetId;
-        use brindle_wire::map::{Pool, RemovedTarget, TargetEntry, TargetState};
+        use brindle_wire::map::{Network, Pool, RemovedTarget, ReplicaSet, TargetEntry, TargetState};
+        let golden = |version: &str| {
+            let path = format!("{}/golden/{version}/map.bin", env!("CARGO_MANIFEST_DIR"));
+            std::fs::read(path).expect("golden file exists")
+        };
         let entry = TargetEntry {
             id: TargetId::ost(10),
             uuid: *b"0123456789abcdef",
             nids: vec!["10.0.0.1:9880@tcp1".parse().unwrap()],
             epoch: 3,
             state: TargetState::Up,
-            host: "oss1".into(),
+            replicas: ReplicaSet::of("oss1"),
+            format_level_max: FormatLevel::FIRST,
         };
         let mut map = Map { version: 6, targets: vec![entry], ..Map::new("scratch".parse().unwrap(), 5) };
-        let before = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v1/map.bin")).unwrap();
-        assert_eq!(decode("k", &before), Ok(map.clone()), "the format without pools is still read");
+        map.note_host("oss1");
+        assert_eq!(decode("k", &golden("v1")), Ok(map.clone()), "the format without pools is still read");
         map.pools.push(Pool { name: "flash".parse().unwrap(), osts: vec![3, 10] });
-        let before = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v2/map.bin")).unwrap();
-        assert_eq!(decode("k", &before), Ok(map.clone()), "so is the one without OSTs that are drained");
+        assert_eq!(
+            decode("k", &golden("v2")),
+            Ok(map.clone()),
+            "so is the one without OSTs that are drained"
+        );
         map.draining.push(10);
         map.removed.push(RemovedTarget { id: TargetId::ost(4), uuid: [8; 16] });
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v3/map.bin");
-        if std::env::var_os("BRINDLE_GOLDEN").is_some() && !std::path::Path::new(path).exists() {
-            std::fs::create_dir_all(concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v3")).unwrap();
-            std::fs::write(path, encode(&map)).unwrap();
+        assert_eq!(decode("k", &golden("v3")), Ok(map.clone()), "and that of release 0.1.0");
+        map.targets[0].replicas.standby.push("oss2".into());
+        map.note_host("oss2");
+        map.networks.push(Network { rail: 1, name: "ib0".into() });
+        if std::env::var_os("BRINDLE_GOLDEN").is_some() {
+            let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/v4");
+            std::fs::create_dir_all(dir).unwrap();
+            std::fs::write(format!("{dir}/map.bin"), encode(&map).unwrap()).unwrap();
         }
-        let golden = std::fs::read(path).expect("golden file exists");
-        assert_eq!(golden, encode(&map), "bytes on disk changed; that needs a new format version");
+        let golden = golden("v4");
+        assert_eq!(golden, encode(&map).unwrap(), "bytes on disk changed; that needs a new format version");
         assert_eq!(decode("k", &golden), Ok(map));
         assert_eq!(decode("k", &[9, 9]).unwrap_err().code, Code::NewerFormat);
         assert_eq!(decode("k", &golden[..5]).unwrap_err().code, Code::StoreDamaged);

@@ -4,8 +4,10 @@ use brindle_net::peer::NoNotifies;
 use brindle_net::{Peer, PeerConfig, TcpTransport};
 use brindle_types::Role;
 use brindle_wire::Message;
+use brindle_wire::form::FormatLevel;
 use brindle_wire::frame::{Header, decode_reply, encode_body};
 use brindle_wire::map::TargetState;
+use brindle_wire::map::delta::MapUpdate;
 use brindle_wire::mds::session::TargetInfoReq;
 use brindle_wire::mgs::{GetMapReq, HeartbeatReq, RegisterReq, RegisterResp};
 use brindle_wire::version::PeerKind;
@@ -58,11 +60,19 @@ fn register_req(index: u16, port: u16) -> RegisterReq {
         uuid: [index as u8 + 1; 16],
         nids: vec![format!("10.0.0.1:{port}").parse().unwrap()],
         host: "oss1".into(),
+        format_level_max: FormatLevel::NEWEST,
     }
 }
 
 fn get_map(known_version: u64, wait_ms: u32) -> GetMapReq {
     GetMapReq { fs: "scratch".parse().unwrap(), known_version, wait_ms }
+}
+
+fn whole(update: Option<MapUpdate>) -> Map {
+    match update {
+        Some(MapUpdate::Whole(map)) => map,
+        other => panic!("all of the map, to whoever has none: {other:?}"),
+    }
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -80,7 +90,7 @@ fn a_waiting_client_hears_of_a_new_target_and_a_restart_forgets_nothing() {
         let world = World::new();
         let handle = world.start(world.config()).await;
         let peer = world.peer(&handle, 0);
-        let map = call(&peer, &get_map(0, 0)).await.unwrap().map.expect("a map");
+        let map = whole(call(&peer, &get_map(0, 0)).await.unwrap().update);
         assert_eq!(map.targets.iter().map(|t| t.id.role).collect::<Vec<_>>(), [Role::Mgt]);
         let waiting = {
             let peer = peer.clone();
@@ -88,14 +98,23 @@ fn a_waiting_client_hears_of_a_new_target_and_a_restart_forgets_nothing() {
         };
         let RegisterResp { epoch, map: after, .. } = call(&peer, &register_req(0, 1)).await.unwrap();
         assert_eq!(epoch, 1);
-        let told = waiting.await.unwrap().unwrap().map.expect("newer");
+        let update = waiting.await.unwrap().unwrap().update.expect("newer");
+        assert!(
+            matches!(&update, MapUpdate::Delta(delta) if delta.changes.len() == 2),
+            "a target and its host"
+        );
+        let told = map.updated(update).expect("it is about the version that was told");
         assert_eq!(told, after);
-        assert_eq!(call(&peer, &get_map(told.version, 1)).await.unwrap().map, None, "nothing newer in time");
+        assert_eq!(
+            call(&peer, &get_map(told.version, 1)).await.unwrap().update,
+            None,
+            "nothing newer in time"
+        );
         handle.stop();
         drop(handle);
         let handle = world.start(Config { heartbeat_ms: 20, ..world.config() }).await;
         let peer = world.peer(&handle, after.fs_id);
-        let map = call(&peer, &get_map(0, 0)).await.unwrap().map.expect("a map");
+        let map = whole(call(&peer, &get_map(0, 0)).await.unwrap().update);
         assert_eq!(map.target(TargetId::ost(0)), after.target(TargetId::ost(0)));
         assert!(map.version > after.version, "the MGS has a new address, so the map is newer");
         let again = call(&peer, &register_req(0, 2)).await.unwrap();

@@ -13,7 +13,8 @@ use brindle_oss::{Config, Handle, collect};
 use brindle_stdx::{BoxFuture, Seams, real};
 use brindle_types::{Code, Fault, FsName, Ino, Nid, ObjectId, Pair, Result, SessionId, TargetId};
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
-use brindle_wire::map::{Map, TargetEntry, TargetState};
+use brindle_wire::map::delta::MapUpdate;
+use brindle_wire::map::{Map, ReplicaSet, TargetEntry, TargetState};
 use brindle_wire::mds::fences::FenceTableResp;
 use brindle_wire::mds::owner::{OwnerQueryReq, OwnerQueryResp, Verdict};
 use brindle_wire::mds::session::TargetInfoReq;
@@ -62,8 +63,17 @@ impl Rest {
         let map = map.as_mut().expect("the test made it");
         map.version += 1;
         map.targets.retain(|t| t.id != req.target);
-        let (id, uuid, nids, host) = (req.target, req.uuid, req.nids.clone(), req.host.clone());
-        map.targets.push(TargetEntry { id, uuid, nids, epoch: 1, state: TargetState::Up, host });
+        let (id, uuid, nids) = (req.target, req.uuid, req.nids.clone());
+        let (replicas, format_level_max) = (ReplicaSet::of(req.host.clone()), req.format_level_max);
+        map.targets.push(TargetEntry {
+            id,
+            uuid,
+            nids,
+            epoch: 1,
+            state: TargetState::Up,
+            replicas,
+            format_level_max,
+        });
         RegisterResp { map: map.clone(), epoch: 1, heartbeat_ms: 1000 }
     }
 
@@ -71,7 +81,9 @@ impl Rest {
         let newest = || self.map.lock().clone();
         Ok(match Op::from_number(frame.header.op) {
             Some(Op::Register) => encode_body(&Ok::<_, Fault>(self.register(&decode_body(&frame.body)?))),
-            Some(Op::GetMap) => encode_body(&Ok::<_, Fault>(GetMapResp { map: newest() })),
+            Some(Op::GetMap) => {
+                encode_body(&Ok::<_, Fault>(GetMapResp { update: newest().map(MapUpdate::Whole) }))
+            }
             Some(Op::Heartbeat) => {
                 encode_body(&Ok::<_, Fault>(HeartbeatResp { map_version: 1, known: true }))
             }
@@ -134,7 +146,8 @@ impl Cluster {
             nids: vec![rest_nid.clone()],
             epoch: 1,
             state: TargetState::Up,
-            host: "here".into(),
+            replicas: ReplicaSet::of("here"),
+            format_level_max: brindle_wire::form::FormatLevel::FIRST,
         };
         *rest.map.lock() = Some(Map { targets: vec![mdt], ..Map::new(fs(), FS_ID) });
         let dir = tempfile::tempdir().expect("a directory");
@@ -452,7 +465,7 @@ fn a_copy_from_an_ost_that_is_away_ends() {
         let (ost0, ost1) = (cluster.start(0).await, cluster.start(1).await);
         let at1 = cluster.client(&ost1, 1);
         // The map reaches the OSTs in its own time.
-        while !ost1.oss().targets.known(TargetId::ost(0)).is_some() {
+        while ost1.oss().targets.known(TargetId::ost(0)).is_none() {
             tokio::task::yield_now().await;
         }
         ost0.stop();
@@ -509,7 +522,7 @@ fn ranges_are_copied_within_an_ost_and_between_osts() {
         at1.write(object(2, 1), 0, &[9; 1 << 20], (1, 1)).await.expect("written");
         at1.write(object(2, 1), 5_999_900, &[9; 1000], (1, 2)).await.expect("written");
         // The map reaches the OSTs in its own time.
-        while !ost1.oss().targets.known(TargetId::ost(0)).is_some() {
+        while ost1.oss().targets.known(TargetId::ost(0)).is_none() {
             tokio::task::yield_now().await;
         }
         at1.change(&request(object(2, 1), 6_000_500), (1, 3)).await.expect("copied");

@@ -46,7 +46,7 @@ impl MapWatch {
     /// Fetches the map and goes on watching it. Waits for the MGS; fails with what it says (`NoSuchFs`).
     pub async fn fetch(self: &Arc<Self>) -> Result<Arc<Map>, Fault> {
         loop {
-            match get(&self.mgs, &self.fs, 0, 0).await {
+            match self.get(0, 0).await {
                 Ok(Some(map)) => self.offer(map),
                 Ok(None) => return Err(Fault::new(Code::NoSuchFs).subject(self.fs.to_string())),
                 Err(f) if f.code == Code::Disconnected => {
@@ -62,7 +62,7 @@ impl MapWatch {
 
     /// Asks for the map once and takes it in.
     pub async fn fetch_once(&self) -> Result<Arc<Map>, Fault> {
-        if let Some(map) = get(&self.mgs, &self.fs, self.version(), 0).await? {
+        if let Some(map) = self.get(self.version(), 0).await? {
             self.offer(map);
         }
         Ok(self.current())
@@ -125,7 +125,7 @@ impl MapWatch {
 
     async fn poll(&self) {
         loop {
-            let poll = get(&self.mgs, &self.fs, self.version(), POLL_MS);
+            let poll = self.get(self.version(), POLL_MS);
             match self.seams.timeout_ms(u64::from(POLL_MS) + POLL_GRACE_MS, poll).await {
                 Some(Ok(Some(map))) => self.offer(map),
                 Some(Ok(None)) | None => {}
@@ -136,11 +136,14 @@ impl MapWatch {
             }
         }
     }
-}
 
-async fn get(mgs: &Peer, fs: &FsName, known_version: u64, wait_ms: u32) -> Result<Option<Map>, Fault> {
-    let request = GetMapReq { fs: fs.clone(), known_version, wait_ms };
-    Ok(ask_mgs(mgs, &request).await?.map)
+    /// Asks for what is newer than a version; the whole of it. A delta to another version than the one that is known now (a
+    /// registration brought a newer map meanwhile) counts as nothing: the next question is about that version.
+    async fn get(&self, known_version: u64, wait_ms: u32) -> Result<Option<Map>, Fault> {
+        let request = GetMapReq { fs: self.fs.clone(), known_version, wait_ms };
+        let update = ask_mgs(&self.mgs, &request).await?.update;
+        Ok(update.and_then(|update| self.current().updated(update)))
+    }
 }
 
 /// One request to the MGS, sent once.

@@ -10,6 +10,7 @@ use brindle_net::latch::Latch;
 use brindle_net::{RpcServer, ServerConfig, ServerHandle, ServerStats, Service, Transport};
 use brindle_stdx::{Seams, watch};
 use brindle_types::{Code, Fault, Nid, Result, Role};
+use brindle_wire::form::FormatLevel;
 use brindle_wire::mgs::RegisterReq;
 
 use crate::{Directory, Gate, Registration};
@@ -139,6 +140,7 @@ impl Member {
             uuid: superblock.uuid,
             nids,
             host: self.place.host.clone(),
+            format_level_max: FormatLevel::NEWEST,
         };
         let (seams, targets, gate) = (self.seams.clone(), self.targets.clone(), self.gate.clone());
         let (dir, registered) = (self.place.dir.clone(), self.registered.clone());

@@ -5,6 +5,7 @@
 //!
 //! Invariant: bytes never change without a version, a golden file and a sentence in [`version`].
 
+pub mod form;
 pub mod frame;
 pub mod map;
 pub mod mds;

@@ -1,7 +1,14 @@
-//! The map: targets, addresses, epochs. Kept by the MGS in the config store; its version is in every RPC.
+//! The map: hosts, targets, addresses, epochs. Kept by the MGS in the config store; its version is in every RPC.
+//!
+//! [`forms`] has what earlier releases stored, [`delta`] what changed between two versions.
+
+pub mod delta;
+pub mod forms;
 
 use brindle_types::{FsName, Nid, PoolName, TargetId};
 use serde::{Deserialize, Serialize};
+
+use crate::form::FormatLevel;
 
 /// What the MGS believes of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,8 +32,57 @@ pub struct TargetEntry {
     pub epoch: u32,
     /// Whether it is served.
     pub state: TargetState,
-    /// Host that serves it, as people know it.
-    pub host: String,
+    /// The hosts that have to do with it.
+    pub replicas: ReplicaSet,
+    /// The newest format level that the server of the target reads and writes.
+    pub format_level_max: FormatLevel,
+}
+
+impl TargetEntry {
+    /// Host that serves it.
+    pub fn host(&self) -> &str {
+        &self.replicas.primary
+    }
+}
+
+/// The hosts of one target, by name. Each host is in one of the lists at most.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaSet {
+    /// It serves the target.
+    pub primary: String,
+    /// Hosts whose replicas have everything that was acknowledged: any of them can become the primary.
+    pub in_sync: Vec<String>,
+    /// Hosts whose replicas are being filled.
+    pub learners: Vec<String>,
+    /// Hosts that reach the primary's storage, and can serve it when the primary is gone.
+    pub standby: Vec<String>,
+}
+
+impl ReplicaSet {
+    /// One host alone.
+    pub fn of(primary: impl Into<String>) -> ReplicaSet {
+        ReplicaSet { primary: primary.into(), ..ReplicaSet::default() }
+    }
+}
+
+/// A host of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostEntry {
+    /// Its name.
+    pub name: String,
+    /// Addresses of its node daemon, best first; none if it has none.
+    pub nids: Vec<Nid>,
+    /// Hosts of one domain fail together (a rack, a chassis, a power circuit); empty if nothing is said.
+    pub failure_domain: String,
+}
+
+/// A network that hosts have addresses in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// The number behind `tcp` in its addresses.
+    pub rail: u8,
+    /// Its name for people: `ib0`, `management`.
+    pub name: String,
 }
 
 /// Most pools of a file system.
@@ -50,6 +106,12 @@ pub struct Map {
     pub fs_id: u64,
     /// Raised by every change.
     pub version: u64,
+    /// Stored values are written in forms up to this level.
+    pub format_level: FormatLevel,
+    /// Hosts, sorted by name.
+    pub hosts: Vec<HostEntry>,
+    /// Networks, sorted by rail.
+    pub networks: Vec<Network>,
     /// Targets, sorted by id.
     pub targets: Vec<TargetEntry>,
     /// Pools, sorted by name.
@@ -79,6 +141,9 @@ impl Map {
             fs,
             fs_id,
             version: 1,
+            format_level: FormatLevel::NEWEST,
+            hosts: Vec::new(),
+            networks: Vec::new(),
             targets: Vec::new(),
             pools: Vec::new(),
             draining: Vec::new(),
@@ -94,6 +159,11 @@ impl Map {
     /// The entry of a target.
     pub fn target(&self, id: TargetId) -> Option<&TargetEntry> {
         self.targets.iter().find(|t| t.id == id)
+    }
+
+    /// The entry of a host.
+    pub fn host(&self, name: &str) -> Option<&HostEntry> {
+        self.hosts.iter().find(|host| host.name == name)
     }
 
     /// The pool of a name.

@@ -3,7 +3,9 @@
 use brindle_types::{FsName, Nid, PoolName, TargetId};
 use serde::{Deserialize, Serialize};
 
+use crate::form::FormatLevel;
 use crate::map::Map;
+use crate::map::delta::MapUpdate;
 use crate::message;
 
 /// A server announces a target that it serves.
@@ -21,6 +23,8 @@ pub struct RegisterReq {
     pub nids: Vec<Nid>,
     /// Host name.
     pub host: String,
+    /// The newest format level that the server reads and writes.
+    pub format_level_max: FormatLevel,
 }
 
 /// The map as it is with the target in it.
@@ -46,11 +50,11 @@ pub struct GetMapReq {
     pub wait_ms: u32,
 }
 
-/// The map, or `None` when the caller's version is still the newest.
+/// A newer map, or `None` when the caller's version is still the newest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GetMapResp {
     /// The newer map.
-    pub map: Option<Map>,
+    pub update: Option<MapUpdate>,
 }
 message!(GetMapReq => GetMapResp, GetMap);
 
@@ -88,6 +92,25 @@ pub enum TargetChange {
     /// a file on it.
     Remove,
 }
+
+/// Raises the format level of a file system to the newest that every server of it reads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaiseLevelReq {
+    /// Name of the file system.
+    pub fs: FsName,
+    /// The level.
+    pub level: FormatLevel,
+}
+
+/// The map as it is then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RaiseLevelResp {
+    /// The map.
+    pub map: Map,
+    /// Whether anything was changed.
+    pub changed: bool,
+}
+message!(RaiseLevelReq => RaiseLevelResp, RaiseLevel);
 
 /// Changes what a target is used for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

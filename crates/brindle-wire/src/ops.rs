@@ -143,6 +143,7 @@ ops! {
     402 Heartbeat "heartbeat" plain [Mdt Ost];
     410 ChangePool "change_pool" plain [Administrator];
     411 ChangeTarget "change_target" plain [Administrator];
+    412 RaiseLevel "raise_level" plain [Administrator];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];
     501 InvalidateNotice "invalidate_notice" plain [Mdt];

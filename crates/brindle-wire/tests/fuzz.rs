@@ -209,6 +209,7 @@ try_all![
     brindle_wire::mgs::HeartbeatReq,
     brindle_wire::mgs::ChangePoolReq,
     brindle_wire::mgs::ChangeTargetReq,
+    brindle_wire::mgs::RaiseLevelReq,
     brindle_wire::notify::RecallNotice,
     brindle_wire::notify::InvalidateNotice,
     brindle_wire::notify::LayoutNotice,

@@ -22,7 +22,7 @@ pub struct Reservation {
 
 /// Sets a reservation.
 pub fn put(t: &mut Changes<'_>, ino: Ino, offset: u64, reservation: &Reservation) {
-    t.put(keys::append(ino, offset), row::encode(reservation));
+    t.put_row(keys::append(ino, offset), reservation);
 }
 
 /// Removes a reservation.

@@ -77,7 +77,7 @@ pub fn state(rows: &(impl Rows + ?Sized)) -> Result<State> {
 
 /// Sets who reads.
 pub fn put_state(t: &mut Changes<'_>, state: &State) {
-    t.put(keys::meta(STATE), row::encode(state));
+    t.put_row(keys::meta(STATE), state);
 }
 
 /// How much there is.
@@ -89,15 +89,14 @@ pub fn size(rows: &(impl Rows + ?Sized)) -> Result<Size> {
 
 /// Sets how much there is.
 pub fn put_size(t: &mut Changes<'_>, size: Size) {
-    t.put(keys::meta(SIZE), row::encode(&size));
+    t.put_row(keys::meta(SIZE), &size);
 }
 
 /// Adds a record; the bytes that it takes.
 pub fn put(t: &mut Changes<'_>, index: u64, change: &Change) -> u64 {
-    let (key, value) = (keys::change(index), row::encode(change));
-    let bytes = key.len() + value.len();
-    t.put(key, value);
-    bytes as u64
+    let key = keys::change(index);
+    let key_bytes = key.len();
+    (key_bytes + t.put_row(key, change)) as u64
 }
 
 /// Removes a record.

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use brindle_kv::{Batch, Kv};
-use brindle_types::{Attr, FileType, Ino, Result};
+use brindle_types::{Attr, Fault, FileType, Ino, Result};
 use bytes::Bytes;
 
 use super::hot::Hot;
+use super::row::{Form, FormatLevel};
 use super::usage::{Delta, Kind};
 use super::{Inode, Rows, inode, keys, row, usage};
 
@@ -24,6 +25,10 @@ pub struct Changes<'a> {
     /// The limits of users and groups count.
     limited: bool,
     effects: Effects,
+    /// Rows are written in forms up to this level.
+    level: FormatLevel,
+    /// Why a row cannot be written at this level.
+    refusal: Option<Fault>,
 }
 
 /// What a batch changes of the tree: what leases are about, and what callers are told.
@@ -67,7 +72,7 @@ pub struct InodeEffect {
 
 impl<'a> Changes<'a> {
     /// No changes yet.
-    pub fn new(base: &'a Kv, hot: &'a Hot) -> Changes<'a> {
+    pub fn new(base: &'a Kv, hot: &'a Hot, level: FormatLevel) -> Changes<'a> {
         Changes {
             base,
             hot,
@@ -77,6 +82,8 @@ impl<'a> Changes<'a> {
             frees_space: false,
             limited: false,
             effects: Effects::default(),
+            level,
+            refusal: None,
         }
     }
 
@@ -98,6 +105,22 @@ impl<'a> Changes<'a> {
     /// Sets a row.
     pub fn put(&mut self, key: impl Into<Bytes>, value: impl Into<Bytes>) {
         self.rows.insert(key.into(), Some(value.into()));
+    }
+
+    /// Sets a row to a value, in the newest form that the format level allows; how many bytes it has. A value that no such form can
+    /// hold makes the batch fail.
+    pub fn put_row<T: Form>(&mut self, key: impl Into<Bytes>, value: &T) -> usize {
+        match row::encode(self.level, value) {
+            Ok(bytes) => {
+                let len = bytes.len();
+                self.put(key, bytes);
+                len
+            }
+            Err(fault) => {
+                self.refusal.get_or_insert(fault);
+                0
+            }
+        }
     }
 
     /// Removes a row.
@@ -160,9 +183,15 @@ impl<'a> Changes<'a> {
         for ((kind, id), delta) in std::mem::take(&mut self.usage) {
             if delta != Delta::default() {
                 let used = usage::get(&self, kind, id)?.apply(delta);
-                let value = (used != usage::Usage::default()).then(|| row::encode(&used));
-                self.rows.insert(keys::usage(kind, id).into(), value);
+                let key = keys::usage(kind, id);
+                match used == usage::Usage::default() {
+                    true => self.delete(key),
+                    false => drop(self.put_row(key, &used)),
+                }
             }
+        }
+        if let Some(refusal) = self.refusal {
+            return Err(refusal);
         }
         let mut batch = Batch::new();
         if self.frees_space {

@@ -60,7 +60,7 @@ pub fn find(rows: &(impl Rows + ?Sized), key: HashKey, dir: Ino, name: &[u8]) ->
 
 /// Sets an entry.
 pub fn put(t: &mut Changes<'_>, key: HashKey, dir: Ino, name: &[u8], entry: &Dirent) {
-    t.put(keys::dirent(dir, key.hash(name), name), row::encode(entry));
+    t.put_row(keys::dirent(dir, key.hash(name), name), entry);
     let to = Some((entry.ino, entry.kind));
     t.effects_mut().names.push(NameEffect { dir, name: name.to_vec(), to });
 }

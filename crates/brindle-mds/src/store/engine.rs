@@ -1,5 +1,7 @@
 //! The store of one MDT: the rows' home behind the log, opened for serving.
 
+use std::sync::atomic::{AtomicU16, Ordering};
+
 use brindle_kv::{Kv, KvOptions, LogPos, OpenReport};
 use brindle_stdx::Seams;
 use brindle_stdx::disk::{Disk, DiskSpace, parent};
@@ -8,6 +10,7 @@ use bytes::Bytes;
 
 use super::hot::Hot;
 use super::meta::{self, Format};
+use super::row::FormatLevel;
 use super::{Changes, Rows};
 
 /// An open store.
@@ -16,6 +19,8 @@ pub struct Engine {
     hot: Hot,
     format: Format,
     report: OpenReport,
+    /// The format level.
+    level: AtomicU16,
 }
 
 impl Engine {
@@ -31,7 +36,7 @@ impl Engine {
         Kv::create(disk, dir, &options)?;
         let (kv, _) = Kv::open(seams.clone(), dir, options)?;
         let hot = Hot::default();
-        let mut changes = Changes::new(&kv, &hot);
+        let mut changes = Changes::new(&kv, &hot, FormatLevel::FIRST);
         fill(&mut changes)?;
         let pos = kv.append(changes.into_batch()?)?;
         kv.wait_synced(pos).await?;
@@ -45,7 +50,8 @@ impl Engine {
         let (kv, report) = Kv::open(seams.clone(), dir, options)?;
         let format = meta::format(&kv)?
             .ok_or_else(|| Fault::new(Code::NotATarget).subject(target).why("the store has no format row"))?;
-        Ok(Engine { kv, hot: Hot::default(), format, report })
+        let level = AtomicU16::new(meta::format_level(&kv)?.0);
+        Ok(Engine { kv, hot: Hot::default(), format, report, level })
     }
 
     /// What was decided when the MDT was made.
@@ -65,7 +71,17 @@ impl Engine {
 
     /// A batch in the making.
     pub fn changes(&self) -> Changes<'_> {
-        Changes::new(&self.kv, &self.hot)
+        Changes::new(&self.kv, &self.hot, self.level())
+    }
+
+    /// The format level: rows are written in forms up to it.
+    pub fn level(&self) -> FormatLevel {
+        FormatLevel(self.level.load(Ordering::Acquire))
+    }
+
+    /// The batch that raises the level is in the log.
+    pub fn set_level(&self, level: FormatLevel) {
+        self.level.fetch_max(level.0, Ordering::AcqRel);
     }
 
     /// Puts changes into the log; one caller at a time, under the writer lock.

@@ -246,7 +246,7 @@ pub fn put(t: &mut Changes<'_>, inode: &Inode) -> Result<()> {
         (true, false) => watch::delete(t, inode.ino),
         _ => {}
     }
-    t.put(keys::of_ino(keys::INODE, inode.ino), row::encode(inode));
+    t.put_row(keys::of_ino(keys::INODE, inode.ino), inode);
     Ok(())
 }
 

@@ -22,7 +22,7 @@ pub fn put(changes: &mut Changes<'_>, kind: Kind, id: u32, limit: Limit) {
     let key = keys::limit(kind as u8, id);
     match limit == Limit::default() {
         true => changes.delete(key),
-        false => changes.put(key, row::encode(&limit)),
+        false => drop(changes.put_row(key, &limit)),
     }
 }
 

@@ -27,7 +27,7 @@ pub fn find(rows: &(impl Rows + ?Sized), session: SessionId, slot: u16) -> Resul
 
 /// Sets the last reply of a slot.
 pub fn put(t: &mut Changes<'_>, session: SessionId, slot: u16, reply: &Reply) {
-    t.put(keys::reply(session, slot), row::encode(reply));
+    t.put_row(keys::reply(session, slot), reply);
 }
 
 /// Removes all replies of a session.

@@ -33,7 +33,7 @@ pub fn find(rows: &(impl Rows + ?Sized), id: SessionId) -> Result<Option<Session
 
 /// Sets a session.
 pub fn put(t: &mut Changes<'_>, id: SessionId, session: &Session) {
-    t.put(keys::session(id), row::encode(session));
+    t.put_row(keys::session(id), session);
 }
 
 /// Removes a session.

@@ -15,7 +15,7 @@ pub fn find(rows: &(impl Rows + ?Sized), ino: Ino, name: &[u8]) -> Result<Option
 
 /// Sets a value.
 pub fn put(t: &mut Changes<'_>, ino: Ino, name: &[u8], value: &[u8]) {
-    t.put(keys::xattr(ino, name), row::encode(&value.to_vec()));
+    t.put_row(keys::xattr(ino, name), &value.to_vec());
 }
 
 /// Removes a value.

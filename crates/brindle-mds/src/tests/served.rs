@@ -33,8 +33,15 @@ struct FakeMgs(Seams);
 
 fn map(nids: Vec<Nid>) -> Map {
     let id = TargetId::mdt(0);
-    let entry =
-        TargetEntry { id, uuid: [0; 16], nids, epoch: 3, state: TargetState::Up, host: "mds1".into() };
+    let entry = TargetEntry {
+        id,
+        uuid: [0; 16],
+        nids,
+        epoch: 3,
+        state: TargetState::Up,
+        replicas: brindle_wire::map::ReplicaSet::of("mds1"),
+        format_level_max: brindle_wire::form::FormatLevel::FIRST,
+    };
     Map { targets: vec![entry], ..Map::new("scratch".parse().expect("name"), FS_ID) }
 }
 
@@ -53,7 +60,7 @@ impl Service for FakeMgs {
                 }
                 Some(Op::GetMap) => {
                     self.0.sleep_ms(5_000).await;
-                    encode_body(&Ok::<_, Fault>(GetMapResp { map: None }))
+                    encode_body(&Ok::<_, Fault>(GetMapResp { update: None }))
                 }
                 _ => encode_body(&Ok::<_, Fault>(HeartbeatResp { map_version: 1, known: true })),
             };

@@ -84,7 +84,8 @@ mod tests {
             nids: Vec::new(),
             epoch: 1,
             state: TargetState::Up,
-            host: "oss1".into(),
+            replicas: brindle_wire::map::ReplicaSet::of("oss1"),
+            format_level_max: brindle_wire::form::FormatLevel::FIRST,
         };
         let targets = (0..osts).map(entry).collect();
         Map { version: 7, targets, ..Map::new("scratch".parse().unwrap(), 1) }

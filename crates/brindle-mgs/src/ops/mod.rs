@@ -4,5 +4,6 @@ pub(crate) mod change_target;
 pub(crate) mod get_map;
 pub(crate) mod heartbeat;
 pub(crate) mod pool;
+pub(crate) mod raise_level;
 pub(crate) mod register;
 pub(crate) mod target_info;

@@ -128,7 +128,8 @@ mod tests {
             nids: Vec::new(),
             epoch: 1,
             state: TargetState::Up,
-            host: String::new(),
+            replicas: brindle_wire::map::ReplicaSet::of(String::new()),
+            format_level_max: brindle_wire::form::FormatLevel::FIRST,
         };
         let targets = osts.iter().map(entry).collect();
         Map { version: 7, targets, ..Map::new("scratch".parse().unwrap(), 1) }

@@ -6,7 +6,8 @@
 use std::sync::atomic::Ordering;
 
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
-use brindle_wire::map::{Map, TargetEntry, TargetState};
+use brindle_wire::form::FormatLevel;
+use brindle_wire::map::{Map, ReplicaSet, TargetEntry, TargetState};
 use brindle_wire::mgs::{RegisterReq, RegisterResp};
 
 use crate::Mgs;
@@ -82,7 +83,7 @@ fn served_elsewhere(owner: &TargetEntry, req: &RegisterReq) -> Fault {
     Fault::new(Code::TargetBusy)
         .what("cannot serve")
         .subject(format!("{} at {} of {}", req.fs.target(req.target), shown(&req.nids), req.host))
-        .why(format!("{} of {} serves this very target, and is alive", shown(&owner.nids), owner.host))
+        .why(format!("{} of {} serves this very target, and is alive", shown(&owner.nids), owner.host()))
         .data("nothing was changed; clients go on with the other server")
         .next("never serve a copy of a target beside it; to move it, stop the other server first")
 }
@@ -98,6 +99,7 @@ pub(crate) async fn own(mgs: &Mgs, listens_at: &Nid) -> Result<()> {
         uuid: mgs.superblock.uuid,
         nids,
         host: mgs.config.host.clone(),
+        format_level_max: FormatLevel::NEWEST,
     };
     mgs.store.modify(|map| decide(map, &req)).await?;
     Ok(())
@@ -110,6 +112,14 @@ fn decide(map: &Map, req: &RegisterReq) -> Result<Option<Map>> {
             .what("cannot register")
             .subject(req.fs.target(req.target))
             .why(format!("it names {} addresses; 1 to {NIDS_MAX} are possible", req.nids.len())));
+    }
+    if req.format_level_max < map.format_level {
+        return Err(Fault::new(Code::NewerFormat)
+            .what("cannot serve")
+            .subject(format!("{} at {}", req.fs.target(req.target), req.host))
+            .why(format!("the file system has format level {}", map.format_level.0))
+            .why(format!("this server reads up to level {}", req.format_level_max.0))
+            .data("nothing was changed"));
     }
     let mut next = map.clone();
     next.version += 1;
@@ -129,8 +139,10 @@ fn decide(map: &Map, req: &RegisterReq) -> Result<Option<Map>> {
                 nids: req.nids.clone(),
                 epoch: 1,
                 state: TargetState::Up,
-                host: req.host.clone(),
+                replicas: ReplicaSet::of(req.host.clone()),
+                format_level_max: req.format_level_max,
             };
+            next.note_host(&req.host);
             next.targets.insert(at, entry);
             return Ok(Some(next));
         }
@@ -140,14 +152,17 @@ fn decide(map: &Map, req: &RegisterReq) -> Result<Option<Map>> {
         return Err(index_in_use(map, &map.targets[at], req));
     }
     let moved = entry.nids != req.nids;
-    if !moved && entry.host == req.host {
+    let is_same_server = entry.host() == req.host && entry.format_level_max == req.format_level_max;
+    if !moved && is_same_server {
         return Ok(None);
     }
     if moved {
         entry.epoch += 1;
     }
     entry.nids.clone_from(&req.nids);
-    entry.host.clone_from(&req.host);
+    entry.replicas.primary.clone_from(&req.host);
+    entry.format_level_max = req.format_level_max;
+    next.note_host(&req.host);
     Ok(Some(next))
 }
 
@@ -167,7 +182,7 @@ fn index_in_use(map: &Map, owner: &TargetEntry, req: &RegisterReq) -> Fault {
             "index {} belongs to the target {} of {}",
             req.target.index,
             short(&owner.uuid),
-            owner.host
+            owner.host()
         ))
         .why(format!("this one is {}", short(&req.uuid)))
         .next(next)
@@ -191,6 +206,7 @@ mod tests {
             uuid: [uuid; 16],
             nids: vec![format!("10.0.0.1:{port}").parse().unwrap()],
             host: "oss1".into(),
+            format_level_max: FormatLevel::NEWEST,
         }
     }
 

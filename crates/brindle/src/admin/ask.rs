@@ -8,11 +8,14 @@ use brindle_stdx::Seams;
 use brindle_targets::{Directory, Introduction, Plain};
 use brindle_types::{Code, Fault, FsName, Nid, PoolName, Result, Role, TargetId};
 use brindle_wire::Message;
+use brindle_wire::form::FormatLevel;
+use brindle_wire::map::delta::MapUpdate;
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::ost_use::OstUseReq;
 use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
 use brindle_wire::mgs::{
-    ChangePoolReq, ChangePoolResp, ChangeTargetReq, ChangeTargetResp, GetMapReq, PoolChange, TargetChange,
+    ChangePoolReq, ChangePoolResp, ChangeTargetReq, ChangeTargetResp, GetMapReq, PoolChange, RaiseLevelReq,
+    RaiseLevelResp, TargetChange,
 };
 use parking_lot::Mutex;
 
@@ -146,7 +149,10 @@ impl Asker {
         };
         let request = GetMapReq { fs, known_version: 0, wait_ms: 0 };
         let answer = self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))?;
-        answer.map.ok_or_else(|| Fault::new(Code::NoSuchFs).subject(request.fs.to_string()))
+        match answer.update {
+            Some(MapUpdate::Whole(map)) => Ok(map),
+            _ => Err(Fault::new(Code::NoSuchFs).subject(request.fs.to_string())),
+        }
     }
 
     /// The name of the file system that an MGS keeps.
@@ -188,6 +194,15 @@ impl Asker {
         };
         let request = ChangePoolReq { fs, pool: pool.clone(), change };
         self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))
+    }
+
+    /// Raises the format level.
+    pub async fn raise_level(&self, place: &Place, level: FormatLevel) -> Result<RaiseLevelResp> {
+        let fs = match &place.fs {
+            Some(fs) => fs.clone(),
+            None => self.only_fs(&place.mgs).await?,
+        };
+        self.ask_mgs(&place.mgs, &RaiseLevelReq { fs, level }).await.map_err(|f| no_mgs(place, f))
     }
 
     /// Changes what an OST is used for.

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::ask::Asker;
 use super::place::{Place, PlaceArgs, one};
-use super::rebalance;
+use super::{fs_upgrade, rebalance};
 use crate::exit::Done;
 use crate::format::runtime;
 use crate::output::{Output, print_json, table};
@@ -21,6 +21,8 @@ pub enum Command {
     Df(Args),
     /// Move files from fuller OSTs to emptier ones, while programs use them
     Rebalance(rebalance::Args),
+    /// Write newer forms from now on, after all servers were upgraded
+    Upgrade(fs_upgrade::Args),
 }
 
 /// Arguments of `brindle fs df`.
@@ -144,6 +146,7 @@ pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::Df(args) => df(args),
         Command::Rebalance(args) => rebalance::run(args),
+        Command::Upgrade(args) => fs_upgrade::run(args),
     }
 }
 

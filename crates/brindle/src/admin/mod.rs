@@ -3,6 +3,7 @@
 
 pub mod ask;
 pub mod fs_df;
+pub mod fs_upgrade;
 pub mod fullness;
 pub mod mount_info;
 pub mod moving;

@@ -240,7 +240,7 @@ impl Report {
     }
 
     fn unreachable(&self, target: &Target, name: &str, fault: &Fault) -> Fault {
-        let place = format!("{name} on {}", target.entry.host);
+        let place = format!("{name} on {}", target.entry.host());
         let named = Fault::new(Code::TargetDown).what("does not answer:").subject(place);
         let named = fault.why.iter().cloned().fold(named, Fault::why);
         let data = match target.entry.id.role {
@@ -252,7 +252,7 @@ impl Report {
         };
         let next = match &self.place.dev_dir {
             Some(dir) => format!("start it: brindle dev start --dir {} {}", dir.display(), dev_name(target)),
-            None => format!("on {}: systemctl status brindle-serve", target.entry.host),
+            None => format!("on {}: systemctl status brindle-serve", target.entry.host()),
         };
         named.data(data).next(next)
     }
@@ -386,7 +386,7 @@ fn target_view<'a>(map: &Map, target: &'a Target) -> TargetView<'a> {
         name: map.fs.target(target.entry.id),
         state: target.state(map),
         addresses: target.entry.nids.iter().map(ToString::to_string).collect(),
-        host: &target.entry.host,
+        host: target.entry.host(),
         epoch: target.entry.epoch,
         term: info.map_or(0, |i| i.term),
         clients: info.map_or(0, |i| i.clients),

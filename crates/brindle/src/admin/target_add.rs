@@ -108,7 +108,8 @@ mod tests {
             nids: Vec::new(),
             epoch: 1,
             state: TargetState::Up,
-            host: String::new(),
+            replicas: brindle_wire::map::ReplicaSet::of(String::new()),
+            format_level_max: brindle_wire::form::FormatLevel::FIRST,
         };
         let targets = [0, 1, 3].map(entry).to_vec();
         let map = Map { targets, ..Map::new("scratch".parse().expect("good"), 1) };

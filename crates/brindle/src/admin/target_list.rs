@@ -70,7 +70,7 @@ fn view(map: &Map) -> View {
         name: map.fs.target(t.id),
         state: if is_draining(map, t) { "draining" } else { state_word(t.state) },
         addresses: t.nids.iter().map(ToString::to_string).collect(),
-        host: t.host.clone(),
+        host: t.host().to_owned(),
         epoch: t.epoch,
         uuid: hex(&t.uuid),
     });

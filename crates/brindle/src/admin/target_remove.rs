@@ -80,7 +80,7 @@ pub async fn remove(
     if used.files > 0 {
         return Err(refuse().why(describe(used)).next(empty_it));
     }
-    let host = map.target(id).map_or_else(String::new, |t| t.host.clone());
+    let host = map.target(id).map_or_else(String::new, |t| t.host().to_owned());
     let changed = asker.change_target(place, ost, TargetChange::Remove).await.map_err(|fault| {
         // The MGS does not know where the file system is mounted.
         if fault.code == Code::TargetInUse { fault.next(empty_it) } else { fault }

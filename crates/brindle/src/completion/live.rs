@@ -46,7 +46,7 @@ fn named_osts(wanted: fn(&Map, u16) -> bool) -> ArgValueCandidates {
         from_maps(move |map| {
             let osts = map.targets.iter().filter(|t| t.id.role == Role::Ost && wanted(map, t.id.index));
             let state = |t| if is_draining(map, t) { "draining" } else { state_word(t.state) };
-            osts.map(|t| (map.fs.target(t.id), format!("{} on {}", state(t), t.host))).collect()
+            osts.map(|t| (map.fs.target(t.id), format!("{} on {}", state(t), t.host()))).collect()
         })
     })
 }
@@ -56,7 +56,7 @@ pub fn mdts() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {
         from_maps(|map| {
             let mdts = map.targets.iter().filter(|t| t.id.role == Role::Mdt);
-            mdts.map(|t| (map.fs.target(t.id), format!("{} on {}", state_word(t.state), t.host))).collect()
+            mdts.map(|t| (map.fs.target(t.id), format!("{} on {}", state_word(t.state), t.host()))).collect()
         })
     })
 }

@@ -177,7 +177,7 @@ impl Link {
         found.filter(|space| space.answered).ok_or_else(|| {
             Fault::new(Code::TargetDown)
                 .what("does not answer:")
-                .subject(format!("{name} on {}", self.entry.host))
+                .subject(format!("{name} on {}", self.entry.host()))
                 .next(format!("see brindle status {}", self.mount.line.mount_point.display()))
         })
     }
@@ -328,8 +328,8 @@ impl Node {
                 };
                 for entry in &map.targets {
                     let name = map.fs.target(entry.id);
-                    if entry.host != host {
-                        elsewhere.push(format!("{name} on {}", entry.host));
+                    if entry.host() != host {
+                        elsewhere.push(format!("{name} on {}", entry.host()));
                         continue;
                     }
                     here.push(Rc::new(Served {

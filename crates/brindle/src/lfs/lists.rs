@@ -141,7 +141,8 @@ mod tests {
             nids: Vec::new(),
             epoch: 1,
             state,
-            host: String::new(),
+            replicas: brindle_wire::map::ReplicaSet::of(String::new()),
+            format_level_max: brindle_wire::form::FormatLevel::FIRST,
         };
         let targets = vec![entry(0, TargetState::Up), entry(11, TargetState::Down)];
         let map = Map { targets, ..Map::new("testfs".parse().unwrap(), 1) };
