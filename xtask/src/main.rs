@@ -34,6 +34,7 @@ mod soak;
 mod suites;
 mod test;
 mod tidy;
+mod tools;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

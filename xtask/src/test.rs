@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use crate::report::{AllowedSkips, Report};
 use crate::run::{Cmd, interrupted, tail};
+use crate::tools::{self, DENY, MACHETE, Tool};
 use crate::{Session, docs, libtest, mounted, setup, tidy};
 
 /// One step of the run.
@@ -20,6 +21,7 @@ const STEPS: &[Step] = &[
     Step { name: "fmt", about: "sources are formatted", run: fmt },
     Step { name: "tidy", about: "layers, lengths, words", run: tidy_step },
     Step { name: "clippy", about: "no warnings", run: clippy },
+    Step { name: "deps", about: "licences and sources of dependencies; none is unused", run: deps },
     Step { name: "docs", about: "generated documents are up to date", run: docs::check },
     Step { name: "build", about: "the binary and all tests", run: build },
     Step { name: "cargo-test", about: "unit, property, golden and model tests", run: cargo_test },
@@ -55,7 +57,7 @@ pub fn run(session: &Session) -> Result<(), String> {
 
 /// `cargo xtask lint`.
 pub fn lint(session: &Session) -> Result<(), String> {
-    run_steps(session, &["fmt", "tidy", "clippy"])
+    run_steps(session, &["fmt", "tidy", "clippy", "deps"])
 }
 
 /// `cargo xtask tidy`.
@@ -128,6 +130,24 @@ fn tidy_step(session: &Session) -> Report {
 fn clippy(session: &Session) -> Report {
     let args = ["clippy", "--release", "--workspace", "--all-targets", "--quiet", "--", "--deny", "warnings"];
     cargo(session, "clippy", &args)
+}
+
+/// What is built in: allowed licences and sources (`deny.toml`), and used by somebody. (The database of advisories is not asked: it lies
+/// on the network.)
+fn deps(session: &Session) -> Report {
+    let checks: [(&Tool, &[&str]); 2] =
+        [(&DENY, &["check", "--hide-inclusion-graph", "bans", "licenses", "sources"]), (&MACHETE, &["."])];
+    let mut report = Report::default();
+    for (tool, args) in checks {
+        let name = format!("deps::{}", tool.name);
+        let log = log(session, tool.name);
+        let checked = tools::get(tool, &session.root, &log).and_then(|program| {
+            let done = Cmd::new(&program).args(args).dir(&session.root).limit_secs(300).run(&log);
+            if done.ok() { Ok(()) } else { Err(done.explain()) }
+        });
+        report.add(Report::check(&name, checked));
+    }
+    report
 }
 
 /// Everything that later steps run. They all name the whole workspace: of fewer packages cargo would build what they depend

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use crate::batch::{Batch, LogPos};
 use crate::engine::Engine;
 use crate::fault::store_io;
-use crate::open;
+use crate::open::{self, Replayed};
 use crate::options::{Durability, DurabilityMode, KvOptions, KvStats, OpenReport};
 
 /// An open store. Clones share it; dropping the last clone stops its background tasks (as a kill would: nothing is
@@ -43,7 +43,11 @@ impl Kv {
     /// Fails with `LogDamaged`, `KvDamaged`, `ForeignTarget`, `NewerFormat`, `TargetIncomplete`, `MdtFull`, or `LogFailed`
     /// where the disk returns errors. Blocks the thread for as long as reading and checking takes.
     pub fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Kv, OpenReport)> {
-        let (engine, report) = open::open(seams, dir, opts)?;
+        Kv::serve(open::replay(seams, dir, opts)?)
+    }
+
+    pub(crate) fn serve(replayed: Replayed) -> Result<(Kv, OpenReport)> {
+        let (engine, report) = replayed.serve()?;
         Ok((Kv { _life: Arc::new(Life(engine.clone())), engine }, report))
     }
 

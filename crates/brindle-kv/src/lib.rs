@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Called by `brindle-mds/store` only, under the MDT's single-writer lock for [`Kv::append`], from anywhere for reads
-//! and waits, and by fsck through [`KvReader`].
+//! and waits, and by fsck through [`KvReader`]. A [`Replica`] follows the log of another store and can become a [`Kv`].
 //!
 //! Invariants: what survives a crash is a prefix of the appended batches, each whole or not at all; it contains
 //! everything that [`Kv::wait`] returned for (Written: process death, Synced: power cut). Every opening has a term of
@@ -23,6 +23,7 @@ mod memtable;
 mod open;
 mod options;
 mod reader;
+mod replica;
 mod scan;
 mod segment;
 mod store;
@@ -36,6 +37,7 @@ pub use options::{
     RESERVE_BYTES, SEGMENT_BYTES, SEGMENT_BYTES_FOR_ALL, SEGMENT_BYTES_MIN,
 };
 pub use reader::KvReader;
+pub use replica::Replica;
 
 #[cfg(not(test))]
 pub(crate) use brindle_stdx::planted;

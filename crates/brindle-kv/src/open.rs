@@ -77,8 +77,23 @@ pub(crate) fn create(disk: &dyn Disk, dir: &str, opts: &KvOptions) -> Result<()>
     disk.sync_dir(brindle_stdx::disk::parent(dir)).map_err(io)
 }
 
-/// Opens the store, takes a new term and starts the background tasks.
-pub(crate) fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Arc<Engine>, OpenReport)> {
+/// A store whose log was replayed: it has every record that survived, and no term of its own yet.
+pub(crate) struct Replayed {
+    pub seams: Seams,
+    pub dir: String,
+    pub opts: KvOptions,
+    pub identity: Identity,
+    pub store: Store,
+    pub layers: Layers,
+    pub scan: Scan,
+    /// The last record of the checkpoint.
+    pub applied: LogPos,
+    /// The same as it was found.
+    found_applied: LogPos,
+}
+
+/// Replays the store. Nothing on disk changes, but that the end of the log is made durable.
+pub(crate) fn replay(seams: Seams, dir: &str, opts: KvOptions) -> Result<Replayed> {
     check_options(&opts)?;
     let disk = &*seams.disk;
     if what_is_there(disk, dir)? == (false, false) {
@@ -93,7 +108,7 @@ pub(crate) fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Arc<Engi
         return Err(foreign(&format!("{dir}/{STORE_FILE}")));
     }
     let mut active = Memtable::on_top_of(meta.applied);
-    let mut scan = scan_log(disk, dir, Some(identity), meta.applied, &mut |pos, record, changes| {
+    let scan = scan_log(disk, dir, Some(identity), meta.applied, &mut |pos, record, changes| {
         active.apply(pos, record.len_bytes, changes);
     })?;
     if let Some(damage) = scan.damage.first() {
@@ -102,39 +117,57 @@ pub(crate) fn open(seams: Seams, dir: &str, opts: KvOptions) -> Result<(Arc<Engi
     if let Some(tail) = &scan.tail {
         make_durable(disk, tail)?;
     }
-    let mut layers = Layers { active, frozen: None, view: Arc::new(view) };
-    let mut applied = meta.applied;
-    if scan.segments.len() > SEGMENTS_AT_OPEN_MAX || !has_room(disk, dir, opts.segment_bytes)? {
-        applied = checkpoint_now(&store, identity, &mut layers)?;
+    let layers = Layers { active, frozen: None, view: Arc::new(view) };
+    let (applied, found_applied) = (meta.applied, meta.applied);
+    Ok(Replayed { dir: dir.to_owned(), opts, identity, store, layers, scan, applied, found_applied, seams })
+}
+
+impl Replayed {
+    /// Puts everything into the checkpoint, and removes segments that nobody needs any more.
+    pub fn checkpoint(&mut self) -> Result<()> {
+        self.applied = checkpoint_now(&self.store, self.identity, &mut self.layers)?;
         // All but the newest, which says which term was the last.
-        let needless: Vec<_> = scan.segments.drain(..needed_from(&scan.segments, applied)).collect();
-        remove_segments(disk, &needless);
+        let needless: Vec<_> =
+            self.scan.segments.drain(..needed_from(&self.scan.segments, self.applied)).collect();
+        remove_segments(&*self.seams.disk, &needless);
+        Ok(())
     }
-    let report = report(&scan, meta.applied, next_term(&scan, meta.applied));
-    let log = take_term(seams.clone(), dir, &opts, scan, &report, applied)?;
-    let engine = Engine {
-        dir: dir.to_owned(),
-        identity,
-        memtable_bytes_max: opts.memtable_bytes_max,
-        reserve_bytes: opts.reserve_bytes,
-        log: Arc::new(log),
-        layers: RwLock::new(layers),
-        store: Arc::new(store),
-        applied: watch::Sender::new(applied.index),
-        asked: AtomicU64::new(0),
-        kick: Notify::new(),
-        closing: AtomicBool::new(false),
-        running: watch::Sender::new(0),
-        checkpoints: AtomicU64::new(0),
-        pieces: AtomicU64::new(0),
-        compactions: AtomicU64::new(0),
-        reuse_stale: AtomicBool::new(true),
-        count_after: Mutex::default(),
-        seams,
-    };
-    let engine = Arc::new(engine);
-    start_tasks(&engine);
-    Ok((engine, report))
+
+    /// Durably takes a new term and starts the background tasks.
+    pub fn serve(mut self) -> Result<(Arc<Engine>, OpenReport)> {
+        let disk = &*self.seams.disk;
+        if self.scan.segments.len() > SEGMENTS_AT_OPEN_MAX
+            || !has_room(disk, &self.dir, self.opts.segment_bytes)?
+        {
+            self.checkpoint()?;
+        }
+        let Replayed { seams, dir, opts, identity, store, layers, scan, applied, found_applied } = self;
+        let report = report(&scan, found_applied, next_term(&scan, found_applied));
+        let log = take_term(seams.clone(), &dir, &opts, scan, &report, applied)?;
+        let engine = Engine {
+            dir,
+            identity,
+            memtable_bytes_max: opts.memtable_bytes_max,
+            reserve_bytes: opts.reserve_bytes,
+            log: Arc::new(log),
+            layers: RwLock::new(layers),
+            store: Arc::new(store),
+            applied: watch::Sender::new(applied.index),
+            asked: AtomicU64::new(0),
+            kick: Notify::new(),
+            closing: AtomicBool::new(false),
+            running: watch::Sender::new(0),
+            checkpoints: AtomicU64::new(0),
+            pieces: AtomicU64::new(0),
+            compactions: AtomicU64::new(0),
+            reuse_stale: AtomicBool::new(true),
+            count_after: Mutex::default(),
+            seams,
+        };
+        let engine = Arc::new(engine);
+        start_tasks(&engine);
+        Ok((engine, report))
+    }
 }
 
 /// Whether the segment of a new term can be made.

@@ -38,15 +38,13 @@ impl Identity {
     /// The live process with this pid: one that has a thread which has not ended. Until then it holds its files, locks
     /// and ports, also when its first thread is a zombie.
     pub fn of(pid: u32) -> Option<Identity> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name in parentheses may hold anything; fields are counted from behind it, the first being field 3.
-        let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-        let field = |number: usize| fields.get(number - 3);
-        let (state, threads) = (*field(3)?, field(20)?.parse::<u32>().ok()?);
-        if state == "X" || (state == "Z" && threads <= 1) {
+        let stat = procfs::process::Process::new(i32::try_from(pid).ok()?)
+            .and_then(|process| process.stat())
+            .ok()?;
+        if stat.state == 'X' || (stat.state == 'Z' && stat.num_threads <= 1) {
             return None;
         }
-        Some(Identity { pid, start_ticks: field(22)?.parse().ok()? })
+        Some(Identity { pid, start_ticks: stat.starttime })
     }
 
     /// Whether it still runs.

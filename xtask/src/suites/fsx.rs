@@ -8,8 +8,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use super::{Ground, is_over, tools, verdict};
+use super::{Ground, is_over, verdict};
 use crate::report::Report;
+use crate::tools;
 
 /// Operations of one batch.
 const BATCH_OPERATIONS: u64 = 500;

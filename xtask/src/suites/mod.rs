@@ -11,7 +11,6 @@ mod git;
 mod pjdfstest;
 pub mod script;
 mod sqlite;
-mod tools;
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};

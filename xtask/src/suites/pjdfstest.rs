@@ -5,9 +5,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use super::{Ground, tools};
+use super::Ground;
 use crate::report::Report;
 use crate::run::{End, Finished};
+use crate::tools;
 
 /// Longest time of a pass: a local disk takes 3 s, a network file system minutes.
 const PASS_SECS_MAX: u64 = 240;

@@ -5,6 +5,7 @@ mod disk;
 mod durability;
 mod golden;
 mod model;
+mod replica;
 mod sim;
 mod space;
 mod teeth;

@@ -1,79 +1,42 @@
 //! Numbers of users and groups by name, and names by number, from wherever this machine has them (files, LDAP, sssd).
+//!
+//! Over `nix`, which tells a name that does not exist from a directory service that does not answer.
 
-use std::ffi::{CStr, CString};
 use std::io;
-use std::ptr;
 
-/// Room for an entry; the largest groups of a site need it.
-const ENTRY_BYTES_MAX: usize = 1 << 20;
+use nix::unistd::{Gid, Group, Uid, User};
 
 /// The number of a user; `None` if there is none of this name.
 pub fn uid_of(name: &str) -> io::Result<Option<u32>> {
-    let Ok(name) = CString::new(name) else { return Ok(None) };
-    let mut buffer = vec![0 as libc::c_char; ENTRY_BYTES_MAX];
-    // SAFETY: a passwd is plain numbers and pointers, for which zeros are valid values.
-    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
-    let mut found = ptr::null_mut();
-    // SAFETY: all pointers are to live values, and the buffer has the length that is told.
-    let error = unsafe {
-        libc::getpwnam_r(name.as_ptr(), &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found)
-    };
-    outcome(error, found.is_null(), entry.pw_uid)
+    if name.contains('\0') {
+        return Ok(None);
+    }
+    found(User::from_name(name).map(|user| user.map(|user| user.uid.as_raw())))
 }
 
 /// The number of a group; `None` if there is none of this name.
 pub fn gid_of(name: &str) -> io::Result<Option<u32>> {
-    let Ok(name) = CString::new(name) else { return Ok(None) };
-    let mut buffer = vec![0 as libc::c_char; ENTRY_BYTES_MAX];
-    // SAFETY: a group is plain numbers and pointers, for which zeros are valid values.
-    let mut entry: libc::group = unsafe { std::mem::zeroed() };
-    let mut found = ptr::null_mut();
-    // SAFETY: all pointers are to live values, and the buffer has the length that is told.
-    let error = unsafe {
-        libc::getgrnam_r(name.as_ptr(), &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found)
-    };
-    outcome(error, found.is_null(), entry.gr_gid)
+    if name.contains('\0') {
+        return Ok(None);
+    }
+    found(Group::from_name(name).map(|group| group.map(|group| group.gid.as_raw())))
 }
 
 /// The name of a user; `None` if the number has none.
 pub fn user_name(uid: u32) -> io::Result<Option<String>> {
-    let mut buffer = vec![0 as libc::c_char; ENTRY_BYTES_MAX];
-    // SAFETY: a passwd is plain numbers and pointers, for which zeros are valid values.
-    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
-    let mut found = ptr::null_mut();
-    // SAFETY: all pointers are to live values, and the buffer has the length that is told.
-    let error =
-        unsafe { libc::getpwuid_r(uid, &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found) };
-    // SAFETY: a name that was found is a C string in `buffer`, which is still there.
-    Ok(outcome(error, found.is_null(), uid)?.map(|_| unsafe { text_of(entry.pw_name) }))
+    found(User::from_uid(Uid::from_raw(uid)).map(|user| user.map(|user| user.name)))
 }
 
 /// The name of a group; `None` if the number has none.
 pub fn group_name(gid: u32) -> io::Result<Option<String>> {
-    let mut buffer = vec![0 as libc::c_char; ENTRY_BYTES_MAX];
-    // SAFETY: a group is plain numbers and pointers, for which zeros are valid values.
-    let mut entry: libc::group = unsafe { std::mem::zeroed() };
-    let mut found = ptr::null_mut();
-    // SAFETY: all pointers are to live values, and the buffer has the length that is told.
-    let error =
-        unsafe { libc::getgrgid_r(gid, &raw mut entry, buffer.as_mut_ptr(), buffer.len(), &raw mut found) };
-    // SAFETY: a name that was found is a C string in `buffer`, which is still there.
-    Ok(outcome(error, found.is_null(), gid)?.map(|_| unsafe { text_of(entry.gr_name) }))
+    found(Group::from_gid(Gid::from_raw(gid)).map(|group| group.map(|group| group.name)))
 }
 
-/// # Safety
-/// `name` is a C string.
-unsafe fn text_of(name: *const libc::c_char) -> String {
-    // SAFETY: as the caller promises.
-    unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned()
-}
-
-fn outcome(error: libc::c_int, is_missing: bool, id: u32) -> io::Result<Option<u32>> {
-    match error {
-        0 if is_missing => Ok(None),
-        0 => Ok(Some(id)),
-        libc::ENOENT | libc::ESRCH => Ok(None),
-        other => Err(io::Error::from_raw_os_error(other)),
+/// Some directory services say that there is no such entry with an error.
+fn found<T>(outcome: nix::Result<Option<T>>) -> io::Result<Option<T>> {
+    match outcome {
+        Err(nix::Error::ENOENT | nix::Error::ESRCH) => Ok(None),
+        outcome => Ok(outcome?),
     }
 }
 

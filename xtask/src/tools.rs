@@ -1,4 +1,4 @@
-//! Test programs that come as Rust crates: installed once into `target/tools`, in the version the suites were read for.
+//! Programs that come as Rust crates: installed once into `target/tools`, in the version the suites were read for.
 
 use std::path::{Path, PathBuf};
 
@@ -20,12 +20,19 @@ pub const PJDFSTEST: Tool = Tool { name: "pjdfstest", version: "0.2.2" };
 /// Random operations on one file.
 pub const FSX: Tool = Tool { name: "fsx", version: "0.3.2" };
 
+/// Licences, sources and bans of what is built in.
+pub const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
+/// Dependencies that nobody uses.
+pub const MACHETE: Tool = Tool { name: "cargo-machete", version: "0.9.2" };
+
 /// The path of a tool, built first where it is missing.
 pub fn get(tool: &Tool, root: &Path, log: &Path) -> Result<PathBuf, String> {
     let home = root.join("target/tools");
     let program = home.join("bin").join(tool.name);
     let wanted = format!("{} {}", tool.name, tool.version);
-    let is_there = || capture(&program.to_string_lossy(), &["--version"]).is_some_and(|v| v.trim() == wanted);
+    // Some say their name with the version, some do not.
+    let is_wanted = |said: String| said.trim() == wanted || said.trim() == tool.version;
+    let is_there = || capture(&program.to_string_lossy(), &["--version"]).is_some_and(is_wanted);
     if is_there() {
         return Ok(program);
     }
