@@ -16,22 +16,22 @@ use brindle_wire::oss::grant::ReturnGrantReq;
 use futures_util::future::{join, join_all};
 use parking_lot::RwLock;
 
-use crate::ahead::{CHUNKS_BYTES_MAX, PIECES_BYTES_MAX};
 use crate::cache::{KeptVersions, KernelCache, NoCache};
 use crate::clock::ServerClock;
+use crate::closed_unsynced::ClosedUnsynced;
 use crate::dirs::Dirs;
 use crate::file::close::Closes;
 use crate::grants::Grants;
 use crate::handles::Handles;
 use crate::inodes::Inodes;
-use crate::kept::{Budget, KEPT_BYTES_MAX};
-use crate::left::Left;
-use crate::limits::Limits;
 use crate::locks::Locks;
+use crate::mark_acks::MarkAcks;
 use crate::notices::Notices;
+use crate::open_prefetch::OpenPrefetch;
+use crate::quota::QuotaReservations;
+use crate::readahead::{CHUNKS_BYTES_MAX, PIECES_BYTES_MAX};
 use crate::session::{MdtHost, OstHost, Session};
-use crate::spares::Spares;
-use crate::told::ToTell;
+use crate::unsynced::{Budget, KEPT_BYTES_MAX};
 
 /// How long a mount waits for the MGS, and then for the MDT.
 const MOUNT_TIMEOUT_MS: u64 = 15_000;
@@ -72,7 +72,7 @@ pub struct Client {
     pub(crate) dirs: Arc<Dirs>,
     pub(crate) handles: Handles,
     /// Handles that were opened ahead.
-    pub(crate) spares: Spares,
+    pub(crate) open_prefetch: OpenPrefetch,
     pub(crate) closes: Closes,
     pub(crate) locks: Locks,
     /// The next number of an append by several.
@@ -82,12 +82,12 @@ pub struct Client {
     pub(crate) ahead: Arc<Budget>,
     pub(crate) pieces: Arc<Budget>,
     pub(crate) grants: Arc<Grants>,
-    pub(crate) limits: Arc<Limits>,
+    pub(crate) limits: Arc<QuotaReservations>,
     pub(crate) kept_versions: KeptVersions,
     /// Marks that were dealt with, for the OSTs that gave them.
-    pub(crate) to_tell: ToTell,
+    pub(crate) mark_acks: MarkAcks,
     /// Objects of closed files that may not be synced.
-    pub(crate) left: Left,
+    pub(crate) closed_unsynced: ClosedUnsynced,
     pub(crate) cache: RwLock<Arc<dyn KernelCache>>,
     pub(crate) this: Weak<Client>,
 }
@@ -162,7 +162,7 @@ impl Client {
                 inodes: Arc::default(),
                 dirs: endpoint.dirs.clone(),
                 handles: Handles::default(),
-                spares: Spares::default(),
+                open_prefetch: OpenPrefetch::default(),
                 closes: Closes::default(),
                 locks: Locks::default(),
                 append_numbers: AtomicU64::new(1),
@@ -172,8 +172,8 @@ impl Client {
                 grants: Arc::default(),
                 limits: Arc::default(),
                 kept_versions: KeptVersions::default(),
-                to_tell: ToTell::default(),
-                left: Left::default(),
+                mark_acks: MarkAcks::default(),
+                closed_unsynced: ClosedUnsynced::default(),
                 cache: RwLock::new(Arc::new(NoCache)),
                 this: this.clone(),
             }

@@ -1,6 +1,6 @@
 //! What this client knows of directories whose leases it holds: names, names that are not there, attributes.
 //!
-//! Filled from the news that every answer of the MDT carries ([`brindle_wire::news`]), emptied by recalls and whenever the
+//! Filled from the updates that every answer of the MDT carries ([`brindle_wire::cache_updates`]), emptied by recalls and whenever the
 //! session may have been without its lease. Answers come in any order, so everything has its place in the MDT's log:
 //! of two facts the one with the higher place counts, and what was told up to the place of a recall or of a change that
 //! left nothing to know is refused ([`Floors`]).
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use brindle_types::layout::INLINE_MAX_BYTES;
 use brindle_types::{Attr, FileType, Ino};
-use brindle_wire::news::{Leased, News};
+use brindle_wire::cache_updates::{CacheUpdates, Leased};
 use parking_lot::{Mutex, RwLock};
 
 pub(crate) use self::credit::Ahead;
@@ -162,7 +162,7 @@ impl Dirs {
     /// Takes in what an answer to a request of the moment `asked` told. If everything was forgotten since, what it changed
     /// is not known, but known to be no longer what it was.
     /// The caller awaits the result before anybody gets the answer: until then the kernel may show old attributes.
-    pub fn told(&self, asked: u64, news: &News) -> Forgetting {
+    pub fn told(&self, asked: u64, news: &CacheUpdates) -> Forgetting {
         if news.is_empty() {
             return None;
         }
@@ -171,7 +171,7 @@ impl Dirs {
         all_of(news.inodes.iter().map(|inode| kernel.forget_attr(inode.ino)))
     }
 
-    fn take_in(&self, asked: u64, news: &News) {
+    fn take_in(&self, asked: u64, news: &CacheUpdates) {
         let mut inner = self.inner.lock();
         if inner.generation != asked {
             news.inodes.iter().for_each(|inode| inner.no_longer(inode.ino, inode.at));

@@ -1,7 +1,6 @@
 //! Contents of files: one file per operation. [`scatter`] is the way of written bytes to the OSTs, [`read`] the way back.
 
 pub mod append;
-pub mod behind;
 pub mod close;
 pub mod copy_range;
 pub mod fallocate;
@@ -14,6 +13,7 @@ pub mod scatter;
 pub mod seek;
 pub mod sync_all;
 pub mod write;
+pub mod write_behind;
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use brindle_types::{Code, Fault, Pair};
 
 use crate::Client;
 use crate::handles::Handle;
-use crate::inodes::{Inode, Sight};
+use crate::inodes::{Inode, LayoutSnapshot};
 
 /// Requests to OSTs that one call has in flight.
 const IN_FLIGHT_MAX: usize = 16;
@@ -112,9 +112,10 @@ impl Client {
     /// An object is missing. Where the file was cut or moved meanwhile that is no fault: the caller tries again under the new
     /// layout. Where it is missing twice under the same one, the fault names the file.
     async fn still_missing(&self, inode: &Inode, tries: &mut Tries, fault: Fault) -> Result<(), Fault> {
-        let epochs = |sight: &Sight| (sight.ticket.layout_epoch, sight.ticket.truncate_epoch);
+        let epochs =
+            |snapshot: &LayoutSnapshot| (snapshot.ticket.layout_epoch, snapshot.ticket.truncate_epoch);
         inode.lock().stale = true;
-        let now = epochs(&self.sight(inode).await?);
+        let now = epochs(&self.snapshot(inode).await?);
         if tries.missing_under == Some(now) {
             let object = fault.subject.clone();
             return Err(fault.subject(format!("{} ({object})", inode.ino.fid())));

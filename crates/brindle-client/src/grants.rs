@@ -11,7 +11,7 @@ use brindle_stdx::Mono;
 use brindle_wire::oss::Grant;
 use parking_lot::Mutex;
 
-use crate::limits::Charge;
+use crate::quota::Charge;
 
 /// Most bytes that a mount has acknowledged and not yet sent.
 pub const MOUNT_BYTES_MAX: u64 = 64 << 20;

@@ -12,8 +12,8 @@ use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
 
-use crate::ahead::Follow;
 use crate::inodes::Hold;
+use crate::readahead::Follow;
 
 /// One open file.
 pub(crate) struct Handle {

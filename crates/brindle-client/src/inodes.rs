@@ -19,11 +19,10 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::ahead::{Chunks, Seen};
-use crate::kept::{Budget, Plan, Unsynced};
-use crate::limits::Owners;
+use crate::quota::Owners;
+use crate::readahead::{Chunks, Seen};
+use crate::unsynced::{Budget, Plan, Unsynced};
 
-mod behind;
 mod drops;
 mod guards;
 mod meanwhile;
@@ -32,14 +31,15 @@ mod reads;
 mod table;
 #[cfg(test)]
 mod tests;
+mod write_buffer;
 
-pub(crate) use behind::{Author, Behind, Taken};
 pub(crate) use drops::{Drops, Wanted};
 pub(crate) use guards::{Converting, Cutting};
 pub(crate) use pending::{Carry, Due, Naming, Numbers, Pending};
 pub use reads::ReadGuard;
 pub(crate) use reads::Reads;
 pub(crate) use table::{Hold, Inodes};
+pub(crate) use write_buffer::{Author, Taken, WriteBuffer};
 
 /// State of one inode with handles.
 pub(crate) struct Inode {
@@ -89,7 +89,7 @@ pub(crate) struct State {
     /// When the last write was begun, by the MDT's clock.
     pub written_at: Option<Time>,
     /// What programs were told is written and the OSTs do not have.
-    pub behind: Behind,
+    pub behind: WriteBuffer,
     /// Unsynced writes by stripe.
     pub unsynced: BTreeMap<Stripe, Unsynced>,
     /// Allocated bytes of the objects that answered since we are the sole writer, by stripe.
@@ -123,7 +123,7 @@ pub(crate) struct State {
     /// A power cut took acknowledged changes, and the handles were not told yet.
     pub lost: bool,
     /// How far this client had written the file when it last gave its handles back.
-    pub left: Option<LeftEnd>,
+    pub closed_end: Option<ClosedEnd>,
     /// Appends under way at places that the MDT gives, by their numbers.
     pub appends: BTreeMap<u64, PlacedAppend>,
     /// End of an append under way at our own end.
@@ -162,13 +162,13 @@ pub(crate) struct State {
 
 /// How far a client has written a file that lies in objects, as it told the MDT with its close.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LeftEnd {
+pub(crate) struct ClosedEnd {
     end_bytes: u64,
     body: Pair,
     truncate_epoch: Pair,
 }
 
-impl LeftEnd {
+impl ClosedEnd {
     /// Whether it is about these contents, and nobody has cut them since.
     fn is_of(&self, body: Pair, truncate_epoch: Pair) -> bool {
         (self.body, self.truncate_epoch) == (body, truncate_epoch)
@@ -193,7 +193,7 @@ pub(crate) struct Asked {
 
 /// A copy of what one I/O needs.
 #[derive(Clone)]
-pub(crate) struct Sight {
+pub(crate) struct LayoutSnapshot {
     pub layout: Arc<Layout>,
     pub ticket: Ticket,
     pub exclusive: bool,
@@ -202,7 +202,7 @@ pub(crate) struct Sight {
     pub cuts: u64,
 }
 
-impl Sight {
+impl LayoutSnapshot {
     /// The right to use the object of a stripe.
     pub fn ticket_for(&self, stripe: Stripe) -> Ticket {
         Ticket { must_exist: self.layout.object_known(stripe), ..self.ticket }
@@ -233,15 +233,16 @@ impl Inode {
     }
 
     /// What an I/O needs, if it needs not be fetched first.
-    pub fn sight(&self) -> Option<Sight> {
-        self.lock().sight()
+    pub fn snapshot(&self) -> Option<LayoutSnapshot> {
+        self.lock().snapshot()
     }
 
-    /// Whether what was found under `sight` is what the file holds: it was neither moved nor cut since. (Of an object that was given up
+    /// Whether what was found under `snapshot` is what the file holds: it was neither moved nor cut since. (Of an object that was given up
     /// meanwhile an OST knows nothing, and tells a hole.)
-    pub fn is_still(&self, sight: &Sight) -> bool {
-        let epochs = |sight: &Sight| (sight.ticket.layout_epoch, sight.ticket.truncate_epoch);
-        self.sight().is_some_and(|now| epochs(&now) == epochs(sight))
+    pub fn is_still(&self, snapshot: &LayoutSnapshot) -> bool {
+        let epochs =
+            |snapshot: &LayoutSnapshot| (snapshot.ticket.layout_epoch, snapshot.ticket.truncate_epoch);
+        self.snapshot().is_some_and(|now| epochs(&now) == epochs(snapshot))
     }
 
     /// Waits until `done` holds of the state; for what [`Inode::quiet`] tells.
@@ -266,12 +267,12 @@ impl Inode {
 }
 
 impl State {
-    pub fn sight(&self) -> Option<Sight> {
+    pub fn snapshot(&self) -> Option<LayoutSnapshot> {
         if self.stale { None } else { self.last_sight() }
     }
 
     /// What was known last, however old it is.
-    pub fn last_sight(&self) -> Option<Sight> {
+    pub fn last_sight(&self) -> Option<LayoutSnapshot> {
         let layout = self.layout.clone()?;
         let ticket = Ticket {
             layout_epoch: layout.epoch,
@@ -279,15 +280,22 @@ impl State {
             attr_epoch: self.attr_epoch,
             must_exist: false,
         };
-        Some(Sight { layout, ticket, exclusive: self.exclusive, cached: self.cached, cuts: self.cuts })
+        Some(LayoutSnapshot {
+            layout,
+            ticket,
+            exclusive: self.exclusive,
+            cached: self.cached,
+            cuts: self.cuts,
+        })
     }
 
-    /// The contents as the OSTs have them under `sight`, for bytes that are kept; `None` when that is not what an I/O would
+    /// The contents as the OSTs have them under `snapshot`, for bytes that are kept; `None` when that is not what an I/O would
     /// see now, and while this client changes them, or has not sent all that it has changed.
-    pub fn seen(&self, sight: &Sight) -> Option<Seen> {
+    pub fn seen(&self, snapshot: &LayoutSnapshot) -> Option<Seen> {
         let ours = self.changing > 0 || self.cutting > 0 || self.rewriting || !self.behind.is_empty();
-        let now =
-            self.sight().filter(|now| now.ticket == sight.ticket && now.layout.body == sight.layout.body)?;
+        let now = self
+            .snapshot()
+            .filter(|now| now.ticket == snapshot.ticket && now.layout.body == snapshot.layout.body)?;
         (!ours).then_some(Seen { contents: self.contents, body: now.layout.body, ticket: now.ticket })
     }
 
@@ -474,28 +482,28 @@ impl State {
         self.size_bytes = if self.exclusive { size_bytes.max(own_end) } else { size_bytes };
     }
 
-    /// For [`State::left`] of whoever opens the file next.
-    fn left_end(&self) -> Option<LeftEnd> {
+    /// For [`State::closed_end`] of whoever opens the file next.
+    fn left_end(&self) -> Option<ClosedEnd> {
         // Nobody has asked how it is meanwhile.
-        let Some(layout) = &self.layout else { return self.left };
+        let Some(layout) = &self.layout else { return self.closed_end };
         if layout.inline {
             return None;
         }
         let (body, truncate_epoch) = (layout.body, self.truncate_epoch);
         let told = if self.pending.due() { 0 } else { self.pending.end_bytes };
         let before =
-            self.left.filter(|left| left.is_of(body, truncate_epoch)).map_or(0, |left| left.end_bytes);
+            self.closed_end.filter(|left| left.is_of(body, truncate_epoch)).map_or(0, |left| left.end_bytes);
         let end_bytes = told.max(before);
-        (end_bytes > 0).then_some(LeftEnd { end_bytes, body, truncate_epoch })
+        (end_bytes > 0).then_some(ClosedEnd { end_bytes, body, truncate_epoch })
     }
 
     /// The MDT has opened the file, `size_bytes` long at that moment. If that is less than this client had told it before, of the same
     /// contents and with no cut since, a power cut has taken what it was told: what lies in the objects behind it is of no file.
     /// (Not to be asked of a size alone: without its epochs it may be one after a cut that we have not heard of.)
     pub fn compare_end(&mut self, grant: &OpenGrant, size_bytes: u64) {
-        let is_same = |left: &LeftEnd| left.is_of(grant.layout.body, grant.truncate_epoch);
-        if self.left.filter(is_same).is_some_and(|left| size_bytes < left.end_bytes) {
-            self.left = None;
+        let is_same = |left: &ClosedEnd| left.is_of(grant.layout.body, grant.truncate_epoch);
+        if self.closed_end.filter(is_same).is_some_and(|left| size_bytes < left.end_bytes) {
+            self.closed_end = None;
             self.lost = true;
         }
     }
@@ -591,26 +599,26 @@ impl State {
         self.small_end = 0;
     }
 
-    /// Whether the contents are still those that `sight` saw, not emptied and not moved since.
-    pub fn same_body(&self, sight: &Sight) -> bool {
-        self.layout.as_deref().is_some_and(|now| now.body == sight.layout.body)
+    /// Whether the contents are still those that `snapshot` saw, not emptied and not moved since.
+    pub fn same_body(&self, snapshot: &LayoutSnapshot) -> bool {
+        self.layout.as_deref().is_some_and(|now| now.body == snapshot.layout.body)
     }
 
-    /// Whether the file may have been cut since `sight`.
-    fn may_be_cut_since(&self, sight: &Sight) -> bool {
-        self.told_of_cut_since(sight) || self.truncate_epoch != sight.ticket.truncate_epoch
+    /// Whether the file may have been cut since `snapshot`.
+    fn may_be_cut_since(&self, snapshot: &LayoutSnapshot) -> bool {
+        self.told_of_cut_since(snapshot) || self.truncate_epoch != snapshot.ticket.truncate_epoch
     }
 
-    /// Whether somebody's cut was told of since `sight`, made or given up: what was written under it may have been taken by an
+    /// Whether somebody's cut was told of since `snapshot`, made or given up: what was written under it may have been taken by an
     /// OST before that or after it. (A cut of our own that was made is no question: an OST took it before, or refused it.)
-    pub fn told_of_cut_since(&self, sight: &Sight) -> bool {
-        self.cuts != sight.cuts
+    pub fn told_of_cut_since(&self, snapshot: &LayoutSnapshot) -> bool {
+        self.cuts != snapshot.cuts
     }
 
     /// An object was changed and not synced; its bytes are kept if there is a budget and room in it.
     pub fn changed(
         &mut self,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         stripe: Stripe,
         boot_term: u32,
         offset: u64,
@@ -619,7 +627,7 @@ impl State {
     ) {
         self.changes += 1;
         let unsynced = self.unsynced.entry(stripe).or_default();
-        let keep = keep.filter(|_| self.exclusive && sight.ticket.truncate_epoch == self.truncate_epoch);
+        let keep = keep.filter(|_| self.exclusive && snapshot.ticket.truncate_epoch == self.truncate_epoch);
         if parts.is_empty() {
             unsynced.add_unkept(self.changes, boot_term);
         }
@@ -632,10 +640,10 @@ impl State {
 
     /// A write up to `end_bytes` is done. One that was overtaken by a truncate does not move the end, one that was
     /// overtaken by explicit times does not move times.
-    pub fn wrote(&mut self, sight: &Sight, end_bytes: u64, kill_suidgid: bool) {
-        let cut = self.may_be_cut_since(sight) || !self.same_body(sight);
+    pub fn wrote(&mut self, snapshot: &LayoutSnapshot, end_bytes: u64, kill_suidgid: bool) {
+        let cut = self.may_be_cut_since(snapshot) || !self.same_body(snapshot);
         let end_bytes = if cut { 0 } else { end_bytes };
-        if sight.ticket.attr_epoch == self.attr_epoch {
+        if snapshot.ticket.attr_epoch == self.attr_epoch {
             self.pending.wrote(end_bytes, kill_suidgid);
         } else {
             self.pending.reserve(end_bytes);
@@ -654,8 +662,8 @@ impl State {
 
     /// Bytes up to `end_bytes` are in the file that no caller was told of. Not those of an append at our own end: the next try
     /// begins where this one did.
-    pub fn reserved(&mut self, sight: &Sight, end_bytes: u64) {
-        if !self.may_be_cut_since(sight) && self.same_body(sight) && self.appending.is_none() {
+    pub fn reserved(&mut self, snapshot: &LayoutSnapshot, end_bytes: u64) {
+        if !self.may_be_cut_since(snapshot) && self.same_body(snapshot) && self.appending.is_none() {
             self.pending.reserve(end_bytes);
             self.size_bytes = self.size_bytes.max(end_bytes);
         }

@@ -7,11 +7,11 @@
 //! Everything is async and runs on the seams it is given. Errors are `Fault`s. A call whose server is away waits until
 //! it is back; a caller that does not want to wait drops the call, or hands it to [`Client::detachable`].
 
-pub mod ahead;
 mod background;
 pub mod cache;
 pub mod client;
 mod clock;
+mod closed_unsynced;
 pub mod control;
 pub mod ctx;
 pub mod detach;
@@ -20,16 +20,16 @@ pub mod file;
 mod grants;
 pub mod handles;
 pub mod inodes;
-pub mod kept;
-mod left;
-mod limits;
 pub mod locks;
+mod mark_acks;
 pub mod namespace;
 pub mod notices;
+mod open_prefetch;
+mod quota;
+pub mod readahead;
 mod rope;
 pub mod session;
-mod spares;
-mod told;
+pub mod unsynced;
 
 pub use cache::{Forgetting, KernelCache, NoCache};
 pub use client::{Client, MountConfig};

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 
 use crate::Client;
 use crate::cache::KernelCache;
-use crate::file::behind::NOTICE_WAIT_MS;
+use crate::file::write_behind::NOTICE_WAIT_MS;
 use crate::inodes::{Inode, Wanted};
 
 /// How long a recall waits for an append of our own before it answers with the end that the append will have.
@@ -229,7 +229,7 @@ impl Client {
         let Some(inode) = self.inodes.notice(ino) else { return true };
         let Some(this) = self.this.upgrade() else { return false };
         let begun = self.seams.now();
-        let sight = loop {
+        let snapshot = loop {
             // Under the layout that is known: the MDT tells no other until the bytes are where they go.
             if !self.rest_behind_within(&inode, SETTLE_WAIT_MS).await {
                 return false;
@@ -250,8 +250,8 @@ impl Client {
         let (client, settling) = (this.clone(), inode.clone());
         self.seams.spawn("client.settle", async move {
             settling.wait_until(|state| state.changing == 0 && !state.rewriting).await;
-            let durable = match sight.filter(|sight| !sight.layout.inline) {
-                Some(sight) => client.make_durable(&settling, &sight).await,
+            let durable = match snapshot.filter(|snapshot| !snapshot.layout.inline) {
+                Some(snapshot) => client.make_durable(&settling, &snapshot).await,
                 None => Ok(()),
             };
             settling.lock().settling = false;
@@ -261,7 +261,7 @@ impl Client {
         let settled = matches!(self.seams.timeout_ms(SETTLE_WAIT_MS, told).await, Some(Ok(true)));
         if !settled {
             // Perhaps under an epoch that is refused by now.
-            self.seams.spawn("client.settle", async move { drop(this.sight(&inode).await) });
+            self.seams.spawn("client.settle", async move { drop(this.snapshot(&inode).await) });
         }
         settled
     }

@@ -16,12 +16,12 @@ use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Clock, Mono, Seams};
 use brindle_targets::{Host, Identity};
 use brindle_types::{Code, Fault, Ino};
+use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::Header;
 use brindle_wire::mds::session::{
     RECLAIM_ITEMS_MAX, ReclaimAppend, ReclaimOpen, ReclaimReq, SessionOpenReq, SessionOpenResp,
     SessionRenewReq, SessionRenewResp,
 };
-use brindle_wire::news::News;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 
@@ -197,7 +197,7 @@ impl Host for MdtHost {
         self.session.fences_version.fetch_max(header.fences_version, Ordering::AcqRel);
     }
 
-    fn told(&self, asked: u64, news: Option<&News>) -> Forgetting {
+    fn told(&self, asked: u64, news: Option<&CacheUpdates>) -> Forgetting {
         match news {
             Some(news) => self.dirs.told(asked, news),
             None => self.dirs.clear(),

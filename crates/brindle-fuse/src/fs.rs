@@ -22,21 +22,23 @@ use futures_util::future::{Either, select};
 use tokio::sync::Semaphore;
 
 use crate::interrupt::{Cancel, kill_pending};
+use crate::node_ids::NodeIds;
 use crate::notify::{Notice, Notifier, Outcome};
 use crate::ops;
 use crate::ops::beside::Beside;
-use crate::ops::calls::Calls;
+use crate::ops::caller_syscall::CallerSyscalls;
 use crate::ops::failed::FailedWrites;
+use crate::ops::kernel_cache::{Awaited, Habit, KernelCacheState, Moment, Pause};
 use crate::ops::known::Known;
 use crate::ops::owners::Owners;
 use crate::ops::recent::Recent;
 use crate::ops::releases::Releases;
-use crate::ops::shown::{Awaited, Habit, Moment, Pause, Shown};
 use crate::ops::stale::{Part, Stale, part};
-use crate::places::Places;
 use crate::reply::Reply;
 use crate::request::{Asked, Op, Request};
-use crate::session::{Connected, Lead, MountOptions, ServeOptions, Session, Wanted, have_attributes_asked};
+use crate::session::{
+    Connected, EventLoop, MountOptions, ServeOptions, Session, Wanted, have_attributes_asked,
+};
 use crate::{Ended, Filesystem};
 
 /// How often the caller of an interrupted request is looked at for a pending SIGKILL.
@@ -56,14 +58,14 @@ pub struct BrindleFs {
     /// The client below.
     pub client: Arc<Client>,
     pub(crate) owners: Owners,
-    pub(crate) places: Places,
+    pub(crate) node_ids: NodeIds,
     pub(crate) known: Known,
     pub(crate) recent: Arc<Recent>,
     pub(crate) failed: FailedWrites,
     pub(crate) beside: Beside,
     pub(crate) stale: Stale,
-    pub(crate) calls: Arc<Calls>,
-    pub(crate) shown: Arc<Shown>,
+    pub(crate) calls: Arc<CallerSyscalls>,
+    pub(crate) shown: Arc<KernelCacheState>,
     pub(crate) releases: Arc<Releases>,
 }
 
@@ -106,7 +108,7 @@ impl BrindleFs {
         BrindleFs {
             client,
             owners: Owners::default(),
-            places: Places::default(),
+            node_ids: NodeIds::default(),
             known: Known::default(),
             recent: Arc::default(),
             failed: FailedWrites::default(),
@@ -120,7 +122,7 @@ impl BrindleFs {
 
     async fn answer(self: Arc<Self>, request: Request) -> Reply {
         let cred = Cred { uid: request.uid, gid: request.gid, groups: request.groups };
-        let ino = self.places.ino(request.nodeid);
+        let ino = self.node_ids.ino(request.nodeid);
         let tid = request.pid;
         let who =
             Who { ino, nodeid: request.nodeid, tid, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
@@ -234,8 +236,8 @@ fn changes(op: &Op, ino: Ino) -> Changes {
 }
 
 /// The kernel gives up references to a node id. What is noted of it goes with the last one.
-fn forgotten(places: &Places, known: &Known, shown: &Shown, nodeid: u64, lookups: u64) {
-    places.forget(nodeid, lookups, |ino| {
+fn forgotten(node_ids: &NodeIds, known: &Known, shown: &KernelCacheState, nodeid: u64, lookups: u64) {
+    node_ids.forget(nodeid, lookups, |ino| {
         known.forget(ino);
         shown.forget(ino, nodeid);
     });
@@ -263,21 +265,21 @@ impl Filesystem for BrindleFs {
         Box::pin(self.clone().answer(request))
     }
 
-    fn at_once(&self, asked: Asked, op: &Op) -> Option<Reply> {
-        ops::at_once::answer(self, asked, op)
+    fn fast_path(&self, asked: Asked, op: &Op) -> Option<Reply> {
+        ops::fast_path::answer(self, asked, op)
     }
 
     fn forget(&self, nodeid: u64, nlookup: u64) {
-        forgotten(&self.places, &self.known, &self.shown, nodeid, nlookup);
+        forgotten(&self.node_ids, &self.known, &self.shown, nodeid, nlookup);
     }
 }
 
 /// What the kernel keeps of a mount.
 struct Kernel {
     notifier: Notifier,
-    shown: Arc<Shown>,
+    shown: Arc<KernelCacheState>,
     recent: Arc<Recent>,
-    calls: Arc<Calls>,
+    calls: Arc<CallerSyscalls>,
     mountpoint: PathBuf,
     seams: Seams,
     asking: Arc<Semaphore>,
@@ -291,13 +293,13 @@ fn ticks_ms(ticks: u64) -> u64 {
 }
 
 /// Looks whether threads that are waited for have gone on without asking for anything.
-fn settle(shown: &Shown, calls: &Calls, awaited: Awaited, seams: &Seams) {
+fn settle(shown: &KernelCacheState, calls: &CallerSyscalls, awaited: Awaited, seams: &Seams) {
     let has_gone_on = |tid, given| !is_there(tid) || given && calls.sleeps(tid);
     shown.settle(awaited, has_gone_on, || Moment::now(seams));
 }
 
 /// Waits until the kernel keeps none of these names any more; of which no more are kept.
-async fn names_run_out(shown: &Shown, calls: &Calls, names: Awaited<'_>, seams: &Seams) {
+async fn names_run_out(shown: &KernelCacheState, calls: &CallerSyscalls, names: Awaited<'_>, seams: &Seams) {
     while let Some(left) = shown.names_left_ticks(names, Moment::now(seams)) {
         if left == 0 {
             settle(shown, calls, names, seams);
@@ -414,8 +416,8 @@ impl Kernel {
 /// Has the kernel forget attributes.
 struct Forget {
     notifier: Notifier,
-    shown: Arc<Shown>,
-    calls: Arc<Calls>,
+    shown: Arc<KernelCacheState>,
+    calls: Arc<CallerSyscalls>,
     seams: Seams,
 }
 
@@ -477,9 +479,10 @@ pub struct MountSettings {
 }
 
 impl MountSettings {
-    /// The usual settings; handlers run in the tokio runtime `handle`, and on `lead`, whose tasks the client should have been given for its MDT.
-    pub fn new(mount: MountOptions, handle: tokio::runtime::Handle, lead: Lead) -> MountSettings {
-        let serve = ServeOptions { lead: Some(lead), ..ServeOptions::default() }.in_runtime(handle);
+    /// The usual settings; handlers run in the tokio runtime `handle`, and on `event_loop`, whose tasks the client should have been given for its MDT.
+    pub fn new(mount: MountOptions, handle: tokio::runtime::Handle, event_loop: EventLoop) -> MountSettings {
+        let serve =
+            ServeOptions { event_loop: Some(event_loop), ..ServeOptions::default() }.in_runtime(handle);
         MountSettings { mount, wanted: Wanted::default(), serve, control: None }
     }
 }
@@ -563,27 +566,27 @@ mod tests {
     use brindle_types::{Attr, FileType};
 
     use super::*;
-    use crate::ops::shown::Found;
+    use crate::ops::kernel_cache::Found;
 
     #[test]
     fn a_directory_that_was_looked_up_again_stays_known_when_the_kernel_gives_up_what_it_had_before() {
         const D: Ino = Ino(50);
-        let (places, known, shown) = (Places::default(), Known::default(), Shown::default());
+        let (node_ids, known, shown) = (NodeIds::default(), Known::default(), KernelCacheState::default());
         let attr = Attr::plain(D, FileType::Directory, 0);
         let lasting = |_: Ino| Some((attr.clone(), 3000_u64));
         let now = Moment { at: Mono::default(), tick: 0 };
         for _ in 0..2 {
-            let nodeid = places.found(1, b"d", D);
+            let nodeid = node_ids.found(1, b"d", D);
             let found = Found { tid: 7, parent: Ino::ROOT, ino: D, nodeid, kind: attr.kind, now };
             assert!(shown.by_name(found, &lasting, &|| None).attr.is_some());
         }
         known.note(&attr);
         shown.gone_on(7, Habit::None, now);
-        forgotten(&places, &known, &shown, D.0, 1);
+        forgotten(&node_ids, &known, &shown, D.0, 1);
         assert!(known.removed(D).is_some());
         assert_eq!(shown.take(D, now), BTreeSet::from([D.0]), "a notice must still reach it");
         assert!(shown.by_number(&lasting, D, D.0).is_some());
-        forgotten(&places, &known, &shown, D.0, 1);
+        forgotten(&node_ids, &known, &shown, D.0, 1);
         assert!(known.removed(D).is_none() && shown.take(D, now).is_empty());
     }
 

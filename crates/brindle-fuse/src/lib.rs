@@ -11,9 +11,9 @@ pub mod abi;
 pub mod buffer;
 pub mod fs;
 pub mod interrupt;
+pub mod node_ids;
 pub mod notify;
 mod ops;
-pub mod places;
 pub mod reply;
 pub mod request;
 pub mod session;
@@ -28,7 +28,7 @@ pub use notify::{Notice, Notifier, Outcome};
 pub use reply::{DirBuffer, Entry, Opened, Reply, Statfs};
 pub use request::{Asked, Op, Request};
 pub use session::{
-    Connected, Ended, Lead, MountOptions, Negotiated, PageInvalidation, ServeOptions, Session, Wanted,
+    Connected, Ended, EventLoop, MountOptions, Negotiated, PageInvalidation, ServeOptions, Session, Wanted,
 };
 
 /// What serves the requests of a mount.
@@ -42,7 +42,7 @@ pub trait Filesystem: Send + Sync + 'static {
 
     /// The answer, if nothing has to be waited for to know it: asked before [`Filesystem::handle`], which costs several times
     /// as much. `None` has no effect but that requests of the same thread before it are known to be over.
-    fn at_once(&self, _asked: Asked, _op: &Op) -> Option<Reply> {
+    fn fast_path(&self, _asked: Asked, _op: &Op) -> Option<Reply> {
         None
     }
 

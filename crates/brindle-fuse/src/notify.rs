@@ -125,7 +125,7 @@ struct Queue {
 struct Inner {
     channel: Arc<Channel>,
     readers: Arc<Readers>,
-    places: Arc<Semaphore>,
+    node_ids: Arc<Semaphore>,
     queue: Mutex<Queue>,
     work: Condvar,
 }
@@ -148,8 +148,14 @@ impl Notifier {
 
     /// A notifier that writes to `channel`; threads start when there is work.
     pub(crate) fn new(channel: Arc<Channel>, readers: Arc<Readers>) -> Notifier {
-        let places = Arc::new(Semaphore::new(QUEUE_MAX));
-        Notifier(Arc::new(Inner { channel, readers, places, queue: Mutex::default(), work: Condvar::new() }))
+        let node_ids = Arc::new(Semaphore::new(QUEUE_MAX));
+        Notifier(Arc::new(Inner {
+            channel,
+            readers,
+            node_ids,
+            queue: Mutex::default(),
+            work: Condvar::new(),
+        }))
     }
 
     /// Posts a notice, at once if the queue has a place, else when the future is polled. The future gives the
@@ -159,7 +165,7 @@ impl Notifier {
     pub fn post(&self, notice: Notice) -> BoxFuture<'static, Outcome> {
         let (answer, receive) = oneshot::channel();
         let ask = async move { receive.await.unwrap_or(Outcome::Ended) };
-        match self.0.places.clone().try_acquire_owned() {
+        match self.0.node_ids.clone().try_acquire_owned() {
             Ok(place) => {
                 self.push(Job { notice, answer, _place: place });
                 Box::pin(ask)
@@ -167,7 +173,7 @@ impl Notifier {
             Err(_) => {
                 let this = self.clone();
                 Box::pin(async move {
-                    let Ok(place) = this.0.places.clone().acquire_owned().await else {
+                    let Ok(place) = this.0.node_ids.clone().acquire_owned().await else {
                         return Outcome::Ended;
                     };
                     this.push(Job { notice, answer, _place: place });
@@ -187,7 +193,7 @@ impl Notifier {
         let mut queue = self.0.queue.lock();
         queue.ended = true;
         queue.jobs.clear();
-        self.0.places.close();
+        self.0.node_ids.close();
         self.0.work.notify_all();
     }
 

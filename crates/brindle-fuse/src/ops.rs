@@ -1,16 +1,17 @@
 //! The operations of the kernel, one file each, and the table of them.
 
 mod access;
-pub(crate) mod at_once;
 pub(crate) mod beside;
-pub(crate) mod calls;
+pub(crate) mod caller_syscall;
 mod copy_range;
 mod create;
 pub(crate) mod failed;
 mod fallocate;
+pub(crate) mod fast_path;
 mod flush;
 mod fsync;
 mod getattr;
+pub(crate) mod kernel_cache;
 pub(crate) mod known;
 mod link;
 mod lock;
@@ -29,7 +30,6 @@ mod rename;
 mod rmdir;
 mod seek;
 mod setattr;
-pub(crate) mod shown;
 pub(crate) mod stale;
 mod statfs;
 mod symlink;
@@ -43,7 +43,7 @@ use std::time::Duration;
 
 use brindle_types::{Attr, Code, Fault};
 
-use self::shown::Habit;
+use self::kernel_cache::Habit;
 use crate::fs::{BrindleFs, Done, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Op;
@@ -89,7 +89,7 @@ pub(crate) fn name(op: &Op) -> &'static str {
     }
 }
 
-/// Runs one operation that [`at_once`] has no answer to.
+/// Runs one operation that [`fast_path`] has no answer to.
 pub(crate) async fn dispatch(fs: Arc<BrindleFs>, who: Who, op: Op) -> Result<Done, Fault> {
     let client = &fs.client;
     if !matches!(op, Op::Getxattr(_) | Op::Listxattr(_)) {

@@ -105,7 +105,7 @@ fn what_holds_the_lead_holds_up_no_request() {
         tell.send(()).expect("the test waits for it");
         is_free.recv().expect_err("nothing is sent");
     };
-    m.lead.tasks().spawn("held", Box::pin(holding));
+    m.event_loop.tasks().spawn("held", Box::pin(holding));
     told.recv().expect("it is held");
     fs::write(m.path("f"), b"x").expect("others read");
     assert_eq!(fs::read(m.path("f")).expect("others read"), b"x");

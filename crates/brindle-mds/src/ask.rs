@@ -16,7 +16,7 @@ use futures_util::future::{Either, join_all, select};
 
 use crate::expire;
 use crate::leases::Conflicts;
-use crate::mdt::{Call, Errand, Event, Mdt, Step, Txn};
+use crate::mdt::{Call, Event, Mdt, SideTask, Step, Txn};
 use crate::reports;
 use crate::store::inode;
 
@@ -95,15 +95,15 @@ pub async fn ask<M: Message>(mdt: &Mdt, session: SessionId, question: &M) -> Opt
 }
 
 /// Does what an operation needs done before it can go on.
-pub fn run(mdt: &Mdt, errand: Errand) -> BoxFuture<'_, Result<()>> {
-    match errand {
-        Errand::Recall { ino, right, from } => Box::pin(recall(mdt, ino, right, from)),
-        Errand::Release { ino, from } => Box::pin(async move {
+pub fn run(mdt: &Mdt, side_task: SideTask) -> BoxFuture<'_, Result<()>> {
+    match side_task {
+        SideTask::Recall { ino, right, from } => Box::pin(recall(mdt, ino, right, from)),
+        SideTask::Release { ino, from } => Box::pin(async move {
             join_all(from.into_iter().map(|session| release_closed(mdt, ino, session))).await;
             Ok(())
         }),
-        Errand::RecallLeases(conflicts) => Box::pin(recall_leases(mdt, conflicts)),
-        Errand::Report { ino, attr_epoch, from } => Box::pin(report(mdt, ino, attr_epoch, from)),
+        SideTask::RecallLeases(conflicts) => Box::pin(recall_leases(mdt, conflicts)),
+        SideTask::Report { ino, attr_epoch, from } => Box::pin(report(mdt, ino, attr_epoch, from)),
     }
 }
 

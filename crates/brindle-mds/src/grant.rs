@@ -6,7 +6,7 @@ use brindle_wire::mds::open::{Access, OpenGrant, OpenMode};
 use brindle_wire::mds::session::ReclaimOpen;
 
 use crate::changelog;
-use crate::mdt::{Call, Errand, Event, Step, Stop, Txn};
+use crate::mdt::{Call, Event, SideTask, Step, Stop, Txn};
 use crate::namespace;
 use crate::opens::{Decision, OPENS_MAX, Writing};
 use crate::store::{Inode, inline, inode};
@@ -17,22 +17,22 @@ pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, han
     let (ino, live) = (inode.ino, t.live());
     t.idle(ino)?;
     if live.recalling.contains(&ino) {
-        return Err(Stop::Park(Event::Recalled(ino)));
+        return Err(Stop::RetryAfter(Event::Recalled(ino)));
     }
     if access.write && live.recovering {
-        return Err(Stop::Park(Event::Recovered));
+        return Err(Stop::RetryAfter(Event::Recovered));
     }
     let marked = inode.open_for_write && live.opens.writing(ino) == Writing::Nobody;
     if marked && live.recovering && !planted("mds_read_before_reclaim") {
         // Its writer may have bytes in its buffer that a program was told are written, and has not declared itself yet.
-        return Err(Stop::Park(Event::Recovered));
+        return Err(Stop::RetryAfter(Event::Recovered));
     }
     if access.write && marked {
         // A writer died, or did not come back after a restart: its file's size is being recovered.
-        return Err(Stop::Park(Event::Idle(ino)));
+        return Err(Stop::RetryAfter(Event::Idle(ino)));
     }
     match live.opens.decide(ino, call.session, access, marked) {
-        Decision::Recall(right, from) => Err(Stop::First(Errand::Recall { ino, right, from })),
+        Decision::Recall(right, from) => Err(Stop::First(SideTask::Recall { ino, right, from })),
         Decision::Grant(mode) => {
             // A power cut may have taken the mark of a writer that has not declared itself yet.
             let mode = if mode == OpenMode::Cached && live.recovering { OpenMode::Direct } else { mode };
@@ -60,7 +60,7 @@ pub fn refuse_busy_programs(
         return Ok(());
     }
     if !std::mem::replace(has_asked, true) {
-        return Err(Stop::First(Errand::Release { ino, from }));
+        return Err(Stop::First(SideTask::Release { ino, from }));
     }
     let host = t.live().sessions.get(&from[0]).map(|s| s.row.host.clone()).unwrap_or_default();
     let what = if access.execute { "it is open for writing" } else { "it is being executed" };

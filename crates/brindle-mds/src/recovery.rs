@@ -24,7 +24,7 @@ use brindle_wire::notify::Recall;
 
 use crate::hearing::DOUBT_MS;
 use crate::locking::Answer;
-use crate::mdt::{Call, Errand, Event, Live, Mdt, Txn};
+use crate::mdt::{Call, Event, Live, Mdt, SideTask, Txn};
 use crate::opens::Writing;
 use crate::ops::append;
 use crate::store::watch::Watched;
@@ -213,7 +213,7 @@ fn is_beside_others(live: &Live, ino: Ino, holder: SessionId) -> bool {
 async fn exclusive_back(mdt: &Mdt, ino: Ino, holder: SessionId) -> Result<()> {
     // A recall that was under way already may have been one of another right.
     while is_beside_others(&mdt.live(), ino, holder) {
-        ask::run(mdt, Errand::Recall { ino, right: Recall::Exclusive, from: vec![holder] }).await?;
+        ask::run(mdt, SideTask::Recall { ino, right: Recall::Exclusive, from: vec![holder] }).await?;
     }
     Ok(())
 }

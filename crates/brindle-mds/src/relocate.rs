@@ -83,7 +83,7 @@ pub fn not_now(why: impl std::fmt::Display) -> Fault {
 pub fn begin(t: &mut Txn<'_>, busy: &Busy<'_>, file: &mut Inode) -> Step<()> {
     if t.live().recovering {
         // Not all who write are known yet.
-        return Err(Stop::Park(Event::Recovered));
+        return Err(Stop::RetryAfter(Event::Recovered));
     }
     busy.set(t)?;
     let epoch = t.pair();

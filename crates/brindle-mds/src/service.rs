@@ -7,9 +7,9 @@ use brindle_stdx::BoxFuture;
 use brindle_targets::Gate;
 use brindle_types::{Code, Fault, Result, SessionId};
 use brindle_wire::Op;
+use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{FLAG_FAULT, Frame, decode_body, encode_body};
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
-use brindle_wire::news::News;
 use bytes::Bytes;
 
 use crate::connections::Connections;
@@ -40,9 +40,9 @@ impl MdsService {
         &self.mdt
     }
 
-    async fn answer(&self, conn: &Arc<ServerConn>, frame: &Frame) -> Result<(Bytes, News)> {
+    async fn answer(&self, conn: &Arc<ServerConn>, frame: &Frame) -> Result<(Bytes, CacheUpdates)> {
         let header = &frame.header;
-        let bare = |body| Ok((body, News::default()));
+        let bare = |body| Ok((body, CacheUpdates::default()));
         let op = self.gate.admit(conn, header).await?;
         let call = Call::new(header, op);
         if matches!(op, Op::TargetInfo | Op::SetStripe | Op::OstUse) {
@@ -73,7 +73,7 @@ impl MdsService {
             }
             _ => dispatch(&self.mdt, &call, &frame.body).await,
         };
-        Ok((body, call.take_news()))
+        Ok((body, call.take_cache_updates()))
     }
 
     async fn open_session(&self, conn: &Arc<ServerConn>, body: &[u8]) -> Result<SessionOpenResp> {
@@ -145,7 +145,7 @@ impl Service for MdsService {
                     if reply.body.first() == Some(&1) {
                         reply.header.flags |= FLAG_FAULT;
                     }
-                    reply.with_news(&news)
+                    reply.with_cache_updates(&news)
                 }
                 Err(fault) => Frame::fault_reply_to(&frame.header, &fault),
             };

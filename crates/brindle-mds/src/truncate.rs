@@ -11,7 +11,7 @@ use brindle_wire::oss::truncate::TruncateObjectReq;
 use futures_util::future::join_all;
 
 use crate::ask::{Notice, apply_reports};
-use crate::mdt::{Busy, Call, Errand, Event, Mdt, Step, Stop, Txn};
+use crate::mdt::{Busy, Call, Event, Mdt, SideTask, Step, Stop, Txn};
 use crate::opens::Writing;
 use crate::ops::{append, setattr};
 use crate::store::{Inode, inline, inode};
@@ -74,11 +74,11 @@ pub fn to_zero(t: &mut Txn<'_>, session: SessionId, file: &mut Inode, kill_suidg
 fn exclusive_back(t: &Txn<'_>, session: SessionId, ino: Ino) -> Step<()> {
     t.settled(ino, session)?;
     if t.live().recalling.contains(&ino) {
-        return Err(Stop::Park(Event::Recalled(ino)));
+        return Err(Stop::RetryAfter(Event::Recalled(ino)));
     }
     match t.live().opens.writing(ino) {
         Writing::Exclusive(holder) if holder != session => {
-            Err(Stop::First(Errand::Recall { ino, right: Recall::Exclusive, from: vec![holder] }))
+            Err(Stop::First(SideTask::Recall { ino, right: Recall::Exclusive, from: vec![holder] }))
         }
         _ => Ok(()),
     }

@@ -16,10 +16,10 @@ use crate::NetError;
 use crate::transport::{Caller, Connection, Listener, Transport};
 
 mod halves;
-mod lend;
 mod local;
 mod read;
 mod reserved;
+mod shared_memory;
 mod write;
 
 /// How long making a connection may take.
@@ -110,7 +110,7 @@ impl Listener for TcpAcceptor {
     fn accept(&mut self) -> BoxFuture<'_, Result<Connection, NetError>> {
         Box::pin(async move {
             loop {
-                if lend::cannot_look() {
+                if shared_memory::cannot_look() {
                     // Local clients find nobody there, and come over TCP.
                     self.beside = None;
                 }
@@ -127,7 +127,7 @@ impl Listener for TcpAcceptor {
                         connection(stream, nid_of(address, self.local.rail), caller, &self.seams)
                     }
                     accepted = beside => {
-                        if lend::cannot_look() {
+                        if shared_memory::cannot_look() {
                             continue;
                         }
                         let peer = nid_of(local::client_of(self.address), self.local.rail);

@@ -28,7 +28,6 @@ pub mod stats;
 pub mod sums;
 
 mod destroy;
-mod early;
 mod list;
 mod object;
 mod punch;
@@ -41,6 +40,7 @@ mod store;
 mod sync;
 mod truncate;
 mod write;
+mod writeback_hint;
 
 #[cfg(test)]
 mod crash_disk;

@@ -13,7 +13,6 @@ use brindle_wire::oss::{Grant, Ticket};
 use parking_lot::Mutex;
 
 use crate::boot::{self, BootFile};
-use crate::early::Early;
 use crate::fence::{self, SessionFences};
 use crate::findings::{Finding, FindingKind, Findings};
 use crate::format::blocks;
@@ -26,6 +25,7 @@ use crate::recent::Recent;
 use crate::slots::SlotTable;
 use crate::space::Space;
 use crate::stats::{Stats, add};
+use crate::writeback_hint::WritebackHint;
 
 /// Files that every target with objects has.
 const PARTS: [&str; 4] = ["boot", "slots", "intents", "fences"];
@@ -60,7 +60,7 @@ pub struct ObjectStore {
     /// Directories of objects whose own entries are known to be durable.
     pub(crate) durable_dirs: Mutex<BTreeSet<String>>,
     pub(crate) stopped: AtomicBool,
-    pub(crate) early: Early,
+    pub(crate) writeback_hint: WritebackHint,
     pub(crate) recent: Recent,
     term: AtomicU32,
     boot: Mutex<BootFile>,
@@ -112,7 +112,7 @@ impl ObjectStore {
             dirty: Mutex::default(),
             durable_dirs: Mutex::default(),
             stopped: AtomicBool::new(false),
-            early: Early::default(),
+            writeback_hint: WritebackHint::default(),
             recent: Recent::default(),
             term: AtomicU32::new(boot.term),
             boot: Mutex::new(boot),

@@ -284,7 +284,7 @@ impl ObjectStore {
 
     /// Syncs in the background until [`ObjectStore::close`].
     pub fn start_background(self: &Arc<Self>) {
-        self.seams.spawn("objects.early", self.clone().sync_early());
+        self.seams.spawn("objects.writeback_hint", self.clone().sync_early());
         let this = self.clone();
         self.seams.spawn("objects.sync", async move {
             while !this.stopped.load(Ordering::Acquire) {
@@ -297,7 +297,7 @@ impl ObjectStore {
     /// Syncs everything and ends the background task.
     pub async fn close(&self) -> Result<(), Fault> {
         self.stopped.store(true, Ordering::Release);
-        self.early.stop();
+        self.writeback_hint.stop();
         self.sync_all().await?;
         let term = self.boot_term();
         self.intents.reap(self.seams.now(), true).await.map_err(|e| self.mark_failed(term, e))?;

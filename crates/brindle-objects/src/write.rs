@@ -285,7 +285,7 @@ impl ObjectStore {
             Ok(direct) => {
                 add(&self.stats.direct_bytes, direct);
                 s.len = s.len.max(offset + data.len() as u64);
-                self.early.written(object, direct);
+                self.writeback_hint.written(object, direct);
                 return Ok(());
             }
             Err(e) => e,

@@ -1,6 +1,6 @@
 //! Memory of this process that others of the machine may look at: the blocks of [`crate::buffers`] lie in one file in memory, and
 //! whoever is given its descriptor maps it and reads a block where it lies, in place of two copies through a socket
-//! (`brindle-net`, `tcp/lend.rs`; design note 015).
+//! (`brindle-net`, `tcp/shared_memory.rs`; design note 015).
 //!
 //! Invariants: a range of the file belongs to one [`Memory`] at a time, or is free and uses no memory; the file never becomes shorter, so
 //! that what was mapped stays readable; others are given a descriptor for reading.

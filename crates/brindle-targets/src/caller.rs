@@ -15,8 +15,8 @@ use brindle_net::Peer;
 use brindle_net::latch::Latch;
 use brindle_stdx::{BoxFuture, Seams, planted};
 use brindle_types::{Code, Fault, Pair, SessionId, TargetId};
+use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{FLAG_RESENT, Frame, Header, Priority, decode_body, decode_reply, encode_body};
-use brindle_wire::news::News;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 
@@ -65,7 +65,7 @@ pub trait Host: Send + Sync + 'static {
     /// What an answer told beside itself. `None` when the request was sent several times: it may have been carried out, and
     /// answered, without news of what it changed.
     /// What it leaves to be done is waited for before the answer is given to whoever asked.
-    fn told(&self, asked: u64, news: Option<&News>) -> Option<BoxFuture<'static, ()>> {
+    fn told(&self, asked: u64, news: Option<&CacheUpdates>) -> Option<BoxFuture<'static, ()>> {
         let _ = (asked, news);
         None
     }
@@ -165,7 +165,7 @@ impl Caller {
     }
 
     /// Sends `request` until it is answered; the answer, and what it told beside itself (which the host knows already).
-    pub async fn ask_told<M: Message>(&self, request: &M) -> Result<(M::Resp, News), Fault> {
+    pub async fn ask_with_updates<M: Message>(&self, request: &M) -> Result<(M::Resp, CacheUpdates), Fault> {
         let (reply, news) = self.exchange(request, Vec::new(), Options::default()).await?;
         Ok((decode_reply(&reply)?, news))
     }
@@ -175,7 +175,7 @@ impl Caller {
         request: &M,
         bulk: Vec<Bytes>,
         options: Options,
-    ) -> Result<(Frame, News), Fault> {
+    ) -> Result<(Frame, CacheUpdates), Fault> {
         self.exchange_encoded(M::OP, encode_body(request), bulk, options).await
     }
 
@@ -196,7 +196,7 @@ impl Caller {
         body: Bytes,
         bulk: Vec<Bytes>,
         options: Options,
-    ) -> Result<(Frame, News), Fault> {
+    ) -> Result<(Frame, CacheUpdates), Fault> {
         let slot = if op.slotted() { Some(self.inner.slots.acquire().await) } else { None };
         let slotted = slot.is_some();
         let exchange = Exchange { inner: self.inner.clone(), op, body, bulk, options, slot };
@@ -370,12 +370,12 @@ fn next_after(code: Code) -> Next {
 }
 
 impl Exchange {
-    async fn until_stopped(self) -> Result<(Frame, News), Fault> {
+    async fn until_stopped(self) -> Result<(Frame, CacheUpdates), Fault> {
         let inner = self.inner.clone();
         inner.stop.until(self.run()).await.unwrap_or_else(|| Err(inner.ending()))
     }
 
-    async fn run(mut self) -> Result<(Frame, News), Fault> {
+    async fn run(mut self) -> Result<(Frame, CacheUpdates), Fault> {
         let inner = self.inner.clone();
         let asked = inner.host.asked();
         let _waiting = inner.waits.begin(self.op, inner.target, inner.seams.now());
@@ -405,7 +405,7 @@ impl Exchange {
                 }
                 Ok(reply) => {
                     inner.host.answered(&reply.header);
-                    let news = reply.news()?;
+                    let news = reply.cache_updates()?;
                     let known = lost.is_none() || self.slot.is_none();
                     if let Some(left) = inner.host.told(asked, known.then_some(&news)) {
                         left.await;
@@ -474,7 +474,7 @@ fn backoff_ms(failures: u32, random: u64) -> u64 {
     full / 2 + random % (full / 2 + 1)
 }
 
-type Work = Pin<Box<dyn Future<Output = Result<(Frame, News), Fault>> + Send>>;
+type Work = Pin<Box<dyn Future<Output = Result<(Frame, CacheUpdates), Fault>> + Send>>;
 
 /// A slotted exchange: when its caller goes away it is handed to the task runner, which brings it to its end.
 struct Undropped {
@@ -483,7 +483,7 @@ struct Undropped {
 }
 
 impl Future for Undropped {
-    type Output = Result<(Frame, News), Fault>;
+    type Output = Result<(Frame, CacheUpdates), Fault>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let work = self.work.as_mut().expect("not polled after it completed");

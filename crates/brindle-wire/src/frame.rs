@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::news::News;
+use crate::cache_updates::CacheUpdates;
 use crate::version::{MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, Versions};
 
 /// Length of an encoded header in bytes.
@@ -33,7 +33,7 @@ pub const FLAG_RESENT: u8 = 1;
 /// The body of this reply is `Err(Fault)`; set by [`Frame::fault_reply_to`], for counters only.
 pub const FLAG_FAULT: u8 = 2;
 /// The bulk lies in memory of the sender that the receiver can see, and what comes in its place says where. Set and cleared by
-/// connections within a machine (`brindle-net`, `tcp/lend.rs`).
+/// connections within a machine (`brindle-net`, `tcp/shared_memory.rs`).
 pub const FLAG_LENT: u8 = 4;
 
 /// What a frame is for.
@@ -140,8 +140,8 @@ pub struct Header {
     pub bulk_len: u32,
     /// CRC32C of the bulk.
     pub bulk_crc: u32,
-    /// Length in bytes of the [`crate::news::News`] at the end of the body of a reply; 0 for none.
-    pub news_len: u32,
+    /// Length in bytes of the [`crate::cache_updates::CacheUpdates`] at the end of the body of a reply; 0 for none.
+    pub cache_updates_len: u32,
     /// Of an MDT's reply: the version of its table of fenced sessions. Of a client's request: the highest that an MDT has told it. An OST
     /// that knows an older table fetches it first, so that what a session was ended for never meets late writes of that session.
     pub fences_version: u64,
@@ -171,7 +171,7 @@ impl Default for Header {
             body_crc: 0,
             bulk_len: 0,
             bulk_crc: 0,
-            news_len: 0,
+            cache_updates_len: 0,
             fences_version: 0,
         }
     }
@@ -206,7 +206,7 @@ struct RawHeader {
     bulk_len: U32,
     bulk_crc: U32,
     reply_bulk_max: U32,
-    news_len: U32,
+    cache_updates_len: U32,
     fences_version: U64,
     reserved: [u8; 8],
 }
@@ -274,7 +274,7 @@ impl Header {
             bulk_len: self.bulk_len.into(),
             bulk_crc: self.bulk_crc.into(),
             reply_bulk_max: self.reply_bulk_max.into(),
-            news_len: self.news_len.into(),
+            cache_updates_len: self.cache_updates_len.into(),
             fences_version: self.fences_version.into(),
             reserved: [0; 8],
         };
@@ -339,7 +339,7 @@ impl Header {
             body_crc: raw.body_crc.get(),
             bulk_len: raw.bulk_len.get(),
             bulk_crc: raw.bulk_crc.get(),
-            news_len: raw.news_len.get(),
+            cache_updates_len: raw.cache_updates_len.get(),
             fences_version: raw.fences_version.get(),
         })
     }
@@ -352,8 +352,11 @@ impl Header {
                 self.body_len
             )));
         }
-        if self.news_len > self.body_len {
-            return Err(bad_frame(format!("news of {} bytes in a body of {}", self.news_len, self.body_len)));
+        if self.cache_updates_len > self.body_len {
+            return Err(bad_frame(format!(
+                "news of {} bytes in a body of {}",
+                self.cache_updates_len, self.body_len
+            )));
         }
         if self.bulk_len.max(self.reply_bulk_max) as usize > BULK_MAX {
             let len = self.bulk_len.max(self.reply_bulk_max);
@@ -378,7 +381,7 @@ impl Header {
             body_crc: 0,
             bulk_len: 0,
             bulk_crc: 0,
-            news_len: 0,
+            cache_updates_len: 0,
             fences_version: 0,
             ..self.clone()
         }
@@ -444,7 +447,7 @@ impl Frame {
     }
 
     /// Adds news behind the body, if there are any and there is room for them.
-    pub fn with_news(mut self, news: &News) -> Frame {
+    pub fn with_cache_updates(mut self, news: &CacheUpdates) -> Frame {
         if news.is_empty() {
             return self;
         }
@@ -455,19 +458,19 @@ impl Frame {
         self.body = [&self.body[..], &tail[..]].concat().into();
         self.header.body_len = self.body.len() as u32;
         self.header.body_crc = crc(&self.body);
-        self.header.news_len = tail.len() as u32;
+        self.header.cache_updates_len = tail.len() as u32;
         self
     }
 
     /// The body without the news behind it.
     pub fn outcome(&self) -> &[u8] {
-        &self.body[..self.body.len().saturating_sub(self.header.news_len as usize)]
+        &self.body[..self.body.len().saturating_sub(self.header.cache_updates_len as usize)]
     }
 
     /// The news behind the outcome of a reply.
-    pub fn news(&self) -> Result<News, Fault> {
+    pub fn cache_updates(&self) -> Result<CacheUpdates, Fault> {
         match &self.body[self.outcome().len()..] {
-            [] => Ok(News::default()),
+            [] => Ok(CacheUpdates::default()),
             tail => decode_body(tail),
         }
     }
@@ -570,7 +573,7 @@ mod tests {
             body_crc: 0xe5e6_e7e8,
             bulk_len: 0x0000_f3f4,
             bulk_crc: 0xf5f6_f7f8,
-            news_len: 0,
+            cache_updates_len: 0,
             fences_version: 0,
         }
     }
@@ -669,21 +672,21 @@ mod tests {
 
     #[test]
     fn news_travel_behind_the_outcome() {
-        use crate::news::Leased;
+        use crate::cache_updates::Leased;
         let body = encode_body(&Ok::<u32, Fault>(7));
         let plain = Frame::new(sample(), body.clone());
         assert_eq!(
-            (plain.news(), plain.clone().with_news(&News::default())),
-            (Ok(News::default()), plain.clone())
+            (plain.cache_updates(), plain.clone().with_cache_updates(&CacheUpdates::default())),
+            (Ok(CacheUpdates::default()), plain.clone())
         );
         let leased = Leased { dir: brindle_types::Ino(5), at: 6, is_new: true };
-        let news = News { leased: vec![leased], ..News::default() };
-        let frame = plain.with_news(&news);
+        let news = CacheUpdates { leased: vec![leased], ..CacheUpdates::default() };
+        let frame = plain.with_cache_updates(&news);
         frame.verify().expect("consistent");
         let header = Header::decode(&frame.header.encode()).expect("own bytes");
-        assert_eq!((&header, frame.news()), (&frame.header, Ok(news)));
+        assert_eq!((&header, frame.cache_updates()), (&frame.header, Ok(news)));
         assert_eq!(decode_reply::<u32>(&frame), Ok(7));
-        let impossible = Header { news_len: 8, body_len: 7, ..sample() };
+        let impossible = Header { cache_updates_len: 8, body_len: 7, ..sample() };
         assert_eq!(Header::decode(&impossible.encode()).expect_err("refused").code, Code::BadFrame);
     }
 

@@ -5,12 +5,12 @@
 //!
 //! Invariant: bytes never change without a version, a golden file and a sentence in [`version`].
 
+pub mod cache_updates;
 pub mod form;
 pub mod frame;
 pub mod map;
 pub mod mds;
 pub mod mgs;
-pub mod news;
 pub mod notify;
 pub mod ops;
 pub mod oss;

@@ -40,7 +40,7 @@ message!(RecallNotice => RecallAck, RecallNotice);
 pub struct LeaseNotice {
     /// The directories.
     pub dirs: Vec<Ino>,
-    /// Place in the log of the MDT: what was told of them up to it is void ([`crate::news`]).
+    /// Place in the log of the MDT: what was told of them up to it is void ([`crate::cache_updates`]).
     pub at: u64,
 }
 

@@ -6,8 +6,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use brindle_types::Fault;
+use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{HEADER_LEN, Header, decode_body, encode_body};
-use brindle_wire::news::News;
 use brindle_wire::version::{Hello, HelloReply};
 use brindle_wire::{Message, Op};
 use serde::Serialize;
@@ -228,7 +228,7 @@ fn bodies_decode_or_do_not() {
     assert_eq!(tried, Op::ALL, "every operation is tried");
     assert!(try_bodies::<Hello>("hello", seed, rounds) > 0);
     assert!(try_bodies::<HelloReply>("hello reply", seed, rounds) > 0);
-    try_bodies::<News>("cache updates", seed, rounds);
+    try_bodies::<CacheUpdates>("cache updates", seed, rounds);
 }
 
 #[test]

@@ -9,13 +9,13 @@
 mod print;
 
 mod admin;
-mod awake;
 mod bench;
 mod changelog;
 mod cli;
 mod cluster;
 mod completion;
 mod control;
+mod cpu_latency;
 mod dev;
 mod exit;
 mod explain;

@@ -1,8 +1,8 @@
 //! Listings: what they tell, and what is listed before anybody asks for it.
 
 use brindle_types::Ino;
+use brindle_wire::cache_updates::Leased;
 use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirResp};
-use brindle_wire::news::Leased;
 use tokio::sync::oneshot;
 
 use super::credit::{AHEAD_MAX, Ahead};

@@ -1,7 +1,7 @@
 //! What is known of directories, in every order of answers.
 
+use brindle_wire::cache_updates::{Covered, InodeNews, NameNews};
 use brindle_wire::mds::readdir::{DirEntry, ReaddirResp};
-use brindle_wire::news::{Covered, InodeNews, NameNews};
 use tokio::sync::oneshot;
 
 use super::credit::{AHEAD_MAX, AHEAD_MIN, OF_EACH_ASKED, OF_EACH_USED};
@@ -17,21 +17,21 @@ fn attr(ino: Ino, size_bytes: u64) -> Attr {
     Attr::plain(ino, kind, size_bytes)
 }
 
-fn leased(dir: Ino, at: u64, is_new: bool) -> News {
-    News { leased: vec![Leased { dir, at, is_new }], ..News::default() }
+fn leased(dir: Ino, at: u64, is_new: bool) -> CacheUpdates {
+    CacheUpdates { leased: vec![Leased { dir, at, is_new }], ..CacheUpdates::default() }
 }
 
-fn name(dir: Ino, name: &str, to: Lead, at: u64) -> News {
-    News { names: vec![NameNews { dir, name: name.into(), to, at }], ..News::default() }
+fn name(dir: Ino, name: &str, to: Lead, at: u64) -> CacheUpdates {
+    CacheUpdates { names: vec![NameNews { dir, name: name.into(), to, at }], ..CacheUpdates::default() }
 }
 
-fn inode(ino: Ino, size_bytes: u64, by: Ino, at: u64) -> News {
+fn inode(ino: Ino, size_bytes: u64, by: Ino, at: u64) -> CacheUpdates {
     let known = Some(Covered { attr: attr(ino, size_bytes), by });
-    News { inodes: vec![InodeNews { ino, at, known }], ..News::default() }
+    CacheUpdates { inodes: vec![InodeNews { ino, at, known }], ..CacheUpdates::default() }
 }
 
-fn gone(ino: Ino, at: u64) -> News {
-    News { inodes: vec![InodeNews { ino, at, known: None }], ..News::default() }
+fn gone(ino: Ino, at: u64) -> CacheUpdates {
+    CacheUpdates { inodes: vec![InodeNews { ino, at, known: None }], ..CacheUpdates::default() }
 }
 
 fn listing(entries: &[DirEntry], end: bool) -> ReaddirResp {
@@ -234,7 +234,7 @@ fn a_new_directory_stays_complete_however_many_open_files_are_made_in_it() {
         let told = [gone(file, at), inode(D, n, D, at)];
         let inodes = told.into_iter().flat_map(|news| news.inodes).collect();
         let names = name(D, &format!("f{n}"), Some((file, FileType::Regular)), at).names;
-        dirs.told(0, &News { inodes, names, ..News::default() });
+        dirs.told(0, &CacheUpdates { inodes, names, ..CacheUpdates::default() });
         assert_eq!(dirs.lead(D, b"another"), Some(None), "after {n} files");
     }
 }

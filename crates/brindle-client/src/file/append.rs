@@ -13,10 +13,10 @@ use brindle_wire::mds::report::ReportReq;
 
 use super::scatter::{How, Progress};
 use super::write::WriteIn;
-use super::{Tries, behind};
+use super::{Tries, write_behind};
 use crate::handles::Handle;
 use crate::inodes::{Carry, Inode, PlacedAppend};
-use crate::limits::Growth;
+use crate::quota::Growth;
 use crate::rope::Rope;
 use crate::{Client, Ctx};
 
@@ -66,7 +66,7 @@ impl Client {
         // One that is not buffered has its place as soon as it begins.
         if write.may_wait()
             && let Ok(_one_appends) = inode.append.try_write()
-            && self.put_behind(handle, behind::Place::End, &write.data, write.rights(ctx))
+            && self.put_behind(handle, write_behind::Place::End, &write.data, write.rights(ctx))
         {
             return Ok(len_bytes);
         }
@@ -84,20 +84,20 @@ impl Client {
         // Layout epoch under which the MDT did not take the bytes: others have appended, and they do not fit any more.
         let mut refused = None;
         loop {
-            let sight = self.sight(inode).await?;
-            let done = if sight.layout.inline {
+            let snapshot = self.snapshot(inode).await?;
+            let done = if snapshot.layout.inline {
                 // The MDT finds the end: no other append is buffered for a place of our own meanwhile.
                 let one_appends = inode.append.write().await;
                 self.flush_behind(inode).await;
                 let size_bytes = self.size_for(inode, 0).await?;
-                let refused = refused == Some(sight.layout.epoch);
+                let refused = refused == Some(snapshot.layout.epoch);
                 if refused || size_bytes + len_bytes > INLINE_MAX_BYTES {
                     drop(one_appends);
                     self.place(inode, size_bytes..size_bytes + len_bytes).await?;
                     continue;
                 }
-                self.write_inline(ctx, handle, &sight, write, write.data.clone()).await
-            } else if sight.exclusive {
+                self.write_inline(ctx, handle, &snapshot, write, write.data.clone()).await
+            } else if snapshot.exclusive {
                 match self.append_at_own_end(handle, write).await {
                     Some(done) => done,
                     None => continue,
@@ -110,7 +110,7 @@ impl Client {
             };
             match done {
                 Err(fault) => {
-                    refused = sight.layout.inline.then_some(sight.layout.epoch);
+                    refused = snapshot.layout.inline.then_some(snapshot.layout.epoch);
                     self.retry(inode, &mut tries, fault).await?;
                 }
                 done => return done,
@@ -149,14 +149,14 @@ impl Client {
                 start..end
             };
             let place = Place { inode };
-            let sight = match self.sight(inode).await {
-                Ok(sight) => sight,
+            let snapshot = match self.snapshot(inode).await {
+                Ok(snapshot) => snapshot,
                 Err(fault) => return or_short(done, Some(Err(fault))),
             };
-            if sight.layout.inline {
+            if snapshot.layout.inline {
                 return or_short(done, None);
             }
-            if begun.is_some() && under != Some(sight.ticket.truncate_epoch) {
+            if begun.is_some() && under != Some(snapshot.ticket.truncate_epoch) {
                 // The file was cut meanwhile: it ends elsewhere.
                 if done > 0 {
                     return Some(Ok(done));
@@ -164,15 +164,15 @@ impl Client {
                 begun = None;
                 continue;
             }
-            if done > 0 && !brindle_layout::is_placed(&sight.layout, range.clone()) {
+            if done > 0 && !brindle_layout::is_placed(&snapshot.layout, range.clone()) {
                 return Some(Ok(done));
             }
-            if !brindle_layout::is_placed(&sight.layout, range.clone()) {
+            if !brindle_layout::is_placed(&snapshot.layout, range.clone()) {
                 // Whoever recalls our right waits for an append under way, and the MDT may wait for that.
                 drop((place, one_appends));
                 return self.place(inode, range).await.err().map(Err);
             }
-            match self.scatter(inode, &sight, range.start, &data.tail(done), write.how(handle)).await {
+            match self.scatter(inode, &snapshot, range.start, &data.tail(done), write.how(handle)).await {
                 // The file was cut meanwhile, and its end is elsewhere.
                 Ok(Progress { overtaken: true, .. }) => {
                     return or_short(done, Some(Err(Fault::new(Code::StaleLayout))));
@@ -183,7 +183,7 @@ impl Client {
                     if let Err(fault) = self.spill(inode, &mut tries, full).await {
                         return or_short(done, Some(Err(fault)));
                     }
-                    (begun, under) = (Some(range.start + written), Some(sight.ticket.truncate_epoch));
+                    (begun, under) = (Some(range.start + written), Some(snapshot.ticket.truncate_epoch));
                 }
                 Ok(Progress { written, .. }) => return Some(Ok(done + written)),
                 Err(fault) => return or_short(done, Some(Err(fault))),
@@ -205,7 +205,7 @@ impl Client {
 
     async fn append_where_told(&self, handle: &Handle, write: &WriteIn) -> Result<u64, Fault> {
         let inode = &handle.inode;
-        let due = inode.due(Carry::News);
+        let due = inode.due(Carry::CacheUpdates);
         if let Some(report) = &due.report {
             // The place lies behind everything that we wrote.
             self.mds.ask(&ReportReq { items: vec![(inode.ino, report.clone())], synced: Vec::new() }).await?;
@@ -238,7 +238,7 @@ impl Client {
             }
         };
         // Whatever has become of it: others wait for what is written at a place that is not given up.
-        let due = inode.due(Carry::News);
+        let due = inode.due(Carry::CacheUpdates);
         let done = AppendDoneReq { ino: inode.ino, number, report: due.report.clone() };
         let told = self.mds.call_with(&done, Vec::new(), handle.options()).await;
         if told.is_ok() {

@@ -125,7 +125,7 @@ impl Client {
         if last_writer && handle.alive().is_ok() {
             self.note_left_unsynced(&handle.inode);
         }
-        let carry = if last_writer { Carry::Last } else { Carry::News };
+        let carry = if last_writer { Carry::Last } else { Carry::CacheUpdates };
         handle.inode.lock().closing += 1;
         let (done, taken) = oneshot::channel();
         let count = {

@@ -17,8 +17,8 @@ use super::scatter::{Full, Met};
 use super::write::WriteIn;
 use super::{Tries, gather};
 use crate::handles::Handle;
-use crate::inodes::{Inode, Sight};
-use crate::limits::{Bound, Growth};
+use crate::inodes::{Inode, LayoutSnapshot};
+use crate::quota::{Bound, Growth};
 use crate::{Client, Ctx, SetAttr};
 
 /// What to do with a range.
@@ -99,12 +99,12 @@ impl Client {
         self.flush_behind(inode).await;
         let mut tries = Tries::default();
         loop {
-            let sight = self.sight(inode).await?;
+            let snapshot = self.snapshot(inode).await?;
             let punch = change.how == Allocation::Punch;
-            let done = if sight.layout.inline && (punch || range.end <= INLINE_MAX_BYTES) {
-                self.allocate_inline(ctx, handle, &sight, range.clone(), change).await
-            } else if punch || brindle_layout::is_placed(&sight.layout, range.clone()) {
-                self.allocate_objects(inode, &sight, range.clone(), change, &mut tries).await
+            let done = if snapshot.layout.inline && (punch || range.end <= INLINE_MAX_BYTES) {
+                self.allocate_inline(ctx, handle, &snapshot, range.clone(), change).await
+            } else if punch || brindle_layout::is_placed(&snapshot.layout, range.clone()) {
+                self.allocate_objects(inode, &snapshot, range.clone(), change, &mut tries).await
             } else {
                 self.place(inode, range.clone()).await?;
                 continue;
@@ -121,7 +121,7 @@ impl Client {
         &self,
         ctx: &Ctx,
         handle: &Handle,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         range: Range<u64>,
         change: Change,
     ) -> Result<(), Fault> {
@@ -130,17 +130,17 @@ impl Client {
         let size_bytes = self.size_for(inode, range.end).await?;
         if how != (Allocation::Reserve { keep_size: how.keeps_size() }) {
             let end = if how.keeps_size() { range.end.min(size_bytes) } else { range.end };
-            // Behind the limit an inline file has no bytes, however far a truncate has extended it.
+            // WriteBuffer the limit an inline file has no bytes, however far a truncate has extended it.
             let end = end.min(INLINE_MAX_BYTES);
             if range.start < end {
                 let zeros = Bytes::from(vec![0; (end - range.start) as usize]);
                 let write = WriteIn { offset: range.start, kill_suidgid, ..WriteIn::default() };
-                self.write_inline(ctx, handle, sight, &write, zeros).await?;
+                self.write_inline(ctx, handle, snapshot, &write, zeros).await?;
             }
         } else if !how.keeps_size() && range.end > size_bytes {
             // A write of nothing: the file grows, also if it has become longer meanwhile.
             let write = WriteIn { offset: range.end, kill_suidgid, ..WriteIn::default() };
-            self.write_inline(ctx, handle, sight, &write, Bytes::new()).await?;
+            self.write_inline(ctx, handle, snapshot, &write, Bytes::new()).await?;
         } else if kill_suidgid {
             self.setattr(ctx, inode.ino, SetAttr { kill_suidgid, ..SetAttr::default() }).await?;
         }
@@ -150,39 +150,39 @@ impl Client {
     async fn allocate_objects(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         range: Range<u64>,
         change: Change,
         tries: &mut Tries,
     ) -> Result<(), Fault> {
         let Change { how, kill_suidgid, .. } = change;
         if !matches!(how, Allocation::Reserve { .. }) {
-            let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
+            let parts = brindle_layout::object_ranges(&snapshot.layout, range.clone());
             let keep_space = how != Allocation::Punch;
             let punching = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
-                Box::pin(self.punch_part(inode, sight, part, keep_space, change.options))
+                Box::pin(self.punch_part(inode, snapshot, part, keep_space, change.options))
             });
-            self.change(inode, sight, range.clone(), punching.collect(), tries).await?;
+            self.change(inode, snapshot, range.clone(), punching.collect(), tries).await?;
         }
         if how != Allocation::Punch {
-            let parts = brindle_layout::object_ranges(&sight.layout, range.clone());
+            let parts = brindle_layout::object_ranges(&snapshot.layout, range.clone());
             let grows = !how.keeps_size();
             let is_one = parts.len() == 1;
             // Where one of several objects has no room the file must not have become longer by the others: only when all have their
             // space does the one get its length that holds the last byte.
-            let last = last_byte(sight, &parts, range.end).filter(|_| grows && !is_one);
+            let last = last_byte(snapshot, &parts, range.end).filter(|_| grows && !is_one);
             let reserving = parts.into_iter().map(|part| -> BoxFuture<'_, _> {
-                Box::pin(self.allocate_part(inode, sight, part, !(grows && is_one), change.options))
+                Box::pin(self.allocate_part(inode, snapshot, part, !(grows && is_one), change.options))
             });
-            self.change(inode, sight, range.clone(), reserving.collect(), tries).await?;
+            self.change(inode, snapshot, range.clone(), reserving.collect(), tries).await?;
             if let Some(last) = last {
                 let growing: BoxFuture<'_, _> =
-                    Box::pin(self.allocate_part(inode, sight, last, false, change.options));
-                self.change(inode, sight, range.clone(), vec![growing], tries).await?;
+                    Box::pin(self.allocate_part(inode, snapshot, last, false, change.options));
+                self.change(inode, snapshot, range.clone(), vec![growing], tries).await?;
             }
         }
         let end = if how.keeps_size() { 0 } else { range.end };
-        inode.lock().wrote(sight, end, kill_suidgid);
+        inode.lock().wrote(snapshot, end, kill_suidgid);
         Ok(())
     }
 
@@ -191,13 +191,13 @@ impl Client {
     async fn change(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         range: Range<u64>,
         changes: Vec<BoxFuture<'_, Changed>>,
         tries: &mut Tries,
     ) -> Result<(), Fault> {
         let mut met = Met::default();
-        let changing = inode.changing(sight).await?;
+        let changing = inode.changing(snapshot).await?;
         let changed = gather(changes).await;
         drop(changing);
         let mut failed = None;
@@ -211,7 +211,7 @@ impl Client {
         match failed {
             None => Ok(()),
             Some((part, fault)) if fault.code == Code::OstFull => {
-                self.spill(inode, tries, no_room(sight, &part)).await?;
+                self.spill(inode, tries, no_room(snapshot, &part)).await?;
                 Err(Fault::new(Code::StaleLayout))
             }
             Some((_, fault)) => Err(fault),
@@ -221,7 +221,7 @@ impl Client {
     async fn punch_part(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         part: ObjectRange,
         keep_space: bool,
         options: Options,
@@ -231,15 +231,15 @@ impl Client {
             offset: part.object_offset,
             len_bytes: part.len_bytes,
             keep_space,
-            ticket: sight.ticket_for(part.stripe),
+            ticket: snapshot.ticket_for(part.stripe),
         };
-        (part, self.change_part(inode, sight, part, &request, options).await)
+        (part, self.change_part(inode, snapshot, part, &request, options).await)
     }
 
     async fn allocate_part(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         part: ObjectRange,
         keep_len: bool,
         options: Options,
@@ -249,28 +249,28 @@ impl Client {
             offset: part.object_offset,
             len_bytes: part.len_bytes,
             keep_len,
-            ticket: sight.ticket_for(part.stripe),
+            ticket: snapshot.ticket_for(part.stripe),
         };
-        (part, self.change_part(inode, sight, part, &request, options).await)
+        (part, self.change_part(inode, snapshot, part, &request, options).await)
     }
 
     async fn change_part<M: Message<Resp = ChangeResp>>(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         part: ObjectRange,
         request: &M,
         options: Options,
     ) -> Result<ChangeResp, Fault> {
         let (answer, _) = self.ost(part.ost).await?.call_with(request, Vec::new(), options).await?;
-        note_change(inode, sight, part.stripe, &answer);
+        note_change(inode, snapshot, part.stripe, &answer);
         Ok(answer)
     }
 }
 
 /// The last byte of parts that reach to `end` in the file.
-fn last_byte(sight: &Sight, parts: &[ObjectRange], end: u64) -> Option<ObjectRange> {
-    let stripe = brindle_layout::last_stripe(&sight.layout, end)?;
+fn last_byte(snapshot: &LayoutSnapshot, parts: &[ObjectRange], end: u64) -> Option<ObjectRange> {
+    let stripe = brindle_layout::last_stripe(&snapshot.layout, end)?;
     let part = parts.iter().filter(|part| part.stripe == stripe).max_by_key(|part| part.object_offset)?;
     Some(ObjectRange { object_offset: part.object_offset + part.len_bytes - 1, len_bytes: 1, ..*part })
 }
@@ -279,18 +279,18 @@ fn last_byte(sight: &Sight, parts: &[ObjectRange], end: u64) -> Option<ObjectRan
 type Changed = (ObjectRange, Result<ChangeResp, Fault>);
 
 /// Where in the file the part begins that found no room.
-fn no_room(sight: &Sight, part: &ObjectRange) -> Full {
-    let component = sight.layout.component(part.stripe.generation);
+fn no_room(snapshot: &LayoutSnapshot, part: &ObjectRange) -> Full {
+    let component = snapshot.layout.component(part.stripe.generation);
     let first = component.and_then(|c| part.pieces(c).next());
     let offset = first.map_or(0, |piece| piece.file_offset);
     Full { ost: part.ost, offset, len_bytes: part.len_bytes }
 }
 
 /// A change whose bytes nobody could send again.
-pub(crate) fn note_change(inode: &Inode, sight: &Sight, stripe: Stripe, answer: &ChangeResp) {
+pub(crate) fn note_change(inode: &Inode, snapshot: &LayoutSnapshot, stripe: Stripe, answer: &ChangeResp) {
     let mut state = inode.lock();
-    if state.same_body(sight) {
+    if state.same_body(snapshot) {
         state.allocated.insert(stripe, answer.allocated_bytes);
-        state.changed(sight, stripe, answer.boot_term, 0, &[], None);
+        state.changed(snapshot, stripe, answer.boot_term, 0, &[], None);
     }
 }

@@ -19,10 +19,10 @@ use bytes::Bytes;
 use super::scatter::{How, Met};
 use super::{Tries, try_gather};
 use crate::Client;
+use crate::closed_unsynced::ANSWER_WITHIN_MS;
 use crate::handles::Handle;
-use crate::inodes::{Carry, Inode, Sight};
-use crate::kept::Plan;
-use crate::left::ANSWER_WITHIN_MS;
+use crate::inodes::{Carry, Inode, LayoutSnapshot};
+use crate::unsynced::Plan;
 
 /// Times that lost bytes are written again before the OST is taken to be failing.
 const RESENDS_MAX: usize = 8;
@@ -61,11 +61,12 @@ fn is_read_there(layout: &Layout, stripe: Stripe, writes: &[(u64, Bytes)]) -> bo
 /// Refuses an answer by which an object is missing that must exist.
 fn all_there(
     inode: &Inode,
-    sight: &Sight,
+    snapshot: &LayoutSnapshot,
     stripes: &[Stripe],
     answer: &SyncObjectsResp,
 ) -> Result<(), Fault> {
-    let is_missing = |(stripe, exists): &(&Stripe, &bool)| !**exists && sight.layout.object_known(**stripe);
+    let is_missing =
+        |(stripe, exists): &(&Stripe, &bool)| !**exists && snapshot.layout.object_known(**stripe);
     match stripes.iter().zip(&answer.exists).find(is_missing) {
         Some((stripe, _)) => {
             let object = ObjectId::of(inode.ino, *stripe);
@@ -105,28 +106,28 @@ impl Client {
         let stripes = std::mem::take(&mut inode.lock().synced_now);
         self.sync_at_mdt(inode, stripes.into_iter().collect()).await?;
         // Fetched anew if the MDT has restarted meanwhile: it may have lost the layout under which the bytes were written.
-        self.sight(inode).await?;
+        self.snapshot(inode).await?;
         self.tell_lost(inode);
         handle.intact()
     }
 
     pub(crate) async fn sync_inode(&self, inode: &Arc<Inode>) -> Result<(), Fault> {
         let _one_syncs = inode.syncing.lock().await;
-        if self.sync_small(inode).await && inode.due(Carry::News).report.is_none() {
+        if self.sync_small(inode).await && inode.due(Carry::CacheUpdates).report.is_none() {
             inode.wait_until(|state| state.background == 0).await;
             // Fetched anew if the MDT has restarted meanwhile: it may have lost what was written to it before.
-            return self.sight(inode).await.map(drop);
+            return self.snapshot(inode).await.map(drop);
         }
         self.flush_behind(inode).await;
         inode.wait_until(|state| state.background == 0).await;
         let mut tries = Tries::default();
         let (exist, lost) = loop {
-            let sight = self.sight(inode).await?;
-            if sight.layout.inline {
+            let snapshot = self.snapshot(inode).await?;
+            if snapshot.layout.inline {
                 break (Vec::new(), None);
             }
-            match self.sync_objects(inode, &sight).await {
-                Ok((exist, lost)) => break (exist, lost.or(self.lost_before_move(inode, &sight).await)),
+            match self.sync_objects(inode, &snapshot).await {
+                Ok((exist, lost)) => break (exist, lost.or(self.lost_before_move(inode, &snapshot).await)),
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
             }
         };
@@ -135,9 +136,9 @@ impl Client {
     }
 
     /// What is said where an OST lost bytes that were written by handles that are closed, before the file was moved off it.
-    async fn lost_before_move(&self, inode: &Inode, sight: &Sight) -> Option<Fault> {
+    async fn lost_before_move(&self, inode: &Inode, snapshot: &LayoutSnapshot) -> Option<Fault> {
         let map = self.map();
-        for (ost, left) in self.left.outside(inode.ino, &sight.layout) {
+        for (ost, left) in self.closed_unsynced.outside(inode.ino, &snapshot.layout) {
             if map.is_removed(TargetId::ost(ost)) {
                 continue;
             }
@@ -154,27 +155,31 @@ impl Client {
     }
 
     /// Makes what was written durable at the OSTs alone, under a layout that is about to change.
-    pub(crate) async fn make_durable(&self, inode: &Arc<Inode>, sight: &Sight) -> Result<(), Fault> {
+    pub(crate) async fn make_durable(
+        &self,
+        inode: &Arc<Inode>,
+        snapshot: &LayoutSnapshot,
+    ) -> Result<(), Fault> {
         // What is lost is told to every handle, and no reason to keep the rest where it is.
-        self.sync_objects(inode, sight).await.map(drop)
+        self.sync_objects(inode, snapshot).await.map(drop)
     }
 
     /// Which stripes exist, and whether writes were lost.
     async fn sync_objects(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
     ) -> Result<(Vec<Stripe>, Option<Fault>), Fault> {
         let mark = inode.lock().changes;
         let mut by_ost: BTreeMap<u16, Vec<Stripe>> = BTreeMap::new();
-        for (stripe, ost) in sight.layout.stripes() {
+        for (stripe, ost) in snapshot.layout.stripes() {
             by_ost.entry(ost).or_default().push(stripe);
         }
         if planted("client_fsync_skips_an_ost") && by_ost.len() > 1 {
             by_ost.pop_last();
         }
         let syncing = by_ost.into_iter().map(|(ost, stripes)| -> BoxFuture<'_, _> {
-            Box::pin(self.sync_ost(inode, sight, ost, stripes, mark))
+            Box::pin(self.sync_ost(inode, snapshot, ost, stripes, mark))
         });
         let synced: Vec<Synced> = try_gather(syncing.collect()).await?;
         let lost = synced.iter().find_map(|s| s.lost.clone());
@@ -185,7 +190,7 @@ impl Client {
     async fn sync_ost(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         ost: u16,
         stripes: Vec<Stripe>,
         mark: u64,
@@ -194,9 +199,10 @@ impl Client {
         let mut lost = None;
         for _ in 0..RESENDS_MAX {
             let objects: Vec<_> = stripes.iter().map(|stripe| ObjectId::of(inode.ino, *stripe)).collect();
-            let left: Vec<_> = objects.iter().filter_map(|o| Some((*o, self.left.get(o)?))).collect();
+            let left: Vec<_> =
+                objects.iter().filter_map(|o| Some((*o, self.closed_unsynced.get(o)?))).collect();
             let answer = caller.ask(&SyncObjectsReq { objects }).await?;
-            all_there(inode, sight, &stripes, &answer)?;
+            all_there(inode, snapshot, &stripes, &answer)?;
             if !planted("client_ignores_boot_term")
                 && let Some(fault) = self.settle_left(&left, answer.boot_term)
             {
@@ -210,7 +216,7 @@ impl Client {
                 match plan {
                     Plan::Nothing => {}
                     _ if planted("client_ignores_boot_term") => {}
-                    Plan::Resend(writes) if is_read_there(&sight.layout, *stripe, &writes) => {
+                    Plan::Resend(writes) if is_read_there(&snapshot.layout, *stripe, &writes) => {
                         resend.push(*stripe);
                         inode.lock().allocated.remove(stripe);
                     }
@@ -225,11 +231,11 @@ impl Client {
                 }
             }
             if resend.is_empty() {
-                let exist = self.note_synced(inode, sight, &stripes, &answer, mark);
+                let exist = self.note_synced(inode, snapshot, &stripes, &answer, mark);
                 return Ok(Synced { exist, lost });
             }
             for stripe in resend {
-                self.resend(inode, sight, ost, stripe, answer.boot_term).await?;
+                self.resend(inode, snapshot, ost, stripe, answer.boot_term).await?;
             }
         }
         Err(Fault::new(Code::DataLost).why(format!("OST {ost:04x} loses unsynced writes again and again")))
@@ -238,13 +244,13 @@ impl Client {
     fn note_synced(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         stripes: &[Stripe],
         answer: &SyncObjectsResp,
         mark: u64,
     ) -> Vec<Stripe> {
         let mut state = inode.lock();
-        if state.same_body(sight) {
+        if state.same_body(snapshot) {
             for stripe in stripes {
                 if state.unsynced.get_mut(stripe).is_some_and(|u| u.synced(mark)) {
                     state.unsynced.remove(stripe);
@@ -262,7 +268,7 @@ impl Client {
     async fn resend(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         ost: u16,
         stripe: Stripe,
         boot_term: u32,
@@ -278,11 +284,11 @@ impl Client {
         let mut term = u32::MAX;
         let mut met = Met::default();
         for (offset, data) in writes {
-            let told = self.to_tell.take(ost);
+            let told = self.mark_acks.take(ost);
             let part = ObjectRange { stripe, ost, object_offset: offset, len_bytes: data.len() as u64 };
             let claim = self.claim(ost, How::default());
             let request =
-                WriteReq { object, offset, ticket: sight.ticket_for(stripe), sync: false, told, claim };
+                WriteReq { object, offset, ticket: snapshot.ticket_for(stripe), sync: false, told, claim };
             let sent = self.seams.now();
             let (answer, _) = caller.call_with(&request, vec![data], options).await?;
             self.grants.told(ost, answer.grant, 0, sent);
@@ -301,7 +307,7 @@ impl Client {
     /// The MDT's half: size, times, path, and which objects exist.
     async fn sync_at_mdt(&self, inode: &Arc<Inode>, exist: Vec<Stripe>) -> Result<(), Fault> {
         let changed = inode.lock().changed;
-        let mut due = inode.due(Carry::News);
+        let mut due = inode.due(Carry::CacheUpdates);
         let news: Vec<Stripe> = {
             let state = inode.lock();
             let layout = state.layout.clone();

@@ -8,7 +8,7 @@ use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq};
 
 use crate::handles::Handle;
 use crate::inodes::{Asked, Cutting, Hold};
-use crate::limits::Owners;
+use crate::quota::Owners;
 use crate::{Client, Ctx};
 
 /// An open file.
@@ -164,7 +164,7 @@ impl Client {
             (crossed, was_cached && !state.cached)
         };
         if access.truncate {
-            self.left.forget_file(attr.ino);
+            self.closed_unsynced.forget_file(attr.ino);
         }
         let mode = if crossed { OpenMode::Direct } else { grant.mode };
         let cached = mode == OpenMode::Cached;

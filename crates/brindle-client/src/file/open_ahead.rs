@@ -1,4 +1,4 @@
-//! open_ahead: the next small files of a directory are opened before a program asks for them ([`crate::spares`]).
+//! open_ahead: the next small files of a directory are opened before a program asks for them ([`crate::open_prefetch`]).
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use brindle_wire::mds::open_ahead::{OpenAheadReq, OpenedAhead};
 
 use crate::handles::Handle;
 use crate::inodes::{Asked, Hold};
-use crate::spares::Spare;
+use crate::open_prefetch::Spare;
 use crate::{Client, Opened};
 
 /// How the files are opened.
@@ -17,7 +17,7 @@ const READ: Access = Access { read: true, write: false, truncate: false, execute
 impl Client {
     /// The handle on a file that was opened ahead, if it is as good as one that the MDT would give now.
     pub fn take_opened_ahead(&self, ino: Ino) -> Option<Opened> {
-        let spare = self.spares.take(ino)?;
+        let spare = self.open_prefetch.take(ino)?;
         let handle = &spare.handle;
         let is_right = {
             let state = handle.inode.lock();
@@ -37,21 +37,21 @@ impl Client {
     /// A file had to be opened at the MDT: whoever reads one small file of a directory will read more.
     pub(crate) fn open_ahead_of(&self, ino: Ino) {
         if let Some(dir) = self.dirs.covered_by(ino) {
-            self.spares.asked(dir);
+            self.open_prefetch.asked(dir);
             self.open_ahead_in(dir, ino);
         }
     }
 
     /// Opens what follows `ino` in the order in which files were made, in the background and if it seems worth it.
     fn open_ahead_in(&self, dir: Ino, ino: Ino) {
-        let count = self.spares.ahead(dir);
+        let count = self.open_prefetch.ahead(dir);
         if count == 0 {
             return;
         }
-        let wanted = |ino: Ino| !self.spares.has(ino) && self.inodes.get(ino).is_none();
+        let wanted = |ino: Ino| !self.open_prefetch.has(ino) && self.inodes.get(ino).is_none();
         let inodes = self.dirs.small_files_behind(dir, ino, count, wanted);
         let Some(this) = self.this.upgrade().filter(|_| !inodes.is_empty()) else {
-            return self.spares.is_opened_ahead(dir, 0);
+            return self.open_prefetch.is_opened_ahead(dir, 0);
         };
         self.seams.spawn("client.open_ahead", async move {
             let count = inodes.len();
@@ -59,7 +59,7 @@ impl Client {
                 // Nobody has asked for it.
                 tracing::debug!(dir = dir.0, code = %fault.code, "cannot open ahead: {fault}");
             }
-            this.spares.is_opened_ahead(dir, count);
+            this.open_prefetch.is_opened_ahead(dir, count);
         });
     }
 
@@ -86,7 +86,7 @@ impl Client {
                 Some(opened) if is_known => {
                     let ino = hold.ino;
                     let spare = self.spare(dir, hold, asked, session, number, opened).await;
-                    self.spares.add(spare).into_iter().for_each(|spare| self.give_back_spare(spare));
+                    self.open_prefetch.add(spare).into_iter().for_each(|spare| self.give_back_spare(spare));
                     if self.dirs.covered_by(ino) != Some(dir) {
                         // The lease was taken back meanwhile.
                         self.drop_spare(ino);
@@ -145,7 +145,7 @@ impl Client {
 
     /// A file is about to be no longer what it was when it was opened ahead.
     pub(crate) fn drop_spare(&self, ino: Ino) {
-        if let Some(spare) = self.spares.drop_of(ino) {
+        if let Some(spare) = self.open_prefetch.drop_of(ino) {
             self.give_back_spare(spare);
         }
     }
@@ -153,11 +153,14 @@ impl Client {
     /// The leases of directories are taken back.
     pub(crate) fn drop_spares_in(&self, dirs: &[Ino]) {
         let dirs: BTreeSet<Ino> = dirs.iter().copied().collect();
-        self.spares.drop_in(&dirs).into_iter().for_each(|spare| self.give_back_spare(spare));
+        self.open_prefetch.drop_in(&dirs).into_iter().for_each(|spare| self.give_back_spare(spare));
     }
 
     /// What nobody has used for long goes.
     pub(crate) fn drop_old_spares(&self) {
-        self.spares.drop_old(self.seams.now()).into_iter().for_each(|spare| self.give_back_spare(spare));
+        self.open_prefetch
+            .drop_old(self.seams.now())
+            .into_iter()
+            .for_each(|spare| self.give_back_spare(spare));
     }
 }

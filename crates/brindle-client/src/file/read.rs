@@ -17,9 +17,9 @@ use futures_util::FutureExt;
 
 use super::{RPC_BYTES_MAX, Tries, try_gather};
 use crate::Client;
-use crate::ahead::{Coming, Fetched, Found, Reader};
 use crate::handles::Handle;
-use crate::inodes::{Hold, Inode, ReadGuard, Sight};
+use crate::inodes::{Hold, Inode, LayoutSnapshot, ReadGuard};
+use crate::readahead::{Coming, Fetched, Found, Reader};
 
 /// Zeros that holes are read from.
 static ZEROS: [u8; 256 << 10] = [0; 256 << 10];
@@ -106,15 +106,15 @@ impl Client {
             if !planted("client_reads_past_the_buffer") {
                 self.flush_behind_under(inode, &range).await;
             }
-            let sight = self.sight(inode).await?;
-            let read = if sight.layout.inline {
+            let snapshot = self.snapshot(inode).await?;
+            let read = if snapshot.layout.inline {
                 self.read_inline(inode, range.clone()).await
             } else {
-                self.read_objects(inode, &sight, range.clone(), fills).await
+                self.read_objects(inode, &snapshot, range.clone(), fills).await
             };
             match read {
                 // A cut that came in between may have taken the bytes and left the size that we knew.
-                Ok(pieces) if inode.is_still(&sight) => return Ok(pieces),
+                Ok(pieces) if inode.is_still(&snapshot) => return Ok(pieces),
                 Ok(_) => {}
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
             }
@@ -148,7 +148,7 @@ impl Client {
     async fn read_objects(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         range: Range<u64>,
         fills: Fills<'_>,
     ) -> Result<Vec<Bytes>, Fault> {
@@ -161,9 +161,11 @@ impl Client {
         }
         match fills {
             // Under the right to keep pages they need no marks; the window sets its own.
-            Fills::Pages(_) if !sight.cached => self.fetch(inode, sight, range.start..end, true).await,
-            Fills::Pages(handle) => self.read_ahead(handle, sight, range.start..end, Reader::Kernel).await,
-            Fills::Program(handle) => self.read_ahead(handle, sight, range.start..end, Reader::Program).await,
+            Fills::Pages(_) if !snapshot.cached => self.fetch(inode, snapshot, range.start..end, true).await,
+            Fills::Pages(handle) => self.read_ahead(handle, snapshot, range.start..end, Reader::Kernel).await,
+            Fills::Program(handle) => {
+                self.read_ahead(handle, snapshot, range.start..end, Reader::Program).await
+            }
         }
     }
 
@@ -171,7 +173,7 @@ impl Client {
     async fn read_ahead(
         &self,
         handle: &Handle,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         range: Range<u64>,
         reader: Reader,
     ) -> Result<Vec<Bytes>, Fault> {
@@ -181,7 +183,7 @@ impl Client {
             // Before the bytes are asked for: whatever changes them from now on is noticed.
             let (seen, size_bytes) = {
                 let state = inode.lock();
-                (state.seen(sight), if state.size_stale { 0 } else { state.size_bytes })
+                (state.seen(snapshot), if state.size_stale { 0 } else { state.size_bytes })
             };
             let found = {
                 let (mut follow, mut chunks) = (handle.follow.lock(), inode.chunks.lock());
@@ -191,7 +193,7 @@ impl Client {
                     && let Some(seen) = seen
                     && let Some(wanted) = chunks.wanted(&follow, &range, size_bytes)
                     && let Some(coming) =
-                        self.fetch_ahead(inode, sight, wanted.clone(), follow.is_in_pieces())
+                        self.fetch_ahead(inode, snapshot, wanted.clone(), follow.is_in_pieces())
                 {
                     chunks.add(handle.number, &mut follow, seen, wanted, coming);
                     added = true;
@@ -209,17 +211,23 @@ impl Client {
                 Found::Nothing => break,
             }
         }
-        self.fetch(inode, sight, range, false).await
+        self.fetch(inode, snapshot, range, false).await
     }
 
     /// Begins to read a range that nobody has asked for yet; `None` if there is no room for it.
-    fn fetch_ahead(&self, inode: &Hold, sight: &Sight, range: Range<u64>, is_piece: bool) -> Option<Coming> {
+    fn fetch_ahead(
+        &self,
+        inode: &Hold,
+        snapshot: &LayoutSnapshot,
+        range: Range<u64>,
+        is_piece: bool,
+    ) -> Option<Coming> {
         let this = self.this.upgrade()?;
         let room = if is_piece { &self.pieces } else { &self.ahead };
         let room = room.take((range.end - range.start) as usize)?;
-        let (inode, sight) = (inode.clone(), sight.clone());
+        let (inode, snapshot) = (inode.clone(), snapshot.clone());
         let fetching = async move {
-            match this.fetch(&inode, &sight, range, true).await {
+            match this.fetch(&inode, &snapshot, range, true).await {
                 Ok(pieces) => {
                     let bytes = ReadOut { pieces, guard: None }.into_bytes();
                     Some(Arc::new(Fetched { bytes, _room: room }))
@@ -240,19 +248,19 @@ impl Client {
     async fn fetch(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         range: Range<u64>,
         mark: bool,
     ) -> Result<Vec<Bytes>, Fault> {
         let end = range.end;
-        let ranges = brindle_layout::object_ranges(&sight.layout, range.clone());
+        let ranges = brindle_layout::object_ranges(&snapshot.layout, range.clone());
         let parts = ranges.into_iter().flat_map(split);
         let reading =
-            parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(inode, sight, part, mark)) });
+            parts.map(|part| -> BoxFuture<'_, _> { Box::pin(self.read_part(inode, snapshot, part, mark)) });
         let parts: Vec<Part> = try_gather(reading.collect()).await?;
         tracing::trace!(
             ino = inode.ino.0,
-            body = %sight.layout.body,
+            body = %snapshot.layout.body,
             ?range,
             end,
             parts = ?parts.iter().map(|p| (p.range.stripe, p.range.object_offset, p.bytes.len())).collect::<Vec<_>>(),
@@ -265,7 +273,7 @@ impl Client {
         }
         let mut pieces: Vec<(u64, Bytes)> = Vec::new();
         for part in &parts {
-            let component = sight.layout.component(part.range.stripe.generation);
+            let component = snapshot.layout.component(part.range.stripe.generation);
             for piece in component.into_iter().flat_map(|component| part.range.pieces(component)) {
                 let at = (piece.object_offset - part.range.object_offset).min(part.bytes.len() as u64);
                 let until = (at + piece.len_bytes).min(part.bytes.len() as u64);
@@ -300,7 +308,7 @@ impl Client {
     async fn read_part(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         range: brindle_layout::ObjectRange,
         mark: bool,
     ) -> Result<Part, Fault> {
@@ -309,7 +317,7 @@ impl Client {
             offset: range.object_offset,
             len_bytes: range.len_bytes as u32,
             may_cache: mark,
-            ticket: sight.ticket_for(range.stripe),
+            ticket: snapshot.ticket_for(range.stripe),
         };
         let options = brindle_targets::Options { reply_bulk_max: request.len_bytes, ..Default::default() };
         let ost = self.ost(range.ost).await?;

@@ -12,7 +12,7 @@ use super::Tries;
 use super::scatter::Full;
 
 use crate::Client;
-use crate::inodes::{Converting, Inode, Sight};
+use crate::inodes::{Converting, Inode, LayoutSnapshot};
 
 /// Times that a move is tried again, and the first pause; each is longer by as much.
 const MOVE_TRIES_MAX: u64 = 20;
@@ -22,14 +22,14 @@ const SPILLS_MAX: u32 = 256;
 
 impl Client {
     /// Layout, epochs and leases as they are now; fetched if a notice or a refusal said that they are old.
-    pub(crate) async fn sight(&self, inode: &Inode) -> Result<Sight, Fault> {
+    pub(crate) async fn snapshot(&self, inode: &Inode) -> Result<LayoutSnapshot, Fault> {
         loop {
-            if let Some(sight) = inode.sight() {
-                return Ok(sight);
+            if let Some(snapshot) = inode.snapshot() {
+                return Ok(snapshot);
             }
             let _one_asks = inode.relayout.lock().await;
-            if let Some(sight) = inode.sight() {
-                return Ok(sight);
+            if let Some(snapshot) = inode.snapshot() {
+                return Ok(snapshot);
             }
             let asked = inode.asked();
             let grant = self.mds.ask(&LayoutGetReq { ino: inode.ino }).await?;
@@ -130,7 +130,7 @@ impl Client {
         let _one_asks = inode.relayout.lock().await;
         let Full { ost, offset, len_bytes } = full;
         let elsewhere = |layout: &Layout| layout.at(offset).is_some_and(|c| !c.osts.contains(&ost));
-        if inode.sight().is_some_and(|sight| elsewhere(&sight.layout)) {
+        if inode.snapshot().is_some_and(|snapshot| elsewhere(&snapshot.layout)) {
             return Ok(());
         }
         let asked = inode.asked();

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use super::read::split;
 use super::{Tries, gather};
 use crate::Client;
-use crate::inodes::{Author, Inode, Sight};
+use crate::inodes::{Author, Inode, LayoutSnapshot};
 use crate::rope::Rope;
 
 /// Whose kept pages a change met.
@@ -124,22 +124,22 @@ impl Client {
     pub(crate) async fn scatter(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         offset: u64,
         data: &Rope,
         how: How,
     ) -> Result<Progress, Fault> {
         let end = offset + data.len_bytes();
-        if !brindle_layout::is_placed(&sight.layout, offset..end) {
+        if !brindle_layout::is_placed(&snapshot.layout, offset..end) {
             return Err(Fault::new(Code::Bug).why("bytes were to be written where the file has no objects"));
         }
-        let ranges = brindle_layout::object_ranges(&sight.layout, offset..end);
+        let ranges = brindle_layout::object_ranges(&snapshot.layout, offset..end);
         let parts = ranges.into_iter().flat_map(split);
         let writing = parts.map(|part| -> BoxFuture<'_, _> {
-            Box::pin(self.write_part(inode, sight, part, offset, data, how))
+            Box::pin(self.write_part(inode, snapshot, part, offset, data, how))
         });
         let mut sum = Scattered { failed: None, end: 0, met: Met::default() };
-        let changing = inode.changing(sight).await?;
+        let changing = inode.changing(snapshot).await?;
         let written = gather(writing.collect()).await;
         drop(changing);
         for Written { part, first, end, outcome } in written {
@@ -153,7 +153,7 @@ impl Client {
         }
         tracing::trace!(
             ino = inode.ino.0,
-            body = %sight.layout.body,
+            body = %snapshot.layout.body,
             offset,
             len = data.len_bytes(),
             failed = ?sum.failed.as_ref().map(|(at, _, fault)| (at, fault.code)),
@@ -177,18 +177,18 @@ impl Client {
         let overtaken = {
             let mut state = inode.lock();
             if written > 0 {
-                state.wrote(sight, offset + written, how.kill_suidgid);
+                state.wrote(snapshot, offset + written, how.kill_suidgid);
             }
             if sum.end > offset + written && failed.as_ref().is_some_and(|f| uncertainty(f) == 0) {
-                // Behind the part that failed: bytes of the file, whatever becomes of it, and not of a hole that is made there later.
-                state.reserved(sight, sum.end);
+                // WriteBuffer the part that failed: bytes of the file, whatever becomes of it, and not of a hole that is made there later.
+                state.reserved(snapshot, sum.end);
             }
-            state.told_of_cut_since(sight)
+            state.told_of_cut_since(snapshot)
         };
         match failed {
             Some(fault) if written == 0 && full.is_none() => Err(fault),
             _ => {
-                let under = (sight.layout.body, sight.ticket.truncate_epoch);
+                let under = (snapshot.layout.body, snapshot.ticket.truncate_epoch);
                 Ok(Progress { written, full, under, overtaken })
             }
         }
@@ -197,14 +197,14 @@ impl Client {
     async fn write_part(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         range: ObjectRange,
         offset: u64,
         data: &Rope,
         how: How,
     ) -> Written {
         let (mut first, mut last) = (u64::MAX, 0);
-        let component = sight.layout.component(range.stripe.generation);
+        let component = snapshot.layout.component(range.stripe.generation);
         let bulk: Vec<Bytes> = component
             .into_iter()
             .flat_map(|component| range.pieces(component))
@@ -217,9 +217,9 @@ impl Client {
         let request = WriteReq {
             object: ObjectId::of(inode.ino, range.stripe),
             offset: range.object_offset,
-            ticket: sight.ticket_for(range.stripe),
+            ticket: snapshot.ticket_for(range.stripe),
             sync: how.sync,
-            told: self.to_tell.take(range.ost),
+            told: self.mark_acks.take(range.ost),
             claim: self.claim(range.ost, how),
         };
         let sent = self.seams.now();
@@ -235,9 +235,9 @@ impl Client {
         };
         let answer: Result<ChangeResp, Fault> = answer.await;
         if let Ok(answer) = &answer {
-            let keep = sight.exclusive.then_some(&self.kept);
+            let keep = snapshot.exclusive.then_some(&self.kept);
             let mut state = inode.lock();
-            if state.same_body(sight) {
+            if state.same_body(snapshot) {
                 // Of two writes that were under way at once the later answer may be of the earlier one.
                 let allocated = state.allocated.entry(range.stripe).or_default();
                 *allocated = answer.allocated_bytes.max(*allocated);
@@ -247,7 +247,7 @@ impl Client {
                 }
                 // Synced bytes too, where unsynced ones may lie below them: those would be written again over them.
                 if !how.sync || state.unsynced.contains_key(&range.stripe) {
-                    state.changed(sight, range.stripe, answer.boot_term, range.object_offset, &bulk, keep);
+                    state.changed(snapshot, range.stripe, answer.boot_term, range.object_offset, &bulk, keep);
                 }
             }
         }
@@ -272,7 +272,7 @@ impl Client {
         let takings = std::mem::take(&mut met.takings);
         if inode.lock().exclusive {
             // Nobody else has had a handle to read with since the change.
-            self.to_tell.add(Met::told(takings, true));
+            self.mark_acks.add(Met::told(takings, true));
             return Ok(());
         }
         let everybody = met.everybody;
@@ -310,7 +310,7 @@ impl Client {
             self.kept_versions.forget(inode.ino);
             self.invalidate(inode, 0..u64::MAX).await;
         }
-        told.inspect(|()| self.to_tell.add(Met::told(takings, all)))
+        told.inspect(|()| self.mark_acks.add(Met::told(takings, all)))
     }
 
     /// Writes into objects until the layout stands still under it, and on other OSTs where one is full. Fewer bytes where no
@@ -367,21 +367,21 @@ impl Client {
 
     async fn write_some(&self, inode: &Inode, offset: u64, data: &Rope, how: How) -> Result<Progress, Fault> {
         loop {
-            let mut sight = self.sight(inode).await?;
-            if how.under.is_some_and(|under| under != sight.ticket.truncate_epoch) {
+            let mut snapshot = self.snapshot(inode).await?;
+            if how.under.is_some_and(|under| under != snapshot.ticket.truncate_epoch) {
                 return Err(Fault::new(Code::StaleLayout));
             }
             if let Some(author) = how.author {
-                if author.body != sight.layout.body {
+                if author.body != snapshot.layout.body {
                     // The file was emptied since: these bytes with it.
-                    let under = (author.body, sight.ticket.truncate_epoch);
+                    let under = (author.body, snapshot.ticket.truncate_epoch);
                     return Ok(Progress { written: data.len_bytes(), full: None, under, overtaken: false });
                 }
-                sight.ticket.attr_epoch = author.attr_epoch;
+                snapshot.ticket.attr_epoch = author.attr_epoch;
             }
             let range = offset..offset + data.len_bytes();
-            if brindle_layout::is_placed(&sight.layout, range.clone()) {
-                return self.scatter(inode, &sight, offset, data, how).await;
+            if brindle_layout::is_placed(&snapshot.layout, range.clone()) {
+                return self.scatter(inode, &snapshot, offset, data, how).await;
             }
             self.place(inode, range).await?;
         }

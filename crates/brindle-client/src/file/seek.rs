@@ -9,7 +9,7 @@ use brindle_wire::oss::seek::SeekReq;
 
 use super::{Tries, try_gather};
 use crate::Client;
-use crate::inodes::{Inode, Sight};
+use crate::inodes::{Inode, LayoutSnapshot};
 
 /// First data (or hole) at or after `from`, which is below `size_bytes`, in a file whose first bytes these are and that has only a
 /// hole behind them. A block of zeros is a hole.
@@ -42,14 +42,14 @@ impl Client {
         let mut tries = Tries::default();
         loop {
             self.flush_behind(inode).await;
-            let sight = self.sight(inode).await?;
+            let snapshot = self.snapshot(inode).await?;
             let size_bytes = self.size_for(inode, u64::MAX).await?;
             let found = if from >= size_bytes {
                 None
             } else {
-                let sought = match sight.layout.inline {
+                let sought = match snapshot.layout.inline {
                     true => self.seek_inline(inode, from, size_bytes, data).await,
-                    false => self.seek_objects(inode, &sight, from, size_bytes, data).await,
+                    false => self.seek_objects(inode, &snapshot, from, size_bytes, data).await,
                 };
                 match sought {
                     Ok(found) => found,
@@ -59,7 +59,7 @@ impl Client {
                     }
                 }
             };
-            if inode.is_still(&sight) {
+            if inode.is_still(&snapshot) {
                 return found.ok_or_else(|| Fault::new(Code::NoDataThere));
             }
         }
@@ -79,29 +79,29 @@ impl Client {
     async fn seek_objects(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         from: u64,
         size_bytes: u64,
         data: bool,
     ) -> Result<Option<u64>, Fault> {
-        let asked = brindle_layout::seek_start(&sight.layout, from);
+        let asked = brindle_layout::seek_start(&snapshot.layout, from);
         let asking = asked.into_iter().map(|(stripe, ost, from)| -> BoxFuture<'_, _> {
-            Box::pin(self.seek_object(inode, sight, (stripe, ost), from, data))
+            Box::pin(self.seek_object(inode, snapshot, (stripe, ost), from, data))
         });
         let answers: Vec<(Stripe, Option<u64>)> = try_gather(asking.collect()).await?;
-        Ok(brindle_layout::seek_join(&sight.layout, &answers, from, size_bytes, data))
+        Ok(brindle_layout::seek_join(&snapshot.layout, &answers, from, size_bytes, data))
     }
 
     async fn seek_object(
         &self,
         inode: &Inode,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         (stripe, ost): (Stripe, u16),
         offset: u64,
         data: bool,
     ) -> Result<(Stripe, Option<u64>), Fault> {
         let object = ObjectId::of(inode.ino, stripe);
-        let must_exist = sight.layout.object_known(stripe);
+        let must_exist = snapshot.layout.object_known(stripe);
         match self.ost(ost).await?.ask(&SeekReq { object, offset, data, must_exist }).await {
             Ok(answer) => Ok((stripe, answer.offset)),
             Err(fault) if fault.code == Code::ObjectUnknown => Ok((stripe, (!data).then_some(offset))),

@@ -10,7 +10,7 @@ use brindle_wire::oss::sync::SyncObjectsReq;
 
 use super::gather;
 use crate::Client;
-use crate::left::LeftObject;
+use crate::closed_unsynced::ClosedObject;
 
 /// Objects in one request.
 const OBJECTS_MAX: usize = 4096;
@@ -32,7 +32,7 @@ impl Client {
         }
         let map = self.map();
         // What lay on an OST that was removed was moved and synced before.
-        let left = self.left.by_ost(|left| !map.is_removed(TargetId::ost(left.ost)));
+        let left = self.closed_unsynced.by_ost(|left| !map.is_removed(TargetId::ost(left.ost)));
         let syncing = left.into_iter().map(|(ost, left)| -> BoxFuture<'_, Result<(), Fault>> {
             Box::pin(async move { self.sync_left(ost, &left).await })
         });
@@ -42,12 +42,12 @@ impl Client {
     }
 
     /// Has an OST sync objects of closed files.
-    pub(crate) async fn sync_left(&self, ost: u16, left: &[(ObjectId, LeftObject)]) -> Result<(), Fault> {
+    pub(crate) async fn sync_left(&self, ost: u16, left: &[(ObjectId, ClosedObject)]) -> Result<(), Fault> {
         let mut lost = None;
         for left in left.chunks(OBJECTS_MAX) {
             let objects = left.iter().map(|(object, _)| *object).collect();
             let answer = self.ost(ost).await?.ask(&SyncObjectsReq { objects }).await?;
-            let is_synced = |(object, exists): (&(ObjectId, LeftObject), &bool)| {
+            let is_synced = |(object, exists): (&(ObjectId, ClosedObject), &bool)| {
                 (*exists && object.1.term == answer.boot_term).then_some(*object)
             };
             self.record_synced(left.iter().zip(&answer.exists).filter_map(is_synced)).await?;
@@ -59,7 +59,7 @@ impl Client {
     /// Tells the MDT which objects of closed files exist on stable storage, so that one that is missing later is no hole.
     async fn record_synced(
         &self,
-        objects: impl Iterator<Item = (ObjectId, LeftObject)>,
+        objects: impl Iterator<Item = (ObjectId, ClosedObject)>,
     ) -> Result<(), Fault> {
         let mut by_file: BTreeMap<(Ino, Pair), Vec<Stripe>> = BTreeMap::new();
         for (object, left) in objects {

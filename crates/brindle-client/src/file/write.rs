@@ -7,11 +7,11 @@ use brindle_wire::mds::inline::InlineWriteReq;
 use bytes::Bytes;
 
 use super::Tries;
-use super::behind::{Place, Rights};
 use super::scatter::How;
+use super::write_behind::{Place, Rights};
 use crate::handles::Handle;
-use crate::inodes::{Inode, Sight};
-use crate::limits::{Bound, Growth};
+use crate::inodes::{Inode, LayoutSnapshot};
+use crate::quota::{Bound, Growth};
 use crate::rope::Rope;
 use crate::{Client, Ctx};
 
@@ -121,11 +121,11 @@ impl Client {
         let data = Rope::from(data);
         let mut tries = Tries::default();
         loop {
-            let sight = self.sight(inode).await?;
-            if !sight.layout.inline || end > INLINE_MAX_BYTES {
+            let snapshot = self.snapshot(inode).await?;
+            if !snapshot.layout.inline || end > INLINE_MAX_BYTES {
                 return self.write_objects(inode, write.offset, &data, write.how(handle)).await;
             }
-            match self.write_inline(ctx, handle, &sight, write, data.clone().into_bytes()).await {
+            match self.write_inline(ctx, handle, &snapshot, write, data.clone().into_bytes()).await {
                 Err(fault) => self.retry(inode, &mut tries, fault).await?,
                 done => return done,
             }
@@ -137,7 +137,7 @@ impl Client {
         &self,
         ctx: &Ctx,
         handle: &Handle,
-        sight: &Sight,
+        snapshot: &LayoutSnapshot,
         write: &WriteIn,
         data: Bytes,
     ) -> Result<u64, Fault> {
@@ -145,7 +145,7 @@ impl Client {
         let request = InlineWriteReq {
             ino: handle.inode.ino,
             handle: handle.number,
-            layout_epoch: sight.layout.epoch,
+            layout_epoch: snapshot.layout.epoch,
             offset: write.offset,
             append: write.append,
             data,

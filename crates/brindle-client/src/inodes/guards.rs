@@ -3,7 +3,7 @@
 
 use brindle_types::{Code, Fault};
 
-use super::{Inode, Sight, State};
+use super::{Inode, LayoutSnapshot, State};
 
 /// A change of the size that the MDT has not answered.
 pub(crate) struct Cutting<'a>(&'a Inode);
@@ -65,15 +65,15 @@ impl Inode {
     /// Begins a change of objects under a layout. Waits while bytes that an OST lost are written again, which would lie over
     /// the new ones. `StaleLayout` if the layout is another by now, or is about to be: whoever settles before bytes are copied
     /// waits for changes that have begun, and the objects of an old layout may be gone.
-    pub async fn changing(&self, sight: &Sight) -> Result<Changing<'_>, Fault> {
+    pub async fn changing(&self, snapshot: &LayoutSnapshot) -> Result<Changing<'_>, Fault> {
         let begin = |state: &mut State| {
             state.changing += 1;
             state.contents += 1;
         };
         self.wait_then(|state| state.rewriters == 0, begin).await;
         let changing = Changing(self);
-        let now = self.lock().sight();
-        match now.is_some_and(|now| now.layout.epoch == sight.layout.epoch) {
+        let now = self.lock().snapshot();
+        match now.is_some_and(|now| now.layout.epoch == snapshot.layout.epoch) {
             true => Ok(changing),
             false => Err(Fault::new(Code::StaleLayout)),
         }

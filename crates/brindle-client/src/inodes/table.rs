@@ -7,7 +7,7 @@ use brindle_types::{Ino, Pair};
 use parking_lot::Mutex;
 
 use super::meanwhile::Meanwhile;
-use super::{Asked, Inode, LeftEnd, Naming, Numbers};
+use super::{Asked, ClosedEnd, Inode, Naming, Numbers};
 
 /// Later than any change.
 const CHANGED_MAX: Pair = Pair { term: u32::MAX, counter: u64::MAX };
@@ -27,9 +27,9 @@ struct Table {
     /// Inodes that a notice named while creates were under way, whose inode number is not known yet.
     unclaimed: Meanwhile,
     /// [`State::changed`] of files that have no handle any more; at most [`LEFT_MAX`].
-    left: BTreeMap<Ino, Pair>,
+    closed_unsynced: BTreeMap<Ino, Pair>,
     /// How far this client has written those that lie in objects; as many.
-    ends: BTreeMap<Ino, LeftEnd>,
+    ends: BTreeMap<Ino, ClosedEnd>,
 }
 
 impl Table {
@@ -40,7 +40,7 @@ impl Table {
         let state = inode.lock();
         // A loss that was found and not told is found again.
         if let Some(changed) = if state.lost { Some(CHANGED_MAX) } else { state.changed } {
-            self.left.insert(inode.ino, changed);
+            self.closed_unsynced.insert(inode.ino, changed);
         }
         if let Some(end) = state.left_end() {
             self.ends.insert(inode.ino, end);
@@ -48,8 +48,8 @@ impl Table {
         drop(state);
         // What a create under way is answered may be of before.
         self.unclaimed.note(inode.ino);
-        while self.left.len() > LEFT_MAX {
-            self.left.pop_first();
+        while self.closed_unsynced.len() > LEFT_MAX {
+            self.closed_unsynced.pop_first();
         }
         while self.ends.len() > LEFT_MAX {
             self.ends.pop_first();
@@ -60,8 +60,8 @@ impl Table {
     fn enter(&mut self, ino: Ino) -> (Arc<Inode>, usize) {
         let inode = Inode::new(ino, self.numbers.clone());
         let mut state = inode.lock();
-        state.left = self.ends.remove(&ino);
-        if let Some(changed) = self.left.remove(&ino) {
+        state.closed_end = self.ends.remove(&ino);
+        if let Some(changed) = self.closed_unsynced.remove(&ino) {
             state.changed = Some(changed);
             state.recheck = true;
         }

@@ -55,7 +55,7 @@ impl Client {
         };
         self.flush_behind(&inode).await;
         let asked = inode.asked();
-        let due = inode.due(Carry::News);
+        let due = inode.due(Carry::CacheUpdates);
         let asking = self.mds.ask(&GetattrReq { ino, report: due.report.clone() }).await;
         // A file that is open is there, unless the session that had it open was ended.
         let gone = |fault: Fault| match fault.code {

@@ -92,7 +92,7 @@ impl Client {
         how: Listed,
     ) -> Result<(Listing, bool), Fault> {
         let asked = self.dirs.asked();
-        let (answer, news) = self.mds.ask_told(&ReaddirReq { ino, after, entries_max, plus }).await?;
+        let (answer, news) = self.mds.ask_with_updates(&ReaddirReq { ino, after, entries_max, plus }).await?;
         let leased = news.leased.first();
         let is_quiet = leased.is_some_and(|leased| self.dirs.listed(asked, leased, after, &answer, how));
         Ok((Listing { entries: answer.entries, end: answer.end, parent: answer.parent }, is_quiet))

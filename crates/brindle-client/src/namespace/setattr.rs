@@ -5,7 +5,7 @@ use brindle_types::{Attr, Fault, Ino};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq};
 
 use crate::inodes::Carry;
-use crate::limits::Owners;
+use crate::quota::Owners;
 use crate::{Client, Ctx};
 
 /// What to change; `None` stays.
@@ -49,7 +49,7 @@ impl Client {
         self.flush_behind(&inode).await;
         let cutting = set.size_bytes.map(|_| inode.cutting());
         let asked = inode.asked();
-        let due = inode.due(Carry::News);
+        let due = inode.due(Carry::CacheUpdates);
         let request = SetattrReq {
             ino,
             cred: ctx.cred.clone(),
@@ -90,7 +90,7 @@ impl Client {
             drop(state);
             self.kept_versions.forget(ino);
             if size_bytes == 0 {
-                self.left.forget_file(ino);
+                self.closed_unsynced.forget_file(ino);
             }
         }
         Ok(answer.attr)

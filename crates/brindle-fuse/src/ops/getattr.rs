@@ -1,5 +1,5 @@
 //! GETATTR and STATX: attributes. The kernel keeps those of directories as long as a lease covers them
-//! ([`crate::ops::shown`]).
+//! ([`crate::ops::kernel_cache`]).
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration)
         Ok(attr) => {
             fs.known.note(&attr);
             // Now it may be known under a lease.
-            Ok(at_once(fs, who.ino, who.nodeid).unwrap_or((attr, NOT_KEPT)))
+            Ok(fast_path(fs, who.ino, who.nodeid).unwrap_or((attr, NOT_KEPT)))
         }
         Err(fault) => Err(fault),
     }
 }
 
 /// The same, where a lease covers them.
-pub(crate) fn at_once(fs: &BrindleFs, ino: Ino, nodeid: u64) -> Option<(Attr, Duration)> {
+pub(crate) fn fast_path(fs: &BrindleFs, ino: Ino, nodeid: u64) -> Option<(Attr, Duration)> {
     let lasting = |ino| fs.client.lasting_attr(ino);
     if let Some(shown) = fs.shown.by_number(&lasting, ino, nodeid) {
         return Some(shown);

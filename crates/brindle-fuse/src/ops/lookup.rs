@@ -1,10 +1,10 @@
-//! LOOKUP: a name in a directory. What the kernel may keep of it: [`crate::ops::shown`].
+//! LOOKUP: a name in a directory. What the kernel may keep of it: [`crate::ops::kernel_cache`].
 
 use brindle_stdx::Mono;
 use brindle_types::{Attr, Fault, FileType, Ino};
 
 use super::NOT_KEPT;
-use super::shown::{Found, Moment};
+use super::kernel_cache::{Found, Moment};
 use crate::fs::{BrindleFs, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Lookup;
@@ -15,7 +15,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Lookup) -> Result<Repl
     fs.known.note(&attr);
     let ino = attr.ino;
     let nodeid = match attr.kind {
-        FileType::Directory => fs.places.found(who.nodeid, &op.name, ino),
+        FileType::Directory => fs.node_ids.found(who.nodeid, &op.name, ino),
         _ => ino.0,
     };
     let reply = found(fs, (who.ino, who.nodeid), who.tid, (&op.name, nodeid), attr, asked_at);
@@ -38,7 +38,7 @@ pub(crate) fn found(
     fs.recent.found(tid, &attr, asked_at);
     let (client, kind, now) = (&fs.client, attr.kind, Moment::now(fs.client.seams()));
     let found = Found { tid, parent: parent.0, ino: attr.ino, nodeid, kind, now };
-    let is_seen = || fs.places.is_where_it_was(parent.0, parent.1);
+    let is_seen = || fs.node_ids.is_where_it_was(parent.0, parent.1);
     let named = || client.lasting_name(parent.0, name, found.ino).filter(|_| is_seen());
     let kept = fs.shown.by_name(found, &|ino| client.lasting_attr(ino), &named);
     let (attr, attr_valid) = kept.attr.unwrap_or((attr, NOT_KEPT));

@@ -47,7 +47,7 @@ pub(crate) fn note_synchronous(client: &Client, open: &brindle_client::Opened, f
 }
 
 /// The same for a file that was opened ahead.
-pub(crate) fn at_once(fs: &BrindleFs, ino: Ino, op: Open) -> Option<Reply> {
+pub(crate) fn fast_path(fs: &BrindleFs, ino: Ino, op: Open) -> Option<Reply> {
     // The MDT must know of an open for execution: no file that was opened ahead serves it.
     let is_read = op.flags & ((libc::O_ACCMODE | libc::O_TRUNC) as u32 | FMODE_EXEC) == libc::O_RDONLY as u32;
     let open = if is_read { fs.client.take_opened_ahead(ino)? } else { return None };

@@ -12,7 +12,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Rename) -> Result<Repl
     if op.flags & !known != 0 {
         return Err(Fault::new(Code::InvalidArgument).what("cannot rename with").subject("these flags"));
     }
-    let new_parent = fs.places.ino(op.new_parent);
+    let new_parent = fs.node_ids.ino(op.new_parent);
     let rename = RenameIn {
         parent: who.ino,
         name: &op.name,
@@ -31,6 +31,6 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who, op: Rename) -> Result<Repl
         }
     }
     fs.client.rename(&who.ctx, rename).await?;
-    fs.places.moved((who.nodeid, &op.name), (op.new_parent, &op.new_name), exchange);
+    fs.node_ids.moved((who.nodeid, &op.name), (op.new_parent, &op.new_name), exchange);
     Ok(Reply::ok())
 }

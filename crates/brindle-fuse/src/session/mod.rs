@@ -6,10 +6,10 @@
 //! Invariant: a session that is dropped leaves no mount behind.
 
 pub mod channel;
-mod crew;
+pub mod event_loop;
 pub mod init;
-pub mod lead;
 pub mod mount;
+mod reader_pool;
 pub(crate) mod readers;
 mod serve;
 
@@ -33,8 +33,8 @@ use crate::request::{Message, decode};
 use readers::Readers;
 
 pub use channel::{Channel, Ended};
+pub use event_loop::EventLoop;
 pub use init::{Negotiated, PageInvalidation, Wanted};
-pub use lead::Lead;
 pub use mount::{MountOptions, Mounted, have_attributes_asked};
 
 /// Fewest readers: where one is stuck another one takes the rest, the INTERRUPT for it above all.
@@ -48,19 +48,19 @@ pub type Around = Arc<dyn Fn(&mut dyn FnMut()) + Send + Sync>;
 /// How a connection is served.
 #[derive(Clone)]
 pub struct ServeOptions {
-    /// Reader threads besides the lead; 0 for one per processor. Bounded to 2..=64.
+    /// Reader threads besides the event loop; 0 for one per processor. Bounded to 2..=64.
     pub readers: usize,
     /// The kernel's read-ahead for cached files in KiB; 0 leaves its default.
     pub read_ahead_kib: u32,
     /// Context of the reader threads.
     pub around: Around,
     /// The first reader; `None` for one of the session's own.
-    pub lead: Option<Lead>,
+    pub event_loop: Option<EventLoop>,
 }
 
 impl Default for ServeOptions {
     fn default() -> ServeOptions {
-        ServeOptions { readers: 0, read_ahead_kib: 16384, around: Arc::new(|body| body()), lead: None }
+        ServeOptions { readers: 0, read_ahead_kib: 16384, around: Arc::new(|body| body()), event_loop: None }
     }
 }
 
@@ -123,7 +123,7 @@ impl Connected {
     ) -> Result<Session, Fault> {
         let Connected { channel, negotiated, mounted } = self;
         let channels = clones(channel, 1 + reader_count(options.readers))?;
-        let lead = options.lead.clone().map_or_else(Lead::start, Ok)?;
+        let event_loop = options.event_loop.clone().map_or_else(EventLoop::start, Ok)?;
         if let (Some(m), kib @ 1..) = (&mounted.0, options.read_ahead_kib)
             && let Err(error) = m.set_read_ahead(kib)
         {
@@ -133,24 +133,24 @@ impl Connected {
         let notifier = Notifier::new(channels[0].clone(), at_device.clone());
         let shared = Arc::new(serve::Shared {
             fs: make(notifier.clone(), negotiated),
-            where_woken: lead.where_woken(tasks.clone()),
+            where_woken: event_loop.where_woken(tasks.clone()),
             tasks,
             interrupts: Interrupts::new(),
             max_write_bytes: negotiated.max_write_bytes as usize,
             readers: at_device,
-            crew: crew::Crew::new(lead.beat(), channels.len() - 1),
+            reader_pool: reader_pool::ReaderPool::new(event_loop.beat(), channels.len() - 1),
             channels,
             setxattr_ext: negotiated.has(SETXATTR_EXT),
         });
         let watched = Arc::downgrade(&shared);
-        lead.beat().on_unwatched(Box::new(move || {
+        event_loop.beat().on_unwatched(Box::new(move || {
             if let Some(shared) = watched.upgrade() {
-                shared.crew.rouse();
+                shared.reader_pool.rouse();
             }
         }));
         let (ended, watch) = watch::channel(None);
         let mut readers = Vec::new();
-        let led = start_lead(&lead, shared.clone(), ended.clone(), notifier.clone());
+        let led = start_lead(&event_loop, shared.clone(), ended.clone(), notifier.clone());
         for me in 1..shared.channels.len() {
             readers.push(start_reader(shared.clone(), me, ended.clone(), notifier.clone(), options)?);
         }
@@ -162,7 +162,7 @@ impl Connected {
             aborted: AtomicBool::new(false),
             readers: Mutex::new(readers),
             led,
-            _lead: lead,
+            _lead: event_loop,
         })
     }
 }
@@ -211,7 +211,7 @@ fn has_ended(how: Option<Ended>, notifier: &Notifier, ended: &watch::Sender<Opti
 }
 
 fn start_lead<F: Filesystem>(
-    lead: &Lead,
+    event_loop: &EventLoop,
     shared: Arc<serve::Shared<F>>,
     ended: watch::Sender<Option<Ended>>,
     notifier: Notifier,
@@ -221,7 +221,7 @@ fn start_lead<F: Filesystem>(
         let _leaves = leaves;
         has_ended(shared.lead_loop().await, &notifier, &ended);
     };
-    lead.tasks().spawn("fuse.lead", Box::pin(reading));
+    event_loop.tasks().spawn("fuse.event_loop", Box::pin(reading));
     led
 }
 
@@ -258,9 +258,9 @@ pub struct Session {
     ended: watch::Receiver<Option<Ended>>,
     aborted: AtomicBool,
     readers: Mutex<Vec<std::thread::JoinHandle<()>>>,
-    /// Ends without a word when the lead has left.
+    /// Ends without a word when the event loop has left.
     led: mpsc::Receiver<()>,
-    _lead: Lead,
+    _lead: EventLoop,
 }
 
 impl Session {

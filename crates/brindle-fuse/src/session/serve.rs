@@ -1,10 +1,10 @@
 //! The readers: from a message on the device to the file system and back.
 //!
-//! Each reader owns a channel and handles one message at a time; the first one is the [lead](super::lead), whose loop is there.
+//! Each reader owns a channel and handles one message at a time; the first one is the [event loop](super::event_loop), whose loop is there.
 //! A handler's future is polled once on the reader
-//! itself (what is known anyway is answered without one, [`Filesystem::at_once`]); if it is not ready it goes to the task runner when it can go on
+//! itself (what is known anyway is answered without one, [`Filesystem::fast_path`]); if it is not ready it goes to the task runner when it can go on
 //! ([`Parked`]): where the answer of a server arrives, which is the thread that has it. So no reader is ever blocked by a
-//! handler. How many of them are at work, and that there is one for an INTERRUPT, is the matter of the [`Crew`].
+//! handler. How many of them are at work, and that there is one for an INTERRUPT, is the matter of the [`ReaderPool`].
 //!
 //! Invariant: every request that wants an answer gets exactly one, also if its handler panics or is dropped.
 
@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::channel::{Channel, Ended};
-use super::crew::{Crew, Pace, Window};
+use super::reader_pool::{Pace, ReaderPool, Window};
 use super::readers::Readers;
 use crate::Filesystem;
 use crate::abi::UNIQUE_RESEND;
@@ -35,16 +35,16 @@ pub struct Shared<F> {
     pub fs: Arc<F>,
     /// Runs handlers that were not ready at once and move data.
     pub tasks: Arc<dyn Spawn>,
-    /// Runs the others: on the lead if that has woken them.
+    /// Runs the others: on the event loop if that has woken them.
     pub where_woken: Arc<dyn Spawn>,
     /// Requests being handled.
     pub interrupts: Arc<Interrupts>,
     /// Most data of one WRITE.
     pub max_write_bytes: usize,
-    /// Every channel of the session: one for each reader. The first is the lead's.
+    /// Every channel of the session: one for each reader. The first is the event loop's.
     pub channels: Vec<Arc<Channel>>,
     /// Who of them is at work.
-    pub crew: Crew,
+    pub reader_pool: ReaderPool,
     /// The step of each reader.
     pub readers: Arc<Readers>,
     /// Form of SETXATTR.
@@ -52,38 +52,40 @@ pub struct Shared<F> {
 }
 
 impl<F: Filesystem> Shared<F> {
-    /// Reader `me`, which is not the lead, reads and handles messages, or rests, until the connection ends. `None`: another one saw that.
+    /// Reader `me`, which is not the event loop, reads and handles messages, or rests, until the connection ends. `None`: another one saw that.
     pub fn read_loop(&self, me: usize) -> Option<Ended> {
         let channel = &self.channels[me];
         self.readers.begins(me);
         let mut slot = Slot::new(self.max_write_bytes);
         loop {
-            if self.crew.is_resting(me) && !self.crew.rest(me) {
+            if self.reader_pool.is_resting(me) && !self.reader_pool.rest(me) {
                 return None;
             }
-            let mut window = Window::starting(self.crew.lead().woken());
+            let mut window = Window::starting(self.reader_pool.event_loop().woken());
             loop {
                 self.readers.reads(me);
                 let (len, waited) = match channel.read(slot.room()) {
                     Ok(read) => read,
                     Err(ended) => {
-                        self.crew.end();
+                        self.reader_pool.end();
                         return Some(ended);
                     }
                 };
                 self.readers.took(me);
-                self.crew.takes(me);
+                self.reader_pool.takes(me);
                 let (message, kept) = slot.message(len);
                 slot = kept.unwrap_or_else(|| Slot::new(self.max_write_bytes));
                 self.handle(channel, message);
                 self.readers.is_done(me);
-                self.crew.is_done(me);
-                let Some(seen) = window.count(waited, self.crew.lead().woken()) else { continue };
-                if self.crew.leaves(me, seen) {
+                self.reader_pool.is_done(me);
+                let Some(seen) = window.count(waited, self.reader_pool.event_loop().woken()) else {
+                    continue;
+                };
+                if self.reader_pool.leaves(me, seen) {
                     break;
                 }
                 if matches!(seen.pace, Pace::Never | Pace::Busy) {
-                    self.crew.call();
+                    self.reader_pool.call();
                 }
             }
         }
@@ -117,9 +119,9 @@ impl<F: Filesystem> Shared<F> {
     }
 
     fn request(&self, channel: &Arc<Channel>, head: crate::abi::inputs::InHeader, groups: Vec<u32>, op: Op) {
-        brindle_stdx::pulse::beat();
+        brindle_stdx::request_rate::beat();
         let asked = Asked { nodeid: head.nodeid, uid: head.uid, pid: head.pid };
-        match catch_unwind(AssertUnwindSafe(|| self.fs.at_once(asked, &op))) {
+        match catch_unwind(AssertUnwindSafe(|| self.fs.fast_path(asked, &op))) {
             Ok(Some(reply)) => {
                 return answered(channel.reply(head.unique, &reply), &reply, name_of(head.opcode));
             }

@@ -228,7 +228,7 @@ impl MemFs {
         self.pass_gates(&seen, r).await?;
         match &r.op {
             Op::Setlk(l) => self.setlk(r, l).await,
-            op => self.at_once(r, op),
+            op => self.fast_path(r, op),
         }
     }
 
@@ -250,7 +250,7 @@ impl MemFs {
         Ok(())
     }
 
-    fn at_once(&self, r: &Request, op: &Op) -> Answer {
+    fn fast_path(&self, r: &Request, op: &Op) -> Answer {
         let policy = *self.policy.lock();
         let mut state = self.state.lock();
         let s = &mut *state;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use brindle_fuse::request::Op;
 use brindle_fuse::session::{MountOptions, ServeOptions};
-use brindle_fuse::{Connected, Lead, Notice, Outcome, Session, Wanted};
+use brindle_fuse::{Connected, EventLoop, Notice, Outcome, Session, Wanted};
 use brindle_stdx::real::TokioSpawn;
 
 use parking_lot::{Mutex, MutexGuard};
@@ -22,7 +22,7 @@ const HANG_LIMIT: Duration = Duration::from_secs(60);
 pub struct Mount {
     pub fs: Arc<MemFs>,
     pub session: Session,
-    pub lead: Lead,
+    pub event_loop: EventLoop,
     pub runtime: tokio::runtime::Runtime,
     dir: tempfile::TempDir,
     _watchdog: mpsc::Sender<()>,
@@ -50,8 +50,9 @@ impl Mount {
             .expect("tokio");
         let tasks = Arc::new(TokioSpawn(runtime.handle().clone()));
         let mut fs = None;
-        let lead = Lead::start().expect("a thread");
-        let options = ServeOptions { readers: 3, lead: Some(lead.clone()), ..ServeOptions::default() };
+        let event_loop = EventLoop::start().expect("a thread");
+        let options =
+            ServeOptions { readers: 3, event_loop: Some(event_loop.clone()), ..ServeOptions::default() };
         let options = options.in_runtime(runtime.handle().clone());
         let session = connected
             .serve(&options, tasks, |notifier, _| fs.insert(MemFs::new(notifier)).clone())
@@ -68,7 +69,7 @@ impl Mount {
         Mount {
             fs: fs.expect("made by serve"),
             session,
-            lead,
+            event_loop,
             runtime,
             dir,
             _watchdog: watchdog,

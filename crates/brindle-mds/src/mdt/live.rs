@@ -12,8 +12,8 @@ use tokio::sync::{Notify, oneshot};
 use super::stop::Event;
 use crate::changelog::Known;
 use crate::leases::Leases;
-use crate::limits::Limits;
 use crate::opens::Opens;
+use crate::quota::QuotaTable;
 use crate::store::session::Session;
 
 /// Files that may wait for their objects to be asked what they have allocated. Of more the figure is an old one until they are written
@@ -74,7 +74,7 @@ pub struct Live {
     /// Reclaim after a restart is under way (see `recovery`).
     pub recovering: bool,
     /// What users and groups may use, and the room that mounts have for it.
-    pub limits: Limits,
+    pub limits: QuotaTable,
     /// Who reads the changelog, and how much there is.
     pub changelog: Known,
     /// Who waits for what.

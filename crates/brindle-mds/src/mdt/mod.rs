@@ -7,8 +7,8 @@
 //! got into the log; no answer leaves before the log holds everything that it shows; the lock is never held over an
 //! await.
 
+mod cache_updates;
 mod live;
-mod news;
 mod numbers;
 mod slots;
 mod stop;
@@ -32,7 +32,7 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 pub use live::{Events, Live, LiveSession, Replaced};
 pub use numbers::{INODES_FIRST, INODES_RESERVED, Numbers};
 pub use slots::{Call, Entry, SLOTS_MAX, Slots};
-pub use stop::{Errand, Event, Step, Stop};
+pub use stop::{Event, SideTask, Step, Stop};
 use txn::Parts;
 pub use txn::Txn;
 pub use waits::{Waiting, Waits};
@@ -41,9 +41,9 @@ use crate::ask::{self, Notice, Notifier};
 use crate::changelog;
 use crate::config::{Config, Identity};
 use crate::hearing::Hearing;
-use crate::limits::Limits;
 use crate::locking::LockService;
 use crate::osts::Osts;
+use crate::quota::QuotaTable;
 use crate::store::{self, Changes, Engine, meta, reply};
 
 /// Pages of scans that are made at once: the other threads are for operations that somebody waits for.
@@ -85,7 +85,7 @@ const CLOCK_SLACK_NS: i64 = 1_000_000_000;
 enum Attempt<R> {
     Done(R, LogPos, Vec<(SessionId, Notice)>),
     Wait(Event, oneshot::Receiver<()>),
-    First(Errand),
+    First(SideTask),
 }
 
 /// Whether a batch needs the caller's session to be alive.
@@ -144,7 +144,7 @@ impl Mdt {
             first = highest_inode(&engine)?.max(INODES_FIRST) + 1;
         }
         let changelog = changelog::Known::load(&engine)?;
-        let mut live = Live { changelog, limits: Limits::load(&engine, term)?, ..Live::default() };
+        let mut live = Live { changelog, limits: QuotaTable::load(&engine, term)?, ..Live::default() };
         let device_bytes = engine.space()?.total_bytes;
         let hearing = Hearing::new(seams);
         for (id, row) in store::session::list(&engine)? {
@@ -418,8 +418,8 @@ impl Mdt {
                     return Ok(out);
                 }
                 Attempt::Wait(event, told) => (event, told),
-                Attempt::First(errand) => {
-                    ask::run(self, errand).await?;
+                Attempt::First(side_task) => {
+                    ask::run(self, side_task).await?;
                     continue;
                 }
             };
@@ -444,8 +444,8 @@ impl Mdt {
         let out = match f(&mut t) {
             Ok(out) => out,
             Err(Stop::Fault(fault)) => return Err(fault),
-            Err(Stop::First(errand)) => return Ok(Attempt::First(errand)),
-            Err(Stop::Park(event)) => {
+            Err(Stop::First(side_task)) => return Ok(Attempt::First(side_task)),
+            Err(Stop::RetryAfter(event)) => {
                 drop(t);
                 return Ok(Attempt::Wait(event, live.events.wait(event)));
             }
@@ -453,11 +453,11 @@ impl Mdt {
         if fence == Fence::Checked {
             live.limits.check(&t)?;
         }
-        if let Some(first) = news::before(&live, call, t.effects()) {
+        if let Some(first) = cache_updates::before(&live, call, t.effects()) {
             drop(t);
             return Ok(match first {
-                Stop::First(errand) => Attempt::First(errand),
-                Stop::Park(event) => Attempt::Wait(event, live.events.wait(event)),
+                Stop::First(side_task) => Attempt::First(side_task),
+                Stop::RetryAfter(event) => Attempt::Wait(event, live.events.wait(event)),
                 Stop::Fault(fault) => return Err(fault),
             });
         }
@@ -485,7 +485,7 @@ impl Mdt {
             call.set_stored(is_whole.then_some(body));
         }
         after.into_iter().for_each(|change| change(&mut live));
-        news::behind(&mut live, call, effects, pos.index, self.seams.now());
+        cache_updates::behind(&mut live, call, effects, pos.index, self.seams.now());
         Ok(Attempt::Done(out, pos, notices))
     }
 
@@ -577,7 +577,7 @@ impl<'a> Busy<'a> {
     /// Sets the mark with the batch of `t`, to finish a cut that a restart interrupted.
     pub fn take_over(&self, t: &mut Txn<'_>) -> Step<()> {
         if t.live().busy.contains(&self.ino) {
-            return Err(Stop::Park(Event::Idle(self.ino)));
+            return Err(Stop::RetryAfter(Event::Idle(self.ino)));
         }
         let (ino, set) = (self.ino, self.set.clone());
         t.after(move |live| {

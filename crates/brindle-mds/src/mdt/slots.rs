@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use brindle_types::{Code, Fault, Pair, Result, SessionId};
 use brindle_wire::Op;
+use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{FLAG_RESENT, Header};
-use brindle_wire::news::News;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
@@ -36,7 +36,7 @@ pub struct Call {
     pub resent: bool,
     /// Once the reply row is in a batch: the answer in it, if it is the whole answer.
     stored: OnceLock<Option<Bytes>>,
-    news: Mutex<News>,
+    news: Mutex<CacheUpdates>,
 }
 
 impl Call {
@@ -55,14 +55,14 @@ impl Call {
     }
 
     /// Adds to what the caller is told beside the answer; sessions only are told anything.
-    pub fn tell(&self, tell: impl FnOnce(&mut News)) {
+    pub fn tell(&self, tell: impl FnOnce(&mut CacheUpdates)) {
         if self.session != SessionId(0) {
             tell(&mut self.news.lock());
         }
     }
 
     /// What the caller is told beside the answer.
-    pub fn take_news(&self) -> News {
+    pub fn take_cache_updates(&self) -> CacheUpdates {
         std::mem::take(&mut self.news.lock())
     }
 

@@ -26,7 +26,7 @@ pub enum Event {
 
 /// What has to be done outside of the writer lock before an operation can go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Errand {
+pub enum SideTask {
     /// Take a right back from these sessions.
     Recall {
         /// The inode.
@@ -62,9 +62,9 @@ pub enum Stop {
     /// The operation is refused.
     Fault(Fault),
     /// Run it again from the start when this has happened.
-    Park(Event),
+    RetryAfter(Event),
     /// Do this, then run it again from the start.
-    First(Errand),
+    First(SideTask),
 }
 
 impl From<Fault> for Stop {

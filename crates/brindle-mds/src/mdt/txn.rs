@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use brindle_types::attr::Time;
 use brindle_types::{Change, FileType, Ino, Pair, Result, SessionId};
-use brindle_wire::news::{Covered, InodeNews, Leased, NameNews};
+use brindle_wire::cache_updates::{Covered, InodeNews, Leased, NameNews};
 use bytes::Bytes;
 
 use super::stop::{Event, Step, Stop};
@@ -78,7 +78,7 @@ impl<'a> Txn<'a> {
 
     /// An inode number that is never given out twice.
     pub fn new_ino(&self) -> Step<Ino> {
-        let ino = self.mdt.numbers().ino().ok_or(Stop::Park(Event::Inodes))?;
+        let ino = self.mdt.numbers().ino().ok_or(Stop::RetryAfter(Event::Inodes))?;
         self.changes.number_is_new(ino);
         Ok(ino)
     }
@@ -154,13 +154,13 @@ impl<'a> Txn<'a> {
     /// open before a restart, only an exclusive holder knows that there is nobody else.
     pub fn settled(&self, ino: Ino, session: SessionId) -> Step<()> {
         let alone = self.live.opens.writing(ino) == Writing::Exclusive(session);
-        if self.live.recovering && !alone { Err(Stop::Park(Event::Recovered)) } else { Ok(()) }
+        if self.live.recovering && !alone { Err(Stop::RetryAfter(Event::Recovered)) } else { Ok(()) }
     }
 
     /// Goes on only if no operation of several steps works on the inode.
     pub fn idle(&self, ino: Ino) -> Step<()> {
         let busy = self.live.busy.contains(&ino) || self.live.cut_short.contains(&ino);
-        if busy { Err(Stop::Park(Event::Idle(ino))) } else { Ok(()) }
+        if busy { Err(Stop::RetryAfter(Event::Idle(ino))) } else { Ok(()) }
     }
 }
 

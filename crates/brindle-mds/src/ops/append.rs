@@ -33,7 +33,7 @@ pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Re
         t.idle(req.ino)?;
         if t.live().recovering {
             // Others may still declare places that a power cut made this MDT forget.
-            return Err(Stop::Park(Event::Recovered));
+            return Err(Stop::RetryAfter(Event::Recovered));
         }
         let file = inode::get(t, req.ino)?;
         if file.file()?.layout.inline {
@@ -49,7 +49,7 @@ pub async fn handle_reserve(mdt: &Mdt, call: &Call, req: AppendReserveReq) -> Re
             return Err(Fault::new(Code::StaleLayout).why("the file was cut meanwhile").into());
         };
         if open.len() >= RESERVATIONS_MAX {
-            return Err(Stop::Park(Event::Append(req.ino)));
+            return Err(Stop::RetryAfter(Event::Append(req.ino)));
         }
         let behind = open.iter().map(|(offset, r)| offset + r.len_bytes).max().unwrap_or(0);
         let offset = file.size_bytes.max(behind).max(known);
@@ -82,7 +82,7 @@ pub async fn handle_done(mdt: &Mdt, call: &Call, req: AppendDoneReq) -> Result<E
     })
     .await?;
     mdt.modify(call, |t| match append::list(t, req.ino)?.iter().any(|(_, r)| is_of(r, call, req.number)) {
-        true => Err(Stop::Park(Event::Append(req.ino))),
+        true => Err(Stop::RetryAfter(Event::Append(req.ino))),
         false => Ok(Empty {}),
     })
     .await

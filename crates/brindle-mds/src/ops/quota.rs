@@ -1,7 +1,7 @@
 //! quota_use, quota_set and quota_room: what users and groups use, may use, and get room for.
 //!
 //! Usage comes from the counters that are kept with every change of an inode (`store/usage.rs`), limits and rooms are those of
-//! [`crate::limits`].
+//! [`crate::quota`].
 
 use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::Cred;
@@ -11,8 +11,8 @@ use brindle_wire::mds::quota::{
 use futures_util::future::join_all;
 
 use crate::attrs::{self, Asking};
-use crate::limits::{self, Ask, Counting, Doubts, Outcome, Owner};
 use crate::mdt::{Call, Live, Mdt, Txn};
+use crate::quota::{self, Ask, Counting, Doubts, Outcome, Owner};
 use crate::recovery;
 use crate::store::limit::{self, Limit};
 use crate::store::usage::{self, Kind};
@@ -39,7 +39,7 @@ pub async fn handle_use(mdt: &Mdt, _call: &Call, req: QuotaUseReq) -> Result<Quo
     if cred.uid != 0 && !own {
         return Err(Fault::new(Code::NotPermitted)
             .what("cannot tell the usage of")
-            .subject(limits::name(owner))
+            .subject(quota::name(owner))
             .why(format!("user {} may ask for himself and his groups", cred.uid))
             .next("ask as root"));
     }
@@ -96,7 +96,7 @@ fn check_setter(cred: &Cred, owner: Owner, what: &'static str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Fault::new(code).what(what).subject(limits::name(owner)).why(why).data("nothing was changed"))
+    Err(Fault::new(code).what(what).subject(quota::name(owner)).why(why).data("nothing was changed"))
 }
 
 /// Gives a mount room for bytes. Where there seems to be too little, the OSTs are asked first what files have allocated of which
@@ -178,7 +178,7 @@ async fn count(mdt: &Mdt, owners: &[Owner]) {
     for (owner, counting) in countings {
         live.limits.counted(owner, counting, outcome, now);
         if outcome != Outcome::All {
-            let owner = limits::name(owner);
+            let owner = quota::name(owner);
             tracing::warn!(owner, ?outcome, ?silent, "what an owner uses is not known of all files");
         }
     }

@@ -8,7 +8,7 @@ use brindle_wire::mds::setattr::{SetTime, SetattrReq, SetattrResp};
 
 use crate::acl::{self, Acl};
 use crate::ask::apply_reports;
-use crate::mdt::{Call, Errand, Mdt, Step, Stop, Txn};
+use crate::mdt::{Call, Mdt, SideTask, Step, Stop, Txn};
 use crate::store::{Inode, inode, xattr};
 use crate::{attrs, changelog, grant, reports, truncate};
 
@@ -68,7 +68,7 @@ fn tell_writers(
         }
     }
     from.dedup();
-    if from.is_empty() { Ok(()) } else { Err(Stop::First(Errand::Report { ino, attr_epoch, from })) }
+    if from.is_empty() { Ok(()) } else { Err(Stop::First(SideTask::Report { ino, attr_epoch, from })) }
 }
 
 /// Everything but the size.

@@ -3,6 +3,7 @@
 use brindle_types::{Code, FileType, Ino, SessionId};
 use brindle_wire::Message;
 use brindle_wire::Op;
+use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::mds::create::CreateReq;
 use brindle_wire::mds::getattr::GetattrReq;
 use brindle_wire::mds::link::LinkReq;
@@ -17,7 +18,6 @@ use brindle_wire::mds::setattr::{SetTime, SetattrReq};
 use brindle_wire::mds::symlink::SymlinkReq;
 use brindle_wire::mds::unlink::{RmdirReq, UnlinkReq};
 use brindle_wire::mds::xattr::SetxattrReq;
-use brindle_wire::news::News;
 
 use futures_util::future::select;
 
@@ -29,13 +29,17 @@ use crate::ops::session::handle_open;
 const TOP: Ino = Ino::ROOT;
 
 /// Asks as a session; the outcome, and what it was told beside.
-async fn told<M: Message>(rig: &Rig, session: SessionId, req: M) -> (brindle_types::Result<M::Resp>, News) {
+async fn told<M: Message>(
+    rig: &Rig,
+    session: SessionId,
+    req: M,
+) -> (brindle_types::Result<M::Resp>, CacheUpdates) {
     let call = rig.call::<M>(session);
     let outcome = rig.send(&call, &req).await;
-    (outcome, call.take_news())
+    (outcome, call.take_cache_updates())
 }
 
-async fn look(rig: &Rig, session: SessionId, parent: Ino, name: &str) -> News {
+async fn look(rig: &Rig, session: SessionId, parent: Ino, name: &str) -> CacheUpdates {
     told(rig, session, LookupReq { parent, name: name.into() }).await.1
 }
 
@@ -49,11 +53,11 @@ fn recalls(rig: &Rig) -> Vec<(SessionId, Ino)> {
     asked.drain(..).filter(|(_, op, _)| *op == Op::LeaseNotice).map(|(s, _, ino)| (s, ino)).collect()
 }
 
-fn names(news: &News) -> Vec<Option<Ino>> {
+fn names(news: &CacheUpdates) -> Vec<Option<Ino>> {
     news.names.iter().map(|name| name.to.map(|(ino, _)| ino)).collect()
 }
 
-fn covers(news: &News) -> Vec<(Ino, Option<Ino>)> {
+fn covers(news: &CacheUpdates) -> Vec<(Ino, Option<Ino>)> {
     news.inodes.iter().map(|inode| (inode.ino, inode.known.as_ref().map(|known| known.by))).collect()
 }
 
@@ -160,7 +164,7 @@ fn a_change_of_names_that_is_refused_tells_where_they_lead() {
 }
 
 /// The news of a request of A that is refused.
-async fn refused<M: Message>(rig: &Rig, req: M, why: Code, leads: &[Option<Ino>]) -> News {
+async fn refused<M: Message>(rig: &Rig, req: M, why: Code, leads: &[Option<Ino>]) -> CacheUpdates {
     let place = rig.mdt.engine().last_pos().index;
     let (outcome, news) = told(rig, A, req).await;
     assert_eq!(code(outcome), Some(why));

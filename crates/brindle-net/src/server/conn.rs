@@ -166,7 +166,7 @@ impl Credits {
 }
 
 fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Vec<OwnedSemaphorePermit>) {
-    brindle_stdx::pulse::beat();
+    brindle_stdx::request_rate::beat();
     let op = Op::from_number(frame.header.op);
     {
         let mut stats = shared.stats.lock();

@@ -14,7 +14,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, Interest, ReadBuf};
 
-use super::lend::Borrows;
+use super::shared_memory::Borrows;
 use super::write::WriteHalf;
 
 /// The receiving half.
@@ -109,7 +109,7 @@ mod tests {
         let (a, b) = UnixStream::pair().expect("a pair of sockets");
         [a, b].map(|end| {
             end.set_nonblocking(true).expect("it is set");
-            crate::tcp::lend::offer(&end, false).expect("the first byte is sent");
+            crate::tcp::shared_memory::offer(&end, false).expect("the first byte is sent");
             split(end, Arc::default()).expect("two halves")
         })
     }

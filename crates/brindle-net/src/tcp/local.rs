@@ -1,6 +1,6 @@
 //! The short way to a server of the same machine: a stream socket of the local domain beside each TCP listener. It carries the
 //! same frames, without what TCP does to them on its way through the loopback device (design note 011); long bulk is not even
-//! carried ([`lend`]).
+//! carried ([`shared_memory`]).
 //!
 //! The name of the socket is the address that the server listens at, in the abstract name space, which belongs to a network
 //! namespace as addresses do. Any user may take such a name. So it is used only for addresses of this machine, and only
@@ -17,7 +17,7 @@ use brindle_types::Nid;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::{UnixListener, UnixStream};
 
-use super::{halves, lend, read, write};
+use super::{halves, read, shared_memory, write};
 use crate::NetError;
 use crate::transport::{Caller, Connection};
 
@@ -55,7 +55,7 @@ pub(super) fn listen(address: SocketAddr) -> Option<UnixListener> {
 
 /// Connects to a server of this machine; `None` where there is none that is to be trusted, or where it is not this machine.
 pub(super) fn connect(address: SocketAddr) -> Option<UnixStream> {
-    if lend::cannot_look() || !is_own(address) {
+    if shared_memory::cannot_look() || !is_own(address) {
         return None;
     }
     let to = |name: String| -> std::io::Result<UnixStream> {
@@ -107,8 +107,8 @@ pub(super) fn connection(stream: UnixStream, peer: Nid, seams: &Seams) -> Result
         Err(_) => Caller::User { uid: OVERFLOW_UID, is_own: false },
     };
     let stream = stream.into_std()?;
-    let lender = lend::offer(&stream, may_lend)?;
-    let borrows = Arc::new(lend::Borrows::of(may_lend));
+    let lender = shared_memory::offer(&stream, may_lend)?;
+    let borrows = Arc::new(shared_memory::Borrows::of(may_lend));
     let (read_half, write_half) = halves::split(stream, borrows.clone())?;
     let tx = Box::new(write::TcpTx::new(write_half, Some(seams.clone()), lender));
     let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), borrows));

@@ -10,7 +10,7 @@ use bytes::{BufMut, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::FRAME_STALL_MS;
-use super::lend::{Borrows, Place};
+use super::shared_memory::{Borrows, Place};
 use crate::NetError;
 use crate::transport::FrameRx;
 

@@ -10,7 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use zerocopy::IntoBytes;
 
 use super::USER_TIMEOUT_S;
-use super::lend::{Lender, Place};
+use super::shared_memory::{Lender, Place};
 use crate::NetError;
 use crate::transport::FrameTx;
 

@@ -1,9 +1,9 @@
 //! Long writes: past the page cache, and on to the device while the stream goes on.
 
 use super::*;
-use crate::early::EARLY_BYTES;
 use crate::format::{BLOCK, REGION};
 use crate::write::DIRECT_BYTES_MIN;
+use crate::writeback_hint::EARLY_BYTES;
 
 /// Bytes that begin `head` bytes behind the start of a page of memory.
 fn placed(head: usize, bytes: &[u8]) -> Bytes {

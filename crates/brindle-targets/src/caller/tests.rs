@@ -110,7 +110,7 @@ impl Host for TestHost {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    fn told(&self, _: u64, _: Option<&News>) -> Option<BoxFuture<'static, ()>> {
+    fn told(&self, _: u64, _: Option<&CacheUpdates>) -> Option<BoxFuture<'static, ()>> {
         let left = self.left.lock().take()?;
         Some(Box::pin(async move { left.await.expect("it is done") }))
     }

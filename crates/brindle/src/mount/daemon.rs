@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brindle_client::{Client, MountConfig, control};
-use brindle_fuse::{Ended, Lead, MountHandle, MountOptions, MountSettings};
+use brindle_fuse::{Ended, EventLoop, MountHandle, MountOptions, MountSettings};
 use brindle_net::{TcpTransport, Transport};
 use brindle_telemetry::{Registry, panic};
 use brindle_types::{Code, Fault, Result};
@@ -13,8 +13,8 @@ use brindle_types::{Code, Fault, Result};
 use super::Announcement;
 use super::options::Settings;
 use super::subdir::Whole;
-use crate::awake;
 use crate::control::{make_run_dir, socket};
+use crate::cpu_latency;
 use crate::exit::Done;
 use crate::mounts;
 use crate::process::Said;
@@ -75,15 +75,15 @@ async fn serve(settings: &Settings) -> Result<Done> {
     if let Some(endpoint) = endpoint {
         tokio::spawn(endpoint.run());
     }
-    let lead = Lead::start()?;
+    let event_loop = EventLoop::start()?;
     let client = tokio::select! {
         biased;
         () = &mut stop => return Ok(Done::Ok),
-        connected = connect(settings, &lead) => connected?,
+        connected = connect(settings, &event_loop) => connected?,
     };
     metrics::client(&registry, &client);
-    let handle = mount(settings, client.clone(), lead).await?;
-    awake::watch(settings.cpu_latency);
+    let handle = mount(settings, client.clone(), event_loop).await?;
+    cpu_latency::watch(settings.cpu_latency);
     let connection = handle.session().connection().unwrap_or(0);
     make_run_dir()?;
     let control_path = socket(connection);
@@ -108,7 +108,7 @@ async fn serve(settings: &Settings) -> Result<Done> {
     }
 }
 
-async fn connect(settings: &Settings, lead: &Lead) -> Result<Arc<Client>> {
+async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Client>> {
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
     let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
     let config = MountConfig {
@@ -133,10 +133,10 @@ async fn connect(settings: &Settings, lead: &Lead) -> Result<Arc<Client>> {
         ),
         _ => fault,
     };
-    Client::mount(config, seams, lead.tasks(), transport).await.map_err(refused)
+    Client::mount(config, seams, event_loop.tasks(), transport).await.map_err(refused)
 }
 
-async fn mount(settings: &Settings, client: Arc<Client>, lead: Lead) -> Result<MountHandle> {
+async fn mount(settings: &Settings, client: Arc<Client>, event_loop: EventLoop) -> Result<MountHandle> {
     let whole = if settings.source.subdir.is_empty() { None } else { Some(Whole::prepare()?) };
     let place = whole.as_ref().map_or(settings.mount_point.as_path(), Whole::at);
     let mut options = MountOptions::new(place, settings.source_text());
@@ -144,7 +144,7 @@ async fn mount(settings: &Settings, client: Arc<Client>, lead: Lead) -> Result<M
     options.nodev = settings.nodev;
     options.nosuid = settings.nosuid;
     options.noexec = settings.noexec;
-    let mount = MountSettings::new(options, tokio::runtime::Handle::current(), lead);
+    let mount = MountSettings::new(options, tokio::runtime::Handle::current(), event_loop);
     let outcome = brindle_fuse::mount(client.clone(), mount).await;
     let (subdir, mount_point) = (settings.source.subdir.clone(), settings.mount_point.clone());
     let placed = match (&outcome, whole) {

@@ -22,7 +22,7 @@ pub use requirements::{check as requirements, free_mount_point};
 pub use umount::{UmountArgs, run as umount};
 
 use crate::admin::place::Source;
-use crate::awake::CpuLatency;
+use crate::cpu_latency::CpuLatency;
 use crate::exit::Done;
 
 /// Arguments of `brindle mount`.

@@ -7,8 +7,8 @@ use brindle_types::{Code, Fault, Result};
 
 use super::Args;
 use crate::admin::place::Source;
-use crate::awake::CpuLatency;
 use crate::cli;
+use crate::cpu_latency::CpuLatency;
 use crate::nearest::nearest;
 
 /// Options of fstab that are others' business, or that change nothing here: atime is set by nobody who reads, the kernel keeps no times, and

@@ -197,7 +197,7 @@ pub fn process(registry: &Registry) {
         std::fs::read_dir("/proc/self/fd").map_or(0.0, |d| d.count() as f64)
     });
     registry.read("cpus_kept_awake", "1 while this process keeps processors from sleep", Kind::Gauge, || {
-        f64::from(u8::from(crate::awake::is_held()))
+        f64::from(u8::from(crate::cpu_latency::is_held()))
     });
 }
 

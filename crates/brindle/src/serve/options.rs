@@ -12,7 +12,7 @@ use brindle_types::{Code, Fault, Result};
 use clap::parser::ValueSource;
 use clap::{Args as _, FromArgMatches};
 
-use crate::awake::CpuLatency;
+use crate::cpu_latency::CpuLatency;
 use crate::nearest::nearest;
 
 /// Threads of a server: disk I/O is done where the request runs, so there are some more than processors.

@@ -18,8 +18,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::options::{self, Args, Options};
 use super::{metrics, numa};
-use crate::awake;
 use crate::cli;
+use crate::cpu_latency;
 use crate::exit::Done;
 use crate::output::print_line;
 use crate::process::Said;
@@ -172,7 +172,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
         tracing::info!(target_name = %t.name, nid = %t.nid, dir = %t.dir, metrics = %metrics_url, "serving");
     }
     serving.store(true, Ordering::Relaxed);
-    awake::watch(options.cpu_latency);
+    cpu_latency::watch(options.cpu_latency);
     announce(ready_json, &Announcement { targets, metrics_url });
     let failed = wait(&running, stop).await;
     serving.store(false, Ordering::Relaxed);

@@ -3,7 +3,7 @@
 //! Pure; owned by the inode's state. Contiguous writes are joined, so that small ones are sent as large ones.
 //! Invariants: no two extents overlap, waiting or being sent, so they may be sent in any order and at once; the bytes are
 //! bounded by [`FILE_BYTES_MAX`] and by what the OSTs have granted; an extent that was taken is being sent until it is said to be
-//! over ([`Behind::over`]).
+//! over ([`WriteBuffer::over`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -31,7 +31,7 @@ const COPIED_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of one file.
 #[derive(Default)]
-pub(crate) struct Behind {
+pub(crate) struct WriteBuffer {
     /// By first byte.
     waiting: BTreeMap<u64, Extent>,
     /// By number.
@@ -84,7 +84,7 @@ pub(crate) struct Extent {
 
 /// An extent that is to be sent.
 pub(crate) struct Taken {
-    /// For [`Behind::over`].
+    /// For [`WriteBuffer::over`].
     pub number: u64,
     pub offset: u64,
     pub author: Author,
@@ -143,7 +143,7 @@ impl Extent {
     }
 }
 
-impl Behind {
+impl WriteBuffer {
     /// Whether nothing waits or is being sent.
     pub fn is_empty(&self) -> bool {
         self.bytes == 0
@@ -332,13 +332,13 @@ mod tests {
     }
 
     struct Bench {
-        behind: Behind,
+        behind: WriteBuffer,
         grants: Arc<Grants>,
     }
 
     impl Bench {
         fn new() -> Bench {
-            Bench { behind: Behind::default(), grants: granted() }
+            Bench { behind: WriteBuffer::default(), grants: granted() }
         }
 
         fn put(&mut self, offset: u64, data: &Bytes, by: u64) -> bool {
@@ -388,7 +388,7 @@ mod tests {
         let half = Bytes::from(vec![1; FULL_BYTES as usize / 2]);
         assert!(!b.put(0, &half, 1));
         assert!(b.behind.take_full(1).is_none(), "not long enough");
-        // Behind a gap, then the gap: all three become one.
+        // WriteBuffer a gap, then the gap: all three become one.
         assert!(!b.put(FULL_BYTES, &half, 1));
         assert!(b.put(FULL_BYTES / 2, &half, 1));
         let taken = b.behind.take_full(1).expect("long enough");

@@ -18,7 +18,7 @@
 //! three calls with the whole path of each file).
 //!
 //! A rename takes what the kernel keeps of a name along to another directory, whose lease somebody else may have: so it begins when
-//! names in the old one have run out ([`Shown::pause`]).
+//! names in the old one have run out ([`KernelCacheState::pause`]).
 //!
 //! Invariant: an answer is noted here before it is looked whether the lease still covers it.
 
@@ -173,11 +173,11 @@ struct Inner {
 
 /// What the kernel keeps.
 #[derive(Default)]
-pub(crate) struct Shown(Mutex<Inner>);
+pub(crate) struct KernelCacheState(Mutex<Inner>);
 
 /// While this is there the kernel is told no name in the directory that it may keep.
 pub(crate) struct Pause {
-    shown: Arc<Shown>,
+    shown: Arc<KernelCacheState>,
     dir: Ino,
 }
 
@@ -193,8 +193,8 @@ impl Drop for Pause {
     }
 }
 
-impl Shown {
-    /// From now on no name in this directory is kept; those that are run out ([`Shown::names_left_ticks`]).
+impl KernelCacheState {
+    /// From now on no name in this directory is kept; those that are run out ([`KernelCacheState::names_left_ticks`]).
     pub fn pause(self: &Arc<Self>, dir: Ino) -> Pause {
         *self.0.lock().paused.entry(dir).or_default() += 1;
         Pause { shown: self.clone(), dir }
@@ -313,7 +313,7 @@ impl Shown {
     }
 
     /// After how many ticks these names have run out (of those that were taken in it is not known where they lead), 0 if that is not
-    /// known yet; `None` if the kernel keeps none. No more are kept: the lease that covered them is given up, or they are [paused](Shown::pause).
+    /// known yet; `None` if the kernel keeps none. No more are kept: the lease that covered them is given up, or they are [paused](KernelCacheState::pause).
     pub fn names_left_ticks(&self, names: Awaited, now: Moment) -> Option<u64> {
         let inner = self.0.lock();
         let awaited = inner.answered.values().any(|answered| names.is_of(answered, now)).then_some(0);
@@ -446,21 +446,21 @@ mod tests {
     }
 
     /// What may be kept of attributes.
-    fn attr_of(shown: &Shown, lasting: Lasting, found: Found) -> Option<Duration> {
+    fn attr_of(shown: &KernelCacheState, lasting: Lasting, found: Found) -> Option<Duration> {
         shown.by_name(found, lasting, &|| None).attr.map(|(_, kept)| kept)
     }
 
-    fn left(shown: &Shown, dir: Ino, ms: u64) -> Option<u64> {
+    fn left(shown: &KernelCacheState, dir: Ino, ms: u64) -> Option<u64> {
         shown.names_left_ticks(Awaited::Name(Some(&[dir]), None), at(ms))
     }
 
-    fn goes_on(shown: &Shown, tid: u32, ms: u64) {
+    fn goes_on(shown: &KernelCacheState, tid: u32, ms: u64) {
         shown.gone_on(tid, Habit::None, at(ms));
     }
 
     #[test]
     fn what_was_found_by_name_is_awaited_until_the_thread_goes_on() {
-        let shown = Shown::default();
+        let shown = KernelCacheState::default();
         assert_eq!(attr_of(&shown, &lasting, found(7, D, ALIAS, 0)), Some(Duration::from_millis(3000)));
         assert!(shown.is_awaited(ALIAS, at(1)));
         // A notice has to reach it, before and after it was taken in, once each.
@@ -473,7 +473,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_remembered_until_it_is_forgotten() {
-        let shown = Shown::default();
+        let shown = KernelCacheState::default();
         assert!(attr_of(&shown, &lasting, found(7, D, D.0, 0)).is_some());
         goes_on(&shown, 7, 1);
         assert!(!shown.is_awaited(D.0, at(1)));
@@ -487,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_file_is_remembered_a_moment_longer_than_the_kernel_keeps_it() {
-        let shown = Shown::default();
+        let shown = KernelCacheState::default();
         assert_eq!(shown.by_number(&lasting, F, F.0), None);
         assert_eq!(attr_of(&shown, &lasting, found(7, F, F.0, 0)), Some(A_TICK));
         // However long the thread needs to take it in.
@@ -504,7 +504,7 @@ mod tests {
 
     #[test]
     fn a_recall_between_the_note_and_the_look_leaves_nothing_to_keep() {
-        let shown = Shown::default();
+        let shown = KernelCacheState::default();
         let looks = std::cell::Cell::new(0);
         let recalled_meanwhile = |ino| {
             looks.set(looks.get() + 1);
@@ -517,7 +517,7 @@ mod tests {
 
     #[test]
     fn threads_are_bounded_and_those_that_never_ask_again_make_room() {
-        let shown = Shown::default();
+        let shown = KernelCacheState::default();
         for tid in 1..=THREADS_MAX as u32 {
             assert!(attr_of(&shown, &lasting, found(tid, F, F.0, 0)).is_some());
         }
@@ -535,7 +535,7 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_where_it_is_asked_for_again_and_again() {
-        let shown = Shown::default();
+        let shown = KernelCacheState::default();
         let kept = |ms| {
             let kept = shown.by_name(found(7, D, D.0, ms), &lasting, &named);
             (kept.name, kept.attr.is_some())
@@ -560,7 +560,7 @@ mod tests {
 
     #[test]
     fn a_recall_waits_until_names_have_run_out() {
-        let shown = Shown::default();
+        let shown = KernelCacheState::default();
         let left = |dir: Ino, ms| left(&shown, dir, ms);
         shown.gone_on(7, Habit::Walks(D.0), at(0));
         shown.by_name(found(7, D, D.0, 1), &lasting, &named);
@@ -578,7 +578,7 @@ mod tests {
 
     #[test]
     fn threads_that_have_ended_or_sleep_after_their_answer_are_not_waited_for() {
-        let shown = Shown::default();
+        let shown = KernelCacheState::default();
         let dirs = [P];
         let settle = |ms, gone_on: &dyn Fn(u32, bool) -> bool| {
             shown.settle(Awaited::Name(Some(&dirs), None), gone_on, || at(ms));
@@ -612,7 +612,7 @@ mod tests {
 
     #[test]
     fn names_run_out_where_they_are_paused() {
-        let shown = Arc::new(Shown::default());
+        let shown = Arc::new(KernelCacheState::default());
         let kept = |ms| {
             shown.gone_on(7, Habit::LooksAtXattrs, at(ms - 1));
             shown.by_name(found(7, F, F.0, ms), &lasting, &named)
@@ -633,7 +633,7 @@ mod tests {
 
     #[test]
     fn a_name_that_is_recalled_between_the_note_and_the_look_is_not_kept() {
-        let shown = Shown::default();
+        let shown = KernelCacheState::default();
         shown.gone_on(7, Habit::Walks(D.0), at(0));
         let looks = std::cell::Cell::new(0);
         let recalled_meanwhile = || {

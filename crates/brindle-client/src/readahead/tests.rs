@@ -3,7 +3,7 @@
 use futures_util::FutureExt;
 
 use super::*;
-use crate::kept::Budget;
+use crate::unsynced::Budget;
 
 const TICKET: Ticket = Ticket {
     layout_epoch: Pair::ZERO,

@@ -1,14 +1,14 @@
-//! The lead: one thread that reads the device and takes the answers of the MDT.
+//! The event loop: one thread that reads the device and takes the answers of the MDT.
 //!
 //! An operation on names is a request of the kernel, a question to the MDT, its answer, and an answer to the kernel. With a thread
 //! for each of the two ends every operation wakes both; with one thread for both a busy mount finds the next thing to do
-//! without going to sleep (note 013). So the lead runs an event loop of its own: the device is one of the things that it waits for, the
-//! connections that were given to [`Lead::tasks`] are others, and operations that such a connection wakes go on there.
+//! without going to sleep (note 013). So one thread runs a loop of its own: the device is one of the things that it waits for, the
+//! connections that were given to [`EventLoop::tasks`] are others, and operations that such a connection wakes go on there.
 //!
-//! What moves data goes to the task runner of the mount, and so does whatever another thread wakes. Where there are few answers, or the lead cannot
-//! keep up, it leaves the device to the other readers ([`super::crew`]) and only takes answers.
+//! What moves data goes to the task runner of the mount, and so does whatever another thread wakes. Where there are few answers, or the event loop cannot
+//! keep up, it leaves the device to the other readers ([`super::reader_pool`]) and only takes answers.
 //!
-//! Invariant: nothing that runs here blocks. If something does all the same, the crew's watch has the device read by others.
+//! Invariant: nothing that runs here blocks. If something does all the same, the reader pool's watch has the device read by others.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
 
 use super::channel::{Channel, Ended};
-use super::crew::{Beat, Window};
+use super::reader_pool::{Beat, Window};
 use super::serve::Shared;
 use crate::Filesystem;
 use crate::buffer::{COPIED_BYTES_MAX, Slot};
 
-/// The lead's number among the readers.
+/// The event loop's number among the readers.
 const LEADS: usize = 0;
 /// Messages after which everything else gets a turn.
 const TURN: usize = 8;
@@ -35,13 +35,13 @@ const TURN: usize = 8;
 const NEWS: Interest = Interest::READABLE.add(Interest::ERROR);
 
 thread_local! {
-    /// Which lead this thread is; 0 for none.
+    /// Which event loop this thread is; 0 for none.
     static LEAD: Cell<u64> = const { Cell::new(0) };
 }
 
-/// The thread. It ends when the last clone is dropped, and the last of [`Lead::tasks`].
+/// The thread. It ends when the last clone is dropped, and the last of [`EventLoop::tasks`].
 #[derive(Clone)]
-pub struct Lead(Arc<Inner>);
+pub struct EventLoop(Arc<Inner>);
 
 struct Inner {
     id: u64,
@@ -51,15 +51,15 @@ struct Inner {
     _stop: oneshot::Sender<()>,
 }
 
-impl std::fmt::Debug for Lead {
+impl std::fmt::Debug for EventLoop {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Lead {}", self.0.id)
+        write!(f, "EventLoop {}", self.0.id)
     }
 }
 
-impl Lead {
+impl EventLoop {
     /// Starts the thread.
-    pub fn start() -> Result<Lead, Fault> {
+    pub fn start() -> Result<EventLoop, Fault> {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let beat = Arc::new(Beat::default());
@@ -85,10 +85,10 @@ impl Lead {
             runtime.shutdown_background();
         };
         let failed = |e: std::io::Error| Fault::io(Code::Bug, "cannot start threads", "", &e);
-        std::thread::Builder::new().name("fuse-lead".into()).spawn(body).map_err(failed)?;
+        std::thread::Builder::new().name("fuse-loop".into()).spawn(body).map_err(failed)?;
         let ended = |_| Err(std::io::Error::other("the thread has ended"));
         let runtime = told.recv().unwrap_or_else(ended).map_err(failed)?;
-        Ok(Lead(Arc::new(Inner { id, runtime, beat, _stop: stop })))
+        Ok(EventLoop(Arc::new(Inner { id, runtime, beat, _stop: stop })))
     }
 
     /// Runs tasks on this thread: for connections whose answers operations wait for, one message at a time. They must not block, nor
@@ -97,7 +97,7 @@ impl Lead {
         Arc::new(OnLead(self.clone()))
     }
 
-    /// For the crew.
+    /// For the reader pool.
     pub(super) fn beat(&self) -> Arc<Beat> {
         self.0.beat.clone()
     }
@@ -109,7 +109,7 @@ impl Lead {
     }
 }
 
-struct OnLead(Lead);
+struct OnLead(EventLoop);
 
 impl Spawn for OnLead {
     fn spawn(&self, _name: &'static str, task: Task) {
@@ -158,9 +158,9 @@ fn register(channel: Arc<Channel>) -> std::io::Result<AsyncFd<Arc<Channel>>> {
 impl<F: Filesystem> Shared<F> {
     /// Reads and handles messages until the connection ends, or rests. `None`: another reader saw that.
     pub async fn lead_loop(&self) -> Option<Ended> {
-        while self.crew.lead_rests().await {
-            if let Err(ended) = self.lead().await {
-                self.crew.end();
+        while self.reader_pool.lead_rests().await {
+            if let Err(ended) = self.event_loop().await {
+                self.reader_pool.end();
                 return Some(ended);
             }
         }
@@ -168,15 +168,15 @@ impl<F: Filesystem> Shared<F> {
     }
 
     /// Reads the device until it leaves that to others.
-    async fn lead(&self) -> Result<(), Ended> {
-        let (channel, beat) = (&self.channels[0], self.crew.lead());
+    async fn event_loop(&self) -> Result<(), Ended> {
+        let (channel, beat) = (&self.channels[0], self.reader_pool.event_loop());
         let failed = |e: std::io::Error| Ended::Failed(e.raw_os_error().unwrap_or(libc::EIO));
         let device = match register(channel.clone()) {
             Ok(device) => device,
             // Memory is short, or there are too many such registrations: the others need none.
             Err(error) => {
                 tracing::debug!(%error, "the device cannot be read by an event loop");
-                self.crew.lead_gives_up();
+                self.reader_pool.lead_gives_up();
                 return Ok(());
             }
         };
@@ -199,7 +199,7 @@ impl<F: Filesystem> Shared<F> {
             slot = kept.unwrap_or_else(|| Slot::new(self.max_write_bytes));
             self.handle(channel, message);
             self.readers.is_done(LEADS);
-            if window.count(waited, beat.woken()).is_some_and(|seen| self.crew.lead_leaves(seen)) {
+            if window.count(waited, beat.woken()).is_some_and(|seen| self.reader_pool.lead_leaves(seen)) {
                 return Ok(());
             }
             (waited, turn) = (false, turn + 1);

@@ -15,7 +15,7 @@ use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use brindle_stdx::pulse::{self, BEATS_PER_WAKE};
+use brindle_stdx::request_rate::{self, BEATS_PER_WAKE};
 
 /// Where the kernel takes the request: 32 bits in the machine's order, in microseconds, by linux/pm_qos.h.
 const REQUEST: &str = "/dev/cpu_dma_latency";
@@ -98,7 +98,7 @@ fn suits(idle_driver: &str) -> u32 {
 fn watch_in(request: &Path, us: u32) {
     let mut woken: Option<Instant> = None;
     loop {
-        pulse::rest();
+        request_rate::rest();
         let now = Instant::now();
         if woken.replace(now).is_none_or(|before| now - before > BUSY_WITHIN) {
             continue;
@@ -112,10 +112,10 @@ fn watch_in(request: &Path, us: u32) {
             }
         };
         HELD.store(true, Ordering::Relaxed);
-        let mut seen = pulse::beats();
+        let mut seen = request_rate::beats();
         loop {
             std::thread::sleep(LOOK);
-            let beats = pulse::beats();
+            let beats = request_rate::beats();
             if beats - seen < BEATS_PER_WAKE {
                 break;
             }
@@ -150,7 +150,7 @@ mod tests {
         let since = Instant::now();
         while !is_held() {
             assert!(since.elapsed() < LIMIT, "busy, and nothing is asked");
-            pulse::beat();
+            request_rate::beat();
             std::thread::yield_now();
         }
         assert_eq!(std::fs::read(&request).unwrap(), 7_u32.to_ne_bytes());

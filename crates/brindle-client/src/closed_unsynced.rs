@@ -27,7 +27,7 @@ const LEFT_MAX: usize = 1 << 16;
 
 /// An object of a closed file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct LeftObject {
+pub(crate) struct ClosedObject {
     /// Its OST.
     pub ost: u16,
     /// Oldest boot term under which it was written.
@@ -40,28 +40,31 @@ pub(crate) struct LeftObject {
 
 /// The objects of closed files that may not have been synced.
 #[derive(Default)]
-pub(crate) struct Left {
-    objects: Mutex<BTreeMap<ObjectId, LeftObject>>,
+pub(crate) struct ClosedUnsynced {
+    objects: Mutex<BTreeMap<ObjectId, ClosedObject>>,
 }
 
-impl Left {
+impl ClosedUnsynced {
     /// One is left. Another write of it that was left before counts on.
-    pub fn add(&self, object: ObjectId, left: LeftObject) {
+    pub fn add(&self, object: ObjectId, left: ClosedObject) {
         let mut objects = self.objects.lock();
         let term = objects.get(&object).map_or(left.term, |before| before.term.min(left.term));
-        objects.insert(object, LeftObject { term, ..left });
+        objects.insert(object, ClosedObject { term, ..left });
         while objects.len() > LEFT_MAX {
             objects.pop_first();
         }
     }
 
     /// What is known of an object.
-    pub fn get(&self, object: &ObjectId) -> Option<LeftObject> {
+    pub fn get(&self, object: &ObjectId) -> Option<ClosedObject> {
         self.objects.lock().get(object).copied()
     }
 
     /// All of them, by OST.
-    pub fn by_ost(&self, wanted: impl Fn(&LeftObject) -> bool) -> BTreeMap<u16, Vec<(ObjectId, LeftObject)>> {
+    pub fn by_ost(
+        &self,
+        wanted: impl Fn(&ClosedObject) -> bool,
+    ) -> BTreeMap<u16, Vec<(ObjectId, ClosedObject)>> {
         let mut by_ost: BTreeMap<u16, Vec<_>> = BTreeMap::new();
         for (object, left) in self.objects.lock().iter().filter(|(_, left)| wanted(left)) {
             by_ost.entry(left.ost).or_default().push((*object, *left));
@@ -70,7 +73,7 @@ impl Left {
     }
 
     /// Those of a file that a layout does not name any more, by OST: it was moved since.
-    pub fn outside(&self, ino: Ino, layout: &Layout) -> BTreeMap<u16, Vec<(ObjectId, LeftObject)>> {
+    pub fn outside(&self, ino: Ino, layout: &Layout) -> BTreeMap<u16, Vec<(ObjectId, ClosedObject)>> {
         let first = |ino| ObjectId { ino, generation: Pair::ZERO, stripe: 0 };
         let mut by_ost: BTreeMap<u16, Vec<_>> = BTreeMap::new();
         for (object, left) in self.objects.lock().range(first(ino)..first(Ino(ino.0 + 1))) {
@@ -82,7 +85,7 @@ impl Left {
     }
 
     /// An object is known to be synced, or its loss was told; not what was left of it since.
-    pub fn forget(&self, object: &ObjectId, left: LeftObject) {
+    pub fn forget(&self, object: &ObjectId, left: ClosedObject) {
         let mut objects = self.objects.lock();
         if objects.get(object) == Some(&left) {
             objects.remove(object);
@@ -111,9 +114,9 @@ impl Client {
         let Some(layout) = &state.layout else { return };
         for (stripe, unsynced) in &state.unsynced {
             if let (Some(ost), Some(term)) = (layout.ost_of(*stripe), unsynced.oldest_term()) {
-                self.left.add(
+                self.closed_unsynced.add(
                     ObjectId::of(inode.ino, *stripe),
-                    LeftObject { ost, term, body: layout.body, closed },
+                    ClosedObject { ost, term, body: layout.body, closed },
                 );
             }
         }
@@ -121,10 +124,10 @@ impl Client {
 
     /// An OST has told its boot term, after whatever of these objects it still had was synced: they are forgotten, and those
     /// that were written under another term are lost. Returns what is said of the first.
-    pub(crate) fn settle_left(&self, objects: &[(ObjectId, LeftObject)], boot_term: u32) -> Option<Fault> {
+    pub(crate) fn settle_left(&self, objects: &[(ObjectId, ClosedObject)], boot_term: u32) -> Option<Fault> {
         let mut first = None;
         for (object, left) in objects {
-            self.left.forget(object, *left);
+            self.closed_unsynced.forget(object, *left);
             if left.term != boot_term {
                 let fault = self.data_lost(object.ino);
                 first.get_or_insert(fault);
@@ -139,10 +142,12 @@ impl Client {
             self.seams.sleep_ms(LOOK_EVERY_MS).await;
             let now = self.seams.now();
             let map = self.map();
-            for (ost, due) in self.left.by_ost(|left| now.ms_since(left.closed) > OSTS_SYNC_WITHIN_MS) {
+            for (ost, due) in
+                self.closed_unsynced.by_ost(|left| now.ms_since(left.closed) > OSTS_SYNC_WITHIN_MS)
+            {
                 if map.is_removed(TargetId::ost(ost)) {
                     // What lay there was moved and synced before.
-                    due.iter().for_each(|(object, left)| self.left.forget(object, *left));
+                    due.iter().for_each(|(object, left)| self.closed_unsynced.forget(object, *left));
                     continue;
                 }
                 // Those that are synced cost nothing. Whether there was a loss is told by the next fsync.
@@ -163,8 +168,8 @@ mod tests {
     fn the_oldest_term_counts_and_what_is_left_again_is_not_forgotten() {
         let object = ObjectId { ino: Ino(2), generation: Pair { term: 1, counter: 1 }, stripe: 0 };
         let at =
-            |term, ms| LeftObject { ost: 3, term, body: Pair::ZERO, closed: Mono::default().plus_ms(ms) };
-        let left = Left::default();
+            |term, ms| ClosedObject { ost: 3, term, body: Pair::ZERO, closed: Mono::default().plus_ms(ms) };
+        let left = ClosedUnsynced::default();
         left.add(object, at(4, 10));
         let before = left.get(&object).expect("left");
         left.add(object, at(5, 20));

@@ -30,7 +30,7 @@ thread_local! {
 
 /// Who looks.
 #[derive(Default)]
-pub(crate) struct Calls {
+pub(crate) struct CallerSyscalls {
     /// Whether `/proc` is that of this process: numbers of another pid namespace would name strangers.
     own_proc: OnceLock<bool>,
     /// Until when nobody is looked at, in nanoseconds.
@@ -77,7 +77,7 @@ const CALLS: &[libc::c_long] = &[
     libc::SYS_symlink,
 ];
 
-impl Calls {
+impl CallerSyscalls {
     /// The number of the system call in which a thread waits, if that can be told.
     pub fn number(&self, tid: u32) -> Option<libc::c_long> {
         if tid == 0 || !self.has_own_proc() { None } else { call(tid).ok()? }
@@ -143,8 +143,8 @@ fn state(tid: u32) -> Option<u8> {
 fn parse(text: &[u8]) -> Option<libc::c_long> {
     let mut words = std::str::from_utf8(text).ok()?.split_ascii_whitespace();
     let number = words.next()?.parse().ok()?;
-    let mut places = words.skip(6).map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16));
-    let (stack, program) = (places.next()?.ok()?, places.next()?.ok()?);
+    let mut node_ids = words.skip(6).map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16));
+    let (stack, program) = (node_ids.next()?.ok()?, node_ids.next()?.ok()?);
     (stack != 0 && program != 0).then_some(number)
 }
 
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn only_calls_of_programs_count() {
-        let line = |number: i64, places: &str| format!("{number} 0x3 0x7ffd 0x0 0x0 0x0 0x0 {places}\n");
+        let line = |number: i64, node_ids: &str| format!("{number} 0x3 0x7ffd 0x0 0x0 0x0 0x0 {node_ids}\n");
         assert_eq!(parse(line(257, "0x7ffd9 0x7f00").as_bytes()), Some(257));
         // A worker of an io_uring that was made while its program opened something; a thread of the kernel.
         assert_eq!(parse(line(257, "0x0 0x0").as_bytes()), None);
@@ -192,7 +192,7 @@ mod tests {
             io::read(end, &mut [0]).expect("read")
         });
         let tid = told.recv().expect("its number");
-        let (calls, now) = (Calls::default(), Mono::default());
+        let (calls, now) = (CallerSyscalls::default(), Mono::default());
         let until = Instant::now() + Duration::from_secs(20);
         while !calls.looks_at_rights_only(tid, now) {
             assert!(Instant::now() < until, "it is not seen to open, but in {:?}", call(tid));

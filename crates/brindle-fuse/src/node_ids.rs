@@ -28,7 +28,7 @@ struct Place {
 #[derive(Default)]
 struct Inner {
     /// Where the kernel knows each directory, by inode.
-    places: BTreeMap<Ino, Place>,
+    node_ids: BTreeMap<Ino, Place>,
     /// The directory in each place.
     spots: BTreeMap<Spot, Ino>,
     /// Inode and lookups that the kernel holds, by node id.
@@ -39,14 +39,14 @@ struct Inner {
 impl Inner {
     /// What the kernel knows a directory by if it finds it in this place; `None` if that is to be a new alias.
     fn nodeid(&self, spot: &Spot, ino: Ino) -> Option<u64> {
-        match self.places.get(&ino) {
+        match self.node_ids.get(&ino) {
             Some(known) => (known.spot == *spot).then_some(known.nodeid),
             None => (!self.held.contains_key(&ino.0)).then_some(ino.0),
         }
     }
 
     fn take(&mut self, ino: Ino) -> Option<Place> {
-        let place = self.places.remove(&ino)?;
+        let place = self.node_ids.remove(&ino)?;
         if self.spots.get(&place.spot) == Some(&ino) {
             self.spots.remove(&place.spot);
         }
@@ -56,7 +56,7 @@ impl Inner {
     fn put(&mut self, ino: Ino, place: Place) {
         self.take(ino);
         self.spots.insert(place.spot.clone(), ino);
-        self.places.insert(ino, place);
+        self.node_ids.insert(ino, place);
     }
 
     fn put_at(&mut self, ino: Ino, spot: Spot) {
@@ -68,11 +68,11 @@ impl Inner {
 
 /// The directories that the kernel of one mount knows.
 #[derive(Default)]
-pub struct Places {
+pub struct NodeIds {
     inner: Mutex<Inner>,
 }
 
-impl Places {
+impl NodeIds {
     /// The node id to answer a lookup of a directory with; counts the lookup.
     pub fn found(&self, parent: u64, name: &[u8], ino: Ino) -> u64 {
         self.look(parent, name, ino, true).unwrap_or(ino.0)
@@ -87,7 +87,7 @@ impl Places {
         let mut inner = self.inner.lock();
         if ino == Ino::ROOT || name == b"." || name == b".." {
             // Asked for by node id (NFS export), not by place.
-            let nodeid = inner.places.get(&ino).map_or(ino.0, |p| p.nodeid);
+            let nodeid = inner.node_ids.get(&ino).map_or(ino.0, |p| p.nodeid);
             if let Some((_, held)) = inner.held.get_mut(&nodeid) {
                 *held += 1;
             }
@@ -131,7 +131,7 @@ impl Places {
     /// Whether `nodeid` is what the kernel was last told for a directory, and no alias: then what it keeps of names in it is seen by
     /// every path to it.
     pub fn is_where_it_was(&self, ino: Ino, nodeid: u64) -> bool {
-        nodeid == ino.0 && self.inner.lock().places.get(&ino).is_none_or(|place| place.nodeid == nodeid)
+        nodeid == ino.0 && self.inner.lock().node_ids.get(&ino).is_none_or(|place| place.nodeid == nodeid)
     }
 
     /// The kernel gives up `lookups` references to a node id. If it has no other, `gone` is called with the inode, before a lookup can
@@ -144,7 +144,7 @@ impl Places {
         let (ino, is_gone) = (*ino, *held == 0);
         if is_gone {
             inner.held.remove(&nodeid);
-            if inner.places.get(&ino).is_some_and(|p| p.nodeid == nodeid) {
+            if inner.node_ids.get(&ino).is_some_and(|p| p.nodeid == nodeid) {
                 inner.take(ino);
             }
             gone(ino);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_directory_found_elsewhere_gets_another_node_id_until_the_old_one_is_forgotten() {
-        let p = Places::default();
+        let p = NodeIds::default();
         assert_eq!(p.found(1, b"a", D), 50);
         assert_eq!(p.found(1, b"a", D), 50);
         assert!(p.is_where_it_was(D, 50));
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_directory_is_gone_with_the_last_reference_and_what_is_not_counted_with_any() {
-        let p = Places::default();
+        let p = NodeIds::default();
         let forget = |nodeid, lookups| {
             let mut found = None;
             p.forget(nodeid, lookups, |ino| found = Some(ino));
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_kernel_s_own_renames_move_the_place() {
-        let p = Places::default();
+        let p = NodeIds::default();
         let e = Ino(60);
         p.found(1, b"a", D);
         p.found(1, b"b", e);

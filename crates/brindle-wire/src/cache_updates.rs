@@ -1,7 +1,7 @@
-//! News: what the answer of an MDT tells its caller beside itself.
+//! CacheUpdates: what the answer of an MDT tells its caller beside itself.
 //!
 //! An answer that found or changed names and inodes also says what they look like now, so that the caller can answer
-//! from its own memory for as long as it holds the lease of the directory (`docs/design/005-directory-leases.md`). News
+//! from its own memory for as long as it holds the lease of the directory (`docs/design/005-directory-leases.md`). CacheUpdates
 //! lie behind the outcome in the body of a reply; the header has their length. They are no part of the outcome: a request
 //! that is answered again from the reply cache comes without them.
 
@@ -13,7 +13,7 @@ use crate::Name;
 /// Everything that an answer tells beside itself. Places (`at`) are those in the log of the MDT: of two facts about the
 /// same thing the one with the higher place is newer. They mean nothing from one term of the MDT to the next.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct News {
+pub struct CacheUpdates {
     /// Directories whose lease the caller holds.
     pub leased: Vec<Leased>,
     /// What names lead to.
@@ -75,7 +75,7 @@ impl Covered {
     }
 }
 
-impl News {
+impl CacheUpdates {
     /// Whether there is nothing to tell.
     pub fn is_empty(&self) -> bool {
         self.leased.is_empty() && self.names.is_empty() && self.inodes.is_empty()

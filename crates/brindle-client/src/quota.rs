@@ -1,5 +1,5 @@
-//! Limits of users and groups: what a write may allocate is taken of the room that the MDT gave this mount, before the write is
-//! answered (`brindle-mds/src/limits.rs` has the other side). So nothing that was answered is refused later.
+//! QuotaReservations of users and groups: what a write may allocate is taken of the room that the MDT gave this mount, before the write is
+//! answered (`brindle-mds/src/quota.rs` has the other side). So nothing that was answered is refused later.
 //!
 //! Where the file system has no limits of bytes, which the MDT tells with every renewal of the lease, none of this is done.
 //! Invariant: what is taken of a room is at most what was given; it is held until the OSTs have answered.
@@ -14,8 +14,8 @@ use brindle_types::{Code, Fault};
 use brindle_wire::mds::quota::{QuotaRoomReq, RoomUse};
 use parking_lot::Mutex;
 
-use crate::file::behind::NOTICE_WAIT_MS;
 use crate::file::gather;
+use crate::file::write_behind::NOTICE_WAIT_MS;
 use crate::inodes::{Inode, State};
 use crate::{Client, Ctx};
 
@@ -55,7 +55,7 @@ impl Owners {
 
 /// The rooms of a mount.
 #[derive(Default)]
-pub(crate) struct Limits {
+pub(crate) struct QuotaReservations {
     /// As the MDT told it last: 0 where there are no limits.
     serial: AtomicU64,
     /// How often all that was given was forgotten.
@@ -98,12 +98,12 @@ impl Given {
 
 /// Room that is taken for bytes of a file; held until it is dropped.
 pub(crate) struct Charge {
-    limits: Arc<Limits>,
+    limits: Arc<QuotaReservations>,
     owners: Owners,
     bytes: u64,
 }
 
-impl Limits {
+impl QuotaReservations {
     /// The MDT has told its limits' serial. What it gave under another one is gone.
     pub fn told(&self, serial: u64) {
         if self.serial.swap(serial, Ordering::Relaxed) != serial {
@@ -213,7 +213,7 @@ struct Asked {
     /// What the MDT is told of each.
     told: [RoomUse; 2],
     sent: Mono,
-    /// [`Limits::forgotten`].
+    /// [`QuotaReservations::forgotten`].
     forgotten: u64,
 }
 
@@ -264,7 +264,7 @@ impl Drop for Charge {
 /// For whom and what limits count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Bound {
-    /// Limits count.
+    /// QuotaReservations count.
     Limited,
     /// Root writes, or the bytes were charged before.
     Free,
@@ -377,7 +377,7 @@ impl Told {
 enum Answer {
     /// It was taken; `None`: none is needed.
     Taken(Option<Charge>),
-    /// Limits, owner or file changed meanwhile: it is to be asked again.
+    /// QuotaReservations, owner or file changed meanwhile: it is to be asked again.
     Void,
     /// There is less than is wanted.
     Short {
@@ -541,8 +541,8 @@ mod tests {
     const BOB: Owners = Owners { uid: 1000, gid: 50 };
     const NOW: Mono = Mono(0);
 
-    fn given(user: Option<u64>, group: Option<u64>) -> Arc<Limits> {
-        let limits = Arc::<Limits>::default();
+    fn given(user: Option<u64>, group: Option<u64>) -> Arc<QuotaReservations> {
+        let limits = Arc::<QuotaReservations>::default();
         limits.told(7);
         let asked = limits.ask(BOB, NOW);
         assert!(limits.answered(&asked, [user, group], (0, NOW)).is_ok());

@@ -1,4 +1,4 @@
-//! Early syncs: the device writes down what came past the page cache while the stream that it belongs to goes on.
+//! WritebackHint syncs: the device writes down what came past the page cache while the stream that it belongs to goes on.
 //!
 //! A device with a cache of its own (a disk, a loop device, a volume of a virtual machine) may keep all of a stream until
 //! somebody asks for a sync, and that one then waits for all of it while the processors have nothing to do. So the device
@@ -20,14 +20,14 @@ pub(crate) const EARLY_BYTES: u64 = 32 << 20;
 
 /// What was written since the last early sync.
 #[derive(Default)]
-pub(crate) struct Early {
+pub(crate) struct WritebackHint {
     bytes: AtomicU64,
     /// The object that was written last when there was enough: a sync of it has the device write down everything.
     due: Mutex<Option<Arc<Object>>>,
     wake: Notify,
 }
 
-impl Early {
+impl WritebackHint {
     /// `bytes` of an object went past the page cache.
     pub fn written(&self, object: &Arc<Object>, bytes: u64) {
         if self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes >= EARLY_BYTES {
@@ -48,14 +48,14 @@ impl ObjectStore {
     pub(crate) async fn sync_early(self: Arc<Self>) {
         while !self.stopped.load(Ordering::Acquire) {
             if !self.sync_early_once().await {
-                self.early.wake.notified().await;
+                self.writeback_hint.wake.notified().await;
             }
         }
     }
 
     /// Asks the device to write down what it has, if that is due; whether it was.
     pub(crate) async fn sync_early_once(&self) -> bool {
-        let Some(object) = self.early.due.lock().take() else { return false };
+        let Some(object) = self.writeback_hint.due.lock().take() else { return false };
         // The kernel tells of bytes that it could not write only once for a file: nobody else may sync it before it is known
         // what became of this sync. A sync under way does the same, and more.
         let Ok(_syncing) = object.syncing.try_lock() else { return true };

@@ -1,4 +1,4 @@
-//! Limits of users and groups, and the room that mounts are given under them.
+//! QuotaTable of users and groups, and the room that mounts are given under them.
 //!
 //! The number of inodes is looked at in the batch that makes one. Bytes are written to OSTs without the MDT: a mount asks for room
 //! first (`ops/quota.rs`) and takes of it what a write may allocate before the write is answered, so that nothing that was
@@ -38,7 +38,7 @@ pub type Owner = (Kind, u32);
 
 /// What users and groups may use.
 #[derive(Default)]
-pub struct Limits {
+pub struct QuotaTable {
     by_owner: BTreeMap<Owner, Limit>,
     term: u32,
     /// How often limits were changed in this term.
@@ -48,7 +48,7 @@ pub struct Limits {
 
 /// The room under one limit.
 struct Rooms {
-    /// [`Limits::changes`] when the limit began.
+    /// [`QuotaTable::changes`] when the limit began.
     begun: u32,
     by_session: BTreeMap<SessionId, Room>,
     /// Bytes that were written, perhaps, and are perhaps in no counter: all of them, ever.
@@ -151,11 +151,11 @@ impl Rooms {
     }
 }
 
-impl Limits {
+impl QuotaTable {
     /// As the rows tell.
-    pub fn load(rows: &impl Rows, term: u32) -> Result<Limits> {
+    pub fn load(rows: &impl Rows, term: u32) -> Result<QuotaTable> {
         let by_owner = limit::list(rows)?.into_iter().collect();
-        Ok(Limits { by_owner, term, ..Limits::default() })
+        Ok(QuotaTable { by_owner, term, ..QuotaTable::default() })
     }
 
     /// What `owner` may use; zeros for no limit.
@@ -319,8 +319,8 @@ mod tests {
     const NOTHING: RoomUse = RoomUse { held_bytes: 0, uncounted_bytes: 0 };
     const NOW: Mono = Mono(0);
 
-    fn limited(bytes_max: u64) -> Limits {
-        let mut limits = Limits { term: 3, ..Limits::default() };
+    fn limited(bytes_max: u64) -> QuotaTable {
+        let mut limits = QuotaTable { term: 3, ..QuotaTable::default() };
         limits.set(BOB, Limit { inodes_max: 0, bytes_max });
         assert_eq!(give(&mut limits, (BOB, 0), A, (NOTHING, 1), NOW), Some(0), "the OSTs were not asked");
         count(&mut limits);
@@ -328,7 +328,7 @@ mod tests {
     }
 
     fn give(
-        limits: &mut Limits,
+        limits: &mut QuotaTable,
         used: (Owner, u64),
         session: SessionId,
         (room, wanted_bytes): (RoomUse, u64),
@@ -337,7 +337,7 @@ mod tests {
         limits.give(used, session, Ask { room, wanted_bytes, doubts: Doubts::Count }, now)
     }
 
-    fn count(limits: &mut Limits) {
+    fn count(limits: &mut QuotaTable) {
         let counting = limits.counting(BOB, NOW).expect("there is something to count");
         limits.counted(BOB, counting, Outcome::All, NOW);
         assert_eq!(limits.counting(BOB, NOW), None);
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn the_serial_is_zero_without_limits_of_bytes_and_never_the_same_twice() {
-        let mut limits = Limits { term: 3, ..Limits::default() };
+        let mut limits = QuotaTable { term: 3, ..QuotaTable::default() };
         limits.set(BOB, Limit { inodes_max: 5, bytes_max: 0 });
         assert_eq!(limits.serial(), 0, "inodes are counted without mounts");
         limits.set(BOB, Limit { inodes_max: 5, bytes_max: 1 });

@@ -13,7 +13,7 @@ use brindle_types::{Attr, Fault, FileType, Ino};
 use brindle_wire::mds::lock::LockSpace;
 
 use super::getattr;
-use super::shown::Moment;
+use super::kernel_cache::Moment;
 use super::stale::part;
 use super::{NOT_KEPT, goes_on, habit, lookup, open, xattr};
 use crate::fs::{BrindleFs, refuse};
@@ -22,7 +22,7 @@ use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Read, Release};
 
 /// The answer, if it is known.
 pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
-    let ino = fs.places.ino(asked.nodeid);
+    let ino = fs.node_ids.ino(asked.nodeid);
     if goes_on(op) {
         fs.stale.asked(asked.pid, part(op));
         let now = Moment::now(fs.client.seams());
@@ -34,9 +34,11 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
     let known = match op {
         Op::Lookup(op) => lookup(fs, asked, ino, op),
         Op::Getattr(_) => attributes(fs, asked, ino).map(|(attr, kept)| Reply::attr(&attr, kept)),
-        Op::Statx(_) => getattr::at_once(fs, ino, asked.nodeid).map(|(attr, kept)| Reply::statx(&attr, kept)),
+        Op::Statx(_) => {
+            getattr::fast_path(fs, ino, asked.nodeid).map(|(attr, kept)| Reply::statx(&attr, kept))
+        }
         Op::Getxattr(op) => return lacking(fs, asked, ino, op),
-        Op::Open(op) => open::at_once(fs, ino, *op),
+        Op::Open(op) => open::fast_path(fs, ino, *op),
         Op::Flush(op) => flushed(fs, ino, *op),
         Op::Release(op) => released(fs, ino, *op),
         Op::Opendir(_) => Some(open::directory()),
@@ -63,7 +65,7 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
     Some(match known {
         Ok(attr) => {
             let nodeid = match attr.kind {
-                FileType::Directory => fs.places.found_unmoved(asked.nodeid, &op.name, attr.ino)?,
+                FileType::Directory => fs.node_ids.found_unmoved(asked.nodeid, &op.name, attr.ino)?,
                 _ => attr.ino.0,
             };
             lookup::found(fs, (ino, asked.nodeid), asked.pid, (&op.name, nodeid), attr, now)
@@ -82,7 +84,7 @@ fn attributes(fs: &BrindleFs, asked: Asked, ino: Ino) -> Option<(Attr, Duration)
     if let Some(attr) = just_made.filter(|attr| fs.client.is_as_made(attr)) {
         return Some((attr, NOT_KEPT));
     }
-    getattr::at_once(fs, ino, asked.nodeid).or_else(|| rights(fs, asked, ino).map(|attr| (attr, NOT_KEPT)))
+    getattr::fast_path(fs, ino, asked.nodeid).or_else(|| rights(fs, asked, ino).map(|attr| (attr, NOT_KEPT)))
 }
 
 /// Of a directory that several clients change, for a thread that only has its permissions checked.

@@ -3,12 +3,12 @@
 //! The kernel gives messages to waiting readers in turn. Where a program asks for one thing after the other two readers share
 //! its requests, each with the cold caches of another processor, and every other one is woken where the program itself is about
 //! to go on. One reader alone serves it faster (note 007), and fastest the one that takes the answers of the MDT, too: the
-//! [lead](super::lead), number 0. So as few are at work as are needed, and the others rest:
+//! [event loop](super::event_loop), number 0. So as few are at work as are needed, and the others rest:
 //!
-//! * The lead is at work as long as operations go on where it takes answers, and it has to wait for a message now and then. Otherwise
+//! * The event loop is at work as long as operations go on where it takes answers, and it has to wait for a message now and then. Otherwise
 //!   it leaves the device to another one, alone: a message wakes everybody who waits in an event loop, and a reader besides.
 //! * A reader that hardly ever has to wait for a message calls another one.
-//! * A reader that mostly waits rests, unless it is the last. That one gives back to the lead when the above is so again.
+//! * A reader that mostly waits rests, unless it is the last. That one gives back to the event loop when the above is so again.
 //! * One of those that rest is the *watch*: it looks now and then whether those at work get on. If all of them are still with
 //!   what they had the last time (a handler that blocks, a processor that is taken away), it joins them.
 //!
@@ -21,7 +21,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::Notify;
 
-/// The reader that is the lead.
+/// The reader that is the event loop.
 const LEAD: usize = 0;
 
 /// Messages after which a reader looks how often it had to wait.
@@ -30,7 +30,7 @@ const WINDOW: u32 = 64;
 const WAITS_BUSY: u32 = WINDOW * 5 / 16;
 /// A reader that waited for so many of them rests.
 const WAITS_IDLE: u32 = WINDOW * 3 / 4;
-/// So many operations that go on on the lead are what it reads the device for. A file that is made takes six messages.
+/// So many operations that go on on the event loop are what it reads the device for. A file that is made takes six messages.
 const WOKEN_MIN: u64 = 4;
 /// How often the watch looks.
 const WATCH: Duration = Duration::from_millis(10);
@@ -54,7 +54,7 @@ pub(super) enum Pace {
 pub(super) struct Window {
     messages: u32,
     waits: u32,
-    /// Operations that had gone on on the lead when it began.
+    /// Operations that had gone on on the event loop when it began.
     woken: u64,
 }
 
@@ -62,17 +62,17 @@ pub(super) struct Window {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub pace: Pace,
-    /// Operations go on on the lead.
+    /// Operations go on on the event loop.
     pub answers: bool,
 }
 
 impl Window {
-    /// One that begins when so many operations have gone on on the lead.
+    /// One that begins when so many operations have gone on on the event loop.
     pub fn starting(woken: u64) -> Window {
         Window { woken, ..Window::default() }
     }
 
-    /// Counts a message; a verdict at the end of each window. `woken`: operations that have gone on on the lead so far.
+    /// Counts a message; a verdict at the end of each window. `woken`: operations that have gone on on the event loop so far.
     pub fn count(&mut self, waited: bool, woken: u64) -> Option<Seen> {
         self.messages += 1;
         self.waits += u32::from(waited);
@@ -119,12 +119,12 @@ fn all_are_stuck(at_work: &[bool], last: &[u64], now: &[u64]) -> bool {
 /// Has the watch look again.
 type Rouse = Box<dyn Fn() + Send + Sync>;
 
-/// What the lead and its crew know of each other.
+/// What the event loop and its reader pool know of each other.
 #[derive(Default)]
 pub(super) struct Beat {
-    /// Messages that the lead has taken, twice; one more while it is awake.
+    /// Messages that the event loop has taken, twice; one more while it is awake.
     steps: AtomicU64,
-    /// Operations that have gone on on the lead.
+    /// Operations that have gone on on the event loop.
     woken: AtomicU64,
     /// Nobody is the watch, because nobody had anything to do for long.
     unwatched: AtomicBool,
@@ -132,13 +132,13 @@ pub(super) struct Beat {
 }
 
 impl Beat {
-    /// The lead goes to sleep. Only its own thread says so, and the next three.
+    /// The event loop goes to sleep. Only its own thread says so, and the next three.
     pub fn sleeps(&self) {
         let now = self.steps.load(Ordering::Relaxed);
         self.steps.store(now.next_multiple_of(2), Ordering::Relaxed);
     }
 
-    /// The lead has woken up.
+    /// The event loop has woken up.
     pub fn wakes(&self) {
         let now = self.steps.load(Ordering::Relaxed);
         self.steps.store(now | 1, Ordering::Relaxed);
@@ -168,15 +168,15 @@ impl Beat {
         self.woken.load(Ordering::Relaxed)
     }
 
-    /// What it does when it wakes up unwatched. A lead serves one session: the first one counts.
+    /// What it does when it wakes up unwatched. An event loop serves one session: the first one counts.
     pub fn on_unwatched(&self, rouse: Rouse) {
         let _ = self.rouse.set(rouse);
     }
 }
 
 /// The readers of a session.
-pub(super) struct Crew {
-    lead: Arc<Beat>,
+pub(super) struct ReaderPool {
+    event_loop: Arc<Beat>,
     /// Of the others: messages taken and dealt with; odd while one has one.
     steps: Vec<AtomicU64>,
     state: Mutex<State>,
@@ -184,13 +184,13 @@ pub(super) struct Crew {
     lead_called: Notify,
 }
 
-impl Crew {
-    /// The lead, which is at work, and `others` readers, which are numbered from 1.
-    pub fn new(lead: Arc<Beat>, others: usize) -> Crew {
-        lead.unwatched.store(true, Ordering::Relaxed);
+impl ReaderPool {
+    /// The event loop, which is at work, and `others` readers, which are numbered from 1.
+    pub fn new(event_loop: Arc<Beat>, others: usize) -> ReaderPool {
+        event_loop.unwatched.store(true, Ordering::Relaxed);
         let at_work = (0..=others).map(|n| n == LEAD).collect();
-        Crew {
-            lead,
+        ReaderPool {
+            event_loop,
             steps: (0..others).map(|_| AtomicU64::new(0)).collect(),
             state: Mutex::new(State { at_work, calls: 0, watched: false, over: false }),
             called: Condvar::new(),
@@ -198,16 +198,16 @@ impl Crew {
         }
     }
 
-    /// What it knows of its lead.
-    pub fn lead(&self) -> &Beat {
-        &self.lead
+    /// What it knows of its event loop.
+    pub fn event_loop(&self) -> &Beat {
+        &self.event_loop
     }
 
-    /// A reader that is not the lead has a message.
+    /// A reader that is not the event loop has a message.
     pub fn takes(&self, me: usize) {
         self.steps[me - 1].fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if self.lead.unwatched.load(Ordering::Relaxed) {
+        if self.event_loop.unwatched.load(Ordering::Relaxed) {
             self.rouse();
         }
     }
@@ -219,7 +219,7 @@ impl Crew {
 
     /// Somebody has something to do: there is to be a watch.
     pub fn rouse(&self) {
-        if self.lead.unwatched.swap(false, Ordering::Relaxed) {
+        if self.event_loop.unwatched.swap(false, Ordering::Relaxed) {
             let _state = self.state.lock();
             self.called.notify_one();
         }
@@ -227,7 +227,7 @@ impl Crew {
 
     fn all_steps(&self) -> Vec<u64> {
         let others = self.steps.iter().map(|s| s.load(Ordering::Relaxed));
-        std::iter::once(self.lead.steps.load(Ordering::Relaxed)).chain(others).collect()
+        std::iter::once(self.event_loop.steps.load(Ordering::Relaxed)).chain(others).collect()
     }
 
     /// One more is needed; nothing if there is none.
@@ -245,7 +245,7 @@ impl Crew {
         !self.state.lock().at_work[me]
     }
 
-    /// Whether a reader that has seen this rests from now on. If it is the last one the lead has the device then.
+    /// Whether a reader that has seen this rests from now on. If it is the last one the event loop has the device then.
     pub fn leaves(&self, me: usize, seen: Seen) -> bool {
         let mut state = self.state.lock();
         let is_last = state.working() + state.calls == 1;
@@ -264,7 +264,7 @@ impl Crew {
         leaves
     }
 
-    /// Whether the lead, which has seen this, leaves the device to others from now on.
+    /// Whether the event loop, which has seen this, leaves the device to others from now on.
     pub fn lead_leaves(&self, seen: Seen) -> bool {
         let leaves = !seen.answers || seen.pace == Pace::Never;
         if leaves {
@@ -273,7 +273,7 @@ impl Crew {
         leaves
     }
 
-    /// The lead leaves the device to others.
+    /// The event loop leaves the device to others.
     pub fn lead_gives_up(&self) {
         let mut state = self.state.lock();
         state.at_work[LEAD] = false;
@@ -283,7 +283,7 @@ impl Crew {
         }
     }
 
-    /// Rests until the lead has the device. `false`: the session is over.
+    /// Rests until the event loop has the device. `false`: the session is over.
     pub async fn lead_rests(&self) -> bool {
         loop {
             {
@@ -315,14 +315,14 @@ impl Crew {
             }
             if quiet >= LOOKS_QUIET {
                 quiet = 0;
-                self.lead.unwatched.store(true, Ordering::Relaxed);
+                self.event_loop.unwatched.store(true, Ordering::Relaxed);
                 fence(Ordering::SeqCst);
                 if self.all_steps() == last {
                     self.called.wait(&mut state);
                     continue;
                 }
             }
-            self.lead.unwatched.store(false, Ordering::Relaxed);
+            self.event_loop.unwatched.store(false, Ordering::Relaxed);
             state.watched = true;
             let timed_out = self.called.wait_for(&mut state, WATCH).timed_out();
             state.watched = false;
@@ -357,10 +357,10 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     /// Has reader `me` rest in a thread of its own; says when it is needed, or that the session is over.
-    fn rests(crew: &Arc<Crew>, me: usize) -> mpsc::Receiver<bool> {
+    fn rests(reader_pool: &Arc<ReaderPool>, me: usize) -> mpsc::Receiver<bool> {
         let (tell, told) = mpsc::channel();
-        let crew = crew.clone();
-        std::thread::spawn(move || tell.send(crew.rest(me)));
+        let reader_pool = reader_pool.clone();
+        std::thread::spawn(move || tell.send(reader_pool.rest(me)));
         told
     }
 
@@ -400,77 +400,87 @@ mod tests {
         Seen { answers: false, ..seen }
     }
 
-    /// A lead, and two others.
-    fn crew() -> Crew {
-        Crew::new(Arc::default(), 2)
+    /// An event loop, and two others.
+    fn reader_pool() -> ReaderPool {
+        ReaderPool::new(Arc::default(), 2)
     }
 
-    fn is_at_work(crew: &Crew) -> [bool; 3] {
-        [0, 1, 2].map(|n| !crew.is_resting(n))
+    fn is_at_work(reader_pool: &ReaderPool) -> [bool; 3] {
+        [0, 1, 2].map(|n| !reader_pool.is_resting(n))
     }
 
-    /// Whether the lead may have the device.
-    async fn lead_comes(crew: &Crew) -> bool {
-        tokio::time::timeout(PATIENCE, crew.lead_rests()).await.expect("in time")
+    /// Whether the event loop may have the device.
+    async fn lead_comes(reader_pool: &ReaderPool) -> bool {
+        tokio::time::timeout(PATIENCE, reader_pool.lead_rests()).await.expect("in time")
     }
 
     #[tokio::test]
     async fn the_lead_is_at_work_until_it_leaves_and_again_when_the_last_other_one_has_left() {
-        let crew = crew();
-        assert_eq!(is_at_work(&crew), [true, false, false]);
-        assert!(lead_comes(&crew).await);
-        assert!(!crew.lead_leaves(IDLE) && !crew.lead_leaves(BUSY) && crew.lead_leaves(NEVER));
-        let mut resting = std::pin::pin!(crew.lead_rests());
+        let reader_pool = reader_pool();
+        assert_eq!(is_at_work(&reader_pool), [true, false, false]);
+        assert!(lead_comes(&reader_pool).await);
+        assert!(
+            !reader_pool.lead_leaves(IDLE)
+                && !reader_pool.lead_leaves(BUSY)
+                && reader_pool.lead_leaves(NEVER)
+        );
+        let mut resting = std::pin::pin!(reader_pool.lead_rests());
         assert!(futures_util::poll!(&mut resting).is_pending());
-        assert!(crew.rest(2), "one is called");
+        assert!(reader_pool.rest(2), "one is called");
         for _ in 0..5 {
-            crew.call();
+            reader_pool.call();
         }
-        assert!(crew.rest(1), "so is the other, and no call is left over");
-        assert_eq!((is_at_work(&crew), crew.state.lock().calls), ([false, true, true], 0));
-        assert!(!crew.leaves(1, FAIR), "the second one is of use as long as it does not mostly wait");
-        assert!(crew.leaves(1, without_answers(IDLE)));
+        assert!(reader_pool.rest(1), "so is the other, and no call is left over");
+        assert_eq!((is_at_work(&reader_pool), reader_pool.state.lock().calls), ([false, true, true], 0));
+        assert!(!reader_pool.leaves(1, FAIR), "the second one is of use as long as it does not mostly wait");
+        assert!(reader_pool.leaves(1, without_answers(IDLE)));
         assert!(futures_util::poll!(&mut resting).is_pending(), "there is one yet");
-        assert!(!crew.leaves(2, BUSY) && !crew.leaves(2, without_answers(IDLE)) && crew.leaves(2, FAIR));
+        assert!(
+            !reader_pool.leaves(2, BUSY)
+                && !reader_pool.leaves(2, without_answers(IDLE))
+                && reader_pool.leaves(2, FAIR)
+        );
         assert!(resting.await);
-        assert_eq!(is_at_work(&crew), [true, false, false]);
-        assert!(crew.lead_leaves(without_answers(IDLE)), "others need not be told by an event loop");
-        crew.end();
-        assert!(!lead_comes(&crew).await);
+        assert_eq!(is_at_work(&reader_pool), [true, false, false]);
+        assert!(reader_pool.lead_leaves(without_answers(IDLE)), "others need not be told by an event loop");
+        reader_pool.end();
+        assert!(!lead_comes(&reader_pool).await);
     }
 
     #[test]
     fn who_was_called_and_has_not_come_counts() {
-        let crew = crew();
-        assert!(crew.lead_leaves(NEVER));
-        assert!(crew.rest(1));
-        crew.call();
-        assert!(!crew.leaves(1, FAIR) && crew.leaves(1, IDLE));
-        assert_eq!(is_at_work(&crew), [false; 3], "the one that was called is on its way");
-        assert!(crew.rest(2));
+        let reader_pool = reader_pool();
+        assert!(reader_pool.lead_leaves(NEVER));
+        assert!(reader_pool.rest(1));
+        reader_pool.call();
+        assert!(!reader_pool.leaves(1, FAIR) && reader_pool.leaves(1, IDLE));
+        assert_eq!(is_at_work(&reader_pool), [false; 3], "the one that was called is on its way");
+        assert!(reader_pool.rest(2));
     }
 
     #[test]
     fn who_rests_comes_when_called_and_goes_when_it_is_over() {
-        let crew = Arc::new(crew());
-        let resting = [rests(&crew, 1), rests(&crew, 2)];
-        crew.call();
+        let reader_pool = Arc::new(reader_pool());
+        let resting = [rests(&reader_pool, 1), rests(&reader_pool, 2)];
+        reader_pool.call();
         let first = resting.iter().position(|r| r.recv_timeout(PATIENCE / 10) == Ok(true));
         let other = 1 - first.expect("one of them comes");
         assert_eq!(resting[other].try_recv(), Err(mpsc::TryRecvError::Empty), "and only one");
-        crew.end();
+        reader_pool.end();
         assert_eq!(resting[other].recv_timeout(PATIENCE), Ok(false));
     }
 
     #[test]
     fn a_reader_that_is_stuck_in_a_handler_is_noticed_also_after_a_long_rest() {
-        let crew = Arc::new(crew());
-        let resting = [rests(&crew, 1), rests(&crew, 2)];
-        let watched = Arc::downgrade(&crew);
-        crew.lead.on_unwatched(Box::new(move || watched.upgrade().iter().for_each(|crew| crew.rouse())));
+        let reader_pool = Arc::new(reader_pool());
+        let resting = [rests(&reader_pool, 1), rests(&reader_pool, 2)];
+        let watched = Arc::downgrade(&reader_pool);
+        reader_pool.event_loop.on_unwatched(Box::new(move || {
+            watched.upgrade().iter().for_each(|reader_pool| reader_pool.rouse())
+        }));
         // Until the watch has looked in vain for long.
-        let is_unwatched = || crew.lead.unwatched.load(Ordering::Relaxed);
-        crew.rouse();
+        let is_unwatched = || reader_pool.event_loop.unwatched.load(Ordering::Relaxed);
+        reader_pool.rouse();
         let until = std::time::Instant::now() + PATIENCE;
         while !is_unwatched() {
             assert!(std::time::Instant::now() < until, "it looks for ever");
@@ -480,14 +490,14 @@ mod tests {
             resting.iter().all(|r| r.try_recv().is_err()),
             "a reader that waits for a message is not stuck"
         );
-        // The lead wakes up, for whatever it may be, and does not get on.
-        crew.lead.wakes();
+        // The event loop wakes up, for whatever it may be, and does not get on.
+        reader_pool.event_loop.wakes();
         let comes = |r: &mpsc::Receiver<bool>| r.recv_timeout(PATIENCE / 10) == Ok(true);
         let first = resting.iter().position(comes).expect("one comes to help");
         // That one gets stuck, too.
-        crew.takes(1 + first);
+        reader_pool.takes(1 + first);
         assert_eq!(resting[1 - first].recv_timeout(PATIENCE), Ok(true));
-        assert_eq!(crew.state.lock().working(), 3);
+        assert_eq!(reader_pool.state.lock().working(), 3);
     }
 
     #[test]

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use brindle_stdx::Mono;
 use brindle_types::{Ino, SessionId};
 use brindle_wire::Op;
-use brindle_wire::news::{Covered, InodeNews, Leased, NameNews};
+use brindle_wire::cache_updates::{Covered, InodeNews, Leased, NameNews};
 
-use super::stop::{Errand, Event, Stop};
+use super::stop::{Event, SideTask, Stop};
 use super::{Call, Live};
 use crate::store::changes::Effects;
 
@@ -30,10 +30,10 @@ pub(super) fn before(live: &Live, call: &Call, effects: &Effects) -> Option<Stop
     // Who held leases before a restart is not known; a client that has declared itself again has forgotten them.
     let waits = live.recovering && call.op != Op::Reclaim && call.session != SessionId(0);
     if waits && !brindle_stdx::planted("mds_leases_lost_in_restart") {
-        return Some(Stop::Park(Event::Recovered));
+        return Some(Stop::RetryAfter(Event::Recovered));
     }
     let conflicts = live.leases.lock().conflicts(&dirs, call.session);
-    (!conflicts.is_empty()).then_some(Stop::First(Errand::RecallLeases(conflicts)))
+    (!conflicts.is_empty()).then_some(Stop::First(SideTask::RecallLeases(conflicts)))
 }
 
 /// Tells the caller what the batch at place `at` has changed.

@@ -12,11 +12,11 @@ const KEPT_MAX: usize = 1024;
 
 /// What the OSTs are to be told, by OST.
 #[derive(Default)]
-pub(crate) struct ToTell {
+pub(crate) struct MarkAcks {
     by_ost: Mutex<BTreeMap<u16, VecDeque<Told>>>,
 }
 
-impl ToTell {
+impl MarkAcks {
     /// The pages are gone.
     pub fn add(&self, takings: impl IntoIterator<Item = (u16, Told)>) {
         let mut by_ost = self.by_ost.lock();
@@ -46,12 +46,12 @@ mod tests {
     fn confirmations_are_bounded_and_sent_once_in_order() {
         let object = ObjectId { ino: Ino(2), generation: Pair { term: 1, counter: 1 }, stripe: 0 };
         let told = |taking| (3, Told { object, taking, offset: 0, len_bytes: 1 });
-        let to_tell = ToTell::default();
-        to_tell.add((0..KEPT_MAX as u64 + 5).map(told));
-        assert_eq!(to_tell.take(4), []);
+        let mark_acks = MarkAcks::default();
+        mark_acks.add((0..KEPT_MAX as u64 + 5).map(told));
+        assert_eq!(mark_acks.take(4), []);
         let mut sent = Vec::new();
         loop {
-            let next = to_tell.take(3);
+            let next = mark_acks.take(3);
             assert!(next.len() <= TOLD_MAX);
             if next.is_empty() {
                 break;

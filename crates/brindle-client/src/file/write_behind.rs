@@ -1,5 +1,5 @@
 //! Write-behind: the sole writer of a file is answered as soon as its bytes are in this client's buffer
-//! ([`crate::inodes::Behind`]). They are sent when enough of them are together, when they get old, and before anything happens by
+//! ([`crate::inodes::WriteBuffer`]). They are sent when enough of them are together, when they get old, and before anything happens by
 //! which their absence could be seen: fsync, close, a read of them, a look at the size, a recall, a change that is not buffered.
 //!
 //! Invariants: what is acknowledged here has room at its OSTs ([`crate::grants`]); bytes that cannot be sent are told by fsync
@@ -22,8 +22,8 @@ use super::{Tries, gather};
 use crate::Client;
 use crate::grants::Covered;
 use crate::handles::Handle;
-use crate::inodes::{Author, Behind, Inode, Sight, State, Taken};
-use crate::limits::{Bound, Growth};
+use crate::inodes::{Author, Inode, LayoutSnapshot, State, Taken, WriteBuffer};
+use crate::quota::{Bound, Growth};
 use crate::rope::Rope;
 
 /// Extents of one file that are sent without being asked for, at once.
@@ -94,7 +94,7 @@ impl Client {
         data: &Bytes,
         rights: Rights,
     ) -> Option<Put> {
-        let sight = state.sight().filter(|sight| sight.exclusive)?;
+        let snapshot = state.snapshot().filter(|snapshot| snapshot.exclusive)?;
         let len_bytes = data.len() as u64;
         let offset = match place {
             Place::At(offset) => offset,
@@ -103,10 +103,10 @@ impl Client {
         };
         let end = offset.checked_add(len_bytes).filter(|end| *end <= FILE_SIZE_MAX_BYTES)?;
         let range = offset..end;
-        let is_small = sight.layout.inline;
+        let is_small = snapshot.layout.inline;
         let has_place = match is_small {
             true => end <= INLINE_MAX_BYTES,
-            false => brindle_layout::is_placed(&sight.layout, range.clone()),
+            false => brindle_layout::is_placed(&snapshot.layout, range.clone()),
         };
         let may = has_place
             && state.converting == 0
@@ -118,14 +118,14 @@ impl Client {
         let now = self.seams.now();
         let covered = match is_small {
             true => self.grants.take_small(len_bytes)?,
-            false => self.cover(&sight, range.clone(), now)?,
+            false => self.cover(&snapshot, range.clone(), now)?,
         };
         let charge = self.take_room(state, rights.bound, &Growth::Range(range.clone())).ok()?;
         let author = Author {
             session: handle.session,
             kill_suidgid: rights.kill_suidgid,
-            attr_epoch: sight.ticket.attr_epoch,
-            body: sight.layout.body,
+            attr_epoch: snapshot.ticket.attr_epoch,
+            body: snapshot.layout.body,
             small: if is_small { handle.number } else { 0 },
         };
         let full = state.behind.put(offset, data, author, covered.charged(charge), now);
@@ -147,8 +147,11 @@ impl Client {
     /// way to the MDT.
     pub(crate) fn cover_small(&self, inode: &Inode) -> Option<Pair> {
         let mut state = inode.lock();
-        let sight = state.sight().filter(|sight| sight.exclusive && sight.layout.inline)?;
-        let moved = Sight { layout: Arc::new(Layout { inline: false, ..(*sight.layout).clone() }), ..sight };
+        let snapshot = state.snapshot().filter(|snapshot| snapshot.exclusive && snapshot.layout.inline)?;
+        let moved = LayoutSnapshot {
+            layout: Arc::new(Layout { inline: false, ..(*snapshot.layout).clone() }),
+            ..snapshot
+        };
         let now = self.seams.now();
         let cover = |range: Range<u64>| {
             let has_place = brindle_layout::is_placed(&moved.layout, range.clone());
@@ -162,9 +165,9 @@ impl Client {
     }
 
     /// Room at the OSTs for bytes of a range.
-    fn cover(&self, sight: &Sight, range: Range<u64>, now: Mono) -> Option<Covered> {
+    fn cover(&self, snapshot: &LayoutSnapshot, range: Range<u64>, now: Mono) -> Option<Covered> {
         let len_bytes = range.end - range.start;
-        let parts = brindle_layout::object_ranges(&sight.layout, range);
+        let parts = brindle_layout::object_ranges(&snapshot.layout, range);
         if parts.iter().any(|part| part.object_offset + part.len_bytes > OBJECT_LEN_MAX) {
             // What an OST can hold in one object only it knows; it says so when it is asked.
             return None;
@@ -232,15 +235,15 @@ impl Client {
 
     /// The same, for so many milliseconds; whether nothing is left. What is begun goes on.
     pub(crate) async fn flush_behind_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
-        self.flush_behind_until(inode, ms, Behind::is_empty).await
+        self.flush_behind_until(inode, ms, WriteBuffer::is_empty).await
     }
 
-    /// The same, until nothing is left that need not wait for the MDT: [`Behind::is_at_rest`].
+    /// The same, until nothing is left that need not wait for the MDT: [`WriteBuffer::is_at_rest`].
     pub(crate) async fn rest_behind_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
-        self.flush_behind_until(inode, ms, Behind::is_at_rest).await
+        self.flush_behind_until(inode, ms, WriteBuffer::is_at_rest).await
     }
 
-    async fn flush_behind_until(&self, inode: &Arc<Inode>, ms: u64, done: fn(&Behind) -> bool) -> bool {
+    async fn flush_behind_until(&self, inode: &Arc<Inode>, ms: u64, done: fn(&WriteBuffer) -> bool) -> bool {
         if done(&inode.lock().behind) {
             return true;
         }
@@ -357,20 +360,20 @@ impl Client {
         let data = rope.into_bytes();
         let mut tries = Tries::default();
         loop {
-            let sight = self.sight(inode).await?;
-            if !sight.layout.inline {
+            let snapshot = self.snapshot(inode).await?;
+            if !snapshot.layout.inline {
                 if inode.lock().outgrows != Some(author.body) || planted("client_small_bytes_do_not_follow") {
                     let why = "the MDT lost power and went back to the file before it was emptied";
                     return Err(Fault::new(Code::DataLost).why(why));
                 }
-                let author = Author { small: 0, body: sight.layout.body, ..author };
+                let author = Author { small: 0, body: snapshot.layout.body, ..author };
                 tracing::trace!(ino = inode.ino.0, offset, "follows the file that was moved meanwhile");
                 return self.send_to_objects(inode, offset, author, &Rope::from(data)).await.map(|()| false);
             }
             let write = InlineWriteReq {
                 ino: inode.ino,
                 handle: author.small,
-                layout_epoch: sight.layout.epoch,
+                layout_epoch: snapshot.layout.epoch,
                 offset,
                 append: false,
                 data: data.clone(),

@@ -23,7 +23,7 @@ use brindle_wire::oss::Ticket;
 use bytes::Bytes;
 use futures_util::future::Shared;
 
-use crate::kept::Room;
+use crate::unsynced::Room;
 
 /// No chunk reaches over a multiple of this: so each lies in one object of a usual layout, and comes in one piece.
 pub(crate) const CHUNK_BYTES: u64 = 1 << 20;

@@ -2,7 +2,7 @@
 //! copies through the socket (design note 015).
 //!
 //! Each end of a local connection begins with one byte. [`LENDS`] comes with three descriptors: the file that the sender's blocks lie
-//! in, to read ([`brindle_stdx::arena`]); the *ledger*, a word for each slot, which the sender sets when it lends a block and the receiver clears when
+//! in, to read ([`brindle_stdx::arena`]); the *loan table*, a word for each slot, which the sender sets when it lends a block and the receiver clears when
 //! it needs it no more; and the end of a pipe that is closed when nobody on the other side has anything of this connection any more, by kill -9
 //! too. A frame with [`FLAG_LENT`](brindle_wire::frame::FLAG_LENT) has a [`Place`] where its bulk would be.
 //!
@@ -39,8 +39,8 @@ const LENDS_NOTHING: u8 = 0;
 const LENDS: u8 = 1;
 /// Blocks that one connection may have lent.
 const SLOTS: usize = 128;
-/// Bytes of the ledger: a word for each slot.
-const LEDGER_BYTES: usize = SLOTS * 4;
+/// Bytes of the loan table: a word for each slot.
+const LOAN_TABLE_BYTES: usize = SLOTS * 4;
 /// Bytes that one connection may have lent.
 const LENT_BYTES_MAX: usize = 64 << 20;
 /// Bytes that all connections of a process may have lent, those that have ended among them.
@@ -58,7 +58,7 @@ const SETTLE_EVERY: Duration = Duration::from_secs(1);
 pub(super) struct Place {
     /// In the sender's file.
     offset: U64,
-    /// The word of the ledger that is cleared when it is needed no more.
+    /// The word of the loan table that is cleared when it is needed no more.
     slot: U32,
 }
 
@@ -69,7 +69,7 @@ impl Place {
 
 /// What an end has lent.
 struct Loans {
-    ledger: Mapping,
+    loan_table: Mapping,
     /// The other side has closed its end of the pipe when nobody there needs anything.
     alive: OwnedFd,
     blocks: Vec<Option<Bytes>>,
@@ -95,7 +95,7 @@ impl Loans {
         let before = self.bytes;
         for (slot, block) in self.blocks.iter_mut().enumerate() {
             if let Some(len) = block.as_ref().map(Bytes::len)
-                && self.ledger.word(slot).load(Ordering::Acquire) == 0
+                && self.loan_table.word(slot).load(Ordering::Acquire) == 0
             {
                 *block = None;
                 self.bytes -= counted(len);
@@ -143,7 +143,7 @@ impl Book {
             let mut ends = self.ends.lock();
             self.begun.wait_while(&mut ends, |_| self.bytes.load(Ordering::Acquire) == 0);
             drop(ends);
-            // Who gave something back says so in the ledger only.
+            // Who gave something back says so in the loan table only.
             std::thread::sleep(SETTLE_EVERY);
             self.settle_all(&mut self.ends.lock());
         }
@@ -196,7 +196,7 @@ impl Lender {
         let slot = loans.blocks.iter().position(Option::is_none)?;
         let fits = |all: usize| all.checked_add(bytes).filter(|all| *all <= ALL_BYTES_MAX);
         let before = self.book.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
-        loans.ledger.word(slot).store(1, Ordering::Release);
+        loans.loan_table.word(slot).store(1, Ordering::Release);
         loans.blocks[slot] = Some(block.clone());
         loans.bytes += bytes;
         drop(loans);
@@ -242,16 +242,16 @@ fn say_nothing_is_lent(stream: &UnixStream) -> io::Result<Option<Lender>> {
 
 /// Hands the descriptors over; after an error nothing was sent.
 fn show(stream: &UnixStream, blocks: BorrowedFd<'_>) -> io::Result<Loans> {
-    let ledger = arena::file("brindle-ledger", LEDGER_BYTES)?;
+    let loan_table = arena::file("brindle-loan_table", LOAN_TABLE_BYTES)?;
     let (alive, end) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     let loans = Loans {
-        ledger: Mapping::writable(ledger.as_fd(), LEDGER_BYTES)?,
+        loan_table: Mapping::writable(loan_table.as_fd(), LOAN_TABLE_BYTES)?,
         alive,
         blocks: vec![None; SLOTS],
         bytes: 0,
         is_over: false,
     };
-    let descriptors = [blocks, ledger.as_fd(), end.as_fd()];
+    let descriptors = [blocks, loan_table.as_fd(), end.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
@@ -274,19 +274,19 @@ pub(super) struct Borrows {
     /// The other end runs as the same user: others may not lend.
     is_trusted: bool,
     /// What the first byte said.
-    said: OnceLock<Option<Arc<Shown>>>,
+    said: OnceLock<Option<Arc<LenderMemory>>>,
 }
 
 /// The other end's memory. Whoever looks at a block keeps all of it.
-struct Shown {
+struct LenderMemory {
     blocks: Arc<Mapping>,
-    ledger: Mapping,
+    loan_table: Mapping,
     _end: OwnedFd,
 }
 
 /// A block of the other end.
 struct Borrowed {
-    shown: Arc<Shown>,
+    shown: Arc<LenderMemory>,
     offset: usize,
     len: usize,
     slot: usize,
@@ -303,7 +303,7 @@ impl AsRef<[u8]> for Borrowed {
 
 impl Drop for Borrowed {
     fn drop(&mut self) {
-        self.shown.ledger.word(self.slot).store(0, Ordering::Release);
+        self.shown.loan_table.word(self.slot).store(0, Ordering::Release);
     }
 }
 
@@ -322,12 +322,12 @@ fn blocks_of(file: &OwnedFd) -> io::Result<Arc<Mapping>> {
     Ok(mapping)
 }
 
-impl Shown {
-    fn new(descriptors: Vec<OwnedFd>) -> io::Result<Shown> {
+impl LenderMemory {
+    fn new(descriptors: Vec<OwnedFd>) -> io::Result<LenderMemory> {
         let lost = |_| io::Error::new(io::ErrorKind::InvalidData, "descriptors were lost on their way");
-        let [blocks, ledger, end] = <[OwnedFd; 3]>::try_from(descriptors).map_err(lost)?;
-        let ledger = Mapping::of_another(ledger.as_fd(), LEDGER_BYTES, true)?;
-        Ok(Shown { blocks: blocks_of(&blocks)?, ledger, _end: end })
+        let [blocks, loan_table, end] = <[OwnedFd; 3]>::try_from(descriptors).map_err(lost)?;
+        let loan_table = Mapping::of_another(loan_table.as_fd(), LOAN_TABLE_BYTES, true)?;
+        Ok(LenderMemory { blocks: blocks_of(&blocks)?, loan_table, _end: end })
     }
 }
 
@@ -367,7 +367,7 @@ impl Borrows {
         let shown = match byte[0] {
             LENDS_NOTHING => None,
             LENDS if self.is_trusted => {
-                let shown = Shown::new(descriptors).inspect_err(|error| {
+                let shown = LenderMemory::new(descriptors).inspect_err(|error| {
                     tracing::warn!(%error, "cannot look at the memory of a process of this machine: TCP is used from now on");
                     CANNOT_LOOK.store(true, Ordering::Release);
                 })?;
@@ -393,7 +393,7 @@ impl Borrows {
         let place = Place::read_from_bytes(place).ok()?;
         let (offset, slot) = (usize::try_from(place.offset.get()).ok()?, place.slot.get() as usize);
         let is_there = slot < SLOTS && shown.blocks.at(offset, len).is_some();
-        let has_word = is_there && (slot + 1) * 4 <= shown.ledger.len_bytes();
+        let has_word = is_there && (slot + 1) * 4 <= shown.loan_table.len_bytes();
         has_word.then(|| Bytes::from_owner(Borrowed { shown, offset, len, slot }))
     }
 }
