@@ -42,6 +42,36 @@ const GOODBYE_TIMEOUT_MS: u64 = 2_000;
 /// How much of it OSTs may take to answer.
 const RETURN_TIMEOUT_MS: u64 = 500;
 
+/// Mechanisms that a mount can do without; all are on unless turned off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switches {
+    /// The sole writer of a file is answered before its bytes are sent (note 008).
+    pub write_behind: bool,
+    /// What follows is fetched ahead of reads that fill no pages (note 001).
+    pub readahead: bool,
+    /// Directories are listed ahead of lookups (note 005).
+    pub readdir_prefetch: bool,
+    /// Small files are opened ahead of programs (note 012).
+    pub open_prefetch: bool,
+    /// The kernel keeps names for a tick of its clock (note 005).
+    pub kernel_names: bool,
+    /// One thread reads the device and takes the MDT's answers (note 013).
+    pub event_loop: bool,
+}
+
+impl Default for Switches {
+    fn default() -> Switches {
+        Switches {
+            write_behind: true,
+            readahead: true,
+            readdir_prefetch: true,
+            open_prefetch: true,
+            kernel_names: true,
+            event_loop: true,
+        }
+    }
+}
+
 /// What to mount.
 #[derive(Clone, Debug)]
 pub struct MountConfig {
@@ -53,8 +83,8 @@ pub struct MountConfig {
     pub host: String,
     /// Mount point, for people.
     pub mount: String,
-    /// Whether the sole writer of a file is answered before its bytes are sent.
-    pub write_behind: bool,
+    /// Mechanisms that it does without.
+    pub switches: Switches,
     /// Whether every write(2) is as one to a file opened with O_SYNC.
     pub sync: bool,
 }

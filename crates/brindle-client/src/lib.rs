@@ -32,7 +32,7 @@ pub mod session;
 pub mod unsynced;
 
 pub use cache::{Forgetting, KernelCache, NoCache};
-pub use client::{Client, MountConfig};
+pub use client::{Client, MountConfig, Switches};
 pub use ctx::{Cancel, Ctx};
 pub use file::open::{Created, Opened};
 pub use file::read::ReadOut;

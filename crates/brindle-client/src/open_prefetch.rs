@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 
 use crate::handles::Handle;
 
-/// OpenPrefetch of a mount, and the contents that come with them.
+/// Spares of a mount, and the contents that come with them.
 const SPARES_MAX: usize = 2048;
 const SPARES_BYTES_MAX: usize = 16 << 20;
 /// A spare that nobody has used for so long is given back.
@@ -47,7 +47,7 @@ pub(crate) struct Spare {
     pub since: Mono,
 }
 
-/// All open_prefetch.
+/// All spares of a mount.
 #[derive(Default)]
 pub(crate) struct OpenPrefetch {
     inner: Mutex<Inner>,
@@ -55,7 +55,7 @@ pub(crate) struct OpenPrefetch {
 
 #[derive(Default)]
 struct Inner {
-    open_prefetch: BTreeMap<Ino, (u64, Spare)>,
+    spares: BTreeMap<Ino, (u64, Spare)>,
     /// In the order in which they were opened.
     order: BTreeMap<u64, Ino>,
     next: u64,
@@ -76,7 +76,7 @@ struct Use {
 
 impl Inner {
     fn remove(&mut self, ino: Ino) -> Option<Spare> {
-        let (number, spare) = self.open_prefetch.remove(&ino)?;
+        let (number, spare) = self.spares.remove(&ino)?;
         self.order.remove(&number);
         self.bytes -= spare.bytes;
         Some(spare)
@@ -131,7 +131,7 @@ impl OpenPrefetch {
 
     /// Whether a file has one.
     pub fn has(&self, ino: Ino) -> bool {
-        self.inner.lock().open_prefetch.contains_key(&ino)
+        self.inner.lock().spares.contains_key(&ino)
     }
 
     /// Keeps a spare. Those that have to go for it, and one that the file had.
@@ -144,8 +144,8 @@ impl OpenPrefetch {
         inner.next += 1;
         inner.bytes += spare.bytes;
         inner.order.insert(number, ino);
-        inner.open_prefetch.insert(ino, (number, spare));
-        while inner.open_prefetch.len() > SPARES_MAX || inner.bytes > SPARES_BYTES_MAX {
+        inner.spares.insert(ino, (number, spare));
+        while inner.spares.len() > SPARES_MAX || inner.bytes > SPARES_BYTES_MAX {
             let Some((_, oldest)) = inner.order.first_key_value() else { break };
             let oldest = *oldest;
             gone.extend(inner.remove(oldest));
@@ -171,7 +171,7 @@ impl OpenPrefetch {
     fn drop_where(&self, goes: impl Fn(&Spare) -> bool) -> Vec<Spare> {
         let mut inner = self.inner.lock();
         let going: Vec<Ino> =
-            inner.open_prefetch.iter().filter(|(_, (_, spare))| goes(spare)).map(|(ino, _)| *ino).collect();
+            inner.spares.iter().filter(|(_, (_, spare))| goes(spare)).map(|(ino, _)| *ino).collect();
         going.into_iter().filter_map(|ino| inner.remove(ino)).collect()
     }
 }
@@ -198,42 +198,42 @@ mod tests {
     }
 
     /// How many would be opened after so many had to be asked for, all of which come.
-    fn ahead(open_prefetch: &OpenPrefetch, asked: usize) -> usize {
-        (0..asked).for_each(|_| open_prefetch.asked(D));
-        let count = open_prefetch.ahead(D);
+    fn ahead(prefetch: &OpenPrefetch, asked: usize) -> usize {
+        (0..asked).for_each(|_| prefetch.asked(D));
+        let count = prefetch.ahead(D);
         if count > 0 {
-            assert_eq!(open_prefetch.ahead(D), 0, "they are being opened");
-            open_prefetch.is_opened_ahead(D, count);
+            assert_eq!(prefetch.ahead(D), 0, "they are being opened");
+            prefetch.is_opened_ahead(D, count);
         }
         count
     }
 
     #[test]
     fn one_file_alone_opens_nothing_and_what_is_never_used_ends_soon() {
-        let open_prefetch = OpenPrefetch::default();
-        assert_eq!(ahead(&open_prefetch, 1), 0);
-        assert_eq!(ahead(&open_prefetch, 1), 2 * AHEAD_OF_ASKED);
-        let more: usize = (0..100).map(|_| ahead(&open_prefetch, 10)).sum();
+        let prefetch = OpenPrefetch::default();
+        assert_eq!(ahead(&prefetch, 1), 0);
+        assert_eq!(ahead(&prefetch, 1), 2 * AHEAD_OF_ASKED);
+        let more: usize = (0..100).map(|_| ahead(&prefetch, 10)).sum();
         assert!(2 * AHEAD_OF_ASKED + more <= TRIAL, "nobody uses them: {more}");
     }
 
     #[test]
     fn what_is_used_goes_on_without_questions() {
-        let (open_prefetch, inodes) = (OpenPrefetch::default(), Arc::<Inodes>::default());
+        let (prefetch, inodes) = (OpenPrefetch::default(), Arc::<Inodes>::default());
         let (mut asked, mut next) = (0, 0);
         for ino in 0..2000 {
-            if open_prefetch.take(Ino(ino)).is_none() {
+            if prefetch.take(Ino(ino)).is_none() {
                 asked += 1;
-                open_prefetch.asked(D);
+                prefetch.asked(D);
             }
-            let count = open_prefetch.ahead(D);
+            let count = prefetch.ahead(D);
             next = next.max(ino + 1);
             for _ in 0..count {
-                drop(open_prefetch.add(spare(&inodes, next, 100, Mono::default())));
+                drop(prefetch.add(spare(&inodes, next, 100, Mono::default())));
                 next += 1;
             }
             if count > 0 {
-                open_prefetch.is_opened_ahead(D, count);
+                prefetch.is_opened_ahead(D, count);
             }
         }
         assert!(asked <= 4, "{asked} were asked for");
@@ -241,33 +241,29 @@ mod tests {
 
     #[test]
     fn there_are_never_more_than_the_bounds_say_and_the_oldest_go_first() {
-        let (open_prefetch, inodes) = (OpenPrefetch::default(), Arc::<Inodes>::default());
+        let (prefetch, inodes) = (OpenPrefetch::default(), Arc::<Inodes>::default());
         let gone: usize = (0..SPARES_MAX as u64 + 3)
-            .map(|n| open_prefetch.add(spare(&inodes, n, 10, Mono::default())).len())
+            .map(|n| prefetch.add(spare(&inodes, n, 10, Mono::default())).len())
             .sum();
         assert_eq!(gone, 3);
-        assert!(!open_prefetch.has(Ino(2)) && open_prefetch.has(Ino(3)));
-        let gone = open_prefetch.add(spare(&inodes, 1 << 20, SPARES_BYTES_MAX - 100, Mono::default()));
+        assert!(!prefetch.has(Ino(2)) && prefetch.has(Ino(3)));
+        let gone = prefetch.add(spare(&inodes, 1 << 20, SPARES_BYTES_MAX - 100, Mono::default()));
         assert_eq!(gone.len(), SPARES_MAX - 10, "its bytes leave room for ten of the others");
-        assert_eq!(
-            open_prefetch.add(spare(&inodes, 1 << 20, 10, Mono::default())).len(),
-            1,
-            "one for each file"
-        );
+        assert_eq!(prefetch.add(spare(&inodes, 1 << 20, 10, Mono::default())).len(), 1, "one for each file");
     }
 
     #[test]
     fn they_go_with_their_file_their_directory_and_their_age() {
-        let (open_prefetch, inodes) = (OpenPrefetch::default(), Arc::<Inodes>::default());
+        let (prefetch, inodes) = (OpenPrefetch::default(), Arc::<Inodes>::default());
         let at = |ms| Mono::default().plus_ms(ms);
         for n in 0..4 {
-            drop(open_prefetch.add(spare(&inodes, n, 10, at(n * 1000))));
+            drop(prefetch.add(spare(&inodes, n, 10, at(n * 1000))));
         }
-        assert!(open_prefetch.drop_of(Ino(3)).is_some() && open_prefetch.drop_of(Ino(3)).is_none());
-        assert!(open_prefetch.drop_old(at(SPARE_AGE_MS - 1)).is_empty());
-        assert_eq!(open_prefetch.drop_old(at(SPARE_AGE_MS + 500)).len(), 1);
-        assert!(open_prefetch.drop_in(&BTreeSet::from([Ino(8)])).is_empty());
-        assert_eq!(open_prefetch.drop_in(&BTreeSet::from([D])).len(), 2);
-        assert_eq!(open_prefetch.inner.lock().bytes, 0);
+        assert!(prefetch.drop_of(Ino(3)).is_some() && prefetch.drop_of(Ino(3)).is_none());
+        assert!(prefetch.drop_old(at(SPARE_AGE_MS - 1)).is_empty());
+        assert_eq!(prefetch.drop_old(at(SPARE_AGE_MS + 500)).len(), 1);
+        assert!(prefetch.drop_in(&BTreeSet::from([Ino(8)])).is_empty());
+        assert_eq!(prefetch.drop_in(&BTreeSet::from([D])).len(), 2);
+        assert_eq!(prefetch.inner.lock().bytes, 0);
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 
-use brindle_client::{Client, MountConfig};
+use brindle_client::{Client, MountConfig, Switches};
 use brindle_config::Superblock;
 use brindle_oss::Oss;
 use brindle_types::{Code, Fault, FsName, Nid, ObjectId, TargetId};
@@ -151,7 +151,7 @@ impl SimCluster {
                 fs: fs_name(),
                 host: node.name.clone(),
                 mount: "/mnt".into(),
-                write_behind: true,
+                switches: Switches::default(),
                 sync: false,
             };
             match Client::mount(config, node.seams.clone(), node.seams.tasks.clone(), node.transport.clone())

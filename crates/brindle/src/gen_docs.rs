@@ -9,7 +9,7 @@ use brindle_types::{Code, Fault, Result};
 
 use crate::completion::{self, Shell};
 use crate::exit::Done;
-use crate::{cli, explain, lctl, serve};
+use crate::{cli, explain, lctl, mount, serve};
 
 /// Arguments of `brindle gen-docs`.
 #[derive(clap::Args)]
@@ -39,6 +39,7 @@ pub fn files() -> Result<BTreeMap<String, String>> {
     files.insert("errors.md".to_owned(), errors());
     files.insert("commands.md".to_owned(), commands());
     files.insert("parameters.md".to_owned(), parameters());
+    files.insert("tuning.md".to_owned(), mount::switches::page());
     files.insert("serve.toml".to_owned(), serve::options::default_file());
     files.insert("completions/brindle.bash".to_owned(), completion::script(Shell::Bash));
     files.insert("completions/_brindle".to_owned(), completion::script(Shell::Zsh));

@@ -44,7 +44,7 @@ impl Client {
 
     /// Opens what follows `ino` in the order in which files were made, in the background and if it seems worth it.
     fn open_ahead_in(&self, dir: Ino, ino: Ino) {
-        let count = self.open_prefetch.ahead(dir);
+        let count = if self.config.switches.open_prefetch { self.open_prefetch.ahead(dir) } else { 0 };
         if count == 0 {
             return;
         }

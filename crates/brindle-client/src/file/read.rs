@@ -222,7 +222,7 @@ impl Client {
         range: Range<u64>,
         is_piece: bool,
     ) -> Option<Coming> {
-        let this = self.this.upgrade()?;
+        let this = self.this.upgrade().filter(|this| this.config.switches.readahead)?;
         let room = if is_piece { &self.pieces } else { &self.ahead };
         let room = room.take((range.end - range.start) as usize)?;
         let (inode, snapshot) = (inode.clone(), snapshot.clone());

@@ -257,7 +257,7 @@ impl Client {
     /// What an OST is told of grants.
     pub(crate) fn claim(&self, ost: u16, how: How) -> Option<Claim> {
         let claim = || Claim { covered: how.author.is_some(), holds_bytes: self.grants.holds_bytes(ost) };
-        self.config.write_behind.then(claim)
+        self.config.switches.write_behind.then(claim)
     }
 
     /// A change met marks: those clients drop their pages before the change counts as made.

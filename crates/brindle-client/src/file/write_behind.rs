@@ -63,7 +63,7 @@ struct Put {
 impl Client {
     /// Takes bytes into the buffer, if they may be acknowledged here and now. Nothing is done otherwise.
     pub(crate) fn put_behind(&self, handle: &Handle, place: Place, data: &Bytes, rights: Rights) -> bool {
-        if !self.config.write_behind || !self.session.is_held() {
+        if !self.config.switches.write_behind || !self.session.is_held() {
             return false;
         }
         let inode = &handle.inode;

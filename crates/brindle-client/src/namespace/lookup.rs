@@ -30,6 +30,9 @@ impl Client {
 
     fn list_ahead(&self, dir: Ino, ahead: Ahead) {
         let Some(this) = self.this.upgrade() else { return };
+        if !self.config.switches.readdir_prefetch {
+            return this.dirs.listed_ahead(dir, &[]);
+        }
         self.seams.spawn("client.look_ahead", async move {
             let listed = this.list(dir, ahead.after, ahead.entries_max, true, Listed::Asked).await;
             let entries = listed.as_ref().map_or(&[][..], |(listed, _)| &listed.entries);

@@ -39,7 +39,9 @@ pub(crate) fn found(
     let (client, kind, now) = (&fs.client, attr.kind, Moment::now(fs.client.seams()));
     let found = Found { tid, parent: parent.0, ino: attr.ino, nodeid, kind, now };
     let is_seen = || fs.node_ids.is_where_it_was(parent.0, parent.1);
-    let named = || client.lasting_name(parent.0, name, found.ino).filter(|_| is_seen());
+    let keeps_names = client.config().switches.kernel_names;
+    let lasting_name = || client.lasting_name(parent.0, name, found.ino);
+    let named = || keeps_names.then(lasting_name).flatten().filter(|_| is_seen());
     let kept = fs.shown.by_name(found, &|ino| client.lasting_attr(ino), &named);
     let (attr, attr_valid) = kept.attr.unwrap_or((attr, NOT_KEPT));
     let entry = Entry { nodeid, attr_valid, entry_valid: kept.name, ..Entry::uncached(&attr) };

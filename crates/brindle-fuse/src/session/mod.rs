@@ -56,11 +56,19 @@ pub struct ServeOptions {
     pub around: Around,
     /// The first reader; `None` for one of the session's own.
     pub event_loop: Option<EventLoop>,
+    /// Whether it reads the device; otherwise it leaves that to the others at once, and only takes answers.
+    pub event_loop_reads: bool,
 }
 
 impl Default for ServeOptions {
     fn default() -> ServeOptions {
-        ServeOptions { readers: 0, read_ahead_kib: 16384, around: Arc::new(|body| body()), event_loop: None }
+        ServeOptions {
+            readers: 0,
+            read_ahead_kib: 16384,
+            around: Arc::new(|body| body()),
+            event_loop: None,
+            event_loop_reads: true,
+        }
     }
 }
 
@@ -138,7 +146,11 @@ impl Connected {
             interrupts: Interrupts::new(),
             max_write_bytes: negotiated.max_write_bytes as usize,
             readers: at_device,
-            reader_pool: reader_pool::ReaderPool::new(event_loop.beat(), channels.len() - 1),
+            reader_pool: reader_pool::ReaderPool::new(
+                event_loop.beat(),
+                channels.len() - 1,
+                options.event_loop_reads,
+            ),
             channels,
             setxattr_ext: negotiated.has(SETXATTR_EXT),
         });

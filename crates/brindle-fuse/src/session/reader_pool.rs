@@ -182,11 +182,15 @@ pub(super) struct ReaderPool {
     state: Mutex<State>,
     called: Condvar,
     lead_called: Notify,
+    /// Whether the event loop may have the device.
+    event_loop_reads: bool,
 }
 
 impl ReaderPool {
     /// The event loop, which is at work, and `others` readers, which are numbered from 1.
-    pub fn new(event_loop: Arc<Beat>, others: usize) -> ReaderPool {
+    /// `event_loop_reads`: whether the event loop comes back to the device once it has left it, and stays there for longer than its
+    /// first messages.
+    pub fn new(event_loop: Arc<Beat>, others: usize, event_loop_reads: bool) -> ReaderPool {
         event_loop.unwatched.store(true, Ordering::Relaxed);
         let at_work = (0..=others).map(|n| n == LEAD).collect();
         ReaderPool {
@@ -195,6 +199,7 @@ impl ReaderPool {
             state: Mutex::new(State { at_work, calls: 0, watched: false, over: false }),
             called: Condvar::new(),
             lead_called: Notify::new(),
+            event_loop_reads,
         }
     }
 
@@ -249,9 +254,10 @@ impl ReaderPool {
     pub fn leaves(&self, me: usize, seen: Seen) -> bool {
         let mut state = self.state.lock();
         let is_last = state.working() + state.calls == 1;
+        let answers = seen.answers && self.event_loop_reads;
         let leaves = match seen.pace {
-            Pace::Idle => !is_last || seen.answers,
-            Pace::Fair => is_last && seen.answers,
+            Pace::Idle => !is_last || answers,
+            Pace::Fair => is_last && answers,
             Pace::Never | Pace::Busy => false,
         };
         if leaves {
@@ -266,7 +272,7 @@ impl ReaderPool {
 
     /// Whether the event loop, which has seen this, leaves the device to others from now on.
     pub fn lead_leaves(&self, seen: Seen) -> bool {
-        let leaves = !seen.answers || seen.pace == Pace::Never;
+        let leaves = !seen.answers || seen.pace == Pace::Never || !self.event_loop_reads;
         if leaves {
             self.lead_gives_up();
         }
@@ -402,7 +408,7 @@ mod tests {
 
     /// An event loop, and two others.
     fn reader_pool() -> ReaderPool {
-        ReaderPool::new(Arc::default(), 2)
+        ReaderPool::new(Arc::default(), 2, true)
     }
 
     fn is_at_work(reader_pool: &ReaderPool) -> [bool; 3] {
@@ -445,6 +451,15 @@ mod tests {
         assert!(reader_pool.lead_leaves(without_answers(IDLE)), "others need not be told by an event loop");
         reader_pool.end();
         assert!(!lead_comes(&reader_pool).await);
+    }
+
+    #[test]
+    fn an_event_loop_that_is_switched_off_leaves_and_does_not_come_back() {
+        let reader_pool = ReaderPool::new(Arc::default(), 2, false);
+        assert!(reader_pool.lead_leaves(BUSY));
+        assert!(reader_pool.rest(1));
+        assert!(!reader_pool.leaves(1, IDLE) && !reader_pool.leaves(1, FAIR), "the last one stays");
+        assert_eq!(is_at_work(&reader_pool), [false, true, false]);
     }
 
     #[test]

@@ -116,7 +116,7 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
         fs: settings.source.fs.clone(),
         host: host_name(),
         mount: settings.mount_point.display().to_string(),
-        write_behind: settings.write_behind,
+        switches: settings.switches,
         sync: settings.sync,
     };
     let refused = |fault: Fault| match fault.code {
@@ -144,7 +144,8 @@ async fn mount(settings: &Settings, client: Arc<Client>, event_loop: EventLoop) 
     options.nodev = settings.nodev;
     options.nosuid = settings.nosuid;
     options.noexec = settings.noexec;
-    let mount = MountSettings::new(options, tokio::runtime::Handle::current(), event_loop);
+    let mut mount = MountSettings::new(options, tokio::runtime::Handle::current(), event_loop);
+    mount.serve.event_loop_reads = settings.switches.event_loop;
     let outcome = brindle_fuse::mount(client.clone(), mount).await;
     let (subdir, mount_point) = (settings.source.subdir.clone(), settings.mount_point.clone());
     let placed = match (&outcome, whole) {

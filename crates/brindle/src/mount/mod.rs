@@ -10,6 +10,7 @@ mod options;
 mod remount;
 mod requirements;
 mod subdir;
+pub mod switches;
 mod umount;
 
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ pub struct Args {
     #[arg(value_name = "MNT")]
     mount_point: PathBuf,
     /// Options, separated by commas: ro, nodev, nosuid, noexec, remount, log=FILE, metrics=ADDRESS:PORT,
-    /// cpu-latency=auto|system|MICROSECONDS, write-behind=on|off (on is the default; off: every write waits for its storage target), sync (every write is on disk when it returns)
+    /// cpu-latency=auto|system|MICROSECONDS, sync (every write is on disk when it returns), and switches of single mechanisms such as write-behind=off (docs/reference/tuning.md)
     #[arg(short = 'o', value_name = "OPTIONS", value_delimiter = ',')]
     options: Vec<String>,
     /// Check the options, the mount point and this machine, and mount nothing

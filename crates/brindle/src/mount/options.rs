@@ -5,7 +5,10 @@ use std::path::PathBuf;
 
 use brindle_types::{Code, Fault, Result};
 
+use brindle_client::Switches;
+
 use super::Args;
+use super::switches::{SWITCHES, find};
 use crate::admin::place::Source;
 use crate::cli;
 use crate::cpu_latency::CpuLatency;
@@ -37,19 +40,8 @@ const ACCEPTED: [&str; 21] = [
     "allow_other",
 ];
 /// Options that do something.
-const KNOWN: [&str; 11] = [
-    "ro",
-    "nodev",
-    "nosuid",
-    "noexec",
-    "remount",
-    "log",
-    "metrics",
-    "cpu-latency",
-    "write-behind",
-    "sync",
-    "async",
-];
+const KNOWN: [&str; 10] =
+    ["ro", "nodev", "nosuid", "noexec", "remount", "log", "metrics", "cpu-latency", "sync", "async"];
 /// What /proc/mounts shows of a mount and mount(8) repeats at a remount.
 const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
 
@@ -78,8 +70,8 @@ pub struct Settings {
     pub workers: u16,
     /// How fast processors have to wake up while the mount is busy.
     pub cpu_latency: CpuLatency,
-    /// Whether the sole writer of a file is answered before its bytes are sent.
-    pub write_behind: bool,
+    /// Mechanisms that it does without.
+    pub switches: Switches,
     /// Whether every write(2) is durable when it is answered.
     pub sync: bool,
     /// Stay in the foreground.
@@ -102,7 +94,7 @@ pub fn settle(args: Args) -> Result<Settings> {
         metrics: args.metrics,
         workers: args.workers,
         cpu_latency: args.cpu_latency,
-        write_behind: true,
+        switches: Switches::default(),
         sync: false,
         foreground: args.foreground,
         ready_json: args.ready_json,
@@ -127,11 +119,10 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("exec", None) => settings.noexec = false,
         ("remount", None) => {}
         (shown, _) if settings.remount && SHOWN.contains(&shown) => {}
-        ("log" | "metrics" | "cpu-latency" | "write-behind", Some(_)) | ("sync", None)
-            if settings.remount =>
-        {
+        ("log" | "metrics" | "cpu-latency", Some(_)) | ("sync", None) if settings.remount => {
             return Err(fixed(key));
         }
+        (name, Some(_)) if settings.remount && find(name).is_some() => return Err(fixed(key)),
         ("sync", None) => settings.sync = true,
         ("async", None) => settings.sync = false,
         ("log", Some(path)) => settings.log = Some(PathBuf::from(path)),
@@ -139,10 +130,15 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("cpu-latency", Some(latency)) => {
             settings.cpu_latency = latency.parse().map_err(|why| bad_value(option, why))?;
         }
-        ("write-behind", Some("on")) => settings.write_behind = true,
-        ("write-behind", Some("off")) => settings.write_behind = false,
-        ("write-behind", _) => return Err(bad_value(option, "it must be 'on' or 'off'".to_owned())),
         (known, None) if ACCEPTED.contains(&known) => {}
+        (name, value) if find(name).is_some() => {
+            let Some(switch) = find(name) else { return Err(unknown(name)) };
+            *(switch.of)(&mut settings.switches) = match value {
+                Some("on") => true,
+                Some("off") => false,
+                _ => return Err(bad_value(option, "it must be 'on' or 'off'".to_owned())),
+            };
+        }
         (other, _) if other.starts_with("x-") || other == "comment" => {}
         (other, _) => return Err(unknown(other)),
     }
@@ -167,9 +163,13 @@ fn unknown(option: &str) -> Fault {
         .what("cannot mount with the option")
         .subject(option.to_owned())
         .why("it is not known, or misses or has a value that it should not");
-    match nearest(option, KNOWN.into_iter().chain(ACCEPTED)) {
+    let switches = SWITCHES.iter().map(|switch| switch.name);
+    match nearest(option, KNOWN.into_iter().chain(ACCEPTED).chain(switches.clone())) {
         Some(near) => fault.next(format!("did you mean '{near}'?")),
-        None => fault.next(format!("the options are: {}", KNOWN.join(", "))),
+        None => {
+            let all: Vec<&str> = KNOWN.into_iter().chain(switches).collect();
+            fault.next(format!("the options are: {}", all.join(", ")))
+        }
     }
 }
 
@@ -194,9 +194,12 @@ impl Settings {
     pub fn foreground_arguments(&self, log: &std::path::Path) -> Vec<String> {
         let flags =
             [(self.read_only, "ro"), (self.nodev, "nodev"), (self.nosuid, "nosuid"), (self.noexec, "noexec")];
-        let mut options: Vec<&str> = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
-        options.push(if self.write_behind { "write-behind=on" } else { "write-behind=off" });
-        options.extend(self.sync.then_some("sync"));
+        let flags = flags.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned());
+        let mut switches = self.switches;
+        let off = SWITCHES.iter().filter(|switch| !*(switch.of)(&mut switches));
+        let mut options: Vec<String> = off.map(|switch| format!("{}=off", switch.name)).collect();
+        options.extend(flags);
+        options.extend(self.sync.then(|| "sync".to_owned()));
         let mut arguments = vec![
             "mount".to_owned(),
             "--foreground".to_owned(),
@@ -282,8 +285,8 @@ mod tests {
         assert!(fault.to_string().contains("it must be 'auto', 'system'"), "{fault}");
         let fault = settings(&["mgs1:/scratch", "/mnt", "-o", "write-behind=maybe"]).unwrap_err();
         assert!(fault.to_string().contains("it must be 'on' or 'off'"), "{fault}");
-        assert!(settings(&["mgs1:/scratch", "/mnt", "-o", "write-behind=on"]).unwrap().write_behind);
-        assert!(settings(&["mgs1:/scratch", "/mnt"]).unwrap().write_behind, "the default");
+        assert!(settings(&["mgs1:/scratch", "/mnt", "-o", "write-behind=on"]).unwrap().switches.write_behind);
+        assert!(settings(&["mgs1:/scratch", "/mnt"]).unwrap().switches.write_behind, "the default");
     }
 
     #[test]
@@ -307,13 +310,14 @@ mod tests {
 
     #[test]
     fn the_daemon_gets_what_the_command_got() {
-        let options = "ro,nodev,cpu-latency=20,write-behind=off";
+        let options = "ro,nodev,cpu-latency=20,write-behind=off,event-loop=off";
         let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", options, "--metrics", "none"];
         let s = settings(&words).unwrap();
         let again = s.foreground_arguments(std::path::Path::new("/log"));
         let again: Vec<&str> = again.iter().skip(1).map(String::as_str).collect();
         let t = settings(&again).unwrap();
-        assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec && !t.write_behind);
+        assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec);
+        assert_eq!(t.switches, Switches { write_behind: false, event_loop: false, ..Switches::default() });
         assert_eq!((t.source, t.metrics.as_str()), (s.source, "none"));
         assert_eq!((t.mount_point, t.cpu_latency), (s.mount_point, CpuLatency::Micros(20)));
     }
