@@ -173,8 +173,10 @@ impl BrindleFs {
     fn second_time(&self, tid: u32, part: Part, fault: Fault) -> Fault {
         if fault.code != Code::HandleStale {
             // A look on the way may well find nothing, as at an ACL.
-            if part != Part::Look {
-                self.stale.over(tid);
+            match part {
+                Part::Look => {}
+                Part::Step => self.stale.absent(tid),
+                Part::Act => self.stale.over(tid),
             }
             return fault;
         }

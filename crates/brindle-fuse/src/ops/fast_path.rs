@@ -71,7 +71,7 @@ fn lookup(fs: &BrindleFs, asked: Asked, ino: Ino, op: &Lookup) -> Option<Reply> 
             lookup::found(fs, (ino, asked.nodeid), asked.pid, (&op.name, nodeid), attr, now)
         }
         Err(fault) => {
-            fs.stale.over(asked.pid);
+            fs.stale.absent(asked.pid);
             refuse("lookup", ino, &fault)
         }
     })

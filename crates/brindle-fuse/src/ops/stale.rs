@@ -5,7 +5,7 @@
 //! gone by then too it would hand ESTALE to the program; the path led to nothing at that moment, and that is ENOENT.
 //!
 //! A second walk is known by what the thread asks: LOOKUPs that all find something, with looks at the directories on the way, then
-//! what is wanted.
+//! what is wanted. What is to be made is looked up, too, and the last LOOKUP finds nothing.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,6 +29,8 @@ enum Place {
     Walking,
     /// The thread has looked at a file: the call wanted just that, or is about to open it.
     Arrived,
+    /// On its way for the second time a name led to nothing: the call is over, or is about to make it.
+    Absent,
 }
 
 /// A thread whose last request was refused with ESTALE.
@@ -78,9 +80,9 @@ impl Stale {
             return;
         }
         self.change(|threads| match threads.get_mut(&tid).map(|refused| (part, &mut refused.place)) {
-            Some((Part::Step, place)) if *place != Place::Arrived => *place = Place::Walking,
+            Some((Part::Step, place @ (Place::Refused | Place::Walking))) => *place = Place::Walking,
             // Another system call.
-            Some((Part::Step, Place::Arrived) | (Part::Act, Place::Refused)) => {
+            Some((Part::Step, _) | (Part::Act, Place::Refused)) => {
                 threads.remove(&tid);
             }
             _ => {}
@@ -97,7 +99,18 @@ impl Stale {
         });
     }
 
-    /// A thread has come to its end: something was made, changed or shown, or a name led to nothing.
+    /// A name led a thread to nothing.
+    pub fn absent(&self, tid: u32) {
+        if self.is_empty() {
+            return;
+        }
+        self.change(|threads| match threads.get_mut(&tid) {
+            Some(refused) if refused.place == Place::Walking => refused.place = Place::Absent,
+            _ => drop(threads.remove(&tid)),
+        });
+    }
+
+    /// A thread has come to its end: something was made, changed or shown.
     pub fn over(&self, tid: u32) {
         if !self.is_empty() {
             self.change(|threads| threads.remove(&tid));
@@ -110,7 +123,7 @@ impl Stale {
             let was = threads.remove(&tid).filter(|refused| now.ms_since(refused.at) < GOOD_FOR_MS);
             match was.map(|refused| refused.place) {
                 Some(Place::Walking) => return true,
-                Some(Place::Arrived) if part == Part::Act => return true,
+                Some(Place::Arrived | Place::Absent) if part == Part::Act => return true,
                 _ => {}
             }
             threads.retain(|_, refused| now.ms_since(refused.at) < GOOD_FOR_MS);
@@ -176,7 +189,23 @@ mod tests {
         ask(Step);
         ask(Look);
         assert!(!is_second(Look));
-        // The second walk found nothing, or came to its end.
+        // What is to be made is looked up, and its directory goes after that.
+        assert!(!is_second(Act));
+        ask(Step);
+        stale.seen(7, true);
+        ask(Step);
+        stale.absent(7);
+        ask(Look);
+        ask(Act);
+        assert!(is_second(Act));
+        // The name was all that the call wanted; the next one looks for something else.
+        assert!(!is_second(Act));
+        ask(Step);
+        stale.absent(7);
+        ask(Step);
+        ask(Act);
+        assert!(!is_second(Act));
+        // The second walk came to its end.
         ask(Step);
         stale.over(7);
         ask(Step);
