@@ -24,7 +24,7 @@ const NO_ID: u32 = u32::MAX;
 /// Permission bits of one entry.
 const RWX: u16 = 0o7;
 
-/// Who an entry is for; the numbers are those of the binary form, and their order is that of entries.
+/// Tag of an entry; the numbers are those of the binary form, and their order is that of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u16)]
 pub enum Tag {
@@ -53,7 +53,7 @@ impl Tag {
 /// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Who.
+    /// User or group of the entry.
     pub tag: Tag,
     /// Read 4, write 2, execute 1.
     pub perm: u16,

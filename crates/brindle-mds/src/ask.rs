@@ -1,4 +1,4 @@
-//! What the MDT asks of clients: recalls, reports, invalidations. Every question is answered within the lease, or the
+//! Questions of the MDT to clients: recalls, reports, invalidations. Every question is answered within the lease, or the
 //! client's session is ended.
 
 use std::collections::BTreeMap;

@@ -24,7 +24,7 @@ const COUNT_OST_MS: u64 = 1_000;
 /// An object may have so much more than it tells, on a local file system whose blocks are smaller than a block of sums.
 const UNTOLD_BYTES: u64 = 3 << 10;
 
-/// Who knows size and times of an inode.
+/// The authority for size and times of an inode.
 pub enum Authority {
     /// The MDT (or the session that asks, which adds what it knows itself).
     Mdt,
@@ -36,7 +36,7 @@ pub enum Authority {
     Undeclared,
 }
 
-/// Who knows size and times of an inode that `session` asks for.
+/// The authority for size and times of an inode that `session` asks for.
 pub fn authority(t: &Txn<'_>, inode: &Inode, session: SessionId) -> Authority {
     if !inode.open_for_write || inode.file.is_none() {
         return Authority::Mdt;
@@ -135,14 +135,14 @@ pub fn objects(inode: &Inode) -> Vec<(u16, ObjectId)> {
     file.layout.stripes().map(|(stripe, ost)| (ost, ObjectId::of(inode.ino, stripe))).collect()
 }
 
-/// What the objects of a file are now.
+/// State of the objects of a file now.
 pub async fn stat_objects(mdt: &Mdt, inode: &Inode) -> Result<Vec<(Stripe, ObjectStat)>> {
     let objects = objects(inode);
     let stats = mdt.osts().stat(&objects).await.into_iter().collect::<Result<Vec<_>>>()?;
     Ok(objects.iter().map(|(_, object)| object.named()).zip(stats).collect())
 }
 
-/// The same of those objects whose OST can say it: the disk of another fails.
+/// Like `stat_objects`, leaving out objects whose OST cannot say: its disk fails.
 pub async fn stat_answering(mdt: &Mdt, inode: &Inode) -> Vec<(Stripe, ObjectStat)> {
     let objects = objects(inode);
     let stats = mdt.osts().stat(&objects).await;
@@ -222,7 +222,7 @@ pub async fn count(mdt: &Mdt, ino: Ino, silent: &Silent) -> Result<()> {
     .await
 }
 
-/// Who is asked where a file has its blocks.
+/// OSTs that are asked for the blocks of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asking {
     /// The OSTs, if the row does not tell.

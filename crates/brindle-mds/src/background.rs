@@ -131,7 +131,7 @@ pub enum Progress {
     Full,
 }
 
-/// One round over all OSTs with something in the queue. Nothing is sent before the batch that causes it is durable.
+/// A round over all OSTs with something in the queue. Nothing is sent before the batch that causes it is durable.
 pub async fn destroy_some(mdt: &Mdt) -> Result<Progress> {
     let behind = mdt.live().destroyed_up_to.clone();
     let queued = mdt

@@ -14,7 +14,7 @@ const S_IXGRP: u16 = 0o010;
 const PERM_BITS: u16 = 0o7777;
 const RWX_ALL: u16 = 0o777;
 
-/// What is asked for.
+/// Wishes for a new inode.
 pub struct Birth<'a> {
     /// Type.
     pub kind: FileType,
@@ -24,7 +24,7 @@ pub struct Birth<'a> {
     pub umask: u32,
     /// Device number of device nodes.
     pub rdev: u32,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: &'a Cred,
 }
 

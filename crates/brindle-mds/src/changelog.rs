@@ -126,7 +126,7 @@ impl Log {
 /// The rows beside the records, in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Who reads.
+    /// Readers.
     pub state: State,
     /// How much there is.
     pub size: Size,
@@ -147,7 +147,7 @@ impl Default for Wanted {
 }
 
 impl Known {
-    /// What the rows say.
+    /// State as the rows have it.
     pub fn load(rows: &(impl crate::store::Rows + ?Sized)) -> Result<Known> {
         let mut known = Known { size: changelog::size(rows)?, ..Known::default() };
         known.set(changelog::state(rows)?);

@@ -22,7 +22,7 @@ pub struct Finding {
     pub invariant: u8,
     /// The thing.
     pub subject: String,
-    /// What is wrong with it.
+    /// The finding.
     pub what: String,
 }
 
@@ -79,7 +79,7 @@ pub fn for_each_file(rows: &(impl Rows + ?Sized), mut each: impl FnMut(FileObjec
     })
 }
 
-/// What the checks need of an inode.
+/// The part of an inode that the checks need.
 struct Seen {
     kind: FileType,
     nlink: u32,

@@ -1,4 +1,4 @@
-//! What an MDT is told at start.
+//! Configuration of an MDT.
 
 use brindle_config::Superblock;
 use brindle_kv::{
@@ -15,7 +15,7 @@ pub const CHANGELOG_BYTES_MAX: u64 = 128 << 20;
 /// Age at which records of the changelog go.
 pub const CHANGELOG_AGE_MAX_SECS: u64 = 30 * 24 * 3600;
 
-/// What the superblock says of an MDT.
+/// Identity of an MDT, from its superblock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// File system.

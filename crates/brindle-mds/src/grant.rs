@@ -1,4 +1,4 @@
-//! What a client may do with an open inode: the mode of a handle, layout, epochs, inline bytes.
+//! Grants: the right of a client to use an open inode. Mode of the handle, layout, epochs, inline bytes.
 
 use brindle_stdx::planted;
 use brindle_types::{ChangeKind, Code, Fault, FileType, Ino, Layout, Pair, Result, SessionId};
@@ -182,7 +182,7 @@ pub fn end_writing(t: &mut Txn<'_>, inode: &mut Inode) -> Result<()> {
     inode::put(t, inode)
 }
 
-/// What the client needs to do I/O in this mode. `readable`: it may want the inline bytes.
+/// The grant for I/O in this mode. `readable`: the client may want the inline bytes.
 pub fn grant(t: &Txn<'_>, inode: &Inode, mode: OpenMode, readable: bool) -> Result<OpenGrant> {
     let inline = match inode.kind == FileType::Regular && inode.is_inline() && readable {
         true => Some(inline::get(t, inode.ino)?),
@@ -205,7 +205,7 @@ pub fn grant_now(t: &Txn<'_>, inode: &Inode, session: SessionId) -> Result<OpenG
     grant(t, inode, t.live().opens.mode(inode.ino, session), true)
 }
 
-/// What an open directory has in the place of a layout.
+/// The grant of an open directory, which has no layout.
 fn no_layout() -> Layout {
     Layout { epoch: Pair::ZERO, body: Pair::ZERO, inline: true, components: Vec::new() }
 }

@@ -25,7 +25,7 @@ pub const CONTESTED_MS: u64 = 100;
 /// Directories that are remembered as contested.
 const CONTESTED_MAX: usize = 4_096;
 
-/// What must be taken back before a change: sessions by directory.
+/// Leases that must be recalled before a change: sessions by directory.
 pub type Conflicts = Vec<(Ino, Vec<SessionId>)>;
 
 /// All leases of one MDT.
@@ -38,7 +38,7 @@ pub struct Leases {
     contested: BTreeMap<Ino, Contest>,
 }
 
-/// Who changed a directory that had to be recalled.
+/// The session whose change had a directory recalled.
 #[derive(Clone, Copy, Debug)]
 struct Contest {
     last: SessionId,
@@ -115,7 +115,7 @@ impl Leases {
         self.holders.get(&dir).is_some_and(|holders| holders.contains(&session))
     }
 
-    /// Who holds the leases of `dirs` beside `session`.
+    /// Holders of leases of `dirs`, without `session`.
     pub fn conflicts(&self, dirs: &BTreeSet<Ino>, session: SessionId) -> Conflicts {
         let others = |dir: &Ino| {
             let holders = self.holders.get(dir)?;

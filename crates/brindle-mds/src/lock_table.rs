@@ -18,7 +18,7 @@ pub const LOCKS_MAX: usize = 1 << 20;
 /// Most requests waiting in one MDT.
 pub const LOCK_WAITERS_MAX: usize = 1 << 16;
 
-/// Who holds or wants a lock: a session, and the kernel's lock owner within it.
+/// Owner of a lock, or of a request for one: a session, and the kernel's lock owner within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// The client.
@@ -30,7 +30,7 @@ pub struct Owner {
 /// Names a waiting request: session and the request number of its `SetLockReq`.
 pub type WaitId = (SessionId, u64);
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done; these waiters were granted by it (an unlock or a downgrade lets others in).

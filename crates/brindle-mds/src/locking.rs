@@ -25,11 +25,11 @@ pub enum Ended {
     Cancelled,
 }
 
-/// What a request gets at once.
+/// The immediate answer to a request.
 pub enum Answer {
-    /// It is done, or refused.
+    /// The request is done, or refused.
     Now(Result<(), Fault>),
-    /// It waits. The sender is dropped without a word when the session ends or the request is sent again.
+    /// The request waits. The sender is dropped without a word when the session ends or the request is sent again.
     Later(oneshot::Receiver<Ended>),
 }
 

@@ -164,7 +164,7 @@ pub fn leave(t: &mut Txn<'_>, (dir, name): (Ino, &[u8])) {
     dirent::delete(t, key, dir, name);
 }
 
-/// One of the names of `child` changed; the caller stores it.
+/// Notes that a name of `child` changed; the caller stores the inode.
 pub fn moved(t: &mut Txn<'_>, child: &mut Inode, from: (Ino, &[u8]), to: (Ino, &[u8])) {
     child.ctime = t.now;
     let several = !child.is_dir() && child.nlink > 1;
@@ -197,7 +197,7 @@ pub fn store_or_drop(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
     Ok(())
 }
 
-/// The same for an inode whose name leads to another one now. A file is kept for a moment ([`crate::mdt::Replaced`]).
+/// Like the function above, for an inode whose name leads to another one now. A file is kept for a moment ([`crate::mdt::Replaced`]).
 pub fn store_or_keep(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
     let keep = child.nlink == 0 && child.kind == FileType::Regular && t.live().replaced.has_room();
     if !keep {

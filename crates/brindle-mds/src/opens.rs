@@ -28,7 +28,7 @@ pub struct Handle {
     pub execute: bool,
 }
 
-/// Who writes an inode.
+/// Writers of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Writing {
     /// Nobody.
@@ -39,10 +39,10 @@ pub enum Writing {
     Shared,
 }
 
-/// What an open needs.
+/// Decision on an open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// It gets a handle of this mode.
+    /// The open gets a handle of this mode.
     Grant(OpenMode),
     /// First these sessions give this right back.
     Recall(Recall, Vec<SessionId>),
@@ -166,7 +166,7 @@ impl Opens {
         self.inodes.get(&ino)?.handles.get(&(session, handle))
     }
 
-    /// Who writes an inode.
+    /// Writers of an inode.
     pub fn writing(&self, ino: Ino) -> Writing {
         self.inodes.get(&ino).map_or(Writing::Nobody, InodeOpens::writing)
     }

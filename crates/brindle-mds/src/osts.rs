@@ -60,7 +60,7 @@ pub struct Osts {
     cursors: Mutex<BTreeMap<Option<PoolName>, u64>>,
 }
 
-/// What is known of the map.
+/// The part of the map that matters here.
 #[derive(Clone, Default)]
 struct Known {
     version: u64,
@@ -69,7 +69,7 @@ struct Known {
     pools: Arc<Pools>,
     /// OSTs that get no new objects: those that are drained, and those that there are no more.
     draining: Arc<[u16]>,
-    /// Those that there are no more.
+    /// OSTs that were removed.
     removed: Arc<[u16]>,
 }
 
@@ -109,7 +109,7 @@ impl Osts {
         self.calls.waits()
     }
 
-    /// What is known of the OSTs now, for status.
+    /// Space and state of the OSTs now, for status.
     pub fn candidates(&self) -> Vec<Candidate> {
         self.candidates.read().values().copied().collect()
     }
@@ -133,7 +133,7 @@ impl Osts {
         self.candidates.write().insert(candidate.index, candidate);
     }
 
-    /// What is known of an OST; one that was not heard of is silent.
+    /// Space and state of an OST; one that was not heard of counts as down.
     fn candidate(&self, index: u16) -> Candidate {
         let silent = Candidate { index, ..Candidate::default() };
         self.candidates.read().get(&index).copied().unwrap_or(silent)
@@ -404,7 +404,7 @@ impl Osts {
         self.stat_each(objects, None).await
     }
 
-    /// The same of those OSTs that answer in so many milliseconds.
+    /// Like [`Osts::stat`], with `TargetDown` for OSTs that do not answer within `ms`.
     pub async fn stat_within(&self, ms: u64, objects: &[(u16, ObjectId)]) -> Vec<Result<ObjectStat>> {
         self.stat_each(objects, Some(ms)).await
     }

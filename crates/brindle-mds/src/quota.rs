@@ -36,7 +36,7 @@ const PUT_OFF_MS: u64 = 10_000;
 /// A user or a group.
 pub type Owner = (Kind, u32);
 
-/// What users and groups may use.
+/// Limits of users and groups, their usage, and the reservations of mounts.
 #[derive(Default)]
 pub struct QuotaTable {
     by_owner: BTreeMap<Owner, Limit>,
@@ -60,11 +60,11 @@ struct Rooms {
     doubts_cleared: u64,
     /// An OST did not answer, or all took too long: until then nobody is kept waiting for what is in doubt.
     put_off_until: Mono,
-    /// It took too long: until then nothing is counted.
+    /// Counting took too long: nothing is counted before this time.
     slow_until: Mono,
 }
 
-/// What a mount has: given to it, or on its way when it asked.
+/// Reservation of a mount: bytes that were given to it, or on their way when it asked.
 struct Room {
     bytes: u64,
     /// When it is nobody's any more.
@@ -74,11 +74,11 @@ struct Room {
 /// A question for room.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask {
-    /// What the mount has made of earlier room.
+    /// Use of earlier reservations.
     pub room: RoomUse,
-    /// What it wants.
+    /// Bytes wanted.
     pub wanted_bytes: u64,
-    /// What is done where something is in doubt.
+    /// How bytes in doubt are treated.
     pub doubts: Doubts,
 }
 
@@ -91,18 +91,18 @@ pub enum Doubts {
     Pass,
 }
 
-/// What came of asking the OSTs.
+/// Outcome of asking the OSTs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// All have answered.
     All,
     /// Some have not; what was known of files on them was left.
     SomeSilent,
-    /// It was given up.
+    /// Asking was given up.
     TooSlow,
 }
 
-/// What was not counted when the OSTs were asked.
+/// Bytes that were not counted when the OSTs were asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counting {
     begun: u32,
@@ -158,7 +158,7 @@ impl QuotaTable {
         Ok(QuotaTable { by_owner, term, ..QuotaTable::default() })
     }
 
-    /// What `owner` may use; zeros for no limit.
+    /// Limits of `owner`; zeros for none.
     pub fn of(&self, owner: Owner) -> Limit {
         self.by_owner.get(&owner).copied().unwrap_or_default()
     }
@@ -217,7 +217,7 @@ impl QuotaTable {
         }
     }
 
-    /// What these have in a file is no longer known to any client.
+    /// Usage of these owners in a file is no longer known to any client.
     pub fn doubt(&mut self, uid: u32, gid: u32) {
         for owner in [(Kind::User, uid), (Kind::Group, gid)] {
             if let Some(rooms) = self.rooms.get_mut(&owner) {

@@ -1,4 +1,4 @@
-//! What happens after a restart: clients declare again what they had open and locked; then what nobody declared is
+//! Recovery after a restart: clients declare again what they had open and locked; then what nobody declared is
 //! recovered.
 //!
 //! | while it lasts | waits |

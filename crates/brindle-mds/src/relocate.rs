@@ -56,12 +56,12 @@ pub struct Moving<'a> {
     pub file: Inode,
 }
 
-/// What lies in the objects of a component.
+/// Contents of the objects of a component.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
     /// Where its bytes end in the file, rounded up.
     pub end: u64,
-    /// What they take, without holes.
+    /// Allocated bytes, without holes.
     pub allocated_bytes: u64,
 }
 
@@ -118,7 +118,7 @@ async fn fence(mdt: &Mdt, ino: Ino, components: &[&Component], epoch: Pair) -> R
     join_all(asked).await.into_iter().collect::<Result<Vec<_>>>().map(drop).map_err(not_now)
 }
 
-/// What the objects of these components are now. One that is known to exist and is missing, or has lost its end, is an
+/// State of the objects of these components now. One that is known to exist and is missing, or has lost its end, is an
 /// error: a layout without it would hide that.
 async fn stat(
     mdt: &Mdt,
@@ -183,7 +183,7 @@ pub fn round_down(at: u64) -> u64 {
 }
 
 impl Moving<'_> {
-    /// What lies in the objects of a component.
+    /// Contents of the objects of a component.
     pub async fn extent_of(&self, component: &Component) -> Result<Extent> {
         self.mdt.synced().await?;
         let stats = stat(self.mdt, self.file.ino, &self.file.file()?.layout, &[component]).await?;

@@ -17,7 +17,7 @@ use crate::dispatch::dispatch;
 use crate::mdt::{Call, Event, Mdt};
 use crate::ops::{session, target_info};
 
-/// One MDT behind its connections.
+/// An MDT behind its connections.
 pub struct MdsService {
     mdt: Arc<Mdt>,
     connections: Arc<Connections>,

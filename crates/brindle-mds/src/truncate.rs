@@ -167,7 +167,7 @@ async fn give_up(mdt: &Mdt, begun: &Inode, size_bytes: u64, busy: &Busy<'_>, fau
         .data(format!("the file was cut in part at most; what lies behind byte {size_bytes} may be zeros")))
 }
 
-/// What cutting the objects came to.
+/// Outcome of cutting the objects.
 struct Made {
     epoch: Pair,
     allocated_bytes: u64,

@@ -31,7 +31,7 @@ const BACKOFF_MAX_MS: u64 = 1_000;
 /// How long after the first failed attempt to connect it is taken for an answer by [`Caller::probe_within`].
 const REFUSED_MS: u64 = 300;
 
-/// Who asks, as servers see it.
+/// Identity of the asking side, as servers see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The session; 0 for none.
@@ -42,7 +42,7 @@ pub struct Identity {
 
 /// The session behind a caller.
 pub trait Host: Send + Sync + 'static {
-    /// Who asks now.
+    /// The identity now.
     fn identity(&self) -> Identity;
     /// Completes when requests may go out: the session is open on the present connection, and what the server lost in
     /// a restart was reclaimed. Called before each sending.
@@ -62,9 +62,9 @@ pub trait Host: Send + Sync + 'static {
     fn fences_version(&self) -> u64 {
         0
     }
-    /// What an answer told beside itself. `None` when the request was sent several times: it may have been carried out, and
+    /// Takes in the updates that an answer carries. `None` when the request was sent several times: it may have been carried out, and
     /// answered, without news of what it changed.
-    /// What it leaves to be done is waited for before the answer is given to whoever asked.
+    /// The caller gets the answer when the returned future has completed.
     fn told(&self, asked: u64, news: Option<&CacheUpdates>) -> Option<BoxFuture<'static, ()>> {
         let _ = (asked, news);
         None
@@ -88,7 +88,7 @@ impl Host for NoSession {
     }
 }
 
-/// What may differ from call to call.
+/// Options of one call.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// Class of the request.
@@ -146,7 +146,7 @@ impl Caller {
         Ok(self.call(request, Vec::new()).await?.0)
     }
 
-    /// The same in the class that never waits behind others: renewals, returns of leases.
+    /// Like [`Caller::ask`], in the class that never waits behind others: renewals, returns of leases.
     pub async fn ask_high<M: Message>(&self, request: &M) -> Result<M::Resp, Fault> {
         let options = Options { priority: Priority::High, ..Options::default() };
         Ok(self.call_with(request, Vec::new(), options).await?.0)
@@ -337,7 +337,7 @@ impl Inner {
     }
 }
 
-/// One request on its way to its answer.
+/// A request on its way to its answer.
 struct Exchange {
     inner: Arc<Inner>,
     op: Op,
@@ -347,7 +347,7 @@ struct Exchange {
     slot: Option<Slot>,
 }
 
-/// What to do after a fault.
+/// The next step after a fault.
 enum Next {
     /// Give it to the caller.
     Fail,
@@ -359,7 +359,7 @@ enum Next {
     NewSession,
 }
 
-/// What each fault of a server means for sending again. None of those that lead to sending again was executed.
+/// The next step for each fault of a server. A server has not executed a request whose fault leads to sending it again.
 fn next_after(code: Code) -> Next {
     match code {
         Code::Overloaded | Code::BadChecksum | Code::Disconnected | Code::TargetDown => Next::Again,
@@ -454,7 +454,7 @@ impl Exchange {
     }
 }
 
-/// What a handle's user sees when its session is gone.
+/// The fault that a handle's user sees when its session is gone.
 fn session_lost(fault: Fault) -> Fault {
     let why = if fault.why.is_empty() { vec![fault.what] } else { fault.why };
     why.into_iter().fold(Fault::new(Code::SessionLost), Fault::why)

@@ -22,7 +22,7 @@ use crate::waits::Waits;
 /// How a process introduces itself to targets.
 #[derive(Clone, Debug)]
 pub struct Introduction {
-    /// What it is.
+    /// Kind of the process.
     pub kind: PeerKind,
     /// Name of its host.
     pub host: String,
@@ -47,7 +47,7 @@ impl Introduction {
     }
 }
 
-/// What differs from target to target on the asking side.
+/// The asking side's choices for each target: session, tasks, notifies.
 pub trait Endpoint: Send + Sync + 'static {
     /// The session behind calls to a target.
     fn host(&self, target: TargetId, peer: &Arc<Peer>) -> Arc<dyn Host> {
@@ -55,7 +55,7 @@ pub trait Endpoint: Send + Sync + 'static {
         Arc::new(NoSession)
     }
 
-    /// What the connections to a target run on.
+    /// Tasks, clock and chance of the connections to a target.
     fn seams(&self, target: TargetId, seams: &Seams) -> Seams {
         let _ = target;
         seams.clone()
@@ -185,7 +185,7 @@ impl Directory {
         }
     }
 
-    /// The same, for a bounded time; then `UnknownTarget`.
+    /// Like [`Directory::caller`], but fails with `UnknownTarget` after `timeout_ms`.
     pub async fn caller_within(&self, target: TargetId, timeout_ms: u64) -> Result<Caller, Fault> {
         if let Some(found) = self.seams.timeout_ms(timeout_ms, self.caller(target)).await {
             return found;

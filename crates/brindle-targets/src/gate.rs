@@ -13,7 +13,7 @@
 //! | the session is of a kind that the caller may have | `NotForCaller` |
 //! | the target's epoch in the request is the one that this server has | `StaleEpoch` |
 //!
-//! What only the service knows it checks behind the gate: whether the session lives (MDS), whether it is fenced (OSS).
+//! The service checks behind the gate what only it knows: whether the session lives (MDS), whether it is fenced (OSS).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -146,7 +146,7 @@ impl MapWatch {
     }
 }
 
-/// One request to the MGS, sent once.
+/// Sends a request to the MGS once.
 async fn ask_mgs<M: Message>(mgs: &Peer, request: &M) -> Result<M::Resp, Fault> {
     let header = Header {
         op: M::OP as u16,

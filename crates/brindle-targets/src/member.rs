@@ -1,4 +1,4 @@
-//! What every server of a target does alike: reads its superblock, listens, joins the cluster, fails, stops.
+//! Membership: the steps that every server of a target takes. It reads its superblock, listens, joins the cluster, fails, stops.
 //!
 //! MDS and OSS keep a [`Member`] each beside their service. States: *serving* (it listens), *registered* (the MGS knows it under its
 //! address), *failed* (it cannot serve any more, with the reason), *stopped*.

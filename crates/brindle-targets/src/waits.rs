@@ -1,4 +1,4 @@
-//! Who waits for whom: every call under way, so that a wait can be named after some seconds (`brindle waits`, log).
+//! Calls under way: each has an entry, so that a wait can be named after some seconds (`brindle waits`, log).
 //!
 //! Kept by [`crate::caller`]; listed and logged by the client. Invariant: an entry lives exactly as long as its call.
 
@@ -32,12 +32,12 @@ struct Entry {
     reported: bool,
 }
 
-/// One call that waits.
+/// A call that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// What was asked.
+    /// The operation.
     pub op: Op,
-    /// Who was asked.
+    /// The target that was asked.
     pub target: TargetId,
     /// For how long, in milliseconds.
     pub ms: u64,
@@ -66,7 +66,7 @@ impl Waits {
         waits.filter(|w| w.ms >= REPORT_AFTER_MS).collect()
     }
 
-    /// Those of [`Waits::list`] that were not given out by this before: what to log.
+    /// Entries of [`Waits::list`] that this function has not returned before: what to log.
     pub fn newly_long(&self, now: Mono) -> Vec<Wait> {
         let mut out = Vec::new();
         for entry in self.table.lock().calls.values_mut() {

@@ -72,7 +72,7 @@ impl Time {
     }
 }
 
-/// What stat shows, and what the client needs beside it.
+/// Attributes of an inode: those that stat shows, and those that the client needs beside them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
     /// Inode number.
@@ -111,7 +111,7 @@ pub struct Attr {
     pub blksize_bytes: u32,
 }
 
-/// What says who may do what with an inode: all that the kernel looks at when it checks a permission.
+/// Permissions of an inode: everything that the kernel looks at when it checks one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     /// Type.

@@ -107,7 +107,7 @@ impl ChangeMask {
     pub const NONE: ChangeMask = ChangeMask(0);
     /// Every type but GAP.
     pub const ALL: ChangeMask = ChangeMask(0x1ff_ffff);
-    /// What is recorded where nobody said otherwise: all but OPEN, ATIME, GXATR and NOPEN.
+    /// The default: all types but OPEN, ATIME, GXATR and NOPEN.
     pub const DEFAULT: ChangeMask = ChangeMask(ChangeMask::ALL.0 & !(1 << 10 | 1 << 19 | 1 << 23 | 1 << 24));
 
     /// Whether a type is in it.
@@ -178,7 +178,7 @@ impl FromStr for ChangeMask {
 /// Where a name was before a rename.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangeSource {
-    /// What was renamed.
+    /// The renamed file.
     pub ino: Ino,
     /// Directory of the old name.
     pub parent: Ino,
@@ -186,10 +186,10 @@ pub struct ChangeSource {
     pub name: Vec<u8>,
 }
 
-/// One change. It says everything by itself: nothing has to be looked up that may have changed since.
+/// A change. The record says everything by itself: nothing has to be looked up that may have changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What happened.
+    /// Type of the change.
     pub kind: ChangeKind,
     /// More about it, by type.
     pub flags: u32,
@@ -203,7 +203,7 @@ pub struct Change {
     pub name: Vec<u8>,
     /// Of RENME: where the name was before.
     pub source: Option<ChangeSource>,
-    /// Who did it, where that is known: user and group.
+    /// User and group of the program that made the change, where they are known.
     pub user: Option<(u32, u32)>,
     /// Address of the client; empty for what the MDT did by itself.
     pub nid: String,

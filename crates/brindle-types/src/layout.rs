@@ -30,11 +30,11 @@ pub const EOF: u64 = u64::MAX;
 pub enum PoolChoice {
     /// All of the file system, whatever a default says.
     All,
-    /// Those of a pool.
+    /// The OSTs of a pool.
     Named(PoolName),
 }
 
-/// What a user or a directory's default asks of a run of stripes; fields left out are inherited.
+/// Wishes of a user, or of a directory's default, for a run of stripes; fields left out are inherited.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StripePolicy {
     /// Number of stripes; -1 for all OSTs, 0 for the default.
@@ -43,7 +43,7 @@ pub struct StripePolicy {
     pub size_bytes: Option<u32>,
     /// Index of the first OST; -1 for any.
     pub start_ost: Option<i32>,
-    /// These OSTs in this order, a stripe each; none: any.
+    /// OSTs in the wanted order, a stripe each; empty: any OSTs.
     pub osts: Vec<u16>,
     /// Where OSTs are chosen from.
     pub pool: Option<PoolChoice>,
@@ -59,7 +59,7 @@ impl StripePolicy {
     }
 }
 
-/// What is asked of one component.
+/// Wishes for one component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComponentPolicy {
     /// Where it ends, in bytes of the file; [`EOF`] for the last.
@@ -68,7 +68,7 @@ pub struct ComponentPolicy {
     pub stripe: StripePolicy,
 }
 
-/// What a user or a directory's default asks of new files.
+/// Wishes of a user, or of a directory's default, for new files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LayoutPolicy {
     /// Of the whole file, if there are no components.

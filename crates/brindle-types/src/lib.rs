@@ -18,5 +18,5 @@ pub use fault::Fault;
 pub use ids::{Fid, FsName, Gen, Ino, Nid, ObjectId, Pair, PoolName, Role, SessionId, TargetId};
 pub use layout::{Layout, LayoutPolicy, PoolChoice, Stripe, StripePolicy};
 
-/// What most operations return: the value, or a fault to show.
+/// The outcome of most operations: the value, or a fault to show.
 pub type Result<T> = std::result::Result<T, Fault>;

@@ -16,9 +16,9 @@ use crate::Name;
 pub struct CacheUpdates {
     /// Directories whose lease the caller holds.
     pub leased: Vec<Leased>,
-    /// What names lead to.
+    /// Targets of names.
     pub names: Vec<NameNews>,
-    /// What inodes look like.
+    /// Attributes of inodes.
     pub inodes: Vec<InodeNews>,
 }
 
@@ -30,11 +30,11 @@ pub struct Leased {
     pub dir: Ino,
     /// Place in the log at which that was so.
     pub at: u64,
-    /// It was made by this very request, and has no entries.
+    /// Whether this very request made the directory, so that it has no entries.
     pub is_new: bool,
 }
 
-/// What a name leads to.
+/// The target of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameNews {
     /// Directory.
@@ -47,7 +47,7 @@ pub struct NameNews {
     pub at: u64,
 }
 
-/// What an inode looks like.
+/// Attributes of an inode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InodeNews {
     /// The inode.

@@ -29,7 +29,7 @@ impl Default for FormatLevel {
     }
 }
 
-/// One form of a stored type.
+/// A form of a stored type.
 pub trait Form: Serialize + DeserializeOwned {
     /// Version of this form, greater than that of the one before.
     const VERSION: u8;
@@ -41,7 +41,7 @@ pub trait Form: Serialize + DeserializeOwned {
     /// Reads what the form before this one held.
     fn from_previous(previous: Self::Previous) -> Self;
 
-    /// The same in the form before this one; `None` if that cannot say it.
+    /// The value in the form before this one; `None` if that form cannot hold it.
     fn to_previous(&self) -> Option<Self::Previous>;
 }
 
@@ -96,7 +96,7 @@ pub enum Unreadable {
         /// The newest that is known here.
         known: u8,
     },
-    /// They are damaged.
+    /// The bytes are damaged.
     Damaged(String),
 }
 

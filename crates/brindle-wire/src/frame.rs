@@ -36,7 +36,7 @@ pub const FLAG_FAULT: u8 = 2;
 /// connections within a machine (`brindle-net`, `tcp/shared_memory.rs`).
 pub const FLAG_LENT: u8 = 4;
 
-/// What a frame is for.
+/// Purpose of a frame.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Kind {
@@ -101,7 +101,7 @@ pub struct Header {
     pub version: u16,
     /// Operation number; 0 for hellos.
     pub op: u16,
-    /// What the frame is for.
+    /// Purpose of the frame.
     pub kind: Kind,
     /// `FLAG_*` bits.
     pub flags: u8,
@@ -111,7 +111,7 @@ pub struct Header {
     pub fs_id: u64,
     /// Pairs an answer with its question on one connection; set by the connection.
     pub xid: u64,
-    /// Who asks; 0 without a session.
+    /// Session of the sender; 0 without one.
     pub session: SessionId,
     /// The session's slot.
     pub slot: u16,
@@ -516,7 +516,7 @@ pub fn encode_body<T: Serialize + ?Sized>(message: &T) -> Bytes {
 /// times until it has this size.
 const ROOM_BYTES: usize = 512;
 
-/// These bytes, and behind them those of a message or of any other value.
+/// `first`, followed by the postcard form of a message or of any other value.
 pub fn encode_behind<T: Serialize + ?Sized, const N: usize>(first: [u8; N], value: &T) -> Bytes {
     let mut room = [0; ROOM_BYTES];
     room[..N].copy_from_slice(&first);

@@ -26,7 +26,7 @@ use serde::de::DeserializeOwned;
 pub trait Message: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Number in the table of operations.
     const OP: Op;
-    /// What answers it.
+    /// Type of the answer.
     type Resp: Serialize + DeserializeOwned + Send + Sync + 'static;
 }
 
@@ -44,7 +44,7 @@ pub(crate) use message;
 /// A file name: 1 to 255 bytes, no `/` and no NUL. Checked by the MDS.
 pub type Name = Vec<u8>;
 
-/// Who asks: effective user and group of the calling process, and its supplementary groups where they are known.
+/// Credentials: effective user and group of the calling process, and its supplementary groups where they are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, serde::Deserialize)]
 pub struct Cred {
     /// Effective user.

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::form::FormatLevel;
 
-/// What the MGS believes of a target.
+/// State of a target, as far as the MGS knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TargetState {
     /// Registered and heard of lately.
@@ -19,7 +19,7 @@ pub enum TargetState {
     Down,
 }
 
-/// One target of the map.
+/// A target of the map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetEntry {
     /// Role and index.
@@ -48,7 +48,7 @@ impl TargetEntry {
 /// The hosts of one target, by name. Each host is in one of the lists at most.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaSet {
-    /// It serves the target.
+    /// The host that serves the target.
     pub primary: String,
     /// Hosts whose replicas have everything that was acknowledged: any of them can become the primary.
     pub in_sync: Vec<String>,
@@ -59,7 +59,7 @@ pub struct ReplicaSet {
 }
 
 impl ReplicaSet {
-    /// One host alone.
+    /// The set of one host alone.
     pub fn of(primary: impl Into<String>) -> ReplicaSet {
         ReplicaSet { primary: primary.into(), ..ReplicaSet::default() }
     }

@@ -81,14 +81,14 @@ pub struct HeartbeatResp {
 }
 message!(HeartbeatReq => HeartbeatResp, Heartbeat);
 
-/// What happens to a target.
+/// A change of a target's use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TargetChange {
-    /// It gets no new objects from now on.
+    /// The target gets no new objects from now on.
     Drain,
-    /// It gets new objects again.
+    /// The target gets new objects again.
     Undrain,
-    /// It does not belong to the file system any more. Only one that is drained; the asker has made sure that no MDT has
+    /// The target leaves the file system. Only a drained one may; the asker has made sure that no MDT has
     /// a file on it.
     Remove,
 }
@@ -119,7 +119,7 @@ pub struct ChangeTargetReq {
     pub fs: FsName,
     /// Index of the OST.
     pub ost: u16,
-    /// What happens to it.
+    /// The change.
     pub change: TargetChange,
 }
 
@@ -133,16 +133,16 @@ pub struct ChangeTargetResp {
 }
 message!(ChangeTargetReq => ChangeTargetResp, ChangeTarget);
 
-/// What happens to a pool.
+/// A change of a pool.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolChange {
-    /// It is made, without OSTs.
+    /// Makes the pool, without OSTs.
     Create,
-    /// These OSTs come into it.
+    /// Adds these OSTs.
     Add(Vec<u16>),
-    /// These OSTs go from it; what lies on them stays.
+    /// Takes these OSTs out; objects on them stay.
     Remove(Vec<u16>),
-    /// It goes.
+    /// Removes the pool.
     Destroy {
         /// Even if it has OSTs.
         with_osts: bool,
@@ -156,7 +156,7 @@ pub struct ChangePoolReq {
     pub fs: FsName,
     /// The pool.
     pub pool: PoolName,
-    /// What happens to it.
+    /// The change.
     pub change: PoolChange,
 }
 

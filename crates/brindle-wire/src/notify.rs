@@ -1,4 +1,4 @@
-//! What a server asks of a client, on the client's own connection. Each is answered within the lease or the client is
+//! Notices: requests of a server to a client, on the client's own connection. Each is answered within the lease or the client is
 //! fenced.
 
 use brindle_types::{Ino, Pair};

@@ -35,7 +35,7 @@ macro_rules! ops {
                 match self { $(Op::$name => ops!(@$kind),)* }
             }
 
-            /// Who may ask for it.
+            /// Kinds of callers that may ask for it.
             pub fn askers(self) -> Principals {
                 match self { $(Op::$name => Principals::of(&[$(PrincipalKind::$who,)*]),)* }
             }

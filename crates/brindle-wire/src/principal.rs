@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::version::{Hello, PeerKind};
 
-/// What kind of caller a principal is.
+/// Kind of a principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum PrincipalKind {
@@ -66,10 +66,10 @@ impl Principals {
     }
 }
 
-/// Who is at the other end of a connection.
+/// The process at the other end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// What kind of caller it is.
+    /// Its kind.
     pub kind: PrincipalKind,
     /// Name of its host. A session belongs to the host that opened it.
     pub host: String,

@@ -13,7 +13,7 @@ pub const PROTOCOL_VERSION: u16 = 2;
 /// Oldest version that this release speaks: the one before, as soon as there is one.
 pub const MIN_PROTOCOL_VERSION: u16 = 2;
 
-/// One sentence on each version: what changed.
+/// A sentence on each version: what changed.
 pub const VERSIONS: &[(u16, &str)] = &[
     (1, "First version: one MGS, one MDT, any number of OSTs, sessions with slots, leases, inline data."),
     (
@@ -33,7 +33,7 @@ pub struct Versions {
 }
 
 impl Versions {
-    /// What this release speaks.
+    /// The versions that this release speaks.
     pub const OURS: Versions = Versions { min: MIN_PROTOCOL_VERSION, max: PROTOCOL_VERSION };
 }
 
@@ -53,7 +53,7 @@ pub fn negotiate(ours: Versions, theirs: Versions) -> Option<u16> {
     (version >= ours.min && version >= theirs.min).then_some(version)
 }
 
-/// What made a connection.
+/// Kind of the process that made a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PeerKind {
     /// A mount.
@@ -73,7 +73,7 @@ pub struct Hello {
     pub versions: Versions,
     /// The file system it wants; 0 for any, at first contact with the MGS.
     pub fs_id: u64,
-    /// What it is.
+    /// Kind of the sender.
     pub kind: PeerKind,
     /// Release of its software, for messages: `brindle 0.1.0`.
     pub software: String,

@@ -21,7 +21,7 @@ fn changed(effects: &Effects) -> impl Iterator<Item = Ino> {
     effects.inodes.iter().filter_map(|inode| inode.was_covered_by).chain(rights).chain(names)
 }
 
-/// What has to happen before a batch: sessions that know what it changes forget it.
+/// Recalls before a batch: sessions that hold leases over its changes give them up first.
 pub(super) fn before(live: &Live, call: &Call, effects: &Effects) -> Option<Stop> {
     let dirs: BTreeSet<Ino> = changed(effects).collect();
     if dirs.is_empty() || brindle_stdx::planted("mds_leases_not_recalled") {

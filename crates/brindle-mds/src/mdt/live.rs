@@ -27,7 +27,7 @@ pub struct LiveSession {
     pub row: Session,
     /// When its lease was last renewed, by the clock of [`crate::hearing`]; long ago if its client has said that it knows nothing under it.
     pub renewed: Mono,
-    /// It has not finished reclaiming what it had before the MDT restarted.
+    /// Whether the session has yet to reclaim what it had before the MDT restarted.
     pub must_reclaim: bool,
 }
 
@@ -73,11 +73,11 @@ pub struct Live {
     pub hears_few: bool,
     /// Reclaim after a restart is under way (see `recovery`).
     pub recovering: bool,
-    /// What users and groups may use, and the room that mounts have for it.
+    /// Limits of users and groups, and the reservations of mounts.
     pub limits: QuotaTable,
-    /// Who reads the changelog, and how much there is.
+    /// Readers and size of the changelog.
     pub changelog: Known,
-    /// Who waits for what.
+    /// Waits of requests.
     pub events: Events,
 }
 
@@ -218,7 +218,7 @@ impl Events {
         told
     }
 
-    /// It happened: everybody who waited looks again.
+    /// The event happened: everybody who waited looks again.
     pub fn fire(&mut self, event: Event) {
         // Dropping the senders wakes the receivers.
         drop(self.waiting.remove(&event));

@@ -51,7 +51,7 @@ const SCAN_PAGES_MAX: usize = 1;
 /// How often an operation is run again before that counts as a defect.
 const RERUNS_MAX: usize = 10_000;
 
-/// One metadata target.
+/// A metadata target.
 pub struct Mdt {
     engine: Engine,
     seams: Seams,
@@ -211,7 +211,7 @@ impl Mdt {
         &self.hearing
     }
 
-    /// What the superblock says.
+    /// Identity from the superblock.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -254,7 +254,7 @@ impl Mdt {
         &self.numbers
     }
 
-    /// Who waits for what.
+    /// Waits of requests.
     pub fn waits(&self) -> &Arc<Waits> {
         &self.waits
     }
@@ -428,7 +428,7 @@ impl Mdt {
         Err(rerun_too_often(call.op.name()))
     }
 
-    /// One run under the writer lock.
+    /// A run under the writer lock.
     fn attempt<R>(
         &self,
         call: &Call,

@@ -19,7 +19,7 @@ use crate::store::{Rows, reply};
 /// Slots of a session.
 pub const SLOTS_MAX: u16 = 256;
 
-/// Who asks for what: the part of a request's header that operations need.
+/// A call: the part of a request's header that operations need.
 #[derive(Debug)]
 pub struct Call {
     /// Session; 0 for the MDT itself and for requests outside of sessions.
@@ -32,7 +32,7 @@ pub struct Call {
     pub sequence: u64,
     /// Operation.
     pub op: Op,
-    /// It was sent before, on another connection.
+    /// Whether the request was sent before, on another connection.
     pub resent: bool,
     /// Once the reply row is in a batch: the answer in it, if it is the whole answer.
     stored: OnceLock<Option<Bytes>>,
@@ -61,7 +61,7 @@ impl Call {
         }
     }
 
-    /// What the caller is told beside the answer.
+    /// Cache updates that go with the answer.
     pub fn take_cache_updates(&self) -> CacheUpdates {
         std::mem::take(&mut self.news.lock())
     }
@@ -102,9 +102,9 @@ struct Running {
 
 /// How a request may go on.
 pub enum Entry<'a> {
-    /// It is new: run it, and keep this until it is answered.
+    /// The request is new: run it, and keep this until it is answered.
     Run(Occupied<'a>),
-    /// It was answered before, with this.
+    /// The request was answered before, with this reply.
     Answered(Bytes),
 }
 

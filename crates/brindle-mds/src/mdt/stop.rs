@@ -24,7 +24,7 @@ pub enum Event {
     LeaseFree(Ino),
 }
 
-/// What has to be done outside of the writer lock before an operation can go on.
+/// Work outside of the writer lock that an operation needs before it can go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SideTask {
     /// Take a right back from these sessions.
@@ -33,14 +33,14 @@ pub enum SideTask {
         ino: Ino,
         /// The right.
         right: Recall,
-        /// Who holds it.
+        /// Sessions that hold it.
         from: Vec<SessionId>,
     },
     /// Have these sessions release what programs have closed of a file.
     Release {
         /// The inode.
         ino: Ino,
-        /// Who has it open.
+        /// Sessions that have it open.
         from: Vec<SessionId>,
     },
     /// Take leases of directories back.
@@ -51,7 +51,7 @@ pub enum SideTask {
         ino: Ino,
         /// The epoch.
         attr_epoch: Pair,
-        /// Who writes.
+        /// Sessions that write.
         from: Vec<SessionId>,
     },
 }
@@ -73,5 +73,5 @@ impl From<Fault> for Stop {
     }
 }
 
-/// What closures of operations return.
+/// Result of an operation's closure.
 pub type Step<T> = Result<T, Stop>;

@@ -1,4 +1,4 @@
-//! What the closure of an operation sees: rows, volatile state, numbers, and the changes it makes.
+//! The view of an operation's closure: rows, volatile state, numbers, and the changes that it makes.
 
 use std::ops::{Deref, DerefMut};
 
@@ -14,7 +14,7 @@ use crate::opens::Writing;
 use crate::store::dirent::HashKey;
 use crate::store::{Changes, Inode, Rows, inode};
 
-/// One run of an operation under the writer lock. Rows change through it; volatile state changes in [`Txn::after`],
+/// A run of an operation under the writer lock. Rows change through it; volatile state changes in [`Txn::after`],
 /// once the batch is in the log, so that a refused operation leaves no trace.
 pub struct Txn<'a> {
     changes: Changes<'a>,
@@ -27,7 +27,7 @@ pub struct Txn<'a> {
     pub now: Time,
 }
 
-/// What a closure came to.
+/// Outcome of a closure.
 pub(super) struct Parts<'a> {
     pub changes: Changes<'a>,
     pub after: Vec<After>,

@@ -1,4 +1,4 @@
-//! Who waits for what, for `brindle waits` and the log.
+//! Waits of requests, for `brindle waits` and the log.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -113,7 +113,7 @@ pub async fn handle_mask(mdt: &Mdt, call: &Call, req: ChangelogMaskReq) -> Resul
     Ok(Empty {})
 }
 
-/// Who reads, and how much there is.
+/// Readers and size of the changelog.
 pub async fn handle_info(mdt: &Mdt, _call: &Call, req: ChangelogInfoReq) -> Result<ChangelogInfoResp> {
     root_only(&req.cred, "look at the readers of")?;
     mdt.read(|t| {

@@ -27,7 +27,7 @@ struct Shape {
     asked: StripePolicy,
 }
 
-/// What is to be done with the piece.
+/// Fate of a piece.
 enum Step {
     /// Nothing; the next piece begins there.
     Skip(u64),

@@ -48,7 +48,7 @@ pub(crate) fn bytes_at_most(file: &Inode) -> usize {
     FILE_BYTES_MAX + file.size_bytes as usize + stripes * STRIPE_BYTES_MAX
 }
 
-/// What whoever sends the request again is told.
+/// Answer to a request that is sent again.
 fn nothing(whole: &OpenAheadResp) -> OpenAheadResp {
     OpenAheadResp { opened: vec![None; whole.opened.len()] }
 }

@@ -1,6 +1,6 @@
 //! rename, with NOREPLACE, EXCHANGE and WHITEOUT.
 //!
-//! What the caller's kernel cannot know of other clients' changes is checked here: types, emptiness, loops. Two names of
+//! The MDT checks what the caller's kernel cannot know of other clients' changes: types, emptiness, loops. Two names of
 //! one inode: nothing happens, as POSIX says.
 
 use brindle_types::changelog::FLAG_LAST;

@@ -1,6 +1,6 @@
 //! scan: a page of a walk over a tree, with a predicate or sums (`lfs find`, `brindle file du`).
 //!
-//! What a scan sees. It reads committed rows without a lock, so it is not a picture of one moment: what is created,
+//! A scan reads committed rows without a lock, so it is not a picture of one moment: what is created,
 //! removed or renamed while it runs may be found or not. An entry that is there all the time, in directories that stay
 //! where they are, is found exactly once; of a directory that is moved from a part that was scanned to one that was not
 //! the contents are found twice, and the other way round not at all, as with find(1). A file with several names is found

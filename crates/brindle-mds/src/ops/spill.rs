@@ -33,7 +33,7 @@ pub const TRIES_PER_OST: usize = 4;
 /// How much moves with what is to be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// What lies behind it, as the table above says.
+    /// The part of the file behind it, as the table above says.
     Rest,
     /// No more than layouts make necessary: nobody has room for the rest.
     Least,
@@ -70,7 +70,7 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
     .await
 }
 
-/// What came of a try. Nothing has changed unless it is done.
+/// Outcome of a try. Nothing has changed unless it is done.
 enum Attempt {
     /// The place has other OSTs, or had them already.
     Done,

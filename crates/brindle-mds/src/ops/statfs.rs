@@ -6,7 +6,7 @@ use brindle_wire::mds::statfs::{MdtStatfsReq, MdtStatfsResp};
 use crate::mdt::{Call, Mdt};
 use crate::store::usage::{self, Kind};
 
-/// What an inode with its entry takes in store and log, about.
+/// Bytes that an inode with its entry takes in store and log, about.
 pub const BYTES_PER_INODE: u64 = 1024;
 
 /// Space and inodes.

@@ -10,7 +10,7 @@ use crate::store::{destroy_queue, orphan, usage};
 /// Objects to destroy are counted up to here.
 const QUEUE_COUNT_MAX: usize = 100_000;
 
-/// One line of status. Asked by anybody, with or without a session.
+/// Status of the MDT. Anybody may ask, with or without a session.
 pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
     let space = mdt.engine().space()?;
     let failed = mdt.engine().failed();

@@ -5,7 +5,7 @@ use brindle_wire::mds::waits::{MdtWaitsReq, MdtWaitsResp};
 
 use crate::mdt::{Call, Mdt};
 
-/// What is waiting at the MDT, for its own events and for OSTs, longest first.
+/// Waits at the MDT, for its own events and for OSTs, longest first.
 pub async fn handle(mdt: &Mdt, _call: &Call, _req: MdtWaitsReq) -> Result<MdtWaitsResp> {
     let mut waits = mdt.waits().list();
     waits.extend(mdt.osts().waits());

@@ -24,7 +24,7 @@ const PREFIXES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 const RWX_ALL: u16 = 0o777;
 const S_ISGID: u16 = 0o2000;
 
-/// One value.
+/// Value of one attribute.
 pub async fn handle_get(mdt: &Mdt, _call: &Call, req: GetxattrReq) -> Result<GetxattrResp> {
     mdt.read(|t| {
         inode::get(t, req.ino)?;

@@ -3,7 +3,7 @@
 /// A piece of a glob that matches one character, or any number of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Piece {
-    /// This character.
+    /// A character that stands for itself.
     One(u32),
     /// `?`.
     Any,

@@ -25,17 +25,17 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What clients get: a few milliseconds of work.
+    /// The limits for clients: a few milliseconds of work.
     pub const PAGE: Limits = Limits { rows: 4096, bytes: 128 << 10 };
 }
 
 /// Entries that are read ahead in a directory at first, and at most.
 const AHEAD: (usize, usize) = (32, 256);
-/// What attributes count for in bytes.
+/// Bytes that attributes count for.
 const ATTR_BYTES: usize = 128;
-/// What a sum counts for beside its path.
+/// Bytes that a sum counts for beside its path.
 const SUM_BYTES: usize = 48;
-/// What an inode with several names counts for.
+/// Bytes that an inode with several names counts for.
 const LINKED_BYTES: usize = 32;
 /// Space is counted in blocks of this size, as stat(2) has it.
 const BLOCK_BYTES: u64 = 512;
@@ -51,7 +51,7 @@ struct Level {
     is_read: bool,
 }
 
-/// One page in the making.
+/// A page in the making.
 pub struct Walk<'a, R: Rows> {
     rows: &'a R,
     hash_key: HashKey,

@@ -10,7 +10,7 @@ row::first_form!(Reservation);
 /// A reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reservation {
-    /// Who reserved it.
+    /// Session that reserved it.
     pub session: SessionId,
     /// The session's number of the append.
     pub number: u64,

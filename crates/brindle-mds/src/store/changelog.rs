@@ -19,17 +19,17 @@ pub struct Reader {
     pub id: u32,
     /// Chosen by whoever registered it; may be empty.
     pub name: String,
-    /// What the command drew that registered it.
+    /// Random number of the command that registered the reader.
     pub nonce: [u8; 16],
     /// Types that it asked for.
     pub mask: Option<ChangeMask>,
-    /// It needs nothing up to this index.
+    /// The reader needs no record up to this index.
     pub cleared: u64,
     /// When it was registered or has cleared something.
     pub active: Time,
 }
 
-/// Who reads.
+/// Readers of the changelog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct State {
     /// Number of the next reader.
@@ -68,7 +68,7 @@ pub struct Stored {
     pub change: Change,
 }
 
-/// Who reads; nobody in a store that never had a reader.
+/// Readers of the changelog; none in a store that never had one.
 pub fn state(rows: &(impl Rows + ?Sized)) -> Result<State> {
     let key = keys::meta(STATE);
     let found = rows.row(&key)?.map(|value| row::decode("changelog", &key, &value)).transpose()?;

@@ -31,7 +31,7 @@ pub struct Changes<'a> {
     refusal: Option<Fault>,
 }
 
-/// What a batch changes of the tree: what leases are about, and what callers are told.
+/// Changes of the tree in a batch: leases cover them, and callers are told of them.
 #[derive(Debug, Default)]
 pub struct Effects {
     /// Entries, in the order in which they change.
@@ -64,9 +64,9 @@ pub struct InodeEffect {
     pub now: Option<(Attr, Ino)>,
     /// The directory whose lease covers the rights of a directory from now on.
     pub rights_covered_by: Option<Ino>,
-    /// It is a directory that this batch makes.
+    /// Whether this batch makes the inode, a directory.
     pub is_new_dir: bool,
-    /// It is gone.
+    /// Whether the inode is gone.
     pub is_gone: bool,
 }
 
@@ -92,12 +92,12 @@ impl<'a> Changes<'a> {
         &mut self.effects
     }
 
-    /// What the batch changes of the tree.
+    /// Changes of the tree in the batch.
     pub fn effects(&self) -> &Effects {
         &self.effects
     }
 
-    /// The same, to keep it when the batch is made.
+    /// Takes the changes of the tree out, to keep them when the batch is made.
     pub fn take_effects(&mut self) -> Effects {
         std::mem::take(&mut self.effects)
     }
@@ -156,7 +156,7 @@ impl<'a> Changes<'a> {
         self.limited |= uid != 0;
     }
 
-    /// What the batch changes of the usage of users and groups, if their limits count for it.
+    /// Changes of the usage of users and groups, if their limits count for the batch.
     pub fn limited_usage(&self) -> impl Iterator<Item = (Kind, u32, Delta)> {
         let kind = |kind: u8| if kind == Kind::User as u8 { Kind::User } else { Kind::Group };
         let usage = self.limited.then_some(&self.usage).into_iter().flatten();

@@ -54,12 +54,12 @@ impl Engine {
         Ok(Engine { kv, hot: Hot::default(), format, report, level })
     }
 
-    /// What was decided when the MDT was made.
+    /// Settings of the MDT since it was made.
     pub fn format(&self) -> &Format {
         &self.format
     }
 
-    /// What opening found.
+    /// Report of the opening.
     pub fn report(&self) -> &OpenReport {
         &self.report
     }
@@ -92,7 +92,7 @@ impl Engine {
         Ok(pos)
     }
 
-    /// What a reply that shows the present state waits for.
+    /// Position that a reply showing the present state waits for.
     pub fn last_pos(&self) -> LogPos {
         self.kv.last_pos()
     }

@@ -66,7 +66,7 @@ pub struct Inode {
     pub layout_policy: Option<LayoutPolicy>,
 }
 
-/// What only regular files have.
+/// The part of an inode that only regular files have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileBody {
     /// Where the bytes lie.
@@ -125,7 +125,7 @@ impl Inode {
         (self.is_dir() && is_named).then_some(self.parent)
     }
 
-    /// Who may do what with it.
+    /// Permissions: kind, mode bits, owner, and whether there is an ACL.
     pub fn rights(&self) -> Rights {
         let Inode { kind, perm, uid, gid, has_acl, has_xattr, .. } = *self;
         Rights { kind, perm, uid, gid, has_acl, has_xattr }

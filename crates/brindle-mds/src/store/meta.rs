@@ -14,7 +14,7 @@ const INODES: &str = "inodes";
 const LEVEL: &str = "format-level";
 const SESSIONS: &str = "sessions";
 
-/// What was decided when the MDT was made.
+/// Settings of the MDT since it was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Format {
     /// Identity of the target.

@@ -17,7 +17,7 @@ pub enum Kind {
     Group = 1,
 }
 
-/// What is used.
+/// Usage of an owner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Usage {
     /// Number of inodes.
@@ -36,7 +36,7 @@ pub struct Delta {
 }
 
 impl Delta {
-    /// What one inode counts for, times `sign`.
+    /// Usage of one inode, times `sign`.
     pub fn of(inode: &Inode, sign: i64) -> Delta {
         Delta { inodes: sign, bytes: sign.saturating_mul(inode.allocated_bytes as i64) }
     }

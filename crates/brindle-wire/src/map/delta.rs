@@ -1,4 +1,4 @@
-//! What changed from one version of the map to a later one.
+//! Deltas: the changes from one version of the map to a later one.
 //!
 //! The MGS sends a delta to whoever has one of the versions that it remembers, and the whole map to everybody else.
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{HostEntry, Map, Network, Pool, RemovedTarget, TargetEntry, TargetState};
 use crate::form::FormatLevel;
 
-/// One change of a map.
+/// A change of a map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapChange {
     /// A target is new, or changed.
@@ -42,7 +42,7 @@ pub struct MapDelta {
     pub from: u64,
     /// Version that comes of it.
     pub to: u64,
-    /// What changes, in any order.
+    /// The changes, in any order.
     pub changes: Vec<MapChange>,
     /// Targets that are not heard of at this moment. (That changes without a new version.)
     pub down: Vec<TargetId>,
@@ -53,7 +53,7 @@ pub struct MapDelta {
 pub enum MapUpdate {
     /// All of it.
     Whole(Map),
-    /// What changed since the caller's version.
+    /// The changes since the caller's version.
     Delta(MapDelta),
 }
 
@@ -80,7 +80,7 @@ fn set<T, K: Ord>(list: &mut Vec<T>, key: impl Fn(&T) -> K, at: &K, entry: Optio
 }
 
 impl MapDelta {
-    /// What changes `old` into `new`, two versions of the map of one file system.
+    /// The delta that changes `old` into `new`, two versions of the map of one file system.
     pub fn between(old: &Map, new: &Map) -> MapDelta {
         assert!(old.fs_id == new.fs_id && old.version < new.version, "versions of one map, in order");
         // The state of a target is not part of the version.

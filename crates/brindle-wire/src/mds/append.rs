@@ -37,7 +37,7 @@ pub struct AppendDoneReq {
     pub ino: Ino,
     /// [`AppendReserveReq::number`].
     pub number: u64,
-    /// What was written.
+    /// Report of the write.
     pub report: Option<WriteReport>,
 }
 message!(AppendDoneReq => Empty, AppendDone);

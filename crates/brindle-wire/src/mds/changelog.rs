@@ -21,7 +21,7 @@ pub struct ChangelogRegisterReq {
     pub name: String,
     /// The types that it wants; `None`: those that the MDT records where nobody says otherwise.
     pub mask: Option<ChangeMask>,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 
@@ -38,7 +38,7 @@ message!(ChangelogRegisterReq => ChangelogRegisterResp, ChangelogRegister);
 pub struct ChangelogDeregisterReq {
     /// The reader.
     pub id: u32,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(ChangelogDeregisterReq => Empty, ChangelogDeregister);
@@ -50,7 +50,7 @@ pub struct ChangelogClearReq {
     pub id: u32,
     /// The last index that it does not need; 0 for everything so far.
     pub end: u64,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(ChangelogClearReq => Empty, ChangelogClear);
@@ -66,7 +66,7 @@ pub struct ChangelogReadReq {
     pub end: u64,
     /// The types that are wanted; `None` for all (of the reader).
     pub mask: Option<ChangeMask>,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 
@@ -85,7 +85,7 @@ message!(ChangelogReadReq => ChangelogReadResp, ChangelogRead);
 /// Asks who reads, and how far they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangelogInfoReq {
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 
@@ -98,7 +98,7 @@ pub struct ChangelogReader {
     pub name: String,
     /// The types that it asked for.
     pub mask: Option<ChangeMask>,
-    /// It needs nothing up to here.
+    /// The reader needs no record up to this index.
     pub cleared: u64,
     /// Seconds since it was registered or has cleared something.
     pub idle_secs: u64,
@@ -129,7 +129,7 @@ message!(ChangelogInfoReq => ChangelogInfoResp, ChangelogInfo);
 pub struct ChangelogMaskReq {
     /// The types.
     pub mask: ChangeMask,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(ChangelogMaskReq => Empty, ChangelogMask);

@@ -18,7 +18,7 @@ pub struct CloseReq {
 }
 message!(CloseReq => Empty, Close);
 
-/// One handle that is given back.
+/// A handle that is given back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Close {
     /// The inode.

@@ -24,7 +24,7 @@ pub struct CreateReq {
     pub access: Access,
     /// The client's number for the handle.
     pub handle: u64,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 

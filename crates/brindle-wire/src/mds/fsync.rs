@@ -12,7 +12,7 @@ use crate::message;
 pub struct FsyncReq {
     /// The inode.
     pub ino: Ino,
-    /// What was written, with the objects now synced.
+    /// Report of the writes, with the objects now synced.
     pub report: Option<WriteReport>,
 }
 message!(FsyncReq => Empty, Fsync);

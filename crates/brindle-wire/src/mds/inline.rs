@@ -43,7 +43,7 @@ pub struct InlineWriteReq {
     pub written_at: Option<Time>,
     /// Clear set-id bits.
     pub kill_suidgid: bool,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
     /// Durable before the answer (O_SYNC, O_DSYNC, fsync).
     pub sync: bool,

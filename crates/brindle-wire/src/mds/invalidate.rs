@@ -9,7 +9,7 @@ use crate::message;
 /// Whose pages to drop.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Holders {
-    /// These sessions (marks that the write's reply returned).
+    /// Sessions whose pages are to go (marks that the write's reply returned).
     Sessions(Vec<SessionId>),
     /// Every session with a handle that may hold pages (the OST had lost its marks).
     AllReaders,

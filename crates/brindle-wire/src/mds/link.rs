@@ -15,7 +15,7 @@ pub struct LinkReq {
     pub parent: Ino,
     /// New name.
     pub name: Name,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(LinkReq => EntryResp, Link);

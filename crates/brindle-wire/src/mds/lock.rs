@@ -15,7 +15,7 @@ pub enum LockSpace {
     Flock,
 }
 
-/// What is locked.
+/// Kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LockKind {
     /// Shared.

@@ -18,13 +18,13 @@ pub struct MigrateReq {
     pub ino: Ino,
     /// Where the piece begins: 0, then what the answer before it said.
     pub offset: u64,
-    /// What the file is to look like; parts that look like it and lie on none of `avoid` stay. `None`: as it is.
+    /// Wanted layout; parts that have it and lie on none of `avoid` stay. `None`: the layout that the file has.
     pub policy: Option<LayoutPolicy>,
     /// OSTs that it is to leave. With no policy only parts that lie there move; with neither, everything does.
     pub avoid: Vec<u16>,
     /// Most bytes to copy; at most [`PIECE_BYTES_MAX`].
     pub copy_max_bytes: u64,
-    /// Who asks: the owner, or root.
+    /// Credentials of the program that asks: the owner's, or root's.
     pub cred: Cred,
 }
 message!(MigrateReq => MigrateResp, Migrate);

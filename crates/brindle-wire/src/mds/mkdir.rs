@@ -17,7 +17,7 @@ pub struct MkdirReq {
     pub mode: u32,
     /// The caller's umask.
     pub umask: u32,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(MkdirReq => EntryResp, Mkdir);

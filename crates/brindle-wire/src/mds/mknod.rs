@@ -21,7 +21,7 @@ pub struct MknodReq {
     pub umask: u32,
     /// Device number of device nodes.
     pub rdev: u32,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(MknodReq => EntryResp, Mknod);

@@ -30,7 +30,7 @@ pub enum OpenMode {
     Exclusive,
 }
 
-/// What a client needs to do I/O on an inode.
+/// Everything that a client needs for I/O on an inode.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenGrant {
     /// The mode.
@@ -59,7 +59,7 @@ pub struct OpenReq {
     pub handle: u64,
     /// How.
     pub access: Access,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
     /// O_TRUNC by a caller without CAP_FSETID clears set-id bits.
     pub kill_suidgid: bool,

@@ -17,7 +17,7 @@ pub struct OwnerQueryReq {
     pub ost: u16,
 }
 
-/// What the MDT says of an object.
+/// The MDT's verdict on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Verdict {
     /// Part of a file, or pending to become one.
@@ -28,7 +28,7 @@ pub enum Verdict {
     Unknown,
 }
 
-/// One verdict an object, in the order of the request.
+/// A verdict for each object, in the order of the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnerQueryResp {
     /// Verdicts.

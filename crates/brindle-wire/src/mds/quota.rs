@@ -25,11 +25,11 @@ pub struct QuotaUseReq {
     pub owner: QuotaOwner,
     /// Number of the user, group or project.
     pub id: u32,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 
-/// What is used; zeros for somebody who has nothing.
+/// Usage; zeros for an owner who has nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QuotaUseResp {
     /// Inodes.
@@ -54,7 +54,7 @@ pub struct QuotaSetReq {
     pub inodes_max: Option<u64>,
     /// Most allocated bytes; likewise.
     pub bytes_max: Option<u64>,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(QuotaSetReq => QuotaUseResp, QuotaSet);
@@ -68,15 +68,15 @@ pub struct QuotaRoomReq {
     pub gid: u32,
     /// Bytes that are wanted.
     pub wanted_bytes: u64,
-    /// What is taken of earlier room of the user's and not in any report: it is buffered, or on its way to an OST.
+    /// Bytes taken of the user's earlier reservation that no report has named yet: they are buffered, or on their way to an OST.
     pub user: RoomUse,
-    /// The same of the group's.
+    /// Bytes taken of the group's earlier reservation that no report has named yet.
     pub group: RoomUse,
     /// The file that is written: where there is little room for new blocks, how far it has blocks already.
     pub ino: Ino,
 }
 
-/// What a mount has made of the room that it was given.
+/// A mount's use of its reservation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoomUse {
     /// Taken, and not at an OST yet.
@@ -90,7 +90,7 @@ pub struct RoomUse {
 pub struct QuotaRoomResp {
     /// Bytes that the user's files may grow by, in the place of what was left of earlier room; `None`: there is no limit.
     pub user_bytes: Option<u64>,
-    /// The same of the group.
+    /// Use of the group's reservation.
     pub group_bytes: Option<u64>,
     /// Where less is given than was wanted: below this byte the file has all its blocks, so that writing there needs no room. 0 if it
     /// may have holes, `None` if that cannot be known at the moment. Where enough is given 0 says nothing.

@@ -21,7 +21,7 @@ pub struct ReaddirReq {
     pub plus: bool,
 }
 
-/// One entry.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirEntry {
     /// Name.

@@ -23,7 +23,7 @@ pub struct RenameReq {
     pub exchange: bool,
     /// RENAME_WHITEOUT: a character device 0:0 comes to stand at the old name, by which overlayfs knows what is hidden.
     pub whiteout: bool,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(RenameReq => Empty, Rename);

@@ -10,7 +10,7 @@ use crate::message;
 /// Most files in one [`ReportReq`].
 pub const REPORT_ITEMS_MAX: usize = 1024;
 
-/// What one client wrote to one file and does not know the MDT to have heard.
+/// A client's writes to a file, as far as the client does not know that the MDT has heard of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteReport {
     /// Grows with everything that there is to tell. A report says all that was not answered yet, so an older one says

@@ -1,6 +1,6 @@
 //! scan: what below a directory matches a predicate, found or summed up by the MDT (`lfs find`, `brindle file du`).
 //!
-//! One request is answered with one page of bounded size and work, and a cursor to go on from. The server keeps nothing
+//! Each request is answered with a page of bounded size and work, and a cursor to go on from. The server keeps nothing
 //! between pages, so that a scan outlives a restart and nobody is in its way.
 
 use brindle_types::attr::Time;
@@ -34,7 +34,7 @@ impl Range {
     }
 }
 
-/// One of the times of an inode.
+/// A time of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Stamp {
     /// Last access.
@@ -138,11 +138,11 @@ pub enum Term {
     Not,
     /// Both terms before.
     And,
-    /// One of the two terms before.
+    /// At least one of the two terms before holds.
     Or,
 }
 
-/// What is wanted of the entries that match.
+/// The part of each match that the answer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Wanted {
     /// Their paths.
@@ -166,13 +166,13 @@ pub struct ScanReq {
     pub start: Ino,
     /// What [`Test::Name`] takes for its name: the last part of the path that the user gave.
     pub start_name: Name,
-    /// What matches.
+    /// The predicate, as postfix terms.
     pub predicate: Vec<Term>,
     /// Entries above this depth do not match.
     pub depth_min: u32,
     /// Entries below this depth are not looked at.
     pub depth_max: u32,
-    /// What is wanted.
+    /// The wanted part of each match.
     pub wanted: Wanted,
     /// Of the page before; `None` for the first.
     pub cursor: Option<ScanCursor>,

@@ -112,10 +112,10 @@ pub struct ReclaimReq {
     pub done: bool,
 }
 
-/// What became of each open, in the order of the request: the new grant, or why the handle is dead.
+/// The outcome of each reclaimed open, in the order of the request: the new grant, or why the handle is dead.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReclaimResp {
-    /// One a reclaimed open.
+    /// An outcome for each reclaimed open.
     pub opens: Vec<Result<OpenGrant, brindle_types::Fault>>,
 }
 message!(ReclaimReq => ReclaimResp, Reclaim);
@@ -124,7 +124,7 @@ message!(ReclaimReq => ReclaimResp, Reclaim);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetInfoReq {}
 
-/// One line of status.
+/// Status of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetInfoResp {
     /// Full name: `scratch-OST000a`.
@@ -135,7 +135,7 @@ pub struct TargetInfoResp {
     pub term: u32,
     /// State in a word: `active`, `recovering`, `full`, `failed`.
     pub state: String,
-    /// What is wrong, as faults; empty when healthy.
+    /// Faults of the target; empty when it is healthy.
     pub problems: Vec<brindle_types::Fault>,
     /// Number of sessions or connections.
     pub clients: u32,

@@ -13,7 +13,7 @@ use crate::{Cred, message};
 pub enum SetTime {
     /// The server's present time.
     Now,
-    /// This time.
+    /// The time given here.
     At(Time),
 }
 
@@ -22,7 +22,7 @@ pub enum SetTime {
 pub struct SetattrReq {
     /// The inode.
     pub ino: Ino,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
     /// Permission bits with set-id and sticky bits.
     pub mode: Option<u32>,

@@ -11,9 +11,9 @@ use crate::{Cred, message};
 pub struct SetStripeReq {
     /// File or directory.
     pub ino: Ino,
-    /// What is asked for.
+    /// The wanted policy.
     pub policy: Option<LayoutPolicy>,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(SetStripeReq => Empty, SetStripe);
@@ -32,7 +32,7 @@ pub struct GetStripeResp {
     pub layout: Option<Layout>,
     /// Of a directory that has a default of its own.
     pub policy: Option<LayoutPolicy>,
-    /// What a new file here gets, with everything inherited filled in.
+    /// Policy of a new file here, with everything inherited filled in.
     pub effective: LayoutPolicy,
     /// Number of layout changes so far.
     pub layout_gen: u32,

@@ -15,7 +15,7 @@ pub struct SymlinkReq {
     pub name: Name,
     /// Target, 1 to 4095 bytes.
     pub target: Vec<u8>,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(SymlinkReq => EntryResp, Symlink);

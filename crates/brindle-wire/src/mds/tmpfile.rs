@@ -20,7 +20,7 @@ pub struct TmpfileReq {
     pub access: Access,
     /// The client's number for the handle.
     pub handle: u64,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(TmpfileReq => CreateResp, Tmpfile);

@@ -13,7 +13,7 @@ pub struct UnlinkReq {
     pub parent: Ino,
     /// Name.
     pub name: Name,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(UnlinkReq => Empty, Unlink);
@@ -25,7 +25,7 @@ pub struct RmdirReq {
     pub parent: Ino,
     /// Name.
     pub name: Name,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(RmdirReq => Empty, Rmdir);

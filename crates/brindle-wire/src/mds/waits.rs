@@ -8,7 +8,7 @@ use crate::message;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MdtWaitsReq {}
 
-/// One line a wait.
+/// A line for each wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MdtWaitsResp {
     /// (what waits, for what, milliseconds so far).

@@ -56,7 +56,7 @@ pub struct SetxattrReq {
     pub replace: bool,
     /// FUSE_SETXATTR_ACL_KILL_SGID: clear the set-group-id bit.
     pub kill_sgid: bool,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(SetxattrReq => Empty, Setxattr);
@@ -68,7 +68,7 @@ pub struct RemovexattrReq {
     pub ino: Ino,
     /// Attribute name with its prefix.
     pub name: Name,
-    /// Who asks.
+    /// Credentials of the program that asks.
     pub cred: Cred,
 }
 message!(RemovexattrReq => Empty, Removexattr);

@@ -17,7 +17,7 @@ pub struct DestroyObjectsReq {
 pub struct DestroyObjectsResp {
     /// How many existed and are gone.
     pub removed: u32,
-    /// Those that are still there because the disk failed; to be asked for again.
+    /// Objects that are still there because the disk failed; the MDT asks again.
     pub stuck: Vec<ObjectId>,
 }
 message!(DestroyObjectsReq => DestroyObjectsResp, DestroyObjects);

@@ -38,7 +38,7 @@ pub struct Ticket {
 pub enum Marks {
     /// Nobody.
     None,
-    /// These sessions read since the last change.
+    /// Sessions that have read since the last change.
     Sessions(Vec<brindle_types::SessionId>),
     /// The OST restarted since: everybody with a readable handle counts.
     Unknown,
@@ -53,7 +53,7 @@ pub const TOLD_MAX: usize = 32;
 pub struct Told {
     /// The object.
     pub object: ObjectId,
-    /// One of [`ChangeResp::takings`].
+    /// A number from [`ChangeResp::takings`].
     pub taking: u64,
     /// First byte of the object that was dropped.
     pub offset: u64,
@@ -80,7 +80,7 @@ pub struct ChangeResp {
     pub boot_term: u32,
     /// Readers whose pages must go before the change is acknowledged.
     pub marks: Marks,
-    /// What the marks are known by when they have been dealt with. May be empty: then they are given out again.
+    /// Numbers by which the client confirms the marks when their pages are gone. Empty: the marks are given out again.
     pub takings: Vec<u64>,
     /// Allocated bytes of the object afterwards.
     pub allocated_bytes: u64,

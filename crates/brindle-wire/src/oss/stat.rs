@@ -13,7 +13,7 @@ pub struct StatObjectsReq {
     pub objects: Vec<ObjectId>,
 }
 
-/// One object.
+/// State of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectStat {
     /// Whether it exists.

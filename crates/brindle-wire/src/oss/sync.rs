@@ -12,7 +12,7 @@ pub struct SyncObjectsReq {
     pub objects: Vec<ObjectId>,
 }
 
-/// They are durable.
+/// The objects are durable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SyncObjectsResp {
     /// Boot term of the OST.

@@ -15,7 +15,7 @@ pub struct TruncateObjectReq {
     pub len_bytes: u64,
     /// The new truncate epoch; a cut of an older or equal one than the object has is answered without an effect.
     pub truncate_epoch: Pair,
-    /// It holds the file's last byte: make it when it is missing, and extend it when it is shorter.
+    /// Whether the object holds the file's last byte: then it is made when it is missing, and extended when it is shorter.
     pub make: bool,
     /// As in [`super::Ticket::must_exist`].
     pub must_exist: bool,

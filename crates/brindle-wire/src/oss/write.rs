@@ -32,7 +32,7 @@ pub struct WriteReq {
     pub sync: bool,
     /// Marks of earlier changes that were dealt with; at most [`super::TOLD_MAX`].
     pub told: Vec<Told>,
-    /// What a client says of the room that is kept for it; `None` from servers, and from clients that do not buffer.
+    /// The client's claim to reserved space; `None` from servers, and from clients that do not buffer.
     pub claim: Option<Claim>,
 }
 message!(WriteReq => WriteResp, Write);
@@ -46,7 +46,7 @@ pub struct Claim {
     pub holds_bytes: u64,
 }
 
-/// What was done, and the room that is kept for the client from now on.
+/// The change, and the space that is reserved for the client from now on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WriteResp {
     /// As for every change.
