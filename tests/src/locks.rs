@@ -1,7 +1,11 @@
 //! fcntl locks on byte ranges, which the standard library does not have.
 
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
+use std::path::Path;
+
+use crate::child::{Child, Link};
 
 /// What to do with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,4 +85,30 @@ pub fn conflict(
         _ => return Ok(None),
     };
     Ok(Some(Held { kind, start: found.l_start, len: found.l_len, pid: found.l_pid }))
+}
+
+/// Opens a file for locks of both kinds.
+pub fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).open(path)
+}
+
+/// A process that opens the file, runs `first` (mostly: takes a lock), says 1, waits for a word, runs `then`, says 2, and ends at the
+/// next word. Returns once `first` is done.
+pub fn locker(
+    path: &Path,
+    first: impl FnOnce(&File) -> io::Result<()>,
+    then: impl FnOnce(&File) -> io::Result<()>,
+) -> Child {
+    let path = path.to_owned();
+    let mut child = Child::start(move |link: &mut Link| {
+        let file = open(&path)?;
+        first(&file)?;
+        link.say(1)?;
+        link.hear()?;
+        then(&file)?;
+        link.say(2)?;
+        link.hear().map(drop)
+    });
+    child.hear();
+    child
 }

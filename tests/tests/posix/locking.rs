@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use brindle_tests::area::Area;
-use brindle_tests::child::{Child, Ending, Link, interruptible, no_copies};
+use brindle_tests::child::{Child, Ending, interruptible, no_copies};
 use brindle_tests::fails;
-use brindle_tests::locks::{Held, Kind, Owner, conflict, lock, try_lock};
+use brindle_tests::locks::{Held, Kind, Owner, conflict, lock, locker, open, try_lock};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -18,33 +18,9 @@ const SOON: Duration = Duration::from_secs(20);
 /// Long enough to see that nothing happens.
 const A_WHILE: Duration = Duration::from_millis(150);
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(path)
-}
-
-/// A process that opens the file, runs `first`, says 1, waits for a word, then runs `then`.
-fn peer(
-    path: &Path,
-    first: impl FnOnce(&File) -> io::Result<()>,
-    then: impl FnOnce(&File) -> io::Result<()>,
-) -> Child {
-    let path = path.to_owned();
-    let mut child = Child::start(move |link: &mut Link| {
-        let file = open(&path)?;
-        first(&file)?;
-        link.say(1)?;
-        link.hear()?;
-        then(&file)?;
-        link.say(2)?;
-        link.hear().map(drop)
-    });
-    child.hear();
-    child
-}
-
 /// A process that holds this lock until it is told to end.
 fn holder(path: &Path, owner: Owner, kind: Kind, start: i64, len: i64) -> Child {
-    peer(path, move |file| try_lock(file, owner, kind, start, len), |_| Ok(()))
+    locker(path, move |file| try_lock(file, owner, kind, start, len), |_| Ok(()))
 }
 
 fn finish(mut child: Child) {
@@ -91,7 +67,7 @@ fn readers_share_and_locks_change_their_kind() {
     assert_eq!(fails(try_lock(&file, Owner::Process, Kind::Write, 50, 100)), Errno::AGAIN);
     finish(reader);
     try_lock(&file, Owner::Process, Kind::Write, 50, 100).unwrap();
-    let mut other = peer(
+    let mut other = locker(
         &path,
         |_| Ok(()),
         |file| {
@@ -119,7 +95,7 @@ fn closing_any_descriptor_drops_the_locks_of_the_process() {
     let area = Area::new();
     let path = area.file("f", "x");
     let same = path.clone();
-    let mut child = peer(
+    let mut child = locker(
         &path,
         |file| try_lock(file, Owner::Process, Kind::Write, 0, 10),
         move |_| open(&same).map(drop),
@@ -176,7 +152,7 @@ fn waiting_ends_when_the_lock_is_free() {
     for owner in [Owner::Process, Owner::OpenFile] {
         let file = open(&path).unwrap();
         try_lock(&file, owner, Kind::Write, 0, 10).unwrap();
-        let mut child = peer(&path, |_| Ok(()), move |file| lock(file, owner, Kind::Write, 5, 10));
+        let mut child = locker(&path, |_| Ok(()), move |file| lock(file, owner, Kind::Write, 5, 10));
         child.say(1);
         assert!(!child.speaks_within(A_WHILE), "the lock is held");
         try_lock(&file, owner, Kind::Unlock, 0, 5).unwrap();
@@ -202,7 +178,7 @@ fn a_signal_ends_the_wait() {
         |file| Ok(flock(file, FlockOperation::LockShared)?),
     ];
     for wait in waits {
-        let mut child = peer(
+        let mut child = locker(
             &path,
             |_| {
                 interruptible(libc::SIGUSR1);
@@ -237,7 +213,7 @@ fn a_killed_waiter_goes_away() {
     let path = area.file("f", "x");
     let file = open(&path).unwrap();
     try_lock(&file, Owner::Process, Kind::Write, 0, 0).unwrap();
-    let mut child = peer(&path, |_| Ok(()), |file| lock(file, Owner::Process, Kind::Write, 0, 0));
+    let mut child = locker(&path, |_| Ok(()), |file| lock(file, Owner::Process, Kind::Write, 0, 0));
     child.say(1);
     assert!(!child.speaks_within(A_WHILE));
     child.signal(libc::SIGKILL);
@@ -254,7 +230,7 @@ fn a_ring_of_waiters_is_a_deadlock() {
         // Each holds its own byte and then waits for the next one's; the last to wait is told.
         let members: Vec<Child> = (0..size)
             .map(|n| {
-                peer(
+                locker(
                     &path,
                     move |file| try_lock(file, Owner::Process, Kind::Write, n, 1),
                     move |file| lock(file, Owner::Process, Kind::Write, (n + 1) % size, 1),
@@ -351,7 +327,7 @@ fn waiting_for_flock() {
     let path = area.file("f", "x");
     let file = open(&path).unwrap();
     flock(&file, FlockOperation::LockExclusive).unwrap();
-    let mut child = peer(&path, |_| Ok(()), |file| Ok(flock(file, FlockOperation::LockShared)?));
+    let mut child = locker(&path, |_| Ok(()), |file| Ok(flock(file, FlockOperation::LockShared)?));
     child.say(1);
     assert!(!child.speaks_within(A_WHILE));
     drop(file);
@@ -369,7 +345,7 @@ fn odd_ranges_and_wrong_descriptors() {
     let process = Owner::Process;
     try_lock(&file, process, Kind::Write, i64::MAX - 1, 1).unwrap();
     try_lock(&file, process, Kind::Write, 100, -10).unwrap();
-    let child = peer(
+    let child = locker(
         &path,
         |_| Ok(()),
         move |file| {

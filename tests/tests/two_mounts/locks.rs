@@ -1,15 +1,15 @@
 //! Locks between clients (promises 17 and 18).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use brindle_tests::area::Area;
-use brindle_tests::child::{Child, Ending, Link, no_copies};
+use brindle_tests::child::{Child, Ending, no_copies};
 use brindle_tests::fails;
-use brindle_tests::locks::{Kind, Owner, conflict, lock, try_lock};
+use brindle_tests::locks::{Kind, Owner, conflict, lock, locker, open, try_lock};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -19,30 +19,6 @@ use crate::both_ways;
 const SOON: Duration = Duration::from_secs(20);
 /// Long enough to see that nothing happens.
 const A_WHILE: Duration = Duration::from_millis(150);
-
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).open(path)
-}
-
-/// A process that takes a lock, says 1, and then does `then` when it is told to.
-fn holder(
-    path: &Path,
-    take: impl FnOnce(&File) -> io::Result<()>,
-    then: impl FnOnce(&File) -> io::Result<()>,
-) -> Child {
-    let path = path.to_owned();
-    let mut child = Child::start(move |link: &mut Link| {
-        let file = open(&path)?;
-        take(&file)?;
-        link.say(1)?;
-        link.hear()?;
-        then(&file)?;
-        link.say(2)?;
-        link.hear().map(drop)
-    });
-    child.hear();
-    child
-}
 
 #[test]
 fn flock_and_open_file_locks_hold_across_clients() {
@@ -97,7 +73,7 @@ fn process_locks_hold_across_clients_and_go_with_their_process() {
     let area = Area::on_two_mounts();
     for (there, here) in both_ways(&area, "f") {
         fs::write(&there, "x").unwrap();
-        let child = holder(&there, |f| try_lock(f, Owner::Process, Kind::Write, 10, 10), |_| Ok(()));
+        let child = locker(&there, |f| try_lock(f, Owner::Process, Kind::Write, 10, 10), |_| Ok(()));
         let file = open(&here).unwrap();
         try_lock(&file, Owner::Process, Kind::Write, 0, 10).unwrap();
         assert_eq!(fails(try_lock(&file, Owner::Process, Kind::Read, 15, 1)), Errno::AGAIN);
@@ -119,7 +95,7 @@ fn a_close_at_the_other_client_drops_its_locks_only() {
     for (there, here) in both_ways(&area, "f") {
         fs::write(&there, "x").unwrap();
         let same = there.clone();
-        let mut child = holder(
+        let mut child = locker(
             &there,
             |f| try_lock(f, Owner::Process, Kind::Write, 0, 10),
             move |_| open(&same).map(drop),
@@ -149,7 +125,7 @@ fn a_waiter_at_the_other_client_gets_the_lock() {
             let file = open(&here).unwrap();
             flock(&file, FlockOperation::LockExclusive).unwrap();
             try_lock(&file, Owner::OpenFile, Kind::Write, 0, 0).unwrap();
-            let mut child = holder(&there, |_| Ok(()), wait);
+            let mut child = locker(&there, |_| Ok(()), wait);
             child.say(1);
             assert!(!child.speaks_within(A_WHILE), "the lock is held");
             drop(file);
@@ -167,7 +143,7 @@ fn a_ring_over_two_clients_is_a_deadlock() {
     for (there, here) in both_ways(&area, "f") {
         fs::write(&there, "x").unwrap();
         let member = |path: &Path, own: i64, wanted: i64| {
-            holder(
+            locker(
                 path,
                 move |f| try_lock(f, Owner::Process, Kind::Write, own, 1),
                 move |f| lock(f, Owner::Process, Kind::Write, wanted, 1),
