@@ -65,7 +65,7 @@ pub struct BrindleFs {
     pub(crate) beside: Beside,
     pub(crate) stale: Stale,
     pub(crate) calls: Arc<CallerSyscalls>,
-    pub(crate) shown: Arc<KernelCacheState>,
+    pub(crate) kernel_cache: Arc<KernelCacheState>,
     pub(crate) releases: Arc<Releases>,
 }
 
@@ -115,7 +115,7 @@ impl BrindleFs {
             beside: Beside::default(),
             stale: Stale::default(),
             calls: Arc::default(),
-            shown: Arc::default(),
+            kernel_cache: Arc::default(),
             releases: Arc::default(),
         }
     }
@@ -141,7 +141,7 @@ impl BrindleFs {
                 self.client.seams().spawn("fuse.abandoned", async move {
                     let done = work.await;
                     // The kernel was answered something else.
-                    this.shown.gone_on(tid, Habit::None, Moment::now(this.client.seams()));
+                    this.kernel_cache.gone_on(tid, Habit::None, Moment::now(this.client.seams()));
                     let undo = done.map_or(Undo::Nothing, |done| done.undo);
                     let changed = match (changes, &undo) {
                         (Changes::Of(ino), _) => Some(ino),
@@ -238,10 +238,10 @@ fn changes(op: &Op, ino: Ino) -> Changes {
 }
 
 /// The kernel gives up references to a node id. What is noted of it goes with the last one.
-fn forgotten(node_ids: &NodeIds, known: &Known, shown: &KernelCacheState, nodeid: u64, lookups: u64) {
+fn forgotten(node_ids: &NodeIds, known: &Known, kernel_cache: &KernelCacheState, nodeid: u64, lookups: u64) {
     node_ids.forget(nodeid, lookups, |ino| {
         known.forget(ino);
-        shown.forget(ino, nodeid);
+        kernel_cache.forget(ino, nodeid);
     });
 }
 
@@ -272,14 +272,14 @@ impl Filesystem for BrindleFs {
     }
 
     fn forget(&self, nodeid: u64, nlookup: u64) {
-        forgotten(&self.node_ids, &self.known, &self.shown, nodeid, nlookup);
+        forgotten(&self.node_ids, &self.known, &self.kernel_cache, nodeid, nlookup);
     }
 }
 
 /// What the kernel keeps of a mount.
 struct Kernel {
     notifier: Notifier,
-    shown: Arc<KernelCacheState>,
+    kernel_cache: Arc<KernelCacheState>,
     recent: Arc<Recent>,
     calls: Arc<CallerSyscalls>,
     mountpoint: PathBuf,
@@ -295,16 +295,21 @@ fn ticks_ms(ticks: u64) -> u64 {
 }
 
 /// Looks whether threads that are waited for have gone on without asking for anything.
-fn settle(shown: &KernelCacheState, calls: &CallerSyscalls, awaited: Awaited, seams: &Seams) {
+fn settle(kernel_cache: &KernelCacheState, calls: &CallerSyscalls, awaited: Awaited, seams: &Seams) {
     let has_gone_on = |tid, given| !is_there(tid) || given && calls.sleeps(tid);
-    shown.settle(awaited, has_gone_on, || Moment::now(seams));
+    kernel_cache.settle(awaited, has_gone_on, || Moment::now(seams));
 }
 
 /// Waits until the kernel keeps none of these names any more; of which no more are kept.
-async fn names_run_out(shown: &KernelCacheState, calls: &CallerSyscalls, names: Awaited<'_>, seams: &Seams) {
-    while let Some(left) = shown.names_left_ticks(names, Moment::now(seams)) {
+async fn names_run_out(
+    kernel_cache: &KernelCacheState,
+    calls: &CallerSyscalls,
+    names: Awaited<'_>,
+    seams: &Seams,
+) {
+    while let Some(left) = kernel_cache.names_left_ticks(names, Moment::now(seams)) {
         if left == 0 {
-            settle(shown, calls, names, seams);
+            settle(kernel_cache, calls, names, seams);
         }
         seams.sleep_ms(ticks_ms(left).max(1)).await;
     }
@@ -314,37 +319,45 @@ impl BrindleFs {
     /// Waits until the kernel keeps nothing of a name that is to be moved to another directory: it would take that along. Nor does it
     /// until the result is dropped, which is for when the name is told to nobody any more.
     pub(crate) async fn about_to_move(&self, dir: Ino, name: &[u8]) -> Pause {
-        let pause = self.shown.pause(dir);
+        let pause = self.kernel_cache.pause(dir);
         let ino = self.client.known_ino(dir, name);
-        names_run_out(&self.shown, &self.calls, Awaited::Name(Some(&[dir]), ino), self.client.seams()).await;
+        names_run_out(&self.kernel_cache, &self.calls, Awaited::Name(Some(&[dir]), ino), self.client.seams())
+            .await;
         pause
     }
 
     /// Waits until the kernel keeps no names in a directory that it knows in another place now.
     pub(crate) async fn names_gone(&self, dir: Ino) {
-        names_run_out(&self.shown, &self.calls, Awaited::Name(Some(&[dir]), None), self.client.seams()).await;
+        names_run_out(
+            &self.kernel_cache,
+            &self.calls,
+            Awaited::Name(Some(&[dir]), None),
+            self.client.seams(),
+        )
+        .await;
     }
 }
 
 impl KernelCache for Kernel {
     fn forget_attr(&self, ino: Ino) -> Forgetting {
-        self.forget_nodes(self.shown.take(ino, Moment::now(&self.seams)))
+        self.forget_nodes(self.kernel_cache.take(ino, Moment::now(&self.seams)))
     }
 
     fn forget_files(&self) -> Forgetting {
         self.recent.forget_extras();
-        self.forget_nodes(self.shown.take_files(Moment::now(&self.seams)))
+        self.forget_nodes(self.kernel_cache.take_files(Moment::now(&self.seams)))
     }
 
     fn forget_attrs(&self) -> Forgetting {
         self.recent.forget_extras();
-        self.forget_nodes(self.shown.take_all(Moment::now(&self.seams)))
+        self.forget_nodes(self.kernel_cache.take_all(Moment::now(&self.seams)))
     }
 
     fn names_gone(&self, dirs: Option<Vec<Ino>>) -> BoxFuture<'static, ()> {
-        let (shown, calls, seams) = (self.shown.clone(), self.calls.clone(), self.seams.clone());
+        let (kernel_cache, calls, seams) =
+            (self.kernel_cache.clone(), self.calls.clone(), self.seams.clone());
         Box::pin(async move {
-            names_run_out(&shown, &calls, Awaited::Name(dirs.as_deref(), None), &seams).await;
+            names_run_out(&kernel_cache, &calls, Awaited::Name(dirs.as_deref(), None), &seams).await;
         })
     }
 
@@ -406,7 +419,7 @@ impl Kernel {
     fn forget_nodes(&self, nodeids: BTreeSet<u64>) -> Forgetting {
         let forget = Forget {
             notifier: self.notifier.clone(),
-            shown: self.shown.clone(),
+            kernel_cache: self.kernel_cache.clone(),
             calls: self.calls.clone(),
             seams: self.seams.clone(),
         };
@@ -418,7 +431,7 @@ impl Kernel {
 /// Has the kernel forget attributes.
 struct Forget {
     notifier: Notifier,
-    shown: Arc<KernelCacheState>,
+    kernel_cache: Arc<KernelCacheState>,
     calls: Arc<CallerSyscalls>,
     seams: Seams,
 }
@@ -426,7 +439,7 @@ struct Forget {
 impl Forget {
     /// Whether they are gone. Not if a thread is just taking in an answer, which the notice may not have reached. Never blocks.
     fn once(&self, nodeid: u64) -> bool {
-        let is_awaited = self.shown.is_awaited(nodeid, Moment::now(&self.seams));
+        let is_awaited = self.kernel_cache.is_awaited(nodeid, Moment::now(&self.seams));
         let outcome = self.notifier.forget_attr(nodeid);
         if outcome == Outcome::NotCached && is_awaited {
             return false;
@@ -442,7 +455,7 @@ impl Forget {
         for nodeid in nodeids {
             let mut repeats = 0;
             loop {
-                settle(&self.shown, &self.calls, Awaited::Attr(nodeid), &self.seams);
+                settle(&self.kernel_cache, &self.calls, Awaited::Attr(nodeid), &self.seams);
                 if self.once(nodeid) {
                     break;
                 }
@@ -512,9 +525,10 @@ pub async fn mount(client: Arc<Client>, settings: MountSettings) -> Result<Mount
         let fs = BrindleFs::new(served.clone());
         let asking = Arc::new(Semaphore::new(SIZES_ASKED_MAX));
         let closing = Arc::new(Semaphore::new(CLOSES_ASKED_MAX));
-        let (shown, recent, calls) = (fs.shown.clone(), fs.recent.clone(), fs.calls.clone());
+        let (kernel_cache, recent, calls) = (fs.kernel_cache.clone(), fs.recent.clone(), fs.calls.clone());
         let (seams, releases) = (served.seams().clone(), fs.releases.clone());
-        let kernel = Kernel { notifier, shown, recent, calls, mountpoint, seams, asking, closing, releases };
+        let kernel =
+            Kernel { notifier, kernel_cache, recent, calls, mountpoint, seams, asking, closing, releases };
         served.set_cache(Arc::new(kernel));
         Arc::new(fs)
     })?;
@@ -573,23 +587,24 @@ mod tests {
     #[test]
     fn a_directory_that_was_looked_up_again_stays_known_when_the_kernel_gives_up_what_it_had_before() {
         const D: Ino = Ino(50);
-        let (node_ids, known, shown) = (NodeIds::default(), Known::default(), KernelCacheState::default());
+        let (node_ids, known, kernel_cache) =
+            (NodeIds::default(), Known::default(), KernelCacheState::default());
         let attr = Attr::plain(D, FileType::Directory, 0);
         let lasting = |_: Ino| Some((attr.clone(), 3000_u64));
         let now = Moment { at: Mono::default(), tick: 0 };
         for _ in 0..2 {
             let nodeid = node_ids.found(1, b"d", D);
             let found = Found { tid: 7, parent: Ino::ROOT, ino: D, nodeid, kind: attr.kind, now };
-            assert!(shown.by_name(found, &lasting, &|| None).attr.is_some());
+            assert!(kernel_cache.by_name(found, &lasting, &|| None).attr.is_some());
         }
         known.note(&attr);
-        shown.gone_on(7, Habit::None, now);
-        forgotten(&node_ids, &known, &shown, D.0, 1);
+        kernel_cache.gone_on(7, Habit::None, now);
+        forgotten(&node_ids, &known, &kernel_cache, D.0, 1);
         assert!(known.removed(D).is_some());
-        assert_eq!(shown.take(D, now), BTreeSet::from([D.0]), "a notice must still reach it");
-        assert!(shown.by_number(&lasting, D, D.0).is_some());
-        forgotten(&node_ids, &known, &shown, D.0, 1);
-        assert!(known.removed(D).is_none() && shown.take(D, now).is_empty());
+        assert_eq!(kernel_cache.take(D, now), BTreeSet::from([D.0]), "a notice must still reach it");
+        assert!(kernel_cache.by_number(&lasting, D, D.0).is_some());
+        forgotten(&node_ids, &known, &kernel_cache, D.0, 1);
+        assert!(known.removed(D).is_none() && kernel_cache.take(D, now).is_empty());
     }
 
     #[test]

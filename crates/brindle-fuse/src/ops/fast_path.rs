@@ -26,7 +26,7 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
     if goes_on(op) {
         fs.stale.asked(asked.pid, part(op));
         let now = Moment::now(fs.client.seams());
-        fs.shown.gone_on(asked.pid, habit(op, asked.nodeid), now);
+        fs.kernel_cache.gone_on(asked.pid, habit(op, asked.nodeid), now);
     }
     if let Op::Read(Read { fh, .. }) | Op::Flush(Flush { fh, .. }) = op {
         fs.client.open_returned(*fh);

@@ -28,8 +28,8 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration)
 /// The same, where a lease covers them.
 pub(crate) fn fast_path(fs: &BrindleFs, ino: Ino, nodeid: u64) -> Option<(Attr, Duration)> {
     let lasting = |ino| fs.client.lasting_attr(ino);
-    if let Some(shown) = fs.shown.by_number(&lasting, ino, nodeid) {
-        return Some(shown);
+    if let Some(reply) = fs.kernel_cache.by_number(&lasting, ino, nodeid) {
+        return Some(reply);
     }
     let (attr, _) = lasting(ino).filter(|(attr, _)| attr.kind != FileType::Directory)?;
     fs.known.note(&attr);

@@ -177,13 +177,13 @@ pub(crate) struct KernelCacheState(Mutex<Inner>);
 
 /// While this is there the kernel is told no name in the directory that it may keep.
 pub(crate) struct Pause {
-    shown: Arc<KernelCacheState>,
+    cache: Arc<KernelCacheState>,
     dir: Ino,
 }
 
 impl Drop for Pause {
     fn drop(&mut self) {
-        let paused = &mut self.shown.0.lock().paused;
+        let paused = &mut self.cache.0.lock().paused;
         if let Some(wanted) = paused.get_mut(&self.dir) {
             *wanted -= 1;
             if *wanted == 0 {
@@ -197,7 +197,7 @@ impl KernelCacheState {
     /// From now on no name in this directory is kept; those that are run out ([`KernelCacheState::names_left_ticks`]).
     pub fn pause(self: &Arc<Self>, dir: Ino) -> Pause {
         *self.0.lock().paused.entry(dir).or_default() += 1;
-        Pause { shown: self.clone(), dir }
+        Pause { cache: self.clone(), dir }
     }
 
     /// Attributes of a directory that the kernel asks for by `nodeid`, and how long it may keep them.
@@ -446,86 +446,86 @@ mod tests {
     }
 
     /// What may be kept of attributes.
-    fn attr_of(shown: &KernelCacheState, lasting: Lasting, found: Found) -> Option<Duration> {
-        shown.by_name(found, lasting, &|| None).attr.map(|(_, kept)| kept)
+    fn attr_of(cache: &KernelCacheState, lasting: Lasting, found: Found) -> Option<Duration> {
+        cache.by_name(found, lasting, &|| None).attr.map(|(_, kept)| kept)
     }
 
-    fn left(shown: &KernelCacheState, dir: Ino, ms: u64) -> Option<u64> {
-        shown.names_left_ticks(Awaited::Name(Some(&[dir]), None), at(ms))
+    fn left(cache: &KernelCacheState, dir: Ino, ms: u64) -> Option<u64> {
+        cache.names_left_ticks(Awaited::Name(Some(&[dir]), None), at(ms))
     }
 
-    fn goes_on(shown: &KernelCacheState, tid: u32, ms: u64) {
-        shown.gone_on(tid, Habit::None, at(ms));
+    fn goes_on(cache: &KernelCacheState, tid: u32, ms: u64) {
+        cache.gone_on(tid, Habit::None, at(ms));
     }
 
     #[test]
     fn what_was_found_by_name_is_awaited_until_the_thread_goes_on() {
-        let shown = KernelCacheState::default();
-        assert_eq!(attr_of(&shown, &lasting, found(7, D, ALIAS, 0)), Some(Duration::from_millis(3000)));
-        assert!(shown.is_awaited(ALIAS, at(1)));
+        let cache = KernelCacheState::default();
+        assert_eq!(attr_of(&cache, &lasting, found(7, D, ALIAS, 0)), Some(Duration::from_millis(3000)));
+        assert!(cache.is_awaited(ALIAS, at(1)));
         // A notice has to reach it, before and after it was taken in, once each.
-        assert_eq!(shown.take(D, at(1)), [ALIAS].into());
-        assert_eq!(shown.take(D, at(2)), [ALIAS].into());
-        goes_on(&shown, 7, 3);
-        assert!(!shown.is_awaited(ALIAS, at(3)));
-        assert_eq!(shown.take(D, at(4)), none());
+        assert_eq!(cache.take(D, at(1)), [ALIAS].into());
+        assert_eq!(cache.take(D, at(2)), [ALIAS].into());
+        goes_on(&cache, 7, 3);
+        assert!(!cache.is_awaited(ALIAS, at(3)));
+        assert_eq!(cache.take(D, at(4)), none());
     }
 
     #[test]
     fn a_directory_is_remembered_until_it_is_forgotten() {
-        let shown = KernelCacheState::default();
-        assert!(attr_of(&shown, &lasting, found(7, D, D.0, 0)).is_some());
-        goes_on(&shown, 7, 1);
-        assert!(!shown.is_awaited(D.0, at(1)));
-        assert_eq!(shown.take(D, at(900_000)), [D.0].into());
-        assert_eq!(shown.take(D, at(900_001)), none());
-        shown.by_number(&lasting, D, D.0).unwrap();
-        shown.by_number(&lasting, D, ALIAS).unwrap();
-        shown.forget(D, D.0);
-        assert_eq!(shown.take_all(at(900_002)), [ALIAS].into());
+        let cache = KernelCacheState::default();
+        assert!(attr_of(&cache, &lasting, found(7, D, D.0, 0)).is_some());
+        goes_on(&cache, 7, 1);
+        assert!(!cache.is_awaited(D.0, at(1)));
+        assert_eq!(cache.take(D, at(900_000)), [D.0].into());
+        assert_eq!(cache.take(D, at(900_001)), none());
+        cache.by_number(&lasting, D, D.0).unwrap();
+        cache.by_number(&lasting, D, ALIAS).unwrap();
+        cache.forget(D, D.0);
+        assert_eq!(cache.take_all(at(900_002)), [ALIAS].into());
     }
 
     #[test]
     fn a_file_is_remembered_a_moment_longer_than_the_kernel_keeps_it() {
-        let shown = KernelCacheState::default();
-        assert_eq!(shown.by_number(&lasting, F, F.0), None);
-        assert_eq!(attr_of(&shown, &lasting, found(7, F, F.0, 0)), Some(A_TICK));
+        let cache = KernelCacheState::default();
+        assert_eq!(cache.by_number(&lasting, F, F.0), None);
+        assert_eq!(attr_of(&cache, &lasting, found(7, F, F.0, 0)), Some(A_TICK));
         // However long the thread needs to take it in.
-        assert_eq!(shown.take_files(at(1500)), [F.0].into());
-        goes_on(&shown, 7, 1600);
-        assert_eq!(shown.take(F, at(1600 + TICKS_MS - 1)), [F.0].into());
-        assert!(attr_of(&shown, &lasting, found(7, F, F.0, 2000)).is_some());
-        assert!(attr_of(&shown, &lasting, found(7, D, D.0, 2001)).is_some());
-        assert_eq!(shown.take_files(at(2002)), [F.0].into());
-        assert!(attr_of(&shown, &lasting, found(7, F, F.0, 3000)).is_some());
-        goes_on(&shown, 7, 3001);
-        assert_eq!(shown.take_all(at(3001 + TICKS_MS)), [D.0].into());
+        assert_eq!(cache.take_files(at(1500)), [F.0].into());
+        goes_on(&cache, 7, 1600);
+        assert_eq!(cache.take(F, at(1600 + TICKS_MS - 1)), [F.0].into());
+        assert!(attr_of(&cache, &lasting, found(7, F, F.0, 2000)).is_some());
+        assert!(attr_of(&cache, &lasting, found(7, D, D.0, 2001)).is_some());
+        assert_eq!(cache.take_files(at(2002)), [F.0].into());
+        assert!(attr_of(&cache, &lasting, found(7, F, F.0, 3000)).is_some());
+        goes_on(&cache, 7, 3001);
+        assert_eq!(cache.take_all(at(3001 + TICKS_MS)), [D.0].into());
     }
 
     #[test]
     fn a_recall_between_the_note_and_the_look_leaves_nothing_to_keep() {
-        let shown = KernelCacheState::default();
+        let cache = KernelCacheState::default();
         let looks = std::cell::Cell::new(0);
         let recalled_meanwhile = |ino| {
             looks.set(looks.get() + 1);
             lasting(ino).filter(|_| looks.get() == 1)
         };
-        assert_eq!(attr_of(&shown, &recalled_meanwhile, found(7, D, D.0, 0)), None);
+        assert_eq!(attr_of(&cache, &recalled_meanwhile, found(7, D, D.0, 0)), None);
         assert_eq!(looks.get(), 2);
-        assert_eq!(shown.take(D, at(0)), [D.0].into(), "the recall has seen the note");
+        assert_eq!(cache.take(D, at(0)), [D.0].into(), "the recall has seen the note");
     }
 
     #[test]
     fn threads_are_bounded_and_those_that_never_ask_again_make_room() {
-        let shown = KernelCacheState::default();
+        let cache = KernelCacheState::default();
         for tid in 1..=THREADS_MAX as u32 {
-            assert!(attr_of(&shown, &lasting, found(tid, F, F.0, 0)).is_some());
+            assert!(attr_of(&cache, &lasting, found(tid, F, F.0, 0)).is_some());
         }
-        assert_eq!(attr_of(&shown, &lasting, found(1 << 20, F, F.0, TAKEN_IN_MS - 1)), None);
-        assert!(!shown.is_awaited(F.0, at(TAKEN_IN_MS)), "a thread that ended is not waited for");
-        assert!(attr_of(&shown, &lasting, found(1 << 20, F, F.0, TAKEN_IN_MS)).is_some());
-        assert_eq!(attr_of(&shown, &lasting, found(0, F, F.0, TAKEN_IN_MS)), None, "the kernel itself");
-        assert!(shown.0.lock().answered.len() < 2);
+        assert_eq!(attr_of(&cache, &lasting, found(1 << 20, F, F.0, TAKEN_IN_MS - 1)), None);
+        assert!(!cache.is_awaited(F.0, at(TAKEN_IN_MS)), "a thread that ended is not waited for");
+        assert!(attr_of(&cache, &lasting, found(1 << 20, F, F.0, TAKEN_IN_MS)).is_some());
+        assert_eq!(attr_of(&cache, &lasting, found(0, F, F.0, TAKEN_IN_MS)), None, "the kernel itself");
+        assert!(cache.0.lock().answered.len() < 2);
     }
 
     /// The name leads where it was found to lead.
@@ -535,113 +535,113 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_where_it_is_asked_for_again_and_again() {
-        let shown = KernelCacheState::default();
+        let cache = KernelCacheState::default();
         let kept = |ms| {
-            let kept = shown.by_name(found(7, D, D.0, ms), &lasting, &named);
+            let kept = cache.by_name(found(7, D, D.0, ms), &lasting, &named);
             (kept.name, kept.attr.is_some())
         };
         assert_eq!(kept(0), (Duration::ZERO, true));
-        shown.gone_on(7, Habit::Walks(D.0), at(1));
+        cache.gone_on(7, Habit::Walks(D.0), at(1));
         // Without attributes, so that the same call asks for those.
         assert_eq!(kept(2), (A_TICK, false));
-        goes_on(&shown, 7, 3);
+        goes_on(&cache, 7, 3);
         assert_eq!(kept(10 * HABIT_TICKS), (Duration::ZERO, true));
         // Of files, to threads that ask for extended attributes.
-        assert_eq!(shown.by_name(found(8, F, F.0, 20), &lasting, &named).name, Duration::ZERO);
-        shown.gone_on(8, Habit::LooksAtXattrs, at(21));
-        let kept = shown.by_name(found(8, F, F.0, 22), &lasting, &named);
+        assert_eq!(cache.by_name(found(8, F, F.0, 20), &lasting, &named).name, Duration::ZERO);
+        cache.gone_on(8, Habit::LooksAtXattrs, at(21));
+        let kept = cache.by_name(found(8, F, F.0, 22), &lasting, &named);
         assert_eq!((kept.name, kept.attr.is_some()), (A_TICK, true));
-        assert_eq!(shown.take(F, at(22)), [F.0].into());
-        assert_eq!(left(&shown, P, 1000), Some(0), "not taken in");
-        assert_eq!(shown.by_name(found(9, F, F.0, 22), &lasting, &named).name, Duration::ZERO);
+        assert_eq!(cache.take(F, at(22)), [F.0].into());
+        assert_eq!(left(&cache, P, 1000), Some(0), "not taken in");
+        assert_eq!(cache.by_name(found(9, F, F.0, 22), &lasting, &named).name, Duration::ZERO);
         let soon_over = || Some(LEASE_LEFT_MS - 1);
-        assert_eq!(shown.by_name(found(8, F, F.0, 23), &lasting, &soon_over).name, Duration::ZERO);
+        assert_eq!(cache.by_name(found(8, F, F.0, 23), &lasting, &soon_over).name, Duration::ZERO);
     }
 
     #[test]
     fn a_recall_waits_until_names_have_run_out() {
-        let shown = KernelCacheState::default();
-        let left = |dir: Ino, ms| left(&shown, dir, ms);
-        shown.gone_on(7, Habit::Walks(D.0), at(0));
-        shown.by_name(found(7, D, D.0, 1), &lasting, &named);
+        let cache = KernelCacheState::default();
+        let left = |dir: Ino, ms| left(&cache, dir, ms);
+        cache.gone_on(7, Habit::Walks(D.0), at(0));
+        cache.by_name(found(7, D, D.0, 1), &lasting, &named);
         // However long the thread needs to take it in, and two ticks after that.
         assert_eq!((left(P, 500), left(D, 500)), (Some(0), None));
-        goes_on(&shown, 7, 600);
+        goes_on(&cache, 7, 600);
         assert_eq!((left(P, 600), left(P, 600 + TICKS_MS - 1)), (Some(TICKS), Some(1)));
         assert_eq!((left(P, 600 + TICKS_MS), left(D, 601)), (None, None));
-        assert_eq!(shown.names_left_ticks(Awaited::Name(None, None), at(601)), Some(TICKS));
+        assert_eq!(cache.names_left_ticks(Awaited::Name(None, None), at(601)), Some(TICKS));
         // Nor one that never asks again, for longer than an answer can take.
-        shown.gone_on(7, Habit::Walks(D.0), at(1000));
-        shown.by_name(found(7, D, D.0, 1001), &lasting, &named);
+        cache.gone_on(7, Habit::Walks(D.0), at(1000));
+        cache.by_name(found(7, D, D.0, 1001), &lasting, &named);
         assert_eq!((left(P, 1001 + TAKEN_IN_MS - 1), left(P, 1001 + TAKEN_IN_MS)), (Some(0), None));
     }
 
     #[test]
     fn threads_that_have_ended_or_sleep_after_their_answer_are_not_waited_for() {
-        let shown = KernelCacheState::default();
+        let cache = KernelCacheState::default();
         let dirs = [P];
         let settle = |ms, gone_on: &dyn Fn(u32, bool) -> bool| {
-            shown.settle(Awaited::Name(Some(&dirs), None), gone_on, || at(ms));
+            cache.settle(Awaited::Name(Some(&dirs), None), gone_on, || at(ms));
         };
         let told = |ms: u64| {
-            shown.gone_on(7, Habit::Walks(D.0), at(ms - 1));
-            shown.by_name(found(7, D, D.0, ms), &lasting, &named).given.expect("the name is kept")
+            cache.gone_on(7, Habit::Walks(D.0), at(ms - 1));
+            cache.by_name(found(7, D, D.0, ms), &lasting, &named).given.expect("the name is kept")
         };
         let given = told(1);
         settle(2, &|tid, given| tid != 7 || given);
         assert_eq!(
-            left(&shown, P, 2),
+            left(&cache, P, 2),
             Some(0),
             "it is still there, and may sleep because it has no answer yet"
         );
         given.set();
         settle(3, &|tid, given| tid == 7 && given);
-        assert_eq!((left(&shown, P, 3), left(&shown, P, 3 + TICKS_MS)), (Some(TICKS), None));
+        assert_eq!((left(&cache, P, 3), left(&cache, P, 3 + TICKS_MS)), (Some(TICKS), None));
         told(100);
-        shown.settle(Awaited::Attr(D.0), |_, _| true, || at(101));
-        shown.settle(Awaited::Name(Some(&[D]), None), |_, _| true, || at(101));
-        shown.settle(Awaited::Name(Some(&dirs), Some(F)), |_, _| true, || at(101));
-        assert_eq!(left(&shown, P, 101), Some(0), "others were looked at");
+        cache.settle(Awaited::Attr(D.0), |_, _| true, || at(101));
+        cache.settle(Awaited::Name(Some(&[D]), None), |_, _| true, || at(101));
+        cache.settle(Awaited::Name(Some(&dirs), Some(F)), |_, _| true, || at(101));
+        assert_eq!(left(&cache, P, 101), Some(0), "others were looked at");
         settle(102, &|_, _| {
             // Meanwhile it goes on, and is answered again.
             told(103);
             true
         });
-        assert_eq!(left(&shown, P, 104 + TICKS_MS), Some(0), "that is another answer");
+        assert_eq!(left(&cache, P, 104 + TICKS_MS), Some(0), "that is another answer");
     }
 
     #[test]
     fn names_run_out_where_they_are_paused() {
-        let shown = Arc::new(KernelCacheState::default());
+        let cache = Arc::new(KernelCacheState::default());
         let kept = |ms| {
-            shown.gone_on(7, Habit::LooksAtXattrs, at(ms - 1));
-            shown.by_name(found(7, F, F.0, ms), &lasting, &named)
+            cache.gone_on(7, Habit::LooksAtXattrs, at(ms - 1));
+            cache.by_name(found(7, F, F.0, ms), &lasting, &named)
         };
-        let to = |ino, ms| shown.names_left_ticks(Awaited::Name(Some(&[P]), Some(ino)), at(ms));
+        let to = |ino, ms| cache.names_left_ticks(Awaited::Name(Some(&[P]), Some(ino)), at(ms));
         assert_eq!(kept(1).name, A_TICK);
-        let (pause, other) = (shown.pause(P), shown.pause(P));
+        let (pause, other) = (cache.pause(P), cache.pause(P));
         assert_eq!((to(F, 2), to(D, 2)), (Some(0), None), "who was told of another one is not waited for");
         let now = kept(100);
         assert_eq!((now.name, now.attr.is_some()), (Duration::ZERO, true));
-        assert_eq!((left(&shown, P, 100), left(&shown, P, 100 + TICKS_MS)), (Some(TICKS - 1), None));
+        assert_eq!((left(&cache, P, 100), left(&cache, P, 100 + TICKS_MS)), (Some(TICKS - 1), None));
         drop(pause);
         assert_eq!(kept(200).name, Duration::ZERO);
         drop(other);
         assert_eq!(kept(300).name, A_TICK);
-        assert!(shown.0.lock().paused.is_empty());
+        assert!(cache.0.lock().paused.is_empty());
     }
 
     #[test]
     fn a_name_that_is_recalled_between_the_note_and_the_look_is_not_kept() {
-        let shown = KernelCacheState::default();
-        shown.gone_on(7, Habit::Walks(D.0), at(0));
+        let cache = KernelCacheState::default();
+        cache.gone_on(7, Habit::Walks(D.0), at(0));
         let looks = std::cell::Cell::new(0);
         let recalled_meanwhile = || {
             looks.set(looks.get() + 1);
             named().filter(|_| looks.get() == 1)
         };
-        let kept = shown.by_name(found(7, D, D.0, 1), &lasting, &recalled_meanwhile);
+        let kept = cache.by_name(found(7, D, D.0, 1), &lasting, &recalled_meanwhile);
         assert_eq!((kept.name, kept.attr.is_some(), looks.get()), (Duration::ZERO, false, 2));
-        assert_eq!(left(&shown, P, 1), Some(0), "the recall has seen the note");
+        assert_eq!(left(&cache, P, 1), Some(0), "the recall has seen the note");
     }
 }

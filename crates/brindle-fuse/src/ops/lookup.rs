@@ -42,7 +42,7 @@ pub(crate) fn found(
     let keeps_names = client.config().switches.kernel_names;
     let lasting_name = || client.lasting_name(parent.0, name, found.ino);
     let named = || keeps_names.then(lasting_name).flatten().filter(|_| is_seen());
-    let kept = fs.shown.by_name(found, &|ino| client.lasting_attr(ino), &named);
+    let kept = fs.kernel_cache.by_name(found, &|ino| client.lasting_attr(ino), &named);
     let (attr, attr_valid) = kept.attr.unwrap_or((attr, NOT_KEPT));
     let entry = Entry { nodeid, attr_valid, entry_valid: kept.name, ..Entry::uncached(&attr) };
     Reply { given: kept.given, ..Reply::entry(&entry) }
