@@ -1,4 +1,4 @@
-//! What goes on beside the operations: reports of files being written, about once a second, and naming what waits.
+//! Background work: reports of files being written, about once a second, and naming what waits.
 
 use brindle_types::{Code, Ino};
 use brindle_wire::mds::report::{REPORT_ITEMS_MAX, ReportReq, WriteReport};

@@ -1,4 +1,4 @@
-//! What somebody above keeps of our files, pages and attributes, seen from below.
+//! The cache above the client, seen from below: files, pages and attributes that the kernel keeps.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -29,7 +29,7 @@ pub(crate) fn all_of(parts: impl IntoIterator<Item = Forgetting>) -> Forgetting 
     }))
 }
 
-/// Whoever keeps pages: the kernel below a mount, a model of it in the simulator, nobody under a library.
+/// The keeper of pages: the kernel above a mount, a model of it in the simulator, nobody above a library.
 pub trait KernelCache: Send + Sync + 'static {
     /// Drops kept pages of a range (`len_bytes` is `u64::MAX` for all that follows); completes when they are gone.
     /// The client has left out what is being read at this moment, so this never waits for a READ that was in flight
@@ -54,12 +54,12 @@ pub trait KernelCache: Send + Sync + 'static {
         None
     }
 
-    /// The same for everything but directories.
+    /// Forgets the attributes of everything but directories.
     fn forget_files(&self) -> Forgetting {
         None
     }
 
-    /// The same for everything.
+    /// Forgets all attributes.
     fn forget_attrs(&self) -> Forgetting {
         None
     }
@@ -155,7 +155,7 @@ impl KeptVersions {
         self.versions.lock().found.remove(&ino);
     }
 
-    /// The same for every inode.
+    /// Forgets the versions of every inode.
     pub fn clear(&self) {
         self.versions.lock().found.clear();
     }

@@ -47,7 +47,7 @@ const RETURN_TIMEOUT_MS: u64 = 500;
 pub struct Switches {
     /// The sole writer of a file is answered before its bytes are sent (note 008).
     pub write_behind: bool,
-    /// What follows is fetched ahead of reads that fill no pages (note 001).
+    /// Bytes that follow are fetched ahead of reads that fill no pages (note 001).
     pub readahead: bool,
     /// Directories are listed ahead of lookups (note 005).
     pub readdir_prefetch: bool,
@@ -72,7 +72,7 @@ impl Default for Switches {
     }
 }
 
-/// What to mount.
+/// Configuration of a mount.
 #[derive(Clone, Debug)]
 pub struct MountConfig {
     /// Addresses of the MGS, best first.
@@ -284,7 +284,7 @@ impl Client {
         self.targets.map().current()
     }
 
-    /// What makes this mount the one that it is, to the MDT.
+    /// Identity of this mount, for the MDT.
     pub fn uuid(&self) -> [u8; 16] {
         self.uuid
     }
@@ -294,7 +294,7 @@ impl Client {
         self.session.identity()
     }
 
-    /// What was mounted.
+    /// Configuration of the mount.
     pub fn config(&self) -> &MountConfig {
         &self.config
     }

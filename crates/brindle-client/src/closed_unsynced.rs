@@ -45,7 +45,7 @@ pub(crate) struct ClosedUnsynced {
 }
 
 impl ClosedUnsynced {
-    /// One is left. Another write of it that was left before counts on.
+    /// Adds an object. An earlier write of it that is still here counts on.
     pub fn add(&self, object: ObjectId, left: ClosedObject) {
         let mut objects = self.objects.lock();
         let term = objects.get(&object).map_or(left.term, |before| before.term.min(left.term));
@@ -55,7 +55,7 @@ impl ClosedUnsynced {
         }
     }
 
-    /// What is known of an object.
+    /// The entry of an object.
     pub fn get(&self, object: &ObjectId) -> Option<ClosedObject> {
         self.objects.lock().get(object).copied()
     }

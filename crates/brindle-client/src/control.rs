@@ -1,4 +1,4 @@
-//! What commands ask of a running mount: a Unix socket, one JSON request a line, one JSON answer a line (of a scan: one
+//! Control of a running mount by commands: a Unix socket, one JSON request a line, one JSON answer a line (of a scan: one
 //! a page).
 //!
 //! Served by the mount daemon at a path that it chooses; asked by `lfs` and `brindle` through [`ask`] and [`ask_scan`]. Never part of a
@@ -37,7 +37,7 @@ const CONNECTIONS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
-    /// What is mounted, and how the servers do.
+    /// Source of the mount, and state of the servers.
     Status,
     /// How a file lies, or what a directory's default is.
     Getstripe {
@@ -48,7 +48,7 @@ pub enum Request {
     Setstripe {
         /// Inode number.
         ino: u64,
-        /// What is asked for; `null` deletes a directory's default.
+        /// The wanted policy; `null` deletes a directory's default.
         policy: Option<LayoutPolicy>,
     },
     /// Moves one piece of a file to other OSTs.
@@ -57,7 +57,7 @@ pub enum Request {
         ino: u64,
         /// Where the piece begins.
         offset: u64,
-        /// What the file is to look like; `null`: as it is.
+        /// The wanted layout; `null`: the one that the file has.
         policy: Option<LayoutPolicy>,
         /// OSTs that it is to leave.
         avoid: Vec<u16>,
@@ -74,11 +74,11 @@ pub enum Request {
         /// The FID.
         fid: String,
     },
-    /// What waits, here and at the MDT.
+    /// Calls that wait, here and at the MDT.
     Waits,
     /// Space of each target.
     Df,
-    /// What a user, group or project uses and may use.
+    /// Usage and limits of a user, group or project.
     Quota {
         /// Whose usage.
         owner: QuotaOwner,
@@ -100,11 +100,11 @@ pub enum Request {
     Map,
     /// Make everything durable.
     Sync,
-    /// What below a directory matches a predicate; answered with pages, until one is the last.
+    /// Entries below a directory that match a predicate; answered with pages, until one is the last.
     Scan(ScanAsk),
 }
 
-/// One target in a [`Answer::Status`].
+/// A target in a [`Answer::Status`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetStatus {
     /// Full name.
@@ -140,10 +140,10 @@ pub struct TargetSpace {
     pub device_id: u64,
 }
 
-/// One call that takes long.
+/// A call that takes long.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitLine {
-    /// What waits.
+    /// The call that waits.
     pub what: String,
     /// For whom.
     pub target: String,
@@ -174,7 +174,7 @@ pub enum Answer {
         layout: Option<Layout>,
         /// Of a directory that has a default of its own.
         policy: Option<LayoutPolicy>,
-        /// What a new file here gets.
+        /// Policy of a new file here.
         effective: LayoutPolicy,
         /// Number of layout changes so far.
         layout_gen: u32,
@@ -204,7 +204,7 @@ pub enum Answer {
     Scan(ScanPage),
     /// Done.
     Done,
-    /// What went wrong.
+    /// The fault.
     Fault(Fault),
 }
 

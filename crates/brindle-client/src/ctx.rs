@@ -1,4 +1,4 @@
-//! Who calls, and whether the caller still wants the answer.
+//! Context of a call: credentials, and whether the caller still wants the answer.
 
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ impl Ctx {
 pub struct Cancel(Option<Arc<Latch>>);
 
 impl Cancel {
-    /// One that never fires.
+    /// A cancellation that never fires.
     pub fn never() -> Cancel {
         Cancel(None)
     }
 
-    /// One that [`Cancel::cancel`] fires.
+    /// A cancellation that [`Cancel::cancel`] fires.
     #[allow(clippy::new_without_default, reason = "the default never fires")]
     pub fn new() -> Cancel {
         Cancel(Some(Arc::default()))

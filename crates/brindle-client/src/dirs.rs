@@ -1,4 +1,4 @@
-//! What this client knows of directories whose leases it holds: names, names that are not there, attributes.
+//! Cache of directories whose leases this client holds: names, names that are not there, attributes.
 //!
 //! Filled from the updates that every answer of the MDT carries ([`brindle_wire::cache_updates`]), emptied by recalls and whenever the
 //! session may have been without its lease. Answers come in any order, so everything has its place in the MDT's log:
@@ -45,7 +45,7 @@ pub(crate) type Lead = Option<(Ino, FileType)>;
 /// Everything known.
 pub(crate) struct Dirs {
     inner: Mutex<Inner>,
-    /// Who may keep attributes of directories.
+    /// The keeper of attributes of directories.
     kernel: RwLock<Arc<dyn KernelCache>>,
 }
 
@@ -109,7 +109,7 @@ struct Dir {
 struct Name {
     lead: Lead,
     at: u64,
-    /// It was listed ahead, and nobody has looked at it yet.
+    /// Whether it was listed ahead, and nobody has looked at it yet.
     is_ahead: bool,
 }
 
@@ -119,7 +119,7 @@ struct Known {
     at: u64,
 }
 
-/// What a directory that is forgotten was.
+/// A directory that is being forgotten.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Forgotten {
     /// Right, but memory is scarce.

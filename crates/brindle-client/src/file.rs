@@ -60,7 +60,7 @@ pub(crate) async fn gather<T: Send>(work: Vec<BoxFuture<'_, T>>) -> Vec<T> {
     done
 }
 
-/// The same for work that can fail: every part is run to its end, then the first fault counts.
+/// Like `gather`, for work that can fail: every part is run to its end, then the first fault counts.
 pub(crate) async fn try_gather<T: Send>(work: Vec<BoxFuture<'_, Result<T, Fault>>>) -> Result<Vec<T>, Fault> {
     gather(work).await.into_iter().collect()
 }

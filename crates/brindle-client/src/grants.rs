@@ -1,4 +1,4 @@
-//! What the OSTs have granted this client: how much it may have acknowledged to programs and not yet sent
+//! Grants of the OSTs to this client: how much it may have acknowledged to programs and not yet sent
 //! (`brindle-objects/src/grants.rs` has the other side), and how much that is.
 //!
 //! Invariants: for each OST, what is taken is at most the newest grant when it is taken; what is taken is given back only when
@@ -99,7 +99,7 @@ impl Grants {
         Some(Covered { grants: self.clone(), rooms, bytes, small_bytes: 0, charges: Vec::new() })
     }
 
-    /// What an OST answered to a write that was sent at `sent`. Without a grant, what a covered write has `spent` is gone.
+    /// Takes in the answer of an OST to a write that was sent at `sent`. Without a grant in it, the bytes that a covered write has `spent` are gone.
     pub fn told(&self, ost: u16, grant: Option<Grant>, spent: u64, sent: Mono) {
         let mut table = self.table.lock();
         if table.forgotten.is_some_and(|at| sent <= at) {
@@ -117,7 +117,7 @@ impl Grants {
         }
     }
 
-    /// What is believed to be granted by an OST.
+    /// Bytes that an OST has granted, as far as this client knows.
     pub fn holds_bytes(&self, ost: u16) -> u64 {
         self.table.lock().by_ost.get(&ost).and_then(|granted| granted.newest).map_or(0, |grant| grant.bytes)
     }

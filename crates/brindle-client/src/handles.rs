@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use crate::inodes::Hold;
 use crate::readahead::Follow;
 
-/// One open file.
+/// An open file.
 pub(crate) struct Handle {
     pub number: u64,
     pub access: Access,
@@ -27,7 +27,7 @@ pub(crate) struct Handle {
     pub version_found: AtomicU64,
     /// How it is read.
     pub follow: Mutex<Follow>,
-    /// What is changed through it is durable when the call returns (O_SYNC, O_DSYNC), also where the kernel does not say so with the
+    /// Whether changes through it are durable when the call returns (O_SYNC, O_DSYNC), also where the kernel does not say so with the
     /// call.
     pub is_synchronous: AtomicBool,
     /// The session that it was opened in: nothing is written through it in another.

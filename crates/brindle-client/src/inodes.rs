@@ -1,4 +1,4 @@
-//! What the handles of one inode share: layout, epochs, the leases held, the end of the file as far as it is known,
+//! State that the handles of one inode share: layout, epochs, the leases held, the end of the file as far as it is known,
 //! what is written and not reported or synced.
 //!
 //! Changed by opens, reads and writes ([`crate::file`]) and by notices of the MDT ([`crate::notices`]).
@@ -47,7 +47,7 @@ pub(crate) struct Inode {
     state: Mutex<State>,
     /// Page reads under way.
     pub reads: Arc<Reads>,
-    /// What was read before it was asked for.
+    /// Bytes that were read ahead.
     pub chunks: Mutex<Chunks>,
     /// Held over an append: alone at our own end and in the MDT, beside others at places of the MDT.
     pub append: tokio::sync::RwLock<()>,
@@ -71,7 +71,7 @@ pub(crate) struct State {
     pub attr_epoch: Pair,
     /// Nobody writes: pages of `Cached` handles need no marks, the size is fixed.
     pub cached: bool,
-    /// This session is the sole writer: its end is the file's.
+    /// Whether this session is the sole writer: then its end is the file's.
     pub exclusive: bool,
     /// Layout and epochs must be fetched before the next I/O.
     pub stale: bool,
@@ -84,11 +84,11 @@ pub(crate) struct State {
     pub small_end: u64,
     /// All contents, while they lie in the MDT and nobody writes.
     pub inline: Option<Bytes>,
-    /// What the MDT was not told yet.
+    /// Changes that the MDT was not told yet.
     pub pending: Pending,
     /// When the last write was begun, by the MDT's clock.
     pub written_at: Option<Time>,
-    /// What programs were told is written and the OSTs do not have.
+    /// Bytes whose writes were acknowledged to programs and that the OSTs do not have yet.
     pub behind: WriteBuffer,
     /// Unsynced writes by stripe.
     pub unsynced: BTreeMap<Stripe, Unsynced>,
@@ -101,7 +101,7 @@ pub(crate) struct State {
     /// In this range every block of the file was there, or was charged to its owners; and how often that was forgotten.
     pub dense: Range<u64>,
     pub dense_voids: u64,
-    /// Those of the file when its last writer closed it, if all objects had told theirs.
+    /// Allocated bytes of the file at its last close by a writer. `None` unless every object reported its allocation.
     pub counted: Option<u64>,
     /// Stripes written synchronously since the MDT was told of their objects.
     pub synced_now: BTreeSet<Stripe>,
@@ -138,9 +138,9 @@ pub(crate) struct State {
     pub converting: usize,
     /// The body of the file while it lies in the MDT, if it is being moved and what is buffered of it has room where it goes.
     pub outgrows: Option<Pair>,
-    /// What an OST lost is to be written again, as soon as no change is under way: none begins meanwhile.
+    /// Whether bytes that an OST lost wait to be written again. No change begins until that is done.
     pub rewriters: usize,
-    /// What an OST lost is being written again.
+    /// Whether bytes that an OST lost are being written again.
     pub rewriting: bool,
     /// The objects are being synced for a move.
     pub settling: bool,
@@ -178,7 +178,7 @@ impl ClosedEnd {
 /// An append under way at a place that the MDT gives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PlacedAppend {
-    /// It ends with this session.
+    /// The session with which it ends.
     pub session: Identity,
     pub len_bytes: u64,
     /// Its place while bytes are being written there, with the truncate epoch under which it was told.
@@ -232,7 +232,7 @@ impl Inode {
         Asked { notices: self.lock().notices }
     }
 
-    /// What an I/O needs, if it needs not be fetched first.
+    /// The snapshot that an I/O needs, if it is known.
     pub fn snapshot(&self) -> Option<LayoutSnapshot> {
         self.lock().snapshot()
     }
@@ -271,7 +271,7 @@ impl State {
         if self.stale { None } else { self.last_sight() }
     }
 
-    /// What was known last, however old it is.
+    /// The snapshot that was known last, however old it is.
     pub fn last_sight(&self) -> Option<LayoutSnapshot> {
         let layout = self.layout.clone()?;
         let ticket = Ticket {
@@ -387,7 +387,7 @@ impl State {
         self.changed = self.changed.max(Some(changed));
     }
 
-    /// What the MDT had changed up to `changed` is durable.
+    /// Notes that changes of the MDT up to `changed` are durable.
     pub fn synced_at_mdt(&mut self, changed: Option<Pair>) {
         self.changed = self.changed.filter(|own| Some(*own) > changed);
     }

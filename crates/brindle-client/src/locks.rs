@@ -23,7 +23,7 @@ const ASK_EVERY_MS: u64 = 50;
 /// How often a cancellation is repeated until the waiter answers.
 const CANCEL_EVERY_MS: u64 = 200;
 
-/// What is locked: inode, lock space, owner.
+/// Place of a lock: inode, lock space, owner.
 type Key = (Ino, LockSpace, u64);
 
 /// A held range: kind and process, by first byte; the value holds the last byte.
@@ -57,7 +57,7 @@ impl Locks {
         }
     }
 
-    /// What an owner holds of a range.
+    /// Locks of an owner in a range.
     fn held_in(&self, ino: Ino, lock: &LockState) -> Vec<LockState> {
         let held = self.held.lock();
         let Some(ranges) = held.get(&(ino, lock.space, lock.owner)) else { return Vec::new() };
@@ -244,7 +244,7 @@ mod tests {
         assert!(locks.all().is_empty());
     }
 
-    /// What would be declared after a restart of the MDT: others may hold the rest by then.
+    /// Locks that would be declared after a restart of the MDT: others may hold the rest by then.
     #[test]
     fn what_the_mdt_may_give_up_is_not_declared_while_it_is_asked_to() {
         let ino = Ino(5);

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 /// Confirmations kept for one OST; the oldest go first.
 const KEPT_MAX: usize = 1024;
 
-/// What the OSTs are to be told, by OST.
+/// Confirmations that wait for the next write, by OST.
 #[derive(Default)]
 pub(crate) struct MarkAcks {
     by_ost: Mutex<BTreeMap<u16, VecDeque<Told>>>,
@@ -29,7 +29,7 @@ impl MarkAcks {
         }
     }
 
-    /// What the next request to `ost` carries.
+    /// Takes the confirmations that the next request to `ost` carries.
     pub fn take(&self, ost: u16) -> Vec<Told> {
         let mut by_ost = self.by_ost.lock();
         let Some(waiting) = by_ost.get_mut(&ost) else { return Vec::new() };

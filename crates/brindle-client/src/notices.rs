@@ -1,4 +1,4 @@
-//! What servers ask of this client: leases back, pages dropped, reports.
+//! Notices: questions of servers to this client, for leases back, pages dropped, reports.
 //!
 //! Called by the connection to the MDT, in a task for each notice. Nothing here waits for another client, and what it
 //! waits for of our own (an append under way) it waits for less than a lease.
@@ -338,7 +338,7 @@ impl Client {
         }
     }
 
-    /// The same, and waits for it, for so many milliseconds; whether they are gone.
+    /// Drops pages of a range and waits for so many milliseconds. Returns whether the pages are gone.
     pub(crate) async fn pages_dropped_within(&self, inode: &Arc<Inode>, range: Range<u64>, ms: u64) -> bool {
         let wanted = self.want_pages_dropped(inode, range);
         let gone = inode.wait_until(|state| state.drops.is_over(wanted));

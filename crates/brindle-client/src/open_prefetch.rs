@@ -63,7 +63,7 @@ struct Inner {
     dirs: BTreeMap<Ino, Use>,
 }
 
-/// What opening ahead in a directory was worth.
+/// Use of opening ahead in a directory.
 #[derive(Default)]
 struct Use {
     /// Files that may be opened ahead.
@@ -121,7 +121,7 @@ impl OpenPrefetch {
         count
     }
 
-    /// What [`OpenPrefetch::ahead`] began is over: so many were asked for.
+    /// Ends what [`OpenPrefetch::ahead`] began: so many files were asked for.
     pub fn is_opened_ahead(&self, dir: Ino, count: usize) {
         let mut inner = self.inner.lock();
         let used = inner.dir(dir);
@@ -158,12 +158,12 @@ impl OpenPrefetch {
         self.inner.lock().remove(ino)
     }
 
-    /// The same for all files of some directories.
+    /// Takes out the spares of some directories.
     pub fn drop_in(&self, dirs: &BTreeSet<Ino>) -> Vec<Spare> {
         self.drop_where(|spare| dirs.contains(&spare.dir))
     }
 
-    /// The same for all that nobody has used for long.
+    /// Takes out the spares that nobody has used for long.
     pub fn drop_old(&self, now: Mono) -> Vec<Spare> {
         self.drop_where(|spare| now >= spare.since.plus_ms(SPARE_AGE_MS))
     }

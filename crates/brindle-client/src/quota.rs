@@ -61,7 +61,7 @@ pub(crate) struct QuotaReservations {
     /// How often all that was given was forgotten.
     forgotten: AtomicU64,
     rooms: Mutex<BTreeMap<Owner, Room>>,
-    /// One asks at a time, and others take of what it gets.
+    /// One caller asks at a time; the others take of the bytes that it gets.
     asking: tokio::sync::Mutex<()>,
 }
 
@@ -166,7 +166,7 @@ impl QuotaReservations {
         }
     }
 
-    /// It did not answer, and may not have heard the question.
+    /// The MDT did not answer, and may not have heard the question.
     fn not_answered(&self, asked: &Asked) {
         let mut rooms = self.rooms.lock();
         for (told, owner) in asked.told.into_iter().zip(asked.owners.both()) {
@@ -185,7 +185,7 @@ impl QuotaReservations {
 /// Why nothing is taken of what the MDT answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Declined {
-    /// It was given under other limits, or to another session.
+    /// The reservation was given under other limits, or to another session.
     Forgotten,
     /// One of both has less, or has been told too long ago.
     TooLittle,
@@ -210,7 +210,7 @@ fn take(rooms: &mut BTreeMap<Owner, Room>, owners: Owners, bytes: u64, now: Mono
 /// A question for room.
 struct Asked {
     owners: Owners,
-    /// What the MDT is told of each.
+    /// Report to the MDT on each.
     told: [RoomUse; 2],
     sent: Mono,
     /// [`QuotaReservations::forgotten`].
@@ -277,10 +277,10 @@ impl Bound {
     }
 }
 
-/// What is to be allocated.
+/// Bytes that a write may allocate.
 #[derive(Clone, Debug)]
 pub(crate) enum Growth {
-    /// What a range has no blocks for yet.
+    /// Bytes of a range that have no blocks yet.
     Range(Range<u64>),
     /// Bytes at a place that is not known yet.
     Anywhere(u64),
@@ -292,7 +292,7 @@ impl State {
         if is_inline { SECTOR_BYTES } else { BLOCK_BYTES }
     }
 
-    /// What something allocates at most in the file.
+    /// Bytes that a change allocates at most in the file.
     fn growth_bytes(&self, growth: &Growth) -> u64 {
         self.growth_bytes_beside(growth, &self.dense)
     }
@@ -365,7 +365,7 @@ struct Told {
 }
 
 impl Told {
-    /// It is forgotten if blocks of the file may have gone since.
+    /// Forgets it if blocks of the file may have gone since.
     fn check(&mut self, state: &State) {
         if self.voids != state.dense_voids {
             *self = Told { dense: 0..0, voids: state.dense_voids };
@@ -373,9 +373,9 @@ impl Told {
     }
 }
 
-/// What came of a question for room.
+/// Outcome of a question for a reservation.
 enum Answer {
-    /// It was taken; `None`: none is needed.
+    /// The bytes were taken; `None`: none are needed.
     Taken(Option<Charge>),
     /// QuotaReservations, owner or file changed meanwhile: it is to be asked again.
     Void,

@@ -43,7 +43,7 @@ pub(crate) const CHUNKS_BYTES_MAX: usize = 64 << 20;
 pub(crate) const PIECES_BYTES_MAX: usize = 32 << 20;
 /// Reads in sequence before anything is fetched ahead.
 const PATIENCE_MIN: u32 = 2;
-/// The same, where what was fetched was of no use again and again.
+/// The bound of that where fetched bytes were of no use again and again.
 const PATIENCE_MAX: u32 = 256;
 
 /// A state of a file's contents.
@@ -55,7 +55,7 @@ pub(crate) struct Seen {
     pub ticket: Ticket,
 }
 
-/// Who reads.
+/// Kind of reader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     /// The kernel, to fill its pages: it reads ahead itself what has no gaps.
@@ -156,7 +156,7 @@ impl Follow {
         (self.fetched_bytes, self.used_bytes) = (0, 0);
     }
 
-    /// What was fetched ahead was for nothing: the reader went elsewhere, or it cannot be read.
+    /// Fetching ahead was for nothing: the reader went elsewhere, or the bytes cannot be read.
     fn be_patient(&mut self) {
         self.patience = (self.patience * 2).min(PATIENCE_MAX);
         self.begin_at(self.next);
@@ -191,7 +191,7 @@ struct Place {
     reach_bytes: u64,
 }
 
-/// What was fetched of a file.
+/// Fetched bytes of a file.
 #[derive(Default)]
 pub(crate) struct Chunks {
     /// By where they begin; none begins within another.
@@ -204,13 +204,13 @@ pub(crate) struct Chunks {
     patience: u32,
 }
 
-/// What there is of the bytes of a read.
+/// State of the bytes of a read.
 pub(crate) enum Found {
-    /// They were fetched ahead.
+    /// The bytes were fetched ahead.
     Bytes(Vec<Bytes>),
-    /// They are on their way: to be waited for, and then looked for again.
+    /// The bytes are on their way: wait for them, then look again.
     Coming(Coming),
-    /// They are to be asked for.
+    /// The bytes must be asked for.
     Nothing,
 }
 
@@ -337,7 +337,7 @@ impl Chunks {
         }
     }
 
-    /// What is kept for handles that have not read for long goes.
+    /// Drops bytes of handles that have not read for long.
     pub fn drop_idle(&mut self, now: Mono) {
         let before = self.readers.len();
         self.readers.retain(|_, place| now.ms_since(place.last) < IDLE_MS);

@@ -1,7 +1,7 @@
 //! The client's session at the MDT: open, renew, resume after a lost connection, reclaim after a restart, begin again
 //! after it was ended.
 //!
-//! One task ([`keep`]) shakes hands on each new connection; another ([`renew`]) keeps the lease and does no I/O.
+//! The task [`keep`] shakes hands on each new connection; the task [`renew`] keeps the lease and does no I/O.
 //! [`MdtHost`] and [`OstHost`] are what callers see of it.
 //!
 //! Invariants: no ordinary request goes to the MDT on a connection before the handshake is done on it; when the lease
@@ -43,7 +43,7 @@ const RENEW_TICKS: u64 = 12;
 /// The lease counts as over when it was not renewed for this part of it.
 const LEASE_OVER_PERCENT: u64 = 80;
 
-/// What callers see of the session.
+/// The session as callers see it.
 #[derive(Clone, Debug, Default)]
 struct View {
     identity: Identity,
@@ -78,7 +78,7 @@ impl Session {
         Session { view: watch::Sender::default(), renewed, clock, fences_version: AtomicU64::new(0) }
     }
 
-    /// Who we are now.
+    /// Our identity now.
     pub fn identity(&self) -> Identity {
         self.view.borrow().identity
     }

@@ -63,12 +63,12 @@ pub(crate) struct Unsynced {
     unkept: Option<(u64, u32, u32)>,
 }
 
-/// What to do when the OST runs under a certain term.
+/// The plan for an OST that runs under a certain term.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Every write was made under it.
     Nothing,
-    /// These writes, in this order: (offset in the object, bytes).
+    /// Write these again, in this order: (offset in the object, bytes).
     Resend(Vec<(u64, Bytes)>),
     /// Some are gone for good.
     Lost,
@@ -100,7 +100,7 @@ impl Unsynced {
         }
     }
 
-    /// What to do when the OST says that it runs under `term`.
+    /// The plan for an OST that says that it runs under `term`.
     pub fn plan(&self, term: u32) -> Plan {
         if self.unkept.is_some_and(|(_, oldest, _)| oldest != term) {
             return Plan::Lost;

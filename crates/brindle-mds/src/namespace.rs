@@ -197,7 +197,7 @@ pub fn store_or_drop(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
     Ok(())
 }
 
-/// Like the function above, for an inode whose name leads to another one now. A file is kept for a moment ([`crate::mdt::Replaced`]).
+/// Like [`store_or_drop`], for an inode whose name leads to another one now. A file is kept for a moment ([`crate::mdt::Replaced`]).
 pub fn store_or_keep(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
     let keep = child.nlink == 0 && child.kind == FileType::Regular && t.live().replaced.has_room();
     if !keep {

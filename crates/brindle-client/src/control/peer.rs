@@ -1,4 +1,4 @@
-//! Who is at the other end of a Unix socket, as the kernel recorded it when it connected.
+//! Credentials of the process at the other end of a Unix socket, as the kernel recorded them when it connected.
 
 use std::io;
 use std::os::fd::AsRawFd;

@@ -7,20 +7,20 @@ use brindle_wire::Cred;
 use brindle_wire::mds::scan::{ScanFound, ScanLinked, ScanRefused, ScanReq, ScanResp, ScanSum, Term, Wanted};
 use serde::{Deserialize, Serialize};
 
-/// What to scan, and for what.
+/// Request for a scan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScanAsk {
     /// Inode number of the file or directory to begin at.
     pub start: u64,
     /// Its name for tests of names.
     pub start_name: Vec<u8>,
-    /// What matches.
+    /// The predicate, as postfix terms.
     pub predicate: Vec<Term>,
     /// Entries above this depth do not match.
     pub depth_min: u32,
     /// Entries below this depth are not looked at.
     pub depth_max: u32,
-    /// What is wanted.
+    /// The wanted part of each match.
     pub wanted: Wanted,
 }
 

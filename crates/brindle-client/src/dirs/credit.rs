@@ -1,6 +1,6 @@
 //! How much of a directory is listed ahead of questions about it.
 //!
-//! What nobody needs costs the servers a few times as little as asking did, so each name that had to be asked for is worth some
+//! Listing entries that nobody needs costs the servers a few times as little as asking did, so each name that had to be asked for is worth some
 //! entries. Each entry that was listed ahead and then looked at is worth some, too: of a directory that is walked through nothing
 //! has to be asked for after the beginning, though others may want most of what is listed.
 
@@ -20,7 +20,7 @@ pub(super) struct Credit(u32);
 /// A part of a directory that is to be listed ahead of questions about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ahead {
-    /// What follows this cookie.
+    /// The cookie behind which it begins.
     pub after: u64,
     pub entries_max: u32,
 }
@@ -31,12 +31,12 @@ impl Credit {
         self.0 = self.0.saturating_add(OF_EACH_ASKED);
     }
 
-    /// One that was listed ahead was looked at for the first time.
+    /// A program looked at an entry that was listed ahead, for the first time.
     pub fn used(&mut self) {
         self.0 = self.0.saturating_add(OF_EACH_USED);
     }
 
-    /// What follows the cookie `after`, if it is worth a request.
+    /// The part behind the cookie `after`, if listing it is worth a request.
     pub fn spend(&mut self, after: u64) -> Option<Ahead> {
         if self.0 < AHEAD_MIN {
             return None;

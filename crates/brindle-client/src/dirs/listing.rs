@@ -24,7 +24,7 @@ pub(super) enum Coming {
     Part { after: u64, waiting: Vec<oneshot::Sender<()>> },
 }
 
-/// Who has asked for a part of a listing.
+/// Cause of a request for a part of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Listed {
     /// Somebody who has got it, or looks at names only.
@@ -163,7 +163,7 @@ impl Dir {
 }
 
 impl Inner {
-    /// What is to be listed ahead in a directory whose lease is held.
+    /// The part to list ahead in a directory whose lease is held.
     fn list_ahead(&mut self, dir: Ino) -> Option<Ahead> {
         let may = self.may_list_ahead(dir);
         let known =

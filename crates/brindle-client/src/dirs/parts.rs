@@ -14,7 +14,7 @@ const WHOLE_MAX: usize = 128;
 /// Parts that are kept: two for each of two who list at a time, one that is being read, and the next.
 const PARTS_MAX: usize = 4;
 
-/// Those of one directory.
+/// The parts of a directory.
 #[derive(Default)]
 pub(super) struct Parts(VecDeque<Part>);
 
@@ -25,7 +25,7 @@ pub(super) struct Part {
     told: ReaddirResp,
 }
 
-/// What follows a cookie.
+/// The entries that follow a cookie.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Behind {
     /// Entries without attributes.
@@ -35,7 +35,7 @@ pub(crate) struct Behind {
 }
 
 impl Part {
-    /// What followed the cookie `after`.
+    /// The entries that followed the cookie `after`.
     pub fn told(after: u64, answer: &ReaddirResp) -> Part {
         let bare = |entry: &DirEntry| DirEntry { attr: None, ..entry.clone() };
         let entries = answer.entries.iter().map(bare).collect();

@@ -59,7 +59,7 @@ impl Closes {
         taken.collect()
     }
 
-    /// What is gathered goes now.
+    /// Sends the gathered closes now.
     pub fn hurry(&self) {
         self.hurry.notify_one();
     }
@@ -82,7 +82,7 @@ impl Client {
         taken.await.unwrap_or_else(|_| Err(Fault::new(Code::Shutdown)))
     }
 
-    /// What was written through a handle leaves the buffer: to be done before the handle is given back.
+    /// Sends bytes that were written through a handle: to be done before the handle is given back.
     pub async fn finish_writes(&self, number: u64) {
         if let Ok(handle) = self.handles.get(number)
             && handle.access.write

@@ -21,7 +21,7 @@ use crate::inodes::{Inode, LayoutSnapshot};
 use crate::quota::{Bound, Growth};
 use crate::{Client, Ctx, SetAttr};
 
-/// What to do with a range.
+/// The change of a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Allocation {
     /// Reserve space; extend the file to the end of the range unless `keep_size`.
@@ -38,7 +38,7 @@ pub enum Allocation {
     },
 }
 
-/// What to do, and whether set-id bits go.
+/// The change of a range, and whether set-id bits go.
 #[derive(Clone, Copy)]
 struct Change {
     how: Allocation,
@@ -275,7 +275,7 @@ fn last_byte(snapshot: &LayoutSnapshot, parts: &[ObjectRange], end: u64) -> Opti
     Some(ObjectRange { object_offset: part.object_offset + part.len_bytes - 1, len_bytes: 1, ..*part })
 }
 
-/// What became of the change of a part.
+/// Outcome of the change of a part.
 type Changed = (ObjectRange, Result<ChangeResp, Fault>);
 
 /// Where in the file the part begins that found no room.

@@ -27,7 +27,7 @@ use crate::unsynced::Plan;
 /// Times that lost bytes are written again before the OST is taken to be failing.
 const RESENDS_MAX: usize = 8;
 
-/// What one OST was found to do with its objects of a file.
+/// State of an OST's objects of a file, as its answer to a sync shows it.
 struct Synced {
     /// Stripes whose objects exist.
     exist: Vec<Stripe>,
@@ -135,7 +135,7 @@ impl Client {
         lost.map_or(synced, Err)
     }
 
-    /// What is said where an OST lost bytes that were written by handles that are closed, before the file was moved off it.
+    /// The fault for an OST that lost bytes that were written by handles that are closed, before the file was moved off it.
     async fn lost_before_move(&self, inode: &Inode, snapshot: &LayoutSnapshot) -> Option<Fault> {
         let map = self.map();
         for (ost, left) in self.closed_unsynced.outside(inode.ino, &snapshot.layout) {

@@ -115,7 +115,7 @@ impl Client {
         Ok(opened)
     }
 
-    /// What is changed through a handle from now on is durable when the call returns (O_SYNC, O_DSYNC).
+    /// Changes through a handle are from now on durable when the call returns (O_SYNC, O_DSYNC).
     pub fn make_synchronous(&self, handle: u64) {
         if let Ok(handle) = self.handles.get(handle) {
             handle.is_synchronous.store(true, Ordering::Relaxed);

@@ -156,7 +156,7 @@ impl Client {
         self.open_prefetch.drop_in(&dirs).into_iter().for_each(|spare| self.give_back_spare(spare));
     }
 
-    /// What nobody has used for long goes.
+    /// Gives back spares that nobody has used for long.
     pub(crate) fn drop_old_spares(&self) {
         self.open_prefetch
             .drop_old(self.seams.now())

@@ -36,7 +36,7 @@ pub struct ReadOut {
     pub guard: Option<ReadGuard>,
 }
 
-/// What becomes of the bytes of a read.
+/// Use of the bytes of a read.
 #[derive(Clone, Copy)]
 enum Fills<'a> {
     /// The kernel keeps them; asked for through this handle.
@@ -45,7 +45,7 @@ enum Fills<'a> {
     Program(&'a Handle),
 }
 
-/// What one object was asked for, and what came.
+/// The range that an object was asked for, and the bytes that came.
 struct Part {
     range: brindle_layout::ObjectRange,
     bytes: Bytes,

@@ -111,7 +111,7 @@ impl Client {
         self.spill_here(inode, tries, full).await
     }
 
-    /// The same for buffered bytes themselves.
+    /// Like [`Client::spill`], for bytes in the write buffer.
     pub(crate) async fn spill_buffered(
         &self,
         inode: &Inode,

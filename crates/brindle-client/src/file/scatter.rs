@@ -25,12 +25,12 @@ pub(crate) struct Met {
     sessions: BTreeSet<SessionId>,
     /// An OST knows only from now on who holds pages of an object: all of them must go, wherever the change was.
     everybody: bool,
-    /// What the OSTs are told when those pages are gone, by OST.
+    /// Confirmations for the OSTs when those pages are gone, by OST.
     takings: Vec<(u16, Told)>,
 }
 
 impl Met {
-    /// What the change of `part` met.
+    /// Marks that the change of `part` met.
     pub fn add(&mut self, object: ObjectId, part: &ObjectRange, answer: ChangeResp) {
         match answer.marks {
             Marks::None => {}
@@ -42,7 +42,7 @@ impl Met {
         self.takings.extend(told.map(|told| (part.ost, told)));
     }
 
-    /// Those pages are gone; `all`: every page of the file.
+    /// Notes that those pages are gone; `all`: every page of the file.
     fn told(takings: Vec<(u16, Told)>, all: bool) -> impl Iterator<Item = (u16, Told)> {
         let widest =
             move |told: Told| if all { Told { offset: 0, len_bytes: u64::MAX, ..told } } else { told };
@@ -69,13 +69,13 @@ pub(crate) struct How {
     pub page: bool,
     /// Only in this session.
     pub session: Identity,
-    /// They were acknowledged before, and there is room for them.
+    /// Bytes that were acknowledged before, and for which space is reserved.
     pub author: Option<Author>,
     /// Under this truncate epoch only. Who has a place for them asks again where they may go after every change of the layout.
     pub under: Option<Pair>,
 }
 
-/// What became of a part of a scatter.
+/// Outcome of a part of a scatter.
 struct Written {
     part: ObjectRange,
     /// Its first byte in the file.
@@ -85,7 +85,7 @@ struct Written {
     outcome: Result<ChangeResp, Fault>,
 }
 
-/// What became of a scatter.
+/// Outcome of a scatter.
 struct Scattered {
     /// First byte of the file that was not written, and why.
     failed: Option<(u64, ObjectRange, Fault)>,
@@ -109,7 +109,7 @@ pub(crate) struct Full {
 pub(crate) struct Progress {
     /// Bytes written from the first on.
     pub written: u64,
-    /// What kept it from writing the rest, if that was want of room.
+    /// The fault that kept it from writing the rest, if an OST had no space.
     pub full: Option<Full>,
     /// The identity of the contents and the truncate epoch that it was written under.
     pub under: (Pair, Pair),
@@ -254,7 +254,7 @@ impl Client {
         Written { part: range, first, end: last, outcome: answer }
     }
 
-    /// What an OST is told of grants.
+    /// The claim to grants in a write to an OST.
     pub(crate) fn claim(&self, ost: u16, how: How) -> Option<Claim> {
         let claim = || Claim { covered: how.author.is_some(), holds_bytes: self.grants.holds_bytes(ost) };
         self.config.switches.write_behind.then(claim)

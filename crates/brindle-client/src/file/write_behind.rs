@@ -233,7 +233,7 @@ impl Client {
         self.send_taken(inode, last, true).await && sent && all_small
     }
 
-    /// The same, for so many milliseconds; whether nothing is left. What is begun goes on.
+    /// Like [`Client::flush_behind`], but returns after the time is over. Returns whether the buffer is empty. Sends that have started continue.
     pub(crate) async fn flush_behind_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
         self.flush_behind_until(inode, ms, WriteBuffer::is_empty).await
     }

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What is being dropped.
+/// Ranges whose pages are being dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Drops {
     /// By first byte and end.
@@ -26,7 +26,7 @@ struct Rounds {
     done: u64,
 }
 
-/// That the pages of a range are dropped.
+/// A request that the pages of a range be dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted {
     range: (u64, u64),

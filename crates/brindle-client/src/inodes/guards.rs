@@ -1,4 +1,4 @@
-//! What is under way on an inode, for as long as a guard lives: changes of its size and of its objects, moves out of the MDT, bytes
+//! Guards: each marks work under way on an inode for as long as it lives: changes of its size and of its objects, moves out of the MDT, bytes
 //! that are written again. What waits for what is in the comments of [`State`].
 
 use brindle_types::{Code, Fault};
@@ -25,7 +25,7 @@ pub(crate) struct Converting<'a>(&'a Inode);
 /// Acknowledged bytes wait for an OST with room.
 pub(crate) struct WithoutRoom<'a>(&'a Inode);
 
-/// What an OST lost is being written again.
+/// Marks that bytes which an OST lost are being written again.
 pub(crate) struct Rewriting<'a> {
     inode: &'a Inode,
     begun: bool,

@@ -21,7 +21,7 @@ impl Meanwhile {
         self.questions += 1;
     }
 
-    /// One is answered, and its answer taken in.
+    /// A request is answered, and its answer taken in.
     pub fn end(&mut self) {
         self.questions -= 1;
         if self.questions == 0 {
@@ -30,7 +30,7 @@ impl Meanwhile {
         }
     }
 
-    /// It happens to `ino`.
+    /// The change happens to `ino`.
     pub fn note(&mut self, ino: Ino) {
         if self.questions == 0 {
             return;

@@ -1,4 +1,4 @@
-//! What a writer has done to an inode and the MDT is not known to have heard.
+//! Pending reports: changes of a writer to an inode of which the MDT may not have heard.
 //!
 //! Invariants: a report says everything that is not known to be delivered, so one that overtakes another says at least
 //! as much; each has the number of the latest news in it, by which the MDT counts none twice. Numbers grow over all
@@ -129,7 +129,7 @@ impl Pending {
 
 /// A report on its way in a request. Its news stay due until it is said to be delivered.
 pub(crate) struct Due {
-    /// What the request carries; `None` if nothing is due.
+    /// The report that the request carries; `None` if nothing is due.
     pub report: Option<WriteReport>,
     inode: Arc<Inode>,
 }
@@ -137,7 +137,7 @@ pub(crate) struct Due {
 /// Which report a request carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Carry {
-    /// What the MDT is not known to know.
+    /// Changes of which the MDT may not know.
     CacheUpdates,
     /// With every stripe that is not known to be synced: the last one before a close.
     Last,
@@ -168,7 +168,7 @@ impl Due {
 }
 
 impl State {
-    /// What there is to tell in answer to a notice. It counts as delivered only when another report with it was.
+    /// The report in answer to a notice. It counts as delivered only when another report with it was.
     pub fn tell_report(&self) -> Option<WriteReport> {
         (self.pending.due() || self.pending.end_bytes > 0).then(|| self.report())
     }

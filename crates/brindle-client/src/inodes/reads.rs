@@ -39,7 +39,7 @@ struct Entry {
     answering: bool,
 }
 
-/// One page read, from before its bytes are fetched until the kernel has them.
+/// A page read, from before its bytes are fetched until the kernel has them.
 pub struct ReadGuard {
     reads: Arc<Reads>,
     id: u64,

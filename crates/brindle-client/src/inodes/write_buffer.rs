@@ -57,7 +57,7 @@ struct Sending {
 /// Under which rights bytes were written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Author {
-    /// They are sent in this session only.
+    /// The session in which alone they are sent.
     pub session: Identity,
     /// Set-id bits go.
     pub kill_suidgid: bool,

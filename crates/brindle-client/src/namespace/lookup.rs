@@ -44,7 +44,7 @@ impl Client {
         });
     }
 
-    /// The same as far as it is known here, under leases that are held.
+    /// The target of a name as far as it is known here, under leases that are held.
     pub fn known_lead(&self, parent: Ino, name: &[u8]) -> Option<Result<Attr, Fault>> {
         // What cannot be a name of an entry is the MDT's to answer.
         let is_name = !matches!(name, b"" | b"." | b"..") && name.len() <= NAME_BYTES_MAX;

@@ -50,7 +50,7 @@ impl Client {
         Ok(listing)
     }
 
-    /// The same as far as it is known here, under leases that are held.
+    /// The listing as far as it is known here, under leases that are held.
     fn known_listing(&self, ino: Ino, after: u64, entries_max: u32, plus: bool) -> Option<Listing> {
         if !self.session.is_held() {
             return None;

@@ -6,7 +6,7 @@ use brindle_wire::mds::scan::{ScanReq, ScanResp};
 use crate::Client;
 
 impl Client {
-    /// One page of a scan; its cursor is put into the request for the next one.
+    /// A page of a scan; its cursor is put into the request for the next one.
     pub async fn scan_page(&self, req: &ScanReq) -> Result<ScanResp, Fault> {
         self.mds.ask(req).await
     }

@@ -8,7 +8,7 @@ use crate::inodes::Carry;
 use crate::quota::Owners;
 use crate::{Client, Ctx};
 
-/// What to change; `None` stays.
+/// Attributes to change; `None` stays.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
     /// Permission bits with set-id and sticky bits.

@@ -18,7 +18,7 @@ pub struct SetHow {
 }
 
 impl Client {
-    /// One value.
+    /// Value of an attribute.
     pub async fn getxattr(&self, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Fault> {
         Ok(self.mds.ask(&GetxattrReq { ino, name: name.to_vec() }).await?.value)
     }
