@@ -24,7 +24,7 @@ const SUMMED_LEN: usize = 16;
 pub(crate) enum Unreadable {
     /// Its bytes are not what was written; the reason.
     Damaged(String),
-    /// It is sound, and of a format that this release does not know.
+    /// The file is sound, and of a format that this release does not know.
     Newer {
         /// Version in the file.
         found: u32,

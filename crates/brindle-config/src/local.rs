@@ -27,7 +27,7 @@ const FILE_MAX_BYTES: usize = 64 << 20;
 /// Most prefixes that may be watched at once; a watch that nobody holds any more does not count.
 const WATCHES_MAX: usize = 4096;
 
-/// What the file holds.
+/// Contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Contents {
     /// Number of the last change.

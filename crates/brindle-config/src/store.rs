@@ -11,7 +11,7 @@ pub struct Entry {
     pub key: String,
     /// Number of the change that wrote it; never 0, rises over the whole store.
     pub version: u64,
-    /// What was written.
+    /// The value.
     pub value: Vec<u8>,
 }
 

@@ -24,7 +24,7 @@ const FILE_MAX_BYTES: usize = 64 << 10;
 /// Names of the two copies in the target's directory, the first one written first.
 pub const FILES: [&str; 2] = ["superblock", "superblock.copy"];
 
-/// What a target is.
+/// Identity of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Superblock {
     /// Counts the writes of this superblock; the copy with the higher number is the newer one.
@@ -45,7 +45,7 @@ pub struct Superblock {
 
 first_form!(1 => Superblock);
 
-/// What the caller wants a target to be; `None` means that anything is fine.
+/// Target that the caller expects; `None` means that any is fine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
     /// The file system.
@@ -59,7 +59,7 @@ pub struct Expected {
 pub struct Loaded {
     /// The newer of the sound copies.
     pub superblock: Superblock,
-    /// What is wrong with the other copy, if anything is; [`Superblock::save`] mends it.
+    /// Fault of the other copy, if it has one; [`Superblock::save`] mends it.
     pub warning: Option<Fault>,
 }
 
@@ -142,7 +142,7 @@ fn not_mounted(disk: &dyn Disk, dir: &str, fault: Fault) -> Fault {
     fault
 }
 
-/// One copy: `None` when the file does not exist.
+/// Reads a copy: `None` when the file does not exist.
 fn read_copy(disk: &dyn Disk, path: &str) -> std::result::Result<Option<Superblock>, Unreadable> {
     let bytes = match read_file(disk, path, FILE_MAX_BYTES) {
         Ok(bytes) => bytes,
@@ -194,7 +194,7 @@ fn choose(dir: &str, copies: [Copy; 2]) -> Result<Loaded> {
     }
 }
 
-/// What is wrong with one copy while the other one is sound.
+/// Fault of one copy while the other one is sound.
 fn copy_warning(dir: &str, copies: &[Copy; 2]) -> Option<Fault> {
     let fault = |n: usize, why: String| {
         Fault::new(Code::BadSuperblock)

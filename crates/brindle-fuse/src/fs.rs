@@ -69,10 +69,10 @@ pub struct BrindleFs {
     pub(crate) releases: Arc<Releases>,
 }
 
-/// Who asks, and for which inode.
+/// Context of a request: the caller and the inode.
 pub(crate) struct Who {
     pub ino: Ino,
-    /// What the kernel calls it.
+    /// Node id of the inode.
     pub nodeid: u64,
     /// The calling thread; 0 for the kernel itself.
     pub tid: u32,
@@ -86,7 +86,7 @@ pub(crate) struct Done {
     pub undo: Undo,
 }
 
-/// What to give back.
+/// Resource to give back when the kernel did not take an answer.
 pub(crate) enum Undo {
     /// Nothing.
     Nothing,
@@ -276,7 +276,7 @@ impl Filesystem for BrindleFs {
     }
 }
 
-/// What the kernel keeps of a mount.
+/// The kernel's cache of a mount.
 struct Kernel {
     notifier: Notifier,
     kernel_cache: Arc<KernelCacheState>,
@@ -485,7 +485,7 @@ async fn turn() {
 pub struct MountSettings {
     /// Where, and with which options of mount(2).
     pub mount: MountOptions,
-    /// What to ask of the kernel.
+    /// Features to ask the kernel for.
     pub wanted: Wanted,
     /// How to serve.
     pub serve: ServeOptions,

@@ -31,7 +31,7 @@ pub use session::{
     Connected, Ended, EventLoop, MountOptions, Negotiated, PageInvalidation, ServeOptions, Session, Wanted,
 };
 
-/// What serves the requests of a mount.
+/// A file system that serves the requests of a mount.
 pub trait Filesystem: Send + Sync + 'static {
     /// Handles one request. Called on a reader thread, which polls the future once; if it is not ready it goes to the
     /// session's task runner. Neither the call nor a poll may block.

@@ -30,7 +30,7 @@ pub const THREADS_MAX: usize = 64;
 /// Most inodes in one PRUNE.
 pub const PRUNE_MAX: usize = 512;
 
-/// One thing to tell the kernel.
+/// A notice to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// Drop the attributes of an inode (and cached ACLs). Never blocks.
@@ -86,7 +86,7 @@ pub enum Notice {
     Resend,
 }
 
-/// What the kernel made of a notice.
+/// The kernel's answer to a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Done.

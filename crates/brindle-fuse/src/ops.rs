@@ -48,7 +48,7 @@ use crate::fs::{BrindleFs, Done, Who};
 use crate::reply::{Entry, Reply};
 use crate::request::Op;
 
-/// What an operation is called in the log.
+/// Name of an operation in the log.
 pub(crate) fn name(op: &Op) -> &'static str {
     match op {
         Op::Lookup(_) => "lookup",

@@ -36,7 +36,7 @@ pub struct Reply {
     pub(crate) errno: i32,
     /// The fixed part.
     pub(crate) fixed: Vec<u8>,
-    /// What follows it, sent from where it lies.
+    /// Bytes that follow it, sent from where they lie.
     pub(crate) data: Vec<Bytes>,
     /// Set when the kernel has it.
     pub(crate) given: Option<Given>,
@@ -47,7 +47,7 @@ pub struct Reply {
 pub(crate) struct Given(Arc<AtomicBool>);
 
 impl Given {
-    /// It has it now.
+    /// The kernel has the answer now.
     pub fn set(&self) {
         self.0.store(true, Ordering::Release);
     }
@@ -66,12 +66,12 @@ impl PartialEq for Given {
 
 impl Eq for Given {}
 
-/// What the kernel may keep of a name and its inode, and for how long.
+/// Answer about a name and its inode, with the times for which the kernel may keep them.
 #[derive(Clone, Debug)]
 pub struct Entry<'a> {
     /// The inode.
     pub attr: &'a Attr,
-    /// What the kernel will call it: the inode number, if nothing else was chosen.
+    /// Node id for the kernel: the inode number, if nothing else was chosen.
     pub nodeid: u64,
     /// Tells inodes apart that had the same number one after the other; any constant if numbers are never reused.
     pub generation: u64,

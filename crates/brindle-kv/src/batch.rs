@@ -12,7 +12,7 @@ pub const VALUE_BYTES_MAX: usize = 1 << 20;
 /// Largest batch: the bytes of its keys and values and [`CHANGE_OVERHEAD_BYTES`] for each change. Long work (purging a
 /// large directory) goes in several batches.
 pub const BATCH_BYTES_MAX: usize = 3 << 19;
-/// What a change takes in the log beside key and value, at most.
+/// Bytes that a change takes in the log beside key and value, at most.
 pub const CHANGE_OVERHEAD_BYTES: usize = 7;
 
 /// A position in the log. Indices are consecutive over all terms; ordered by (index, term), which is also the order
@@ -31,7 +31,7 @@ impl fmt::Display for LogPos {
     }
 }
 
-/// One change of one row.
+/// A change of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RowChange {
     pub key: Bytes,

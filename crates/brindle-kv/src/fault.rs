@@ -37,7 +37,7 @@ pub(crate) fn log_io(what: &'static str, path: &str, e: &io::Error) -> Fault {
     Fault::io(Code::LogFailed, what, path.to_owned(), e)
 }
 
-/// What every append and wait answers after the log stopped.
+/// Fault of every append and wait after the log stopped.
 pub(crate) fn log_stopped(first: &Fault) -> Fault {
     let mut fault = Fault::new(Code::LogFailed).subject(first.subject.clone()).why(first.what.clone());
     fault.why.extend(first.why.iter().cloned());

@@ -33,7 +33,7 @@ pub(crate) struct Identity {
     pub target_uuid: [u8; 16],
 }
 
-/// What the header block of a segment says.
+/// Header block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub identity: Identity,

@@ -21,11 +21,11 @@ pub(crate) struct Chunk {
 /// Whether the next segment is there in advance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spare {
-    /// It is.
+    /// The spare segment is there.
     Ready,
-    /// It was used up, or never made.
+    /// The spare segment was used up, or never made.
     Wanted,
-    /// It could not be made at this time, because the device is full.
+    /// The spare segment could not be made at this time, because the device is full.
     NoSpace(Mono),
 }
 

@@ -47,7 +47,7 @@ const ZEROS_BYTES: u64 = 512 << 10;
 const PAGE_BYTES: u64 = 4096;
 static ZEROS: [u8; ZEROS_BYTES as usize] = [0; ZEROS_BYTES as usize];
 
-/// What a log is made of at open.
+/// Parts of a log at open.
 pub(crate) struct LogStart {
     pub seams: Seams,
     pub dir: String,

@@ -15,7 +15,7 @@ const ROW_OVERHEAD_BYTES: usize = 128;
 /// Rows copied out of the changing memtable under its lock at a time.
 const SCAN_CHUNK_ROWS: usize = 512;
 
-/// One layer of changes; `None` is a deleted row.
+/// A layer of changes; `None` is a deleted row.
 #[derive(Default, Debug)]
 pub(crate) struct Memtable {
     rows: BTreeMap<Bytes, Option<Bytes>>,
@@ -71,7 +71,7 @@ pub(crate) struct Layers {
     pub view: Arc<View>,
 }
 
-/// What a point read found in memory.
+/// Outcome of a point read in memory.
 pub(crate) enum Found {
     Here(Option<Bytes>),
     Below(Arc<View>),

@@ -88,7 +88,7 @@ pub(crate) struct Replayed {
     pub scan: Scan,
     /// The last record of the checkpoint.
     pub applied: LogPos,
-    /// The same as it was found.
+    /// The last record of the checkpoint that was found at open.
     found_applied: LogPos,
 }
 

@@ -1,4 +1,4 @@
-//! What a store is told when it is created and opened, and what it tells back.
+//! Options of a store at its creation and opening, and reports.
 
 use brindle_types::Fault;
 
@@ -87,7 +87,7 @@ impl KvOptions {
     }
 }
 
-/// What opening a store found.
+/// Report of an opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpenReport {
     /// The new term.
@@ -111,7 +111,7 @@ pub struct Damage {
     pub file: String,
     /// Offset in it, where known.
     pub offset: Option<u64>,
-    /// What is wrong.
+    /// The fault.
     pub fault: Fault,
 }
 

@@ -60,7 +60,7 @@ impl KvReader {
         Ok(KvReader { damage, report, layers, _file: file })
     }
 
-    /// What is wrong with the files.
+    /// Damage of the files.
     pub fn damage(&self) -> &[Damage] {
         &self.damage
     }

@@ -30,7 +30,7 @@ pub(crate) struct Tail {
     pub bytes: Bytes,
 }
 
-/// What the log holds.
+/// Contents of the log.
 #[derive(Default)]
 pub(crate) struct Scan {
     /// All segments with a valid header, in order of (term, index).
@@ -239,7 +239,7 @@ fn accept(
     }
 }
 
-/// What lies behind a bad record.
+/// Records behind a bad one.
 #[derive(Default)]
 struct Later {
     /// Offset and index of the next valid record.

@@ -46,7 +46,7 @@ const ROW_COPY_BYTES: u64 = 8 << 10;
 // depend on that order, which would break replay in the simulator.
 const ROWS: TableDefinition<&[u8], &[u8]> = TableDefinition::new("rows");
 
-/// What the checkpoint says about itself.
+/// The checkpoint's own row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Meta {
     pub identity: Identity,

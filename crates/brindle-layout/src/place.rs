@@ -30,11 +30,11 @@ pub struct Candidate {
     pub total_inodes: u64,
     /// Whether it answers.
     pub up: bool,
-    /// It answers, and its disk returns errors.
+    /// Whether it answers, and its disk returns errors.
     pub degraded: bool,
 }
 
-/// What is asked for.
+/// Request for a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// How many OSTs.

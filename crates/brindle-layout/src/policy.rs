@@ -14,7 +14,7 @@ pub const STRIPE_COUNT_DEFAULT: u32 = 1;
 /// How many OSTs a file is striped over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StripeCount {
-    /// This many.
+    /// A number of stripes.
     Exactly(u32),
     /// All that can take new files when the file is created.
     All,
@@ -84,7 +84,7 @@ pub fn in_pool_of(own: &LayoutPolicy, default: &LayoutPolicy) -> LayoutPolicy {
     own
 }
 
-/// One component of a definite layout.
+/// A component of a definite layout.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Planned {
     /// First byte in the file.

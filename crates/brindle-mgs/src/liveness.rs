@@ -1,4 +1,4 @@
-//! Who is heard of: volatile, derived from heartbeats, shown in every map that is given out.
+//! Liveness of targets: volatile, derived from heartbeats, shown in every map that is given out.
 //!
 //! A target that falls silent is not a change of the map: its address and epoch are as they were, and its clients wait
 //! for it anyway. So nothing is written and no version rises when it goes down or comes back; whoever asks for the map

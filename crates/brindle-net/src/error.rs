@@ -21,7 +21,7 @@ pub enum NetError {
     Io(String),
     /// The peer sent what cannot be a frame.
     Bad {
-        /// What is wrong with it.
+        /// The fault of the message.
         fault: Box<Fault>,
         /// The frame's header, where that much was readable.
         header: Option<Box<Header>>,

@@ -65,7 +65,7 @@ impl NotifyHandler for NoNotifies {
 pub struct PeerConfig {
     /// File system wanted; 0 for any.
     pub fs_id: u64,
-    /// What this side is.
+    /// Kind of this side.
     pub kind: PeerKind,
     /// Name of this host, for the other side's messages.
     pub host: String,
@@ -101,7 +101,7 @@ pub struct LinkInfo {
     pub generation: u64,
     /// Where it goes.
     pub nid: Nid,
-    /// What the server said of itself.
+    /// The server's hello.
     pub hello: HelloReply,
 }
 
@@ -144,20 +144,20 @@ struct Status {
     last_error: Option<Fault>,
 }
 
-/// What calls on one of the connections do now.
+/// State of a connection for calls.
 #[derive(Clone)]
 enum LinkState {
-    /// They wait.
+    /// Calls wait.
     Connecting,
-    /// They go out.
+    /// Calls go out.
     Up(Arc<Link>),
-    /// They fail: the server said why it does not want us. Attempts go on.
+    /// Calls fail: the server said why it does not want us. Attempts go on.
     Refused(Fault),
-    /// They fail: the peer was stopped.
+    /// Calls fail: the peer was stopped.
     Stopped,
 }
 
-/// One live connection.
+/// A live connection.
 struct Link {
     info: LinkInfo,
     outbox: Outbox,

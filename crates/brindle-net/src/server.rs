@@ -33,7 +33,7 @@ pub const CONNECTIONS_MAX_DEFAULT: usize = 4096;
 /// Pause after the system could not accept a connection (no file descriptors left).
 const ACCEPT_PAUSE_MS: u64 = 50;
 
-/// What a server does with its peers.
+/// A service: a server's side of its connections.
 pub trait Service: Send + Sync + 'static {
     /// Looks at a new connection; its version fits already. Returns the id of the file system served here (0 for an
     /// MGS that has none), or the refusal that the peer shows.
@@ -78,7 +78,7 @@ pub struct ServerStats {
     pub refused: u64,
     /// Requests begun so far.
     pub requests: u64,
-    /// The same by operation; those that this release does not know are left out.
+    /// Requests by operation; operations that this release does not know are left out.
     pub requests_by_op: BTreeMap<Op, u64>,
     /// Connections closed for what they sent, by cause.
     pub bad: BTreeMap<Code, u64>,
@@ -174,7 +174,7 @@ async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
     }
 }
 
-/// One connection, as services see it.
+/// A connection, as services see it.
 pub struct ServerConn {
     id: u64,
     peer: Nid,
@@ -201,7 +201,7 @@ impl ServerConn {
         &self.peer
     }
 
-    /// Who the peer is.
+    /// The process at the other end.
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
@@ -211,7 +211,7 @@ impl ServerConn {
         self.caller.is_no_administrator()
     }
 
-    /// What the peer said of itself.
+    /// The peer's hello.
     pub fn hello(&self) -> &Hello {
         &self.hello
     }

@@ -25,7 +25,7 @@ pub trait Listener: Send {
     fn accept(&mut self) -> BoxFuture<'_, Result<Connection, NetError>>;
 }
 
-/// Who is at the other end, as far as the network tells. (Hosts do not prove who they are yet: over TCP this is as good as
+/// The process at the other end, as far as the network tells. (Hosts do not prove who they are yet: over TCP this is as good as
 /// the reserved ports of the hosts that reach the server.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caller {
@@ -67,7 +67,7 @@ impl Caller {
 pub struct Connection {
     /// Address of the other side, for messages.
     pub peer: Nid,
-    /// Who is there.
+    /// The process at the other end.
     pub caller: Caller,
     /// Sends.
     pub tx: Box<dyn FrameTx>,

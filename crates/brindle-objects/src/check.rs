@@ -1,4 +1,4 @@
-//! What fsck looks at on a target that is not served: every object, every checksum, nothing is changed.
+//! Checks of fsck on a target that is not served: every object, every checksum, nothing is changed.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -20,7 +20,7 @@ use crate::slots::{self, InFlight};
 /// Objects listed at once.
 const LIST_BATCH: usize = 1024;
 
-/// What is wrong with an object.
+/// Fault of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Problem {
     /// Its header or length; the text says how.
@@ -29,12 +29,12 @@ pub enum Problem {
     Block(u64, u32, u32),
 }
 
-/// One object, checked.
+/// A checked object.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// Name, length, existence.
     pub listed: Listed,
-    /// What is wrong.
+    /// Faults of the object.
     pub problems: Vec<Problem>,
     /// Blocks that a crash may have torn, and that the next start of the target will put right.
     pub torn_blocks: u64,
@@ -132,7 +132,7 @@ fn check_object(
     Ok(checked)
 }
 
-/// What the store has found itself: re-summed blocks, damage met, objects in quarantine.
+/// Findings of the store itself: re-summed blocks, damage met, objects in quarantine.
 pub fn recorded_findings(disk: &dyn Disk, root: &str) -> Vec<Finding> {
     findings::load(disk, &format!("{root}/findings")).into_iter().map(|(_, f)| f).collect()
 }

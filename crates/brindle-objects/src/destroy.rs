@@ -14,12 +14,12 @@ use crate::store::ObjectStore;
 /// Objects of one name that the quarantine keeps; a further one replaces the first.
 const QUARANTINE_COPIES_MAX: u32 = 1000;
 
-/// What became of objects that were to be removed.
+/// Outcome of removing objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destroyed {
     /// How many existed and are gone.
     pub removed: u32,
-    /// Those that are still there: the disk failed.
+    /// Objects that are still there: the disk failed.
     pub stuck: Vec<ObjectId>,
 }
 

@@ -37,7 +37,7 @@ pub struct SessionFences {
     version: AtomicU64,
 }
 
-/// What is recorded of the version of a table, once the table itself is durable.
+/// Record of the version of a table, written once the table itself is durable.
 pub fn version_record(version: u64) -> (SessionId, Pair) {
     (VERSION, Pair { term: (version >> 32) as u32, counter: version & u64::from(u32::MAX) })
 }

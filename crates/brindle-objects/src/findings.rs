@@ -1,4 +1,4 @@
-//! What the store found wrong, kept for fsck and for people: a ring of fixed-size records in a file.
+//! Findings of the store, kept for fsck and for people: a ring of fixed-size records in a file.
 //!
 //! Best effort: records are synced in the background, and counters go on when the ring is full.
 
@@ -18,7 +18,7 @@ const RECORD: usize = 64;
 /// Most findings that are kept.
 pub const FINDINGS_MAX: usize = 4096;
 
-/// What kind of finding.
+/// Kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum FindingKind {
@@ -32,7 +32,7 @@ pub enum FindingKind {
     Missing = 4,
 }
 
-/// One finding.
+/// A finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What.

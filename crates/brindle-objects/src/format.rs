@@ -115,7 +115,7 @@ pub struct Header {
     pub dirty: bool,
 }
 
-/// What the first sector of an object file turned out to be.
+/// State of the first sector of an object file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderState {
     /// A good header.

@@ -32,7 +32,7 @@ pub const IDLE_MS: u64 = 120_000;
 /// Most sessions with a grant.
 const SESSIONS_MAX: usize = 1 << 16;
 
-/// Who was promised what.
+/// Grants by session.
 pub struct Grants {
     life: u64,
     was_used: bool,
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(grants.sum_bytes(), 5 << 20);
     }
 
-    /// What a client believes.
+    /// Grant as a client knows it.
     #[derive(Clone, Copy, Default)]
     struct Believed {
         bytes: u64,

@@ -82,7 +82,7 @@ fn names_in(disk: &dyn Disk, dir: &str) -> io::Result<Vec<String>> {
     }
 }
 
-/// What a file says; `None` when it is gone meanwhile.
+/// The entry of a file; `None` when the file is gone meanwhile.
 fn look(disk: &dyn Disk, path: &str, object: ObjectId) -> io::Result<Option<Listed>> {
     let file_len = match disk.stat(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),

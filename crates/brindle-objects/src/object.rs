@@ -1,4 +1,4 @@
-//! One object in memory, and the table of those that are open.
+//! An object in memory, and the table of open objects.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};

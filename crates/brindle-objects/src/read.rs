@@ -15,7 +15,7 @@ use crate::sums::{self, Mismatch};
 use crate::write::DIRECT_BYTES_MIN;
 use crate::{TRANSFER_MAX, stats};
 
-/// What was read.
+/// Bytes that were read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadOut {
     /// Whether the object exists.

@@ -11,7 +11,7 @@ use crate::read::read_blocks;
 use crate::store::ObjectStore;
 use crate::sums;
 
-/// What is wrong now, as far as it was found.
+/// Damage that was found and is not known to be cured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Known {
     /// Damaged blocks, each once.
@@ -27,7 +27,7 @@ fn is_wrong(finding: &Finding) -> bool {
 }
 
 impl ObjectStore {
-    /// What is wrong, as far as it was found and is not known to be cured.
+    /// Damage that was found and is not known to be cured.
     pub fn known_damage(&self) -> Known {
         let found: Vec<Finding> = self.findings().into_iter().filter(is_wrong).collect();
         let each: BTreeSet<(FindingKind, ObjectId, u64)> =

@@ -25,7 +25,7 @@ use crate::sums;
 /// Xored into the sum of a block that was damaged when it was cut, so that it stays damaged.
 const POISON: u32 = 0xbad0_bad0;
 
-/// What is to be put right.
+/// Work that a crash left on an object.
 struct Plan {
     file: Arc<dyn DiskFile>,
     cut: Option<u64>,
@@ -83,7 +83,7 @@ impl ObjectStore {
         synced.map_err(|e| self.sync_failed(term, format!("object {}", object.id), &e))
     }
 
-    /// What is to be done about an object; `None` when nothing is, and then it is settled.
+    /// Work on an object; `None` when there is none, and then the object is settled.
     fn plan(&self, object: &Object, term: u32) -> Option<Plan> {
         let mut s = object.state.lock();
         if s.settled_term == term || s.gone {

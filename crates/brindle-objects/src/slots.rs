@@ -153,11 +153,11 @@ struct Last {
     reply: Option<Bytes>,
 }
 
-/// What to do with a request.
+/// Decision on a request.
 pub enum Enter {
     /// Execute it.
     Run(Turn),
-    /// It was executed: this is the answer.
+    /// The request was executed: this is the answer.
     Answered(Bytes),
 }
 
@@ -174,7 +174,7 @@ pub struct Turn {
     in_flight: Option<InFlight>,
 }
 
-/// What a table on disk names as in flight, for fsck.
+/// Writes in flight by a table on disk, for fsck.
 pub fn load_in_flight(file: &dyn DiskFile) -> io::Result<Vec<InFlight>> {
     let mut bytes = vec![0; RECORD];
     let mut in_flight = Vec::new();
@@ -219,7 +219,7 @@ impl SlotTable {
         self.inner.lock().capacity > 0
     }
 
-    /// What was in flight at the end of the last process has been put right.
+    /// Notes that writes in flight at the end of the last process have been put right.
     pub fn settled(&self) -> Result<(), Fault> {
         let inner = self.inner.lock();
         let mut bytes = vec![0; RECORD];

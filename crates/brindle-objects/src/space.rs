@@ -60,7 +60,7 @@ struct Known {
     taken_since: u64,
 }
 
-/// What may be promised to clients in all.
+/// Bytes that may be promised to all clients together.
 #[derive(Clone, Copy, Debug)]
 pub struct ToPromise {
     /// Bytes.
@@ -71,7 +71,7 @@ pub struct ToPromise {
     pub held_bytes: u64,
 }
 
-/// What a write must do about space.
+/// Claim of a write to space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Room {
     /// Nothing.
@@ -112,7 +112,7 @@ impl Space {
         Ok(space)
     }
 
-    /// What may be promised to clients in all.
+    /// Bytes that may be promised to all clients together.
     pub fn to_promise(&self, now: Mono) -> Result<ToPromise, Fault> {
         let mut state = self.state.lock();
         let k = self.known(&mut state, 0, now)?;

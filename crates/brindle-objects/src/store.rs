@@ -74,7 +74,7 @@ struct Tombstones {
     order: VecDeque<ObjectId>,
 }
 
-/// What a change of an object came to.
+/// Outcome of a change of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Changed {
     /// Boot term under which it was made.
@@ -148,7 +148,7 @@ impl ObjectStore {
         Ok(self.grants.covers(session, claim, room_bytes, self.space.to_promise(now)?, now))
     }
 
-    /// What a session is granted after a write; `spent_bytes` as in [`Grants::next`].
+    /// Grant of a session after a write; `spent_bytes` as in [`Grants::next`].
     pub fn next_grant(&self, session: SessionId, spent_bytes: u64) -> Result<Grant, Fault> {
         let now = self.seams.now();
         self.space.hold(self.grants.sum_bytes(), now)?;
@@ -177,7 +177,7 @@ impl ObjectStore {
         &self.stats
     }
 
-    /// What was found wrong so far, oldest first.
+    /// Findings so far, oldest first.
     pub fn findings(&self) -> Vec<Finding> {
         self.findings.list()
     }

@@ -29,7 +29,7 @@ const SYNC_PARALLEL: usize = 16;
 /// How often a writer tries again when the table of write intents stays full.
 const INTENT_TRIES: usize = 3;
 
-/// What a sync of objects came to.
+/// Outcome of a sync of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Synced {
     /// Boot term.
@@ -116,7 +116,7 @@ impl ObjectStore {
             .data("what was written since the last sync may be lost"))
     }
 
-    /// The same for callers that hold all of the object already.
+    /// Syncs for a caller that holds all of the object already.
     pub(crate) async fn sync_held(&self, object: &Arc<Object>) -> Result<(), Fault> {
         match self.begin_sync(object) {
             Some(snapshot) => self.end_sync(object, snapshot).await,
@@ -266,7 +266,7 @@ impl ObjectStore {
         Err(Fault::new(Code::Overloaded).why("the table of write intents is full"))
     }
 
-    /// One round of the background task.
+    /// A round of the background task.
     pub async fn tick(&self) {
         self.record_owed_term();
         let term = self.boot_term();

@@ -18,7 +18,7 @@ use crate::store::ObjectStore;
 /// Bytes past the page cache after which the device is asked to write down what it has. One request is under way at a time.
 pub(crate) const EARLY_BYTES: u64 = 32 << 20;
 
-/// What was written since the last early sync.
+/// Bytes written since the last hint.
 #[derive(Default)]
 pub(crate) struct WritebackHint {
     bytes: AtomicU64,

@@ -1,7 +1,7 @@
 //! Garbage: objects that nobody wants are found by asking the MDT, object by object, and only its word counts.
 //!
 //! A pass goes over all objects in order, slowly, and asks about those that the MDT has not confirmed to this process.
-//! What it disowns is destroyed; what it never issued is set aside. An object that the MDT gives up later is in its queue
+//! Objects that the MDT disowns are destroyed; objects that it never issued are set aside. An object that the MDT gives up later is in its queue
 //! of destroys; should a late write make it again, it is not confirmed, and is found here.
 //!
 //! A write makes an object long before the MDT hears of it, but never before the MDT has recorded its generation, so that
@@ -89,7 +89,7 @@ pub async fn recheck(oss: Arc<Oss>) {
     }
 }
 
-/// One look at it.
+/// Looks once at what was found damaged or missing.
 pub async fn recheck_once(oss: &Oss) -> Result<()> {
     if oss.store.known_damage() == Known::default() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! What an OST is told at start.
+//! Configuration of an OST.
 
 use brindle_types::Nid;
 

@@ -25,11 +25,11 @@ use crate::health::DiskHealth;
 use crate::marks::MarkTable;
 use crate::stats::{OssStats, add};
 
-/// One OST behind its connections.
+/// An OST behind its connections.
 pub struct Oss {
     /// The objects.
     pub store: Arc<ObjectStore>,
-    /// Who may hold pages of what.
+    /// Marks: sessions that may hold pages of objects.
     pub marks: MarkTable,
     /// Objects that the MDT has called its own.
     pub confirmed: Confirmed,

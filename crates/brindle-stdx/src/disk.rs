@@ -26,7 +26,7 @@ pub enum OpenHow {
     OpenOrCreate,
 }
 
-/// What [`Disk::stat`] tells of a name.
+/// Answer of [`Disk::stat`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskStat {
     /// Length in bytes.

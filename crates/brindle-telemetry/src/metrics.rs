@@ -38,7 +38,7 @@ const BUCKETS_SECONDS: [f64; 16] = [
 
 type Labels = Vec<(String, String)>;
 
-/// What a number means.
+/// Kind of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Only rises.
@@ -52,7 +52,7 @@ pub enum Kind {
 pub struct Counter(Arc<AtomicU64>);
 
 impl Counter {
-    /// One more.
+    /// Adds one.
     pub fn inc(&self) {
         self.add(1);
     }

@@ -17,7 +17,7 @@ pub const WAITING_MAX_BYTES: usize = 1 << 20;
 /// Most lines that wait to be written.
 pub const WAITING_MAX: usize = 8192;
 
-/// What lines are written to.
+/// Destination of lines.
 pub type Destination = Box<dyn Write + Send>;
 /// Opens the destination: at first, and again after an error.
 pub type Open = Box<dyn Fn() -> io::Result<Destination> + Send>;

@@ -27,22 +27,22 @@ macro_rules! codes {
                 match number { $($number => Some(Code::$name),)* _ => None }
             }
 
-            /// What system calls return.
+            /// Error number that system calls return.
             pub fn errno(self) -> i32 {
                 match self { $(Code::$name => $errno,)* }
             }
 
-            /// What happened, in general.
+            /// Title: the event, in general.
             pub fn title(self) -> &'static str {
                 match self { $(Code::$name => $title,)* }
             }
 
-            /// What to do next, in general; may be empty.
+            /// Advice, in general; may be empty.
             pub fn advice(self) -> &'static str {
                 match self { $(Code::$name => $advice,)* }
             }
 
-            /// One paragraph for `brindle explain` and the reference page.
+            /// A paragraph for `brindle explain` and the reference page.
             pub fn explanation(self) -> &'static str {
                 match self { $(Code::$name => $explanation,)* }
             }

@@ -188,7 +188,7 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// What a target is for.
+/// Role of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Role {
     /// Management target: map and configuration.
@@ -213,7 +213,7 @@ impl Role {
 /// Role and index of a target within its file system; `OST000a`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TargetId {
-    /// What it is for.
+    /// Its role.
     pub role: Role,
     /// Its index.
     pub index: u16,

@@ -28,7 +28,7 @@ thread_local! {
     static LAST: RefCell<Option<(u32, OwnedFd)>> = const { RefCell::new(None) };
 }
 
-/// Who looks.
+/// The thread that looks.
 #[derive(Default)]
 pub(crate) struct CallerSyscalls {
     /// Whether `/proc` is that of this process: numbers of another pid namespace would name strangers.
@@ -41,7 +41,7 @@ pub(crate) struct CallerSyscalls {
 const TEXT_BYTES: usize = 256;
 /// How long nobody is looked at after a refusal.
 const REFUSED_MS: u64 = 1_000;
-/// What is told of a thread that does not wait.
+/// Text of /proc/TID/syscall for a thread that does not wait.
 const AWAKE: &[u8] = b"running";
 /// How often a thread is looked at that does not wait yet.
 const LOOKS_MAX: usize = 4;

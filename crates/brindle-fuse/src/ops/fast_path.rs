@@ -1,4 +1,4 @@
-//! What is known without a server is answered on the reader's own thread, without a future and its memory: most of what the
+//! The fast path: requests whose answer is known without a server are answered on the reader's own thread, without a future and its memory: most of what the
 //! kernel asks on its way to a CREATE, an UNLINK or a READ.
 //!
 //! Asked about every request, before [`super::dispatch`]: so it is also here that a thread is noted to have gone on, and an open to

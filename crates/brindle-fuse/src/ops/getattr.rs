@@ -25,7 +25,7 @@ pub(crate) async fn handle(fs: &BrindleFs, who: &Who) -> Result<(Attr, Duration)
     }
 }
 
-/// The same, where a lease covers them.
+/// Answers GETATTR where a lease covers the attributes.
 pub(crate) fn fast_path(fs: &BrindleFs, ino: Ino, nodeid: u64) -> Option<(Attr, Duration)> {
     let lasting = |ino| fs.client.lasting_attr(ino);
     if let Some(reply) = fs.kernel_cache.by_number(&lasting, ino, nodeid) {

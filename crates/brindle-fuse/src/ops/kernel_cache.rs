@@ -1,4 +1,4 @@
-//! What the kernel may keep of what it is told: attributes of directories, so that it need not ask for them at each step of a
+//! The kernel's cache: what it may keep of the answers that it gets. Attributes of directories, so that it need not ask for them at each step of a
 //! path; attributes of files for the rest of the call that has looked them up; names for a moment, where the same ones
 //! are asked for again and again.
 //!
@@ -42,14 +42,14 @@ const THREADS_MAX: usize = 4096;
 const TAKEN_IN_MS: u64 = 2000;
 /// How long the kernel keeps names, and attributes of files: it rounds this up to one tick of its clock.
 const A_TICK: Duration = Duration::from_nanos(1);
-/// What is kept for a tick is kept until the end of the next one at most. One more, because the two counts differ by up to one.
+/// Entries that are kept for a tick are kept until the end of the next one at most. One more, because the two counts differ by up to one.
 const TICKS: u64 = 3;
-/// What the kernel keeps ends with the lease; for what is kept for a tick there must be this much left of it.
+/// The kernel keeps nothing beyond the lease; for what is kept for a tick there must be this much left of it.
 const LEASE_LEFT_MS: u64 = 100;
-/// What was done in this tick or the one before will be done again at once.
+/// A habit of this tick or the one before counts: it will be repeated at once.
 const HABIT_TICKS: u64 = 2;
 
-/// Who knows attributes that a lease covers: the inode's, and for how many milliseconds they hold at least.
+/// Source of attributes that a lease covers: the inode's, and for how many milliseconds they hold at least.
 pub(crate) type Lasting<'a> = &'a dyn Fn(Ino) -> Option<(Attr, u64)>;
 
 /// A moment by both clocks.
@@ -61,7 +61,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// This one.
+    /// The present moment.
     pub fn now(seams: &Seams) -> Moment {
         Moment { at: seams.now(), tick: ticks::now() }
     }
@@ -87,7 +87,7 @@ pub(crate) struct Found {
     pub now: Moment,
 }
 
-/// What the kernel may keep of an answer.
+/// The part of an answer that the kernel may keep.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
     /// Attributes, and how long.
@@ -98,7 +98,7 @@ pub(crate) struct Kept {
     pub given: Option<Given>,
 }
 
-/// What a request says of the habits of its thread.
+/// Habit of a thread that a request shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Habit {
     /// Walks through the directory with this node id.
@@ -108,7 +108,7 @@ pub(crate) enum Habit {
     None,
 }
 
-/// What may have been kept of an answer.
+/// The part of an answer that may have been kept.
 #[derive(Clone, Copy, Default)]
 struct What {
     dir_attr: bool,
@@ -126,7 +126,7 @@ struct Answered {
     given: Given,
 }
 
-/// What a thread that was answered may yet take in.
+/// The answer that a thread may not have taken in yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited<'a> {
     /// A name in one of these directories (in any, for `None`), that leads to this inode (to any, for `None`).
@@ -171,7 +171,7 @@ struct Inner {
     paused: BTreeMap<Ino, usize>,
 }
 
-/// What the kernel keeps.
+/// Attributes and names that the kernel keeps.
 #[derive(Default)]
 pub(crate) struct KernelCacheState(Mutex<Inner>);
 
@@ -209,7 +209,7 @@ impl KernelCacheState {
         lasting(ino).map(|(attr, left_ms)| (attr, Duration::from_millis(left_ms)))
     }
 
-    /// What may be kept of a name that was found. `named`: for how many milliseconds the name is sure to lead there, if that is known.
+    /// The part of the answer about a name that was found that the kernel may keep. `named`: for how many milliseconds the name is sure to lead there, if that is known.
     pub fn by_name(&self, found: Found, lasting: Lasting, named: &dyn Fn() -> Option<u64>) -> Kept {
         let is_dir = found.kind == FileType::Directory;
         let is_habit = self.0.lock().is_habit(&found);
@@ -292,7 +292,7 @@ impl KernelCacheState {
         nodeids
     }
 
-    /// The same for all files.
+    /// Takes out the node ids of all files whose attributes are kept.
     pub fn take_files(&self, now: Moment) -> BTreeSet<u64> {
         let mut inner = self.0.lock();
         inner.in_order.clear();
@@ -303,7 +303,7 @@ impl KernelCacheState {
         nodeids
     }
 
-    /// The same for everything.
+    /// Takes out the node ids of all inodes whose attributes are kept.
     pub fn take_all(&self, now: Moment) -> BTreeSet<u64> {
         let mut nodeids = self.take_files(now);
         let mut inner = self.0.lock();
@@ -445,7 +445,7 @@ mod tests {
         Found { tid, parent: P, ino, nodeid, kind, now: at(ms) }
     }
 
-    /// What may be kept of attributes.
+    /// Time for which attributes may be kept.
     fn attr_of(cache: &KernelCacheState, lasting: Lasting, found: Found) -> Option<Duration> {
         cache.by_name(found, lasting, &|| None).attr.map(|(_, kept)| kept)
     }

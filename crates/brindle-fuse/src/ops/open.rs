@@ -12,7 +12,7 @@ use crate::request::Open;
 /// The kernel's own flag of an open by execve(2) (`__FMODE_EXEC` of linux/fs.h), which it tells in OPEN since 2.6.34.
 const FMODE_EXEC: u32 = 0x20;
 
-/// What the flags of open(2) ask for. The access mode 3 of Linux (checks both rights, gives none) counts as both.
+/// Access that the flags of open(2) ask for. The access mode 3 of Linux (checks both rights, gives none) counts as both.
 pub(crate) fn access(flags: u32) -> Access {
     let mode = flags & libc::O_ACCMODE as u32;
     Access {
@@ -46,7 +46,7 @@ pub(crate) fn note_synchronous(client: &Client, open: &brindle_client::Opened, f
     }
 }
 
-/// The same for a file that was opened ahead.
+/// Answers an open of a file that was opened ahead.
 pub(crate) fn fast_path(fs: &BrindleFs, ino: Ino, op: Open) -> Option<Reply> {
     // The MDT must know of an open for execution: no file that was opened ahead serves it.
     let is_read = op.flags & ((libc::O_ACCMODE | libc::O_TRUNC) as u32 | FMODE_EXEC) == libc::O_RDONLY as u32;

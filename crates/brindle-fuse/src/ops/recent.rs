@@ -95,7 +95,7 @@ pub(crate) struct Extras {
 }
 
 impl Extras {
-    /// What its attributes say.
+    /// Its attributes.
     pub fn of(attr: &Attr) -> Extras {
         Extras { acl: attr.has_acl, others: attr.has_xattr }
     }

@@ -14,14 +14,14 @@ pub(crate) struct Releases {
     ended: Notify,
 }
 
-/// One of them, until it is dropped.
+/// A release under way, until it is dropped.
 pub(crate) struct Release {
     all: Arc<Releases>,
     ino: Ino,
 }
 
 impl Releases {
-    /// One begins.
+    /// Begins a release.
     pub fn begin(self: &Arc<Self>, ino: Ino) -> Release {
         *self.by_inode.lock().entry(ino).or_default() += 1;
         Release { all: self.clone(), ino }

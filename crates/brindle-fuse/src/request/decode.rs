@@ -36,7 +36,7 @@ pub enum Malformed {
     Lock,
 }
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message {
     /// A request that wants an answer.
@@ -110,7 +110,7 @@ fn groups(mut rest: Bytes) -> Result<Vec<u32>, Malformed> {
     Ok(groups)
 }
 
-/// What is left of a message's arguments.
+/// The rest of a message's arguments.
 struct Args {
     rest: Bytes,
     what: &'static str,

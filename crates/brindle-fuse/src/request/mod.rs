@@ -15,7 +15,7 @@ use crate::interrupt::Cancel;
 pub use decode::{Malformed, Message};
 pub use ops::*;
 
-/// What a request is about, for an answer at once.
+/// Header of a request, for the fast path.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked {
     /// As in [`Request`].
@@ -26,7 +26,7 @@ pub struct Asked {
     pub pid: u32,
 }
 
-/// One request that wants an answer.
+/// A request that wants an answer.
 #[derive(Debug)]
 pub struct Request {
     /// The kernel's number of the request; it may be sent once more, see `resent`.
@@ -43,7 +43,7 @@ pub struct Request {
     pub groups: Vec<u32>,
     /// Whether it was delivered before, to a server that died: it may have been executed already.
     pub resent: bool,
-    /// What is asked.
+    /// The operation.
     pub op: Op,
     /// Tells whether the caller got a signal.
     pub cancel: Cancel,

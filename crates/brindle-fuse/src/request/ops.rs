@@ -1,4 +1,4 @@
-//! What a request asks for: one variant per operation, one structure for each that has arguments.
+//! Operations of requests: one variant per operation, one structure for each that has arguments.
 //!
 //! File systems match on [`Op`]. Flags stay raw where they are the system's own (`O_*`, `RENAME_*`, `FALLOC_*`).
 
@@ -118,7 +118,7 @@ pub struct Statx {
 pub enum SetTime {
     /// The server's present time.
     Now,
-    /// This time.
+    /// The time given here.
     To(Time),
 }
 
@@ -141,7 +141,7 @@ pub struct Setattr {
     pub mtime: Option<SetTime>,
     /// Last change of the inode; sent only with the kernel's writeback cache.
     pub ctime: Option<Time>,
-    /// Whoever truncates, for mandatory locks.
+    /// Lock owner of the truncation, for mandatory locks.
     pub lock_owner: Option<u64>,
     /// Set-id bits go (HANDLE_KILLPRIV_V2).
     pub kill_suidgid: bool,
@@ -152,7 +152,7 @@ pub struct Setattr {
 pub struct Symlink {
     /// The new name.
     pub name: Bytes,
-    /// What it points to.
+    /// Target of the link.
     pub target: Bytes,
 }
 
@@ -262,7 +262,7 @@ pub struct Read {
     pub size: u32,
     /// The descriptor's `O_*` bits.
     pub flags: u32,
-    /// Whoever reads, for mandatory locks.
+    /// Lock owner of the read, for mandatory locks.
     pub lock_owner: Option<u64>,
 }
 
@@ -281,7 +281,7 @@ pub struct Write {
     pub from_cache: bool,
     /// Set-id bits go.
     pub kill_suidgid: bool,
-    /// Whoever writes, for mandatory locks.
+    /// Lock owner of the write, for mandatory locks.
     pub lock_owner: Option<u64>,
 }
 
@@ -359,7 +359,7 @@ pub struct CopyFileRange {
     pub wide: bool,
 }
 
-/// What a lock does.
+/// Type of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockKind {
     /// Shared.
@@ -378,11 +378,11 @@ pub enum LockKind {
 pub struct Lock {
     /// The handle.
     pub fh: u64,
-    /// Whoever asks: a process (fcntl) or an open file (OFD, flock).
+    /// Owner: a process (fcntl) or an open file (OFD, flock).
     pub owner: u64,
     /// A flock of the whole file, in a lock space of its own.
     pub flock: bool,
-    /// What is asked.
+    /// The lock asked for.
     pub kind: LockKind,
     /// First byte.
     pub start: u64,

@@ -21,7 +21,7 @@ const WAITED_NS: u64 = 4_000;
 /// Copying messages of this length takes long enough itself.
 const COPIED_LEN: usize = 64 << 10;
 
-/// One descriptor of the device, bound to a connection.
+/// A descriptor of the device, bound to a connection.
 #[derive(Debug)]
 pub struct Channel {
     fd: OwnedFd,
@@ -49,7 +49,7 @@ impl Channel {
         Channel { fd }
     }
 
-    /// One more descriptor of the same connection, with a queue of its own.
+    /// Another descriptor of this connection, with a queue of its own.
     pub fn try_clone(&self) -> io::Result<Channel> {
         let fd = open_device()?;
         let master: u32 = self.fd.as_raw_fd() as u32;
@@ -134,7 +134,7 @@ impl Channel {
     }
 }
 
-/// What an error of a read says; nothing if the next one may succeed.
+/// Meaning of an error of a read; `None` if the next read may succeed.
 fn ended_by(error: Errno) -> Result<(), Ended> {
     match error {
         // ENOENT: the request was interrupted before it was read.

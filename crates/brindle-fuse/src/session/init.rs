@@ -22,7 +22,7 @@ pub enum PageInvalidation {
     OnSizeOrMtime,
 }
 
-/// What we ask the kernel for.
+/// Features that we ask the kernel for.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// Largest WRITE and READ in bytes, a multiple of the page size; the kernel's `max_pages_limit` (1 MiB unless an
@@ -44,7 +44,7 @@ impl Default for Wanted {
     }
 }
 
-/// What was agreed. Everything a server must know to go on with a connection whose INIT another one answered.
+/// The agreement: everything a server must know to go on with a connection whose INIT another one answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Negotiated {
     /// Protocol minor version spoken.

@@ -112,7 +112,7 @@ impl Connected {
         Connected { channel: Channel::new(device), negotiated, mounted: MountGuard(mounted) }
     }
 
-    /// What was agreed with the kernel.
+    /// The agreement with the kernel.
     pub fn negotiated(&self) -> Negotiated {
         self.negotiated
     }
@@ -276,7 +276,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// What was agreed with the kernel.
+    /// The agreement with the kernel.
     pub fn negotiated(&self) -> Negotiated {
         self.negotiated
     }

@@ -19,7 +19,7 @@ pub const FS_TYPE: &str = "fuse.brindle";
 pub struct MountOptions {
     /// An existing directory.
     pub mountpoint: PathBuf,
-    /// What `mount` shows as the source: `HOST:/FSNAME`.
+    /// Source as `mount` shows it: `HOST:/FSNAME`.
     pub source: String,
     /// Refuse changes.
     pub read_only: bool,

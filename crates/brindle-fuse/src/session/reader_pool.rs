@@ -37,19 +37,19 @@ const WATCH: Duration = Duration::from_millis(10);
 /// After so many looks at which nobody had moved the watch rests, too, until somebody has something to do.
 const LOOKS_QUIET: u32 = 5;
 
-/// What a reader finds that looks how often it had to wait.
+/// Pace of a reader, by how often it had to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
-    /// It never had to wait.
+    /// The reader never had to wait.
     Never,
-    /// It could not keep up with more.
+    /// The reader could not keep up with more.
     Busy,
     Fair,
-    /// It had next to nothing to do.
+    /// The reader had next to nothing to do.
     Idle,
 }
 
-/// What one reader counts.
+/// Counts of a reader.
 #[derive(Default)]
 pub(super) struct Window {
     messages: u32,
@@ -58,7 +58,7 @@ pub(super) struct Window {
     woken: u64,
 }
 
-/// What there was in a window.
+/// Verdict on a window of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub pace: Pace,
@@ -95,7 +95,7 @@ struct State {
     at_work: Vec<bool>,
     /// Readers that are to begin.
     calls: usize,
-    /// One of those that rest is the watch.
+    /// Whether one of the resting readers is the watch.
     watched: bool,
     over: bool,
 }
@@ -119,7 +119,7 @@ fn all_are_stuck(at_work: &[bool], last: &[u64], now: &[u64]) -> bool {
 /// Has the watch look again.
 type Rouse = Box<dyn Fn() + Send + Sync>;
 
-/// What the event loop and its reader pool know of each other.
+/// State that the event loop and its reader pool share.
 #[derive(Default)]
 pub(super) struct Beat {
     /// Messages that the event loop has taken, twice; one more while it is awake.
@@ -151,7 +151,7 @@ impl Beat {
         }
     }
 
-    /// It has taken a message.
+    /// Counts a message that the event loop takes.
     pub fn takes(&self) {
         let now = self.steps.load(Ordering::Relaxed);
         self.steps.store(now + 2, Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl Beat {
         self.woken.load(Ordering::Relaxed)
     }
 
-    /// What it does when it wakes up unwatched. An event loop serves one session: the first one counts.
+    /// Sets what the event loop does when it wakes up unwatched. An event loop serves one session: the first one counts.
     pub fn on_unwatched(&self, rouse: Rouse) {
         let _ = self.rouse.set(rouse);
     }
@@ -203,7 +203,7 @@ impl ReaderPool {
         }
     }
 
-    /// What it knows of its event loop.
+    /// The event loop's side.
     pub fn event_loop(&self) -> &Beat {
         &self.event_loop
     }
@@ -217,7 +217,7 @@ impl ReaderPool {
         }
     }
 
-    /// It is done with it.
+    /// The reader is done with its message.
     pub fn is_done(&self, me: usize) {
         self.steps[me - 1].fetch_add(1, Ordering::Relaxed);
     }
@@ -235,7 +235,7 @@ impl ReaderPool {
         std::iter::once(self.event_loop.steps.load(Ordering::Relaxed)).chain(others).collect()
     }
 
-    /// One more is needed; nothing if there is none.
+    /// Calls another reader, if one rests.
     pub fn call(&self) {
         let mut state = self.state.lock();
         let resting = state.at_work.iter().skip(LEAD + 1).filter(|at_work| !**at_work).count();

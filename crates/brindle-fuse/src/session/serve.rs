@@ -29,7 +29,7 @@ use crate::reply::Reply;
 use crate::request::decode::{self, Decoded, name_of};
 use crate::request::{Asked, Message, Op, Request};
 
-/// What all readers of a session share.
+/// State that all readers of a session share.
 pub struct Shared<F> {
     /// The file system.
     pub fs: Arc<F>,
@@ -43,7 +43,7 @@ pub struct Shared<F> {
     pub max_write_bytes: usize,
     /// Every channel of the session: one for each reader. The first is the event loop's.
     pub channels: Vec<Arc<Channel>>,
-    /// Who of them is at work.
+    /// The readers at work.
     pub reader_pool: ReaderPool,
     /// The step of each reader.
     pub readers: Arc<Readers>,
@@ -184,14 +184,14 @@ struct Parked {
 
 #[derive(Default)]
 enum Park {
-    /// It is being polled for the first time.
+    /// The operation is being polled for the first time.
     #[default]
     Polled,
-    /// It was woken meanwhile.
+    /// The operation was woken meanwhile.
     Woken,
-    /// It waits.
+    /// The operation waits.
     Waits(BoxFuture<'static, ()>),
-    /// It is the task runner's.
+    /// The task runner has the operation.
     Gone,
 }
 
@@ -249,7 +249,7 @@ impl Drop for Responder {
     }
 }
 
-/// What became of an answer.
+/// Outcome of sending an answer.
 fn answered(written: Result<(), Errno>, reply: &Reply, op: &'static str) {
     if let Some(given) = &reply.given {
         given.set();

@@ -23,7 +23,7 @@ pub(crate) async fn handle(mgs: &Mgs, conn: &ServerConn, req: GetMapReq) -> Resu
     Ok(GetMapResp { update: newer() })
 }
 
-/// What leads from a version to the newest: the changes, or all of it.
+/// The update from a version to the newest: the changes, or the whole map.
 fn update(mgs: &Mgs, known_version: u64) -> MapUpdate {
     let now = mgs.map_now();
     match mgs.store.earlier(known_version) {

@@ -1,4 +1,4 @@
-//! One file an operation.
+//! A file for each operation.
 
 pub(crate) mod change_target;
 pub(crate) mod get_map;

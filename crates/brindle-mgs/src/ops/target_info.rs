@@ -8,7 +8,7 @@ use brindle_wire::mds::session::TargetInfoResp;
 
 use crate::Mgs;
 
-/// One line of status.
+/// Status of the MGS.
 pub(crate) fn handle(mgs: &Mgs) -> Result<TargetInfoResp> {
     let dir = &mgs.config.dir;
     let space = mgs.seams.disk.space(dir);

@@ -22,7 +22,7 @@ pub(super) struct TcpRx<R> {
     socket: R,
     seams: Seams,
     buffer: Box<[u8; READ_BUFFER_LEN]>,
-    /// What the sender may lend.
+    /// Memory that the sender may lend.
     borrows: Arc<Borrows>,
     /// The bytes of `buffer` that were read and not used yet.
     start: usize,

@@ -67,7 +67,7 @@ impl Place {
     pub const LEN: usize = size_of::<Place>();
 }
 
-/// What an end has lent.
+/// Loans of an end.
 struct Loans {
     loan_table: Mapping,
     /// The other side has closed its end of the pipe when nobody there needs anything.
@@ -164,7 +164,7 @@ impl Book {
     }
 }
 
-/// What a loan counts for: a piece of a block keeps all of it.
+/// Bytes that a loan counts for: a piece of a block keeps all of it.
 fn counted(len: usize) -> usize {
     len.max(BLOCK_BYTES)
 }
@@ -176,7 +176,7 @@ pub(super) struct Lender {
 }
 
 impl Lender {
-    /// What was lent and is needed no more is free again.
+    /// Frees loans that are needed no more.
     pub fn settle(&mut self) {
         self.book.settle(&mut self.loans.lock());
     }

@@ -19,7 +19,7 @@ const COPY_MAX: usize = 4 << 10;
 /// Pieces in one system call.
 const PIECES_MAX: usize = 64;
 
-/// What is needed of the sending half of a stream socket.
+/// The sending half of a stream socket.
 pub(super) trait WriteHalf: Send + Sync + 'static {
     /// Writes as much as it takes at this moment.
     fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> std::io::Result<usize>;
@@ -40,7 +40,7 @@ impl WriteHalf for tokio::net::tcp::OwnedWriteHalf {
 /// The sending half of a connection.
 pub(super) struct TcpTx<W> {
     socket: W,
-    /// What is not written yet, in order.
+    /// Bytes that are not written yet, in order.
     rest: VecDeque<Bytes>,
     /// For sockets of which the kernel does not see to it itself that a peer that never reads loses its connection.
     stall: Option<Seams>,

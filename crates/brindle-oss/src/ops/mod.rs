@@ -51,11 +51,11 @@ impl Line for ConnLine {
     }
 }
 
-/// What became of a change.
+/// Outcome of a change.
 enum Outcome {
-    /// It was made.
+    /// The change was made.
     Made(ChangeResp),
-    /// It was made before, and this was its answer.
+    /// The change was made before, and this was its answer.
     Stored(Bytes),
 }
 

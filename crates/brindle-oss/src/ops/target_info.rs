@@ -8,7 +8,7 @@ use crate::service::Oss;
 /// An OST with less space than this for users counts as full, in bytes.
 const FULL_BELOW_BYTES: u64 = 4 << 20;
 
-/// One line of status.
+/// Status of the OST.
 pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
     let space = oss.store.space()?;
     let failure = failure(oss);
