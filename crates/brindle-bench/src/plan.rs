@@ -49,7 +49,7 @@ impl Setting {
     }
 }
 
-/// One case: ranks that go through phases together.
+/// A case: ranks that go through phases together.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What people call it.

@@ -15,7 +15,7 @@ pub const SCHEMA: &str = "brindle.bench";
 /// Version of the schema.
 pub const VERSION: u32 = 1;
 
-/// One run of one workload.
+/// A run of one workload.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
     /// `ior`, `mdtest`, ...
@@ -93,7 +93,7 @@ impl Unit {
     }
 }
 
-/// One phase of one case.
+/// A phase of one case.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figure {
     /// `easy, file per process`.
@@ -125,7 +125,7 @@ pub struct X {
     pub value: f64,
 }
 
-/// One repetition of one phase.
+/// A repetition of one phase.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
     /// The figure, in its unit.

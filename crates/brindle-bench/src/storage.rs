@@ -45,7 +45,7 @@ pub struct Options {
     pub record_bytes: u64,
 }
 
-/// One line of the survey.
+/// A line of the survey.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     objects: u32,

@@ -3,7 +3,7 @@
 //! An aim only changes how often things happen, never what is right: the checkers are the same. Fresh seeds draw from all
 //! aims, so that they watch the code as it is; `make sim-teeth` chooses the one under which a planted bug bites.
 
-/// What the faults and the work of a seed concentrate on.
+/// Aim of the faults and the work of a seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Aim {
     /// Nothing: everything now and then.

@@ -24,7 +24,7 @@ const FORMAT_MS: u64 = 60_000;
 /// Pause before a service that did not start is started again.
 const START_AGAIN_MS: u64 = 500;
 
-/// What a cluster consists of.
+/// Size of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// OSTs.
@@ -39,7 +39,7 @@ impl Default for Options {
     }
 }
 
-/// What a server node serves.
+/// Target of a server node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Serves {
     Mgt,
@@ -47,7 +47,7 @@ enum Serves {
     Ost(u16),
 }
 
-/// What became of the last start of each server.
+/// Outcome of the last start of each server.
 #[derive(Default)]
 struct Starts {
     /// With the service, if it is an OST.
@@ -206,7 +206,7 @@ fn serves(name: &str) -> Serves {
     }
 }
 
-/// What keeps a service running.
+/// Handle that keeps a service running.
 enum Running {
     Mgs(#[allow(dead_code, reason = "held, never looked at")] brindle_mgs::Handle),
     Mdt(brindle_mds::Handle),

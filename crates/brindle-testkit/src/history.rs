@@ -25,14 +25,14 @@ pub enum End {
     Unknown,
 }
 
-/// One operation.
+/// An operation.
 #[derive(Clone, Debug)]
 pub struct Entry {
     /// Node of the client.
     pub client: String,
     /// Incarnation of the client's process.
     pub life: u64,
-    /// What was asked.
+    /// The operation.
     pub what: String,
     /// When it was asked.
     pub invoke_ns: u64,
@@ -250,7 +250,7 @@ impl History {
         }
     }
 
-    /// What is wrong.
+    /// Violations so far.
     pub fn violations(&self) -> Vec<String> {
         self.inner.lock().violations.clone()
     }

@@ -50,12 +50,12 @@ const DRAIN_MS: u64 = 45_000;
 /// Stripe size of the shared files.
 const STRIPE_BYTES: u32 = 64 << 10;
 
-/// What to do with a seed.
+/// Plan of a seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Which faults.
     pub menu: Menu,
-    /// What they and the work concentrate on.
+    /// Aim of the faults and of the work.
     pub aim: Aim,
     /// How many.
     pub faults: usize,
@@ -120,7 +120,7 @@ impl Plan {
     }
 }
 
-/// What came of a seed.
+/// Report of a seed.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The seed.
@@ -133,7 +133,7 @@ pub struct Report {
     pub seconds: u64,
     /// Injected faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
-    /// What is wrong.
+    /// Violations.
     pub violations: Vec<String>,
     /// The last operations, and the last events if they were kept.
     pub tail: Vec<String>,
@@ -154,7 +154,7 @@ impl fmt::Display for Report {
     }
 }
 
-/// What the clients' tasks work on.
+/// Files that the clients' tasks work on.
 #[derive(Clone)]
 struct Works {
     trees: Vec<Arc<tokio::sync::Mutex<Tree>>>,
@@ -167,7 +167,7 @@ struct Works {
     brief: Brief,
 }
 
-/// One run.
+/// A run.
 #[derive(Clone)]
 struct Run {
     aim: Aim,

@@ -1,4 +1,4 @@
-//! What commands need to know of a cluster from outside: who listens where.
+//! Processes that listen at an address, for messages of commands.
 
 use brindle_types::{Code, Fault, Nid};
 use procfs::net::TcpState;

@@ -202,7 +202,7 @@ fn contents(dir: &Path) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// What the directory holds, in words.
+/// Contents of the directory, in words.
 fn holds(dir: &Path, contents: &[String]) -> Result<String> {
     let runtime = runtime()?;
     let disk = brindle_stdx::real_disk::RealDisk::new(runtime.handle().clone());

@@ -1,4 +1,4 @@
-//! What is mounted where, and unmounting that ends in bounded time even when a FUSE server is dead.
+//! Mounts of this machine, and unmounting that ends in bounded time even when a FUSE server is dead.
 
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ pub struct MountLine {
     pub mount_point: PathBuf,
     /// File system type.
     pub fs_type: String,
-    /// What is mounted.
+    /// Source of the mount.
     pub source: String,
 }
 

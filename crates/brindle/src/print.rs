@@ -1,4 +1,4 @@
-//! What commands print, without a panic where it cannot be printed.
+//! Printing of commands, without a panic where it cannot be printed.
 //!
 //! These macros stand in for those of the standard library in this whole crate. A reader who has gone (`| head`) ends the
 //! output quietly; any other error is kept until the command has done its work, and is its error then ([`failed`]).

@@ -64,7 +64,7 @@ impl Identity {
         let _ = self.try_signal(signal);
     }
 
-    /// The same; fails where this user may not.
+    /// Sends a signal; fails where this user may not.
     pub fn try_signal(self, signal: Signal) -> std::io::Result<()> {
         let Some(fd) = self.open() else { return Ok(()) };
         match pidfd_send_signal(fd, signal) {
@@ -95,15 +95,15 @@ fn readable(fd: &impl AsFd, limit: Duration) -> bool {
     }
 }
 
-/// What a started process says to whoever started it: a line of JSON on its standard output.
+/// Announcement of a started process to the one that started it: a line of JSON on its standard output.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Said<T> {
-    /// It is usable.
+    /// The process is usable.
     Ready(T),
-    /// It runs, and waits for other servers before it is usable; another line follows.
+    /// The process runs, and waits for other servers before it is usable; another line follows.
     Waiting,
-    /// It cannot be, and ends.
+    /// The process cannot be used, and ends.
     Failed(Fault),
 }
 

@@ -57,14 +57,14 @@ pub struct SetArgs {
     output: Output,
 }
 
-/// What is known of a path.
+/// Layout of a path.
 #[derive(Clone, Debug)]
 pub struct Striped {
     /// The path, as given.
     pub path: PathBuf,
     /// Of a regular file.
     pub layout: Option<Layout>,
-    /// What a new file here gets; for directories.
+    /// Policy of a new file here; for directories.
     pub effective: LayoutPolicy,
     /// Whether the directory has a default of its own.
     pub own_default: bool,

@@ -12,7 +12,7 @@ const RIGHT: f64 = 20.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 48.0;
 
-/// One line: the figures of a phase in the order of x.
+/// A line: the figures of a phase in the order of x.
 struct Series<'a> {
     name: String,
     points: Vec<(f64, &'a Figure)>,

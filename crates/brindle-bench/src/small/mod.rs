@@ -30,7 +30,7 @@ impl Default for Options {
     }
 }
 
-/// One figure.
+/// A figure.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Row {
     /// Workload and phase: `stream write`.

@@ -1,4 +1,4 @@
-//! One large directory: `ls -l` of it with cold caches, by one process. The files are empty and made by all ranks before.
+//! A large directory: `ls -l` of it with cold caches, by one process. The files are empty and made by all ranks before.
 
 use std::fs::File;
 use std::process::Command;

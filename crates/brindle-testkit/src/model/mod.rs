@@ -41,7 +41,7 @@ pub enum RenameHow {
     Exchange,
 }
 
-/// One operation. Paths are relative to the root of the tree; `slot` numbers an open file of one client.
+/// An operation. Paths are relative to the root of the tree; `slot` numbers an open file of one client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Op {
@@ -169,7 +169,7 @@ pub struct StatView {
     pub size: u64,
 }
 
-/// What an operation answered.
+/// Answer of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Failed with this errno.
@@ -186,7 +186,7 @@ pub enum Outcome {
     Names(Vec<String>),
 }
 
-/// One thing in a tree, as [`Model::snapshot`] shows it.
+/// A thing in a tree, as [`Model::snapshot`] shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     /// Names the inode.
@@ -195,13 +195,13 @@ pub struct Node {
     pub mode: u32,
     /// Link count.
     pub nlink: u32,
-    /// What it holds.
+    /// Contents.
     pub content: Content,
     /// Extended attributes.
     pub xattrs: BTreeMap<String, Vec<u8>>,
 }
 
-/// What a [`Node`] holds.
+/// Contents of a [`Node`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     /// A directory; its entries have paths of their own.

@@ -37,7 +37,7 @@ pub enum Stuck {
     Livelock,
 }
 
-/// One incarnation of a node: lives from start or restart to kill or power cut.
+/// An incarnation of a node: lives from start or restart to kill or power cut.
 pub(super) struct Group {
     pub node: String,
     pub number: u64,

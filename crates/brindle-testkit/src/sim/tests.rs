@@ -1,4 +1,4 @@
-//! What the simulator promises.
+//! Promises of the simulator.
 
 mod disk;
 mod network;

@@ -1,4 +1,4 @@
-//! What happened: a hash over all events, counters, and on request the last lines as text.
+//! Trace of events: a hash over all events, counters, and on request the last lines as text.
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -184,7 +184,7 @@ pub struct Blocks {
     mix: Mix,
 }
 
-/// One task's open files.
+/// A task's open files.
 #[derive(Default)]
 struct Hands {
     readers: BTreeMap<usize, Opened>,

@@ -1,4 +1,4 @@
-//! What clients do in a simulated cluster, and what must be true of it afterwards.
+//! Work of clients in a simulated cluster, and the checks of it afterwards.
 //!
 //! | module | does | checks |
 //! |---|---|---|
@@ -32,7 +32,7 @@ use crate::history::{End, History};
 use crate::pages::PageCache;
 use crate::sim::NodeSeams;
 
-/// One incarnation of a client and what its tasks need.
+/// An incarnation of a client and what its tasks need.
 #[derive(Clone)]
 pub struct Life {
     /// Number of the client.

@@ -72,7 +72,7 @@ impl Asker {
         made
     }
 
-    /// One question to a target of a map.
+    /// A question to a target of a map.
     pub async fn ask<M: Message>(&self, map: &Map, target: TargetId, request: &M) -> Result<M::Resp> {
         let mgs = map.target(TargetId::MGT).map_or(&[][..], |mgs| &mgs.nids);
         let targets = self.targets(mgs, map.clone());
@@ -94,7 +94,7 @@ impl Asker {
         }
     }
 
-    /// One question to an MGS, whatever file system it has.
+    /// A question to an MGS, whatever file system it has.
     async fn ask_mgs<M: Message>(&self, mgs: &[Nid], request: &M) -> Result<M::Resp> {
         let introduction = Introduction::command(&host_name());
         let (transport, plain) = (self.transport.clone(), Arc::new(Plain));
@@ -116,7 +116,7 @@ impl Asker {
         }
     }
 
-    /// The same; says on standard error where it comes from if not from the MGS.
+    /// Like [`Asker::map_or_why`]; says on standard error where the map comes from if not from the MGS.
     pub async fn map(&self, place: &Place) -> Result<Map> {
         let (map, without_mgs) = self.map_or_why(place).await?;
         if let Some(fault) = without_mgs {
@@ -220,7 +220,7 @@ impl Asker {
         self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))
     }
 
-    /// What all MDTs have on an OST.
+    /// Files that all MDTs have on an OST.
     pub async fn ost_use(&self, map: &Map, ost: u16) -> Result<Use> {
         let mut used = Use::default();
         for entry in map.targets.iter().filter(|t| t.id.role == Role::Mdt) {

@@ -102,7 +102,7 @@ pub async fn space(asker: &Asker, entry: &TargetEntry, map: &Map) -> Result<Spac
     })
 }
 
-/// What df and df -i show of the mount: bytes of the OSTs (each device once) and inodes of the MDTs.
+/// Space of the mount as df and df -i show it: bytes of the OSTs (each device once) and inodes of the MDTs.
 pub fn summary(spaces: &Spaces) -> Space {
     let mut sum = Space::default();
     let mut devices = std::collections::BTreeSet::new();

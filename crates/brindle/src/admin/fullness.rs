@@ -8,14 +8,14 @@ use brindle_wire::mds::session::TargetInfoResp;
 /// From here on there is a warning.
 pub const WARN_PERCENT: u64 = 85;
 
-/// What is said of a target.
+/// Verdict on the fullness of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fullness {
     /// There is room.
     Fine,
-    /// It fills up; nothing is refused yet.
+    /// The target fills up; nothing is refused yet.
     FillsUp(Fault),
-    /// It takes nothing new.
+    /// The target takes nothing new.
     AboveMark(Fault),
 }
 

@@ -29,7 +29,7 @@ pub struct File {
     pub allocated_bytes: u64,
 }
 
-/// What was done.
+/// Work that was done.
 #[derive(Clone, Debug, Default)]
 pub struct Done {
     /// Files that are where they belong now.
@@ -45,7 +45,7 @@ pub struct Mover {
     control: Control,
     root: PathBuf,
     pace: Pace,
-    /// What was done so far.
+    /// Work done so far.
     pub done: Done,
 }
 

@@ -64,7 +64,7 @@ struct Ost {
     total_bytes: u64,
 }
 
-/// What an OST has too much of.
+/// Surplus of an OST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Surplus {
     index: u16,
@@ -130,7 +130,7 @@ fn osts(spaces: &Spaces) -> Vec<Ost> {
     spaces.targets.iter().filter_map(of).collect()
 }
 
-/// What the OSTs have too much of that are fuller, by more than the spread, than all of them together.
+/// Surplus of the OSTs that are fuller than all together, by more than the spread.
 fn surplus(osts: &[Ost], spread_percent: u8) -> Vec<Surplus> {
     let sum = |of: fn(&Ost) -> u64| osts.iter().map(|ost| u128::from(of(ost))).sum::<u128>();
     let (used, total) = (sum(|o| o.used_bytes), sum(|o| o.total_bytes));

@@ -40,13 +40,13 @@ pub struct Args {
     output: Output,
 }
 
-/// One target and what it, or its silence, says.
+/// A target and what it, or its silence, says.
 struct Target {
     entry: TargetEntry,
     info: Result<TargetInfoResp>,
 }
 
-/// One file system.
+/// A file system.
 struct Report {
     place: Place,
     map: Map,
@@ -201,7 +201,7 @@ impl Report {
         })
     }
 
-    /// What will be wrong if nobody looks.
+    /// Warnings: these become faults if nobody looks.
     fn warnings(&self) -> Vec<Fault> {
         let told = self.targets.iter().map(|target| self.fullness(target));
         told.filter_map(|f| if let Fullness::FillsUp(fault) = f { Some(fault) } else { None }).collect()
@@ -276,7 +276,7 @@ fn state(problems: &[Fault]) -> &'static str {
     if problems.is_empty() { "HEALTHY" } else { "DEGRADED" }
 }
 
-/// One file system, for people.
+/// A file system, for people.
 fn page(report: &Report) -> String {
     let problems = report.problems();
     let map = &report.map;

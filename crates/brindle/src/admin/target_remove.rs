@@ -91,7 +91,7 @@ pub async fn remove(
     Ok((name, host))
 }
 
-/// What lies on an OST, in words.
+/// Use of an OST, in words.
 pub fn describe(used: Use) -> String {
     let files = |n: u64| if n == 1 { "1 file".to_owned() } else { format!("{n} files") };
     match used {

@@ -71,13 +71,13 @@ impl Reach {
         self.runtime.block_on(self.asker.ask(&self.map, self.id, request))
     }
 
-    /// Who reads, and how much there is.
+    /// Readers and size of the changelog.
     pub fn info(&self) -> Result<ChangelogInfoResp> {
         self.ask(&ChangelogInfoReq { cred: own_cred() })
     }
 }
 
-/// Who runs this command.
+/// Credentials of this command.
 pub fn own_cred() -> Cred {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Cred { uid, gid, groups: Vec::new() }

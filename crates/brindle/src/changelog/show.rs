@@ -16,7 +16,7 @@ use crate::print;
 /// How often somebody who follows looks for more.
 const FOLLOW: Duration = Duration::from_secs(1);
 
-/// What is wanted.
+/// Records to show.
 pub struct Wanted {
     /// On behalf of a reader.
     pub reader: Option<u32>,

@@ -14,7 +14,7 @@ const EXTRA_USER: u32 = 0x1;
 const EXTRA_NID: u32 = 0x2;
 const EXTRA_XATTR: u32 = 0x8;
 
-/// One record, as `lfs changelog` prints it, with the end of the line. Names come as they are, but for control characters,
+/// A record, as `lfs changelog` prints it, with the end of the line. Names come as they are, but for control characters,
 /// which would break lines: they are printed as `\x0a`.
 pub fn record(index: u64, change: &Change) -> Vec<u8> {
     let (date, time) = utc(change.time);

@@ -1,4 +1,4 @@
-//! One process of the cluster: starting it, killing it.
+//! A process of the cluster: starting it, killing it.
 
 use std::path::Path;
 use std::time::Duration;

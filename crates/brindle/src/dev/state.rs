@@ -29,7 +29,7 @@ pub struct Cluster {
     pub mounts: Vec<Mount>,
 }
 
-/// One target and its process.
+/// A target and its process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Server {
     /// `ost0`.
@@ -61,7 +61,7 @@ pub struct Image {
     pub size_bytes: u64,
 }
 
-/// One mount and its process.
+/// A mount and its process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Mount {
     /// `client0`.

@@ -52,7 +52,7 @@ pub fn run(args: &UpArgs) -> Result<Done> {
     }
 }
 
-/// What mounting needs of this machine.
+/// Checks that this machine can mount.
 fn brindle_requirements() -> Result<()> {
     crate::mount::requirements()
 }

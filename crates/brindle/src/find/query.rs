@@ -1,4 +1,4 @@
-//! What is looked for: the words of the command line as paths and a predicate.
+//! Queries: the words of the command line as paths and a predicate.
 //!
 //! Words are those of find(1) and of `lfs find`; `-name` and `--name` are the same. Whatever cannot be decided in the
 //! MDT is refused by name, never ignored.
@@ -142,7 +142,7 @@ const WORDS: &[(&str, Word)] = &[
     ),
 ];
 
-/// What to look for, and where.
+/// Predicate and starting points of a search.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Query {
     /// Starting points.
@@ -278,7 +278,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// One predicate, a bracket, or nothing (a path, an option).
+    /// A predicate, a bracket, or nothing (a path, an option).
     fn one(&mut self) -> Result<Vec<Term>> {
         let word = self.words[self.at].as_os_str();
         self.at += 1;

@@ -3,7 +3,7 @@
 use brindle_types::FileType;
 use brindle_wire::mds::scan::{LayoutKind, PermMatch, Range, Stamp, Test};
 
-/// What is wrong with a value.
+/// Objection to a value.
 pub type Wrong = String;
 
 /// How a number is meant: `+N`, `N`, `-N`.

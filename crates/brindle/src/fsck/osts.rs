@@ -16,10 +16,10 @@ use super::mdt::path;
 use super::report::Report;
 use super::targets::{Found, Target};
 
-/// What to do about a damaged file.
+/// Advice on a damaged file.
 const RESTORE: &str = "restore the file from a copy";
 
-/// What is known of one OST.
+/// Contents of an OST.
 struct Ost {
     name: String,
     boot_term: Option<u32>,

@@ -1,4 +1,4 @@
-//! What was found, for people and for programs.
+//! Findings, for people and for programs.
 
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use crate::output::{FaultView, Output, print_json};
 /// How often the progress line moves.
 const TICK: Duration = Duration::from_millis(200);
 
-/// What was looked at and found.
+/// Report of a check.
 pub struct Report {
     /// Name of each target that was checked.
     pub targets: Vec<String>,
-    /// What must not be: target and fault.
+    /// Faults that must not be, with their targets.
     pub findings: Vec<(String, Fault)>,
-    /// What crashes leave by right.
+    /// Traces that crashes leave by right.
     pub notes: Vec<(String, Fault)>,
     /// Regular files seen.
     pub files: u64,

@@ -1,4 +1,4 @@
-//! What of Brindle this host has: mounts, their connections, and the targets that are served here.
+//! The parts of Brindle on this host: mounts, their connections, and the targets that are served here.
 //!
 //! Everything is asked for when it is needed, and once: mounts tell of themselves without asking a server, the rest is asked
 //! of daemons and servers in bounded time.
@@ -198,7 +198,7 @@ pub struct Served {
 }
 
 impl Served {
-    /// What it tells of itself.
+    /// Its status.
     pub fn info(&self) -> Result<&TargetInfoResp> {
         let asked = || self.way.run(async |asker| asker.info(&self.map, &self.entry).await);
         self.info.get_or_init(asked).as_ref().map_err(|fault| self.silent(fault))

@@ -183,7 +183,7 @@ pub fn set(args: &SetArgs) -> Result<Done> {
     Ok(Done::Ok)
 }
 
-/// One name in two file systems.
+/// A name in two file systems.
 fn ambiguous(name: &str) -> Fault {
     Fault::new(Code::BadArgument)
         .what("which one is meant by")

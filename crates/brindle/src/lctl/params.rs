@@ -21,7 +21,7 @@ const BLOCK_BYTES: u64 = 4096;
 pub struct Row<T> {
     /// Its name, the last part of the path.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub help: &'static str,
     /// Where its value comes from.
     pub read: fn(&T) -> Result<String>,
@@ -31,7 +31,7 @@ pub struct Row<T> {
 
 /// Changing a parameter: checked for all that are named before the first one is changed.
 pub struct Write<T> {
-    /// What is wrong with a value.
+    /// Objection to a value.
     pub check: fn(&str) -> std::result::Result<(), String>,
     /// Changes it.
     pub apply: fn(&T, &str) -> Result<()>,
@@ -227,7 +227,7 @@ type Writing<'n> = dyn Fn(&str) -> Result<()> + 'n;
 pub struct Leaf<'n> {
     /// Kind, device, name; of the host only the name.
     pub path: Vec<String>,
-    /// What it means.
+    /// Its meaning.
     pub help: &'static str,
     /// Where its value comes from.
     pub read: Box<Reading<'n>>,
@@ -237,7 +237,7 @@ pub struct Leaf<'n> {
 
 /// How a parameter of one device is changed.
 pub struct LeafWrite<'n> {
-    /// What is wrong with a value.
+    /// Objection to a value.
     pub check: fn(&str) -> std::result::Result<(), String>,
     /// Changes it.
     pub apply: Box<Writing<'n>>,

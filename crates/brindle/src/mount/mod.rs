@@ -69,7 +69,7 @@ pub struct Args {
 /// Threads of a mount daemon, besides those that read the kernel's requests.
 const WORKERS_DEFAULT: u16 = 4;
 
-/// What a mount says of itself when it is usable.
+/// Announcement of a mount that is usable.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Announcement {
     /// Where it is mounted.

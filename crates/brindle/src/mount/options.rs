@@ -48,7 +48,7 @@ const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_o
 /// Everything about a mount.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// What.
+    /// File system to mount.
     pub source: Source,
     /// Where.
     pub mount_point: PathBuf,

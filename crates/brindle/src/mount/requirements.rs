@@ -1,4 +1,4 @@
-//! What a mount needs of this machine.
+//! Requirements of a mount on this machine.
 
 use std::path::Path;
 

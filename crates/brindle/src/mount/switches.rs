@@ -3,15 +3,15 @@
 
 use brindle_client::Switches;
 
-/// One of them.
+/// A switch.
 pub struct Switch {
     /// Name of the option.
     pub name: &'static str,
     /// Where it lies.
     pub of: fn(&mut Switches) -> &mut bool,
-    /// What it buys, with figures where they were measured.
+    /// Gain, with figures where they were measured.
     pub buys: &'static str,
-    /// What it costs, and when to turn it off.
+    /// Cost, and when to turn it off.
     pub costs: &'static str,
     /// Where it is described.
     pub note: &'static str,

@@ -126,7 +126,7 @@ pub fn client(registry: &Registry, client: &Arc<Client>) {
     add("requests_in_flight", "Requests without an answer", |s| s.in_flight);
 }
 
-/// What a mount tells of itself.
+/// Numbers of a mount.
 #[derive(Default)]
 struct ClientStats {
     open_files: u64,

@@ -37,7 +37,7 @@ pub struct Args {
     pub ready_json: bool,
 }
 
-/// What may also stand in the file.
+/// Keys that may also stand in the file.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Options {
     /// Directory of a formatted target; may be given several times
@@ -197,7 +197,7 @@ fn unknown_key(subject: &str, key: &str, known: &[String]) -> Fault {
     }
 }
 
-/// What clap has against a value of the file.
+/// Objection of clap to a value of the file.
 fn in_file(path: &Path, e: &clap::Error) -> Fault {
     let text = e.to_string();
     let first = text.lines().next().unwrap_or_default();

@@ -30,7 +30,7 @@ const WAITING_AFTER: Duration = Duration::from_secs(2);
 /// How long a server that listens may take to be known to the MGS until it counts as ready without it, because it is away.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a server says of itself when it is ready.
+/// Announcement of a server that is ready.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Announcement {
     /// Its targets.
@@ -374,7 +374,7 @@ pub fn raise_limits() {
     }
 }
 
-/// This host's name.
+/// Name of this host.
 pub fn host_name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }

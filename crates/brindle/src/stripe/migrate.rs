@@ -49,10 +49,10 @@ pub struct Args {
     output: Output,
 }
 
-/// What is to be done with files.
+/// Plan for the files.
 #[derive(Clone, Debug, Default)]
 pub struct Plan {
-    /// What they are to look like; none: as they are.
+    /// Wanted layout; none: the layout that each file has.
     pub policy: Option<LayoutPolicy>,
     /// OSTs that they are to leave.
     pub avoid: Vec<u16>,
@@ -94,7 +94,7 @@ impl Pace {
     }
 }
 
-/// What became of a file.
+/// Outcome of a file.
 #[derive(Clone, Debug, Serialize)]
 pub struct Moved {
     /// The file.
@@ -203,7 +203,7 @@ pub fn migrate_inode(
     Ok(Moved { path: PathView::from(path), name: paths::text(path), copied_bytes: copied, milliseconds })
 }
 
-/// One line that is written over again and again.
+/// A line that is written over again and again.
 struct Progress<'a> {
     path: &'a Path,
     shown: Option<Instant>,

@@ -14,10 +14,10 @@ const VERSIONS_MAX: usize = 8;
 
 static ZEROS: [u8; SECTOR_LEN] = [0; SECTOR_LEN];
 
-/// One version of a sector; `None` is a hole.
+/// A version of a sector; `None` is a hole.
 type Sector = Option<Bytes>;
 
-/// One version of the length.
+/// A version of the length.
 #[derive(Clone, Copy)]
 struct Len {
     bytes: u64,

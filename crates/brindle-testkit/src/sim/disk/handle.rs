@@ -18,7 +18,7 @@ const IO_MAX_US: u64 = 150;
 /// Bytes per nanosecond of the simulated device.
 const BYTES_PER_NS: u64 = 2;
 
-/// One incarnation's view of its node's disk.
+/// An incarnation's view of its node's disk.
 #[derive(Clone)]
 pub(in crate::sim) struct SimDisk {
     pub shared: Arc<Shared>,

@@ -43,7 +43,7 @@ const COLLECT_AFTER: usize = 64;
 /// Number of a file's contents; never reused.
 type InodeId = u64;
 
-/// One node's disk.
+/// A node's disk.
 pub(super) struct Disk {
     node: String,
     seed: u64,

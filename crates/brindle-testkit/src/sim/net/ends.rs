@@ -57,7 +57,7 @@ async fn travel(shared: &Arc<Shared>) {
 }
 
 impl Shared {
-    /// One attempt; `None` when nothing answers.
+    /// An attempt; `None` when nothing answers.
     fn try_connect(self: &Arc<Self>, group: &Arc<Group>, nid: &Nid) -> Option<Result<Connection, NetError>> {
         let own = group.node.clone();
         let host = resolve(&nid.host, &own).to_owned();
