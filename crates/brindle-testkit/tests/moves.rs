@@ -31,13 +31,16 @@ struct Bench {
     mounts: Vec<Arc<Client>>,
 }
 
+/// OSTs of the cluster.
+const OSTS: u16 = 2;
+
 impl Bench {
     fn new() -> Bench {
         Bench::of(1)
     }
 
     fn of(seed: u64) -> Bench {
-        let cluster = SimCluster::new(seed, Options { osts: 2, clients: 3 });
+        let cluster = SimCluster::new(seed, Options { osts: OSTS, clients: 3 });
         let nodes = cluster.clone();
         let mounting = async move {
             let mut mounts = Vec::new();
@@ -60,14 +63,16 @@ impl Bench {
         let parent = client.root();
         let create = CreateIn { parent, name: b"f", mode: 0o644, umask: 0, exclusive: true, access: BOTH };
         let opened = client.create(&Ctx::root(), create).await.unwrap().opened;
-        let seams = self.cluster.world().node("c0").seams;
-        while let Err(fault) =
-            client.set_stripe(&Ctx::root(), opened.attr.ino, Some(policy(components))).await
-        {
-            assert_eq!(fault.code, Code::BadStripe, "not all OSTs have joined yet");
-            seams.sleep_ms(100).await;
+        let (ino, seams) = (opened.attr.ino, self.cluster.world().node("c0").seams);
+        for ost in 0..i32::from(OSTS) {
+            let on_it = policy(&[(EOF, 1, ost)]);
+            while let Err(fault) = client.set_stripe(&Ctx::root(), ino, Some(on_it.clone())).await {
+                assert_eq!(fault.code, Code::BadStripe, "not all OSTs have joined yet");
+                seams.sleep_ms(100).await;
+            }
         }
-        (opened.attr.ino, opened.handle)
+        client.set_stripe(&Ctx::root(), ino, Some(policy(components))).await.unwrap();
+        (ino, opened.handle)
     }
 
     async fn move_off_ost0(&self, ino: Ino) {
