@@ -179,7 +179,7 @@ impl Client {
         uuid[..8].copy_from_slice(&seams.rng.next_u64().to_be_bytes());
         uuid[8..].copy_from_slice(&seams.rng.next_u64().to_be_bytes());
         Arc::new_cyclic(|this: &Weak<Client>| {
-            // It is set once, here.
+            // Nobody else sets the pointer.
             let _ = endpoint.this.set(this.clone());
             Client {
                 config,

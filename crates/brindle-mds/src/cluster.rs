@@ -164,13 +164,14 @@ pub async fn follow_map(mdt: Arc<Mdt>, targets: Arc<Directory>) {
         }
     }
 }
+
 /// Rows are written in forms up to a level of the map from now on. It is in the log before the first of them.
 async fn take_level(mdt: &Mdt, level: FormatLevel) -> Result<()> {
     // A newer one than this release knows is refused when the server registers.
     if level <= mdt.engine().level() || level > FormatLevel::NEWEST {
         return Ok(());
     }
-    mdt.step(&Call::internal(Op::TargetInfo), |t| {
+    mdt.step(&Call::internal(Op::RaiseLevel), |t| {
         meta::put_format_level(t, level);
         Ok(())
     })

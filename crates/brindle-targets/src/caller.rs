@@ -217,7 +217,7 @@ impl Caller {
     /// Sends a request once, as whoever the host says that this is: for what is asked again in any case, and for commands.
     /// `Disconnected`: its fate is unknown. Waits for a connection.
     pub async fn probe<M: Message>(&self, request: &M) -> Result<M::Resp, Fault> {
-        self.send_once(request, self.inner.host.identity(), Options::default()).await
+        decode_reply(&self.probe_encoded(M::OP, encode_body(request)).await?)
     }
 
     async fn send_once<M: Message>(
@@ -266,7 +266,15 @@ impl Caller {
 
     /// Like [`Caller::probe`], of a request that is encoded already; the whole reply.
     pub async fn probe_encoded(&self, op: Op, body: Bytes) -> Result<Frame, Fault> {
-        self.send_encoded_once(op, body, self.inner.host.identity(), Options::default()).await
+        let identity = self.inner.host.identity();
+        let reply = self.send_encoded_once(op, body, identity, Options::default()).await?;
+        if let Some(fault) = fault_of(&reply)
+            && matches!(next_after(fault.code), Next::NewSession)
+        {
+            // Whoever keeps the session learns of it here, too: an MDT that was replaced may send nothing else.
+            self.inner.host.refused(identity, &fault).await?;
+        }
+        Ok(reply)
     }
 
     async fn send_encoded_once(

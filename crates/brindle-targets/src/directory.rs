@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use brindle_net::latch::Latch;
 use brindle_net::peer::NoNotifies;
 use brindle_net::{NotifyHandler, Peer, PeerConfig, Transport};
 use brindle_stdx::Seams;
@@ -83,6 +84,7 @@ pub struct Directory {
     map: Arc<MapWatch>,
     callers: Mutex<BTreeMap<TargetId, Caller>>,
     waits: Arc<Waits>,
+    stopped: Latch,
 }
 
 impl Directory {
@@ -124,6 +126,7 @@ impl Directory {
             map,
             callers: Mutex::default(),
             waits,
+            stopped: Latch::default(),
         });
         seams.spawn("targets.follow", follow(Arc::downgrade(&this), this.map.subscribe()));
         this
@@ -149,7 +152,7 @@ impl Directory {
         &self.waits
     }
 
-    /// The caller of a target that the map has; `None` of another.
+    /// The caller of a target that the map has; `None` of another, and once this side stops.
     pub fn known(&self, target: TargetId) -> Option<Caller> {
         if target == TargetId::MGT {
             return Some(self.mgs.clone());
@@ -157,6 +160,9 @@ impl Directory {
         let mut callers = self.callers.lock();
         if let Some(caller) = callers.get(&target) {
             return Some(caller.clone());
+        }
+        if self.stopped.is_set() {
+            return None;
         }
         let map = self.map.current();
         let nids = map.target(target).map(|entry| entry.nids.clone()).filter(|nids| !nids.is_empty())?;
@@ -181,7 +187,10 @@ impl Directory {
             if news.borrow_and_update().is_removed(target) {
                 return Err(removed(target));
             }
-            news.changed().await.map_err(|_| Fault::new(Code::Shutdown))?;
+            match self.stopped.until(news.changed()).await {
+                Some(Ok(())) => {}
+                _ => return Err(Fault::new(Code::Shutdown)),
+            }
         }
     }
 
@@ -213,6 +222,7 @@ impl Directory {
 
     /// Ends every call, and those that come.
     pub fn stop(&self) {
+        self.stopped.set();
         self.map.stop();
         self.callers().iter().for_each(Caller::stop);
         self.mgs.stop();

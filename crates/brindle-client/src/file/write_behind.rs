@@ -238,7 +238,7 @@ impl Client {
         self.flush_behind_until(inode, ms, WriteBuffer::is_empty).await
     }
 
-    /// The same, until nothing is left that need not wait for the MDT: [`WriteBuffer::is_at_rest`].
+    /// Like [`Client::flush_behind`], until nothing is left that need not wait for the MDT: [`WriteBuffer::is_at_rest`].
     pub(crate) async fn rest_behind_within(&self, inode: &Arc<Inode>, ms: u64) -> bool {
         self.flush_behind_until(inode, ms, WriteBuffer::is_at_rest).await
     }

@@ -189,7 +189,7 @@ mod tests {
         ask(Step);
         ask(Look);
         assert!(!is_second(Look));
-        // What is to be made is looked up, and its directory goes after that.
+        // The kernel looks a name up before it makes it; the directory goes in between.
         assert!(!is_second(Act));
         ask(Step);
         stale.seen(7, true);

@@ -5,7 +5,7 @@
 //! without going to sleep (note 013). So one thread runs a loop of its own: the device is one of the things that it waits for, the
 //! connections that were given to [`EventLoop::tasks`] are others, and operations that such a connection wakes go on there.
 //!
-//! What moves data goes to the task runner of the mount, and so does whatever another thread wakes. Where there are few answers, or the event loop cannot
+//! Operations that move data go to the task runner of the mount, and so do those that another thread wakes. Where there are few answers, or the event loop cannot
 //! keep up, it leaves the device to the other readers ([`super::reader_pool`]) and only takes answers.
 //!
 //! Invariant: nothing that runs here blocks. If something does all the same, the reader pool's watch has the device read by others.

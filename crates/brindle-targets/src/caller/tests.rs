@@ -218,6 +218,15 @@ async fn a_refused_session_is_replaced_but_never_repeats_what_may_have_happened(
     assert_eq!(rig.stub.effects.lock().get(b"file1".as_slice()), Some(&1));
 }
 
+/// An MDT that was replaced may send nothing but what it asks once.
+#[tokio::test]
+async fn whoever_keeps_the_session_learns_of_a_refusal_of_what_is_sent_once() {
+    let rig = rig(|_, _| Some(Trouble::Refuse(Code::Fenced))).await;
+    let request = LookupReq { parent: Ino(1), name: b"f".to_vec() };
+    assert_eq!(rig.caller.probe(&request).await.expect_err("refused").code, Code::Fenced);
+    assert_eq!(rig.host.refusals.load(Ordering::SeqCst), 1);
+}
+
 /// Where answers are taken nothing blocks: what an answer leaves to be done is waited for by the call itself, and others go on.
 #[tokio::test]
 async fn an_answer_is_given_when_what_it_leaves_is_done_and_keeps_nobody_else_waiting() {
