@@ -12,6 +12,10 @@
 //! `/proc/TID/stat` tells everybody whether a thread sleeps, and whether a signal would end that: no thread does so between an
 //! answer of ours and what it does with it. (It can look so in the instant in which it is about to sleep and sees that the answer is there.)
 //!
+//! A thread that waits for the lock of a directory does so without minding signals. `/proc/TID/wchan` names the function of the kernel that it
+//! waits in, to who may trace it: those in [`WAITS_FOR_A_DIRECTORY`] come before a question to us, or behind what was made of its answer.
+//! The thread that holds the lock may itself wait for whoever asks here, so this one must not be waited for.
+//!
 //! One that cannot be told from others: an overlay whose lower layer is here copies the times of a directory up within such a call.
 
 use std::cell::RefCell;
@@ -48,6 +52,32 @@ const LOOKS_MAX: usize = 4;
 
 /// States of proc_pid_stat(5): sleeping until a signal comes, stopped, stopped by a tracer, ended.
 const SLEEPING: &[u8] = b"STtZX";
+
+/// Functions of the kernel (of the versions 5.4 to 6.18) that wait for the lock of a directory, or for another thread that looks the same name up.
+const WAITS_FOR_A_DIRECTORY: &[&[u8]] = &[
+    b"__lookup_slow",
+    b"__start_dirop",
+    b"chmod_common",
+    b"chown_common",
+    b"d_alloc_parallel",
+    b"do_renameat2",
+    b"do_rmdir",
+    b"do_unlinkat",
+    b"filename_create",
+    b"filename_renameat2",
+    b"filename_rmdir",
+    b"filename_unlinkat",
+    b"iterate_dir",
+    b"lock_rename",
+    b"lock_two_directories",
+    b"lookup_open",
+    b"lookup_slow",
+    b"open_last_lookups",
+    b"path_openat",
+    b"start_dirop",
+    b"vfs_utimes",
+    b"walk_component",
+];
 
 /// System calls that show no attributes of directories. None whose number is that of a call that shows some for a 32-bit
 /// program, which that file does not tell from others (84: rmdir, and oldlstat).
@@ -107,6 +137,11 @@ impl CallerSyscalls {
         tid != 0 && self.has_own_proc() && state(tid).is_some_and(|state| SLEEPING.contains(&state))
     }
 
+    /// Whether a thread that the kernel has an answer for has made use of it: it waits for something else, or will never go on.
+    pub fn has_gone_on(&self, tid: u32) -> bool {
+        self.sleeps(tid) || tid != 0 && self.has_own_proc() && waits_for_a_directory(tid)
+    }
+
     fn has_own_proc(&self) -> bool {
         *self.own_proc.get_or_init(|| {
             let own = rustix::process::getpid().as_raw_nonzero().to_string();
@@ -137,6 +172,19 @@ fn state(tid: u32) -> Option<u8> {
     // Behind the name, which may hold anything.
     let end = text[..len].iter().rposition(|byte| *byte == b')')?;
     text[..len].get(end + 2).copied()
+}
+
+/// Whether a thread waits until others leave a directory.
+fn waits_for_a_directory(tid: u32) -> bool {
+    let mut text = [0; TEXT_BYTES];
+    let Ok(len) = open(tid, "wchan").and_then(|file| io::pread(file, &mut text, 0)) else { return false };
+    is_wait_for_a_directory(&text[..len])
+}
+
+/// The compiler appends the kind of a copy of a function to its name, behind a point.
+fn is_wait_for_a_directory(function: &[u8]) -> bool {
+    let name = function.split(|byte| matches!(byte, b'.' | b'\n')).next().unwrap_or(function);
+    WAITS_FOR_A_DIRECTORY.contains(&name)
 }
 
 /// The number, six arguments, the stack pointer and the program counter.
@@ -177,6 +225,18 @@ mod tests {
         assert_eq!(parse(line(257, "0x0 0x0").as_bytes()), None);
         assert_eq!(parse(b"-1 0x7ffd9 0x7f00\n"), None);
         assert_eq!((parse(b""), parse(b"257"), parse(b"x 0x0")), (None, None, None));
+    }
+
+    #[test]
+    fn who_waits_for_a_directory_is_told_by_the_function() {
+        assert!(
+            is_wait_for_a_directory(b"filename_create") && is_wait_for_a_directory(b"lookup_slow.isra.0")
+        );
+        for other in [b"0".as_slice(), b"", b"request_wait_answer", b"folio_wait_bit_common", b"path_openat2"]
+        {
+            assert!(!is_wait_for_a_directory(other), "{}", other.escape_ascii());
+        }
+        assert!(!waits_for_a_directory(rustix::thread::gettid().as_raw_nonzero().get() as u32));
     }
 
     #[test]

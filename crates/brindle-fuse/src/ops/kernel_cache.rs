@@ -38,7 +38,8 @@ const DIRS_MAX: usize = 1 << 16;
 /// is remembered of habits.
 const THREADS_MAX: usize = 4096;
 /// A thread that was answered has gone on after this time, also if it never asks again. Between the answer and the inode there
-/// is nothing that it could wait for but a processor.
+/// is nothing that it could wait for but a processor; behind it there is the lock of a directory, whose holder may wait for the very
+/// recall that awaits this thread ([`super::caller_syscall`]).
 const TAKEN_IN_MS: u64 = 2000;
 /// How long the kernel keeps names, and attributes of files: it rounds this up to one tick of its clock.
 const A_TICK: Duration = Duration::from_nanos(1);

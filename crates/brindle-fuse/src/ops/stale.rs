@@ -5,7 +5,8 @@
 //! gone by then too it would hand ESTALE to the program; the path led to nothing at that moment, and that is ENOENT.
 //!
 //! A second walk is known by what the thread asks: LOOKUPs that all find something, with looks at the directories on the way, then
-//! what is wanted. What is to be made is looked up, too, and the last LOOKUP finds nothing.
+//! what is wanted. What is to be made is looked up, too, and the last LOOKUP finds nothing. Where the kernel remembers a name it asks whether
+//! that still leads to the same inode; if not, it looks the same name up once more.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -29,35 +30,56 @@ enum Place {
     Walking,
     /// The thread has looked at a file: the call wanted just that, or is about to open it.
     Arrived,
-    /// On its way for the second time a name led to nothing: the call is over, or is about to make it.
+    /// On its way for the second time a name led to nothing: the call is over, or is about to make it, or looks it up once more.
     Absent,
 }
+
+/// A name in a directory, as far as two steps of one thread are to be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name(u64);
 
 /// A thread whose last request was refused with ESTALE.
 struct Refused {
     part: Part,
     place: Place,
+    /// What it looked up last.
+    name: Name,
     at: Mono,
+}
+
+impl Refused {
+    fn walks(&mut self, name: Name) {
+        (self.place, self.name) = (Place::Walking, name);
+    }
 }
 
 /// The part of an operation in a system call on a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// A step of the walk.
-    Step,
+    Step(Name),
     /// May be made on the way, to check a permission or to follow a link, or be what is wanted.
     Look,
     /// The aim of the call.
     Act,
 }
 
-/// The part that an operation has.
-pub(crate) fn part(op: &Op) -> Part {
+/// The part that an operation on the node `nodeid` has.
+pub(crate) fn part(nodeid: u64, op: &Op) -> Part {
     match op {
-        Op::Lookup(_) => Part::Step,
+        Op::Lookup(op) => Part::Step(name(nodeid, &op.name)),
         Op::Getattr(_) | Op::Statx(_) | Op::Readlink | Op::Getxattr(_) | Op::Access(_) => Part::Look,
         _ => Part::Act,
     }
+}
+
+/// FNV-1a, of 64 bits.
+fn name(nodeid: u64, name: &[u8]) -> Name {
+    let bytes = nodeid.to_le_bytes().into_iter().chain(name.iter().copied());
+    Name(
+        bytes
+            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)),
+    )
 }
 
 /// Threads that walk a path again.
@@ -79,13 +101,15 @@ impl Stale {
         if self.is_empty() {
             return;
         }
-        self.change(|threads| match threads.get_mut(&tid).map(|refused| (part, &mut refused.place)) {
-            Some((Part::Step, place @ (Place::Refused | Place::Walking))) => *place = Place::Walking,
-            // Another system call.
-            Some((Part::Step, _) | (Part::Act, Place::Refused)) => {
-                threads.remove(&tid);
+        self.change(|threads| {
+            let Some(refused) = threads.get_mut(&tid) else { return };
+            match (part, refused.place) {
+                (Part::Step(name), Place::Refused | Place::Walking) => refused.walks(name),
+                (Part::Step(name), Place::Absent) if name == refused.name => refused.walks(name),
+                // Another system call.
+                (Part::Step(_), _) | (Part::Act, Place::Refused) => drop(threads.remove(&tid)),
+                _ => {}
             }
-            _ => {}
         });
     }
 
@@ -130,7 +154,7 @@ impl Stale {
             if threads.len() >= THREADS_MAX {
                 threads.pop_first();
             }
-            threads.insert(tid, Refused { part, place: Place::Refused, at: now });
+            threads.insert(tid, Refused { part, place: Place::Refused, name: Name(0), at: now });
             false
         })
     }
@@ -147,7 +171,13 @@ impl Stale {
 mod tests {
     use super::*;
 
-    use Part::{Act, Look, Step};
+    use Part::{Act, Look};
+
+    /// Another name at each step.
+    fn step() -> Part {
+        static STEPS: AtomicUsize = AtomicUsize::new(0);
+        Part::Step(name(STEPS.fetch_add(1, Ordering::Relaxed) as u64, b"name"))
+    }
 
     const NOW: Mono = Mono(0);
 
@@ -157,17 +187,17 @@ mod tests {
         let ask = |part| stale.asked(7, part);
         let is_second = |part| stale.is_second(7, part, NOW);
         assert!(!is_second(Act));
-        ask(Step);
-        ask(Step);
+        ask(step());
+        ask(step());
         ask(Act);
         assert!(is_second(Act));
         // Permissions are looked at on the way, of directories and of what is opened.
         for first in [Look, Act] {
             assert!(!is_second(first));
-            ask(Step);
+            ask(step());
             ask(Look);
             stale.seen(7, true);
-            ask(Step);
+            ask(step());
             ask(Look);
             stale.seen(7, false);
             ask(Act);
@@ -178,44 +208,57 @@ mod tests {
         ask(Look);
         assert!(!is_second(Look));
         // What was wanted was seen.
-        ask(Step);
+        ask(step());
         ask(Look);
         stale.seen(7, false);
         ask(Look);
         assert!(!is_second(Look));
-        ask(Step);
+        ask(step());
         ask(Look);
         stale.seen(7, false);
-        ask(Step);
+        ask(step());
         ask(Look);
         assert!(!is_second(Look));
         // The kernel looks a name up before it makes it; the directory goes in between.
         assert!(!is_second(Act));
-        ask(Step);
+        ask(step());
         stale.seen(7, true);
-        ask(Step);
+        ask(step());
         stale.absent(7);
         ask(Look);
         ask(Act);
         assert!(is_second(Act));
+        // A name that the kernel remembered has gone, and by the time it is looked up anew there is another.
+        let same = step();
+        assert!(!is_second(Act));
+        ask(same);
+        stale.absent(7);
+        ask(same);
+        ask(Look);
+        stale.seen(7, true);
+        ask(step());
+        ask(Look);
+        stale.seen(7, false);
+        ask(Act);
+        assert!(is_second(Act));
         // The name was all that the call wanted; the next one looks for something else.
         assert!(!is_second(Act));
-        ask(Step);
+        ask(step());
         stale.absent(7);
-        ask(Step);
+        ask(step());
         ask(Act);
         assert!(!is_second(Act));
         // The second walk came to its end.
-        ask(Step);
+        ask(step());
         stale.over(7);
-        ask(Step);
+        ask(step());
         ask(Act);
         assert!(!is_second(Act));
         // Another operation, another thread, too late.
         ask(Act);
-        ask(Step);
+        ask(step());
         assert!(!is_second(Act));
-        ask(Step);
+        ask(step());
         assert!(!stale.is_second(8, Act, NOW));
         assert!(!stale.is_second(7, Act, NOW.plus_ms(GOOD_FOR_MS)));
     }
