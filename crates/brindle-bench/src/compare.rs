@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::run::{Figure, Run, Unit, X};
 use crate::stats::Summary;
 
 /// What can be said of two figures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// The quartiles do not overlap, and the second is the better.
@@ -20,7 +21,7 @@ pub enum Verdict {
 }
 
 /// A figure that both runs have.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Row {
     /// As in both runs.
     pub case: String,
@@ -43,7 +44,7 @@ pub struct Row {
 }
 
 /// Two runs beside each other.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct Comparison {
     /// Figures that both have, in the order of the first.
     pub rows: Vec<Row>,

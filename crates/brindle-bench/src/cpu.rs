@@ -39,7 +39,7 @@ pub struct Used {
 }
 
 /// Memory of a watched process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ProcessMemory {
     /// What it is: `serve mdt0`, `mount /mnt/b`, or the name of its program.
     pub process: String,

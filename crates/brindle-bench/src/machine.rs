@@ -1,9 +1,10 @@
 //! The machine of a run: what matters for its figures, and nothing that names it.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Cores, memory, kernel, processor.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
     /// Cores that this process may use.
     pub cores: usize,

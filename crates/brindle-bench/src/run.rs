@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -16,7 +17,7 @@ pub const SCHEMA: &str = "brindle.bench";
 pub const VERSION: u32 = 1;
 
 /// A run of one workload.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Run {
     /// `ior`, `mdtest`, ...
     pub workload: String,
@@ -46,7 +47,7 @@ pub struct Run {
 }
 
 /// A directory that was measured.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Directory {
     /// As it was given.
     pub path: String,
@@ -55,7 +56,7 @@ pub struct Directory {
 }
 
 /// In what a figure is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Unit {
     /// MiB in a second.
     #[serde(rename = "MiB/s")]
@@ -94,7 +95,7 @@ impl Unit {
 }
 
 /// A phase of one case.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct Figure {
     /// `easy, file per process`.
     pub case: String,
@@ -117,7 +118,7 @@ pub struct Figure {
 }
 
 /// A place on the horizontal axis of a plot.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct X {
     /// `threads`.
     pub name: String,
@@ -126,7 +127,7 @@ pub struct X {
 }
 
 /// A repetition of one phase.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Sample {
     /// The figure, in its unit.
     pub value: f64,
@@ -158,7 +159,7 @@ impl Sample {
 }
 
 /// Something below that no figure can exceed for long, measured in the same run in turn with the figure.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Limit {
     /// `disk` or `loopback`.
     pub name: String,

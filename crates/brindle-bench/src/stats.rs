@@ -1,9 +1,10 @@
 //! Medians and quartiles of a few samples.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What a row of samples comes to. Quartiles by linear interpolation between the sorted samples.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// Half of the samples are not larger.
     pub median: f64,

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use brindle_types::{Code, Fault, Result};
+use brindle_types::Result;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
@@ -178,14 +178,4 @@ fn dispatch(command: Command) -> Result<Done> {
     }
 }
 
-/// A path as the text that disks and messages use.
-pub fn text(path: &Path) -> Result<String> {
-    let absolute = std::path::absolute(path)
-        .map_err(|e| Fault::io(Code::BadArgument, "cannot use the path", path.display().to_string(), &e))?;
-    absolute.to_str().map(str::to_owned).ok_or_else(|| {
-        Fault::new(Code::BadArgument)
-            .what("cannot use the path")
-            .subject(path.display().to_string())
-            .why("it is not UTF-8")
-    })
-}
+pub use brindle_host::text;

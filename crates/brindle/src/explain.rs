@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
+use brindle_admin::document;
 use brindle_types::{Code, Fault, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::exit::Done;
@@ -31,20 +33,29 @@ pub struct Args {
     output: Output,
 }
 
-#[derive(Serialize)]
-struct View {
+/// A code.
+#[derive(Serialize, JsonSchema)]
+pub struct CodeView {
+    /// The code, such as `E4003`.
     code: String,
+    /// Its name.
     name: String,
+    /// What it says, in some words.
     title: &'static str,
+    /// What it says.
     explanation: &'static str,
+    /// What to do.
     next: &'static str,
+    /// The number of the error that programs see.
     errno: i32,
+    /// The name of the error that programs see.
     errno_text: String,
 }
+document!(CodeView, "brindle.explain", 1);
 
-impl From<Code> for View {
-    fn from(code: Code) -> View {
-        View {
+impl From<Code> for CodeView {
+    fn from(code: Code) -> CodeView {
+        CodeView {
             code: code.to_string(),
             name: format!("{code:?}"),
             title: code.title(),
@@ -56,10 +67,13 @@ impl From<Code> for View {
     }
 }
 
-#[derive(Serialize)]
-struct List {
-    codes: Vec<View>,
+/// All codes.
+#[derive(Serialize, JsonSchema)]
+pub struct CodesView {
+    /// In the order of their numbers.
+    codes: Vec<CodeView>,
 }
+document!(CodesView, "brindle.explain.list", 1);
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Done> {
@@ -75,7 +89,7 @@ pub fn run(args: &Args) -> Result<Done> {
             .next("brindle explain lists every code")
     })?;
     if args.output.json() {
-        print_json("brindle.explain", 1, &View::from(code))?;
+        print_json(&CodeView::from(code))?;
     } else {
         print!("{}", describe(code));
     }
@@ -84,8 +98,8 @@ pub fn run(args: &Args) -> Result<Done> {
 
 fn list(output: Output) -> Result<()> {
     if output.json() {
-        let codes = Code::ALL.iter().map(|code| View::from(*code)).collect();
-        return print_json("brindle.explain.list", 1, &List { codes });
+        let codes = Code::ALL.iter().map(|code| CodeView::from(*code)).collect();
+        return print_json(&CodesView { codes });
     }
     for (range, heading) in RANGES {
         let codes: Vec<&Code> = Code::ALL.iter().filter(|c| c.number() / 1000 == *range).collect();

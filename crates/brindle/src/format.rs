@@ -1,20 +1,17 @@
 //! `brindle format`: makes a target in a directory.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use brindle_config::Superblock;
-use brindle_stdx::Seams;
+use brindle_admin::document;
+use brindle_admin::target::hex;
+use brindle_host::format::{Plan, carry_out, contents, holds, occupied, shared_with};
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::cli;
 use crate::exit::Done;
 use crate::output::{Output, print_json};
-use crate::target_dir::{DirLock, LOCK_FILE};
-
-/// Names in a directory that do not count as contents.
-const NO_CONTENTS: [&str; 2] = ["lost+found", LOCK_FILE];
 
 /// Arguments of `brindle format`.
 #[derive(clap::Args)]
@@ -64,45 +61,41 @@ pub fn parse<T: std::str::FromStr<Err = String>>(text: &str) -> std::result::Res
     text.parse()
 }
 
-/// What is made.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// File system.
-    pub fs: FsName,
-    /// Role and index.
-    pub target: TargetId,
-    /// Addresses of the MGS; none for the MGT.
-    pub mgs: Vec<Nid>,
-    /// The directory.
-    pub dir: PathBuf,
-}
-
-#[derive(Serialize)]
-struct View {
+/// A target that was made, or would be.
+#[derive(Serialize, JsonSchema)]
+pub struct FormatView {
+    /// Its full name.
     target: String,
+    /// Its directory.
     dir: String,
+    /// Its uuid, in hexadecimal digits, once it is made.
     uuid: Option<String>,
+    /// Names in the directory that go.
     destroys: Vec<String>,
+    /// Whether it was made.
     done: bool,
 }
+document!(FormatView, "brindle.format", 1);
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Done> {
     let plan = plan(args)?;
+    let runtime = runtime()?;
+    let seams = brindle_stdx::real::seams(runtime.handle().clone());
     let contents = contents(&plan.dir)?;
     if !contents.is_empty() && !args.reformat {
-        return Err(occupied(&plan.dir, &contents)?);
+        return Err(occupied(&*seams.disk, &plan.dir, &contents)?);
     }
     if !contents.is_empty() && !args.yes && !args.dry_run {
         return Err(Fault::new(Code::BadArgument)
             .what("will not destroy")
             .subject(plan.dir.display().to_string())
-            .why(format!("it holds {}", holds(&plan.dir, &contents)?))
+            .why(format!("it holds {}", holds(&*seams.disk, &plan.dir, &contents)?))
             .data("nothing was changed")
             .next("add --yes to destroy it, or --dry-run to see what would go"));
     }
     let mut shares = None;
-    let mut view = View {
+    let mut view = FormatView {
         target: plan.fs.target(plan.target),
         dir: plan.dir.display().to_string(),
         uuid: None,
@@ -110,8 +103,6 @@ pub fn run(args: &Args) -> Result<Done> {
         done: false,
     };
     if !args.dry_run {
-        let runtime = runtime()?;
-        let seams = brindle_stdx::real::seams(runtime.handle().clone());
         let superblock = runtime.block_on(carry_out(&seams, &plan, &contents))?;
         shares = shared_with(&*seams.disk, plan.target, &plan.dir);
         view.uuid = Some(hex(&superblock.uuid));
@@ -124,21 +115,9 @@ pub fn run(args: &Args) -> Result<Done> {
     Ok(Done::Ok)
 }
 
-/// What an administrator should know of an OST that has its disk not to itself.
-pub fn shared_with(disk: &dyn brindle_stdx::Disk, target: TargetId, dir: &Path) -> Option<String> {
-    let absolute = std::path::absolute(dir).ok().filter(|_| target.role == Role::Ost)?;
-    // Where it cannot be told nothing is said: the target is made.
-    let other = brindle_config::neighbour(disk, absolute.to_str()?).ok()??;
-    Some(format!(
-        "note: {} lies on the same file system as {other}; an OST wants one of its own: what others write takes its room\n\
-         next: for anything but a trial mount a file system of its own there (docs/operations/osts.md)",
-        dir.display()
-    ))
-}
-
-fn report(args: &Args, view: &View) -> Result<Done> {
+fn report(args: &Args, view: &FormatView) -> Result<Done> {
     if args.output.json() {
-        print_json("brindle.format", 1, view)?;
+        print_json(view)?;
     } else {
         let verb = if view.done { "formatted" } else { "would format" };
         println!("{verb} {} as {}", view.dir, view.target);
@@ -185,84 +164,4 @@ fn plan(args: &Args) -> Result<Plan> {
     let dir = PathBuf::from(cli::text(&args.dir)?);
     let target = TargetId { role, index };
     Ok(Plan { fs: args.fsname.clone(), target, mgs: args.mgsnode.clone(), dir })
-}
-
-/// Names in the directory, without those that do not count; none if it does not exist.
-fn contents(dir: &Path) -> Result<Vec<String>> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => {
-            return Err(Fault::io(Code::NotWritable, "cannot look into", dir.display().to_string(), &e));
-        }
-    };
-    let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
-    let mut names: Vec<String> = names.filter(|n| !NO_CONTENTS.contains(&n.as_str())).collect();
-    names.sort();
-    Ok(names)
-}
-
-/// Contents of the directory, in words.
-fn holds(dir: &Path, contents: &[String]) -> Result<String> {
-    let runtime = runtime()?;
-    let disk = brindle_stdx::real_disk::RealDisk::new(runtime.handle().clone());
-    let loaded = Superblock::load(&disk, &cli::text(dir)?, &brindle_config::Expected::default());
-    Ok(match loaded {
-        Ok(loaded) => format!("the target {}", loaded.superblock.name()),
-        Err(fault) if fault.code == Code::NotATarget => match contents {
-            [one] => format!("'{one}'"),
-            [first, rest @ ..] => format!("'{first}' and {} more", rest.len()),
-            [] => "nothing".to_owned(),
-        },
-        Err(_) => "a target whose superblock cannot be read".to_owned(),
-    })
-}
-
-/// Refuses a directory that holds anything.
-pub fn refuse_occupied(dir: &Path) -> Result<()> {
-    let contents = contents(dir)?;
-    if contents.is_empty() { Ok(()) } else { Err(occupied(dir, &contents)?) }
-}
-
-fn occupied(dir: &Path, contents: &[String]) -> Result<Fault> {
-    let holds = holds(dir, contents)?;
-    let code = if holds.starts_with('\'') { Code::BadArgument } else { Code::AlreadyFormatted };
-    Ok(Fault::new(code)
-        .what("cannot format")
-        .subject(dir.display().to_string())
-        .why(format!("it holds {holds}"))
-        .data("nothing was changed")
-        .next("give an empty directory, or add --reformat --yes to destroy what it holds"))
-}
-
-/// Makes the target; also called by `brindle dev up`. `destroy` are names to remove first.
-pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result<Superblock> {
-    let cannot =
-        |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot format", plan.dir.display().to_string(), e);
-    std::fs::create_dir_all(&plan.dir).map_err(|e| cannot(&e))?;
-    let _lock = DirLock::target(&plan.dir)?;
-    for name in destroy {
-        let path = plan.dir.join(name);
-        let is_dir = std::fs::symlink_metadata(&path).map(|m| m.is_dir()).unwrap_or(false);
-        let removed = if is_dir { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
-        removed.map_err(|e| cannot(&e))?;
-    }
-    let dir = cli::text(&plan.dir)?;
-    let (disk, rng, now) = (Arc::clone(&seams.disk), &*seams.rng, seams.wall());
-    match plan.target.role {
-        Role::Mgt => brindle_mgs::format(disk, rng, now, &dir, plan.fs.clone()),
-        Role::Mdt => {
-            brindle_mds::format(seams, &dir, plan.fs.clone(), plan.target.index, plan.mgs.clone()).await
-        }
-        Role::Ost => {
-            let mut superblock = Superblock::new(plan.fs.clone(), plan.target, plan.mgs.clone(), now, rng);
-            superblock.save(&*disk, &dir)?;
-            Ok(superblock)
-        }
-    }
-}
-
-/// Bytes as hexadecimal digits.
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
 }

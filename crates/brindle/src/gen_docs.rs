@@ -9,7 +9,7 @@ use brindle_types::{Code, Fault, Result};
 
 use crate::completion::{self, Shell};
 use crate::exit::Done;
-use crate::{cli, explain, lctl, mount, serve};
+use crate::{cli, documents, explain, lctl, mount, serve};
 
 /// Arguments of `brindle gen-docs`.
 #[derive(clap::Args)]
@@ -44,6 +44,9 @@ pub fn files() -> Result<BTreeMap<String, String>> {
     files.insert("completions/brindle.bash".to_owned(), completion::script(Shell::Bash));
     files.insert("completions/_brindle".to_owned(), completion::script(Shell::Zsh));
     files.insert("completions/brindle.fish".to_owned(), completion::script(Shell::Fish));
+    for (name, schema) in documents::all() {
+        files.insert(format!("schema/{name}.json"), schema);
+    }
     let mut command = cli::declaration();
     command.build();
     man_pages(&command, &mut files)?;

@@ -16,12 +16,15 @@ use brindle_types::{Code, Fault, FsName, Nid, PoolName, Result, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::PoolChange;
 
-use crate::admin::place::{Place, PlaceArgs, resolve};
+use crate::admin::place::{PlaceArgs, resolve};
 use crate::changelog::MdtName;
 use crate::completion::live;
 use crate::exit::Done;
 use crate::format::parse;
-use crate::pool::{self, OstList};
+use crate::pool;
+use brindle_admin::osts::{OstList, indices};
+use brindle_admin::place::Place;
+use brindle_admin::pool::find as find_pool;
 
 /// Arguments of `lctl`.
 #[derive(clap::Args)]
@@ -227,7 +230,7 @@ fn full(name: &FullName) -> String {
 
 fn change(args: &OstArgs, done: &str, what: impl Fn(Vec<u16>) -> PoolChange) -> Result<()> {
     let place = args.mgs.place(&args.pool.fs)?;
-    let osts = pool::indices(&args.osts, &args.pool.fs)?;
+    let osts = indices(&args.osts, &args.pool.fs)?;
     pool::change(&place, &args.pool.pool, what(osts.clone()))?;
     for ost in osts {
         println!("OST {}_UUID {done} pool {}", args.pool.fs.target(TargetId::ost(ost)), full(&args.pool));
@@ -264,7 +267,7 @@ fn list_text(map: &Map, pool: Option<&PoolName>) -> Result<String> {
             std::iter::once(format!("Pools from {}:", map.fs)).chain(names).collect()
         }
         Some(name) => {
-            let osts = &pool::find(map, name)?.osts;
+            let osts = &find_pool(map, name)?.osts;
             let names = osts.iter().map(|ost| format!("{}_UUID", map.fs.target(TargetId::ost(*ost))));
             std::iter::once(format!("Pool: {}.{name}", map.fs)).chain(names).collect()
         }

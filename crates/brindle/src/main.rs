@@ -17,24 +17,21 @@ mod completion;
 mod control;
 mod cpu_latency;
 mod dev;
+mod documents;
 mod exit;
 mod explain;
 mod find;
+mod follow;
 mod format;
 mod fsck;
 mod gen_docs;
 mod lctl;
 mod lfs;
 mod mount;
-mod mounts;
-mod nearest;
 mod output;
-mod paths;
 mod pool;
-mod process;
 mod serve;
 mod stripe;
-mod target_dir;
 
 use std::process::ExitCode;
 

@@ -1,13 +1,13 @@
 //! Tables for people, JSON for programs.
 //!
-//! JSON documents carry `schema` and `version`; within a version fields are only added. Bytes and seconds are plain
-//! numbers.
+//! JSON documents carry `schema` and `version` ([`brindle_admin::document`]).
 
+use brindle_admin::document::{Document, json, line};
 use brindle_types::{Code, Fault, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 
-use crate::{paths, print};
+use crate::print;
 
 /// How results are printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -34,59 +34,28 @@ impl Output {
     }
 }
 
-#[derive(Serialize)]
-struct Document<'a, T: Serialize> {
-    schema: &'static str,
-    version: u32,
-    #[serde(flatten)]
-    body: &'a T,
-}
-
-/// A JSON document as text.
-pub fn json<T: Serialize>(schema: &'static str, version: u32, body: &T) -> Result<String> {
-    serde_json::to_string_pretty(&Document { schema, version, body })
-        .map(|text| paths::lossy(&text).into_owned())
-        .map_err(|e| Fault::new(Code::Bug).what("cannot print JSON").why(e.to_string()))
-}
-
-/// Prints a JSON document.
-pub fn print_json<T: Serialize>(schema: &'static str, version: u32, body: &T) -> Result<()> {
-    println!("{}", json(schema, version, body)?);
+/// Prints a document.
+pub fn print_json<T: Document>(body: &T) -> Result<()> {
+    println!("{}", json(body)?);
     Ok(())
+}
+
+/// Prints a document in one line, at once.
+pub fn print_document_line<T: Document>(body: &T) -> Result<()> {
+    print_text_line(&line(body)?)
 }
 
 /// Prints one line of JSON at once.
 pub fn print_line<T: Serialize>(body: &T) -> Result<()> {
-    use std::io::Write as _;
     let line = serde_json::to_string(body)
         .map_err(|e| Fault::new(Code::Bug).what("cannot print JSON").why(e.to_string()))?;
+    print_text_line(&line)
+}
+
+fn print_text_line(line: &str) -> Result<()> {
+    use std::io::Write as _;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).map_err(|e| print::fault(&e))
-}
-
-/// A fault as JSON shows it.
-#[derive(Debug, Serialize)]
-pub struct FaultView {
-    code: String,
-    what: String,
-    subject: String,
-    why: Vec<String>,
-    data: String,
-    next: String,
-}
-
-impl From<&Fault> for FaultView {
-    fn from(fault: &Fault) -> FaultView {
-        let next = if fault.next.is_empty() { fault.code.advice() } else { &fault.next };
-        FaultView {
-            code: fault.code.to_string(),
-            what: fault.what.to_string(),
-            subject: fault.subject.to_string(),
-            why: fault.why.iter().map(ToString::to_string).collect(),
-            data: fault.data.to_string(),
-            next: next.to_owned(),
-        }
-    }
 }
 
 /// Rows under headings, columns aligned, two blanks apart; no lines around them.
@@ -111,17 +80,5 @@ mod tests {
     fn tables_are_plain() {
         let rows = vec![vec!["ost0".to_owned(), "12".to_owned()], vec!["mdt0".to_owned(), "7".to_owned()]];
         assert_eq!(table(&["NAME", "PID"], rows), "NAME  PID\nost0  12\nmdt0  7");
-    }
-
-    #[test]
-    fn documents_say_what_they_are() {
-        #[derive(Serialize)]
-        struct Body {
-            bytes: u64,
-        }
-        assert_eq!(
-            json("brindle.test", 1, &Body { bytes: 5 }).unwrap(),
-            "{\n  \"schema\": \"brindle.test\",\n  \"version\": 1,\n  \"bytes\": 5\n}"
-        );
     }
 }

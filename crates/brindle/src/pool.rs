@@ -2,17 +2,18 @@
 
 use std::path::PathBuf;
 
-use brindle_types::{Code, Fault, FsName, Nid, PoolName, Result, TargetId};
+use brindle_admin::osts::{OstList, indices};
+use brindle_admin::place::Place;
+use brindle_admin::pool::{self, find};
+use brindle_types::{Code, Fault, Nid, PoolName, Result};
 use brindle_wire::map::{Map, Pool};
-use brindle_wire::mgs::{ChangePoolResp, PoolChange};
-use serde::Serialize;
+use brindle_wire::mgs::PoolChange;
 
-use crate::admin::ask::Asker;
-use crate::admin::place::{Place, PlaceArgs, one};
+use crate::admin::ask::{self, servers};
+use crate::admin::place::{PlaceArgs, one};
 use crate::completion::live;
 use crate::exit::Done;
 use crate::format::{parse, runtime};
-use crate::nearest::nearest;
 use crate::output::{Output, print_json, table};
 
 /// The verbs of `brindle pool`.
@@ -96,139 +97,22 @@ pub struct ListArgs {
     output: Output,
 }
 
-/// OSTs as people name them: indices and ranges of them, names, or Lustre's `scratch-OST[0-a/2]`, whose numbers are
-/// hexadecimal like those in names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OstList {
-    /// The file system that is named with them.
-    fs: Option<FsName>,
-    /// Indices, as given.
-    osts: Vec<u16>,
-}
-
-impl std::str::FromStr for OstList {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<OstList, String> {
-        let Some((before, behind)) = text.split_once("OST") else {
-            return Ok(OstList { fs: None, osts: crate::stripe::ost_list(text)? });
-        };
-        let wrong = |why: &str| format!("'{text}' is not OST000a, scratch-OST000a or OST[0-a/2]: {why}");
-        let fs = match before.strip_suffix('-') {
-            Some(fs) => Some(fs.parse::<FsName>()?),
-            None if before.is_empty() => None,
-            None => return Err(wrong("a '-' stands between the file system and OST")),
-        };
-        let behind = behind.strip_suffix("_UUID").unwrap_or(behind);
-        let hex = |t: &str| {
-            u16::from_str_radix(t, 16).map_err(|_| wrong(&format!("'{t}' is no hexadecimal index")))
-        };
-        let Some(list) = behind.strip_prefix('[') else {
-            return if behind.len() == 4 {
-                Ok(OstList { fs, osts: vec![hex(behind)?] })
-            } else {
-                Err(wrong("an index has four digits"))
-            };
-        };
-        let list = list.strip_suffix(']').ok_or_else(|| wrong("there is no ']'"))?;
-        let mut osts = Vec::new();
-        for item in list.split(',') {
-            let (range, step) = match item.split_once('/') {
-                Some((range, step)) => {
-                    (range, step.parse::<usize>().map_err(|_| wrong("a step is a number"))?)
-                }
-                None => (item, 1),
-            };
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            let (first, last) = (hex(first)?, hex(last)?);
-            if step == 0 || last < first {
-                return Err(wrong("a range goes upwards"));
-            }
-            osts.extend((first..=last).step_by(step));
-        }
-        osts.sort_unstable();
-        osts.dedup();
-        Ok(OstList { fs, osts })
-    }
-}
-
-/// The indices of lists; refuses those that name another file system.
-pub fn indices(lists: &[OstList], fs: &FsName) -> Result<Vec<u16>> {
-    if let Some(other) = lists.iter().filter_map(|list| list.fs.as_ref()).find(|named| *named != fs) {
-        return Err(Fault::new(Code::UnknownTarget)
-            .what("no such OST in")
-            .subject(fs.to_string())
-            .why(format!("an OST of {other} is named; those of {fs} are {fs}-OST0000 and so on"))
-            .data("nothing was changed"));
-    }
-    let mut osts: Vec<u16> = lists.iter().flat_map(|list| list.osts.iter().copied()).collect();
-    osts.sort_unstable();
-    osts.dedup();
-    Ok(osts)
-}
-
-/// Changes a pool, and waits until the MDTs know.
-pub fn change(place: &Place, pool: &PoolName, change: PoolChange) -> Result<ChangePoolResp> {
-    runtime()?.block_on(async {
-        let asker = Asker::new();
-        let done = asker.change_pool(place, pool, change).await?;
-        for name in asker.until_known(&done.map).await {
-            eprintln!(
-                "warning: {name} does not know of the change yet; it takes it in when it finds the MGS"
-            );
-        }
-        Ok(done)
-    })
+/// Changes a pool, and waits until the MDTs know; the map as it is then.
+pub fn change(place: &Place, pool: &PoolName, change: PoolChange) -> Result<Map> {
+    let changed = runtime()?.block_on(async { pool::change(&servers(), place, pool, change).await })?;
+    ask::warn_not_told(&changed.not_told);
+    Ok(changed.map)
 }
 
 /// The map, for its pools.
 pub fn map(place: &Place) -> Result<Map> {
-    runtime()?.block_on(async { Asker::new().map(place).await })
-}
-
-/// The pool of a name, or a refusal with the nearest.
-pub fn find<'a>(map: &'a Map, name: &PoolName) -> Result<&'a Pool> {
-    map.pool(name).ok_or_else(|| {
-        let fault = Fault::new(Code::NoSuchPool).subject(format!("{}.{name}", map.fs)).why(format!(
-            "the pools of {} are: {}",
-            map.fs,
-            map.pool_names()
-        ));
-        match nearest(name.as_str(), map.pools.iter().map(|p| p.name.as_str())) {
-            Some(near) => fault.next(format!("did you mean '{near}'?")),
-            None => fault,
-        }
-    })
-}
-
-#[derive(Serialize)]
-struct View {
-    fs: String,
-    map_version: u64,
-    pools: Vec<PoolView>,
-}
-
-#[derive(Serialize)]
-struct PoolView {
-    name: String,
-    osts: Vec<u16>,
-    targets: Vec<String>,
-}
-
-fn view(map: &Map, pools: &[Pool]) -> View {
-    let target = |index: &u16| map.fs.target(TargetId::ost(*index));
-    let one = |pool: &Pool| PoolView {
-        name: pool.name.to_string(),
-        targets: pool.osts.iter().map(target).collect(),
-        osts: pool.osts.clone(),
-    };
-    View { fs: map.fs.to_string(), map_version: map.version, pools: pools.iter().map(one).collect() }
+    runtime()?.block_on(async { ask::map(&servers(), place).await })
 }
 
 fn print(map: &Map, pools: &[Pool], output: Output) -> Result<Done> {
-    let view = view(map, pools);
+    let view = pool::view(map, pools);
     if output.json() {
-        print_json("brindle.pool", 1, &view)?;
+        print_json(&view)?;
     } else if view.pools.is_empty() {
         println!("{} has no pools", view.fs);
     } else {
@@ -250,25 +134,25 @@ pub fn run(command: &Command) -> Result<Done> {
             if !osts.is_empty() {
                 done = change(&place, &args.pool, PoolChange::Add(osts))?;
             }
-            shown(&done.map, args)
+            shown(&done, args)
         }
         Command::Add(args) => {
             let place = args.fs.place()?;
             let osts = given(args, &place, true)?;
-            shown(&change(&place, &args.pool, PoolChange::Add(osts))?.map, args)
+            shown(&change(&place, &args.pool, PoolChange::Add(osts))?, args)
         }
         Command::Remove(args) => {
             let place = args.fs.place()?;
             let osts = given(args, &place, true)?;
-            shown(&change(&place, &args.pool, PoolChange::Remove(osts))?.map, args)
+            shown(&change(&place, &args.pool, PoolChange::Remove(osts))?, args)
         }
         Command::Destroy(args) => {
             let place = args.fs.place()?;
             let done = change(&place, &args.pool, PoolChange::Destroy { with_osts: args.yes })?;
             if args.output.json() {
-                return print(&done.map, &done.map.pools, args.output);
+                return print(&done, &done.pools, args.output);
             }
-            println!("destroyed {}.{}", done.map.fs, args.pool);
+            println!("destroyed {}.{}", done.fs, args.pool);
             Ok(Done::Ok)
         }
         Command::List(args) => {
@@ -291,39 +175,10 @@ fn given(args: &OstArgs, place: &Place, needed: bool) -> Result<Vec<u16>> {
     }
     let map = map(place)?;
     let osts = indices(&args.osts, &map.fs)?;
-    match osts.iter().find(|ost| map.target(TargetId::ost(**ost)).is_none()) {
-        None => Ok(osts),
-        Some(ost) => Err(Fault::new(Code::UnknownTarget)
-            .subject(map.fs.target(TargetId::ost(*ost)))
-            .data("nothing was changed")
-            .next("list those that there are: brindle target list")),
-    }
+    pool::all_exist(&map, &osts)?;
+    Ok(osts)
 }
 
 fn shown(map: &Map, args: &OstArgs) -> Result<Done> {
     print(map, std::slice::from_ref(find(map, &args.pool)?), args.output)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn osts(text: &str) -> Vec<u16> {
-        text.parse::<OstList>().expect("good").osts
-    }
-
-    #[test]
-    fn osts_are_named_as_in_brindle_and_as_in_lustre() {
-        assert_eq!(osts("0-3,7"), [0, 1, 2, 3, 7]);
-        assert_eq!(osts("OST000a"), [10]);
-        assert_eq!(osts("OST[0-a/2]"), [0, 2, 4, 6, 8, 10]);
-        assert_eq!(osts("scratch-OST[0,4-5]_UUID"), [0, 4, 5]);
-        let named: OstList = "scratch-OST0001_UUID".parse().expect("good");
-        assert_eq!(named.fs.as_ref().map(FsName::as_str), Some("scratch"));
-        for wrong in ["", "OST", "OST1", "OST[1", "OST[5-1]", "OST[0-5/0]", "OST[x]", "xOST0001", "a b"] {
-            assert!(wrong.parse::<OstList>().is_err(), "{wrong}");
-        }
-        let fs: FsName = "other".parse().expect("good");
-        assert_eq!(indices(&[named], &fs).expect_err("of another").code, Code::UnknownTarget);
-    }
 }

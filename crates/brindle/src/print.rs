@@ -53,7 +53,7 @@ struct Raw<W> {
 
 impl<W: Write> fmt::Write for Raw<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        crate::paths::write_raw(&mut self.out, text).map_err(|e| {
+        brindle_admin::paths::write_raw(&mut self.out, text).map_err(|e| {
             self.error = Some(e);
             fmt::Error
         })

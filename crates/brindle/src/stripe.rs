@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use brindle_admin::document;
 use brindle_client::control::{Answer, Request};
 use brindle_types::layout::{Component, EOF, STRIPE_SIZE_DEFAULT_BYTES};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Ino, Layout, LayoutPolicy, Result, StripePolicy};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub mod migrate;
@@ -14,9 +16,9 @@ mod wanted;
 use crate::control::{Control, ino, path_fault, unexpected};
 use crate::exit::Done;
 use crate::output::{Output, print_json};
-use crate::paths::{self, PathView};
+use brindle_admin::paths::{self, PathView};
 
-pub use wanted::{PolicyArgs, ost_list};
+pub use wanted::PolicyArgs;
 
 /// The verbs of `brindle stripe`.
 #[derive(clap::Subcommand)]
@@ -98,7 +100,7 @@ pub fn get(control: &Control, path: &Path) -> Result<Striped> {
 }
 
 /// A component as it is shown: of a file, or of what a directory gives.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Part {
     /// First byte in the file.
     pub start_bytes: u64,
@@ -226,35 +228,48 @@ fn parent(path: &Path) -> &Path {
     path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-#[derive(Serialize)]
-struct View {
-    files: Vec<FileView>,
+/// Layouts of files, and what directories give to new ones.
+#[derive(Serialize, JsonSchema)]
+pub struct StripesView {
+    /// In the order in which they were named.
+    files: Vec<StripeView>,
 }
+document!(StripesView, "brindle.stripe", 1);
 
-#[derive(Serialize)]
-struct FileView {
+/// The layout of a file, or what a directory gives.
+#[derive(Serialize, JsonSchema)]
+struct StripeView {
     #[serde(flatten)]
     path: PathView,
+    /// `file` or `directory`.
     kind: &'static str,
+    /// Number of stripes; -1 for all OSTs. Of the last component, as the next ones.
     stripe_count: i64,
+    /// Stripe size.
     stripe_size_bytes: u32,
+    /// First OST; -1 for any.
     start_ost: i64,
     /// Pool that the OSTs are chosen from; empty for the whole file system.
     pool: String,
+    /// `raid0`, `mdt` and so on.
     pattern: &'static str,
+    /// Number of layout changes so far.
     layout_gen: u32,
     /// For directories: whether the default is its own (else inherited).
     own_default: bool,
     /// OST of each stripe, in order.
     osts: Vec<u16>,
+    /// Parts of the file with layouts of their own; one where there is one layout.
     components: Vec<Part>,
+    /// Size of the file.
     size_bytes: u64,
+    /// Its FID.
     fid: String,
 }
 
-impl From<&Striped> for FileView {
-    fn from(s: &Striped) -> FileView {
-        FileView {
+impl From<&Striped> for StripeView {
+    fn from(s: &Striped) -> StripeView {
+        StripeView {
             path: PathView::from(&s.path),
             kind: if s.is_dir { "directory" } else { "file" },
             stripe_count: s.count(),
@@ -304,7 +319,7 @@ fn show(args: &GetArgs) -> Result<Done> {
 
 fn print(all: &[Striped], output: Output) -> Result<()> {
     if output.json() {
-        return print_json("brindle.stripe", 1, &View { files: all.iter().map(FileView::from).collect() });
+        return print_json(&StripesView { files: all.iter().map(StripeView::from).collect() });
     }
     for s in all {
         print!("{}", describe(s));

@@ -9,9 +9,10 @@ const LAYERS: &[(u32, &[&str])] = &[
     (2, &["brindle-net", "brindle-objects", "brindle-config"]),
     (3, &["brindle-targets"]),
     (4, &["brindle-mgs", "brindle-mds", "brindle-oss", "brindle-client"]),
-    (5, &["brindle-fuse", "brindle-bench"]),
-    (6, &["brindle", "brindle-testkit"]),
-    (7, &["brindle-tests", "xtask"]),
+    (5, &["brindle-admin", "brindle-fuse", "brindle-bench"]),
+    (6, &["brindle-host", "brindle-testkit"]),
+    (7, &["brindle"]),
+    (8, &["brindle-tests", "xtask"]),
 ];
 
 fn layer(name: &str) -> Option<u32> {

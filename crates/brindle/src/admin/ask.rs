@@ -1,258 +1,30 @@
-//! Asking the servers of a cluster, in bounded time, and saying who did not answer and why.
+//! A command's way to the servers of a file system.
 
-use std::sync::Arc;
+use brindle_admin::place::Place;
+use brindle_admin::servers::Servers;
+use brindle_types::Result;
+use brindle_wire::map::Map;
 
-use brindle_client::control::{Answer, Request};
-use brindle_net::{TcpTransport, Transport};
-use brindle_stdx::Seams;
-use brindle_targets::{Directory, Introduction, Plain};
-use brindle_types::{Code, Fault, FsName, Nid, PoolName, Result, Role, TargetId};
-use brindle_wire::Message;
-use brindle_wire::form::FormatLevel;
-use brindle_wire::map::delta::MapUpdate;
-use brindle_wire::map::{Map, TargetEntry};
-use brindle_wire::mds::ost_use::OstUseReq;
-use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
-use brindle_wire::mgs::{
-    ChangePoolReq, ChangePoolResp, ChangeTargetReq, ChangeTargetResp, GetMapReq, PoolChange, RaiseLevelReq,
-    RaiseLevelResp, TargetChange,
-};
-use parking_lot::Mutex;
-
-use super::place::Place;
-use crate::serve::host_name;
-use crate::{control, mounts};
-
-/// How long a command waits for a server.
-const PATIENCE_MS: u64 = 3_000;
-/// How long the MGS may take to tell a newer map, where a target is not found by the one that is known.
-const REFETCH_MS: u64 = 1_000;
-/// The file system that was asked last: addresses of its MGS, and its targets.
-type Asked = (Vec<Nid>, Arc<Directory>);
-
-/// A command's way to servers.
-#[derive(Clone)]
-pub struct Asker {
-    seams: Seams,
-    transport: Arc<dyn Transport>,
-    last: Arc<Mutex<Option<Asked>>>,
+/// The way. Must be called on a tokio runtime.
+pub fn servers() -> Servers {
+    brindle_host::servers(&brindle_stdx::real::seams(tokio::runtime::Handle::current()))
 }
 
-/// Files with a part on an OST.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Use {
-    /// All of them.
-    pub files: u64,
-    /// Of those, files without a name, which programs have open.
-    pub nameless: u64,
+/// The map of a file system; says on standard error where it comes from if not from the MGS.
+pub async fn map(servers: &Servers, place: &Place) -> Result<Map> {
+    let (map, without_mgs) = servers.map(place).await?;
+    without_mgs.iter().for_each(warn_without_mgs);
+    Ok(map)
 }
 
-impl Asker {
-    /// Must be called on a tokio runtime.
-    pub fn new() -> Asker {
-        let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-        let transport = Arc::new(TcpTransport::new(seams.clone()).from_reserved_port());
-        Asker { transport, seams, last: Arc::default() }
-    }
-
-    /// The targets of a file system, by this map.
-    fn targets(&self, mgs: &[Nid], map: Map) -> Arc<Directory> {
-        let mut last = self.last.lock();
-        if let Some((nids, directory)) = &*last
-            && nids == mgs
-            && directory.map().current().fs_id == map.fs_id
-        {
-            directory.map().offer(map);
-            return directory.clone();
-        }
-        let introduction = Introduction::command(&host_name());
-        let (transport, plain) = (self.transport.clone(), Arc::new(Plain));
-        let made = Directory::with_map(&self.seams, transport, introduction, plain, mgs.to_vec(), map);
-        *last = Some((mgs.to_vec(), made.clone()));
-        made
-    }
-
-    /// A question to a target of a map.
-    pub async fn ask<M: Message>(&self, map: &Map, target: TargetId, request: &M) -> Result<M::Resp> {
-        let mgs = map.target(TargetId::MGT).map_or(&[][..], |mgs| &mgs.nids);
-        let targets = self.targets(mgs, map.clone());
-        let unknown = || Fault::new(Code::UnknownTarget).subject(map.fs.target(target));
-        let caller = targets.known(target).ok_or_else(unknown)?;
-        let answer = caller.probe_within(request, PATIENCE_MS).await;
-        let may_have_moved = |fault: &Fault| {
-            matches!(
-                fault.code,
-                Code::StaleEpoch | Code::WrongTarget | Code::TargetDown | Code::TargetRemoved
-            )
-        };
-        match answer {
-            Err(fault) if may_have_moved(&fault) && targets.refetch(REFETCH_MS).await => {
-                let caller = targets.known(target).ok_or_else(unknown)?;
-                caller.probe_within(request, PATIENCE_MS).await
-            }
-            answer => answer,
-        }
-    }
-
-    /// A question to an MGS, whatever file system it has.
-    async fn ask_mgs<M: Message>(&self, mgs: &[Nid], request: &M) -> Result<M::Resp> {
-        let introduction = Introduction::command(&host_name());
-        let (transport, plain) = (self.transport.clone(), Arc::new(Plain));
-        let any = "any".parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
-        let asked = Directory::new(&self.seams, transport, introduction, plain, mgs.to_vec(), any, 0);
-        asked.mgs().probe_within(request, PATIENCE_MS).await
-    }
-
-    /// The map of the file system: from its MGS or, when that does not answer, from a mount of it on this machine; then
-    /// with the reason.
-    pub async fn map_or_why(&self, place: &Place) -> Result<(Map, Option<Fault>)> {
-        match self.mgs_map(place).await {
-            Ok(map) => Ok((map, None)),
-            Err(fault) if fault.code == Code::NoMgs => match self.mounted_map(place).await {
-                Some(map) => Ok((map, Some(fault))),
-                None => Err(fault),
-            },
-            Err(fault) => Err(fault),
-        }
-    }
-
-    /// Like [`Asker::map_or_why`]; says on standard error where the map comes from if not from the MGS.
-    pub async fn map(&self, place: &Place) -> Result<Map> {
-        let (map, without_mgs) = self.map_or_why(place).await?;
-        if let Some(fault) = without_mgs {
-            eprintln!(
-                "warning: {} {}; the targets are those that a mount here knows",
-                fault.what, fault.subject
-            );
-        }
-        Ok(map)
-    }
-
-    /// The map by which a mount of the file system goes, if its daemon answers.
-    pub async fn mounted_map(&self, place: &Place) -> Option<Map> {
-        for line in mounts::all().iter().filter(|m| m.fs_type == mounts::FUSE_TYPE && place.is_mounted_by(m))
-        {
-            let socket = control::socket(line.minor);
-            let asking = brindle_client::control::ask(&socket, &Request::Map);
-            if let Some(Ok(Answer::Map(map))) = self.seams.timeout_ms(PATIENCE_MS, asking).await {
-                return Some(map);
-            }
-        }
-        None
-    }
-
-    /// The map of the file system, as its MGS has it.
-    pub async fn mgs_map(&self, place: &Place) -> Result<Map> {
-        let fs = match &place.fs {
-            Some(fs) => fs.clone(),
-            None => self.only_fs(&place.mgs).await?,
-        };
-        let request = GetMapReq { fs, known_version: 0, wait_ms: 0 };
-        let answer = self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))?;
-        match answer.update {
-            Some(MapUpdate::Whole(map)) => Ok(map),
-            _ => Err(Fault::new(Code::NoSuchFs).subject(request.fs.to_string())),
-        }
-    }
-
-    /// The name of the file system that an MGS keeps.
-    async fn only_fs(&self, mgs: &[Nid]) -> Result<FsName> {
-        let place = Place { mgs: mgs.to_vec(), fs: None, dev_dir: None };
-        let info = self.ask_mgs(mgs, &TargetInfoReq {}).await.map_err(|f| no_mgs(&place, f))?;
-        let name = info.name.strip_suffix("-MGT0000").unwrap_or(&info.name).to_owned();
-        name.parse().map_err(|why: String| Fault::new(Code::NoSuchFs).why(why))
-    }
-
-    /// Waits until the MDTs know a map, which they do at once unless they have lost the MGS; full names of those that do not.
-    pub async fn until_known(&self, map: &Map) -> Vec<String> {
-        let mut behind = Vec::new();
-        for entry in map.targets.iter().filter(|t| t.id.role == Role::Mdt) {
-            let info = self.info(map, entry).await;
-            let known = info.map_or(0, |info| {
-                info.counters
-                    .iter()
-                    .find(|(name, _)| name == "map_version")
-                    .map_or(0, |(_, version)| *version)
-            });
-            if known < map.version {
-                behind.push(map.fs.target(entry.id));
-            }
-        }
-        behind
-    }
-
-    /// Changes a pool; the map as it is then, and whether anything was changed.
-    pub async fn change_pool(
-        &self,
-        place: &Place,
-        pool: &PoolName,
-        change: PoolChange,
-    ) -> Result<ChangePoolResp> {
-        let fs = match &place.fs {
-            Some(fs) => fs.clone(),
-            None => self.only_fs(&place.mgs).await?,
-        };
-        let request = ChangePoolReq { fs, pool: pool.clone(), change };
-        self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))
-    }
-
-    /// Raises the format level.
-    pub async fn raise_level(&self, place: &Place, level: FormatLevel) -> Result<RaiseLevelResp> {
-        let fs = match &place.fs {
-            Some(fs) => fs.clone(),
-            None => self.only_fs(&place.mgs).await?,
-        };
-        self.ask_mgs(&place.mgs, &RaiseLevelReq { fs, level }).await.map_err(|f| no_mgs(place, f))
-    }
-
-    /// Changes what an OST is used for.
-    pub async fn change_target(
-        &self,
-        place: &Place,
-        ost: u16,
-        change: TargetChange,
-    ) -> Result<ChangeTargetResp> {
-        let fs = match &place.fs {
-            Some(fs) => fs.clone(),
-            None => self.only_fs(&place.mgs).await?,
-        };
-        let request = ChangeTargetReq { fs, ost, change };
-        self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))
-    }
-
-    /// Files that all MDTs have on an OST.
-    pub async fn ost_use(&self, map: &Map, ost: u16) -> Result<Use> {
-        let mut used = Use::default();
-        for entry in map.targets.iter().filter(|t| t.id.role == Role::Mdt) {
-            let mut after = None;
-            loop {
-                let page = self.ask(map, entry.id, &OstUseReq { ost, after }).await?;
-                used.files += page.files;
-                used.nameless += page.nameless;
-                match page.next {
-                    Some(_) if page.next > after => after = page.next,
-                    _ => break,
-                }
-            }
-        }
-        Ok(used)
-    }
-
-    /// How a target does.
-    pub async fn info(&self, map: &Map, entry: &TargetEntry) -> Result<TargetInfoResp> {
-        self.ask(map, entry.id, &TargetInfoReq {}).await
-    }
+/// Says that the MGS does not answer.
+pub fn warn_without_mgs(fault: &brindle_types::Fault) {
+    eprintln!("warning: {} {}; the targets are those that a mount here knows", fault.what, fault.subject);
 }
 
-fn no_mgs(place: &Place, fault: Fault) -> Fault {
-    if fault.code != Code::TargetDown {
-        return fault;
+/// Says which MDTs do not know of a change yet.
+pub fn warn_not_told(names: &[String]) {
+    for name in names {
+        eprintln!("warning: {name} does not know of the change yet; it takes it in when it finds the MGS");
     }
-    let next = match &place.dev_dir {
-        Some(dir) => format!("start it: brindle dev start --dir {} mgs", dir.display()),
-        None => "check that the MGS runs: systemctl status brindle-serve".to_owned(),
-    };
-    let subject = fault.subject.clone();
-    let named = Fault::new(Code::NoMgs).what("no answer from the MGS at").subject(subject).next(next);
-    fault.why.into_iter().fold(named, Fault::why)
 }

@@ -4,13 +4,10 @@
 pub mod ask;
 pub mod fs_df;
 pub mod fs_upgrade;
-pub mod fullness;
 pub mod mount_info;
-pub mod moving;
 pub mod place;
 pub mod rebalance;
 pub mod status;
 pub mod target_add;
 pub mod target_drain;
 pub mod target_list;
-pub mod target_remove;

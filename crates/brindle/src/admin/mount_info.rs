@@ -3,15 +3,17 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use brindle_admin::document;
 use brindle_client::control::{Answer, Request, WaitLine};
 use brindle_types::{Fid, Result};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::completion::live;
 use crate::control::{Control, ino, unexpected};
 use crate::exit::Done;
 use crate::output::{Output, print_json, table};
-use crate::paths;
+use brindle_admin::paths;
 
 /// Arguments of `brindle sync`.
 #[derive(clap::Args)]
@@ -39,15 +41,22 @@ pub struct WaitsArgs {
     output: Output,
 }
 
-#[derive(Serialize)]
-struct Waits {
+/// Calls that wait.
+#[derive(Serialize, JsonSchema)]
+pub struct WaitsView {
+    /// In the mount and at the MDT.
     waits: Vec<Wait>,
 }
+document!(WaitsView, "brindle.waits", 1);
 
-#[derive(Serialize)]
+/// A call that waits.
+#[derive(Serialize, JsonSchema)]
 struct Wait {
+    /// The call.
     what: String,
+    /// For whom it waits.
     target: String,
+    /// For how long.
     seconds: f64,
 }
 
@@ -59,7 +68,7 @@ pub fn waits(args: &WaitsArgs) -> Result<Done> {
     };
     if args.output.json() {
         let wait = |w: WaitLine| Wait { what: w.what, target: w.target, seconds: w.ms as f64 / 1000.0 };
-        print_json("brindle.waits", 1, &Waits { waits: lines.into_iter().map(wait).collect() })?;
+        print_json(&WaitsView { waits: lines.into_iter().map(wait).collect() })?;
     } else if lines.is_empty() {
         println!("nothing waits");
     } else {
@@ -96,14 +105,19 @@ pub enum FileCommand {
     Du(crate::find::du::Args),
 }
 
-#[derive(Serialize)]
-struct FileView {
+/// A file by its FID and its paths.
+#[derive(Serialize, JsonSchema)]
+pub struct FileView {
+    /// The FID.
     fid: String,
+    /// The paths, as text.
     paths: Vec<String>,
-    /// Where one of them is not UTF-8.
+    /// The bytes of the paths, where one of them is not UTF-8.
     #[serde(skip_serializing_if = "Option::is_none")]
     paths_bytes: Option<Vec<Vec<u8>>>,
 }
+
+document!(FileView, "brindle.file", 1);
 
 impl FileView {
     fn new(fid: String, paths: &[PathBuf]) -> FileView {
@@ -134,7 +148,7 @@ pub fn file(command: &FileCommand) -> Result<Done> {
         FileCommand::Du(args) => return crate::find::du::run(args),
     };
     if output.json() {
-        print_json("brindle.file", 1, &view)?;
+        print_json(&view)?;
     } else {
         plain.iter().for_each(|line| println!("{line}"));
     }

@@ -2,9 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use brindle_types::{Code, Fault, FsName, Nid, Result};
+use brindle_admin::place::{Place, Source};
+use brindle_types::{Code, Fault, Nid, Result};
 
-use crate::{dev, mounts};
+use brindle_host::cluster::address_of;
+use brindle_host::mounts;
+use brindle_host::mounts::mount_of;
 
 /// The options that say which file system is meant.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -18,53 +21,6 @@ pub struct PlaceArgs {
     /// Directory of a development cluster
     #[arg(long, value_name = "DIR", conflicts_with = "path")]
     pub dir: Option<PathBuf>,
-}
-
-/// A file system and the way to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Addresses of its MGS.
-    pub mgs: Vec<Nid>,
-    /// Its name; `None`: the MGS will tell.
-    pub fs: Option<FsName>,
-    /// The development cluster, for hints.
-    pub dev_dir: Option<PathBuf>,
-}
-
-impl Place {
-    /// Whether this is a mount of the same file system.
-    pub fn is_mounted_by(&self, line: &mounts::MountLine) -> bool {
-        line.source.parse().is_ok_and(|source: Source| {
-            source.mgs == self.mgs && self.fs.as_ref().is_none_or(|fs| *fs == source.fs)
-        })
-    }
-}
-
-/// What is mounted, as `HOST[:PORT][,HOST[:PORT]]:/FSNAME[/SUBDIR]` says.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// Addresses of the MGS.
-    pub mgs: Vec<Nid>,
-    /// The file system.
-    pub fs: FsName,
-    /// The directory in it that is mounted, without slashes at its ends; empty for all.
-    pub subdir: String,
-}
-
-impl std::str::FromStr for Source {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Source, String> {
-        let wrong = |why: &str| format!("'{text}' is not HOST[:PORT][,HOST[:PORT]]:/FSNAME[/SUBDIR]: {why}");
-        let (hosts, path) = text.split_once(":/").ok_or_else(|| wrong("there is no ':/'"))?;
-        if hosts.is_empty() {
-            return Err(wrong("no MGS is named"));
-        }
-        // As Lustre has it, a colon between addresses means the same as a comma, where it is not in front of a port.
-        let mgs: std::result::Result<Vec<Nid>, String> = hosts.split(',').map(str::parse).collect();
-        let (fs, subdir) = path.split_once('/').unwrap_or((path, ""));
-        Ok(Source { mgs: mgs?, fs: fs.parse()?, subdir: subdir.trim_matches('/').to_owned() })
-    }
 }
 
 /// The file systems that the options mean; at least one.
@@ -108,24 +64,6 @@ pub fn one(args: &PlaceArgs) -> Result<Place> {
     Ok(places.remove(0))
 }
 
-/// The mount that holds a path.
-pub fn mount_of(path: &Path) -> Result<mounts::MountLine> {
-    let shown = path.display().to_string();
-    // The path itself may hang on a dead server; its text up to the mount point does not.
-    let absolute = std::path::absolute(path)
-        .map_err(|e| Fault::io(Code::BadArgument, "cannot use the path", shown.clone(), &e))?;
-    let direct = mounts::holding(&absolute);
-    let found = direct.or_else(|| mounts::holding(&std::fs::canonicalize(path).ok()?));
-    found.ok_or_else(|| {
-        let fault = Fault::new(Code::NotABrindlePath).what("not in a Brindle file system:").subject(shown);
-        match std::fs::symlink_metadata(path) {
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => fault.why("there is no such path"),
-            _ => fault,
-        }
-        .next("give a path in a mount; list them: findmnt -t fuse.brindle")
-    })
-}
-
 fn of_source(source: &str) -> Result<Place> {
     let parsed: Source = source.parse().map_err(|why: String| {
         Fault::new(Code::BadArgument)
@@ -138,24 +76,6 @@ fn of_source(source: &str) -> Result<Place> {
 
 fn of_dev(dir: &Path) -> Result<Place> {
     let dir = PathBuf::from(crate::cli::text(dir)?);
-    let (mgs, fs) = dev::address_of(&dir)?;
+    let (mgs, fs) = address_of(&dir)?;
     Ok(Place { mgs: vec![mgs], fs: Some(fs), dev_dir: Some(dir) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sources_are_read_as_people_write_them() {
-        let s: Source = "mgs1,mgs2:9999:/scratch/home/u".parse().unwrap();
-        let shown: Vec<String> = s.mgs.iter().map(ToString::to_string).collect();
-        assert_eq!(shown, ["mgs1:9880@tcp", "mgs2:9999@tcp"]);
-        assert_eq!((s.fs.as_str(), s.subdir.as_str()), ("scratch", "home/u"));
-        let s: Source = "[::1]:5:/a/".parse().unwrap();
-        assert_eq!((s.mgs[0].host.as_str(), s.mgs[0].port, s.subdir.as_str()), ("::1", 5, ""));
-        for bad in ["", "/scratch", "mgs:", ":/a", "mgs:/", "mgs:/toolongname", "mgs:x:/a"] {
-            assert!(bad.parse::<Source>().is_err(), "{bad}");
-        }
-    }
 }

@@ -2,15 +2,16 @@
 
 use std::path::Path;
 
+use brindle_admin::place::Place;
+use brindle_admin::target::free_index;
 use brindle_config::{Expected, Superblock};
+use brindle_host::format::{self, Plan};
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
-use brindle_wire::map::Map;
 
-use super::ask::Asker;
-use super::place::Place;
+use super::ask::{self, servers};
 use crate::cli;
 use crate::exit::Done;
-use crate::format::{self, Plan, parse, runtime};
+use crate::format::{parse, runtime};
 use crate::serve;
 
 /// Arguments of `brindle target add`.
@@ -50,7 +51,7 @@ fn prepare(args: &Args, dir: &Path) -> Result<()> {
     let runtime = runtime()?;
     let map = runtime.block_on(async {
         let place = Place { mgs: args.mgsnode.clone(), fs: None, dev_dir: None };
-        Asker::new().map(&place).await
+        ask::map(&servers(), &place).await
     })?;
     let seams = brindle_stdx::real::seams(runtime.handle().clone());
     let text = cli::text(&dir)?;
@@ -60,10 +61,10 @@ fn prepare(args: &Args, dir: &Path) -> Result<()> {
         eprintln!("{text} is {} already", found.name());
         return Ok(());
     }
-    format::refuse_occupied(&dir).map_err(|fault| {
+    format::refuse_occupied(&*seams.disk, &dir).map_err(|fault| {
         fault.next("give an empty directory; to destroy what it holds: brindle format --ost --reformat --yes")
     })?;
-    let target = TargetId::ost(index(&map, args.index)?);
+    let target = TargetId::ost(free_index(&map, args.index)?);
     let plan = Plan { fs: map.fs.clone(), target, mgs: args.mgsnode.clone(), dir };
     runtime.block_on(format::carry_out(&seams, &plan, &[]))?;
     eprintln!("formatted {text} as {}", map.fs.target(target));
@@ -71,51 +72,4 @@ fn prepare(args: &Args, dir: &Path) -> Result<()> {
         eprintln!("{note}");
     }
     Ok(())
-}
-
-/// The index that was asked for if it is free, else the lowest free one.
-fn index(map: &Map, asked: Option<u16>) -> Result<u16> {
-    let free = |index: &u16| map.target(TargetId::ost(*index)).is_none();
-    let lowest = (0..=u16::MAX).find(free);
-    match (asked, lowest) {
-        (Some(index), _) if free(&index) => Ok(index),
-        (None, Some(index)) => Ok(index),
-        (asked, lowest) => {
-            let fault = Fault::new(Code::IndexInUse)
-                .what("cannot add")
-                .subject(
-                    asked.map_or_else(|| "an OST".to_owned(), |index| map.fs.target(TargetId::ost(index))),
-                )
-                .data("nothing was changed");
-            Err(match lowest {
-                Some(index) => fault.why("there is one").next(format!("the lowest free index is {index}")),
-                None => fault.why("every index is taken"),
-            })
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use brindle_wire::map::{TargetEntry, TargetState};
-
-    #[test]
-    fn the_lowest_free_index_is_taken() {
-        let entry = |index| TargetEntry {
-            id: TargetId::ost(index),
-            uuid: [0; 16],
-            nids: Vec::new(),
-            epoch: 1,
-            state: TargetState::Up,
-            replicas: brindle_wire::map::ReplicaSet::of(String::new()),
-            format_level_max: brindle_wire::form::FormatLevel::FIRST,
-        };
-        let targets = [0, 1, 3].map(entry).to_vec();
-        let map = Map { targets, ..Map::new("scratch".parse().expect("good"), 1) };
-        assert_eq!(index(&map, None), Ok(2));
-        assert_eq!(index(&map, Some(7)), Ok(7));
-        let fault = index(&map, Some(3)).expect_err("taken");
-        assert_eq!((fault.code, fault.next.as_ref()), (Code::IndexInUse, "the lowest free index is 2"));
-    }
 }

@@ -1,32 +1,25 @@
-//! `brindle target drain` and `undrain`: an OST gets no new files, and what lies on it goes to the others, while programs use
-//! the files.
-//!
-//! The MGS notes that it is drained; the MDT finds the files; each is moved piece by piece. An interruption leaves whole
-//! files, and the same command goes on.
+//! `brindle target drain`, `undrain` and `remove`.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
+use brindle_admin::drain::{Drain, Drained};
+use brindle_admin::job;
+use brindle_admin::osts::OstList;
+use brindle_admin::servers::Use;
+use brindle_admin::target::{self, describe_use, one_ost};
+use brindle_host::control::MountHere;
 use brindle_types::units::format_bytes;
 use brindle_types::{Result, TargetId};
 use brindle_wire::map::Map;
-use brindle_wire::mds::scan::{Term, Test};
 use brindle_wire::mgs::TargetChange;
-use serde::Serialize;
 
-use super::ask::{Asker, Use};
-use super::moving::{self, Mover};
-use super::place::{Place, PlaceArgs, one};
-use super::target_remove::{describe as describe_use, one_ost};
+use super::ask::{self, servers};
+use super::place::{PlaceArgs, one};
 use crate::completion::live;
 use crate::exit::Done;
+use crate::follow::{Show, follow};
 use crate::format::{parse, runtime};
 use crate::output::{Output, print_json};
-use crate::pool::OstList;
-use crate::stripe::migrate::Plan;
-
-/// Times that all files are looked for; files that come in between were laid out before the MDT knew.
-const ROUNDS_MAX: usize = 8;
 
 /// Arguments of `brindle target drain`.
 #[derive(clap::Args)]
@@ -57,48 +50,35 @@ pub struct UndrainArgs {
     mount: PathBuf,
 }
 
-#[derive(Default, Serialize)]
-struct Drained {
-    target: String,
-    files: u64,
-    copied_bytes: u64,
-    /// Files that could not be moved.
-    failed: u64,
-    /// Files on it that have no name any more, and that programs have open.
-    nameless: u64,
-    /// Whether no file is left on it.
-    empty: bool,
+/// Arguments of `brindle target remove`.
+#[derive(clap::Args)]
+#[command(after_help = "Example: brindle target drain 3 /mnt/b && brindle target remove 3 /mnt/b\n\
+                        An OST with files on it is not removed. One that does not answer is, if no file lies on it.")]
+pub struct RemoveArgs {
+    /// The OST: its index, or its name
+    #[arg(value_parser = parse::<OstList>, add = live::osts())]
+    ost: OstList,
+    /// Where the file system is mounted
+    #[arg(value_name = "MOUNT", add = live::mount_points())]
+    mount: PathBuf,
 }
 
 /// Runs `brindle target drain`.
 pub fn drain(args: &DrainArgs) -> Result<Done> {
     let (map, ost) = change(&args.ost, &args.mount, TargetChange::Drain)?;
-    let target = map.fs.target(TargetId::ost(ost));
-    let mut mover = Mover::new(&args.mount, args.bandwidth)
-        .map_err(|fault| fault.data(format!("{target} gets no new files; nothing was moved")))?;
-    let progress = !args.output.json() && std::io::stderr().is_terminal();
-    let plan = Plan { policy: None, avoid: vec![ost], progress };
-    let mut drained = Drained { target: target.clone(), ..Drained::default() };
-    for _ in 0..ROUNDS_MAX {
-        let files = mover.files(vec![Term::Test(Test::Ost(vec![ost]))])?;
-        drained.empty = files.is_empty();
-        mover.done.failed = 0;
-        for file in &files {
-            mover.move_file(file, &plan)?;
-        }
-        if drained.empty || mover.done.failed > 0 {
-            break;
-        }
-    }
-    let moving::Done { files, copied_bytes, failed } = mover.done;
-    drained = Drained { files, copied_bytes, failed, ..drained };
-    if drained.empty {
-        let left = runtime()?.block_on(async { Asker::new().ost_use(&map, ost).await })?;
-        drained.nameless = left.nameless;
-        drained.empty = left.files == 0;
-    }
+    let name = map.fs.target(TargetId::ost(ost));
+    let whole = MountHere::of(&args.mount)
+        .and_then(MountHere::whole)
+        .map_err(|fault| fault.data(format!("{name} gets no new files; nothing was moved")))?;
+    let runtime = runtime()?;
+    let drain = Drain { map, ost, whole, bandwidth_bytes: args.bandwidth };
+    let running = runtime.block_on(async {
+        let servers = servers();
+        job::start(&servers.seams().clone(), "admin.drain", |job| drain.run(servers, job))
+    });
+    let drained = follow(&runtime, running, Show::Files.on_terminal(args.output.json()))?;
     if args.output.json() {
-        print_json("brindle.target.drain", 1, &drained)?;
+        print_json(&drained)?;
     } else {
         println!("{}", describe(&drained, ost));
     }
@@ -109,6 +89,23 @@ pub fn drain(args: &DrainArgs) -> Result<Done> {
 pub fn undrain(args: &UndrainArgs) -> Result<Done> {
     let (map, ost) = change(&args.ost, &args.mount, TargetChange::Undrain)?;
     println!("{} gets new files again", map.fs.target(TargetId::ost(ost)));
+    Ok(Done::Ok)
+}
+
+/// Runs `brindle target remove`.
+pub fn remove(args: &RemoveArgs) -> Result<Done> {
+    let place = one(&PlaceArgs { path: Some(args.mount.clone()), mgs: Vec::new(), dir: None })?;
+    let removed = runtime()?.block_on(async {
+        let servers = servers();
+        let map = ask::map(&servers, &place).await?;
+        let ost = one_ost(&args.ost, &map.fs)?;
+        target::remove(&servers, &place, &map, ost, &args.mount.display().to_string()).await
+    })?;
+    ask::warn_not_told(&removed.not_told);
+    println!(
+        "{} is removed; end its server on {}. Its directory is used again only when it was formatted.",
+        removed.name, removed.host
+    );
     Ok(Done::Ok)
 }
 
@@ -132,17 +129,13 @@ fn describe(drained: &Drained, ost: u16) -> String {
 
 /// Changes the OST in the map, and waits until the MDTs know.
 fn change(list: &OstList, mount: &Path, change: TargetChange) -> Result<(Map, u16)> {
-    let place: Place = one(&PlaceArgs { path: Some(mount.to_owned()), mgs: Vec::new(), dir: None })?;
+    let place = one(&PlaceArgs { path: Some(mount.to_owned()), mgs: Vec::new(), dir: None })?;
     runtime()?.block_on(async {
-        let asker = Asker::new();
-        let map = asker.map(&place).await?;
-        let ost = one_ost(list, &map)?;
-        let done = asker.change_target(&place, ost, change).await?;
-        for name in asker.until_known(&done.map).await {
-            eprintln!(
-                "warning: {name} does not know of the change yet; it takes it in when it finds the MGS"
-            );
-        }
-        Ok((done.map, ost))
+        let servers = servers();
+        let map = ask::map(&servers, &place).await?;
+        let ost = one_ost(list, &map.fs)?;
+        let changed = target::change(&servers, &place, ost, change).await?;
+        ask::warn_not_told(&changed.not_told);
+        Ok((changed.map, ost))
     })
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use super::report::Reports;
 use crate::exit::Done;
-use crate::mounts;
+use brindle_host::mounts;
 
 /// File systems whose bytes are on another machine, or pass through another process.
 const NOT_LOCAL: &[&str] = &[

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use brindle_admin::document;
 use brindle_bench::compare::{Comparison, Row, Verdict, compare};
 use brindle_bench::run::{Run, SCHEMA, VERSION};
 use brindle_types::{Code, Fault, Result};
-use serde::Deserialize;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
 
 use super::report::figure;
 use crate::exit::Done;
@@ -13,6 +15,12 @@ use crate::output::{Output, print_json, table};
 
 /// Largest document that is read, in bytes.
 const DOCUMENT_MAX_BYTES: u64 = 256 << 20;
+
+/// Two runs beside each other.
+#[derive(Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct ComparisonView<'a>(&'a Comparison);
+document!(ComparisonView<'_>, "brindle.bench.compare", 1);
 
 /// Arguments of `brindle bench compare`.
 #[derive(clap::Args)]
@@ -50,7 +58,7 @@ pub fn run(args: &Args) -> Result<Done> {
     }
     crate::cli::end_with_the_reader();
     if args.output.json() {
-        print_json("brindle.bench.compare", 1, &found)?;
+        print_json(&ComparisonView(&found))?;
     } else {
         println!("{}", text(&found));
     }

@@ -2,14 +2,14 @@
 //! program. Here are the arguments and the printing; what is done is in `brindle-bench`.
 
 mod common;
-mod compare;
+pub mod compare;
 mod ior;
 mod ls;
 mod mdtest;
 mod net;
 mod quick;
 mod random;
-mod report;
+pub mod report;
 mod search;
 mod storage;
 mod threads;

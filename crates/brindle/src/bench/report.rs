@@ -2,12 +2,22 @@
 
 use std::path::{Path, PathBuf};
 
-use brindle_bench::run::{Figure, Run, SCHEMA, Unit, VERSION};
+use brindle_bench::run::{Figure, Run, Unit};
 use brindle_bench::{html, stats};
 use brindle_types::{Code, Fault, Result};
 
 use crate::exit::Done;
-use crate::output::{Output, json, print_json, table};
+use crate::output::{Output, print_json, table};
+use brindle_admin::document;
+use brindle_admin::document::json;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// A run of a benchmark.
+#[derive(Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct RunView<'a>(&'a Run);
+document!(RunView<'_>, "brindle.bench", 1);
 
 /// Where the results go.
 #[derive(clap::Args)]
@@ -43,14 +53,14 @@ impl Reports {
     pub fn show(&self, mut run: Run) -> Result<Done> {
         run.label.clone_from(&self.label);
         if let Some(path) = &self.json {
-            write(path, &(json(SCHEMA, VERSION, &run)? + "\n"))?;
+            write(path, &(json(&RunView(&run))? + "\n"))?;
         }
         if let Some(path) = &self.html {
             write(path, &html::page(&run))?;
         }
         crate::cli::end_with_the_reader();
         if self.output.json() {
-            print_json(SCHEMA, VERSION, &run)?;
+            print_json(&RunView(&run))?;
         } else {
             println!("{}", text(&run));
         }
@@ -182,7 +192,7 @@ Caches are kept.";
 
     #[test]
     fn a_run_is_read_back_from_its_document() {
-        let text = json(SCHEMA, VERSION, &example()).expect("JSON");
+        let text = json(&RunView(&example())).expect("JSON");
         let back: Run = serde_json::from_str(&text).expect("reads");
         assert_eq!(back.figures[0].summary.median, 512.0);
         assert!(text.starts_with("{\n  \"schema\": \"brindle.bench\",\n  \"version\": 1,\n"), "{text}");

@@ -57,7 +57,7 @@ fn pairs() -> Result<Vec<Pair>> {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Done> {
     // Asking needs a mount; better said before the tree is made.
-    crate::admin::place::mount_of(&args.dir)?;
+    brindle_host::mounts::mount_of(&args.dir)?;
     let options = SearchOptions { files: args.files, repetitions: args.repetitions };
     let watched = std::io::stderr().is_terminal();
     let mut progress = |what: &str| {

@@ -1,14 +1,17 @@
 //! The changelog of an MDT: `brindle changelog`, `lfs changelog` and `lctl changelog_register`.
 
 mod reach;
-mod show;
+pub mod show;
 mod text;
 
+use brindle_admin::document;
+use brindle_admin::document::Document;
 use brindle_types::changelog::{reader_id, reader_name};
 use brindle_types::{ChangeMask, Result};
 use brindle_wire::mds::changelog::{
     ChangelogClearReq, ChangelogDeregisterReq, ChangelogInfoResp, ChangelogMaskReq, ChangelogRegisterReq,
 };
+use schemars::JsonSchema;
 use serde::Serialize;
 
 pub use reach::{MdtName, Reach, own_cred};
@@ -143,7 +146,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Register(args) => {
             let reach = args.at.reach()?;
             let reader = register(&reach, &args.name, args.mask)?;
-            tell(&args.output, "brindle.changelog.register", &reach, &reader, |name| {
+            tell(&args.output, RegisteredView, &reach, &reader, |name| {
                 format!(
                     "{} records changes for reader {reader}; clear what was read, or it drops the oldest",
                     name
@@ -154,7 +157,7 @@ pub fn run(command: &Command) -> Result<Done> {
             let reach = args.at.reach()?;
             deregister(&reach, args.reader)?;
             let reader = format!("cl{}", args.reader);
-            tell(&args.output, "brindle.changelog.deregister", &reach, &reader, |name| {
+            tell(&args.output, DeregisteredView, &reach, &reader, |name| {
                 format!("{name} has no reader {reader} any more")
             })
         }
@@ -167,7 +170,7 @@ pub fn run(command: &Command) -> Result<Done> {
             let reach = args.at.reach()?;
             clear(&reach, args.reader, args.end)?;
             let reader = format!("cl{}", args.reader);
-            tell(&args.output, "brindle.changelog.clear", &reach, &reader, |name| match args.end {
+            tell(&args.output, ClearedView, &reach, &reader, |name| match args.end {
                 0 => format!("reader {reader} of {name} has cleared all records"),
                 end => format!("reader {reader} of {name} has cleared the records up to {end}"),
             })
@@ -179,21 +182,42 @@ pub fn run(command: &Command) -> Result<Done> {
     }
 }
 
-#[derive(Serialize)]
-struct Told<'a> {
-    mdt: &'a str,
-    reader: &'a str,
+/// A reader of a changelog.
+#[derive(Serialize, JsonSchema)]
+pub struct ReaderOf {
+    /// Full name of the MDT.
+    mdt: String,
+    /// Name of the reader: `cl1-name`, or `cl1`.
+    reader: String,
 }
 
-fn tell(
+/// A reader that was registered.
+#[derive(Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct RegisteredView(ReaderOf);
+document!(RegisteredView, "brindle.changelog.register", 1);
+
+/// A reader that was removed.
+#[derive(Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct DeregisteredView(ReaderOf);
+document!(DeregisteredView, "brindle.changelog.deregister", 1);
+
+/// A reader that needs nothing of what came before any more.
+#[derive(Serialize, JsonSchema)]
+#[serde(transparent)]
+pub struct ClearedView(ReaderOf);
+document!(ClearedView, "brindle.changelog.clear", 1);
+
+fn tell<D: Document>(
     output: &Output,
-    schema: &'static str,
+    document: fn(ReaderOf) -> D,
     reach: &Reach,
     reader: &str,
     text: impl FnOnce(&str) -> String,
 ) -> Result<Done> {
     match output.json() {
-        true => print_json(schema, 1, &Told { mdt: &reach.name, reader })?,
+        true => print_json(&document(ReaderOf { mdt: reach.name.clone(), reader: reader.to_owned() }))?,
         false => println!("{}", text(&reach.name)),
     }
     Ok(Done::Ok)
@@ -221,24 +245,40 @@ pub fn mask_request(info: &ChangelogInfoResp, text: &str) -> std::result::Result
     Ok(ChangelogMaskReq { mask: info.mask.changed(text)?, cred: own_cred() })
 }
 
-#[derive(Serialize)]
-struct ListView<'a> {
-    mdt: &'a str,
+/// The changelog of an MDT, and who reads it.
+#[derive(Serialize, JsonSchema)]
+pub struct ChangelogView {
+    /// Full name of the MDT.
+    mdt: String,
+    /// Index of the last record.
     current_index: u64,
+    /// Kinds of changes that are recorded.
     mask: Vec<String>,
+    /// Records that are kept.
     records: u64,
+    /// Bytes that they take.
     bytes: u64,
+    /// Bytes that they may take.
     bytes_max: u64,
+    /// Records up to this index were dropped because there were too many.
     dropped_to: u64,
+    /// Those who read it.
     readers: Vec<ReaderView>,
 }
+document!(ChangelogView, "brindle.changelog.list", 1);
 
-#[derive(Serialize)]
+/// A reader of the changelog.
+#[derive(Serialize, JsonSchema)]
 struct ReaderView {
+    /// Its name.
     reader: String,
+    /// It needs nothing up to this index any more.
     cleared: u64,
+    /// For how long it has cleared nothing.
     idle_seconds: u64,
+    /// Kinds of changes that it reads; none: all.
     mask: Option<Vec<String>>,
+    /// Whether records were dropped that it had not cleared.
     missed: bool,
 }
 
@@ -256,8 +296,8 @@ fn list(name: &str, info: &ChangelogInfoResp, output: &Output) -> Result<Done> {
     };
     let readers: Vec<ReaderView> = info.readers.iter().map(reader).collect();
     if output.json() {
-        let view = ListView {
-            mdt: name,
+        let view = ChangelogView {
+            mdt: name.to_owned(),
             current_index: info.current,
             mask: words(info.mask),
             records: info.records,
@@ -266,7 +306,7 @@ fn list(name: &str, info: &ChangelogInfoResp, output: &Output) -> Result<Done> {
             dropped_to: info.dropped_to,
             readers,
         };
-        print_json("brindle.changelog.list", 1, &view)?;
+        print_json(&view)?;
     } else {
         println!("{}", list_text(name, info, &readers));
     }

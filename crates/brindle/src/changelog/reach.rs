@@ -7,9 +7,10 @@ use brindle_wire::map::Map;
 use brindle_wire::mds::changelog::{ChangelogInfoReq, ChangelogInfoResp};
 use brindle_wire::{Cred, Message};
 
-use crate::admin::ask::Asker;
+use crate::admin::ask::{self, servers};
 use crate::format::runtime;
 use crate::lctl::MgsArgs;
+use brindle_admin::servers::Servers;
 
 /// Name of an MDT: `scratch-MDT0000`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ impl std::str::FromStr for MdtName {
 /// An MDT that can be asked.
 pub struct Reach {
     runtime: tokio::runtime::Runtime,
-    asker: Asker,
+    asker: Servers,
     map: Map,
     id: TargetId,
     /// Full name.
@@ -48,8 +49,8 @@ impl Reach {
         let place = mgs.place(&mdt.fs)?;
         let runtime = runtime()?;
         let (asker, map) = runtime.block_on(async {
-            let asker = Asker::new();
-            let map = asker.map(&place).await;
+            let asker = servers();
+            let map = ask::map(&asker, &place).await;
             (asker, map)
         });
         let map = map?;

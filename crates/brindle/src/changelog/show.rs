@@ -3,14 +3,16 @@
 use std::io::Write;
 use std::time::Duration;
 
+use brindle_admin::document;
 use brindle_types::{Change, ChangeKind, ChangeMask, Code, Fault, Result};
 use brindle_wire::mds::changelog::ChangelogReadReq;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::reach::{Reach, own_cred};
 use super::text;
 use crate::exit;
-use crate::output::print_line;
+use crate::output::print_document_line;
 use crate::print;
 
 /// How often somebody who follows looks for more.
@@ -33,35 +35,53 @@ pub struct Wanted {
 }
 
 /// A record in JSON; bytes that are not UTF-8 are replaced, and then come as hexadecimal digits too.
-#[derive(Serialize)]
-struct RecordView<'a> {
-    schema: &'static str,
-    version: u32,
-    mdt: &'a str,
+#[derive(Serialize, JsonSchema)]
+pub struct RecordView {
+    /// Full name of the MDT.
+    mdt: String,
+    /// Its index in the changelog.
     index: u64,
+    /// The kind of change, in Lustre's words: `CREAT`, `UNLNK` and so on.
     #[serde(rename = "type")]
     kind: &'static str,
+    /// Flags of the kind.
     flags: u32,
+    /// When it happened, in seconds since 1970.
     secs: i64,
+    /// And nanoseconds.
     nanos: u32,
+    /// FID of what was changed.
     target: Option<String>,
+    /// FID of its directory.
     parent: Option<String>,
+    /// Its name there.
     name: Option<NameView>,
+    /// Of a rename: where it was before.
     source: Option<SourceView>,
+    /// Who changed it.
     uid: Option<u32>,
+    /// The group of who changed it.
     gid: Option<u32>,
-    nid: Option<&'a str>,
+    /// The client.
+    nid: Option<String>,
+    /// The extended attribute that was changed.
     xattr: Option<NameView>,
 }
+document!(RecordView, "brindle.changelog.record", 1);
 
-#[derive(Serialize)]
+/// Where something was before a rename.
+#[derive(Serialize, JsonSchema)]
 struct SourceView {
+    /// Its FID.
     target: String,
+    /// FID of its directory.
     parent: String,
+    /// Its name there.
     name: Option<NameView>,
 }
 
-#[derive(Serialize)]
+/// A name: text, or hexadecimal digits of its bytes where they are not UTF-8.
+#[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 enum NameView {
     Text(String),
@@ -75,11 +95,9 @@ fn name(bytes: &[u8]) -> Option<NameView> {
     })
 }
 
-fn view<'a>(mdt: &'a str, index: u64, change: &'a Change) -> RecordView<'a> {
+fn view(mdt: &str, index: u64, change: &Change) -> RecordView {
     RecordView {
-        schema: "brindle.changelog.record",
-        version: 1,
-        mdt,
+        mdt: mdt.to_owned(),
         index,
         kind: change.kind.label(),
         flags: change.flags,
@@ -95,7 +113,7 @@ fn view<'a>(mdt: &'a str, index: u64, change: &'a Change) -> RecordView<'a> {
         }),
         uid: change.user.map(|(uid, _)| uid),
         gid: change.user.map(|(_, gid)| gid),
-        nid: Some(change.nid.as_str()).filter(|nid| !nid.is_empty()),
+        nid: Some(change.nid.clone()).filter(|nid| !nid.is_empty()),
         xattr: name(&change.xattr),
     }
 }
@@ -150,7 +168,7 @@ fn print(reach: &Reach, index: u64, change: &Change, json: bool) -> Result<()> {
         );
     }
     if json {
-        return print_line(&view(&reach.name, index, change));
+        return print_document_line(&view(&reach.name, index, change));
     }
     let mut out = std::io::stdout().lock();
     let written = out.write_all(&text::record(index, change)).and_then(|()| out.flush());
@@ -172,7 +190,8 @@ mod tests {
             user: Some((0, 50)),
             ..Change::new(ChangeKind::Mkdir, Time { secs: 5, nanos: 6 })
         };
-        let json = |change: &Change| serde_json::to_string(&view("a-MDT0000", 7, change)).expect("JSON");
+        let json =
+            |change: &Change| brindle_admin::document::line(&view("a-MDT0000", 7, change)).expect("JSON");
         assert_eq!(
             json(&change),
             "{\"schema\":\"brindle.changelog.record\",\"version\":1,\"mdt\":\"a-MDT0000\",\"index\":7,\

@@ -18,10 +18,12 @@ use clap_complete::engine::{
     ArgValueCandidates, ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
 
-use crate::admin::ask::Asker;
-use crate::admin::place::{Place, PlaceArgs, resolve};
-use crate::admin::target_list::{is_draining, state_word};
-use crate::{dev, format, lctl, mounts};
+use crate::admin::ask::servers;
+use crate::admin::place::{PlaceArgs, resolve};
+use crate::{dev, format, lctl};
+use brindle_admin::place::Place;
+use brindle_admin::target::{is_draining, state_word};
+use brindle_host::mounts;
 
 /// Most time that a TAB may take.
 const LIMIT: Duration = Duration::from_millis(800);
@@ -186,8 +188,8 @@ fn bounded<T: Default + Send + 'static>(work: impl FnOnce() -> T + Send + 'stati
 fn maps(places: &PlaceArgs) -> Vec<Map> {
     let (Ok(places), Ok(runtime)) = (resolve(places), format::runtime()) else { return Vec::new() };
     let map = async |place: &Place| {
-        let asker = Asker::new();
-        match asker.mounted_map(place).await {
+        let asker = servers();
+        match asker.other_map(place).await {
             Some(map) => Some(map),
             None => asker.mgs_map(place).await.ok(),
         }

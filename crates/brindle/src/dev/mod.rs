@@ -1,35 +1,23 @@
-//! `brindle dev`: a whole cluster on this machine, for trying, testing and showing.
-//!
-//! One `brindle serve` process per target and one `brindle mount` process per mount point, all state below one
-//! directory ([`state`]). Invariant: the state file names every process, image and mount point that this command made,
-//! before the next one is made, so that `down` finds them all, whatever was killed in between.
+//! `brindle dev`: a whole cluster on this machine, for trying, testing and showing ([`brindle_host::cluster`]).
 
-mod add_ost;
-mod down;
-mod image;
-mod node;
-mod remove_ost;
-mod state;
-mod status;
-mod up;
+pub mod status;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
 
+use brindle_host::Host;
+use brindle_host::cluster::image::Kind;
+use brindle_host::cluster::{self, Cluster, Down, Event, Killed, OSTS_MAX, On, Started, Up};
 use brindle_types::units::parse_bytes;
-use brindle_types::{Code, Fault, FsName, Nid, Result};
+use brindle_types::{FsName, Result};
 
 use crate::cli;
-use crate::exit::Done;
+use crate::exit::{Done, warn};
+use crate::format::runtime;
 use crate::output::Output;
 
 /// Where a development cluster lies unless told otherwise.
 const DIR_DEFAULT: &str = ".brindle-dev";
-/// Name of its file system unless told otherwise.
-const FS_DEFAULT: &str = "dev";
-/// OSTs unless told otherwise.
-const OSTS_DEFAULT: u16 = 4;
-/// Most OSTs: each is a process.
-const OSTS_MAX: u16 = 256;
 
 /// The verbs.
 #[derive(clap::Subcommand)]
@@ -90,8 +78,26 @@ pub struct UpArgs {
     #[arg(long, value_name = "SIZE", value_parser = size)]
     mdt_size: Option<u64>,
     /// File system of the loop images
-    #[arg(long, value_enum, default_value_t = image::Kind::Ext4)]
-    image_fs: image::Kind,
+    #[arg(long, value_enum, default_value_t = ImageFs::Ext4)]
+    image_fs: ImageFs,
+}
+
+/// File system of a loop image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum ImageFs {
+    /// ext4
+    Ext4,
+    /// XFS (images of 300 MiB or more)
+    Xfs,
+}
+
+impl From<ImageFs> for Kind {
+    fn from(fs: ImageFs) -> Kind {
+        match fs {
+            ImageFs::Ext4 => Kind::Ext4,
+            ImageFs::Xfs => Kind::Xfs,
+        }
+    }
 }
 
 /// Smallest loop image: a journal and some room.
@@ -134,7 +140,7 @@ pub struct AddOstArgs {
     ost_size: Option<u64>,
     /// File system of the loop image
     #[arg(long, value_enum)]
-    image_fs: Option<image::Kind>,
+    image_fs: Option<ImageFs>,
 }
 
 /// Arguments of `brindle dev down`.
@@ -150,13 +156,13 @@ pub struct DownArgs {
 /// Runs the command.
 pub fn run(command: Command) -> Result<Done> {
     match command {
-        Command::Up(args) => up::run(&args),
+        Command::Up(args) => up(&args),
         Command::Status(args) => status::run(&args),
-        Command::Kill(args) => node::kill(&args),
-        Command::Start(args) => node::start(&args),
-        Command::AddOst(args) => add_ost::run(&args),
-        Command::RemoveOst(args) => remove_ost::run(&args),
-        Command::Down(args) => down::run(&args),
+        Command::Kill(args) => kill(&args),
+        Command::Start(args) => start(&args),
+        Command::AddOst(args) => add_ost(&args),
+        Command::RemoveOst(args) => remove_ost(&args),
+        Command::Down(args) => down(&args),
     }
 }
 
@@ -166,62 +172,111 @@ pub fn default_dir() -> PathBuf {
 }
 
 /// The processes of the cluster in `dir`, and whether each runs.
-pub fn process_names(dir: &std::path::Path) -> Result<Vec<(String, &'static str)>> {
-    let cluster = state::Cluster::load(dir)?;
-    let word = |run: Option<&state::Run>| if state::alive(run) { "running" } else { "stopped" };
+pub fn process_names(dir: &Path) -> Result<Vec<(String, &'static str)>> {
+    let cluster = Cluster::load(dir)?;
+    let word = |run| if cluster::alive(run) { "running" } else { "stopped" };
     let servers = cluster.servers.iter().map(|s| (s.name.clone(), word(s.run.as_ref())));
     let mounts = cluster.mounts.iter().map(|m| (m.name.clone(), word(m.run.as_ref())));
     Ok(servers.chain(mounts).collect())
 }
 
-/// Where the MGS of the cluster in `dir` is, and the name of its file system.
-pub fn address_of(dir: &std::path::Path) -> Result<(Nid, FsName)> {
-    let cluster = state::Cluster::load(dir)?;
-    let mgs = cluster.mgs().ok_or_else(|| {
-        Fault::new(Code::NoMgs)
-            .subject(dir.display().to_string())
-            .why("the cluster is stopped")
-            .next(format!("start it: brindle dev up --dir {}", dir.display()))
-    })?;
-    Ok((mgs, cluster.fs))
-}
-
-/// Directories of the targets of a cluster, reachable while this lives.
-pub struct TargetDirs {
-    /// The directories.
-    pub dirs: Vec<PathBuf>,
-    /// Those whose images were mounted for it.
-    attached: Vec<PathBuf>,
-}
-
-impl Drop for TargetDirs {
-    fn drop(&mut self) {
-        for dir in &self.attached {
-            if let Err(fault) = image::detach(dir) {
-                crate::exit::warn(&fault);
-            }
+/// Does something with the cluster in a directory; what happens meanwhile is said on standard error, with `since` with the time
+/// since then.
+fn on<T>(dir: &DirArg, since: Option<Instant>, work: impl FnOnce(&On) -> Result<T>) -> Result<T> {
+    let runtime = runtime()?;
+    let host = Host::new(&runtime)?;
+    let tell = |event: Event| match event {
+        Event::Waits(fault) => eprintln!("waiting for {}: {}", fault.subject, fault.why.join(": ")),
+        Event::Serves { name, target, address } => line(since, name, &format!("{target} at {address}")),
+        Event::Mounted { name, mount_point } => {
+            line(since, name, &format!("mounted at {}", mount_point.display()));
         }
-    }
-}
-
-/// The directories of the targets of the cluster in `dir`; images that are not mounted are mounted meanwhile.
-pub fn target_dirs(dir: &std::path::Path) -> Result<TargetDirs> {
-    let cluster = state::Cluster::load(dir)?;
-    let dirs = cluster.servers.iter().map(|s| s.dir.clone()).collect();
-    let mut found = TargetDirs { dirs, attached: Vec::new() };
-    for server in &cluster.servers {
-        if let Some(image) = server.image.as_ref().filter(|_| crate::mounts::find(&server.dir).is_none()) {
-            image::attach(image, &server.dir)?;
-            found.attached.push(server.dir.clone());
+        Event::NotTold(name) => {
+            eprintln!(
+                "warning: {name} does not know of the change yet; it takes it in when it finds the MGS"
+            );
         }
-    }
-    Ok(found)
+        Event::Warning(fault) => warn(&fault),
+    };
+    work(&On { host: &host, dir: dir.absolute()?, tell: &tell })
 }
 
-/// Mounting and loop devices need root, and so do targets that keep owners.
-fn need_root(what: &'static str) -> Result<()> {
-    if rustix::process::geteuid().is_root() {
-        return Ok(());
+fn line(since: Option<Instant>, name: &str, what: &str) {
+    if let Some(since) = since {
+        let line = format!("{:6.2} s  {name:<8} {what}", since.elapsed().as_secs_f64());
+        eprintln!("{}", line.trim_end());
     }
-    Err(Fault::new(Code::NeedsRoot).what(what).why("this user is not root"))
+}
+
+fn up(args: &UpArgs) -> Result<Done> {
+    let since = Some(Instant::now());
+    let up = Up {
+        osts: args.osts,
+        mount_points: args.mount.clone(),
+        mounts: !args.no_mount,
+        fs: args.fsname.clone(),
+        ost_size_bytes: args.ost_size,
+        mdt_size_bytes: args.mdt_size,
+        image_kind: args.image_fs.into(),
+    };
+    let cluster = on(&args.dir, since, |on| on.up(&up))?;
+    line(since, "ready", "");
+    for mount in &cluster.mounts {
+        println!("{}", mount.mount_point.display());
+    }
+    let dir = args.dir.absolute()?;
+    let dir = dir.display();
+    eprintln!(
+        "next: brindle dev status --dir {dir} | brindle dev kill --dir {dir} ost0 | brindle dev down --dir {dir}"
+    );
+    Ok(Done::Ok)
+}
+
+fn kill(args: &NameArgs) -> Result<Done> {
+    match on(&args.dir, None, |on| on.kill(&args.name))? {
+        Killed::DidNotRun => println!("{} does not run", args.name),
+        Killed::Now(pid) => println!("{} killed (process {pid})", args.name),
+    }
+    Ok(Done::Ok)
+}
+
+fn start(args: &NameArgs) -> Result<Done> {
+    let started = on(&args.dir, None, |on| on.start(&args.name))?;
+    if let Started::Before(pid) = started {
+        println!("{} runs already (process {pid})", args.name);
+        return Ok(Done::Ok);
+    }
+    if matches!(started, Started::Now { waits: true }) {
+        eprintln!("{} runs, and waits for other servers", args.name);
+    }
+    println!("{} started", args.name);
+    Ok(Done::Ok)
+}
+
+fn add_ost(args: &AddOstArgs) -> Result<Done> {
+    let kind = args.image_fs.map(Kind::from);
+    let (server, target) = on(&args.dir, None, |on| on.add_ost(args.ost_size, kind))?;
+    let address = server.run.as_ref().and_then(|r| r.addresses.first()).cloned().unwrap_or_default();
+    println!("{} serves {target} at {address}; new files lie on it from now on", server.name);
+    Ok(Done::Ok)
+}
+
+fn remove_ost(args: &NameArgs) -> Result<Done> {
+    let removed = on(&args.dir, None, |on| on.remove_ost(&args.name))?;
+    match removed.before {
+        false => println!("{} is removed, with its process and its directory", removed.target),
+        true => println!("{} was removed before; its directory is gone now too", removed.target),
+    }
+    Ok(Done::Ok)
+}
+
+fn down(args: &DownArgs) -> Result<Done> {
+    let dir = args.dir.absolute()?;
+    let dir = dir.display();
+    match on(&args.dir, None, |on| on.down(args.purge))? {
+        Down::NothingThere => println!("nothing to do: {dir} does not exist"),
+        Down::Ended => println!("down; the data stays in {dir}"),
+        Down::Purged { mounts } => println!("down; {dir} removed ({mounts} mounts)"),
+    }
+    Ok(Done::Ok)
 }

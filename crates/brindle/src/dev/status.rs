@@ -1,22 +1,31 @@
 //! `brindle dev status`: the processes of the cluster.
 
+use brindle_admin::document;
+use brindle_host::cluster::{Cluster, Run, alive};
 use brindle_types::Result;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::StatusArgs;
-use super::state::{Cluster, Run, alive};
 use crate::exit::Done;
 use crate::output::{print_json, table};
 
-#[derive(Serialize)]
-struct View {
+/// The processes of a development cluster.
+#[derive(Serialize, JsonSchema)]
+pub struct DevView {
+    /// Its directory.
     dir: String,
+    /// Its file system.
     fs: String,
+    /// Servers, then mounts.
     processes: Vec<Process>,
 }
+document!(DevView, "brindle.dev.status", 1);
 
-#[derive(Serialize)]
+/// A process.
+#[derive(Serialize, JsonSchema)]
 struct Process {
+    /// `ost0`.
     name: String,
     /// `mgs`, `mdt`, `ost` or `client`.
     kind: &'static str,
@@ -26,12 +35,15 @@ struct Process {
     state: &'static str,
     /// The process, or the last one there was.
     pid: Option<u32>,
+    /// Where it listens.
     addresses: Vec<String>,
     /// Directory of the target's data; empty for mounts.
     data: String,
     /// The mount point; empty for servers.
     mount: String,
+    /// Its log.
     log: String,
+    /// Where its numbers are.
     metrics_url: String,
 }
 
@@ -47,7 +59,7 @@ impl Process {
     }
 }
 
-fn view(dir: String, cluster: &Cluster) -> View {
+fn view(dir: String, cluster: &Cluster) -> DevView {
     let empty = |name: &str, kind, log: &std::path::Path| Process {
         name: name.to_owned(),
         kind,
@@ -77,7 +89,7 @@ fn view(dir: String, cluster: &Cluster) -> View {
         process.mount = m.mount_point.display().to_string();
         processes.push(process.with_run(m.run.as_ref()));
     }
-    View { dir, fs: cluster.fs.to_string(), processes }
+    DevView { dir, fs: cluster.fs.to_string(), processes }
 }
 
 /// Runs the command.
@@ -86,7 +98,7 @@ pub fn run(args: &StatusArgs) -> Result<Done> {
     let cluster = Cluster::load(&dir)?;
     let view = view(dir.display().to_string(), &cluster);
     if args.output.json() {
-        print_json("brindle.dev.status", 1, &view)?;
+        print_json(&view)?;
         return Ok(Done::Ok);
     }
     let rows = view.processes.into_iter().map(|p| {

@@ -6,18 +6,20 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
+use brindle_admin::document;
 use brindle_client::control::SumLine;
 use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::mds::scan::Wanted;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::each_start;
 use super::query::Query;
 use crate::exit::Done;
 use crate::output::{Output, print_json};
-use crate::paths::PathView;
 use crate::print;
+use brindle_admin::paths::PathView;
 
 /// Unit of du where nobody names another.
 const BLOCK_BYTES_DEFAULT: u64 = 1024;
@@ -62,10 +64,13 @@ fn block_size(text: &str) -> std::result::Result<u64, String> {
 }
 
 /// What a directory and everything below it takes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 struct Space {
+    /// Bytes that are allocated.
     allocated_bytes: u64,
+    /// Sizes of files.
     size_bytes: u64,
+    /// Entries.
     entries: u64,
 }
 
@@ -77,12 +82,16 @@ impl Space {
     }
 }
 
-#[derive(Serialize)]
-struct View {
+/// Space of directories.
+#[derive(Serialize, JsonSchema)]
+pub struct DuView {
+    /// The innermost first.
     directories: Vec<SpaceView>,
 }
+document!(DuView, "brindle.du", 1);
 
-#[derive(Serialize)]
+/// Space of a directory.
+#[derive(Serialize, JsonSchema)]
 struct SpaceView {
     #[serde(flatten)]
     path: PathView,
@@ -96,7 +105,7 @@ pub fn run(args: &Args) -> Result<Done> {
     let depth_max = if args.summarize { 0 } else { args.max_depth.unwrap_or(u32::MAX) };
     let mut seen = HashSet::new();
     let mut out = std::io::BufWriter::new(std::io::stdout());
-    let mut view = View { directories: Vec::new() };
+    let mut view = DuView { directories: Vec::new() };
     let done = each_start(&Query::everything(paths), Wanted::Sums { depth_max }, Done::Partly, |start| {
         let mut tree = Tree { device: start.device, seen: &mut seen, open: Vec::new() };
         let mut emit = |path: &[u8], space: Space| {
@@ -113,7 +122,7 @@ pub fn run(args: &Args) -> Result<Done> {
         Ok(is_whole)
     })?;
     if args.output.json() {
-        print_json("brindle.du", 1, &view)?;
+        print_json(&view)?;
     }
     out.flush().map_err(|e| print::fault(&e))?;
     Ok(done)

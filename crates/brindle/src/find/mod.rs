@@ -14,18 +14,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use brindle_admin::document;
+use brindle_admin::document::Document;
 use brindle_client::control::{Answer, FoundLine, RefusedLine, Request, ScanAsk, ScanPage};
 use brindle_types::attr::Time;
 use brindle_types::{Attr, Code, Fault, FileType, PoolName, Result};
 use brindle_wire::mds::scan::{Term, Test, Wanted};
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::control::{Control, path_fault, unexpected};
 use crate::exit::{self, Done};
 use crate::output::Output;
-use crate::paths::PathView;
-use crate::pool;
 use crate::print;
+use brindle_admin::paths::PathView;
+use brindle_admin::pool::find as find_pool;
 use query::Query;
 
 /// Arguments of `brindle file find`.
@@ -94,10 +97,7 @@ impl<'a> Start<'a> {
             Answer::Map(map) => map,
             other => return Err(unexpected(&other)),
         };
-        names
-            .into_iter()
-            .filter_map(|name| pool::find(&map, name).err())
-            .for_each(|fault| exit::warn(&fault));
+        names.into_iter().filter_map(|name| find_pool(&map, name).err()).for_each(|fault| exit::warn(&fault));
         Ok(())
     }
 
@@ -191,21 +191,40 @@ fn paths(query: &Query, partly: Done) -> Result<Done> {
     Ok(done)
 }
 
+/// Entries that match. Written an entry a line, as they are found: there may be millions.
+#[derive(Serialize, JsonSchema)]
+pub struct FindView {
+    /// In the order in which the MDT finds them.
+    files: Vec<FoundView>,
+}
+document!(FindView, "brindle.find", 1);
+
 /// An entry in JSON.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct FoundView {
     #[serde(flatten)]
     path: PathView,
+    /// Its FID.
     fid: String,
+    /// `file`, `directory`, `symlink`, `fifo`, `socket`, `char_device` or `block_device`.
     kind: &'static str,
+    /// Permissions.
     mode: u16,
+    /// Its owner.
     uid: u32,
+    /// Its group.
     gid: u32,
+    /// Number of its names.
     links: u32,
+    /// Its size.
     size_bytes: u64,
+    /// Bytes that are allocated for it.
     allocated_bytes: u64,
+    /// When it was last read, in seconds since 1970.
     atime_seconds: f64,
+    /// When it was last written.
     mtime_seconds: f64,
+    /// When its inode last changed.
     ctime_seconds: f64,
 }
 
@@ -241,11 +260,14 @@ fn kind_name(kind: FileType) -> &'static str {
     }
 }
 
-/// One document, an entry a line, written as they are found: there may be millions.
+/// One document ([`FindView`]), an entry a line.
 fn json(query: &Query) -> Result<Done> {
     let mut out = std::io::BufWriter::new(std::io::stdout());
     let mut write = |bytes: &[u8]| out.write_all(bytes).map_err(|e| print::fault(&e));
-    write(b"{\"schema\":\"brindle.find\",\"version\":1,\"files\":[")?;
+    write(
+        format!("{{\"schema\":\"{}\",\"version\":{},\"files\":[", FindView::NAME, FindView::VERSION)
+            .as_bytes(),
+    )?;
     let mut separator: &[u8] = b"\n";
     let done = each_start(query, Wanted::Attrs, Done::Partly, |start| {
         start.scan(|page| {

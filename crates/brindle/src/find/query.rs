@@ -15,7 +15,7 @@ use brindle_wire::mds::scan::{GLOB_BYTES_MAX, Range, Stamp, TERMS_MAX, Term, Tes
 use super::users;
 use super::values::{self, Wrong};
 use crate::control::path_fault;
-use crate::nearest::nearest;
+use brindle_admin::nearest::nearest;
 
 /// Deepest nesting of brackets.
 const NESTING_MAX: u32 = 64;

@@ -6,8 +6,8 @@ use brindle_types::{Code, Fault, Result, Role};
 
 use super::MgsArgs;
 use super::node::Node;
-use crate::admin::place::Source;
 use crate::exit::Done;
+use brindle_admin::place::Source;
 
 /// Arguments of `lctl dl` and `list_nids`.
 #[derive(clap::Args)]

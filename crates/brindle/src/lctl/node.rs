@@ -15,17 +15,19 @@ use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::changelog::{ChangelogInfoReq, ChangelogInfoResp};
 use brindle_wire::mds::session::TargetInfoResp;
 
-use crate::admin::ask::Asker;
-use crate::admin::fs_df::{self, Space};
-use crate::admin::place::{Place, PlaceArgs, resolve};
+use crate::admin::ask::servers;
+use crate::admin::place::{PlaceArgs, resolve};
 use crate::changelog::own_cred;
 use crate::control::{socket, unexpected};
 use crate::exit;
 use crate::format::runtime;
 use crate::lfs::lists::instance;
-use crate::mounts::{self, MountLine};
-use crate::serve::host_name;
 use crate::stripe::Striped;
+use brindle_admin::place::Place;
+use brindle_admin::servers::Servers;
+use brindle_admin::space::{self, Space};
+use brindle_host::mounts::{self, MountLine};
+use brindle_host::name as host_name;
 
 /// How long the daemon of a mount may take to answer; it may have to wait for an OST that is away.
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -33,18 +35,18 @@ const PATIENCE: Duration = Duration::from_secs(4);
 /// The way to daemons and servers.
 pub struct Way {
     runtime: tokio::runtime::Runtime,
-    asker: Asker,
+    asker: Servers,
 }
 
 impl Way {
     fn new() -> Result<Rc<Way>> {
         let runtime = runtime()?;
-        let asker = runtime.block_on(async { Asker::new() });
+        let asker = runtime.block_on(async { servers() });
         Ok(Rc::new(Way { runtime, asker }))
     }
 
     /// Runs something that asks servers.
-    pub fn run<T>(&self, work: impl AsyncFnOnce(&Asker) -> T) -> T {
+    pub fn run<T>(&self, work: impl AsyncFnOnce(&Servers) -> T) -> T {
         self.runtime.block_on(work(&self.asker))
     }
 }
@@ -206,7 +208,7 @@ impl Served {
 
     /// Its space.
     pub fn space(&self) -> Result<&Space> {
-        let asked = || self.way.run(async |asker| fs_df::space(asker, &self.entry, &self.map).await);
+        let asked = || self.way.run(async |asker| space::space(asker, &self.entry, &self.map).await);
         self.space.get_or_init(asked).as_ref().map_err(|fault| self.silent(fault))
     }
 
@@ -282,7 +284,8 @@ impl Node {
         let look = || {
             let (way, places) = (self.way()?, resolve(&self.places)?);
             let ours = |line: &MountLine| {
-                line.fs_type == mounts::FUSE_TYPE && places.iter().any(|place| place.is_mounted_by(line))
+                line.fs_type == mounts::FUSE_TYPE
+                    && places.iter().any(|place| place.is_mounted_from(&line.source))
             };
             let mut found = Mounts::default();
             for line in mounts::all().into_iter().filter(ours) {
@@ -319,12 +322,12 @@ impl Node {
             let (mut here, mut elsewhere) = (Vec::new(), Vec::new());
             for place in resolve(&self.places)? {
                 let known = match self.is_hurried {
-                    true => way.run(async |asker| asker.mounted_map(&place).await),
+                    true => way.run(async |asker| asker.other_map(&place).await),
                     false => None,
                 };
                 let map = match known {
                     Some(map) => Rc::new(map),
-                    None => Rc::new(way.run(async |asker| asker.map_or_why(&place).await)?.0),
+                    None => Rc::new(way.run(async |asker| asker.map(&place).await)?.0),
                 };
                 for entry in &map.targets {
                     let name = map.fs.target(entry.id);

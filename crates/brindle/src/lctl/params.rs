@@ -10,9 +10,9 @@ use brindle_wire::mgs::TargetChange;
 
 use super::node::{Link, Mounted, Node, Served};
 use super::read_ahead;
-use crate::admin::target_list::is_draining;
 use crate::changelog;
 use crate::lfs::lists::target_lines;
+use brindle_admin::target::is_draining;
 
 /// Unit of statfs(2) on a mount.
 const BLOCK_BYTES: u64 = 4096;

@@ -7,7 +7,7 @@ use brindle_types::{Code, Fault, Result};
 use super::node::Node;
 use super::params::{ABSENT, HOST, KINDS, Leaf, names, of_host, of_kind};
 use crate::exit;
-use crate::nearest::nearest;
+use brindle_admin::nearest::nearest;
 
 /// Most patterns that braces may stand for.
 const ALTERNATIVES_MAX: usize = 256;

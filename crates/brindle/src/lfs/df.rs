@@ -5,13 +5,15 @@ use std::path::PathBuf;
 
 use brindle_types::{Code, Fault, FsName, PoolName, Result, Role, TargetId};
 
-use crate::admin::fs_df::{Space, Spaces, spaces, summary};
-use crate::admin::place::{PlaceArgs, mount_of, one};
+use crate::admin::fs_df::spaces;
+use crate::admin::place::{PlaceArgs, one};
 use crate::completion::live;
 use crate::exit::Done;
-use crate::mounts;
-use crate::paths;
-use crate::pool::find;
+use brindle_admin::paths;
+use brindle_admin::pool::find;
+use brindle_admin::space::{Space, Spaces};
+use brindle_host::mounts;
+use brindle_host::mounts::mount_of;
 
 /// Arguments of `lfs df`.
 #[derive(clap::Args)]
@@ -98,7 +100,7 @@ fn text(args: &Args, spaces: &Spaces, mount: &str) -> String {
             }
         }
     }
-    let sum = row(args, "filesystem_summary:", &summary(spaces), mount);
+    let sum = row(args, "filesystem_summary:", &spaces.sum(), mount);
     let _ = writeln!(text, "\n{}", sum.trim_end_matches('\n'));
     text.push('\n');
     text
@@ -176,6 +178,7 @@ mod tests {
             degraded: false,
         };
         Spaces {
+            without_mgs: None,
             map: Map::new("testfs".parse().unwrap(), 1),
             targets: vec![
                 (TargetId::mdt(0), Ok(space(125_056, 122_944, 1))),

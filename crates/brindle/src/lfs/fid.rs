@@ -9,7 +9,7 @@ use brindle_types::{Fid, Result};
 
 use crate::control::{Control, ino, unexpected};
 use crate::exit::Done;
-use crate::paths::text;
+use brindle_admin::paths::text;
 
 /// Arguments of `lfs path2fid`.
 #[derive(clap::Args)]
@@ -60,7 +60,7 @@ pub fn paths(control: &Control, fid: Fid) -> Result<Vec<PathBuf>> {
     match control.ask(&Request::Fid2path { fid: fid.to_string() })? {
         Answer::Paths(paths) => {
             let source = &control.mount().source;
-            let subdir = source.parse::<crate::admin::place::Source>().map(|s| s.subdir).unwrap_or_default();
+            let subdir = source.parse::<brindle_admin::place::Source>().map(|s| s.subdir).unwrap_or_default();
             let inside =
                 paths.iter().filter_map(|path| Path::new(OsStr::from_bytes(path)).strip_prefix(&subdir).ok());
             Ok(inside.map(|path| below(&control.mount().mount_point, path)).collect())

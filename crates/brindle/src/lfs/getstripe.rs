@@ -7,8 +7,8 @@ use brindle_types::Result;
 
 use crate::control::{Control, path_fault};
 use crate::exit::Done;
-use crate::paths;
 use crate::stripe::{Striped, get};
+use brindle_admin::paths;
 
 /// Arguments of `lfs getstripe`.
 #[derive(clap::Args)]

@@ -7,7 +7,7 @@ use brindle_types::Result;
 
 use crate::control::{Control, ino};
 use crate::exit::Done;
-use crate::paths;
+use brindle_admin::paths;
 
 /// Arguments of `lfs hsm_state` and `hsm_action`.
 #[derive(clap::Args)]

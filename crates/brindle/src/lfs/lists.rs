@@ -6,12 +6,13 @@ use brindle_types::{Result, Role};
 use brindle_wire::map::{Map, TargetEntry, TargetState};
 use clap::ValueEnum;
 
-use crate::admin::ask::Asker;
-use crate::admin::place::{PlaceArgs, mount_of, one};
+use crate::admin::ask::{self, servers};
+use crate::admin::place::{PlaceArgs, one};
 use crate::completion::live;
 use crate::exit::Done;
 use crate::format::runtime;
-use crate::mounts;
+use brindle_host::mounts;
+use brindle_host::mounts::mount_of;
 
 /// Arguments of `lfs osts` and `lfs mdts`.
 #[derive(clap::Args)]
@@ -63,7 +64,7 @@ fn place_of(path: &Option<PathBuf>) -> PlaceArgs {
 
 fn list(args: &ListArgs, role: Role, heading: &str) -> Result<Done> {
     let place = one(&place_of(&args.path))?;
-    let map = runtime()?.block_on(async { Asker::new().map(&place).await })?;
+    let map = runtime()?.block_on(async { ask::map(&servers(), &place).await })?;
     print!("{}", list_text(&map, role, heading));
     Ok(Done::Ok)
 }
@@ -87,7 +88,9 @@ pub fn check(args: &CheckArgs) -> Result<Done> {
     // Lustre shows the address of the mount in the kernel; the device number says as much.
     let mount = match &args.path {
         Some(path) => mount_of(path).ok(),
-        None => mounts::all().into_iter().find(|m| m.fs_type == mounts::FUSE_TYPE && place.is_mounted_by(m)),
+        None => mounts::all()
+            .into_iter()
+            .find(|m| m.fs_type == mounts::FUSE_TYPE && place.is_mounted_from(&m.source)),
     };
     let minor = mount.map_or(0, |m| m.minor);
     let wanted = |role: Role| match args.which {
@@ -98,8 +101,8 @@ pub fn check(args: &CheckArgs) -> Result<Done> {
     };
     let runtime = runtime()?;
     let all_active = runtime.block_on(async {
-        let asker = Asker::new();
-        let map = asker.map(&place).await?;
+        let asker = servers();
+        let map = ask::map(&asker, &place).await?;
         let mut all_active = true;
         for target in map.targets.iter().filter(|t| wanted(t.id.role)) {
             let active = asker.info(&map, target).await.is_ok();

@@ -1,14 +1,15 @@
 //! `lfs migrate`.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 
+use brindle_admin::migrate::Plan;
+use brindle_admin::paths;
 use brindle_types::{LayoutPolicy, Result};
 
 use crate::exit::Done;
-use crate::paths;
+use crate::follow::Show;
 use crate::stripe::PolicyArgs;
-use crate::stripe::migrate::{Pace, Plan, migrate};
+use crate::stripe::migrate::Migrator;
 
 /// Bytes in a megabyte, as lfs counts them.
 const MEGABYTE: u64 = 1 << 20;
@@ -41,17 +42,15 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Done> {
     let policy = args.policy.policy()?;
-    let plan = Plan {
-        policy: (policy != LayoutPolicy::default()).then_some(policy),
-        avoid: Vec::new(),
-        progress: args.stats || std::io::stderr().is_terminal(),
-    };
-    let mut pace = Pace::new(args.bandwidth.map(|mb| mb.saturating_mul(MEGABYTE)));
+    let plan = Plan { policy: (policy != LayoutPolicy::default()).then_some(policy), avoid: Vec::new() };
+    let show = if args.stats { Show::Files } else { Show::Files.on_terminal(false) };
+    let bandwidth_bytes = args.bandwidth.map(|mb| mb.saturating_mul(MEGABYTE));
+    let mut migrator = Migrator::new(plan, bandwidth_bytes, show)?;
     for path in &args.paths {
         if args.verbose {
             println!("{}", paths::text(path));
         }
-        migrate(path, &plan, &mut pace)?;
+        migrator.migrate(path)?;
     }
     Ok(Done::Ok)
 }

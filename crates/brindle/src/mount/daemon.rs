@@ -10,15 +10,15 @@ use brindle_net::{TcpTransport, Transport};
 use brindle_telemetry::{Registry, panic};
 use brindle_types::{Code, Fault, Result};
 
-use super::Announcement;
 use super::options::Settings;
 use super::subdir::Whole;
 use crate::control::{make_run_dir, socket};
 use crate::cpu_latency;
 use crate::exit::Done;
-use crate::mounts;
-use crate::process::Said;
-use crate::serve::{self, failed, host_name, metrics, raise_limits, start_log, stop_signal};
+use crate::serve::{self, failed, metrics, raise_limits, start_log, stop_signal};
+use brindle_host::announcement::Mounted;
+use brindle_host::mounts;
+use brindle_host::process::Said;
 
 /// How long the kernel may take to end the connection after the unmount; longer means that programs still use it.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
@@ -91,7 +91,7 @@ async fn serve(settings: &Settings) -> Result<Done> {
     usable(&settings.mount_point).await?;
     tracing::info!(source, at, connection, metrics = metrics_url, "mounted");
     if settings.ready_json {
-        serve::say(&Said::Ready(Announcement { mount: at, connection, metrics_url }));
+        serve::say(&Said::Ready(Mounted { mount: at, connection, metrics_url }));
     }
     let how = until_ended(handle, &settings.mount_point, stop).await;
     // It is replaced by the next mount of this number anyway.
@@ -114,7 +114,7 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
     let config = MountConfig {
         mgs: settings.source.mgs.clone(),
         fs: settings.source.fs.clone(),
-        host: host_name(),
+        host: brindle_host::name(),
         mount: settings.mount_point.display().to_string(),
         switches: settings.switches,
         sync: settings.sync,

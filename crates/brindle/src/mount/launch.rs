@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use brindle_types::{Code, Fault, Result};
 
-use super::Announcement;
 use super::options::Settings;
 use crate::exit::Done;
-use crate::process::Starting;
+use brindle_host::announcement::Mounted;
+use brindle_host::process::Starting;
 
 /// How long a mount may take: longer than the daemon itself waits for MGS and MDT.
 const READY_LIMIT: Duration = Duration::from_secs(60);
@@ -23,7 +23,9 @@ pub fn run(settings: &Settings) -> Result<Done> {
     std::fs::create_dir_all(parent)
         .map_err(|e| Fault::io(Code::NotWritable, "cannot make", parent.display().to_string(), &e))?;
     let name = format!("the daemon of {}", settings.mount_point.display());
-    let starting = Starting::spawn(&name, &settings.foreground_arguments(&log), &log)?;
-    starting.ready::<Announcement>(READY_LIMIT)?;
+    let program = std::env::current_exe()
+        .map_err(|e| Fault::io(Code::ProcessFailed, "cannot find", "this program", &e))?;
+    let starting = Starting::spawn(&program, &name, &settings.foreground_arguments(&log), &log)?;
+    starting.ready::<Mounted>(READY_LIMIT)?;
     Ok(Done::Ok)
 }

@@ -8,7 +8,6 @@ mod daemon;
 mod launch;
 mod options;
 mod remount;
-mod requirements;
 mod subdir;
 pub mod switches;
 mod umount;
@@ -16,15 +15,14 @@ mod umount;
 use std::path::PathBuf;
 
 use brindle_types::Result;
-use serde::{Deserialize, Serialize};
 
 pub use options::{is_asked_by_mount, mount_helper};
-pub use requirements::{check as requirements, free_mount_point};
 pub use umount::{UmountArgs, run as umount};
 
-use crate::admin::place::Source;
 use crate::cpu_latency::CpuLatency;
 use crate::exit::Done;
+use brindle_admin::place::Source;
+use brindle_host::requirements;
 
 /// Arguments of `brindle mount`.
 #[derive(clap::Args, Debug)]
@@ -69,17 +67,6 @@ pub struct Args {
 /// Threads of a mount daemon, besides those that read the kernel's requests.
 const WORKERS_DEFAULT: u16 = 4;
 
-/// Announcement of a mount that is usable.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Announcement {
-    /// Where it is mounted.
-    pub mount: String,
-    /// Number of the connection under /sys/fs/fuse/connections.
-    pub connection: u32,
-    /// Where its numbers are; empty for nowhere.
-    pub metrics_url: String,
-}
-
 /// Runs `brindle mount`.
 pub fn run(args: Args) -> Result<Done> {
     let dry_run = args.dry_run;
@@ -87,9 +74,9 @@ pub fn run(args: Args) -> Result<Done> {
     if settings.remount {
         return if dry_run { Ok(Done::Ok) } else { remount::run(&settings) };
     }
-    free_mount_point(&settings.mount_point)?;
+    requirements::free_mount_point(&settings.mount_point)?;
     requirements::is_directory(&settings.mount_point)?;
-    requirements()?;
+    requirements::check()?;
     if dry_run {
         return Ok(Done::Ok);
     }

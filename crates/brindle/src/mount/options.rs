@@ -9,10 +9,10 @@ use brindle_client::Switches;
 
 use super::Args;
 use super::switches::{SWITCHES, find};
-use crate::admin::place::Source;
 use crate::cli;
 use crate::cpu_latency::CpuLatency;
-use crate::nearest::nearest;
+use brindle_admin::nearest::nearest;
+use brindle_admin::place::Source;
 
 /// Options of fstab that are others' business, or that change nothing here: atime is set by nobody who reads, the kernel keeps no times, and
 /// changes of names are as durable as the MDT's `durability=` says, for every client alike.

@@ -6,7 +6,7 @@ use rustix::mount::{MountFlags, mount_remount};
 
 use super::options::Settings;
 use crate::exit::Done;
-use crate::mounts;
+use brindle_host::mounts;
 
 /// Changes the options of the mount at the mount point.
 pub fn run(settings: &Settings) -> Result<Done> {

@@ -10,7 +10,7 @@ use brindle_types::{Code, Fault, Result};
 use crate::cli;
 use crate::control::socket;
 use crate::exit::Done;
-use crate::mounts;
+use brindle_host::mounts;
 
 /// How long the daemon may take to end after the unmount.
 const GOODBYE_LIMIT: Duration = Duration::from_secs(10);

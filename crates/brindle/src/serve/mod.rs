@@ -10,7 +10,7 @@ use brindle_types::Result;
 
 use crate::exit::Done;
 pub use options::{Args, Options};
-pub use run::{Announcement, endpoint, failed, host_name, raise_limits, say, start_log, stop_signal};
+pub use run::{endpoint, failed, raise_limits, say, start_log, stop_signal};
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<Done> {

@@ -13,7 +13,7 @@ use clap::parser::ValueSource;
 use clap::{Args as _, FromArgMatches};
 
 use crate::cpu_latency::CpuLatency;
-use crate::nearest::nearest;
+use brindle_admin::nearest::nearest;
 
 /// Threads of a server: disk I/O is done where the request runs, so there are some more than processors.
 pub const WORKERS_MIN: usize = 4;

@@ -7,13 +7,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use brindle_config::{Expected, Superblock};
+use brindle_host::announcement::{ServedTarget, Serving};
+use brindle_host::process::Said;
+use brindle_host::target_dir::DirLock;
 use brindle_net::{TcpTransport, Transport};
 use brindle_stdx::Seams;
 use brindle_telemetry::http::Health;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
 use brindle_types::{Code, Fault, Nid, Result, Role};
 use futures_util::future::{join_all, select_all};
-use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::options::{self, Args, Options};
@@ -22,33 +24,11 @@ use crate::cli;
 use crate::cpu_latency;
 use crate::exit::Done;
 use crate::output::print_line;
-use crate::process::Said;
-use crate::target_dir::DirLock;
 
 /// A target that is not served after this time waits for other servers, and says so.
 const WAITING_AFTER: Duration = Duration::from_secs(2);
 /// How long a server that listens may take to be known to the MGS until it counts as ready without it, because it is away.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(1);
-
-/// Announcement of a server that is ready.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct Announcement {
-    /// Its targets.
-    pub targets: Vec<ServedTarget>,
-    /// Where its numbers are; empty for nowhere.
-    pub metrics_url: String,
-}
-
-/// A target that is served.
-#[derive(Debug, Serialize, Deserialize)]
-pub struct ServedTarget {
-    /// Full name: `scratch-OST0000`.
-    pub name: String,
-    /// Where it is served.
-    pub nid: String,
-    /// Its directory.
-    pub dir: String,
-}
 
 /// A target's directory, locked and known.
 struct Found {
@@ -173,7 +153,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
     }
     serving.store(true, Ordering::Relaxed);
     cpu_latency::watch(options.cpu_latency);
-    announce(ready_json, &Announcement { targets, metrics_url });
+    announce(ready_json, &Serving { targets, metrics_url });
     let failed = wait(&running, stop).await;
     serving.store(false, Ordering::Relaxed);
     tracing::info!("stopping");
@@ -325,7 +305,7 @@ async fn start(
 ) -> Result<Service> {
     let port = if options.port == 0 { 0 } else { options.port.saturating_add(n) };
     let listen = Nid { host: options.listen.clone(), port, rail: 0 };
-    let host = options.host.clone().unwrap_or_else(host_name);
+    let host = options.host.clone().unwrap_or_else(brindle_host::name);
     let started = match found.superblock.target.role {
         Role::Mgt => {
             let mut config = brindle_mgs::Config::new(found.dir.clone(), listen.clone(), host);
@@ -353,7 +333,7 @@ async fn start(
 /// Addresses to register, where they are not the one that is listened at.
 fn advertised(options: &Options, listen: &Nid) -> Result<Vec<Nid>> {
     let everywhere = matches!(listen.host.as_str(), "0.0.0.0" | "::");
-    let host = options.advertise.clone().or_else(|| everywhere.then(host_name));
+    let host = options.advertise.clone().or_else(|| everywhere.then(brindle_host::name));
     let Some(host) = host else { return Ok(Vec::new()) };
     if listen.port == 0 {
         return Err(Fault::new(Code::BadArgument)
@@ -374,13 +354,8 @@ pub fn raise_limits() {
     }
 }
 
-/// Name of this host.
-pub fn host_name() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
 /// Tells whoever waits for it that everything is served: JSON on standard output, a word to systemd.
-fn announce(ready_json: bool, announcement: &Announcement) {
+fn announce(ready_json: bool, announcement: &Serving) {
     if ready_json {
         say(&Said::Ready(announcement));
     }

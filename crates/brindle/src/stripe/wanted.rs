@@ -1,5 +1,6 @@
 //! What the command line asks of a layout: options whose order matters, since those behind an `-E` are of its component.
 
+use brindle_admin::osts::ost_list;
 use brindle_types::layout::{ComponentPolicy, EOF};
 use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, LayoutPolicy, PoolChoice, Result, StripePolicy};
@@ -10,8 +11,6 @@ use crate::completion::live;
 
 /// As lfs has it, a bare number below this is in KiB.
 const BARE_KIB_BELOW: u64 = 4096;
-/// Most OSTs in one `-o`.
-const LIST_MAX: usize = 2000;
 
 const COUNT: &str = "stripe-count";
 const SIZE: &str = "stripe-size";
@@ -61,23 +60,6 @@ fn pool(text: &str) -> std::result::Result<Option<PoolChoice>, String> {
         "none" | "ignore" => Ok(Some(PoolChoice::All)),
         _ => Ok(Some(PoolChoice::Named(text.parse()?))),
     }
-}
-
-/// `1,2-4,7`.
-pub fn ost_list(text: &str) -> std::result::Result<Vec<u16>, String> {
-    let number = |t: &str| t.parse::<u16>().map_err(|_| format!("'{t}' is not the index of an OST"));
-    let mut osts = Vec::new();
-    for item in text.split(',') {
-        let (first, last) = match item.split_once('-') {
-            Some((first, last)) => (number(first)?, number(last)?),
-            None => (number(item)?, number(item)?),
-        };
-        if last < first || usize::from(last - first) + osts.len() >= LIST_MAX {
-            return Err(format!("'{item}' is not a range of OSTs"));
-        }
-        osts.extend(first..=last);
-    }
-    Ok(osts)
 }
 
 impl PolicyArgs {

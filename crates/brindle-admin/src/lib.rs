@@ -1,0 +1,27 @@
+//! Administration as a library: whatever an administrator asks of a file system, as typed requests with typed results.
+//!
+//! Commands parse, call this crate and print; the manager calls the same functions. A short request is a function over
+//! [`servers::Servers`], a long one runs as a [`job`]. Results that programs read are [`document`]s.
+//!
+//! Invariant: nothing here prints, reads arguments or touches the machine but through the seams, so all of it runs in the simulator.
+
+#[macro_use]
+pub mod document;
+pub mod drain;
+pub mod fsck;
+pub mod fullness;
+pub mod job;
+pub mod migrate;
+pub mod mount;
+pub mod moving;
+pub mod nearest;
+pub mod osts;
+pub mod paths;
+pub mod place;
+pub mod pool;
+pub mod rebalance;
+pub mod servers;
+pub mod space;
+pub mod status;
+pub mod target;
+pub mod upgrade;

@@ -1,0 +1,270 @@
+//! Is everything well, what is not, what to do: a file system as its targets tell of it.
+
+use std::collections::BTreeMap;
+
+use brindle_types::units::format_bytes;
+use brindle_types::{Code, Fault, Result, Role};
+use brindle_wire::map::{Map, TargetEntry};
+use brindle_wire::mds::session::TargetInfoResp;
+use futures_util::future::join_all;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::document::FaultView;
+use crate::fullness::{self, Fullness};
+use crate::place::Place;
+use crate::servers::Servers;
+use crate::target::is_draining;
+
+/// Words in the names of counters that count damage.
+const DAMAGE: [&str; 3] = ["known_damaged", "known_missing", "quarantined"];
+/// The same of those that count what every crash may leave: blocks between the data of a write and its checksum.
+const SETTLED: &str = "resummed";
+
+/// A target and what it, or its silence, says.
+pub struct Target {
+    /// The target in the map.
+    pub entry: TargetEntry,
+    /// What it says.
+    pub info: Result<TargetInfoResp>,
+}
+
+/// A file system.
+pub struct Report {
+    /// The way to it.
+    pub place: Place,
+    /// Its map.
+    pub map: Map,
+    /// Its targets, in the order of the map.
+    pub targets: Vec<Target>,
+    /// What the host of the administrator adds: mounts whose daemons have ended.
+    pub here: Vec<Fault>,
+}
+
+/// File systems, and whether all is well.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct StatusView {
+    /// Whether no file system has a problem.
+    pub healthy: bool,
+    /// The file systems that were asked about.
+    pub file_systems: Vec<FsView>,
+}
+document!(StatusView, "brindle.status", 1);
+
+/// A file system.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FsView {
+    /// Its name.
+    pub fs: String,
+    /// Its number, in hexadecimal digits.
+    pub fs_id: String,
+    /// `HEALTHY` or `DEGRADED`.
+    pub state: &'static str,
+    /// Version of its map.
+    pub map_version: u64,
+    /// Its targets, in the order of the map.
+    pub targets: Vec<TargetView>,
+    /// What is wrong.
+    pub problems: Vec<FaultView>,
+    /// Nothing is wrong yet; something will be if nobody looks.
+    pub warnings: Vec<FaultView>,
+}
+
+/// A target.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TargetView {
+    /// Full name, such as `scratch-OST0003`.
+    pub name: String,
+    /// `active`, `recovering`, `full`, `draining`, `unreachable` and so on.
+    pub state: String,
+    /// Where it is served.
+    pub addresses: Vec<String>,
+    /// The host of its server.
+    pub host: String,
+    /// Its epoch in the map.
+    pub epoch: u32,
+    /// Its term: the number of its starts.
+    pub term: u32,
+    /// Clients that it knows.
+    pub clients: u32,
+    /// Bytes in all.
+    pub total_bytes: u64,
+    /// Bytes still available.
+    pub available_bytes: u64,
+    /// Release of its server; empty where it does not answer.
+    pub version: String,
+    /// What it counts, by name.
+    pub counters: BTreeMap<String, u64>,
+}
+
+impl Target {
+    /// Its state, in a word.
+    pub fn state(&self, map: &Map) -> &str {
+        match &self.info {
+            Ok(info) if info.state == "active" && is_draining(map, &self.entry) => "draining",
+            Ok(info) => &info.state,
+            Err(_) => "unreachable",
+        }
+    }
+
+    /// Whether an OST has its file system not to itself.
+    pub fn shares_its_disk(&self) -> bool {
+        self.info
+            .as_ref()
+            .is_ok_and(|info| info.counters.iter().any(|(name, n)| name == "shares_its_disk" && *n > 0))
+    }
+
+    fn view(&self, map: &Map) -> TargetView {
+        let info = self.info.as_ref().ok();
+        TargetView {
+            name: map.fs.target(self.entry.id),
+            state: self.state(map).to_owned(),
+            addresses: self.entry.nids.iter().map(ToString::to_string).collect(),
+            host: self.entry.host().to_owned(),
+            epoch: self.entry.epoch,
+            term: info.map_or(0, |i| i.term),
+            clients: info.map_or(0, |i| i.clients),
+            total_bytes: info.map_or(0, |i| i.total_bytes),
+            available_bytes: info.map_or(0, |i| i.available_bytes),
+            version: info.map_or_else(String::new, |i| i.version.clone()),
+            counters: info.map(|i| i.counters.iter().cloned().collect()).unwrap_or_default(),
+        }
+    }
+}
+
+impl Report {
+    /// Asks every target at once. An MGS that does not answer is one of the targets that are asked.
+    pub async fn of(servers: &Servers, place: Place) -> Result<Report> {
+        let (map, _) = servers.map(&place).await?;
+        let asking = map
+            .targets
+            .iter()
+            .map(|entry| async { Target { entry: entry.clone(), info: servers.info(&map, entry).await } });
+        let targets = join_all(asking).await;
+        Ok(Report { place, map, targets, here: Vec::new() })
+    }
+
+    /// How full a target is that answers and is not full to the brim, which is a problem of its own.
+    fn fullness(&self, target: &Target) -> Fullness {
+        let mdt = self.targets.iter().find(|t| t.entry.id.role == Role::Mdt);
+        let mark = fullness::mark(mdt.and_then(|t| t.info.as_ref().ok()));
+        match &target.info {
+            Ok(info) if info.state != "full" => {
+                fullness::of(target.entry.id.role, &self.map.fs.target(target.entry.id), info, mark)
+            }
+            _ => Fullness::Fine,
+        }
+    }
+
+    /// Warnings: these become faults if nobody looks.
+    pub fn warnings(&self) -> Vec<Fault> {
+        let told = self.targets.iter().map(|target| self.fullness(target));
+        told.filter_map(|f| if let Fullness::FillsUp(fault) = f { Some(fault) } else { None }).collect()
+    }
+
+    /// Everything that is wrong, named.
+    pub fn problems(&self) -> Vec<Fault> {
+        let mut problems = self.here.clone();
+        for target in &self.targets {
+            let name = self.map.fs.target(target.entry.id);
+            match &target.info {
+                Ok(info) if info.state == "full" && info.problems.is_empty() => {
+                    problems.push(full(target.entry.id.role, &name, info));
+                }
+                Ok(info) => problems.extend(info.problems.iter().cloned()),
+                Err(fault) => problems.push(self.unreachable(target, &name, fault)),
+            }
+            if let Fullness::AboveMark(fault) = self.fullness(target) {
+                problems.push(fault);
+            }
+        }
+        for role in [Role::Mdt, Role::Ost] {
+            if !self.targets.iter().any(|t| t.entry.id.role == role) {
+                problems.push(
+                    Fault::new(Code::UnknownTarget)
+                        .what("there is no")
+                        .subject(format!("{} of {}", role.name(), self.map.fs))
+                        .next(format!(
+                            "format and serve one: brindle format --{}",
+                            role.name().to_lowercase()
+                        )),
+                );
+            }
+        }
+        problems
+    }
+
+    fn unreachable(&self, target: &Target, name: &str, fault: &Fault) -> Fault {
+        let place = format!("{name} on {}", target.entry.host());
+        let named = Fault::new(Code::TargetDown).what("does not answer:").subject(place);
+        let named = fault.why.iter().cloned().fold(named, Fault::why);
+        let data = match target.entry.id.role {
+            Role::Mgt => "files are not concerned; new mounts and restarted servers wait for it",
+            Role::Mdt => {
+                "operations on names wait until it is back; open files with their data on OSTs go on"
+            }
+            Role::Ost => "files on it wait until it is back; others go on",
+        };
+        let next = match &self.place.dev_dir {
+            Some(dir) => format!("start it: brindle dev start --dir {} {}", dir.display(), dev_name(target)),
+            None => format!("on {}: systemctl status brindle-serve", target.entry.host()),
+        };
+        named.data(data).next(next)
+    }
+
+    /// Damage that the targets have counted, in words; empty for none.
+    pub fn damage(&self) -> String {
+        self.counted(&DAMAGE)
+    }
+
+    /// Writes that a crash cut short and that were settled, in words; empty for none.
+    pub fn settled(&self) -> String {
+        self.counted(&[SETTLED])
+    }
+
+    fn counted(&self, words: &[&str]) -> String {
+        let mut lines = Vec::new();
+        for target in &self.targets {
+            let Ok(info) = &target.info else { continue };
+            for (name, count) in &info.counters {
+                if *count > 0 && words.iter().any(|word| name.contains(word)) {
+                    lines.push(format!("{} {} {count}", info.name, name.trim_start_matches("known_")));
+                }
+            }
+        }
+        lines.join("; ")
+    }
+
+    /// The file system as a document has it.
+    pub fn view(&self) -> FsView {
+        let problems = self.problems();
+        FsView {
+            fs: self.map.fs.to_string(),
+            fs_id: format!("{:016x}", self.map.fs_id),
+            state: state(&problems),
+            map_version: self.map.version,
+            targets: self.targets.iter().map(|t| t.view(&self.map)).collect(),
+            problems: problems.iter().map(FaultView::from).collect(),
+            warnings: self.warnings().iter().map(FaultView::from).collect(),
+        }
+    }
+}
+
+fn full(role: Role, name: &str, info: &TargetInfoResp) -> Fault {
+    let code = if role == Role::Mdt { Code::MdtFull } else { Code::OstFull };
+    let left = format!("{} of {} left", format_bytes(info.available_bytes), format_bytes(info.total_bytes));
+    Fault::new(code).subject(name.to_owned()).why(left).data("what was acknowledged is safe; removing works")
+}
+
+fn dev_name(target: &Target) -> String {
+    match target.entry.id.role {
+        Role::Mgt => "mgs".to_owned(),
+        Role::Mdt => format!("mdt{}", target.entry.id.index),
+        Role::Ost => format!("ost{}", target.entry.id.index),
+    }
+}
+
+/// State of a file system with these problems, in a word.
+pub fn state(problems: &[Fault]) -> &'static str {
+    if problems.is_empty() { "HEALTHY" } else { "DEGRADED" }
+}

@@ -1,0 +1,34 @@
+//! What a server and a mount say when they are usable ([`crate::process::Said`]).
+
+use serde::{Deserialize, Serialize};
+
+/// Announcement of a server that is ready.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Serving {
+    /// Its targets.
+    pub targets: Vec<ServedTarget>,
+    /// Where its numbers are; empty for nowhere.
+    pub metrics_url: String,
+}
+
+/// A target that is served.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct ServedTarget {
+    /// Full name: `scratch-OST0000`.
+    pub name: String,
+    /// Where it is served.
+    pub nid: String,
+    /// Its directory.
+    pub dir: String,
+}
+
+/// Announcement of a mount that is usable.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Mounted {
+    /// Where it is mounted.
+    pub mount: String,
+    /// Number of the connection under /sys/fs/fuse/connections.
+    pub connection: u32,
+    /// Where its numbers are; empty for nowhere.
+    pub metrics_url: String,
+}

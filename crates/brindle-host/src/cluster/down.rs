@@ -1,0 +1,116 @@
+//! The end of a cluster: unmounts, ends every process, detaches every image.
+
+use std::time::{Duration, Instant};
+
+use brindle_types::{Code, Fault, Result};
+use rustix::process::Signal;
+
+use super::state::{Cluster, Run};
+use super::{On, image};
+use crate::mounts;
+
+/// How long processes may take to end by themselves, and again when they were killed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A cluster that was ended.
+pub enum Down {
+    /// There is no such directory.
+    NothingThere,
+    /// Its data stays.
+    Ended,
+    /// The directory is gone too; so many mounts there were.
+    Purged {
+        /// Mounts.
+        mounts: usize,
+    },
+}
+
+impl On<'_> {
+    /// Ends a cluster; with `purge` its directory is removed, with all data.
+    pub fn down(&self, purge: bool) -> Result<Down> {
+        let dir = &self.dir;
+        if !dir.exists() {
+            return Ok(Down::NothingThere);
+        }
+        let mut cluster = Cluster::load(dir)?;
+        let lock = self.lock()?;
+        end_all(self, &mut cluster, true)?;
+        if !purge {
+            return Ok(Down::Ended);
+        }
+        if let Some(left) = mounts::all().iter().find(|m| m.mount_point.starts_with(dir)) {
+            return Err(Fault::new(Code::TargetBusy)
+                .what("will not remove")
+                .subject(dir.display().to_string())
+                .why(format!("{} is still mounted", left.mount_point.display())));
+        }
+        drop(lock);
+        std::fs::remove_dir_all(dir)
+            .map_err(|e| Fault::io(Code::NotWritable, "cannot remove", dir.display().to_string(), &e))?;
+        Ok(Down::Purged { mounts: cluster.mounts.len() })
+    }
+}
+
+/// Ends everything that the state names. `force`: mounts in use are taken away from the programs that use them.
+pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
+    let mut first_fault = None;
+    let mut note = |outcome: Result<()>| {
+        if let Err(fault) = outcome {
+            match &first_fault {
+                None => first_fault = Some(fault),
+                Some(_) => on.warn(fault),
+            }
+        }
+    };
+    for mount in &cluster.mounts {
+        let ours = mounts::find(&mount.mount_point).is_some_and(|m| m.fs_type == mounts::FUSE_TYPE);
+        if ours {
+            note(mounts::unmount(&mount.mount_point, force));
+        }
+    }
+    note(end_processes(on, cluster.mounts.iter().map(|m| (m.name.as_str(), m.run.as_ref()))));
+    note(end_processes(on, cluster.servers.iter().map(|s| (s.name.as_str(), s.run.as_ref()))));
+    for server in cluster.servers.iter().filter(|s| s.image.is_some()) {
+        note(image::detach(&server.dir));
+    }
+    for mount in &mut cluster.mounts {
+        if mount.made_dir && std::fs::remove_dir(&mount.mount_point).is_ok() {
+            mount.made_dir = false;
+        }
+        mount.run = mount.run.take().filter(|r| r.identity.alive());
+    }
+    for server in &mut cluster.servers {
+        server.run = server.run.take().filter(|r| r.identity.alive());
+    }
+    note(cluster.save(&on.dir));
+    first_fault.map_or(Ok(()), Err)
+}
+
+/// SIGTERM to all at once, so that they end side by side; SIGKILL to those that do not.
+pub fn end_processes<'a>(on: &On, processes: impl Iterator<Item = (&'a str, Option<&'a Run>)>) -> Result<()> {
+    let running: Vec<(&str, &Run)> =
+        processes.filter_map(|(name, run)| Some((name, run.filter(|r| r.identity.alive())?))).collect();
+    for (_, run) in &running {
+        run.identity.signal(Signal::TERM);
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let mut stuck = Vec::new();
+    for (name, run) in running {
+        if !run.identity.wait_end(deadline.saturating_duration_since(Instant::now())) {
+            on.warn(
+                Fault::new(Code::ProcessFailed)
+                    .what("did not end in time, and is killed:")
+                    .subject(name.to_owned())
+                    .why(format!("it was sent SIGTERM {} s ago", PATIENCE.as_secs())),
+            );
+            run.identity.signal(Signal::KILL);
+            if !run.identity.wait_end(PATIENCE) {
+                stuck.push(format!("{name} (process {})", run.identity.pid));
+            }
+        }
+    }
+    if stuck.is_empty() {
+        return Ok(());
+    }
+    Err(Fault::new(Code::ProcessFailed).what("cannot end").subject(stuck.join(", ")))
+}

@@ -1,0 +1,96 @@
+//! Targets on loop images: a sparse file with a file system of its own, so that "full" and "power cut" can be real.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use brindle_types::{Code, Fault, Result};
+use serde::{Deserialize, Serialize};
+
+use super::state::Image;
+use crate::mounts;
+use crate::process::Identity;
+
+/// Longest time for making, mounting or unmounting an image.
+const COMMAND_LIMIT: Duration = Duration::from_secs(30);
+
+/// File system of an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// ext4
+    Ext4,
+    /// XFS (images of 300 MiB or more)
+    Xfs,
+}
+
+/// Makes the image if it does not exist, and mounts it at `at` if it is not.
+pub fn attach(image: &Image, at: &Path) -> Result<()> {
+    let cannot =
+        |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot make", image.file.display().to_string(), e);
+    if !image.file.exists() {
+        if let Some(parent) = image.file.parent() {
+            std::fs::create_dir_all(parent).map_err(|e| cannot(&e))?;
+        }
+        // Made under another name first, so that a half-made image is never taken for a good one.
+        let temp = image.file.with_extension("new");
+        let made = std::fs::File::create(&temp).and_then(|f| f.set_len(image.size_bytes));
+        made.map_err(|e| cannot(&e))?;
+        make_fs(image.kind, &temp)?;
+        std::fs::rename(&temp, &image.file).map_err(|e| cannot(&e))?;
+    }
+    std::fs::create_dir_all(at).map_err(|e| cannot(&e))?;
+    if mounts::find(at).is_some() {
+        return Ok(());
+    }
+    // The loop device goes by itself when the file system is unmounted (autoclear).
+    run(Command::new("mount").args(["-o", "loop"]).arg(&image.file).arg(at))
+}
+
+/// Unmounts; says nothing when it is not mounted.
+pub fn detach(at: &Path) -> Result<()> {
+    if mounts::find(at).is_none() {
+        return Ok(());
+    }
+    run(Command::new("umount").arg(at))
+}
+
+fn make_fs(kind: Kind, file: &Path) -> Result<()> {
+    match kind {
+        Kind::Ext4 => run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(file)),
+        Kind::Xfs => run(Command::new("mkfs.xfs").args(["-q", "-f"]).arg(file)),
+    }
+}
+
+/// Runs a command of the system to its end, or until it has taken too long.
+fn run(command: &mut Command) -> Result<()> {
+    let line = || {
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+    };
+    let shown = line();
+    let fault = || Fault::new(Code::CommandFailed).what("cannot run").subject(shown.clone());
+    let failed = |e: std::io::Error| {
+        let fault = fault().why(e.to_string());
+        if e.kind() == std::io::ErrorKind::NotFound {
+            return fault.next("install it (Debian: e2fsprogs, xfsprogs, mount)");
+        }
+        fault
+    };
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    if !Identity::of(child.id()).is_none_or(|process| process.wait_end(COMMAND_LIMIT)) {
+        // It may have ended at this moment.
+        let _ = child.kill();
+        let _ = child.wait();
+        return Err(fault()
+            .why(format!("it did not end within {} s", COMMAND_LIMIT.as_secs()))
+            .next("try again; dmesg may say what the kernel waited for"));
+    }
+    let out = child.wait_with_output().map_err(failed)?;
+    if out.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
+    Err(fault().why(said).why(out.status.to_string()))
+}

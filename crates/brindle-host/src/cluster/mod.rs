@@ -1,0 +1,159 @@
+//! A cluster on this host: one process per target and per mount, all state below one directory ([`state`]).
+//!
+//! Invariant: the state file names every process, image and mount point that was made, before the next one is made, so that
+//! [`down`] finds them all, whatever was killed in between.
+
+mod down;
+pub mod image;
+mod node;
+mod osts;
+mod state;
+mod up;
+
+use std::path::{Path, PathBuf};
+
+use brindle_admin::place::Place;
+use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+
+use crate::Host;
+use crate::mounts;
+use crate::target_dir::DirLock;
+
+pub use down::{Down, end_all};
+pub use node::{Killed, Started};
+pub use osts::Removed;
+pub use state::{Cluster, Image, Mount, Run, Server, alive};
+pub use up::Up;
+
+/// Name of the file system unless told otherwise.
+const FS_DEFAULT: &str = "dev";
+/// OSTs unless told otherwise.
+const OSTS_DEFAULT: u16 = 4;
+/// Most OSTs: each is a process.
+pub const OSTS_MAX: u16 = 256;
+
+/// Something that happens while a cluster is changed.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// Another command changes the cluster, and is waited for: who.
+    Waits(&'a Fault),
+    /// A server is ready.
+    Serves {
+        /// Its name: `ost0`.
+        name: &'a str,
+        /// Full name of its target.
+        target: String,
+        /// Where it listens.
+        address: String,
+    },
+    /// A mount is usable.
+    Mounted {
+        /// Its name: `client0`.
+        name: &'a str,
+        /// Where.
+        mount_point: &'a Path,
+    },
+    /// This MDT does not know of a change yet; it takes it in when it finds the MGS.
+    NotTold(String),
+    /// Something went wrong, and it goes on.
+    Warning(Fault),
+}
+
+/// Whoever is told of events.
+pub type Tell<'a> = &'a dyn Fn(Event);
+
+/// A cluster's directory, the host that it runs on, and who is told what happens.
+pub struct On<'a> {
+    /// The host.
+    pub host: &'a Host,
+    /// Absolute directory of the cluster.
+    pub dir: PathBuf,
+    /// Whoever is told of events.
+    pub tell: Tell<'a>,
+}
+
+impl On<'_> {
+    /// Keeps other commands from changing the cluster meanwhile: they wait.
+    fn lock(&self) -> Result<DirLock> {
+        state::lock(&self.dir, self.tell)
+    }
+
+    fn warn(&self, fault: Fault) {
+        (self.tell)(Event::Warning(fault));
+    }
+
+    /// The file system of the cluster.
+    fn place(&self, cluster: &Cluster) -> Place {
+        let mgs = cluster.mgs().into_iter().collect();
+        Place { mgs, fs: Some(cluster.fs.clone()), dev_dir: Some(self.dir.clone()) }
+    }
+
+    /// The address of its MGS, which must run; `what` cannot be done without.
+    fn running_mgs(&self, cluster: &Cluster, what: &'static str) -> Result<Nid> {
+        let runs = cluster.servers.iter().any(|s| s.target == TargetId::MGT && alive(s.run.as_ref()));
+        cluster.mgs().filter(|_| runs).ok_or_else(|| {
+            Fault::new(Code::NoMgs)
+                .what(what)
+                .subject(self.dir.display().to_string())
+                .why("its MGS does not run")
+                .data("nothing was changed")
+                .next(format!("start it: brindle dev up --dir {}", self.dir.display()))
+        })
+    }
+
+    /// Tells of MDTs that do not know of a change.
+    fn not_told(&self, names: Vec<String>) {
+        names.into_iter().for_each(|name| (self.tell)(Event::NotTold(name)));
+    }
+}
+
+/// Where the MGS of the cluster in `dir` is, and the name of its file system.
+pub fn address_of(dir: &Path) -> Result<(Nid, FsName)> {
+    let cluster = Cluster::load(dir)?;
+    let mgs = cluster.mgs().ok_or_else(|| {
+        Fault::new(Code::NoMgs)
+            .subject(dir.display().to_string())
+            .why("the cluster is stopped")
+            .next(format!("start it: brindle dev up --dir {}", dir.display()))
+    })?;
+    Ok((mgs, cluster.fs))
+}
+
+/// Directories of the targets of a cluster, reachable while this lives.
+pub struct TargetDirs {
+    /// The directories.
+    pub dirs: Vec<PathBuf>,
+    /// Those whose images were mounted for it.
+    attached: Vec<PathBuf>,
+}
+
+impl TargetDirs {
+    /// The directories of the targets of the cluster in `dir`; images that are not mounted are mounted meanwhile.
+    pub fn of(dir: &Path) -> Result<TargetDirs> {
+        let cluster = Cluster::load(dir)?;
+        let dirs = cluster.servers.iter().map(|s| s.dir.clone()).collect();
+        let mut found = TargetDirs { dirs, attached: Vec::new() };
+        for server in &cluster.servers {
+            if let Some(image) = server.image.as_ref().filter(|_| mounts::find(&server.dir).is_none()) {
+                image::attach(image, &server.dir)?;
+                found.attached.push(server.dir.clone());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Unmounts the images again.
+    pub fn release(mut self) -> Result<()> {
+        self.attached.drain(..).try_for_each(|dir| image::detach(&dir))
+    }
+}
+
+impl Drop for TargetDirs {
+    fn drop(&mut self) {
+        for dir in &self.attached {
+            if let Err(fault) = image::detach(dir) {
+                tracing::warn!(%fault, "an image stays mounted");
+            }
+        }
+    }
+}

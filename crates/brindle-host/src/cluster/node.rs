@@ -1,0 +1,256 @@
+//! A process of the cluster: starting it, killing it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use brindle_admin::nearest::nearest;
+use brindle_types::{Code, Fault, Result, TargetId};
+use rustix::process::Signal;
+
+use super::state::{Cluster, Mount, Run, Server, alive, port_of_url};
+use super::{On, image};
+use crate::announcement::{Mounted, Serving};
+use crate::process::Starting;
+use crate::requirements::free_mount_point;
+
+/// How long a process may take until it is usable.
+pub const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How long a killed process may take to be gone.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// A started server that is not ready yet.
+pub struct StartingServer {
+    starting: Starting,
+    /// Its place in the cluster's list.
+    index: usize,
+}
+
+/// A started mount that is not ready yet.
+pub struct StartingMount {
+    starting: Starting,
+    /// Its place in the cluster's list.
+    index: usize,
+}
+
+/// Starts a server at the port that it had, or at any free one.
+pub fn spawn_server(program: &Path, cluster: &Cluster, index: usize) -> Result<StartingServer> {
+    let server = &cluster.servers[index];
+    if let Some(image) = &server.image {
+        image::attach(image, &server.dir)?;
+    }
+    let arguments = server_arguments(server);
+    Ok(StartingServer { starting: Starting::spawn(program, &server.name, &arguments, &server.log)?, index })
+}
+
+fn server_arguments(server: &Server) -> Vec<String> {
+    let port = free_or_any(server.port);
+    let metrics = free_or_any(server.metrics_port);
+    vec![
+        "serve".to_owned(),
+        "--ready-json".to_owned(),
+        format!("--dir={}", server.dir.display()),
+        "--listen=127.0.0.1".to_owned(),
+        format!("--port={port}"),
+        format!("--metrics=127.0.0.1:{metrics}"),
+        format!("--log={}", server.log.display()),
+    ]
+}
+
+/// The port if nobody has it now; otherwise 0 for any. A restarted server is found at its old address at once.
+fn free_or_any(port: u16) -> u16 {
+    if port != 0 && std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() { port } else { 0 }
+}
+
+/// Waits until a server is ready and records it.
+pub fn server_ready(cluster: &mut Cluster, started: StartingServer) -> Result<()> {
+    server_ready_or_waiting(cluster, started, false).map(|_| ())
+}
+
+/// The same; with `or_waiting` a server that waits for others is good enough (then `false`).
+fn server_ready_or_waiting(cluster: &mut Cluster, started: StartingServer, or_waiting: bool) -> Result<bool> {
+    let log = cluster.servers[started.index].log.clone();
+    let ready = started.starting.ready_or_waiting(READY_LIMIT, or_waiting);
+    let (identity, said): (_, Option<Serving>) = ready.map_err(|f| with_log(f, &log))?;
+    let server = &mut cluster.servers[started.index];
+    let Some(said) = said else {
+        // It listens where it did before, as soon as it does.
+        let run = server.run.take();
+        server.run = Some(Run { identity, ..run.unwrap_or_else(|| Run::of(identity)) });
+        return Ok(false);
+    };
+    let addresses: Vec<String> = said.targets.into_iter().map(|t| t.nid).collect();
+    let nid = addresses.first().and_then(|a| a.parse::<brindle_types::Nid>().ok());
+    server.port = nid.map_or(server.port, |n| n.port);
+    server.metrics_port = port_of_url(&said.metrics_url);
+    server.run = Some(Run { identity, addresses, metrics_url: said.metrics_url });
+    Ok(true)
+}
+
+/// Starts a mount.
+pub fn spawn_mount(program: &Path, cluster: &mut Cluster, index: usize) -> Result<StartingMount> {
+    let mgs = cluster.mgs().ok_or_else(|| {
+        Fault::new(Code::NoMgs).subject("mgs").next("start it first: brindle dev start mgs")
+    })?;
+    let source = format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs);
+    let mount = &mut cluster.mounts[index];
+    prepare_mount_point(mount)?;
+    let metrics = free_or_any(mount.metrics_port);
+    let arguments = [
+        "mount".to_owned(),
+        "--foreground".to_owned(),
+        "--ready-json".to_owned(),
+        format!("--metrics=127.0.0.1:{metrics}"),
+        format!("--log={}", mount.log.display()),
+        source,
+        mount.mount_point.display().to_string(),
+    ];
+    Ok(StartingMount { starting: Starting::spawn(program, &mount.name, &arguments, &mount.log)?, index })
+}
+
+/// Makes the directory, and clears away what a killed daemon left.
+fn prepare_mount_point(mount: &mut Mount) -> Result<()> {
+    free_mount_point(&mount.mount_point)?;
+    if !mount.mount_point.exists() {
+        let made = std::fs::create_dir_all(&mount.mount_point);
+        made.map_err(|e| {
+            Fault::io(Code::NotWritable, "cannot make", mount.mount_point.display().to_string(), &e)
+        })?;
+        mount.made_dir = true;
+    }
+    Ok(())
+}
+
+/// Waits until a mount is usable and records it.
+pub fn mount_ready(cluster: &mut Cluster, started: StartingMount) -> Result<()> {
+    let log = cluster.mounts[started.index].log.clone();
+    let ready = started.starting.ready(READY_LIMIT);
+    let (identity, said): (_, Mounted) = ready.map_err(|f| with_log(f, &log))?;
+    let mount = &mut cluster.mounts[started.index];
+    mount.metrics_port = port_of_url(&said.metrics_url);
+    mount.run = Some(Run { identity, addresses: Vec::new(), metrics_url: said.metrics_url });
+    Ok(())
+}
+
+/// Names the log, where more may stand.
+fn with_log(fault: Fault, log: &Path) -> Fault {
+    if fault.code == Code::ProcessFailed { fault } else { fault.why(format!("its log: {}", log.display())) }
+}
+
+enum Named {
+    Server(usize),
+    Mount(usize),
+}
+
+fn named(cluster: &Cluster, name: &str) -> Result<Named> {
+    if let Some(index) = cluster.servers.iter().position(|s| s.name == name) {
+        return Ok(Named::Server(index));
+    }
+    if let Some(index) = cluster.mounts.iter().position(|m| m.name == name) {
+        return Ok(Named::Mount(index));
+    }
+    let fault = Fault::new(Code::UnknownTarget).what("no such process").subject(name.to_owned());
+    Err(match nearest(name, cluster.names()) {
+        Some(near) => fault.next(format!("did you mean '{near}'? All names: {}", cluster.names().join(", "))),
+        None => fault.next(format!("the names are: {}", cluster.names().join(", "))),
+    })
+}
+
+/// A process that was to be killed.
+pub enum Killed {
+    /// It does not run.
+    DidNotRun,
+    /// It is gone: its pid.
+    Now(u32),
+}
+
+/// A process that was to be started.
+pub enum Started {
+    /// It runs already: its pid.
+    Before(u32),
+    /// It runs; `waits`: for other servers, before it is usable.
+    Now {
+        /// Whether it waits.
+        waits: bool,
+    },
+}
+
+impl On<'_> {
+    /// Kills one of the processes (SIGKILL), as a crash would.
+    pub fn kill(&self, name: &str) -> Result<Killed> {
+        let cluster = Cluster::load(&self.dir)?;
+        let run = match named(&cluster, name)? {
+            Named::Server(index) => &cluster.servers[index].run,
+            Named::Mount(index) => &cluster.mounts[index].run,
+        };
+        let Some(run) = run.as_ref().filter(|r| r.identity.alive()) else { return Ok(Killed::DidNotRun) };
+        let subject = format!("{name} (process {})", run.identity.pid);
+        run.identity.try_signal(Signal::KILL).map_err(|e| {
+            let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
+            let code = if denied { Code::NeedsRoot } else { Code::ProcessFailed };
+            Fault::io(code, "cannot kill", subject.clone(), &e)
+        })?;
+        if !run.identity.wait_end(KILL_LIMIT) {
+            let why = format!("it was sent SIGKILL and is there after {} s", KILL_LIMIT.as_secs());
+            return Err(Fault::new(Code::ProcessFailed).what("cannot kill").subject(subject).why(why));
+        }
+        Ok(Killed::Now(run.identity.pid))
+    }
+
+    /// Starts one of the processes again.
+    pub fn start(&self, name: &str) -> Result<Started> {
+        Cluster::load(&self.dir)?;
+        let _lock = self.lock()?;
+        let mut cluster = Cluster::load(&self.dir)?;
+        let place = named(&cluster, name)?;
+        let run = match place {
+            Named::Server(index) => cluster.servers[index].run.as_ref(),
+            Named::Mount(index) => cluster.mounts[index].run.as_ref(),
+        };
+        if let Some(run) = run.filter(|r| alive(Some(r))) {
+            return Ok(Started::Before(run.identity.pid));
+        }
+        let program = &self.host.program;
+        let mut waits = false;
+        match place {
+            Named::Server(index) => {
+                let started = spawn_server(program, &cluster, index)?;
+                waits = !server_ready_or_waiting(&mut cluster, started, true)?;
+            }
+            Named::Mount(index) => {
+                let started = spawn_mount(program, &mut cluster, index)?;
+                cluster.save(&self.dir)?;
+                mount_ready(&mut cluster, started)?;
+            }
+        }
+        cluster.save(&self.dir)?;
+        self.warn_of_moved_mgs(&cluster, place);
+        Ok(Started::Now { waits })
+    }
+
+    /// Waits until the MDTs know the servers that there are now, so that what is made next may lie on a new one.
+    pub(super) fn until_used(&self, cluster: &Cluster) -> Result<()> {
+        let servers = &self.host.servers;
+        let not_told = self.host.wait(async {
+            let (map, _) = servers.map(&self.place(cluster)).await?;
+            Ok::<_, Fault>(servers.until_known(&map).await)
+        })?;
+        self.not_told(not_told);
+        Ok(())
+    }
+
+    /// Everybody knows the MGS by its address; another port means that nobody finds it.
+    fn warn_of_moved_mgs(&self, cluster: &Cluster, place: Named) {
+        let Named::Server(index) = place else { return };
+        let server = &cluster.servers[index];
+        let told = cluster.mgs().map(|m| m.port);
+        if server.target == TargetId::MGT && told != Some(server.port) {
+            let dir = self.dir.display();
+            self.warn(
+                Fault::new(Code::NoMgs)
+                    .what("the MGS has another port now, so running servers and mounts do not find it:")
+                    .subject(server.name.clone())
+                    .next(format!("brindle dev down --dir {dir}; brindle dev up --dir {dir}")),
+            );
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! The state file of a development cluster: every process, image and mount point it consists of.
+//!
+//! `DIR/state.json`, replaced atomically. Commands that change it hold the lock of DIR meanwhile.
+
+use std::path::{Path, PathBuf};
+
+use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use serde::{Deserialize, Serialize};
+
+use super::image::Kind;
+use super::{Event, Tell};
+use crate::process::Identity;
+use crate::target_dir::DirLock;
+
+/// Format of the file.
+const VERSION: u32 = 1;
+/// Name of the file.
+const FILE: &str = "state.json";
+
+/// A development cluster.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Format of this file.
+    pub version: u32,
+    /// Name of the file system.
+    pub fs: FsName,
+    /// Its server processes: mgs, mdt0, ost0, ...
+    pub servers: Vec<Server>,
+    /// Its mounts: client0, ...
+    pub mounts: Vec<Mount>,
+}
+
+/// A target and its process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Server {
+    /// `ost0`.
+    pub name: String,
+    /// Role and index.
+    pub target: TargetId,
+    /// The target's directory.
+    pub dir: PathBuf,
+    /// Port that it listened at last; 0 before the first start.
+    pub port: u16,
+    /// Port of its metrics; 0 before the first start.
+    pub metrics_port: u16,
+    /// Its log.
+    pub log: PathBuf,
+    /// The loop image that the directory lies on.
+    pub image: Option<Image>,
+    /// Its process, when it was started last.
+    pub run: Option<Run>,
+}
+
+/// A loop image.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Image {
+    /// The file.
+    pub file: PathBuf,
+    /// Its file system.
+    pub kind: Kind,
+    /// Its size.
+    pub size_bytes: u64,
+}
+
+/// A mount and its process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Mount {
+    /// `client0`.
+    pub name: String,
+    /// Where.
+    pub mount_point: PathBuf,
+    /// Whether the directory was made for it, and goes with it.
+    pub made_dir: bool,
+    /// Its log.
+    pub log: PathBuf,
+    /// Port of its metrics; 0 before the first start.
+    pub metrics_port: u16,
+    /// Its process, when it was started last.
+    pub run: Option<Run>,
+}
+
+/// A process that was started.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Run {
+    /// Which one.
+    pub identity: Identity,
+    /// Where it listens.
+    pub addresses: Vec<String>,
+    /// Where its numbers are.
+    pub metrics_url: String,
+}
+
+impl Run {
+    /// A process of which nothing else is known.
+    pub fn of(identity: Identity) -> Run {
+        Run { identity, addresses: Vec::new(), metrics_url: String::new() }
+    }
+}
+
+/// Whether the process that was started last runs.
+pub fn alive(run: Option<&Run>) -> bool {
+    run.is_some_and(|r| r.identity.alive())
+}
+
+/// Port of a metrics URL, so that it can be the same at the next start.
+pub fn port_of_url(url: &str) -> u16 {
+    let host = url.trim_start_matches("http://").split('/').next().unwrap_or_default();
+    host.rsplit(':').next().and_then(|p| p.parse().ok()).unwrap_or(0)
+}
+
+impl Cluster {
+    /// A cluster without anything.
+    pub fn new(fs: FsName) -> Cluster {
+        Cluster { version: VERSION, fs, servers: Vec::new(), mounts: Vec::new() }
+    }
+
+    /// The cluster in `dir`; `NoSuchCluster` when there is none.
+    pub fn load(dir: &Path) -> Result<Cluster> {
+        let path = dir.join(FILE);
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Fault::new(Code::NoSuchCluster)
+                    .what("no development cluster in")
+                    .subject(dir.display().to_string())
+                    .next(format!("start one: brindle dev up --dir {}", dir.display())));
+            }
+            Err(e) => {
+                return Err(Fault::io(Code::NoSuchCluster, "cannot read", path.display().to_string(), &e));
+            }
+        };
+        let wrong = |why: String| {
+            Fault::new(Code::NoSuchCluster)
+                .what("cannot read")
+                .subject(path.display().to_string())
+                .why(why)
+                .data("the targets' data lies beside it, untouched")
+        };
+        let cluster: Cluster = serde_json::from_str(&text).map_err(|e| wrong(e.to_string()))?;
+        if cluster.version != VERSION {
+            let version = cluster.version;
+            return Err(wrong(format!("it has format {version}; this release knows {VERSION}")));
+        }
+        Ok(cluster)
+    }
+
+    /// Writes the state.
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        let path = dir.join(FILE);
+        let cannot =
+            |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot write", path.display().to_string(), e);
+        let bytes = serde_json::to_vec_pretty(self).expect("plain fields always serialise");
+        let temp = dir.join("state.json.new");
+        let written = std::fs::write(&temp, bytes).and_then(|()| std::fs::rename(&temp, &path));
+        written.map_err(|e| cannot(&e))
+    }
+
+    /// Addresses of its MGS, once it was started.
+    pub fn mgs(&self) -> Option<Nid> {
+        let server = self.servers.iter().find(|s| s.target == TargetId::MGT)?;
+        server.run.as_ref()?.addresses.first()?.parse().ok()
+    }
+
+    /// Names of all its processes.
+    pub fn names(&self) -> Vec<&str> {
+        let servers = self.servers.iter().map(|s| s.name.as_str());
+        servers.chain(self.mounts.iter().map(|m| m.name.as_str())).collect()
+    }
+}
+
+/// Makes the directory if need be, and keeps other commands from changing the cluster meanwhile: they wait.
+pub fn lock(dir: &Path, tell: Tell) -> Result<DirLock> {
+    std::fs::create_dir_all(dir)
+        .map_err(|e| Fault::io(Code::NotWritable, "cannot make", dir.display().to_string(), &e))?;
+    let what = format!("another command that changes the cluster in {}", dir.display());
+    DirLock::wait(dir, &what, |who| tell(Event::Waits(who)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_survives_and_damage_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(Cluster::load(dir.path()).unwrap_err().code, Code::NoSuchCluster);
+        let cluster = Cluster::new("dev".parse().unwrap());
+        cluster.save(dir.path()).unwrap();
+        assert_eq!(Cluster::load(dir.path()).unwrap().fs, cluster.fs);
+        std::fs::write(dir.path().join(FILE), "{").unwrap();
+        assert!(Cluster::load(dir.path()).unwrap_err().why[0].contains("EOF"));
+    }
+
+    #[test]
+    fn ports_are_found_in_urls() {
+        assert_eq!(port_of_url("http://127.0.0.1:4711/metrics"), 4711);
+        assert_eq!(port_of_url(""), 0);
+    }
+}

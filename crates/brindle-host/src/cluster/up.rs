@@ -1,0 +1,297 @@
+//! The start of a cluster: from nothing, or from what an earlier start left, to mounted.
+
+use std::path::{Path, PathBuf};
+
+use brindle_config::Superblock;
+use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
+
+use super::state::{Cluster, Image, Mount, Server, alive};
+use super::{Event, FS_DEFAULT, OSTS_DEFAULT, On, end_all, image, node};
+use crate::format::{self, Plan};
+use crate::target_dir::LOCK_FILE;
+use crate::{need_root, requirements, text};
+
+/// Request to start a cluster. What is left out is as at the start before.
+#[derive(Clone, Debug)]
+pub struct Up {
+    /// Number of OSTs.
+    pub osts: Option<u16>,
+    /// Mount points.
+    pub mount_points: Vec<PathBuf>,
+    /// Whether anything is mounted.
+    pub mounts: bool,
+    /// Name of the file system.
+    pub fs: Option<FsName>,
+    /// Size of the loop image that each new OST lies on.
+    pub ost_size_bytes: Option<u64>,
+    /// Size of the loop image that a new MDT lies on.
+    pub mdt_size_bytes: Option<u64>,
+    /// File system of new images.
+    pub image_kind: image::Kind,
+}
+
+impl On<'_> {
+    /// Starts a cluster. If that fails what was started goes again; the data stays.
+    pub fn up(&self, up: &Up) -> Result<Cluster> {
+        if up.mounts {
+            need_root("cannot mount")?;
+            requirements::check()?;
+        }
+        let _lock = self.lock()?;
+        let mut cluster = self.load_or_new(up)?;
+        refuse_running(&self.dir, &cluster)?;
+        wanted_servers(&mut cluster, &self.dir, up)?;
+        wanted_mounts(&mut cluster, &self.dir, up)?;
+        cluster.save(&self.dir)?;
+        match self.bring_up(&mut cluster) {
+            Ok(()) => Ok(cluster),
+            Err(fault) => {
+                // The first fault is the one to show.
+                if let Err(second) = end_all(self, &mut cluster, true) {
+                    self.warn(second);
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    fn load_or_new(&self, up: &Up) -> Result<Cluster> {
+        let dir = &self.dir;
+        match Cluster::load(dir) {
+            Ok(cluster) => {
+                if let Some(fs) = up.fs.as_ref().filter(|fs| **fs != cluster.fs) {
+                    return Err(Fault::new(Code::BadArgument)
+                        .what("cannot start")
+                        .subject(dir.display().to_string())
+                        .why(format!("its file system is called '{}', not '{fs}'", cluster.fs))
+                        .next("leave --fsname out, or give another directory"));
+                }
+                Ok(cluster)
+            }
+            Err(fault) if fault.code == Code::NoSuchCluster && !dir.join("state.json").exists() => {
+                refuse_foreign(dir)?;
+                Ok(Cluster::new(up.fs.clone().unwrap_or_else(default_fs)))
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    fn bring_up(&self, cluster: &mut Cluster) -> Result<()> {
+        let logs = self.dir.join("log");
+        std::fs::create_dir_all(&logs)
+            .map_err(|e| Fault::io(Code::NotWritable, "cannot make", logs.display().to_string(), &e))?;
+        attach_images(cluster)?;
+        self.start_servers(cluster)?;
+        self.start_mounts(cluster)
+    }
+
+    /// The MGS first, because the others must know its port; then all others at once.
+    fn start_servers(&self, cluster: &mut Cluster) -> Result<()> {
+        let program = &self.host.program;
+        self.format_if_new(cluster, 0, &[])?;
+        let started = node::spawn_server(program, cluster, 0)?;
+        node::server_ready(cluster, started)?;
+        cluster.save(&self.dir)?;
+        self.say_server(cluster, 0);
+        let mgs: Vec<Nid> = cluster.mgs().into_iter().collect();
+        let mut starting = Vec::new();
+        for index in 1..cluster.servers.len() {
+            self.format_if_new(cluster, index, &mgs)?;
+            starting.push((index, node::spawn_server(program, cluster, index)?));
+        }
+        let mut failed = None;
+        for (index, started) in starting {
+            match node::server_ready(cluster, started) {
+                Ok(()) => self.say_server(cluster, index),
+                Err(fault) => failed = failed.or(Some(fault)),
+            }
+            cluster.save(&self.dir)?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn say_server(&self, cluster: &Cluster, index: usize) {
+        let server = &cluster.servers[index];
+        let address = server.run.as_ref().and_then(|r| r.addresses.first()).cloned().unwrap_or_default();
+        (self.tell)(Event::Serves { name: &server.name, target: cluster.fs.target(server.target), address });
+    }
+
+    /// Formats the target of a server, if that was not done.
+    pub(super) fn format_if_new(&self, cluster: &Cluster, index: usize, mgs: &[Nid]) -> Result<()> {
+        let seams = self.host.seams();
+        let server = &cluster.servers[index];
+        if Superblock::exists(&*seams.disk, &text(&server.dir)?)? {
+            return Ok(());
+        }
+        let plan = Plan {
+            fs: cluster.fs.clone(),
+            target: server.target,
+            mgs: mgs.to_vec(),
+            dir: server.dir.clone(),
+        };
+        self.host.wait(format::carry_out(seams, &plan, &[]))?;
+        Ok(())
+    }
+
+    fn start_mounts(&self, cluster: &mut Cluster) -> Result<()> {
+        let mut starting = Vec::new();
+        for index in 0..cluster.mounts.len() {
+            starting.push((index, node::spawn_mount(&self.host.program, cluster, index)?));
+        }
+        cluster.save(&self.dir)?;
+        let mut failed = None;
+        for (index, started) in starting {
+            match node::mount_ready(cluster, started) {
+                Ok(()) => {
+                    let Mount { name, mount_point, .. } = &cluster.mounts[index];
+                    (self.tell)(Event::Mounted { name, mount_point });
+                }
+                Err(fault) => failed = failed.or(Some(fault)),
+            }
+            cluster.save(&self.dir)?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}
+
+fn attach_images(cluster: &Cluster) -> Result<()> {
+    let with_image: Vec<&Server> = cluster.servers.iter().filter(|s| s.image.is_some()).collect();
+    if !with_image.is_empty() {
+        need_root("cannot use loop images")?;
+    }
+    for server in with_image {
+        if let Some(image) = &server.image {
+            image::attach(image, &server.dir)?;
+        }
+    }
+    Ok(())
+}
+
+fn default_fs() -> FsName {
+    FS_DEFAULT.parse().expect("the default is a good name")
+}
+
+/// A new cluster gets an empty directory, because `down --purge` removes it whole.
+fn refuse_foreign(dir: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(dir)
+        .map_err(|e| Fault::io(Code::NotWritable, "cannot look into", dir.display().to_string(), &e))?;
+    let names = entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned());
+    // A mount point below DIR may have been made already.
+    let foreign = names.filter(|n| n != LOCK_FILE).find(|n| !is_empty_dir(&dir.join(n)));
+    match foreign {
+        None => Ok(()),
+        Some(name) => Err(Fault::new(Code::BadArgument)
+            .what("cannot start a cluster in")
+            .subject(dir.display().to_string())
+            .why(format!("it holds '{name}', which is not of a cluster"))
+            .data("nothing was changed")
+            .next("give an empty or a new directory")),
+    }
+}
+
+fn is_empty_dir(path: &Path) -> bool {
+    std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none())
+}
+
+fn refuse_running(dir: &Path, cluster: &Cluster) -> Result<()> {
+    let servers = cluster.servers.iter().map(|s| (&s.name, s.run.as_ref()));
+    let mounts = cluster.mounts.iter().map(|m| (&m.name, m.run.as_ref()));
+    let running: Vec<&str> =
+        servers.chain(mounts).filter(|(_, run)| alive(*run)).map(|(name, _)| name.as_str()).collect();
+    if running.is_empty() {
+        return Ok(());
+    }
+    let next = if running.len() == cluster.names().len() {
+        format!("see it: brindle dev status --dir {0}; end it: brindle dev down --dir {0}", dir.display())
+    } else {
+        format!("start what is missing: brindle dev start --dir {} NAME", dir.display())
+    };
+    Err(Fault::new(Code::ClusterExists)
+        .what("cannot start")
+        .subject(dir.display().to_string())
+        .why(format!("a cluster runs there already: {}", running.join(", ")))
+        .next(next))
+}
+
+/// A server that has never run.
+pub fn new_server(dir: &Path, target: TargetId, size: Option<u64>, kind: image::Kind) -> Server {
+    let name = match target.role {
+        Role::Mgt => "mgs".to_owned(),
+        Role::Mdt => format!("mdt{}", target.index),
+        Role::Ost => format!("ost{}", target.index),
+    };
+    let image = size.map(|size_bytes| {
+        let file = dir.join("images").join(format!("{name}.img"));
+        Image { file, kind, size_bytes }
+    });
+    Server {
+        dir: dir.join(&name),
+        log: dir.join("log").join(format!("{name}.log")),
+        name,
+        target,
+        port: 0,
+        metrics_port: 0,
+        image,
+        run: None,
+    }
+}
+
+/// Adds the servers that are missing.
+fn wanted_servers(cluster: &mut Cluster, dir: &Path, up: &Up) -> Result<()> {
+    let is_ost = |s: &&Server| s.target.role == Role::Ost;
+    let have = cluster.servers.iter().filter(is_ost).count() as u16;
+    let osts = up.osts.unwrap_or(if have == 0 { OSTS_DEFAULT } else { have });
+    if osts < have {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot start with fewer OSTs than there are:")
+            .subject(dir.display().to_string())
+            .why(format!("it has {have} OSTs, and files lie on them"))
+            .next("leave --osts out, or give another directory"));
+    }
+    if cluster.servers.is_empty() {
+        cluster.servers.push(new_server(dir, TargetId::MGT, None, up.image_kind));
+        cluster.servers.push(new_server(dir, TargetId::mdt(0), up.mdt_size_bytes, up.image_kind));
+    }
+    let taken = cluster.servers.iter().filter(is_ost).map(|s| s.target.index + 1).max();
+    for index in (taken.unwrap_or(0)..).take(usize::from(osts - have)) {
+        cluster.servers.push(new_server(dir, TargetId::ost(index), up.ost_size_bytes, up.image_kind));
+    }
+    Ok(())
+}
+
+/// Replaces the mounts where others are asked for.
+fn wanted_mounts(cluster: &mut Cluster, dir: &Path, up: &Up) -> Result<()> {
+    let mut points: Vec<PathBuf> = Vec::new();
+    for mount in &up.mount_points {
+        points.push(PathBuf::from(text(mount)?));
+    }
+    if !up.mounts {
+        cluster.mounts.clear();
+        return Ok(());
+    }
+    if points.is_empty() {
+        points = cluster.mounts.iter().map(|m| m.mount_point.clone()).collect();
+    }
+    if points.is_empty() {
+        points.push(dir.join("mnt"));
+    }
+    let old = std::mem::take(&mut cluster.mounts);
+    for (n, mount_point) in points.into_iter().enumerate() {
+        if cluster.mounts.iter().any(|m| m.mount_point == mount_point) {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot mount twice at")
+                .subject(mount_point.display().to_string()));
+        }
+        let known = old.iter().find(|m| m.mount_point == mount_point);
+        let name = format!("client{n}");
+        cluster.mounts.push(Mount {
+            log: dir.join("log").join(format!("{name}.log")),
+            name,
+            made_dir: known.is_some_and(|m| m.made_dir),
+            metrics_port: known.map_or(0, |m| m.metrics_port),
+            run: None,
+            mount_point,
+        });
+    }
+    Ok(())
+}

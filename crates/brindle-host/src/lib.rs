@@ -1,0 +1,86 @@
+//! Targets and mounts of one host, as processes: made, started, watched, ended.
+//!
+//! `brindle dev` runs a whole cluster with it; daemons of hosts and of burst buffers start targets and mounts with it. Each target is a
+//! process `brindle serve`, each mount a process `brindle mount`.
+//!
+//! Invariant: whatever is started is written down before it is started ([`cluster::state`]), so that it is found again whatever is killed in
+//! between; and nothing is signalled that is not known by more than its number ([`process`]).
+
+pub mod announcement;
+pub mod cluster;
+pub mod control;
+pub mod format;
+pub mod mounts;
+pub mod process;
+pub mod requirements;
+pub mod target_dir;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brindle_admin::servers::Servers;
+use brindle_net::{TcpTransport, Transport};
+use brindle_stdx::Seams;
+use brindle_types::{Code, Fault, Result};
+
+/// This host: the program that its processes run, and its way to servers.
+pub struct Host {
+    /// The `brindle` program.
+    pub program: PathBuf,
+    /// The way to servers.
+    pub servers: Servers,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Host {
+    /// This host, whose processes run the same program as this one.
+    pub fn new(runtime: &tokio::runtime::Runtime) -> Result<Host> {
+        let program = std::env::current_exe()
+            .map_err(|e| Fault::io(Code::ProcessFailed, "cannot find", "this program", &e))?;
+        let runtime = runtime.handle().clone();
+        let seams = brindle_stdx::real::seams(runtime.clone());
+        Ok(Host { program, servers: servers(&seams), runtime })
+    }
+
+    /// Time, tasks, chance, disk.
+    pub fn seams(&self) -> &Seams {
+        self.servers.seams()
+    }
+
+    /// Waits for work on the host's threads. Not to be called on one of them.
+    pub fn wait<T>(&self, work: impl Future<Output = T>) -> T {
+        self.runtime.block_on(work)
+    }
+}
+
+/// The way to servers from this host: over TCP; a mount here tells the map where no MGS answers. Call it within a tokio runtime, or with seams of
+/// one.
+pub fn servers(seams: &Seams) -> Servers {
+    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()).from_reserved_port());
+    Servers::new(seams.clone(), transport, Arc::new(control::MountsHere::new(seams.clone())), &name())
+}
+
+/// Name of this host.
+pub fn name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A path, absolute, as the text that disks and messages use.
+pub fn text(path: &Path) -> Result<String> {
+    let absolute = std::path::absolute(path)
+        .map_err(|e| Fault::io(Code::BadArgument, "cannot use the path", path.display().to_string(), &e))?;
+    absolute.to_str().map(str::to_owned).ok_or_else(|| {
+        Fault::new(Code::BadArgument)
+            .what("cannot use the path")
+            .subject(path.display().to_string())
+            .why("it is not UTF-8")
+    })
+}
+
+/// Mounting and loop devices need root, and so do targets that keep owners.
+pub fn need_root(what: &'static str) -> Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    Err(Fault::new(Code::NeedsRoot).what(what).why("this user is not root"))
+}

@@ -1,0 +1,210 @@
+//! Mounts of this machine, and unmounting that ends in bounded time even when a FUSE server is dead.
+
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use brindle_types::{Code, Fault, Result};
+use rustix::mount::{UnmountFlags, unmount as umount2};
+
+/// How long an unmount may take before the connection to its daemon is aborted.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// How long a daemon may take to show that it lives.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// Type of our mounts.
+pub const FUSE_TYPE: &str = "fuse.brindle";
+
+/// A line of /proc/self/mountinfo.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountLine {
+    /// Minor number of the device: the number of the FUSE connection.
+    pub minor: u32,
+    /// Where.
+    pub mount_point: PathBuf,
+    /// File system type.
+    pub fs_type: String,
+    /// Source of the mount.
+    pub source: String,
+}
+
+/// Everything that is mounted, in the order of mounting.
+pub fn all() -> Vec<MountLine> {
+    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    text.split(|b| *b == b'\n').filter_map(parse).collect()
+}
+
+/// The Brindle file systems that are mounted.
+pub fn ours() -> impl Iterator<Item = MountLine> {
+    all().into_iter().filter(|line| line.fs_type == FUSE_TYPE)
+}
+
+/// The topmost mount at exactly this path.
+pub fn find(at: &Path) -> Option<MountLine> {
+    all().into_iter().rev().find(|m| m.mount_point == at)
+}
+
+/// The Brindle mount that holds `path`. `path` must be absolute and resolved.
+pub fn holding(path: &Path) -> Option<MountLine> {
+    deepest(path).filter(|m| m.fs_type == FUSE_TYPE)
+}
+
+/// The mount that holds a path.
+pub fn mount_of(path: &Path) -> Result<MountLine> {
+    let shown = path.display().to_string();
+    // The path itself may hang on a dead server; its text up to the mount point does not.
+    let absolute = std::path::absolute(path)
+        .map_err(|e| Fault::io(Code::BadArgument, "cannot use the path", shown.clone(), &e))?;
+    let direct = holding(&absolute);
+    let found = direct.or_else(|| holding(&std::fs::canonicalize(path).ok()?));
+    found.ok_or_else(|| {
+        let fault = Fault::new(Code::NotABrindlePath).what("not in a Brindle file system:").subject(shown);
+        match std::fs::symlink_metadata(path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => fault.why("there is no such path"),
+            _ => fault,
+        }
+        .next("give a path in a mount; list them: findmnt -t fuse.brindle")
+    })
+}
+
+/// The type of the file system that holds `path`, which must be absolute and resolved.
+pub fn type_of(path: &Path) -> Option<String> {
+    deepest(path).map(|m| m.fs_type)
+}
+
+fn deepest(path: &Path) -> Option<MountLine> {
+    let mounts = all();
+    let longest = mounts.iter().rev().filter(|m| path.starts_with(&m.mount_point));
+    // Of several mounts on one point the last one counts, which `max_by_key` over the reversed list would not give.
+    let deepest = longest.fold(None::<&MountLine>, |best, m| match best {
+        Some(b) if b.mount_point.as_os_str().len() >= m.mount_point.as_os_str().len() => Some(b),
+        _ => Some(m),
+    });
+    deepest.cloned()
+}
+
+fn parse(line: &[u8]) -> Option<MountLine> {
+    let fields: Vec<&[u8]> = line.split(|b| *b == b' ').collect();
+    let dash = fields.iter().position(|f| *f == b"-")?;
+    let device = std::str::from_utf8(fields.get(2)?).ok()?;
+    let text = |at: usize| Some(String::from_utf8_lossy(&unescape(fields.get(at)?)).into_owned());
+    Some(MountLine {
+        minor: device.split_once(':')?.1.parse().ok()?,
+        mount_point: PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.get(4)?))),
+        fs_type: text(dash + 1)?,
+        source: text(dash + 2)?,
+    })
+}
+
+/// `\040` and the like are bytes in octal.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let [first, tail @ ..] = rest {
+        let octal = (*first == b'\\')
+            .then(|| tail.get(..3))
+            .flatten()
+            .and_then(|digits| u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok());
+        match octal {
+            Some(byte) => {
+                out.push(byte);
+                rest = &tail[3..];
+            }
+            None => {
+                out.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    out
+}
+
+/// Unmounts what is at `at`, a FUSE mount whose daemon may be dead or stuck. With `force`, a mount that is in use is
+/// taken out of the tree. Other
+/// file systems stay. `Ok` when no FUSE mount of ours is there (any more).
+pub fn unmount(at: &Path, force: bool) -> Result<()> {
+    while let Some(line) = find(at).filter(|m| m.fs_type == FUSE_TYPE) {
+        match bounded(at, UnmountFlags::empty(), &line) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::BUSY) if !force => {
+                let fault =
+                    Fault::new(Code::TargetBusy).what("cannot unmount").subject(at.display().to_string());
+                let inside = |m: &&MountLine| m.mount_point != at && m.mount_point.starts_with(at);
+                return Err(
+                    match all().iter().rev().find(inside).map(|m| m.mount_point.display().to_string()) {
+                        Some(inner) => fault
+                            .why(format!("something else is mounted in it: {inner}"))
+                            .next(format!("unmount that first: umount {inner}")),
+                        None => fault
+                            .why("programs use it")
+                            .next(format!("find them: fuser -vm {}", at.display())),
+                    },
+                );
+            }
+            Err(_) => detach(at)?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether the daemon of the FUSE mount at `at` has died. One that does not answer within two seconds lives.
+pub fn is_dead(at: &Path) -> bool {
+    let (done, result) = mpsc::channel();
+    let path = at.to_owned();
+    // A thread of its own: it waits for the daemon.
+    std::thread::spawn(move || {
+        // ECONNABORTED: the connection was aborted while the question was in it.
+        let gone = |e: std::io::Error| matches!(e.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED));
+        // Attributes of a directory may be the kernel's own; this question goes to the daemon every time.
+        let dead = rustix::fs::statvfs(path).map_err(std::io::Error::from).is_err_and(gone);
+        // Nobody listens any more when the patience was over.
+        let _ = done.send(dead);
+    });
+    result.recv_timeout(ANSWER_LIMIT).unwrap_or(false)
+}
+
+fn detach(at: &Path) -> Result<()> {
+    match umount2(at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(e) if e == rustix::io::Errno::INVAL || e == rustix::io::Errno::NOENT => Ok(()),
+        Err(e) => Err(Fault::io(Code::MountFailed, "cannot unmount", at.display().to_string(), &e.into())),
+    }
+}
+
+/// umount2(2) in a thread of its own: it waits for the daemon, and a daemon may never answer.
+fn bounded(at: &Path, flags: UnmountFlags, line: &MountLine) -> rustix::io::Result<()> {
+    let (done, result) = mpsc::channel();
+    let path = at.to_owned();
+    std::thread::spawn(move || {
+        // Nobody listens any more when the patience was over.
+        let _ = done.send(umount2(&path, flags | UnmountFlags::NOFOLLOW));
+    });
+    match result.recv_timeout(PATIENCE) {
+        Ok(result) => result,
+        Err(_) => {
+            abort(line.minor);
+            result.recv_timeout(PATIENCE).unwrap_or(Err(rustix::io::Errno::TIMEDOUT))
+        }
+    }
+}
+
+/// Ends a FUSE connection: everything that waits for its daemon fails.
+pub fn abort(connection: u32) {
+    // It may be gone already.
+    let _ = std::fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_whatever_is_in_the_path() {
+        let line = b"36 35 98:7 / /mnt\\040a\\134b rw,noatime master:1 - fuse.brindle mgs:/fs rw,user_id=0";
+        let m = parse(line).unwrap();
+        assert_eq!(m.mount_point, PathBuf::from("/mnt a\\b"));
+        assert_eq!((m.minor, m.fs_type.as_str(), m.source.as_str()), (7, "fuse.brindle", "mgs:/fs"));
+        assert_eq!(parse(b""), None);
+        assert!(find(Path::new("/")).is_some());
+    }
+}

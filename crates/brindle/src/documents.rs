@@ -1,0 +1,80 @@
+//! The table of all documents that commands print with `-o json`, for their schemas in `docs/reference/schema/`.
+
+use brindle_admin::document::{Document, schema};
+use brindle_admin::{drain, fsck, pool, rebalance, space, status, target, upgrade};
+
+use crate::{admin, bench, changelog, dev, explain, find, format, stripe};
+
+/// A document: its name, and its schema as text.
+pub type Entry = (&'static str, String);
+
+fn entry<T: Document>() -> Entry {
+    let text = serde_json::to_string_pretty(&schema::<T>()).expect("a schema is plain data");
+    (T::NAME, text + "\n")
+}
+
+/// All of them.
+pub fn all() -> Vec<Entry> {
+    vec![
+        entry::<bench::compare::ComparisonView>(),
+        entry::<bench::report::RunView>(),
+        entry::<changelog::ChangelogView>(),
+        entry::<changelog::ClearedView>(),
+        entry::<changelog::DeregisteredView>(),
+        entry::<changelog::RegisteredView>(),
+        entry::<changelog::show::RecordView>(),
+        entry::<dev::status::DevView>(),
+        entry::<explain::CodeView>(),
+        entry::<explain::CodesView>(),
+        entry::<admin::mount_info::FileView>(),
+        entry::<find::FindView>(),
+        entry::<find::du::DuView>(),
+        entry::<format::FormatView>(),
+        entry::<space::SpaceView>(),
+        entry::<rebalance::Rebalanced>(),
+        entry::<upgrade::Upgraded>(),
+        entry::<fsck::ReportView>(),
+        entry::<pool::PoolsView>(),
+        entry::<status::StatusView>(),
+        entry::<stripe::StripesView>(),
+        entry::<stripe::migrate::MigratedView>(),
+        entry::<drain::Drained>(),
+        entry::<target::TargetListView>(),
+        entry::<admin::mount_info::WaitsView>(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Names in `document!(TYPE, "NAME", VERSION)` below a directory.
+    fn declared(dir: &Path, names: &mut BTreeSet<String>) {
+        for entry in std::fs::read_dir(dir).expect("sources").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                declared(&path, names);
+            } else {
+                let text = std::fs::read_to_string(&path).expect("text");
+                let uses = text.split("document!(").skip(1).filter_map(|rest| rest.split('"').nth(1));
+                names.extend(uses.filter(|name| name.starts_with("brindle.")).map(str::to_owned));
+            }
+        }
+    }
+
+    #[test]
+    fn every_document_has_its_schema_here() {
+        let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+        let mut names = BTreeSet::new();
+        for name in ["brindle/src", "brindle-admin/src"] {
+            declared(&crates.join(name), &mut names);
+        }
+        names.remove("brindle.test");
+        let listed: BTreeSet<String> = all().into_iter().map(|(name, _)| name.to_owned()).collect();
+        assert_eq!(listed, names);
+        assert_eq!(listed.len(), all().len(), "no name is given twice");
+    }
+}
