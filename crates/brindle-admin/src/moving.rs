@@ -128,6 +128,6 @@ impl<'a> Mover<'a> {
 
     fn so_far(&self) -> String {
         let Work { files, copied_bytes, .. } = &self.work;
-        format!("{} of {files} files are moved", format_bytes(*copied_bytes))
+        format!("{files} files are moved, {}", format_bytes(*copied_bytes))
     }
 }
