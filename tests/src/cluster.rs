@@ -46,6 +46,8 @@ pub struct Options {
     pub mdt_size: Option<&'static str>,
     /// File system of the images: `ext4` or `xfs`.
     pub image_fs: &'static str,
+    /// Make it of so many server hosts; the mounts are on client hosts of their own.
+    pub hosts: Option<u8>,
     /// How long the test may take in all.
     pub limit: Duration,
 }
@@ -58,6 +60,7 @@ impl Default for Options {
             ost_size: None,
             mdt_size: None,
             image_fs: "ext4",
+            hosts: None,
             limit: Duration::from_secs(150),
         }
     }
@@ -167,8 +170,11 @@ impl Cluster {
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let base = Path::new(BASE).join(format!("{PREFIX}{}-{number}", std::process::id()));
         std::fs::create_dir_all(&base).expect("a directory for the cluster");
-        let mounts: Vec<PathBuf> =
-            ["a", "b"].iter().take(options.mounts).map(|letter| base.join(letter)).collect();
+        let points = match options.hosts {
+            None => ["a", "b"],
+            Some(_) => ["state/mnt/c1", "state/mnt/c2"],
+        };
+        let mounts: Vec<PathBuf> = points.iter().take(options.mounts).map(|at| base.join(at)).collect();
         let watchdog = Watchdog::start(name, &base, options.limit);
         let starter = Mutex::new(Starter::new());
         Cluster { base, name: name.to_owned(), mounts, watchdog, starter, _serial: serial }
@@ -176,7 +182,12 @@ impl Cluster {
 
     fn dev_up(&self, options: &Options) -> Output {
         let mut args = vec!["up".to_owned(), format!("--osts={}", options.osts)];
-        args.extend(self.mounts.iter().map(|at| format!("--mount={}", at.display())));
+        match options.hosts {
+            None => args.extend(self.mounts.iter().map(|at| format!("--mount={}", at.display()))),
+            Some(hosts) => {
+                args.extend([format!("--hosts={hosts}"), format!("--clients={}", options.mounts)]);
+            }
+        }
         args.extend(options.ost_size.map(|size| format!("--ost-size={size}")));
         args.extend(options.mdt_size.map(|size| format!("--mdt-size={size}")));
         args.push(format!("--image-fs={}", options.image_fs));
@@ -229,10 +240,11 @@ impl Cluster {
         out.text
     }
 
-    fn dev<S: AsRef<str>>(&self, args: &[S]) -> Output {
+    /// Runs `brindle dev ARGS`, with the directory of the cluster.
+    pub fn dev<S: AsRef<str>>(&self, args: &[S]) -> Output {
         let mut words = vec!["dev".to_owned()];
         words.extend(args.iter().map(|arg| arg.as_ref().to_owned()));
-        words.insert(2, format!("--dir={}", self.dir().display()));
+        words.push(format!("--dir={}", self.dir().display()));
         self.brindle(&words)
     }
 

@@ -40,7 +40,7 @@ const TOOLS: &[Tool] = &[
         targets: &["test", "soak", "suite"],
     },
     Tool { probe: &["mkfs.ext4", "-V"], packages: &["e2fsprogs"], targets: &["test", "soak", "peers"] },
-    Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["peers"] },
+    Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["test", "soak", "peers"] },
     Tool {
         probe: &["sh", "-c", "nsenter -V && unshare -V && fstrim -V && losetup -V"],
         packages: &["util-linux", "mount"],

@@ -11,8 +11,17 @@ pub struct Place {
     pub mgs: Vec<Nid>,
     /// Its name; `None`: the MGS will tell.
     pub fs: Option<FsName>,
-    /// The development cluster, for advice.
-    pub dev_dir: Option<PathBuf>,
+    /// The development cluster that it is, for advice.
+    pub dev: Option<DevCluster>,
+}
+
+/// A development cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DevCluster {
+    /// Its directory.
+    pub dir: PathBuf,
+    /// Whether it is made of hosts.
+    pub of_hosts: bool,
 }
 
 /// What is mounted, as `HOST[:PORT][,HOST[:PORT]]:/FSNAME[/SUBDIR]` says.

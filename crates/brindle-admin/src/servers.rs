@@ -158,7 +158,7 @@ impl Servers {
 
     /// The name of the file system that an MGS keeps.
     async fn only_fs(&self, mgs: &[Nid]) -> Result<FsName> {
-        let place = Place { mgs: mgs.to_vec(), fs: None, dev_dir: None };
+        let place = Place { mgs: mgs.to_vec(), fs: None, dev: None };
         let info = self.ask_mgs(mgs, &TargetInfoReq {}).await.map_err(|f| no_mgs(&place, f))?;
         let name = info.name.strip_suffix("-MGT0000").unwrap_or(&info.name).to_owned();
         name.parse().map_err(|why: String| Fault::new(Code::NoSuchFs).why(why))
@@ -249,8 +249,11 @@ fn no_mgs(place: &Place, fault: Fault) -> Fault {
     if fault.code != Code::TargetDown {
         return fault;
     }
-    let next = match &place.dev_dir {
-        Some(dir) => format!("start it: brindle dev start --dir {} mgs", dir.display()),
+    let next = match &place.dev {
+        Some(dev) if dev.of_hosts => {
+            format!("start it: brindle dev host start --dir {} mds1", dev.dir.display())
+        }
+        Some(dev) => format!("start it: brindle dev start --dir {} mgs", dev.dir.display()),
         None => "check that the MGS runs: systemctl status brindle-serve".to_owned(),
     };
     let subject = fault.subject.clone();

@@ -205,8 +205,15 @@ impl Report {
             }
             Role::Ost => "files on it wait until it is back; others go on",
         };
-        let next = match &self.place.dev_dir {
-            Some(dir) => format!("start it: brindle dev start --dir {} {}", dir.display(), dev_name(target)),
+        let next = match &self.place.dev {
+            Some(dev) if dev.of_hosts => format!(
+                "brindle dev host list --dir {0}; if it is dead: brindle dev host start --dir {0} {1}",
+                dev.dir.display(),
+                target.entry.host()
+            ),
+            Some(dev) => {
+                format!("start it: brindle dev start --dir {} {}", dev.dir.display(), dev_name(target))
+            }
             None => format!("on {}: systemctl status brindle-serve", target.entry.host()),
         };
         named.data(data).next(next)

@@ -13,6 +13,7 @@ pub mod format;
 pub mod mounts;
 pub mod process;
 pub mod requirements;
+pub mod system;
 pub mod target_dir;
 
 use std::path::{Path, PathBuf};

@@ -6,12 +6,14 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use brindle_types::{Code, Fault, Result};
-use rustix::mount::{UnmountFlags, unmount as umount2};
+use rustix::mount::{MountFlags, UnmountFlags, unmount as umount2};
 
 /// How long an unmount may take before the connection to its daemon is aborted.
 const PATIENCE: Duration = Duration::from_secs(8);
 /// How long a daemon may take to show that it lives.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// Where the kernel shows the connections of FUSE.
+const CONNECTIONS_DIR: &str = "/sys/fs/fuse/connections";
 /// Type of our mounts.
 pub const FUSE_TYPE: &str = "fuse.brindle";
 
@@ -190,8 +192,12 @@ fn bounded(at: &Path, flags: UnmountFlags, line: &MountLine) -> rustix::io::Resu
 
 /// Ends a FUSE connection: everything that waits for its daemon fails.
 pub fn abort(connection: u32) {
+    // Systemd mounts it where it runs; without it nothing that waits could be ended. Who may not, or finds it mounted, goes on.
+    if !Path::new(CONNECTIONS_DIR).join(connection.to_string()).exists() {
+        let _ = rustix::mount::mount("none", CONNECTIONS_DIR, "fusectl", MountFlags::empty(), None);
+    }
     // It may be gone already.
-    let _ = std::fs::write(format!("/sys/fs/fuse/connections/{connection}/abort"), "1");
+    let _ = std::fs::write(format!("{CONNECTIONS_DIR}/{connection}/abort"), "1");
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::Read;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -16,6 +16,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::cluster::network::Within;
 
 /// Longest line that a started process may announce itself with.
 const READY_MAX_BYTES: usize = 64 << 10;
@@ -118,6 +120,17 @@ impl Starting {
     /// Starts `program` with `arguments`, in a session of its own, so that it outlives the terminal, and in `/`,
     /// so that it keeps no mount busy. Its standard error goes to the end of `log`.
     pub fn spawn(program: &Path, name: &str, arguments: &[String], log: &Path) -> Result<Starting> {
+        Starting::spawn_within(None, program, name, arguments, log)
+    }
+
+    /// The same, on a host of its own.
+    pub fn spawn_within(
+        within: Option<&Within>,
+        program: &Path,
+        name: &str,
+        arguments: &[String],
+        log: &Path,
+    ) -> Result<Starting> {
         let failed = |what: &'static str, subject: String, e: &std::io::Error| {
             Fault::io(Code::ProcessFailed, what, subject, e)
         };
@@ -126,11 +139,12 @@ impl Starting {
             .map_err(|e| Fault::io(Code::NotWritable, "cannot write", log.display().to_string(), &e))?;
         let mut command = Command::new(program);
         command.args(arguments).current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(stderr);
-        // SAFETY: setsid is async-signal-safe and touches no memory of this process.
+        let enters = within.map(Entrance::of).transpose()?;
+        // SAFETY: what is done is async-signal-safe and touches no memory but what was made before the fork.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 rustix::process::setsid()?;
-                Ok(())
+                enters.as_ref().map_or(Ok(()), Entrance::enter)
             });
         }
         let child = command.spawn().map_err(|e| failed("cannot start", name.to_owned(), &e))?;
@@ -187,6 +201,35 @@ impl Starting {
         // It may have ended by itself.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The way of a new process to its host.
+struct Entrance {
+    netns: File,
+    host_name: Vec<u8>,
+}
+
+impl Entrance {
+    fn of(within: &Within) -> Result<Entrance> {
+        let netns = File::open(&within.netns).map_err(|e| {
+            Fault::io(Code::ProcessFailed, "cannot enter the network of", within.host_name.clone(), &e)
+        })?;
+        Ok(Entrance { netns, host_name: within.host_name.clone().into_bytes() })
+    }
+
+    /// Takes the calling process there: another network, another host name. Async-signal-safe.
+    fn enter(&self) -> std::io::Result<()> {
+        let done = |outcome: libc::c_int| match outcome {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        };
+        // SAFETY: system calls on an open file and on bytes that live as long as this.
+        unsafe {
+            done(libc::setns(self.netns.as_raw_fd(), libc::CLONE_NEWNET))?;
+            done(libc::unshare(libc::CLONE_NEWUTS))?;
+            done(libc::sethostname(self.host_name.as_ptr().cast(), self.host_name.len()))
+        }
     }
 }
 

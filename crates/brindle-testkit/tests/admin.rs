@@ -50,7 +50,7 @@ impl Bench {
         let (node, admin) = (cluster.world().node("c0"), cluster.world().node("admin"));
         let client = cluster.world().run_until(RUN_MS, SimCluster::mount(&node)).unwrap();
         let servers = Servers::new(admin.seams, admin.transport, Arc::new(OnlyTheMgs), "admin");
-        let place = Place { mgs: vec![nid("mgs")], fs: Some(fs_name()), dev_dir: None };
+        let place = Place { mgs: vec![nid("mgs")], fs: Some(fs_name()), dev: None };
         let mut bench = Bench { cluster, client, servers, place, files: Vec::new() };
         bench.files = bench.run(async {
             let mut files = Vec::new();

@@ -24,6 +24,8 @@ pub fn all() -> Vec<Entry> {
         entry::<changelog::RegisteredView>(),
         entry::<changelog::show::RecordView>(),
         entry::<dev::status::DevView>(),
+        entry::<brindle_host::cluster::HostView>(),
+        entry::<brindle_host::cluster::HostsView>(),
         entry::<explain::CodeView>(),
         entry::<explain::CodesView>(),
         entry::<admin::mount_info::FileView>(),
@@ -69,7 +71,7 @@ mod tests {
     fn every_document_has_its_schema_here() {
         let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
         let mut names = BTreeSet::new();
-        for name in ["brindle/src", "brindle-admin/src"] {
+        for name in ["brindle/src", "brindle-admin/src", "brindle-host/src"] {
             declared(&crates.join(name), &mut names);
         }
         names.remove("brindle.test");

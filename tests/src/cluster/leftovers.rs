@@ -43,6 +43,11 @@ pub fn exists(pid: i32) -> bool {
 /// Fails everything that waits for a mount below `base`.
 pub fn abort_mounts(base: &Path) {
     for mount in mounted().iter().filter(|m| m.fuse && m.at.starts_with(base)) {
+        if !Path::new("/sys/fs/fuse/connections").join(&mount.minor).exists() {
+            let (kind, none) = ("fusectl", rustix::mount::MountFlags::empty());
+            // It is mounted, or the connection is gone.
+            let _ = rustix::mount::mount("none", "/sys/fs/fuse/connections", kind, none, None);
+        }
         // It may be gone already.
         let _ = std::fs::write(format!("/sys/fs/fuse/connections/{}/abort", mount.minor), "1");
     }
@@ -87,6 +92,11 @@ pub fn clear(base: &Path) -> Vec<String> {
             let _ = rustix::mount::unmount(&mount.at, UnmountFlags::DETACH);
         }
     }
+    for namespace in namespaces_of(base) {
+        found.push(format!("network namespace {namespace}"));
+        // What cannot be deleted is swept by the next run.
+        let _ = std::process::Command::new("ip").args(["netns", "delete", &namespace]).status();
+    }
     if base.join("state").exists() {
         found.push(format!("files in {}", base.join("state").display()));
     }
@@ -95,6 +105,16 @@ pub fn clear(base: &Path) -> Vec<String> {
         let _ = std::fs::remove_dir_all(base);
     }
     found
+}
+
+/// Network namespaces of the hosts of a cluster whose state is still there.
+fn namespaces_of(base: &Path) -> Vec<String> {
+    let text = std::fs::read(base.join("state/state.json")).unwrap_or_default();
+    let state: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+    let Some(id) = state["network"]["id"].as_str() else { return Vec::new() };
+    let entries = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with(&format!("{id}-"))).collect()
 }
 
 /// Processes of the binary whose command line names something below `base`.

@@ -19,6 +19,7 @@ mod dice;
 mod earlier_release;
 mod full;
 mod garbage;
+mod hosts;
 mod kill;
 mod leases;
 mod load;

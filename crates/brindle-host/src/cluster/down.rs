@@ -1,13 +1,16 @@
 //! The end of a cluster: unmounts, ends every process, detaches every image.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use brindle_types::{Code, Fault, Result};
 use rustix::process::Signal;
 
+use super::network::Link;
 use super::state::{Cluster, Run};
 use super::{On, image};
 use crate::mounts;
+use crate::process::Identity;
 
 /// How long processes may take to end by themselves, and again when they were killed.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -62,6 +65,7 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
             }
         }
     };
+    make_reachable(cluster);
     for mount in &cluster.mounts {
         let ours = mounts::find(&mount.mount_point).is_some_and(|m| m.fs_type == mounts::FUSE_TYPE);
         if ours {
@@ -70,8 +74,12 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
     }
     note(end_processes(on, cluster.mounts.iter().map(|m| (m.name.as_str(), m.run.as_ref()))));
     note(end_processes(on, cluster.servers.iter().map(|s| (s.name.as_str(), s.run.as_ref()))));
+    note(end_strays(on, cluster));
     for server in cluster.servers.iter().filter(|s| s.image.is_some()) {
         note(image::detach(&server.dir));
+    }
+    if let Some(network) = &cluster.network {
+        note(network.remove());
     }
     for mount in &mut cluster.mounts {
         if mount.made_dir && std::fs::remove_dir(&mount.mount_point).is_ok() {
@@ -84,6 +92,46 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
     }
     note(cluster.save(&on.dir));
     first_fault.map_or(Ok(()), Err)
+}
+
+/// Ends processes of the cluster that the state does not name: the command that had started them was killed before it could note them.
+/// They are known by their logs.
+pub fn end_strays(on: &On, cluster: &Cluster) -> Result<()> {
+    let servers = cluster.servers.iter().map(|s| (&s.name, &s.log, s.run.as_ref()));
+    let mounts = cluster.mounts.iter().map(|m| (&m.name, &m.log, m.run.as_ref()));
+    let all: Vec<_> = servers.chain(mounts).collect();
+    let known = |identity| all.iter().any(|(_, _, run)| run.is_some_and(|run| run.identity == identity));
+    let mut strays = Vec::new();
+    for process in procfs::process::all_processes().into_iter().flatten().flatten() {
+        // One that ends meanwhile, or is another user's, is passed over.
+        let Ok(words) = process.cmdline() else { continue };
+        let is_of = |log: &Path| words.contains(&format!("--log={}", log.display()));
+        let Some((name, _, _)) = all.iter().find(|(_, log, _)| is_of(log)) else { continue };
+        let identity = u32::try_from(process.pid).ok().and_then(Identity::of);
+        strays.extend(identity.filter(|identity| !known(*identity)).map(|id| (*name, Run::of(id))));
+    }
+    end_processes(on, strays.iter().map(|(name, run)| (name.as_str(), Some(run))))
+}
+
+/// Hosts that are frozen or cut off could not end: they go on, and their links are whole.
+fn make_reachable(cluster: &mut Cluster) {
+    let runs: Vec<_> = cluster.hosts.iter().map(|host| cluster.run_of(&host.name).cloned()).collect();
+    for (host, run) in cluster.hosts.iter_mut().zip(runs) {
+        if host.frozen
+            && let Some(run) = run
+        {
+            run.identity.signal(Signal::CONT);
+        }
+        host.frozen = false;
+        let link = Link { takes_in: true, lets_out: true, ..host.link };
+        if link != host.link
+            && let Some(network) = &cluster.network
+        {
+            // Without a network, after a crash, there is nothing to mend; processes are killed then.
+            let _ = network.set_link(&host.name, link);
+            host.link = link;
+        }
+    }
 }
 
 /// SIGTERM to all at once, so that they end side by side; SIGKILL to those that do not.

@@ -1,18 +1,17 @@
 //! Targets on loop images: a sparse file with a file system of its own, so that "full" and "power cut" can be real.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
 
 use super::state::Image;
 use crate::mounts;
-use crate::process::Identity;
+use crate::system::run;
 
-/// Longest time for making, mounting or unmounting an image.
-const COMMAND_LIMIT: Duration = Duration::from_secs(30);
+/// Packages of the commands.
+const PACKAGES: &str = "e2fsprogs, xfsprogs, mount";
 
 /// File system of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,7 +43,7 @@ pub fn attach(image: &Image, at: &Path) -> Result<()> {
         return Ok(());
     }
     // The loop device goes by itself when the file system is unmounted (autoclear).
-    run(Command::new("mount").args(["-o", "loop"]).arg(&image.file).arg(at))
+    run(Command::new("mount").args(["-o", "loop"]).arg(&image.file).arg(at), PACKAGES)
 }
 
 /// Unmounts; says nothing when it is not mounted.
@@ -52,45 +51,12 @@ pub fn detach(at: &Path) -> Result<()> {
     if mounts::find(at).is_none() {
         return Ok(());
     }
-    run(Command::new("umount").arg(at))
+    run(Command::new("umount").arg(at), PACKAGES)
 }
 
 fn make_fs(kind: Kind, file: &Path) -> Result<()> {
     match kind {
-        Kind::Ext4 => run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(file)),
-        Kind::Xfs => run(Command::new("mkfs.xfs").args(["-q", "-f"]).arg(file)),
+        Kind::Ext4 => run(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(file), PACKAGES),
+        Kind::Xfs => run(Command::new("mkfs.xfs").args(["-q", "-f"]).arg(file), PACKAGES),
     }
-}
-
-/// Runs a command of the system to its end, or until it has taken too long.
-fn run(command: &mut Command) -> Result<()> {
-    let line = || {
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
-    };
-    let shown = line();
-    let fault = || Fault::new(Code::CommandFailed).what("cannot run").subject(shown.clone());
-    let failed = |e: std::io::Error| {
-        let fault = fault().why(e.to_string());
-        if e.kind() == std::io::ErrorKind::NotFound {
-            return fault.next("install it (Debian: e2fsprogs, xfsprogs, mount)");
-        }
-        fault
-    };
-    let mut child =
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
-    if !Identity::of(child.id()).is_none_or(|process| process.wait_end(COMMAND_LIMIT)) {
-        // It may have ended at this moment.
-        let _ = child.kill();
-        let _ = child.wait();
-        return Err(fault()
-            .why(format!("it did not end within {} s", COMMAND_LIMIT.as_secs()))
-            .next("try again; dmesg may say what the kernel waited for"));
-    }
-    let out = child.wait_with_output().map_err(failed)?;
-    if out.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
-    Err(fault().why(said).why(out.status.to_string()))
 }

@@ -4,7 +4,9 @@
 //! [`down`] finds them all, whatever was killed in between.
 
 mod down;
+mod hosts;
 pub mod image;
+pub mod network;
 mod node;
 mod osts;
 mod state;
@@ -12,18 +14,19 @@ mod up;
 
 use std::path::{Path, PathBuf};
 
-use brindle_admin::place::Place;
-use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_admin::place::{DevCluster, Place};
+use brindle_types::{Code, Fault, Nid, Result, TargetId};
 
 use crate::Host;
 use crate::mounts;
 use crate::target_dir::DirLock;
 
 pub use down::{Down, end_all};
+pub use hosts::{HostView, HostsView};
 pub use node::{Killed, Started};
 pub use osts::Removed;
-pub use state::{Cluster, Image, Mount, Run, Server, alive};
-pub use up::Up;
+pub use state::{Cluster, HostState, Image, Mount, Run, Server, alive};
+pub use up::{Hosts, Up};
 
 /// Name of the file system unless told otherwise.
 const FS_DEFAULT: &str = "dev";
@@ -85,7 +88,11 @@ impl On<'_> {
     /// The file system of the cluster.
     fn place(&self, cluster: &Cluster) -> Place {
         let mgs = cluster.mgs().into_iter().collect();
-        Place { mgs, fs: Some(cluster.fs.clone()), dev_dir: Some(self.dir.clone()) }
+        Place {
+            mgs,
+            fs: Some(cluster.fs.clone()),
+            dev: Some(DevCluster { dir: self.dir.clone(), of_hosts: !cluster.hosts.is_empty() }),
+        }
     }
 
     /// The address of its MGS, which must run; `what` cannot be done without.
@@ -107,8 +114,8 @@ impl On<'_> {
     }
 }
 
-/// Where the MGS of the cluster in `dir` is, and the name of its file system.
-pub fn address_of(dir: &Path) -> Result<(Nid, FsName)> {
+/// The file system of the cluster in `dir`.
+pub fn place_of(dir: &Path) -> Result<Place> {
     let cluster = Cluster::load(dir)?;
     let mgs = cluster.mgs().ok_or_else(|| {
         Fault::new(Code::NoMgs)
@@ -116,7 +123,8 @@ pub fn address_of(dir: &Path) -> Result<(Nid, FsName)> {
             .why("the cluster is stopped")
             .next(format!("start it: brindle dev up --dir {}", dir.display()))
     })?;
-    Ok((mgs, cluster.fs))
+    let dev = DevCluster { dir: dir.to_owned(), of_hosts: !cluster.hosts.is_empty() };
+    Ok(Place { mgs: vec![mgs], fs: Some(cluster.fs), dev: Some(dev) })
 }
 
 /// Directories of the targets of a cluster, reachable while this lives.

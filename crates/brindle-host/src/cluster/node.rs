@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use brindle_admin::nearest::nearest;
+use brindle_types::ids::DEFAULT_PORT;
 use brindle_types::{Code, Fault, Result, TargetId};
 use rustix::process::Signal;
 
@@ -16,7 +17,10 @@ use crate::requirements::free_mount_point;
 /// How long a process may take until it is usable.
 pub const READY_LIMIT: Duration = Duration::from_secs(60);
 /// How long a killed process may take to be gone.
-const KILL_LIMIT: Duration = Duration::from_secs(10);
+pub const KILL_LIMIT: Duration = Duration::from_secs(10);
+
+/// Where a host tells its numbers.
+const HOST_METRICS_PORT: u16 = 9870;
 
 /// A started server that is not ready yet.
 pub struct StartingServer {
@@ -92,19 +96,28 @@ pub fn spawn_mount(program: &Path, cluster: &mut Cluster, index: usize) -> Resul
         Fault::new(Code::NoMgs).subject("mgs").next("start it first: brindle dev start mgs")
     })?;
     let source = format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs);
+    let host = cluster.mounts[index].host.clone();
+    let address = host.as_ref().and_then(|name| Some(cluster.host(name)?.address));
+    let within = cluster.within(host.as_deref());
     let mount = &mut cluster.mounts[index];
     prepare_mount_point(mount)?;
-    let metrics = free_or_any(mount.metrics_port);
+    let metrics = match address {
+        Some(address) => format!("{address}:{HOST_METRICS_PORT}"),
+        None => format!("127.0.0.1:{}", free_or_any(mount.metrics_port)),
+    };
     let arguments = [
         "mount".to_owned(),
         "--foreground".to_owned(),
         "--ready-json".to_owned(),
-        format!("--metrics=127.0.0.1:{metrics}"),
+        format!("--metrics={metrics}"),
         format!("--log={}", mount.log.display()),
         source,
         mount.mount_point.display().to_string(),
     ];
-    Ok(StartingMount { starting: Starting::spawn(program, &mount.name, &arguments, &mount.log)?, index })
+    Ok(StartingMount {
+        starting: Starting::spawn_within(within.as_ref(), program, &mount.name, &arguments, &mount.log)?,
+        index,
+    })
 }
 
 /// Makes the directory, and clears away what a killed daemon left.
@@ -118,6 +131,71 @@ fn prepare_mount_point(mount: &mut Mount) -> Result<()> {
         mount.made_dir = true;
     }
     Ok(())
+}
+
+/// A started process of a host that is not ready yet.
+pub enum StartingHost {
+    /// It serves these of the cluster's servers.
+    Serves(Starting, Vec<usize>),
+    /// It mounts.
+    Mounts(StartingMount),
+    /// The host has nothing to do yet.
+    Idle,
+}
+
+/// Starts the process of a host: it serves all targets of the host, or mounts.
+pub fn spawn_host(program: &Path, cluster: &mut Cluster, index: usize) -> Result<StartingHost> {
+    let host = cluster.hosts[index].clone();
+    let mount = cluster.mounts.iter().position(|m| m.host.as_ref() == Some(&host.name));
+    if let Some(mount) = mount {
+        return spawn_mount(program, cluster, mount).map(StartingHost::Mounts);
+    }
+    let is_here = |server: &Server| server.host.as_ref() == Some(&host.name);
+    let here: Vec<usize> = (0..cluster.servers.len()).filter(|at| is_here(&cluster.servers[*at])).collect();
+    if here.is_empty() {
+        return Ok(StartingHost::Idle);
+    }
+    let mut arguments = vec!["serve".to_owned(), "--ready-json".to_owned()];
+    for server in here.iter().map(|at| &cluster.servers[*at]) {
+        if let Some(image) = &server.image {
+            image::attach(image, &server.dir)?;
+        }
+        arguments.push(format!("--dir={}", server.dir.display()));
+    }
+    arguments.extend([
+        format!("--listen={}", host.address),
+        format!("--port={DEFAULT_PORT}"),
+        format!("--metrics={}:{HOST_METRICS_PORT}", host.address),
+        format!("--log={}", host.log.display()),
+    ]);
+    let within = cluster.within(Some(&host.name));
+    let starting = Starting::spawn_within(within.as_ref(), program, &host.name, &arguments, &host.log)?;
+    Ok(StartingHost::Serves(starting, here))
+}
+
+/// Waits until the process of a host is ready (with `or_waiting`: or waits for other servers; then `false`), and records it.
+pub fn host_ready(cluster: &mut Cluster, started: StartingHost, or_waiting: bool) -> Result<bool> {
+    let (starting, here) = match started {
+        StartingHost::Idle => return Ok(true),
+        StartingHost::Mounts(mount) => return mount_ready(cluster, mount).map(|()| true),
+        StartingHost::Serves(starting, here) => (starting, here),
+    };
+    let log = here.first().map(|at| cluster.servers[*at].log.clone()).unwrap_or_default();
+    let ready = starting.ready_or_waiting(READY_LIMIT, or_waiting);
+    let (identity, said): (_, Option<Serving>) = ready.map_err(|f| with_log(f, &log))?;
+    for (n, at) in here.into_iter().enumerate() {
+        let server = &mut cluster.servers[at];
+        let dir = server.dir.display().to_string();
+        let served = said.as_ref().and_then(|said| said.targets.iter().find(|target| target.dir == dir));
+        let before = server.run.take().unwrap_or_else(|| Run::of(identity));
+        server.port = DEFAULT_PORT.saturating_add(n as u16);
+        server.run = Some(Run {
+            identity,
+            addresses: served.map_or(before.addresses, |target| vec![target.nid.clone()]),
+            metrics_url: said.as_ref().map_or(before.metrics_url, |said| said.metrics_url.clone()),
+        });
+    }
+    Ok(said.is_some())
 }
 
 /// Waits until a mount is usable and records it.
@@ -155,6 +233,24 @@ fn named(cluster: &Cluster, name: &str) -> Result<Named> {
     })
 }
 
+/// The host that a process is on, unless it is this one.
+fn host_of<'a>(cluster: &'a Cluster, place: &Named) -> Option<&'a str> {
+    match place {
+        Named::Server(index) => cluster.servers[*index].host.as_deref(),
+        Named::Mount(index) => cluster.mounts[*index].host.as_deref(),
+    }
+}
+
+/// A process is its host's: it lives and dies with that.
+fn on_a_host(name: &str, host: &str, verb: &str, dir: &Path) -> Fault {
+    Fault::new(Code::BadArgument)
+        .what("one process does all that a host does; alone it is not possible to")
+        .subject(format!("{verb} {name}"))
+        .why(format!("it is on the host {host}"))
+        .data("nothing was changed")
+        .next(format!("brindle dev host {verb} --dir {} {host}", dir.display()))
+}
+
 /// A process that was to be killed.
 pub enum Killed {
     /// It does not run.
@@ -178,7 +274,11 @@ impl On<'_> {
     /// Kills one of the processes (SIGKILL), as a crash would.
     pub fn kill(&self, name: &str) -> Result<Killed> {
         let cluster = Cluster::load(&self.dir)?;
-        let run = match named(&cluster, name)? {
+        let place = named(&cluster, name)?;
+        if let Some(host) = host_of(&cluster, &place) {
+            return Err(on_a_host(name, host, "kill", &self.dir));
+        }
+        let run = match place {
             Named::Server(index) => &cluster.servers[index].run,
             Named::Mount(index) => &cluster.mounts[index].run,
         };
@@ -202,6 +302,9 @@ impl On<'_> {
         let _lock = self.lock()?;
         let mut cluster = Cluster::load(&self.dir)?;
         let place = named(&cluster, name)?;
+        if let Some(host) = host_of(&cluster, &place) {
+            return Err(on_a_host(name, host, "start", &self.dir));
+        }
         let run = match place {
             Named::Server(index) => cluster.servers[index].run.as_ref(),
             Named::Mount(index) => cluster.mounts[index].run.as_ref(),

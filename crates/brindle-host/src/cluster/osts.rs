@@ -23,6 +23,7 @@ impl On<'_> {
         Cluster::load(&self.dir)?;
         let _lock = self.lock()?;
         let mut cluster = Cluster::load(&self.dir)?;
+        refuse_hosts(&cluster, "cannot add an OST to", &self.dir)?;
         let mgs = self.running_mgs(&cluster, "cannot add an OST to")?;
         let osts: Vec<_> = cluster.servers.iter().filter(|s| s.target.role == Role::Ost).collect();
         if osts.len() >= usize::from(OSTS_MAX) {
@@ -62,6 +63,7 @@ impl On<'_> {
         Cluster::load(&self.dir)?;
         let _lock = self.lock()?;
         let mut cluster = Cluster::load(&self.dir)?;
+        refuse_hosts(&cluster, "cannot remove an OST from", &self.dir)?;
         let at = named(&cluster, name)?;
         let target = cluster.servers[at].target;
         let removed = self.take_out(&cluster, target)?;
@@ -88,6 +90,19 @@ impl On<'_> {
         self.not_told(removed.map(|removed| removed.not_told).unwrap_or_default());
         Ok(is_new)
     }
+}
+
+/// The targets of hosts are chosen when the cluster is made.
+fn refuse_hosts(cluster: &Cluster, what: &'static str, dir: &Path) -> Result<()> {
+    if cluster.hosts.is_empty() {
+        return Ok(());
+    }
+    Err(Fault::new(Code::BadArgument)
+        .what(what)
+        .subject(dir.display().to_string())
+        .why("it is made of hosts, which keep the targets that they were made with")
+        .data("nothing was changed")
+        .next("make another cluster: brindle dev up --hosts N --osts N --dir DIR"))
 }
 
 fn named(cluster: &Cluster, name: &str) -> Result<usize> {

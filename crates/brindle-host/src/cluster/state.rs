@@ -2,12 +2,14 @@
 //!
 //! `DIR/state.json`, replaced atomically. Commands that change it hold the lock of DIR meanwhile.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
 use serde::{Deserialize, Serialize};
 
 use super::image::Kind;
+use super::network::{Link, Network, Within};
 use super::{Event, Tell};
 use crate::process::Identity;
 use crate::target_dir::DirLock;
@@ -28,6 +30,27 @@ pub struct Cluster {
     pub servers: Vec<Server>,
     /// Its mounts: client0, ...
     pub mounts: Vec<Mount>,
+    /// The hosts that the servers and mounts are on; none: all are on this one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<HostState>,
+    /// What connects the hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+}
+
+/// A host of the cluster: a network namespace with one process, which serves its targets or mounts the file system.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct HostState {
+    /// `mds1`, `oss1`, `c1`, ...
+    pub name: String,
+    /// Its address.
+    pub address: Ipv4Addr,
+    /// Its link.
+    pub link: Link,
+    /// Whether its process is stopped.
+    pub frozen: bool,
+    /// The log of its process.
+    pub log: PathBuf,
 }
 
 /// A target and its process.
@@ -47,6 +70,9 @@ pub struct Server {
     pub log: PathBuf,
     /// The loop image that the directory lies on.
     pub image: Option<Image>,
+    /// The host that it is on, whose process it shares with the host's other targets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Its process, when it was started last.
     pub run: Option<Run>,
 }
@@ -75,6 +101,9 @@ pub struct Mount {
     pub log: PathBuf,
     /// Port of its metrics; 0 before the first start.
     pub metrics_port: u16,
+    /// The host that it is on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// Its process, when it was started last.
     pub run: Option<Run>,
 }
@@ -111,7 +140,14 @@ pub fn port_of_url(url: &str) -> u16 {
 impl Cluster {
     /// A cluster without anything.
     pub fn new(fs: FsName) -> Cluster {
-        Cluster { version: VERSION, fs, servers: Vec::new(), mounts: Vec::new() }
+        Cluster {
+            version: VERSION,
+            fs,
+            servers: Vec::new(),
+            mounts: Vec::new(),
+            hosts: Vec::new(),
+            network: None,
+        }
     }
 
     /// The cluster in `dir`; `NoSuchCluster` when there is none.
@@ -159,6 +195,29 @@ impl Cluster {
     pub fn mgs(&self) -> Option<Nid> {
         let server = self.servers.iter().find(|s| s.target == TargetId::MGT)?;
         server.run.as_ref()?.addresses.first()?.parse().ok()
+    }
+
+    /// Where the processes of a host run; `None` for those of this machine.
+    pub fn within(&self, host: Option<&str>) -> Option<Within> {
+        Some(self.network.as_ref()?.within(host?))
+    }
+
+    /// A host by its name.
+    pub fn host(&self, name: &str) -> Option<&HostState> {
+        self.hosts.iter().find(|host| host.name == name)
+    }
+
+    /// The servers on a host, in the order of their ports.
+    pub fn servers_on<'a>(&'a self, host: &'a str) -> impl Iterator<Item = &'a Server> {
+        self.servers.iter().filter(move |server| server.host.as_deref() == Some(host))
+    }
+
+    /// The process of a host, as it was started last.
+    pub fn run_of(&self, host: &str) -> Option<&Run> {
+        let of_server =
+            self.servers.iter().filter(|s| s.host.as_deref() == Some(host)).map(|s| s.run.as_ref());
+        let of_mount = self.mounts.iter().filter(|m| m.host.as_deref() == Some(host)).map(|m| m.run.as_ref());
+        of_server.chain(of_mount).flatten().next()
     }
 
     /// Names of all its processes.

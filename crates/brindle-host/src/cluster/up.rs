@@ -3,13 +3,21 @@
 use std::path::{Path, PathBuf};
 
 use brindle_config::Superblock;
+use brindle_types::ids::DEFAULT_PORT;
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 
-use super::state::{Cluster, Image, Mount, Server, alive};
-use super::{Event, FS_DEFAULT, OSTS_DEFAULT, On, end_all, image, node};
+use super::down::end_strays;
+use super::network::{self, Link, Network};
+use super::state::{Cluster, HostState, Image, Mount, Server, alive};
+use super::{Event, FS_DEFAULT, OSTS_DEFAULT, OSTS_MAX, On, end_all, image, node};
 use crate::format::{self, Plan};
 use crate::target_dir::LOCK_FILE;
 use crate::{need_root, requirements, text};
+
+/// From so many server hosts on the MGS and the MDT have a pair of hosts.
+const MDS_PAIR_FROM: usize = 4;
+/// OSTs of each host that has any, unless told otherwise.
+const OSTS_PER_HOST: u16 = 2;
 
 /// Request to start a cluster. What is left out is as at the start before.
 #[derive(Clone, Debug)]
@@ -28,6 +36,19 @@ pub struct Up {
     pub mdt_size_bytes: Option<u64>,
     /// File system of new images.
     pub image_kind: image::Kind,
+    /// Makes a cluster of so many server hosts and client hosts.
+    pub hosts: Option<Hosts>,
+}
+
+/// Hosts of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hosts {
+    /// Hosts that serve.
+    pub servers: usize,
+    /// Hosts that mount.
+    pub clients: usize,
+    /// Bits a second of each link, each way.
+    pub rate_bits: Option<u64>,
 }
 
 impl On<'_> {
@@ -40,8 +61,15 @@ impl On<'_> {
         let _lock = self.lock()?;
         let mut cluster = self.load_or_new(up)?;
         refuse_running(&self.dir, &cluster)?;
-        wanted_servers(&mut cluster, &self.dir, up)?;
-        wanted_mounts(&mut cluster, &self.dir, up)?;
+        end_strays(self, &cluster)?;
+        match up.hosts {
+            Some(hosts) => wanted_hosts(&mut cluster, &self.dir, up, hosts)?,
+            None if !cluster.hosts.is_empty() => {}
+            None => {
+                wanted_servers(&mut cluster, &self.dir, up)?;
+                wanted_mounts(&mut cluster, &self.dir, up)?;
+            }
+        }
         cluster.save(&self.dir)?;
         match self.bring_up(&mut cluster) {
             Ok(()) => Ok(cluster),
@@ -81,8 +109,70 @@ impl On<'_> {
         std::fs::create_dir_all(&logs)
             .map_err(|e| Fault::io(Code::NotWritable, "cannot make", logs.display().to_string(), &e))?;
         attach_images(cluster)?;
+        if !cluster.hosts.is_empty() {
+            return self.start_hosts(cluster);
+        }
         self.start_servers(cluster)?;
         self.start_mounts(cluster)
+    }
+
+    /// The network, then the host of the MGS, then all other servers at once, then all clients at once.
+    fn start_hosts(&self, cluster: &mut Cluster) -> Result<()> {
+        let none = || Fault::new(Code::Bug).why("a cluster of hosts has no network");
+        for host in &mut cluster.hosts {
+            host.link = Link { takes_in: true, lets_out: true, ..host.link };
+            host.frozen = false;
+        }
+        let hosts: Vec<_> = cluster.hosts.iter().map(|h| (h.name.as_str(), h.address, h.link)).collect();
+        cluster.network.as_ref().ok_or_else(none)?.make(&hosts)?;
+        let mgs = cluster.hosts.first().map(|host| Nid {
+            host: host.address.to_string(),
+            port: DEFAULT_PORT,
+            rail: 0,
+        });
+        let mgs: Vec<Nid> = mgs.into_iter().collect();
+        for index in 0..cluster.servers.len() {
+            let is_mgt = cluster.servers[index].target == TargetId::MGT;
+            self.format_if_new(cluster, index, if is_mgt { &[] } else { &mgs })?;
+        }
+        let is_client = |cluster: &Cluster, at: usize| {
+            cluster.mounts.iter().any(|m| m.host.as_ref() == Some(&cluster.hosts[at].name))
+        };
+        let all = 0..cluster.hosts.len();
+        let (clients, servers): (Vec<usize>, Vec<usize>) = all.partition(|at| is_client(cluster, *at));
+        let (first, others) = servers.split_at(1.min(servers.len()));
+        for batch in [first, others, &clients] {
+            self.start_batch(cluster, batch)?;
+        }
+        Ok(())
+    }
+
+    /// Starts hosts side by side.
+    fn start_batch(&self, cluster: &mut Cluster, batch: &[usize]) -> Result<()> {
+        let mut starting = Vec::new();
+        for index in batch {
+            starting.push((*index, node::spawn_host(&self.host.program, cluster, *index)?));
+            cluster.save(&self.dir)?;
+        }
+        let mut failed = None;
+        for (index, started) in starting {
+            match node::host_ready(cluster, started, false) {
+                Ok(_) => self.say_host(cluster, index),
+                Err(fault) => failed = failed.or(Some(fault)),
+            }
+            cluster.save(&self.dir)?;
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn say_host(&self, cluster: &Cluster, index: usize) {
+        let view = cluster.host_view(&cluster.hosts[index]);
+        if !view.mount.is_empty() {
+            (self.tell)(Event::Mounted { name: &view.name, mount_point: Path::new(&view.mount) });
+        } else if !view.targets.is_empty() {
+            let target = view.targets.join(" ");
+            (self.tell)(Event::Serves { name: &view.name, target, address: view.address });
+        }
     }
 
     /// The MGS first, because the others must know its port; then all others at once.
@@ -232,8 +322,77 @@ pub fn new_server(dir: &Path, target: TargetId, size: Option<u64>, kind: image::
         port: 0,
         metrics_port: 0,
         image,
+        host: None,
         run: None,
     }
+}
+
+/// The hosts of a new cluster: two for the MGS and the MDT (one where there are few), the others with OSTs, and the clients.
+fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Result<()> {
+    let is_new = cluster.servers.is_empty() && cluster.hosts.is_empty();
+    if !is_new {
+        let same = |n: usize, is_client: bool| {
+            let is = |host: &&HostState| cluster.mounts.iter().any(|m| m.host.as_ref() == Some(&host.name));
+            n == cluster.hosts.iter().filter(|host| is(host) == is_client).count()
+        };
+        if !same(hosts.servers, false) || !same(hosts.clients, true) {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot start with other hosts than there are:")
+                .subject(dir.display().to_string())
+                .why("a cluster keeps the hosts that it was made with")
+                .next("leave --hosts and --clients out, or give another directory"));
+        }
+        return Ok(());
+    }
+    network::check_tools()?;
+    let network = Network::new(dir)?;
+    let mds_hosts = if hosts.servers >= MDS_PAIR_FROM { 2 } else { 1 };
+    let oss_hosts = hosts.servers - mds_hosts;
+    let per_host = usize::from(up.osts.map_or(OSTS_PER_HOST, |osts| osts.div_ceil(oss_hosts.max(1) as u16)));
+    let server = |target, host: &str, size| Server {
+        host: Some(host.to_owned()),
+        ..new_server(dir, target, size, up.image_kind)
+    };
+    let mut names: Vec<String> = (1..=mds_hosts).map(|n| format!("mds{n}")).collect();
+    names.extend((1..=oss_hosts).map(|n| format!("oss{n}")));
+    names.extend((1..=hosts.clients).map(|n| format!("c{n}")));
+    for (number, name) in (1..).zip(&names) {
+        cluster.hosts.push(HostState {
+            name: name.clone(),
+            address: network.address(number),
+            link: Link { rate_bits: hosts.rate_bits, ..Link::default() },
+            frozen: false,
+            log: dir.join("log").join(format!("{name}.log")),
+        });
+    }
+    cluster.servers.push(server(TargetId::MGT, "mds1", None));
+    cluster.servers.push(server(TargetId::mdt(0), &format!("mds{mds_hosts}"), up.mdt_size_bytes));
+    // The OSTs of a cluster of one host are on that.
+    let with_osts: Vec<String> = match oss_hosts {
+        0 => vec!["mds1".to_owned()],
+        n => (1..=n).map(|n| format!("oss{n}")).collect(),
+    };
+    let placed = with_osts.iter().flat_map(|host| std::iter::repeat_n(host, per_host));
+    for (index, host) in (0..up.osts.unwrap_or(OSTS_MAX)).zip(placed) {
+        cluster.servers.push(server(TargetId::ost(index), host, up.ost_size_bytes));
+    }
+    for n in 1..=hosts.clients {
+        let name = format!("c{n}");
+        cluster.mounts.push(Mount {
+            mount_point: dir.join("mnt").join(&name),
+            log: dir.join("log").join(format!("{name}.log")),
+            made_dir: false,
+            metrics_port: 0,
+            host: Some(name.clone()),
+            run: None,
+            name,
+        });
+    }
+    for server in &mut cluster.servers {
+        server.log = dir.join("log").join(format!("{}.log", server.host.as_deref().unwrap_or(&server.name)));
+    }
+    cluster.network = Some(network);
+    Ok(())
 }
 
 /// Adds the servers that are missing.
@@ -289,6 +448,7 @@ fn wanted_mounts(cluster: &mut Cluster, dir: &Path, up: &Up) -> Result<()> {
             name,
             made_dir: known.is_some_and(|m| m.made_dir),
             metrics_port: known.map_or(0, |m| m.metrics_port),
+            host: None,
             run: None,
             mount_point,
         });

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use brindle_admin::place::{Place, Source};
 use brindle_types::{Code, Fault, Nid, Result};
 
-use brindle_host::cluster::address_of;
+use brindle_host::cluster::place_of;
 use brindle_host::mounts;
 use brindle_host::mounts::mount_of;
 
@@ -26,7 +26,7 @@ pub struct PlaceArgs {
 /// The file systems that the options mean; at least one.
 pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
     if !args.mgs.is_empty() {
-        return Ok(vec![Place { mgs: args.mgs.clone(), fs: None, dev_dir: None }]);
+        return Ok(vec![Place { mgs: args.mgs.clone(), fs: None, dev: None }]);
     }
     if let Some(dir) = &args.dir {
         return Ok(vec![of_dev(dir)?]);
@@ -71,11 +71,9 @@ fn of_source(source: &str) -> Result<Place> {
             .subject(source.to_owned())
             .why(why)
     })?;
-    Ok(Place { mgs: parsed.mgs, fs: Some(parsed.fs), dev_dir: None })
+    Ok(Place { mgs: parsed.mgs, fs: Some(parsed.fs), dev: None })
 }
 
 fn of_dev(dir: &Path) -> Result<Place> {
-    let dir = PathBuf::from(crate::cli::text(dir)?);
-    let (mgs, fs) = address_of(&dir)?;
-    Ok(Place { mgs: vec![mgs], fs: Some(fs), dev_dir: Some(dir) })
+    place_of(&PathBuf::from(crate::cli::text(dir)?))
 }

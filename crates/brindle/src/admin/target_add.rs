@@ -50,7 +50,7 @@ fn prepare(args: &Args, dir: &Path) -> Result<()> {
     let dir = std::path::PathBuf::from(cli::text(dir)?);
     let runtime = runtime()?;
     let map = runtime.block_on(async {
-        let place = Place { mgs: args.mgsnode.clone(), fs: None, dev_dir: None };
+        let place = Place { mgs: args.mgsnode.clone(), fs: None, dev: None };
         ask::map(&servers(), &place).await
     })?;
     let seams = brindle_stdx::real::seams(runtime.handle().clone());

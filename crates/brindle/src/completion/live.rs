@@ -128,6 +128,15 @@ pub fn processes() -> ArgValueCandidates {
     })
 }
 
+/// Hosts of the development cluster.
+pub fn hosts() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        let dir = Words::typed().option("--dir").map_or_else(dev::default_dir, |dir| from_home(&dir));
+        let names = dev::host_names(&dir).unwrap_or_default();
+        names.into_iter().map(|(name, state)| candidate((name, state.to_owned()))).collect()
+    })
+}
+
 /// Codes of messages.
 pub fn codes() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {

@@ -1,5 +1,6 @@
 //! `brindle dev`: a whole cluster on this machine, for trying, testing and showing ([`brindle_host::cluster`]).
 
+pub mod host;
 pub mod status;
 
 use std::path::{Path, PathBuf};
@@ -7,7 +8,8 @@ use std::time::Instant;
 
 use brindle_host::Host;
 use brindle_host::cluster::image::Kind;
-use brindle_host::cluster::{self, Cluster, Down, Event, Killed, OSTS_MAX, On, Started, Up};
+use brindle_host::cluster::network::HOSTS_MAX;
+use brindle_host::cluster::{self, Cluster, Down, Event, Hosts, Killed, OSTS_MAX, On, Started, Up};
 use brindle_types::units::parse_bytes;
 use brindle_types::{FsName, Result};
 
@@ -34,6 +36,9 @@ pub enum Command {
     AddOst(AddOstArgs),
     /// Remove an OST that was drained, with its process and its directory
     RemoveOst(NameArgs),
+    /// The hosts of a cluster that is made of hosts
+    #[command(subcommand)]
+    Host(host::Command),
     /// Unmount, and end every process; the data stays
     Down(DownArgs),
 }
@@ -54,7 +59,8 @@ impl DirArg {
 
 /// Arguments of `brindle dev up`.
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example: brindle dev up --dir /tmp/b --osts 4 --mount /mnt/a --mount /mnt/b\n\
+#[command(after_help = "Examples:\n  brindle dev up --dir /tmp/b --osts 4 --mount /mnt/a --mount /mnt/b\n  \
+                        brindle dev up --dir /tmp/c --hosts 6 --clients 2 --rate 1gbit\n\
                         The options of the first start are kept; later ones may add OSTs and change the mount points.")]
 pub struct UpArgs {
     #[command(flatten)]
@@ -80,6 +86,16 @@ pub struct UpArgs {
     /// File system of the loop images
     #[arg(long, value_enum, default_value_t = ImageFs::Ext4)]
     image_fs: ImageFs,
+    /// Make it of so many server hosts, each a network namespace with an address and a link of its own: two for the MGS and the MDT from
+    /// four on (else one), two OSTs on each of the others
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=HOSTS_MAX as i64), conflicts_with_all = ["mount", "no_mount"])]
+    hosts: Option<u8>,
+    /// And so many client hosts, which mount at DIR/mnt/c1, DIR/mnt/c2, ...
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=HOSTS_MAX as i64), requires = "hosts", default_value_t = 1)]
+    clients: u8,
+    /// Let each link pass so many bits a second each way, such as 1gbit
+    #[arg(long, value_name = "RATE", value_parser = host::rate, requires = "hosts")]
+    rate: Option<host::Rate>,
 }
 
 /// File system of a loop image.
@@ -162,6 +178,7 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Start(args) => start(&args),
         Command::AddOst(args) => add_ost(&args),
         Command::RemoveOst(args) => remove_ost(&args),
+        Command::Host(command) => host::run(&command),
         Command::Down(args) => down(&args),
     }
 }
@@ -178,6 +195,13 @@ pub fn process_names(dir: &Path) -> Result<Vec<(String, &'static str)>> {
     let servers = cluster.servers.iter().map(|s| (s.name.clone(), word(s.run.as_ref())));
     let mounts = cluster.mounts.iter().map(|m| (m.name.clone(), word(m.run.as_ref())));
     Ok(servers.chain(mounts).collect())
+}
+
+/// The hosts of the cluster in `dir`, and how each is.
+pub fn host_names(dir: &Path) -> Result<Vec<(String, &'static str)>> {
+    let cluster = Cluster::load(dir)?;
+    let state = |host: &cluster::HostState| (host.name.clone(), cluster.host_view(host).state);
+    Ok(cluster.hosts.iter().map(state).collect())
 }
 
 /// Does something with the cluster in a directory; what happens meanwhile is said on standard error, with `since` with the time
@@ -218,6 +242,11 @@ fn up(args: &UpArgs) -> Result<Done> {
         ost_size_bytes: args.ost_size,
         mdt_size_bytes: args.mdt_size,
         image_kind: args.image_fs.into(),
+        hosts: args.hosts.map(|servers| Hosts {
+            servers: servers.into(),
+            clients: args.clients.into(),
+            rate_bits: args.rate.and_then(|rate| rate.0),
+        }),
     };
     let cluster = on(&args.dir, since, |on| on.up(&up))?;
     line(since, "ready", "");
@@ -226,6 +255,12 @@ fn up(args: &UpArgs) -> Result<Done> {
     }
     let dir = args.dir.absolute()?;
     let dir = dir.display();
+    if !cluster.hosts.is_empty() {
+        eprintln!(
+            "next: brindle dev host list --dir {dir} | brindle status --dir {dir} | brindle dev down --dir {dir}"
+        );
+        return Ok(Done::Ok);
+    }
     eprintln!(
         "next: brindle dev status --dir {dir} | brindle dev kill --dir {dir} ost0 | brindle dev down --dir {dir}"
     );

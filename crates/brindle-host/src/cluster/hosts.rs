@@ -1,0 +1,246 @@
+//! The hosts of a cluster: starting, killing, freezing them, cutting and shaping their links.
+
+use std::path::Path;
+
+use brindle_admin::document;
+use brindle_admin::nearest::nearest;
+use brindle_types::{Code, Fault, Result};
+use rustix::process::Signal;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::network::Link;
+use super::node::{self, KILL_LIMIT};
+use super::state::{Cluster, HostState, alive};
+use super::{On, image};
+
+/// The hosts of a cluster.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HostsView {
+    /// The directory of the cluster.
+    pub dir: String,
+    /// Servers, then clients.
+    pub hosts: Vec<HostView>,
+}
+document!(HostsView, "brindle.dev.host.list", 1);
+
+/// A host.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HostView {
+    /// `mds1`, `oss1`, `c1`, ...
+    pub name: String,
+    /// `running`, `frozen` or `dead`.
+    pub state: &'static str,
+    /// `up`, `cut`, `cut in` (nothing arrives) or `cut out` (nothing leaves).
+    pub link: &'static str,
+    /// What its link is shaped to, each way; none: as fast as the machine is.
+    pub rate_bits_per_second: Option<u64>,
+    /// Its address.
+    pub address: String,
+    /// Its network namespace.
+    pub namespace: String,
+    /// Its process, or the last one there was.
+    pub pid: Option<u32>,
+    /// Full names of the targets that it serves.
+    pub targets: Vec<String>,
+    /// Where it mounts the file system; empty for servers.
+    pub mount: String,
+    /// The log of its process.
+    pub log: String,
+    /// Where its numbers are.
+    pub metrics_url: String,
+}
+document!(HostView, "brindle.dev.host", 1);
+
+impl Cluster {
+    /// A host as it is now.
+    pub fn host_view(&self, host: &HostState) -> HostView {
+        let run = self.run_of(&host.name);
+        let mount = self.mounts.iter().find(|m| m.host.as_ref() == Some(&host.name));
+        let within = self.within(Some(&host.name));
+        HostView {
+            name: host.name.clone(),
+            state: match (alive(run), host.frozen) {
+                (false, _) => "dead",
+                (true, true) => "frozen",
+                (true, false) => "running",
+            },
+            link: host.link.word(),
+            rate_bits_per_second: host.link.rate_bits,
+            address: host.address.to_string(),
+            namespace: within.map_or_else(String::new, |w| w.netns.display().to_string()),
+            pid: run.map(|run| run.identity.pid),
+            targets: self.servers_on(&host.name).map(|s| self.fs.target(s.target)).collect(),
+            mount: mount.map_or_else(String::new, |m| m.mount_point.display().to_string()),
+            log: host.log.display().to_string(),
+            metrics_url: run.map_or_else(String::new, |run| run.metrics_url.clone()),
+        }
+    }
+
+    /// The place of a host in the list, or a refusal with the nearest.
+    fn host_index(&self, name: &str) -> Result<usize> {
+        if let Some(index) = self.hosts.iter().position(|host| host.name == name) {
+            return Ok(index);
+        }
+        let fault = Fault::new(Code::UnknownTarget).what("no such host").subject(name.to_owned());
+        let names: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
+        Err(match nearest(name, names.iter().copied()) {
+            _ if names.is_empty() => fault
+                .why("all of this cluster runs on this one host")
+                .next("make one of hosts: brindle dev up --dir DIR --hosts 6 --clients 2"),
+            Some(near) => fault.next(format!("did you mean '{near}'? All hosts: {}", names.join(", "))),
+            None => fault.next(format!("the hosts are: {}", names.join(", "))),
+        })
+    }
+}
+
+impl On<'_> {
+    /// All hosts.
+    pub fn hosts(&self) -> Result<HostsView> {
+        let cluster = Cluster::load(&self.dir)?;
+        let hosts = cluster.hosts.iter().map(|host| cluster.host_view(host)).collect();
+        Ok(HostsView { dir: self.dir.display().to_string(), hosts })
+    }
+
+    /// Changes a host; how it is then.
+    fn change_host(
+        &self,
+        name: &str,
+        change: impl FnOnce(&mut Cluster, usize) -> Result<()>,
+    ) -> Result<HostView> {
+        Cluster::load(&self.dir)?;
+        let _lock = self.lock()?;
+        let mut cluster = Cluster::load(&self.dir)?;
+        let index = cluster.host_index(name)?;
+        let outcome = change(&mut cluster, index);
+        // What was done before it failed is in the state, too.
+        cluster.save(&self.dir)?;
+        outcome?;
+        Ok(cluster.host_view(&cluster.hosts[index]))
+    }
+
+    /// The power of a host fails: it vanishes from the network, and its process is gone. With `destroy_disks` its storage is emptied.
+    pub fn kill_host(&self, name: &str, destroy_disks: bool) -> Result<HostView> {
+        self.change_host(name, |cluster, index| {
+            let link = cluster.hosts[index].link;
+            // Its connections are not closed by a kernel that lives on.
+            set_link(cluster, index, Link { takes_in: false, lets_out: false, ..link })?;
+            if let Some(run) = cluster.run_of(name).filter(|run| run.identity.alive()) {
+                let subject = || format!("{name} (process {})", run.identity.pid);
+                run.identity
+                    .try_signal(Signal::KILL)
+                    .map_err(|e| Fault::io(Code::ProcessFailed, "cannot kill", subject(), &e))?;
+                if !run.identity.wait_end(KILL_LIMIT) {
+                    let why = format!("it was sent SIGKILL and is there after {} s", KILL_LIMIT.as_secs());
+                    return Err(Fault::new(Code::ProcessFailed)
+                        .what("cannot kill")
+                        .subject(subject())
+                        .why(why));
+                }
+            }
+            cluster.hosts[index].frozen = false;
+            let servers: Vec<_> = cluster.servers_on(name).cloned().collect();
+            for server in servers {
+                if server.image.is_some() {
+                    image::detach(&server.dir)?;
+                }
+                if destroy_disks {
+                    match &server.image {
+                        Some(image) => remove_file(&image.file)?,
+                        None => empty(&server.dir)?,
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// A host that was killed boots: its link is up, its process serves or mounts.
+    pub fn start_host(&self, name: &str) -> Result<HostView> {
+        self.change_host(name, |cluster, index| {
+            if alive(cluster.run_of(name)) {
+                return Ok(());
+            }
+            let link = cluster.hosts[index].link;
+            set_link(cluster, index, Link { takes_in: true, lets_out: true, ..link })?;
+            let started = node::spawn_host(&self.host.program, cluster, index)?;
+            cluster.save(&self.dir)?;
+            node::host_ready(cluster, started, true).map(drop)
+        })
+    }
+
+    /// The process of a host is stopped (SIGSTOP); its kernel goes on.
+    pub fn freeze_host(&self, name: &str) -> Result<HostView> {
+        self.signal_host(name, Signal::STOP, true)
+    }
+
+    /// The process of a host goes on.
+    pub fn thaw_host(&self, name: &str) -> Result<HostView> {
+        self.signal_host(name, Signal::CONT, false)
+    }
+
+    fn signal_host(&self, name: &str, signal: Signal, frozen: bool) -> Result<HostView> {
+        self.change_host(name, |cluster, index| {
+            let running = cluster.run_of(name).filter(|run| run.identity.alive());
+            let dead = || {
+                Fault::new(Code::ProcessFailed)
+                    .what("cannot freeze or thaw")
+                    .subject(name.to_owned())
+                    .why("it does not run")
+                    .next(format!("start it: brindle dev host start --dir {} {name}", self.dir.display()))
+            };
+            let run = running.ok_or_else(dead)?;
+            run.identity
+                .try_signal(signal)
+                .map_err(|e| Fault::io(Code::ProcessFailed, "cannot signal", name.to_owned(), &e))?;
+            cluster.hosts[index].frozen = frozen;
+            Ok(())
+        })
+    }
+
+    /// The link of a host is cut: what is sent to it does not arrive, or what it sends, or neither.
+    pub fn cut_host(&self, name: &str, inwards: bool, outwards: bool) -> Result<HostView> {
+        self.change_host(name, |cluster, index| {
+            let link = cluster.hosts[index].link;
+            let takes_in = link.takes_in && !inwards;
+            let lets_out = link.lets_out && !outwards;
+            set_link(cluster, index, Link { takes_in, lets_out, ..link })
+        })
+    }
+
+    /// The link of a host is whole again.
+    pub fn heal_host(&self, name: &str) -> Result<HostView> {
+        self.change_host(name, |cluster, index| {
+            let link = cluster.hosts[index].link;
+            set_link(cluster, index, Link { takes_in: true, lets_out: true, ..link })
+        })
+    }
+
+    /// The link of a host passes so many bits a second each way.
+    pub fn shape_host(&self, name: &str, rate_bits: Option<u64>) -> Result<HostView> {
+        self.change_host(name, |cluster, index| {
+            let link = cluster.hosts[index].link;
+            set_link(cluster, index, Link { rate_bits, ..link })
+        })
+    }
+}
+
+fn set_link(cluster: &mut Cluster, index: usize, link: Link) -> Result<()> {
+    let none = || Fault::new(Code::Bug).why("a cluster of hosts has no network");
+    let host = &cluster.hosts[index];
+    cluster.network.as_ref().ok_or_else(none)?.set_link(&host.name, link)?;
+    cluster.hosts[index].link = link;
+    Ok(())
+}
+
+fn remove_file(path: &Path) -> Result<()> {
+    std::fs::remove_file(path)
+        .map_err(|e| Fault::io(Code::NotWritable, "cannot remove", path.display().to_string(), &e))
+}
+
+/// Empties a directory.
+fn empty(dir: &Path) -> Result<()> {
+    let cannot =
+        |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot empty", dir.display().to_string(), e);
+    std::fs::remove_dir_all(dir).and_then(|()| std::fs::create_dir(dir)).map_err(|e| cannot(&e))
+}

@@ -1,0 +1,284 @@
+//! Hosts on one machine: network namespaces, each with a link to one switch.
+//!
+//! The switch is a bridge in a namespace of its own; so are the far ends of all links, where they are shaped and cut. Of all this the
+//! machine's own namespace has one interface, the administrator's link to the switch, so that commands reach every host.
+//!
+//! Names: `bdID-sw` the namespace of the switch, `bdID-NAME` that of a host, `bdID` the administrator's interface, `to-NAME` the port of the
+//! switch, `eth0` the interface of a host. ID is made of the directory of the cluster.
+//!
+//! A link that is cut as a whole has no carrier. One that is cut one way has a queue on that way that takes no packet: nobody is
+//! told, as with a broken transceiver.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use brindle_types::{Code, Fault, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::system::{run, run_with_input};
+
+/// Packages of the commands.
+const PACKAGES: &str = "iproute2";
+/// Where namespaces with names are.
+const NETNS_DIR: &str = "/run/netns";
+/// Where the interfaces of this namespace are.
+const NET_DIR: &str = "/sys/class/net";
+/// Bytes of a packet on the links.
+const MTU: u32 = 9000;
+/// Most servers, and most clients, on one switch; the last address is the administrator's.
+pub const HOSTS_MAX: usize = 120;
+/// Last part of the administrator's address.
+const STATION: u8 = 254;
+/// Networks that are tried for one that nobody has.
+const SUBNETS_TRIED: u32 = 256;
+/// Smallest burst of a shaped link, in bytes.
+const BURST_MIN_BYTES: u64 = 256 << 10;
+/// Parts of a second that may pass as one burst: 1 in so many.
+const BURST_PARTS: u64 = 200;
+
+/// The network of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// First part of all names.
+    pub id: String,
+    /// The first three bytes of all addresses.
+    pub subnet: [u8; 3],
+}
+
+/// What a link lets through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Link {
+    /// Bits a second each way; `None`: as fast as the machine is.
+    pub rate_bits: Option<u64>,
+    /// Whether what is sent to the host arrives.
+    pub takes_in: bool,
+    /// Whether what the host sends arrives.
+    pub lets_out: bool,
+}
+
+impl Default for Link {
+    fn default() -> Link {
+        Link { rate_bits: None, takes_in: true, lets_out: true }
+    }
+}
+
+impl Link {
+    /// In a word: `up`, `cut`, `cut in`, `cut out`.
+    pub fn word(self) -> &'static str {
+        match (self.takes_in, self.lets_out) {
+            (true, true) => "up",
+            (false, false) => "cut",
+            (false, true) => "cut in",
+            (true, false) => "cut out",
+        }
+    }
+}
+
+/// Where a process of a host runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Within {
+    /// The network namespace, a file.
+    pub netns: PathBuf,
+    /// Name of the host.
+    pub host_name: String,
+}
+
+impl Network {
+    /// The network of the cluster in `dir`, with addresses that nobody on this machine has.
+    pub fn new(dir: &Path) -> Result<Network> {
+        let hash = fnv(dir.as_os_str().as_encoded_bytes());
+        let taken = taken_subnets()?;
+        let subnet = (0..SUBNETS_TRIED)
+            .map(|n| hash.wrapping_add(u64::from(n)).to_le_bytes())
+            .map(|bytes| [10, 64 | (bytes[0] & 63), bytes[1]])
+            .find(|subnet| !taken.contains(subnet));
+        let none = || {
+            Fault::new(Code::AddressInUse).what("no free network for the hosts among").subject("10.64.0.0/10")
+        };
+        Ok(Network { id: format!("bd{:06x}", hash & 0xff_ffff), subnet: subnet.ok_or_else(none)? })
+    }
+
+    /// Address of the host with this number, from 1.
+    pub fn address(&self, number: u8) -> Ipv4Addr {
+        let [a, b, c] = self.subnet;
+        Ipv4Addr::new(a, b, c, number)
+    }
+
+    /// Where the processes of a host run.
+    pub fn within(&self, host: &str) -> Within {
+        Within { netns: Path::new(NETNS_DIR).join(self.netns(host)), host_name: host.to_owned() }
+    }
+
+    fn netns(&self, host: &str) -> String {
+        format!("{}-{host}", self.id)
+    }
+
+    fn switch(&self) -> String {
+        self.netns("sw")
+    }
+
+    /// Makes the switch, and a namespace and a link for each host. What an earlier start left goes first.
+    pub fn make(&self, hosts: &[(&str, Ipv4Addr, Link)]) -> Result<()> {
+        self.remove()?;
+        let (id, switch, [a, b, c]) = (&self.id, self.switch(), self.subnet);
+        let mut namespaces = format!(
+            "netns add {switch}\nlink add {id} mtu {MTU} type veth peer name to-admin mtu {MTU} netns {switch}\n"
+        );
+        let mut ports = format!(
+            "link add br0 mtu {MTU} type bridge\nlink set lo up\nlink set br0 up\n\
+             link set to-admin master br0 up\n"
+        );
+        for (host, _, _) in hosts {
+            let netns = self.netns(host);
+            // Writing to a String cannot fail.
+            let _ = writeln!(namespaces, "netns add {netns}");
+            let _ = writeln!(
+                ports,
+                "link add {} mtu {MTU} type veth peer name eth0 mtu {MTU} netns {netns}",
+                port(host)
+            );
+            let _ = writeln!(ports, "link set {} master br0 up", port(host));
+        }
+        ip(None, &namespaces)?;
+        ip(Some(&switch), &ports)?;
+        ip(None, &format!("addr add {a}.{b}.{c}.{STATION}/24 dev {id}\nlink set {id} up\n"))?;
+        for (host, address, link) in hosts {
+            let inside = format!("link set lo up\naddr add {address}/24 dev eth0\nlink set eth0 up\n");
+            ip(Some(&self.netns(host)), &inside)?;
+            self.set_link(host, *link)?;
+        }
+        Ok(())
+    }
+
+    /// Removes everything that [`Network::make`] makes; there may be none of it.
+    pub fn remove(&self) -> Result<()> {
+        let names = namespaces()?;
+        let ours = names.iter().filter(|name| name.starts_with(&format!("{}-", self.id)));
+        let mut batch: String = ours.map(|name| format!("netns delete {name}\n")).collect();
+        // It would go with the switch, but some time later.
+        if Path::new(NET_DIR).join(&self.id).exists() {
+            batch.insert_str(0, &format!("link delete {}\n", self.id));
+        }
+        if batch.is_empty() { Ok(()) } else { ip(None, &batch) }
+    }
+
+    /// Has the link of a host let through what it should.
+    pub fn set_link(&self, host: &str, link: Link) -> Result<()> {
+        let (switch, port) = (self.switch(), port(host));
+        let is_cut = !link.takes_in && !link.lets_out;
+        ip(Some(&switch), &format!("link set {port} {}\n", if is_cut { "down" } else { "up" }))?;
+        tc(&switch, &queue(&port, link.rate_bits, link.takes_in))?;
+        tc(&self.netns(host), &queue("eth0", link.rate_bits, link.lets_out))
+    }
+}
+
+/// The port of the switch for a host.
+fn port(host: &str) -> String {
+    format!("to-{host}")
+}
+
+/// The queue of an interface: for what leaves through it.
+fn queue(interface: &str, rate_bits: Option<u64>, passes: bool) -> String {
+    match (passes, rate_bits) {
+        // It takes no packet of more than one byte.
+        (false, _) => format!("qdisc replace dev {interface} root handle 1: bfifo limit 1\n"),
+        (true, None) => format!("qdisc replace dev {interface} root handle 2: pfifo limit 1000\n"),
+        (true, Some(rate)) => {
+            let burst = (rate / 8 / BURST_PARTS).max(BURST_MIN_BYTES);
+            format!(
+                "qdisc replace dev {interface} root handle 3: tbf rate {rate}bit burst {burst} latency 50ms\n"
+            )
+        }
+    }
+}
+
+fn ip(netns: Option<&str>, batch: &str) -> Result<()> {
+    let mut command = Command::new("ip");
+    if let Some(netns) = netns {
+        command.args(["-n", netns]);
+    }
+    run_with_input(command.args(["-batch", "-"]), PACKAGES, batch)
+}
+
+fn tc(netns: &str, batch: &str) -> Result<()> {
+    run_with_input(Command::new("tc").args(["-n", netns, "-batch", "-"]), PACKAGES, batch)
+}
+
+/// Names of the network namespaces of this machine.
+fn namespaces() -> Result<Vec<String>> {
+    match std::fs::read_dir(NETNS_DIR) {
+        Ok(entries) => Ok(entries.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(Fault::io(Code::CommandFailed, "cannot look into", NETNS_DIR, &e)),
+    }
+}
+
+/// Networks of this machine's own addresses.
+fn taken_subnets() -> Result<BTreeSet<[u8; 3]>> {
+    let routes = std::fs::read_to_string("/proc/net/route")
+        .map_err(|e| Fault::io(Code::CommandFailed, "cannot read", "/proc/net/route", &e))?;
+    // The second column: the destination, in the byte order of this machine, in hexadecimal digits.
+    let destinations = routes.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().nth(1));
+    let bytes = destinations.filter_map(|text| u32::from_str_radix(text, 16).ok()).map(u32::to_ne_bytes);
+    Ok(bytes.map(|[a, b, c, _]| [a, b, c]).collect())
+}
+
+/// FNV-1a, of 64 bits.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Bits a second, as tc(8) has them: `1gbit`, `99.2mbit`, `none`.
+pub fn parse_rate(text: &str) -> std::result::Result<Option<u64>, String> {
+    if text == "none" {
+        return Ok(None);
+    }
+    let wrong = || format!("'{text}' is not a rate such as 1gbit, 99.2mbit or none");
+    let units = [("kbit", 1e3), ("mbit", 1e6), ("gbit", 1e9), ("bit", 1.0)];
+    let (number, unit) =
+        units.iter().find_map(|(name, unit)| Some((text.strip_suffix(name)?, unit))).ok_or_else(wrong)?;
+    let bits = number.parse::<f64>().map_err(|_| wrong())? * unit;
+    if (8e3..=1e12).contains(&bits) {
+        Ok(Some(bits as u64))
+    } else {
+        Err(format!("{text}: 8kbit to 1000gbit are possible"))
+    }
+}
+
+/// Whether `ip` is there.
+pub fn check_tools() -> Result<()> {
+    run(Command::new("ip").arg("-V"), PACKAGES)?;
+    run(Command::new("tc").arg("-V"), PACKAGES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_as_tc_reads_them() {
+        assert_eq!(parse_rate("1gbit"), Ok(Some(1_000_000_000)));
+        assert_eq!(parse_rate("99.2mbit"), Ok(Some(99_200_000)));
+        assert_eq!(parse_rate("8000bit"), Ok(Some(8_000)));
+        assert_eq!(parse_rate("none"), Ok(None));
+        for wrong in ["", "1", "1g", "gbit", "-1gbit", "nangbit", "1bit", "1e9gbit"] {
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_shaped_or_takes_nothing() {
+        assert_eq!(
+            queue("eth0", Some(1_000_000_000), true),
+            "qdisc replace dev eth0 root handle 3: tbf rate 1000000000bit burst 625000 latency 50ms\n"
+        );
+        assert!(queue("eth0", Some(1_000_000), true).contains("burst 262144"));
+        assert!(queue("eth0", Some(1_000_000), false).contains("bfifo limit 1"));
+        assert!(queue("eth0", None, true).contains("pfifo"));
+    }
+}
