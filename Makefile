@@ -7,6 +7,7 @@ XTASK = sh xtask/need-cargo.sh && exec cargo xtask
 help:
 	@echo 'make demo       build, start 1 MGS, 1 MDT and 4 OSTs on this machine, mount at ./mnt (MNT=DIR), take a tour'
 	@echo 'make down       end the demo: no process, mount or file stays behind'
+	@echo 'make demo-cluster  the same with 6 servers and 2 clients on hosts of their own (network namespaces); hosts die, programs go on'
 	@echo 'make test       everything that CI runs; the last line is "N passed, N failed, N skipped"'
 	@echo 'make build      only build target/release/brindle'
 	@echo 'make dist       build target/dist/brindle, optimised as a whole: for use and for measuring'
@@ -25,6 +26,8 @@ dist:
 	@$(XTASK) dist
 demo:
 	@$(XTASK) demo
+demo-cluster:
+	@$(XTASK) demo-cluster
 down:
 	@$(XTASK) down
 test:
@@ -46,4 +49,4 @@ lint:
 docs:
 	@$(XTASK) docs
 
-.PHONY: help build dist demo down test soak sim sim-teeth bench peers fmt lint docs
+.PHONY: help build dist demo demo-cluster down test soak sim sim-teeth bench peers fmt lint docs

@@ -4,6 +4,7 @@
 //! whatever the first one left; after `down` no process, mount or file is there. The steps are in [`tour`], what they
 //! look like in [`screen`].
 
+pub mod hosts;
 mod large;
 mod screen;
 mod tour;
@@ -80,7 +81,9 @@ pub fn down(session: &Session) -> Result<(), String> {
 fn requirements() -> Result<(), String> {
     // SAFETY: geteuid only reads the process's credentials.
     if unsafe { libc::geteuid() } != 0 {
-        return Err("the demo mounts a file system, which needs root\n  next: sudo make demo".to_owned());
+        return Err(
+            "the demo mounts a file system, which needs root\n  next: the same command with sudo".to_owned()
+        );
     }
     if !Path::new("/dev/fuse").exists() {
         return Err(

@@ -65,6 +65,11 @@ const COMMANDS: &[Command] = &[
     Command { name: "lint", about: "formatting, clippy, tidy", run: test::lint },
     Command { name: "fmt", about: "format the sources", run: fmt },
     Command { name: "demo", about: "start a cluster on this machine, mount it, take a tour", run: demo::run },
+    Command {
+        name: "demo-cluster",
+        about: "start a cluster of hosts on this machine, break some, take a tour",
+        run: demo::hosts::run,
+    },
     Command { name: "down", about: "end the demo; nothing of it stays", run: demo::down },
     Command { name: "bench", about: "measure a mount beside the local file system", run: bench::run },
     Command {

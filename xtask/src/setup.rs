@@ -26,7 +26,7 @@ const TOOLS: &[Tool] = &[
     Tool {
         probe: &["tar", "--version"],
         packages: &["tar"],
-        targets: &["test", "demo", "bench", "suite", "peers"],
+        targets: &["test", "demo", "demo-cluster", "bench", "suite", "peers"],
     },
     Tool {
         probe: &["diff", "--version"],
@@ -39,7 +39,11 @@ const TOOLS: &[Tool] = &[
         packages: &["python3"],
         targets: &["test", "soak", "suite"],
     },
-    Tool { probe: &["mkfs.ext4", "-V"], packages: &["e2fsprogs"], targets: &["test", "soak", "peers"] },
+    Tool {
+        probe: &["mkfs.ext4", "-V"],
+        packages: &["e2fsprogs"],
+        targets: &["test", "soak", "peers", "demo-cluster"],
+    },
     Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["test", "soak", "peers"] },
     Tool {
         probe: &["sh", "-c", "nsenter -V && unshare -V && fstrim -V && losetup -V"],

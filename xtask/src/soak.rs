@@ -22,6 +22,8 @@ use crate::{Session, libtest, setup};
 const SECONDS_EACH: u64 = 3600;
 /// Rounds of faults in one run of the fault tests.
 const FAULT_ROUNDS: u64 = 4;
+/// Inputs tried for each thing that reads some, in one run of the fuzzers.
+const FUZZ_ROUNDS: u64 = 200_000;
 /// Longest time of one such run.
 const FAULT_RUN_SECS_MAX: u64 = 3600;
 /// Simulated clusters in one run of the simulator.
@@ -52,6 +54,7 @@ const STEPS: &[Step] = &[
     },
     Step { name: "hdf5", about: "HDF5's own test suite", run: |soak| soak.suite(&hdf5::SUITE) },
     Step { name: "faults", about: "kills, power cuts, full disks, damage, garbage", run: faults },
+    Step { name: "fuzz", about: "garbage in everything that reads bytes or text", run: fuzz },
     Step { name: "sim", about: "simulated clusters from fresh seeds", run: sim },
     Step { name: "teeth", about: "every planted bug is caught", run: teeth },
 ];
@@ -154,6 +157,24 @@ fn faults(soak: &Soak<'_>) -> Report {
         let mut report = libtest::parse(&done.output());
         if !done.ok() && report.failed.is_empty() {
             report.add_failure("faults", done.explain());
+        }
+        report.prefixed(&format!("seed-{seed}"))
+    })
+}
+
+fn fuzz(soak: &Soak<'_>) -> Report {
+    let first = soak.session.seed();
+    soak.repeat(|number| {
+        let seed = first + number;
+        println!("    garbage, seed {seed}");
+        // Parts of the names of all these tests.
+        let args = ["test", "--release", "--workspace", "--", "fuzz", "decode_or", "garbage_is"];
+        let cargo = soak.cargo(&args).env("BRINDLE_SEED", seed.to_string());
+        let cargo = cargo.env("BRINDLE_FUZZ_ROUNDS", FUZZ_ROUNDS.to_string());
+        let done = cargo.limit_secs(FAULT_RUN_SECS_MAX).run(&soak.log(&format!("fuzz-{seed}.log")));
+        let mut report = libtest::parse(&done.output());
+        if !done.ok() && report.failed.is_empty() {
+            report.add_failure("fuzz", done.explain());
         }
         report.prefixed(&format!("seed-{seed}"))
     })

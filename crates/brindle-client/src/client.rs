@@ -57,6 +57,8 @@ pub struct Switches {
     pub kernel_names: bool,
     /// One thread reads the device and takes the MDT's answers (note 013).
     pub event_loop: bool,
+    /// Servers of this machine are called over local sockets, and long bulk is lent (notes 011, 015).
+    pub local_sockets: bool,
 }
 
 impl Default for Switches {
@@ -68,6 +70,7 @@ impl Default for Switches {
             open_prefetch: true,
             kernel_names: true,
             event_loop: true,
+            local_sockets: true,
         }
     }
 }

@@ -120,6 +120,12 @@ pub fn start(disk: &dyn Disk, root: &str, path: &str) -> Result<(BootFile, bool)
     Ok((file, true))
 }
 
+/// Whether bytes are a record of this table, for tests with garbage.
+#[cfg(test)]
+pub(crate) fn decodes(record: &[u8]) -> bool {
+    BootFile::decode(record).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -205,6 +205,12 @@ fn raise(lowest: &mut BTreeMap<SessionId, Pair>, session: SessionId, epoch: Pair
     }
 }
 
+/// Whether bytes are a record of this table, for tests with garbage.
+#[cfg(test)]
+pub(crate) fn decodes(record: &[u8]) -> bool {
+    decode(record).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicBool;

@@ -158,3 +158,9 @@ impl Findings {
         self.inner.lock().kept.iter().map(|(_, f)| *f).collect()
     }
 }
+
+/// Whether bytes are a record of this table, for tests with garbage.
+#[cfg(test)]
+pub(crate) fn decodes(record: &[u8]) -> bool {
+    Finding::decode(record).is_some()
+}

@@ -268,7 +268,7 @@ pub fn unseal(record: &[u8]) -> Option<&[u8]> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 

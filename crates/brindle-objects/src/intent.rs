@@ -280,6 +280,12 @@ pub enum MarkError {
     Sync(io::Error),
 }
 
+/// Whether bytes are a record of this table, for tests with garbage.
+#[cfg(test)]
+pub(crate) fn decodes(record: &[u8]) -> bool {
+    decode(record).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

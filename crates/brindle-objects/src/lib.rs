@@ -45,6 +45,8 @@ mod writeback_hint;
 #[cfg(test)]
 mod crash_disk;
 #[cfg(test)]
+mod fuzz;
+#[cfg(test)]
 mod tests;
 
 pub use destroy::Destroyed;

@@ -449,6 +449,12 @@ impl Drop for Turn {
     }
 }
 
+/// Whether bytes are a record of this table, for tests with garbage.
+#[cfg(test)]
+pub(crate) fn decodes(record: &[u8]) -> bool {
+    Record::decode(record).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -12,6 +12,7 @@ pub mod buffers;
 pub mod caught;
 pub mod codec;
 pub mod disk;
+pub mod fuzz;
 pub mod real;
 pub mod real_disk;
 pub mod request_rate;

@@ -381,15 +381,23 @@ impl FromStr for Nid {
             Some((a, net)) => (a, net.strip_prefix("tcp").and_then(|n| n.parse().ok()).ok_or_else(wrong)?),
         };
         let (host, port) = if let Some(rest) = address.strip_prefix('[') {
-            let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
-            (host, rest.strip_prefix(':'))
+            let (host, behind) = rest.split_once(']').ok_or_else(wrong)?;
+            let port = match behind.strip_prefix(':') {
+                None if behind.is_empty() => None,
+                port => Some(port.ok_or_else(wrong)?),
+            };
+            if !is_ipv6(host) {
+                return Err(wrong());
+            }
+            (host, port)
         } else {
             match address.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
                 None => (address, None),
             }
         };
-        if host.is_empty() {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+        if host.is_empty() || !(host.contains(':') || host.chars().all(is_name)) {
             return Err(wrong());
         }
         let port = port.map_or(Ok(DEFAULT_PORT), |p| p.parse().map_err(|_| wrong()))?;
@@ -397,9 +405,40 @@ impl FromStr for Nid {
     }
 }
 
+/// Whether text is an address of IPv6, with the interface of a link-local one or without (`fe80::1%eth0`).
+fn is_ipv6(text: &str) -> bool {
+    let (address, zone) = text.split_once('%').unwrap_or((text, "lo"));
+    let is_zone =
+        !zone.is_empty() && zone.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
+    is_zone && address.parse::<std::net::Ipv6Addr>().is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_that_are_none_are_refused() {
+        for wrong in [
+            "[::1]x",
+            "[::1]9880",
+            "[mgs1]:1",
+            "[]",
+            "[[::1]",
+            "a b",
+            "mgs1,mgs2",
+            "mgs/1",
+            "[::1%]:1",
+            "x]",
+            "\u{e9}",
+        ] {
+            assert!(wrong.parse::<Nid>().is_err(), "{wrong}");
+        }
+        assert_eq!(
+            "[fe80::1%eth0]:7".parse::<Nid>().expect("link-local").to_string(),
+            "[fe80::1%eth0]:7@tcp"
+        );
+    }
 
     #[test]
     fn fid_round_trips_through_text_and_inode_number() {

@@ -1,98 +1,21 @@
 //! Garbage in the bodies of messages: every body either does not decode, or is a message that keeps its bytes.
 //!
-//! The bytes come from a seed (`BRINDLE_SEED=n` replays one). `BRINDLE_FUZZ_ROUNDS=n` tries n bodies for each message;
-//! `make soak` tries many more than `make test`.
+//! The bytes come from a seed ([`brindle_stdx::fuzz`]).
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
+use brindle_stdx::fuzz::{Dice, rounds, seed, try_bytes};
 use brindle_types::Fault;
 use brindle_wire::cache_updates::CacheUpdates;
+use brindle_wire::form::{self, FormatLevel};
 use brindle_wire::frame::{HEADER_LEN, Header, decode_body, encode_body};
+use brindle_wire::map::Map;
 use brindle_wire::version::{Hello, HelloReply};
 use brindle_wire::{Message, Op};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Bodies tried for each message where nobody asks for another number.
-const ROUNDS_DEFAULT: u64 = 2_000;
-/// Bodies that decoded and are changed to make others.
-const CORPUS_MAX: usize = 64;
-/// Longest body made from nothing.
-const NEW_BYTES_MAX: u64 = 120;
-
-fn from_env(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-}
-
-/// Numbers from a seed (splitmix64).
-struct Dice(u64);
-
-impl Dice {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
-    }
-
-    /// Mostly small numbers, which are lengths and variants, and the edges of variable-length integers.
-    fn byte(&mut self) -> u8 {
-        match self.below(10) {
-            0 => self.next() as u8,
-            1 => [0x7f, 0x80, 0xff, 0xfe][self.below(4) as usize],
-            2 => self.below(6) as u8,
-            _ => self.below(2) as u8,
-        }
-    }
-
-    fn body(&mut self, corpus: &[Vec<u8>]) -> Vec<u8> {
-        if corpus.is_empty() || self.below(3) == 0 {
-            let len = self.below(NEW_BYTES_MAX);
-            return (0..len).map(|_| self.byte()).collect();
-        }
-        let mut body = corpus[self.below(corpus.len() as u64) as usize].clone();
-        for _ in 0..=self.below(4) {
-            let at = self.below(body.len() as u64 + 1) as usize;
-            match self.below(4) {
-                0 => body.truncate(at),
-                1 => body.insert(at, self.byte()),
-                2 if at < body.len() => drop(body.remove(at)),
-                _ if at < body.len() => body[at] = self.byte(),
-                _ => body.push(self.byte()),
-            }
-        }
-        body
-    }
-}
-
 /// Tries bodies for one type; returns how many decoded.
-fn try_bodies<T: Serialize + DeserializeOwned>(what: &str, seed: u64, rounds: u64) -> u64 {
-    let mut dice = Dice(seed ^ what.bytes().fold(7, |sum, b| sum * 31 % 0x7fff_ffff + u64::from(b)));
-    let (mut corpus, mut decoded) = (Vec::new(), 0);
-    for round in 0..rounds {
-        let body = dice.body(&corpus);
-        let tried = catch_unwind(AssertUnwindSafe(|| keeps_its_bytes::<T>(&body)));
-        match tried {
-            Ok(Ok(None)) => {}
-            Ok(Ok(Some(bytes))) => {
-                decoded += 1;
-                let at = dice.below(CORPUS_MAX as u64) as usize;
-                if corpus.len() < CORPUS_MAX {
-                    corpus.push(bytes);
-                } else {
-                    corpus[at] = bytes;
-                }
-            }
-            Ok(Err(why)) => panic!("{what}, seed {seed}, round {round}: {why}: {body:02x?}"),
-            Err(_) => panic!("{what}, seed {seed}, round {round} panicked: {body:02x?}"),
-        }
-    }
-    decoded
+fn try_bodies<T: Serialize + DeserializeOwned>(what: &str) -> u64 {
+    try_bytes(what, Vec::new(), keeps_its_bytes::<T>)
 }
 
 /// `None` where no message stands at the front of the body; that message's own bytes where one does.
@@ -112,19 +35,19 @@ fn keeps_its_bytes<T: Serialize + DeserializeOwned>(body: &[u8]) -> Result<Optio
     Ok(Some(bytes.to_vec()))
 }
 
-fn try_message<M: Message>(seed: u64, rounds: u64) -> Op {
+fn try_message<M: Message>() -> Op {
     let name = M::OP.name();
-    let decoded = try_bodies::<M>(name, seed, rounds);
+    let decoded = try_bodies::<M>(name);
     // A reply is a message or a fault.
-    let replies = try_bodies::<Result<M::Resp, Fault>>(&format!("{name} (reply)"), seed, rounds);
+    let replies = try_bodies::<Result<M::Resp, Fault>>(&format!("{name} (reply)"));
     assert!(decoded > 0 && replies > 0, "{name}: no body decoded, the test tries nothing");
     M::OP
 }
 
 macro_rules! try_all {
     ($($message:path),* $(,)?) => {
-        fn try_all(seed: u64, rounds: u64) -> Vec<Op> {
-            vec![$(try_message::<$message>(seed, rounds),)*]
+        fn try_all() -> Vec<Op> {
+            vec![$(try_message::<$message>(),)*]
         }
     };
 }
@@ -222,29 +145,44 @@ try_all![
 
 #[test]
 fn bodies_decode_or_do_not() {
-    let (seed, rounds) = (from_env("BRINDLE_SEED", 1), from_env("BRINDLE_FUZZ_ROUNDS", ROUNDS_DEFAULT));
-    let mut tried = try_all(seed, rounds);
+    let mut tried = try_all();
     tried.sort();
     assert_eq!(tried, Op::ALL, "every operation is tried");
-    assert!(try_bodies::<Hello>("hello", seed, rounds) > 0);
-    assert!(try_bodies::<HelloReply>("hello reply", seed, rounds) > 0);
-    try_bodies::<CacheUpdates>("cache updates", seed, rounds);
+    assert!(try_bodies::<Hello>("hello") > 0);
+    assert!(try_bodies::<HelloReply>("hello reply") > 0);
+    try_bodies::<CacheUpdates>("cache updates");
+}
+
+/// The map as the MGS stores it, in every form that it has had.
+#[test]
+fn stored_maps_decode_or_do_not() {
+    let map = Map::new("scratch".parse().expect("a name"), 1);
+    let good = form::encode(FormatLevel::NEWEST, &map).expect("it can be written").to_vec();
+    let taken = try_bytes("stored map", vec![good], |bytes| {
+        let Ok(map) = form::decode::<Map>(bytes) else { return Ok(None) };
+        let own = form::encode(FormatLevel::NEWEST, &map).map_err(|fault| fault.to_string())?;
+        let again = form::decode::<Map>(&own).map_err(|why| format!("{why:?}"))?;
+        if again != map {
+            return Err("it changes when it is written and read".to_owned());
+        }
+        Ok(Some(own.to_vec()))
+    });
+    assert!(taken > 0);
 }
 
 #[test]
 fn headers_decode_or_do_not() {
-    let (seed, rounds) = (from_env("BRINDLE_SEED", 1), from_env("BRINDLE_FUZZ_ROUNDS", ROUNDS_DEFAULT) * 10);
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new("header");
     let good = Header::default().encode();
-    let mut decoded = 0;
+    let (mut decoded, rounds) = (0, rounds() * 10);
     for round in 0..rounds {
         let mut bytes: [u8; HEADER_LEN] = good;
-        for _ in 0..dice.below(4) {
-            bytes[dice.below(HEADER_LEN as u64) as usize] = dice.byte();
+        if dice.below(4) > 0 {
+            dice.overwrite(&mut bytes);
         }
         if let Ok(header) = Header::decode(&bytes) {
             decoded += 1;
-            assert_eq!(header.encode(), bytes, "seed {seed}, round {round}");
+            assert_eq!(header.encode(), bytes, "seed {}, round {round}", seed());
         }
     }
     assert!(decoded > 0 && decoded < rounds);

@@ -24,6 +24,8 @@ mod find;
 mod follow;
 mod format;
 mod fsck;
+#[cfg(test)]
+mod fuzz;
 mod gen_docs;
 mod lctl;
 mod lfs;

@@ -44,7 +44,12 @@ pub struct Step {
 
 /// Begins a step.
 pub fn step(number: u32, what: &str) -> Step {
-    println!("\n{}", bold(&format!("{number}/{STEPS}  {what}")));
+    step_of(number, STEPS, what)
+}
+
+/// Begins a step of so many.
+pub fn step_of(number: u32, steps: u32, what: &str) -> Step {
+    println!("\n{}", bold(&format!("{number}/{steps}  {what}")));
     Step { begun: Instant::now() }
 }
 

@@ -103,3 +103,18 @@ fn after_an_interrupted_write_the_newer_copy_counts() {
     assert_eq!(loaded.superblock, s);
     assert!(loaded.warning.expect("told").subject.ends_with(FILES[1]));
 }
+
+/// Garbage behind a checksum that is right.
+#[test]
+fn garbage_is_refused_or_a_superblock() {
+    let body = |superblock: &Superblock| postcard::to_stdvec(superblock).expect("plain fields");
+    let version = <Superblock as Form>::VERSION;
+    let taken = brindle_stdx::fuzz::try_bytes("superblock", vec![body(&sample())], |bytes| {
+        let Ok(found) = form::decode_version::<Superblock>(version, bytes) else { return Ok(None) };
+        match form::decode_version::<Superblock>(version, &body(&found)) {
+            Ok(again) if again == found => Ok(Some(body(&found))),
+            other => Err(format!("it changes when it is written and read: {other:?}")),
+        }
+    });
+    assert!(taken > 0);
+}

@@ -7,6 +7,7 @@ mod batch;
 mod changelog;
 mod cuts;
 mod destroys;
+mod fuzz;
 mod golden;
 mod leases;
 mod model;

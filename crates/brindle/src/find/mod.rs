@@ -4,7 +4,7 @@
 //! opened or stat'ed here but the starting points. What is mounted on a directory of the tree is not looked at.
 
 pub mod du;
-mod query;
+pub mod query;
 pub mod users;
 mod values;
 

@@ -110,7 +110,9 @@ async fn serve(settings: &Settings) -> Result<Done> {
 
 async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Client>> {
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
+    let tcp = TcpTransport::new(seams.clone());
+    let tcp = if settings.switches.local_sockets { tcp } else { tcp.over_tcp_only() };
+    let transport: Arc<dyn Transport> = Arc::new(tcp);
     let config = MountConfig {
         mgs: settings.source.mgs.clone(),
         fs: settings.source.fs.clone(),

@@ -18,7 +18,7 @@ pub struct Switch {
 }
 
 /// All of them. Every one is on unless it is turned off.
-pub const SWITCHES: [Switch; 6] = [
+pub const SWITCHES: [Switch; 7] = [
     Switch {
         name: "write-behind",
         of: |s| &mut s.write_behind,
@@ -60,6 +60,13 @@ pub const SWITCHES: [Switch; 6] = [
         buys: "one thread reads requests and takes the MDT's answers: no switch between threads for each operation",
         costs: "one processor for names; off where a mount has many processors and many programs at once",
         note: "013",
+    },
+    Switch {
+        name: "local-sockets",
+        of: |s| &mut s.local_sockets,
+        buys: "servers of the same machine are called without TCP, and blocks of 256 KiB and more are read out of the sender's memory instead of being copied through a socket",
+        costs: "a socket beside each port, and the right to read memory of one's own processes: off to measure TCP, or where that right is taken away",
+        note: "011, 015",
     },
 ];
 
