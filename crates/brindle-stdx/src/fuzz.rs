@@ -35,7 +35,7 @@ impl Dice {
     }
 
     /// 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -45,7 +45,7 @@ impl Dice {
 
     /// A number below `n`; 0 for 0.
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
+        self.bits() % n.max(1)
     }
 
     /// One of some things, of which there must be one.
@@ -56,7 +56,7 @@ impl Dice {
     /// Mostly small numbers, which are lengths and variants, and the edges of variable-length integers.
     pub fn byte(&mut self) -> u8 {
         match self.below(10) {
-            0 => self.next() as u8,
+            0 => self.bits() as u8,
             1 => *self.pick(&[0x7f, 0x80, 0xff, 0xfe]),
             2 => self.below(6) as u8,
             _ => self.below(2) as u8,
@@ -138,7 +138,7 @@ pub fn try_texts(what: &str, parts: &[&str], mut read: impl FnMut(&str) -> Resul
             match dice.below(8) {
                 0 => text.push(char::from(b' ' + dice.below(95) as u8)),
                 1 => text.push(*dice.pick(&['\0', '\u{e9}', '\u{10ffff}', '\n', '-', ','])),
-                2 => text.push_str(&dice.next().to_string()),
+                2 => text.push_str(&dice.bits().to_string()),
                 _ => text.push_str(dice.pick::<&str>(parts)),
             }
         }
