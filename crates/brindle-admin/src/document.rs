@@ -80,15 +80,15 @@ pub fn schema<T: Document>() -> Schema {
 pub struct FaultView {
     /// The code, such as `E4003`; `brindle explain` tells more.
     code: String,
-    /// What happened.
+    /// The event.
     what: String,
-    /// To what.
+    /// The file, target or host that it happened to.
     subject: String,
-    /// Why: the causes, the nearest first.
+    /// The causes, the nearest first.
     why: Vec<String>,
-    /// What it means for data.
+    /// The meaning for data.
     data: String,
-    /// What to do next.
+    /// The next thing to do.
     next: String,
 }
 
@@ -113,7 +113,7 @@ mod tests {
     /// A result.
     #[derive(Serialize, JsonSchema)]
     struct Body {
-        /// So many.
+        /// A number.
         bytes: u64,
     }
     document!(Body, "brindle.test", 1);

@@ -30,7 +30,7 @@ pub struct Drain {
     pub bandwidth_bytes: Option<u64>,
 }
 
-/// What was done.
+/// Outcome of a drain.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Drained {
     /// The OST, by its full name.

@@ -96,7 +96,7 @@ impl Job {
     pub async fn pause_ms(&self, ms: u64) -> Result<()> {
         let told = self.cancelled.told.notified();
         self.check()?;
-        // It is cancelled, or the time is over.
+        // Either way `check` says whether it was cancelled.
         let _ = self.seams.timeout_ms(ms, told).await;
         self.check()
     }

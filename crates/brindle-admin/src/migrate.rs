@@ -138,7 +138,7 @@ mod tests {
             now.0 += pace.next_ns(now, 1 << 20);
         }
         assert_eq!(now.ms_since(start), 10_000);
-        // What took longer than its pace is not made to wait; what it lost is made up for within bounds.
+        // A job that took longer than its pace does not wait, and makes up for the time that it lost, within bounds.
         now = now.plus_ms(60_000);
         assert_eq!(pace.next_ns(now, 1 << 20), 0);
         assert_eq!(pace.next_ns(now, 1 << 20) / MS_NS, 100);

@@ -1,4 +1,4 @@
-//! What jobs that move many files have in common (drain, rebalance): finding the files on an OST, moving one after the other at a
+//! Common parts of the jobs that move many files (drain, rebalance): finding the files on an OST, moving one after the other at a
 //! pace, counting what was done.
 
 use std::ffi::OsString;

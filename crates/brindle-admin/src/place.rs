@@ -24,7 +24,7 @@ pub struct DevCluster {
     pub of_hosts: bool,
 }
 
-/// What is mounted, as `HOST[:PORT][,HOST[:PORT]]:/FSNAME[/SUBDIR]` says.
+/// Source of a mount, as `HOST[:PORT][,HOST[:PORT]]:/FSNAME[/SUBDIR]` says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     /// Addresses of the MGS.

@@ -41,7 +41,7 @@ pub struct Rebalance {
     pub dry_run: bool,
 }
 
-/// What was done.
+/// Outcome of a rebalance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Rebalanced {
     /// The file system.

@@ -18,14 +18,14 @@ use crate::target::is_draining;
 
 /// Words in the names of counters that count damage.
 const DAMAGE: [&str; 3] = ["known_damaged", "known_missing", "quarantined"];
-/// The same of those that count what every crash may leave: blocks between the data of a write and its checksum.
+/// A word in the names of counters of what every crash may leave: blocks between the data of a write and its checksum.
 const SETTLED: &str = "resummed";
 
 /// A target and what it, or its silence, says.
 pub struct Target {
     /// The target in the map.
     pub entry: TargetEntry,
-    /// What it says.
+    /// Its answer, or why there is none.
     pub info: Result<TargetInfoResp>,
 }
 

@@ -128,7 +128,7 @@ impl BrindleFs {
             Who { ino, nodeid: request.nodeid, tid, ctx: Ctx::of(cred), cancel: request.cancel.clone() };
         let killed = self.killed(request.cancel, request.pid);
         let (name, changes) = (ops::name(&request.op), changes(&request.op, ino));
-        let part = part(request.nodeid, &request.op);
+        let part = part(&request.op);
         let mut work = Box::pin(ops::dispatch(self.clone(), who, request.op));
         match select(&mut work, pin!(killed)).await {
             Either::Left((Ok(done), _)) => {
@@ -163,7 +163,7 @@ impl BrindleFs {
         let is_dir = || ino == self.client.root() || self.known.is_dir(ino);
         match part {
             _ if self.stale.is_empty() => {}
-            Part::Step(_) => {}
+            Part::Step => {}
             Part::Look => self.stale.seen(tid, is_dir()),
             Part::Act => self.stale.over(tid),
         }
@@ -175,7 +175,7 @@ impl BrindleFs {
             // A look on the way may well find nothing, as at an ACL.
             match part {
                 Part::Look => {}
-                Part::Step(_) => self.stale.absent(tid),
+                Part::Step => self.stale.absent(tid),
                 Part::Act => self.stale.over(tid),
             }
             return fault;

@@ -15,7 +15,7 @@ const STATE: &str = ".brindle-hosts";
 const STEPS: u32 = 6;
 /// Size of the file that is written while a host is dead.
 const COPY_BYTES: u64 = 384 << 20;
-/// How long a host is away.
+/// How long a host is away: the length of the fault that is shown; nothing is waited for by it.
 const AWAY: Duration = Duration::from_secs(2);
 
 struct Tour<'a> {
@@ -59,9 +59,9 @@ pub fn run(session: &Session) -> Result<(), String> {
 impl Tour<'_> {
     fn start(&self) -> Result<(), String> {
         let step = screen::step_of(2, STEPS, "Start 6 servers and 2 clients, each on a host of its own");
-        if self.state.exists() {
-            // What an earlier run left, whatever state it is in.
-            self.ok(&["dev", "down", "--dir", STATE, "--purge"])?;
+        if self.state.join("state.json").exists() {
+            screen::text("An earlier run left something; it is stopped first. Its files stay.");
+            self.ok(&["dev", "down", "--dir", STATE])?;
         }
         self.ok(&["dev", "up", "--dir", STATE, "--hosts=6", "--clients=2"])?;
         screen::command("brindle dev host list", &self.ok(&["dev", "host", "list", "--dir", STATE])?);

@@ -24,7 +24,7 @@ use crate::request::{Asked, Flush, Getxattr, Lookup, Op, Read, Release};
 pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
     let ino = fs.node_ids.ino(asked.nodeid);
     if goes_on(op) {
-        fs.stale.asked(asked.pid, part(asked.nodeid, op));
+        fs.stale.asked(asked.pid, asked.nodeid, op);
         let now = Moment::now(fs.client.seams());
         fs.kernel_cache.gone_on(asked.pid, habit(op, asked.nodeid), now);
     }
@@ -47,7 +47,7 @@ pub(crate) fn answer(fs: &BrindleFs, asked: Asked, op: &Op) -> Option<Reply> {
         _ => None,
     };
     if known.is_some() && !matches!(op, Op::Lookup(_)) {
-        fs.stale_answered(asked.pid, part(asked.nodeid, op), ino);
+        fs.stale_answered(asked.pid, part(op), ino);
         // The thread asks for something else than what its last request was about.
         fs.recent.forget(asked.pid, ino, fs.client.seams().now());
     }

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use brindle_stdx::Mono;
+use brindle_stdx::{Mono, crc, crc_append};
 use parking_lot::Mutex;
 
 use crate::request::Op;
@@ -35,14 +35,14 @@ enum Place {
 }
 
 /// A name in a directory, as far as two steps of one thread are to be told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name(u64);
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Name(u32);
 
 /// A thread whose last request was refused with ESTALE.
 struct Refused {
     part: Part,
     place: Place,
-    /// What it looked up last.
+    /// The name that it looked up last.
     name: Name,
     at: Mono,
 }
@@ -57,29 +57,28 @@ impl Refused {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// A step of the walk.
-    Step(Name),
+    Step,
     /// May be made on the way, to check a permission or to follow a link, or be what is wanted.
     Look,
     /// The aim of the call.
     Act,
 }
 
-/// The part that an operation on the node `nodeid` has.
-pub(crate) fn part(nodeid: u64, op: &Op) -> Part {
+/// The part that an operation has.
+pub(crate) fn part(op: &Op) -> Part {
     match op {
-        Op::Lookup(op) => Part::Step(name(nodeid, &op.name)),
+        Op::Lookup(_) => Part::Step,
         Op::Getattr(_) | Op::Statx(_) | Op::Readlink | Op::Getxattr(_) | Op::Access(_) => Part::Look,
         _ => Part::Act,
     }
 }
 
-/// FNV-1a, of 64 bits.
-fn name(nodeid: u64, name: &[u8]) -> Name {
-    let bytes = nodeid.to_le_bytes().into_iter().chain(name.iter().copied());
-    Name(
-        bytes
-            .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)),
-    )
+/// The name that an operation on the node `nodeid` looks up.
+fn name(nodeid: u64, op: &Op) -> Name {
+    match op {
+        Op::Lookup(op) => Name(crc_append(crc(&nodeid.to_le_bytes()), &op.name)),
+        _ => Name::default(),
+    }
 }
 
 /// Threads that walk a path again.
@@ -96,18 +95,21 @@ impl Stale {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// A thread asks for something.
-    pub fn asked(&self, tid: u32, part: Part) {
-        if self.is_empty() {
-            return;
+    /// A thread asks for something of the node `nodeid`.
+    pub fn asked(&self, tid: u32, nodeid: u64, op: &Op) {
+        if !self.is_empty() {
+            self.goes_on(tid, part(op), name(nodeid, op));
         }
+    }
+
+    fn goes_on(&self, tid: u32, part: Part, name: Name) {
         self.change(|threads| {
             let Some(refused) = threads.get_mut(&tid) else { return };
             match (part, refused.place) {
-                (Part::Step(name), Place::Refused | Place::Walking) => refused.walks(name),
-                (Part::Step(name), Place::Absent) if name == refused.name => refused.walks(name),
+                (Part::Step, Place::Refused | Place::Walking) => refused.walks(name),
+                (Part::Step, Place::Absent) if name == refused.name => refused.walks(name),
                 // Another system call.
-                (Part::Step(_), _) | (Part::Act, Place::Refused) => drop(threads.remove(&tid)),
+                (Part::Step, _) | (Part::Act, Place::Refused) => drop(threads.remove(&tid)),
                 _ => {}
             }
         });
@@ -154,7 +156,7 @@ impl Stale {
             if threads.len() >= THREADS_MAX {
                 threads.pop_first();
             }
-            threads.insert(tid, Refused { part, place: Place::Refused, name: Name(0), at: now });
+            threads.insert(tid, Refused { part, place: Place::Refused, name: Name::default(), at: now });
             false
         })
     }
@@ -169,35 +171,36 @@ impl Stale {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
-    use Part::{Act, Look};
-
-    /// Another name at each step.
-    fn step() -> Part {
-        static STEPS: AtomicUsize = AtomicUsize::new(0);
-        Part::Step(name(STEPS.fetch_add(1, Ordering::Relaxed) as u64, b"name"))
-    }
+    use Part::{Act, Look, Step};
 
     const NOW: Mono = Mono(0);
 
     #[test]
     fn the_second_time_in_one_call_is_told_from_the_first_of_another() {
         let stale = Stale::default();
-        let ask = |part| stale.asked(7, part);
+        // Another name at each step.
+        let steps = Cell::new(0);
+        let ask = |part| {
+            steps.set(steps.get() + 1);
+            stale.goes_on(7, part, Name(steps.get()));
+        };
         let is_second = |part| stale.is_second(7, part, NOW);
         assert!(!is_second(Act));
-        ask(step());
-        ask(step());
+        ask(Step);
+        ask(Step);
         ask(Act);
         assert!(is_second(Act));
         // Permissions are looked at on the way, of directories and of what is opened.
         for first in [Look, Act] {
             assert!(!is_second(first));
-            ask(step());
+            ask(Step);
             ask(Look);
             stale.seen(7, true);
-            ask(step());
+            ask(Step);
             ask(Look);
             stale.seen(7, false);
             ask(Act);
@@ -208,57 +211,56 @@ mod tests {
         ask(Look);
         assert!(!is_second(Look));
         // What was wanted was seen.
-        ask(step());
+        ask(Step);
         ask(Look);
         stale.seen(7, false);
         ask(Look);
         assert!(!is_second(Look));
-        ask(step());
+        ask(Step);
         ask(Look);
         stale.seen(7, false);
-        ask(step());
+        ask(Step);
         ask(Look);
         assert!(!is_second(Look));
         // The kernel looks a name up before it makes it; the directory goes in between.
         assert!(!is_second(Act));
-        ask(step());
+        ask(Step);
         stale.seen(7, true);
-        ask(step());
+        ask(Step);
         stale.absent(7);
         ask(Look);
         ask(Act);
         assert!(is_second(Act));
         // A name that the kernel remembered has gone, and by the time it is looked up anew there is another.
-        let same = step();
         assert!(!is_second(Act));
-        ask(same);
+        stale.goes_on(7, Step, Name(0));
         stale.absent(7);
-        ask(same);
+        stale.goes_on(7, Step, Name(0));
         ask(Look);
         stale.seen(7, true);
-        ask(step());
+        ask(Step);
         ask(Look);
         stale.seen(7, false);
         ask(Act);
         assert!(is_second(Act));
         // The name was all that the call wanted; the next one looks for something else.
         assert!(!is_second(Act));
-        ask(step());
+        ask(Step);
         stale.absent(7);
-        ask(step());
+        ask(Step);
         ask(Act);
         assert!(!is_second(Act));
         // The second walk came to its end.
-        ask(step());
+        ask(Step);
         stale.over(7);
-        ask(step());
+        ask(Step);
         ask(Act);
         assert!(!is_second(Act));
         // Another operation, another thread, too late.
         ask(Act);
-        ask(step());
+        ask(Step);
         assert!(!is_second(Act));
-        ask(step());
+        ask(Step);
         assert!(!stale.is_second(8, Act, NOW));
         assert!(!stale.is_second(7, Act, NOW.plus_ms(GOOD_FOR_MS)));
     }

@@ -29,7 +29,7 @@ document!(HostsView, "brindle.dev.host.list", 1);
 pub struct HostView {
     /// `mds1`, `oss1`, `c1`, ...
     pub name: String,
-    /// `running`, `frozen` or `dead`.
+    /// `running`, `frozen`, `dead`, or `idle` where it has nothing to do.
     pub state: &'static str,
     /// `up`, `cut`, `cut in` (nothing arrives) or `cut out` (nothing leaves).
     pub link: &'static str,
@@ -61,6 +61,7 @@ impl Cluster {
         HostView {
             name: host.name.clone(),
             state: match (alive(run), host.frozen) {
+                (false, _) if mount.is_none() && self.servers_on(&host.name).next().is_none() => "idle",
                 (false, _) => "dead",
                 (true, true) => "frozen",
                 (true, false) => "running",
@@ -112,6 +113,14 @@ impl On<'_> {
         let _lock = self.lock()?;
         let mut cluster = Cluster::load(&self.dir)?;
         let index = cluster.host_index(name)?;
+        if cluster.within(Some(name)).is_none_or(|within| !within.netns.exists()) {
+            return Err(Fault::new(Code::NoSuchCluster)
+                .what("cannot reach the host")
+                .subject(name.to_owned())
+                .why("the cluster is stopped")
+                .data("nothing was changed")
+                .next(format!("start all hosts: brindle dev up --dir {}", self.dir.display())));
+        }
         let outcome = change(&mut cluster, index);
         // What was done before it failed is in the state, too.
         cluster.save(&self.dir)?;

@@ -150,9 +150,13 @@ impl TargetDirs {
         Ok(found)
     }
 
-    /// Unmounts the images again.
+    /// Unmounts the images again, all that can be; the first fault.
     pub fn release(mut self) -> Result<()> {
-        self.attached.drain(..).try_for_each(|dir| image::detach(&dir))
+        let mut first = Ok(());
+        for dir in std::mem::take(&mut self.attached) {
+            first = first.and(image::detach(&dir));
+        }
+        first
     }
 }
 

@@ -15,6 +15,7 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use brindle_stdx::crc;
 use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
 
@@ -89,10 +90,10 @@ pub struct Within {
 impl Network {
     /// The network of the cluster in `dir`, with addresses that nobody on this machine has.
     pub fn new(dir: &Path) -> Result<Network> {
-        let hash = fnv(dir.as_os_str().as_encoded_bytes());
+        let hash = crc(dir.as_os_str().as_encoded_bytes());
         let taken = taken_subnets()?;
         let subnet = (0..SUBNETS_TRIED)
-            .map(|n| hash.wrapping_add(u64::from(n)).to_le_bytes())
+            .map(|n| hash.wrapping_add(n).to_le_bytes())
             .map(|bytes| [10, 64 | (bytes[0] & 63), bytes[1]])
             .find(|subnet| !taken.contains(subnet));
         let none = || {
@@ -224,13 +225,6 @@ fn taken_subnets() -> Result<BTreeSet<[u8; 3]>> {
     let destinations = routes.lines().skip(1).filter_map(|line| line.split_ascii_whitespace().nth(1));
     let bytes = destinations.filter_map(|text| u32::from_str_radix(text, 16).ok()).map(u32::to_ne_bytes);
     Ok(bytes.map(|[a, b, c, _]| [a, b, c]).collect())
-}
-
-/// FNV-1a, of 64 bits.
-fn fnv(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// Bits a second, as tc(8) has them: `1gbit`, `99.2mbit`, `none`.

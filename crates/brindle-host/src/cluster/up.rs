@@ -9,7 +9,7 @@ use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use super::down::end_strays;
 use super::network::{self, Link, Network};
 use super::state::{Cluster, HostState, Image, Mount, Server, alive};
-use super::{Event, FS_DEFAULT, OSTS_DEFAULT, OSTS_MAX, On, end_all, image, node};
+use super::{Event, FS_DEFAULT, OSTS_DEFAULT, On, end_all, image, node};
 use crate::format::{self, Plan};
 use crate::target_dir::LOCK_FILE;
 use crate::{need_root, requirements, text};
@@ -17,7 +17,7 @@ use crate::{need_root, requirements, text};
 /// From so many server hosts on the MGS and the MDT have a pair of hosts.
 const MDS_PAIR_FROM: usize = 4;
 /// OSTs of each host that has any, unless told otherwise.
-const OSTS_PER_HOST: u16 = 2;
+const OSTS_PER_HOST: usize = 2;
 
 /// Request to start a cluster. What is left out is as at the start before.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl On<'_> {
         end_strays(self, &cluster)?;
         match up.hosts {
             Some(hosts) => wanted_hosts(&mut cluster, &self.dir, up, hosts)?,
-            None if !cluster.hosts.is_empty() => {}
+            None if !cluster.hosts.is_empty() => refuse_changes(&cluster, &self.dir, up)?,
             None => {
                 wanted_servers(&mut cluster, &self.dir, up)?;
                 wanted_mounts(&mut cluster, &self.dir, up)?;
@@ -342,13 +342,16 @@ fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Res
                 .why("a cluster keeps the hosts that it was made with")
                 .next("leave --hosts and --clients out, or give another directory"));
         }
+        refuse_changes(cluster, dir, up)?;
+        if hosts.rate_bits.is_some() {
+            cluster.hosts.iter_mut().for_each(|host| host.link.rate_bits = hosts.rate_bits);
+        }
         return Ok(());
     }
     network::check_tools()?;
     let network = Network::new(dir)?;
     let mds_hosts = if hosts.servers >= MDS_PAIR_FROM { 2 } else { 1 };
     let oss_hosts = hosts.servers - mds_hosts;
-    let per_host = usize::from(up.osts.map_or(OSTS_PER_HOST, |osts| osts.div_ceil(oss_hosts.max(1) as u16)));
     let server = |target, host: &str, size| Server {
         host: Some(host.to_owned()),
         ..new_server(dir, target, size, up.image_kind)
@@ -372,9 +375,14 @@ fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Res
         0 => vec!["mds1".to_owned()],
         n => (1..=n).map(|n| format!("oss{n}")).collect(),
     };
-    let placed = with_osts.iter().flat_map(|host| std::iter::repeat_n(host, per_host));
-    for (index, host) in (0..up.osts.unwrap_or(OSTS_MAX)).zip(placed) {
-        cluster.servers.push(server(TargetId::ost(index), host, up.ost_size_bytes));
+    let osts = up.osts.map_or(with_osts.len() * OSTS_PER_HOST, usize::from);
+    let mut index = 0;
+    for (n, host) in with_osts.iter().enumerate() {
+        // The first ones have one more where they cannot all have the same number.
+        for _ in 0..osts / with_osts.len() + usize::from(n < osts % with_osts.len()) {
+            cluster.servers.push(server(TargetId::ost(index), host, up.ost_size_bytes));
+            index += 1;
+        }
     }
     for n in 1..=hosts.clients {
         let name = format!("c{n}");
@@ -393,6 +401,24 @@ fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Res
     }
     cluster.network = Some(network);
     Ok(())
+}
+
+/// A cluster of hosts keeps its OSTs and its mount points.
+fn refuse_changes(cluster: &Cluster, dir: &Path, up: &Up) -> Result<()> {
+    let osts = cluster.servers.iter().filter(|s| s.target.role == Role::Ost).count();
+    let other_osts = up.osts.is_some_and(|wanted| usize::from(wanted) != osts);
+    if !other_osts && up.mount_points.is_empty() && up.mounts {
+        return Ok(());
+    }
+    Err(Fault::new(Code::BadArgument)
+        .what("cannot start with other OSTs or mount points than there are:")
+        .subject(dir.display().to_string())
+        .why(format!(
+            "it is made of hosts, with {osts} OSTs, and each client mounts below {}",
+            dir.join("mnt").display()
+        ))
+        .data("nothing was changed")
+        .next("leave --osts, --mount and --no-mount out, or give another directory"))
 }
 
 /// Adds the servers that are missing.
