@@ -139,9 +139,10 @@ fn f11_a_write_for_whose_neighbours_no_ost_has_room_ends() {
     }
     println!("f11-hole: {done} of {HOLE_BLOCKS} blocks of the hole found room");
     assert!(done * BLOCK as u64 > 2 << 20, "the other OST has room for more than {done} blocks");
-    // In front, the pieces, behind: a component for each piece would be too many at last.
+    // What the full OST still took in front (often nothing), the pieces, and what lies behind: a component for each piece would be
+    // too many at last.
     let layout = cluster.lfs(&["getstripe", &cluster.a().join("holed").display().to_string()]);
-    assert_eq!(layout.matches("lcme_id:").count(), 3, "{layout}");
+    assert!((2..=3).contains(&layout.matches("lcme_id:").count()), "{layout}");
     let bytes = std::fs::read(cluster.b().join("holed")).unwrap();
     for (index, block) in bytes.chunks(BLOCK).enumerate().map(|(index, block)| (index as u64, block)) {
         if index < done || behind.contains(&index) {
