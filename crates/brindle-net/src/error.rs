@@ -39,6 +39,13 @@ impl NetError {
         NetError::Bad { fault: Box::new(fault), header: Some(Box::new(header)) }
     }
 
+    /// Whether one side does not accept what the other proves: trying again changes nothing until somebody does something.
+    pub fn is_refusal(&self) -> bool {
+        use Code::{BadIdentity, CertificateExpired, ForeignCertificate, Insecure, NotEnrolled};
+        let refusals = [BadIdentity, CertificateExpired, ForeignCertificate, Insecure, NotEnrolled];
+        matches!(self, NetError::Bad { fault, .. } if refusals.contains(&fault.code))
+    }
+
     /// As a fault about the peer at `nid`.
     pub fn fault(&self, nid: &Nid) -> Fault {
         match self {

@@ -22,7 +22,7 @@ mod tests;
 pub use error::NetError;
 pub use peer::{LinkInfo, NotifyHandler, Peer, PeerConfig, PeerState};
 pub use server::{RpcServer, ServerConfig, ServerConn, ServerHandle, ServerStats, Service};
-pub use tcp::TcpTransport;
+pub use tcp::{CredentialSource, Proving, Security, TcpTransport};
 pub use transport::{Caller, Connection, FrameRx, FrameTx, Listener, Transport};
 
 /// Release of this software as hellos tell it.

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use brindle_auth::Proof;
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::Op;
@@ -158,6 +159,10 @@ async fn accept(shared: Arc<Shared>, mut listener: Box<dyn Listener>) {
     while let Some(accepted) = shared.stop.until(listener.accept()).await {
         let connection = match accepted {
             Ok(connection) => connection,
+            Err(e @ NetError::Bad { .. }) => {
+                shared.note_refused(&e);
+                continue;
+            }
             Err(e) => {
                 tracing::warn!(nid = %listener.local_nid(), error = %e, "cannot accept a connection");
                 shared.stop.until(shared.seams.sleep_ms(ACCEPT_PAUSE_MS)).await;
@@ -209,6 +214,14 @@ impl ServerConn {
     /// Why the peer may not ask for what is for administrators, as far as the network tells; `None` if it may.
     pub fn is_no_administrator(&self) -> Option<String> {
         self.caller.is_no_administrator()
+    }
+
+    /// The proof of the host at the other end, where it has given one.
+    pub fn proof(&self) -> Option<&Proof> {
+        match &self.caller {
+            Caller::Host { proof, .. } => proof.as_deref(),
+            _ => None,
+        }
     }
 
     /// The peer's hello.
@@ -277,6 +290,14 @@ impl Shared {
         if let NetError::Bad { fault, .. } = e {
             *self.stats.lock().bad.entry(fault.code).or_default() += 1;
             tracing::warn!(peer = %peer, code = %fault.code, "closing a connection: {e}");
+        }
+    }
+
+    /// Counts a connection whose handshake has failed; the fault names the peer.
+    fn note_refused(&self, e: &NetError) {
+        if let NetError::Bad { fault, .. } = e {
+            *self.stats.lock().bad.entry(fault.code).or_default() += 1;
+            tracing::warn!(peer = %fault.subject, code = %fault.code, "refused a connection: {e}");
         }
     }
 }

@@ -1,26 +1,35 @@
-//! [`Transport`] over TCP, with tokio, and over local sockets within a machine ([`local`]). Frames are read through a small buffer; bulk goes from the socket straight
+//! [`Transport`] over TCP ([`security`] says who is at the other end), with tokio, and over local sockets within a machine ([`local`]). Frames are read through a small buffer; bulk goes from the socket straight
 //! into an aligned buffer, and from where it lies to the socket with `writev`.
 //!
 //! Chosen by the binary only. Invariant: a peer that vanished, or stopped in the middle of a frame, loses its
 //! connection within a bounded time, and never holds more memory than one frame.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_types::Nid;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::NetError;
-use crate::transport::{Caller, Connection, Listener, Transport};
+use crate::transport::{Connection, Listener, Transport};
 
 mod halves;
+mod keyed;
 mod local;
 mod read;
 mod reserved;
+pub mod security;
 mod shared_memory;
+#[cfg(test)]
+mod tests;
+mod tls;
 mod write;
+
+pub use security::{CredentialSource, Proving, Security};
 
 /// How long making a connection may take.
 pub const CONNECT_TIMEOUT_MS: u64 = 3_000;
@@ -35,17 +44,26 @@ const KEEPALIVE_PROBES: u32 = 3;
 /// A connection whose data nobody acknowledges, or reads, is dead after this.
 const USER_TIMEOUT_S: u64 = 15;
 
+/// Handshakes that may be under way at one listener; whoever comes then waits in the kernel.
+const HANDSHAKES_MAX: usize = 256;
+
 /// Real connections.
 pub struct TcpTransport {
     seams: Seams,
     local: bool,
     reserved_port: bool,
+    security: Security,
 }
 
 impl TcpTransport {
-    /// Must be used on a tokio runtime with I/O and time.
+    /// Must be used on a tokio runtime with I/O and time. Proves nothing and asks for nothing over TCP ([`Security::none`]).
     pub fn new(seams: Seams) -> TcpTransport {
-        TcpTransport { seams, local: true, reserved_port: false }
+        TcpTransport { seams, local: true, reserved_port: false, security: Security::none() }
+    }
+
+    /// What connections over TCP prove, and what is asked of them. Local sockets tell by themselves who is at the other end.
+    pub fn secured(self, security: Security) -> TcpTransport {
+        TcpTransport { security, ..self }
     }
 
     /// Also within a machine.
@@ -62,36 +80,53 @@ impl TcpTransport {
 impl Transport for TcpTransport {
     fn connect(&self, nid: &Nid) -> BoxFuture<'static, Result<Connection, NetError>> {
         let (seams, nid, local) = (self.seams.clone(), nid.clone(), self.local);
-        let reserved_port = self.reserved_port;
+        let (reserved_port, security) = (self.reserved_port, self.security.clone());
         Box::pin(async move {
             let connecting = async {
                 let found = tokio::net::lookup_host((nid.host.as_str(), nid.port)).await?;
                 let addresses: Vec<SocketAddr> = found.collect();
                 let mut near = addresses.iter().filter(|_| local);
                 if let Some(stream) = near.find_map(|address| local::connect(*address)) {
-                    return local::connection(stream, nid.clone(), &seams);
+                    return Ok(Reached::Local(stream));
                 }
                 let stream = match reserved_port {
                     true => reserved::connect(&addresses).await?,
                     false => TcpStream::connect(&addresses[..]).await?,
                 };
-                connection(stream, nid.clone(), Caller::Known, &seams)
+                Ok(Reached::Tcp(stream))
             };
-            seams.timeout_ms(CONNECT_TIMEOUT_MS, connecting).await.ok_or(NetError::TimedOut)?
+            match seams.timeout_ms(CONNECT_TIMEOUT_MS, connecting).await.ok_or(NetError::TimedOut)? {
+                Ok(Reached::Local(stream)) => local::connection(stream, nid, &seams),
+                Ok(Reached::Tcp(stream)) => security.connect(stream, nid, &seams).await,
+                Err(e) => Err(e),
+            }
         })
     }
 
     fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>> {
         let (seams, nid, local) = (self.seams.clone(), nid.clone(), self.local);
+        let security = self.security.clone();
         Box::pin(async move {
             let listener = TcpListener::bind((nid.host.as_str(), nid.port)).await?;
             let address = listener.local_addr()?;
             let beside = if local { local::listen(address) } else { None };
             let local = Nid { port: address.port(), ..nid };
-            Ok(Box::new(TcpAcceptor { listener, beside, address, local, seams }) as Box<dyn Listener>)
+            let shaken = mpsc::channel(HANDSHAKES_MAX);
+            let handshakes = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+            let acceptor =
+                TcpAcceptor { listener, beside, address, local, seams, security, handshakes, shaken };
+            Ok(Box::new(acceptor) as Box<dyn Listener>)
         })
     }
 }
+
+/// A stream to a server.
+enum Reached {
+    Local(UnixStream),
+    Tcp(TcpStream),
+}
+
+type Shaken = Result<Connection, NetError>;
 
 struct TcpAcceptor {
     listener: TcpListener,
@@ -100,6 +135,11 @@ struct TcpAcceptor {
     address: SocketAddr,
     local: Nid,
     seams: Seams,
+    security: Security,
+    /// Room for handshakes that are under way.
+    handshakes: Arc<Semaphore>,
+    /// Where they end.
+    shaken: (mpsc::Sender<Shaken>, mpsc::Receiver<Shaken>),
 }
 
 impl Listener for TcpAcceptor {
@@ -120,11 +160,17 @@ impl Listener for TcpAcceptor {
                         None => std::future::pending().await,
                     }
                 };
+                let accepted = async {
+                    let room = self.handshakes.clone().acquire_owned().await.expect("it is never closed");
+                    self.listener.accept().await.map(|accepted| (accepted, room))
+                };
                 let made = tokio::select! {
-                    accepted = self.listener.accept() => {
-                        let (stream, address) = accepted?;
-                        let caller = Caller::Host { port: address.port() };
-                        connection(stream, nid_of(address, self.local.rail), caller, &self.seams)
+                    accepted = accepted => {
+                        let (accepted, room) = accepted?;
+                        match self.begin(accepted, room).await {
+                            Some(made) => made,
+                            None => continue,
+                        }
                     }
                     accepted = beside => {
                         if shared_memory::cannot_look() {
@@ -133,13 +179,35 @@ impl Listener for TcpAcceptor {
                         let peer = nid_of(local::client_of(self.address), self.local.rail);
                         local::connection(accepted?.0, peer, &self.seams)
                     }
+                    // There is always a sender: this side has one.
+                    Some(made) = self.shaken.1.recv() => made,
                 };
-                // A connection that is gone before its options are set is nobody's error.
-                if let Ok(made) = made {
-                    return Ok(made);
+                // A connection that is gone before it is one is nobody's error; one that is refused is told of.
+                if let Ok(_) | Err(NetError::Bad { .. }) = made {
+                    return made;
                 }
             }
         })
+    }
+}
+
+impl TcpAcceptor {
+    /// The connection, or nothing while its handshake goes on.
+    async fn begin(&self, accepted: (TcpStream, SocketAddr), room: OwnedSemaphorePermit) -> Option<Shaken> {
+        let (stream, address) = accepted;
+        let peer = (nid_of(address, self.local.rail), address.port());
+        let (security, seams, ended) = (self.security.clone(), self.seams.clone(), self.shaken.0.clone());
+        let is_loopback = address.ip().to_canonical().is_loopback();
+        if !security.takes_time() {
+            return Some(security.accept(stream, peer, is_loopback, &seams).await);
+        }
+        self.seams.spawn("tcp.handshake", async move {
+            let made = security.accept(stream, peer, is_loopback, &seams).await;
+            // Nobody listens any more where this fails.
+            drop(ended.send(made).await);
+            drop(room);
+        });
+        None
     }
 }
 
@@ -149,17 +217,14 @@ fn nid_of(address: SocketAddr, rail: u8) -> Nid {
 
 /// Sets the options of a new connection. Buffer sizes are left to the kernel, whose automatic sizes reach further
 /// than what a process may set.
-fn connection(stream: TcpStream, peer: Nid, caller: Caller, seams: &Seams) -> Result<Connection, NetError> {
+fn set_options(stream: &TcpStream) -> Result<(), NetError> {
     stream.set_nodelay(true)?;
-    let socket = SockRef::from(&stream);
+    let socket = SockRef::from(stream);
     let keepalive = TcpKeepalive::new()
         .with_time(Duration::from_secs(KEEPALIVE_IDLE_S))
         .with_interval(Duration::from_secs(KEEPALIVE_INTERVAL_S))
         .with_retries(KEEPALIVE_PROBES);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(Duration::from_secs(USER_TIMEOUT_S)))?;
-    let (read_half, write_half) = stream.into_split();
-    let tx = Box::new(write::TcpTx::new(write_half, None, None));
-    let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), Default::default()));
-    Ok(Connection { peer, caller, tx, rx })
+    Ok(())
 }

@@ -3,9 +3,14 @@
 //! Implemented over TCP here and simulated in the testkit. A connection delivers frames in order, each at most once
 //! and whole, until it breaks; what was in flight then may or may not have arrived.
 
+use std::sync::Arc;
+
+use brindle_auth::{HostRole, Mode, Proof};
 use brindle_stdx::BoxFuture;
-use brindle_types::Nid;
+use brindle_types::{Code, Fault, Nid, TargetId};
 use brindle_wire::frame::Frame;
+use brindle_wire::principal::{Principal, PrincipalKind};
+use brindle_wire::version::Hello;
 
 use crate::NetError;
 
@@ -25,9 +30,8 @@ pub trait Listener: Send {
     fn accept(&mut self) -> BoxFuture<'_, Result<Connection, NetError>>;
 }
 
-/// The process at the other end, as far as the network tells. (Hosts do not prove who they are yet: over TCP this is as good as
-/// the reserved ports of the hosts that reach the server.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The process at the other end, as far as this side knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// A process of this machine that runs as this user.
     User {
@@ -36,11 +40,17 @@ pub enum Caller {
         /// Whether this server runs as the same user.
         is_own: bool,
     },
-    /// A process of a host, over TCP. Only root may use ports below [`RESERVED_PORTS`] there.
+    /// A process of a host, over TCP.
     Host {
-        /// The port that it calls from.
+        /// The port that it calls from. Only root may use ports below [`RESERVED_PORTS`] there.
         port: u16,
+        /// Which host has proven itself; `None` where the network asks for no proof.
+        proof: Option<Arc<Proof>>,
     },
+    /// A process of a host that has no certificate yet, inside TLS: it may join, and nothing else.
+    Stranger,
+    /// A process that is told this when it asks for anything.
+    Refused(Box<Fault>),
     /// This side has made the connection, and knows whom to, or it is simulated.
     Known,
 }
@@ -50,16 +60,70 @@ pub const RESERVED_PORTS: u16 = 1024;
 
 impl Caller {
     /// Why it may not ask for what is for administrators; `None` if it may. A server's own user may: the server's files are his.
-    pub fn is_no_administrator(self) -> Option<String> {
+    pub fn is_no_administrator(&self) -> Option<String> {
         match self {
             Caller::User { uid: 0, .. } | Caller::User { is_own: true, .. } | Caller::Known => None,
             Caller::User { uid, .. } => Some(format!("user {uid} is not root")),
-            Caller::Host { port } if port < RESERVED_PORTS => None,
-            Caller::Host { port } => Some(format!(
+            Caller::Host { proof: Some(proof), .. } if proof.roles.has(HostRole::Admin) => None,
+            Caller::Host { proof: Some(proof), .. } => {
+                Some(format!("host {} has joined as {}, not as admin", proof.host, proof.roles))
+            }
+            Caller::Host { port, .. } if *port < RESERVED_PORTS => None,
+            Caller::Host { port, .. } => Some(format!(
                 "the request came from port {port}; root's commands come from one below {RESERVED_PORTS}"
             )),
+            Caller::Stranger | Caller::Refused(_) => Some("the caller has proven nothing".to_owned()),
         }
     }
+
+    /// The principal that a hello claims, as far as the caller may be it; a server names its target in the header of the hello.
+    pub fn principal(&self, hello: &Hello, target: Option<TargetId>) -> Result<Principal, Fault> {
+        let claimed = Principal::claimed(hello, target, self.is_no_administrator().is_none());
+        match self {
+            Caller::Known | Caller::Host { proof: None, .. } => Ok(claimed),
+            Caller::User { uid: 0, .. } | Caller::User { is_own: true, .. } => Ok(claimed),
+            Caller::User { uid, .. } if claimed.kind != PrincipalKind::User => {
+                Err(not_this(&claimed, format!("it runs as user {uid}; daemons run as root, or as the servers' user")))
+            }
+            Caller::User { .. } => Ok(claimed),
+            Caller::Stranger => {
+                Ok(Principal { kind: PrincipalKind::Stranger, host: hello.host.clone(), target: None })
+            }
+            Caller::Refused(fault) => Err((**fault).clone()),
+            Caller::Host { proof: Some(proof), .. } => proven(proof, claimed),
+        }
+    }
+}
+
+/// What a host may be by its certificate.
+fn proven(proof: &Proof, claimed: Principal) -> Result<Principal, Fault> {
+    use HostRole::{Admin, Agent, Client, Server};
+    let may = match claimed.kind {
+        PrincipalKind::Client => [Client, Server, Admin].iter().any(|role| proof.roles.has(*role)),
+        PrincipalKind::Mdt | PrincipalKind::Ost | PrincipalKind::Mgs => proof.roles.has(Server),
+        PrincipalKind::Agent => proof.roles.has(Agent),
+        PrincipalKind::Administrator | PrincipalKind::User | PrincipalKind::Stranger => true,
+    };
+    let claimed = Principal { host: proof.host.clone(), ..claimed };
+    if !may {
+        return Err(not_this(&claimed, format!("the host has joined as {}", proof.roles)));
+    }
+    let is_a_mount = claimed.kind == PrincipalKind::Client;
+    if !is_a_mount && proof.mode != Mode::Privacy {
+        return Err(Fault::new(Code::Insecure)
+            .subject(claimed.to_string())
+            .why(format!("the connection is in mode {}", proof.mode))
+            .why("servers and administrators talk inside TLS only"));
+    }
+    Ok(claimed)
+}
+
+fn not_this(claimed: &Principal, why: String) -> Fault {
+    Fault::new(Code::NotForCaller)
+        .what("refused: the caller is not")
+        .subject(claimed.to_string())
+        .why(why)
+        .data("nothing was changed")
 }
 
 /// One connection as two independent halves. Dropping `tx` tells the other side, behind what was sent, that nothing

@@ -1,7 +1,7 @@
 //! Principals: who is at the other end of a connection, and sets of them.
 //!
-//! The table of operations ([`crate::Op::askers`]) says which kinds may ask for each operation. Over TCP a principal is what the peer
-//! claims in its hello; hosts do not prove who they are yet.
+//! The table of operations ([`crate::Op::askers`]) says which kinds may ask for each operation. A hello claims a principal; `brindle-net` compares
+//! the claim with what the connection proves (certificate, user of a local socket).
 
 use std::fmt;
 
@@ -28,6 +28,8 @@ pub enum PrincipalKind {
     User,
     /// A mover or node agent.
     Agent,
+    /// A host without a certificate that means to join.
+    Stranger,
 }
 
 impl PrincipalKind {
@@ -41,6 +43,7 @@ impl PrincipalKind {
             PrincipalKind::Administrator => "an administrator",
             PrincipalKind::User => "an ordinary user",
             PrincipalKind::Agent => "an agent",
+            PrincipalKind::Stranger => "a host that has not joined",
         }
     }
 }

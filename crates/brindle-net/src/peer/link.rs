@@ -92,7 +92,11 @@ type Opened = (Arc<Link>, Box<dyn FrameRx>);
 /// Connects to `nid` and exchanges hellos.
 async fn open(inner: &Inner, nid: &Nid) -> Result<Opened, Failure> {
     let lost = |e: NetError| Failure::Unreachable(e.fault(nid));
-    let mut connection = inner.transport.connect(nid).await.map_err(lost)?;
+    let connected = inner.transport.connect(nid).await;
+    let mut connection = connected.map_err(|e| match e.is_refusal() {
+        true => Failure::Refused(e.fault(nid)),
+        false => lost(e),
+    })?;
     let work = greet(inner, &mut connection);
     let reply = inner.seams.timeout_ms(HELLO_TIMEOUT_MS, work).await;
     let reply = reply.unwrap_or(Err(NetError::TimedOut)).map_err(lost)?;

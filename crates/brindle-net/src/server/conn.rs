@@ -9,7 +9,6 @@ use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
-use brindle_wire::principal::Principal;
 use brindle_wire::version::{self, Hello, HelloReply};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -35,7 +34,7 @@ struct Credits {
 /// Serves a connection to its end; `_room` is its place among the server's connections.
 pub(super) async fn run(shared: Arc<Shared>, connection: Connection, _room: OwnedSemaphorePermit) {
     let Connection { peer, caller, tx, mut rx } = connection;
-    let greeted = shared.stop.until(greet(&shared, (&peer, caller), tx, &mut rx)).await;
+    let greeted = shared.stop.until(greet(&shared, (&peer, &caller), tx, &mut rx)).await;
     let Some(Ok(conn)) = greeted else { return };
     let writer = conn.clone();
     shared.seams.spawn("server.write", async move { writer.outbox.run(&writer.down).await });
@@ -51,7 +50,7 @@ pub(super) async fn run(shared: Arc<Shared>, connection: Connection, _room: Owne
 /// Reads the hello and answers it; a peer that is refused hears why.
 async fn greet(
     shared: &Shared,
-    (peer, caller): (&Nid, Caller),
+    (peer, caller): (&Nid, &Caller),
     mut tx: Box<dyn FrameTx>,
     rx: &mut Box<dyn FrameRx>,
 ) -> Result<Arc<ServerConn>, NetError> {
@@ -90,7 +89,7 @@ async fn refuse(
 }
 
 /// Checks the hello, lets the service look at the connection, and queues the answer.
-fn welcome(shared: &Shared, (peer, caller): (&Nid, Caller), first: Frame) -> Result<Arc<ServerConn>, Fault> {
+fn welcome(shared: &Shared, (peer, caller): (&Nid, &Caller), first: Frame) -> Result<Arc<ServerConn>, Fault> {
     if first.header.kind != Kind::Hello {
         return Err(Fault::new(Code::BadFrame).why("the first frame of a connection is not a hello"));
     }
@@ -99,8 +98,8 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, Caller), first: Frame) -> Res
     let conn = Arc::new(ServerConn {
         id: shared.next_conn_id.fetch_add(1, Ordering::Relaxed),
         peer: peer.clone(),
-        principal: Principal::claimed(&hello, first.header.target, caller.is_no_administrator().is_none()),
-        caller,
+        principal: caller.principal(&hello, first.header.target)?,
+        caller: caller.clone(),
         hello,
         version,
         outbox: Outbox::new(),

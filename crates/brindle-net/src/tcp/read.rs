@@ -10,6 +10,7 @@ use bytes::{BufMut, Bytes};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use super::FRAME_STALL_MS;
+use super::keyed::{FrameKey, TAG_BYTES, are_equal};
 use super::shared_memory::{Borrows, Place};
 use crate::NetError;
 use crate::transport::FrameRx;
@@ -27,6 +28,10 @@ pub(super) struct TcpRx<R> {
     /// The bytes of `buffer` that were read and not used yet.
     start: usize,
     end: usize,
+    /// Bytes that have to come in front of the first frame.
+    binding: Option<Vec<u8>>,
+    /// For the keyed checksum behind each frame.
+    key: Option<FrameKey>,
 }
 
 impl<R: AsyncRead + Unpin + Send> FrameRx for TcpRx<R> {
@@ -37,10 +42,27 @@ impl<R: AsyncRead + Unpin + Send> FrameRx for TcpRx<R> {
 
 impl<R: AsyncRead + Unpin + Send> TcpRx<R> {
     pub(super) fn new(socket: R, seams: Seams, borrows: Arc<Borrows>) -> TcpRx<R> {
-        TcpRx { socket, seams, borrows, buffer: Box::new([0; READ_BUFFER_LEN]), start: 0, end: 0 }
+        let buffer = Box::new([0; READ_BUFFER_LEN]);
+        TcpRx { socket, seams, borrows, buffer, start: 0, end: 0, binding: None, key: None }
+    }
+
+    /// Expects a keyed checksum behind each frame.
+    pub(super) fn keyed(self, key: FrameKey) -> TcpRx<R> {
+        TcpRx { key: Some(key), ..self }
+    }
+
+    /// Expects these bytes in front of the first frame.
+    pub(super) fn bound(self, binding: &[u8]) -> TcpRx<R> {
+        TcpRx { binding: Some(binding.to_vec()), ..self }
     }
 
     async fn frame(&mut self) -> Result<Frame, NetError> {
+        if let Some(binding) = self.binding.take()
+            && !are_equal(&self.small(binding.len(), 1).await?, &binding)
+        {
+            let why = "the frames are not those of the side that has proven itself";
+            return Err(NetError::bad(Fault::new(Code::BadFrame).why(why)));
+        }
         let bytes = self.header_bytes().await?;
         let mut header = match Header::decode(&bytes) {
             Ok(header) => header,
@@ -59,6 +81,14 @@ impl<R: AsyncRead + Unpin + Send> TcpRx<R> {
             }
             len => vec![self.bulk(len, &header).await?],
         };
+        if let Some(key) = &mut self.key {
+            let parts = std::iter::once(&body).chain(&bulk).map(|part| &part[..]);
+            let tag = key.tag(&bytes, parts);
+            if !are_equal(&self.small(TAG_BYTES, 1).await?, &tag) {
+                let why = "its keyed checksum does not fit: somebody on the way has changed it";
+                return Err(NetError::bad(Fault::new(Code::BadFrame).why(why)));
+            }
+        }
         Ok(Frame { header, body, bulk })
     }
 

@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn servers_tell_administrators_by_user_and_by_port() {
         let ordinary = caller_of(TcpTransport::over_tcp_only);
-        assert!(matches!(ordinary, Caller::Host { port } if port >= 1024), "{ordinary:?}");
+        assert!(matches!(ordinary, Caller::Host { port, .. } if port >= 1024), "{ordinary:?}");
         let why = ordinary.is_no_administrator().expect("refused");
         assert!(why.ends_with("root's commands come from one below 1024"), "{why}");
         let is_root = rustix::process::geteuid().is_root();

@@ -10,6 +10,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use zerocopy::IntoBytes;
 
 use super::USER_TIMEOUT_S;
+use super::keyed::FrameKey;
 use super::shared_memory::{Lender, Place};
 use crate::NetError;
 use crate::transport::FrameTx;
@@ -23,6 +24,10 @@ const PIECES_MAX: usize = 64;
 pub(super) trait WriteHalf: Send + Sync + 'static {
     /// Writes as much as it takes at this moment.
     fn try_write_vectored(&self, pieces: &[IoSlice<'_>]) -> std::io::Result<usize>;
+    /// Hands on what the socket itself keeps back; `WouldBlock` while something is left.
+    fn try_flush(&self) -> std::io::Result<()> {
+        Ok(())
+    }
     /// Waits until it takes something.
     fn writable(&self) -> impl Future<Output = std::io::Result<()>> + Send;
 }
@@ -46,12 +51,14 @@ pub(super) struct TcpTx<W> {
     stall: Option<Seams>,
     /// Where the other side can look at this one's memory.
     lender: Option<Lender>,
+    /// For a keyed checksum behind each frame.
+    key: Option<FrameKey>,
 }
 
 impl<W: WriteHalf> FrameTx for TcpTx<W> {
     fn send(&mut self, frames: Vec<Frame>) -> BoxFuture<'_, Result<(), NetError>> {
         Box::pin(async move {
-            self.rest.extend(pieces(&frames, &mut self.lender)?);
+            self.rest.extend(pieces(&frames, &mut self.lender, &mut self.key)?);
             while !self.write()? {
                 let writable = self.socket.writable();
                 match &self.stall {
@@ -71,14 +78,25 @@ impl<W: WriteHalf> FrameTx for TcpTx<W> {
     }
 
     fn try_send(&mut self, frames: Vec<Frame>) -> Result<bool, NetError> {
-        self.rest.extend(pieces(&frames, &mut self.lender)?);
+        self.rest.extend(pieces(&frames, &mut self.lender, &mut self.key)?);
         Ok(self.write()?)
     }
 }
 
 impl<W: WriteHalf> TcpTx<W> {
     pub(super) fn new(socket: W, stall: Option<Seams>, lender: Option<Lender>) -> TcpTx<W> {
-        TcpTx { socket, rest: VecDeque::new(), stall, lender }
+        TcpTx { socket, rest: VecDeque::new(), stall, lender, key: None }
+    }
+
+    /// Puts a keyed checksum behind each frame.
+    pub(super) fn keyed(self, key: FrameKey) -> TcpTx<W> {
+        TcpTx { key: Some(key), ..self }
+    }
+
+    /// Sends these bytes in front of the first frame.
+    pub(super) fn bound(mut self, binding: &[u8]) -> TcpTx<W> {
+        self.rest.push_back(Bytes::copy_from_slice(binding));
+        self
     }
 
     /// Writes as much as the socket takes at once; whether that was everything.
@@ -95,7 +113,11 @@ impl<W: WriteHalf> TcpTx<W> {
                 Err(e) => return Err(e),
             }
         }
-        Ok(true)
+        match self.socket.try_flush() {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     fn written(&mut self, mut bytes: usize) {
@@ -110,7 +132,11 @@ impl<W: WriteHalf> TcpTx<W> {
 }
 
 /// The frames as a list of pieces of memory, in order; bulk that could be lent is not among them.
-fn pieces(frames: &[Frame], lender: &mut Option<Lender>) -> Result<Vec<Bytes>, NetError> {
+fn pieces(
+    frames: &[Frame],
+    lender: &mut Option<Lender>,
+    key: &mut Option<FrameKey>,
+) -> Result<Vec<Bytes>, NetError> {
     let mut pieces = Vec::with_capacity(frames.len());
     lender.iter_mut().for_each(Lender::settle);
     let mut small = BytesMut::with_capacity(frames.len() * 2 * HEADER_LEN);
@@ -118,8 +144,8 @@ fn pieces(frames: &[Frame], lender: &mut Option<Lender>) -> Result<Vec<Bytes>, N
         check_parts(frame)?;
         let place = lender.as_mut().and_then(|lender| lender.lend(&frame.bulk));
         let lent = if place.is_some() { FLAG_LENT } else { 0 };
-        small
-            .extend_from_slice(&Header { flags: frame.header.flags | lent, ..frame.header.clone() }.encode());
+        let header = Header { flags: frame.header.flags | lent, ..frame.header.clone() }.encode();
+        small.extend_from_slice(&header);
         let bulk = if place.is_some() { &[][..] } else { &frame.bulk };
         for part in std::iter::once(&frame.body).chain(bulk) {
             if part.len() <= COPY_MAX {
@@ -130,6 +156,10 @@ fn pieces(frames: &[Frame], lender: &mut Option<Lender>) -> Result<Vec<Bytes>, N
             }
         }
         small.extend_from_slice(place.as_ref().map_or(&[], Place::as_bytes));
+        if let Some(key) = key {
+            let parts = std::iter::once(&frame.body).chain(bulk).map(|part| &part[..]);
+            small.extend_from_slice(&key.tag(&header, parts));
+        }
     }
     pieces.push(small.freeze());
     pieces.retain(|p| !p.is_empty());

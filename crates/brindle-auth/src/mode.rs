@@ -1,0 +1,70 @@
+//! Modes of protection.
+
+use std::fmt;
+use std::str::FromStr;
+
+use brindle_types::{Code, Fault, Result};
+use serde::{Deserialize, Serialize};
+
+/// How frames are protected behind the handshake, from the weakest to the strongest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Mode {
+    /// No handshake: whoever reaches the port is believed.
+    None,
+    /// Both sides prove who they are; frames are not protected after that.
+    Auth,
+    /// Each frame has a keyed checksum.
+    Integrity,
+    /// All of it is encrypted, inside TLS.
+    Privacy,
+}
+
+impl Mode {
+    /// Modes with a handshake, the weakest first.
+    pub const PROVEN: [Mode; 3] = [Mode::Auth, Mode::Integrity, Mode::Privacy];
+
+    /// Name in options and messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::None => "none",
+            Mode::Auth => "auth",
+            Mode::Integrity => "integrity",
+            Mode::Privacy => "privacy",
+        }
+    }
+
+    /// Name in the handshake (ALPN).
+    pub(crate) fn protocol(self) -> Vec<u8> {
+        format!("brindle-{}/1", self.name()).into_bytes()
+    }
+
+    /// The mode of a name in the handshake.
+    pub fn of_protocol(protocol: &[u8]) -> Option<Mode> {
+        Mode::PROVEN.into_iter().find(|mode| mode.protocol() == protocol)
+    }
+
+    /// This mode and the stronger ones, the weakest first, as names in the handshake.
+    pub(crate) fn protocols_from(self) -> Vec<Vec<u8>> {
+        Mode::PROVEN.into_iter().filter(|mode| *mode >= self).map(Mode::protocol).collect()
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = Fault;
+
+    fn from_str(text: &str) -> Result<Mode> {
+        let all = [Mode::None, Mode::Auth, Mode::Integrity, Mode::Privacy];
+        all.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
+            Fault::new(Code::BadArgument)
+                .what("cannot use the mode of protection")
+                .subject(text.to_owned())
+                .why("the modes are none, auth, integrity and privacy")
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! Tokens: the right to join, once, until it expires.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use brindle_types::{Code, Fault, Nid, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::name::sha256;
+use crate::{ClusterId, Roles};
+
+/// What every token begins with.
+const PREFIX: &str = "brindle-token-1-";
+/// Longest text that is taken for a token.
+const TEXT_MAX: usize = 4096;
+/// Bytes of the check sum behind the contents.
+const CHECK_BYTES: usize = 4;
+
+/// What a token proves: random, 32 bytes. The MGS keeps its hash only.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Secret([u8; 32]);
+
+impl Secret {
+    /// A new secret, from the system's random numbers.
+    pub fn generate() -> Result<Secret> {
+        let mut bytes = [0; 32];
+        let random = ring::rand::SystemRandom::new();
+        ring::rand::SecureRandom::fill(&random, &mut bytes).map_err(|_| {
+            Fault::new(Code::Bug).what("cannot make a token").why("the system gives no random numbers")
+        })?;
+        Ok(Secret(bytes))
+    }
+
+    /// What the MGS keeps of it.
+    pub fn hash(&self) -> [u8; 32] {
+        sha256(&self.0)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Contents of a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// SHA-256 of the authority's certificate: so the host knows the MGS before it has any certificate.
+    pub authority: [u8; 32],
+    /// What is shown to the MGS.
+    pub secret: Secret,
+    /// What the host will be.
+    pub roles: Roles,
+    /// Where the MGS is.
+    pub mgs: Vec<Nid>,
+    /// Seconds since 1970, for messages: the MGS decides by its own clock.
+    pub expires_s: i64,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut bytes = postcard::to_stdvec(self).expect("plain fields always serialise");
+        let check = sha256(&bytes);
+        bytes.extend_from_slice(&check[..CHECK_BYTES]);
+        write!(f, "{PREFIX}{}", URL_SAFE_NO_PAD.encode(bytes))
+    }
+}
+
+impl FromStr for Token {
+    type Err = Fault;
+
+    /// Reads a token as it was printed, with blanks around it.
+    fn from_str(text: &str) -> Result<Token> {
+        let bad = |why: &'static str| Fault::new(Code::BadToken).why(why).data("nothing was changed");
+        let text = text.trim();
+        let body = text.strip_prefix(PREFIX).filter(|_| text.len() <= TEXT_MAX);
+        let body = body.ok_or_else(|| bad("it is not a token: those begin with brindle-token-1-"))?;
+        let damaged = || bad("it is damaged: copy it again, whole");
+        let bytes = URL_SAFE_NO_PAD.decode(body).map_err(|_| damaged())?;
+        let at = bytes.len().checked_sub(CHECK_BYTES).ok_or_else(damaged)?;
+        let (contents, check) = bytes.split_at(at);
+        if sha256(contents)[..CHECK_BYTES] != *check {
+            return Err(damaged());
+        }
+        postcard::from_bytes(contents).map_err(|_| damaged())
+    }
+}
