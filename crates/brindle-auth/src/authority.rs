@@ -124,8 +124,8 @@ impl Authority {
         };
         let certificate = part(CERTIFICATE_LABEL)?.contents().to_vec();
         let der = rustls::pki_types::PrivatePkcs8KeyDer::from(part(KEY_LABEL)?.contents());
-        let key = KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_ED25519)
-            .map_err(|e| damaged(e.to_string()))?;
+        let key =
+            KeyPair::from_pkcs8_der_and_sign_algo(&der, &PKCS_ED25519).map_err(|e| damaged(e.to_string()))?;
         let cluster = cluster_of(&certificate)
             .ok_or_else(|| damaged("its certificate is not that of an authority".to_owned()))?;
         Ok(Authority { cluster, key, certificate })
@@ -161,7 +161,10 @@ fn common_name(name: &str) -> DistinguishedName {
 
 fn at(seconds: i64) -> Result<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp(seconds).map_err(|e| {
-        Fault::new(Code::BadArgument).what("cannot use the time").subject(seconds.to_string()).why(e.to_string())
+        Fault::new(Code::BadArgument)
+            .what("cannot use the time")
+            .subject(seconds.to_string())
+            .why(e.to_string())
     })
 }
 

@@ -64,8 +64,7 @@ impl Credentials {
     /// The accepting side of a handshake, in `least` or a stronger mode. With `admits_strangers` the other side may have no certificate:
     /// it means to join, and must be given nothing else.
     pub fn accepting(&self, least: Mode, admits_strangers: bool) -> Result<rustls::ServerConnection> {
-        let verifier =
-            WebPkiClientVerifier::builder_with_provider(self.roots.clone(), self.provider.clone());
+        let verifier = WebPkiClientVerifier::builder_with_provider(self.roots.clone(), self.provider.clone());
         let verifier = if admits_strangers { verifier.allow_unauthenticated() } else { verifier };
         let verifier =
             verifier.build().map_err(|e| Fault::new(Code::BadIdentity).why(format!("the authority: {e}")))?;

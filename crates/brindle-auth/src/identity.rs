@@ -108,7 +108,8 @@ impl Identity {
             "Identity of the host {} in the Brindle cluster {}, roles: {}. Keep it secret: it holds the host's key.\n",
             self.name.host, self.name.cluster, self.name.roles
         );
-        let certificate = |der: &CertificateDer<'_>| pem::encode(&pem::Pem::new(CERTIFICATE_LABEL, der.to_vec()));
+        let certificate =
+            |der: &CertificateDer<'_>| pem::encode(&pem::Pem::new(CERTIFICATE_LABEL, der.to_vec()));
         note + &certificate(&self.certificate) + &certificate(&self.authority) + &self.key.to_pem()
     }
 
@@ -131,7 +132,8 @@ fn subject_public_key_info(public: &[u8; 32]) -> Vec<u8> {
 
 /// The name in a certificate, and the name of its key. Says nothing of whether the certificate is good.
 pub(crate) fn named(certificate: &CertificateDer<'_>) -> Result<(Name, KeyId)> {
-    let parsed = webpki::EndEntityCert::try_from(certificate).map_err(|e| bad(format!("certificate: {e}")))?;
+    let parsed =
+        webpki::EndEntityCert::try_from(certificate).map_err(|e| bad(format!("certificate: {e}")))?;
     let uri = parsed.valid_uri_names().next();
     let uri = uri.ok_or_else(|| bad("the certificate names no host of a cluster".to_owned()))?;
     Ok((uri.parse()?, KeyId::of(&parsed.subject_public_key_info())))

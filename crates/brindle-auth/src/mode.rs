@@ -3,7 +3,6 @@
 use std::fmt;
 use std::str::FromStr;
 
-use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
 
 /// How frames are protected behind the handshake, from the weakest to the strongest.
@@ -56,15 +55,11 @@ impl fmt::Display for Mode {
 }
 
 impl FromStr for Mode {
-    type Err = Fault;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Mode> {
+    fn from_str(text: &str) -> Result<Mode, String> {
         let all = [Mode::None, Mode::Auth, Mode::Integrity, Mode::Privacy];
-        all.into_iter().find(|mode| mode.name() == text).ok_or_else(|| {
-            Fault::new(Code::BadArgument)
-                .what("cannot use the mode of protection")
-                .subject(text.to_owned())
-                .why("the modes are none, auth, integrity and privacy")
-        })
+        let found = all.into_iter().find(|mode| mode.name() == text);
+        found.ok_or_else(|| "the modes are none, auth, integrity and privacy".to_owned())
     }
 }

@@ -55,15 +55,11 @@ impl HostRole {
 }
 
 impl FromStr for HostRole {
-    type Err = Fault;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<HostRole> {
-        HostRole::ALL.into_iter().find(|role| role.name() == text).ok_or_else(|| {
-            Fault::new(Code::BadArgument)
-                .what("cannot use the role")
-                .subject(text.to_owned())
-                .why("the roles of hosts are server, client, agent and admin")
-        })
+    fn from_str(text: &str) -> std::result::Result<HostRole, String> {
+        let found = HostRole::ALL.into_iter().find(|role| role.name() == text);
+        found.ok_or_else(|| format!("'{text}' is no role: those are server, client, agent and admin"))
     }
 }
 
@@ -96,10 +92,11 @@ impl fmt::Display for Roles {
 }
 
 impl FromStr for Roles {
-    type Err = Fault;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Roles> {
-        let roles = text.split(',').map(str::parse).collect::<Result<Vec<HostRole>>>()?;
+    fn from_str(text: &str) -> std::result::Result<Roles, String> {
+        let roles =
+            text.split(',').map(str::parse).collect::<std::result::Result<Vec<HostRole>, String>>()?;
         Ok(Roles::of(&roles))
     }
 }

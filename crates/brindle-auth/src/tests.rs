@@ -65,7 +65,8 @@ fn both_sides_prove_who_they_are_and_agree_on_the_strongest_that_either_asks_for
     let client = credentials(&authority, "c1", &[HostRole::Client]);
     for wants in Mode::PROVEN {
         for allows in Mode::PROVEN {
-            let outcome = shake(client.connecting(wants).expect("c"), server.accepting(allows, false).expect("s"));
+            let outcome =
+                shake(client.connecting(wants).expect("c"), server.accepting(allows, false).expect("s"));
             let (proof, mode) = outcome.expect("they agree");
             assert_eq!(mode, wants.max(allows));
             let proof = proof.expect("a certificate");
@@ -77,7 +78,8 @@ fn both_sides_prove_who_they_are_and_agree_on_the_strongest_that_either_asks_for
 
 #[test]
 fn strangers_foreigners_clients_as_servers_and_the_expired_are_refused() {
-    let (own, other) = (Authority::new(CLUSTER, now_s()).expect("a"), Authority::new(CLUSTER, now_s()).expect("b"));
+    let (own, other) =
+        (Authority::new(CLUSTER, now_s()).expect("a"), Authority::new(CLUSTER, now_s()).expect("b"));
     let server = credentials(&own, "oss1", &[HostRole::Server]);
     let accepting = || server.accepting(Mode::Auth, false).expect("accepts");
     let foreign = credentials(&other, "oss1", &[HostRole::Server]);
@@ -118,7 +120,9 @@ fn files_come_back_as_they_were_written() {
     assert_eq!((again.cluster(), again.fingerprint()), (CLUSTER, authority.fingerprint()));
     let host = identity(&again, "oss1.site", &[HostRole::Server, HostRole::Admin]);
     let text = host.to_pem();
-    assert!(text.starts_with("Identity of the host oss1.site in the Brindle cluster 00000000000000b1, roles: server,admin."));
+    assert!(text.starts_with(
+        "Identity of the host oss1.site in the Brindle cluster 00000000000000b1, roles: server,admin."
+    ));
     let read = Identity::from_pem(&text).expect("read");
     assert_eq!((read.name(), read.key_id()), (host.name(), host.key_id()));
     let other = identity(&again, "oss2", &[HostRole::Server]);

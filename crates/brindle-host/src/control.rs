@@ -41,7 +41,9 @@ pub struct MountHere {
 impl MountHere {
     /// The mount that holds `path`.
     pub fn of(path: &Path) -> Result<MountHere> {
-        Ok(MountHere { line: mounts::mount_of(path)? })
+        let line = mounts::mount_of(path)?;
+        crate::identity::use_mount(&line.mount_point);
+        Ok(MountHere { line })
     }
 
     /// Where it is mounted.

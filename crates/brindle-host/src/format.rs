@@ -1,5 +1,6 @@
 //! Making a target in a directory.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -90,6 +91,8 @@ pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result
     let cannot =
         |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot format", plan.dir.display().to_string(), e);
     std::fs::create_dir_all(&plan.dir).map_err(|e| cannot(&e))?;
+    // What lies in a target is read by its servers alone.
+    std::fs::set_permissions(&plan.dir, std::fs::Permissions::from_mode(0o700)).map_err(|e| cannot(&e))?;
     let _lock = DirLock::target(&plan.dir)?;
     for name in destroy {
         let path = plan.dir.join(name);

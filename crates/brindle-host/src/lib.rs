@@ -10,6 +10,7 @@ pub mod announcement;
 pub mod cluster;
 pub mod control;
 pub mod format;
+pub mod identity;
 pub mod mounts;
 pub mod process;
 pub mod requirements;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use brindle_admin::servers::Servers;
-use brindle_net::{TcpTransport, Transport};
+use brindle_net::Transport;
 use brindle_stdx::Seams;
 use brindle_types::{Code, Fault, Result};
 
@@ -57,7 +58,7 @@ impl Host {
 /// The way to servers from this host: over TCP; a mount here tells the map where no MGS answers. Call it within a tokio runtime, or with seams of
 /// one.
 pub fn servers(seams: &Seams) -> Servers {
-    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()).from_reserved_port());
+    let transport: Arc<dyn Transport> = Arc::new(identity::CommandTransport::new(seams.clone()));
     Servers::new(seams.clone(), transport, Arc::new(control::MountsHere::new(seams.clone())), &name())
 }
 

@@ -82,9 +82,10 @@ impl Caller {
         match self {
             Caller::Known | Caller::Host { proof: None, .. } => Ok(claimed),
             Caller::User { uid: 0, .. } | Caller::User { is_own: true, .. } => Ok(claimed),
-            Caller::User { uid, .. } if claimed.kind != PrincipalKind::User => {
-                Err(not_this(&claimed, format!("it runs as user {uid}; daemons run as root, or as the servers' user")))
-            }
+            Caller::User { uid, .. } if claimed.kind != PrincipalKind::User => Err(not_this(
+                &claimed,
+                format!("it runs as user {uid}; daemons run as root, or as the servers' user"),
+            )),
             Caller::User { .. } => Ok(claimed),
             Caller::Stranger => {
                 Ok(Principal { kind: PrincipalKind::Stranger, host: hello.host.clone(), target: None })

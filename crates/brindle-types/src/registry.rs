@@ -227,24 +227,18 @@ codes! {
         "The peer sent more requests than its credits allow.";
     8009 NotForCaller EPERM "the caller may not ask for this" ""
         "Each operation may be asked for by some kinds of callers only: mounts, servers, administrators. A session may be used by the host alone that opened it. The request was refused before anything was looked at, and nothing was changed.";
-    8010 NotEnrolled EACCES "the host has not joined the cluster" "make a token on an admin host (brindle cluster token), then on this host: brindle join"
+    8010 NotEnrolled EACCES "the host has not joined the cluster" "give it an identity of the cluster: option identity, or BRINDLE_IDENTITY=FILE"
         "Every host of a cluster has a key and a certificate of the cluster's authority, which it shows on each connection. A host without one, and a user who may not read it, are refused. Nothing is told to them.";
-    8011 ForeignCertificate EACCES "the certificate is of another cluster" "join this cluster: brindle join"
+    8011 ForeignCertificate EACCES "the certificate is of another cluster" "compare the address and the identity that were given"
         "The other side shows a certificate that another authority signed. Either the address is wrong, or the host has joined another cluster.";
-    8012 CertificateExpired EACCES "the certificate is out of date" "join again with a new token: brindle cluster token, brindle join"
-        "Certificates are renewed by themselves while the host runs and reaches the MGS. A host that was off for longer than its certificate lasts joins again; what is stored on it is kept. A clock that is wrong has the same effect.";
-    8013 HostRemoved EACCES "the host was removed from the cluster" "join again with a new token, if it is to come back: brindle cluster token, brindle join"
-        "An administrator removed the host (brindle node remove). Its key is refused by every server.";
-    8014 BadToken EACCES "the token cannot be used" "make a new one on an admin host: brindle cluster token"
-        "A token enrols one host, once, until it expires. The host that has used it may show it again.";
-    8015 BadIdentity EINVAL "cannot use the identity file" "join again with a new token: brindle cluster token, brindle join"
+    8012 CertificateExpired EACCES "the certificate is out of date" "compare the clocks of both hosts; a development cluster gets new certificates at each start: brindle dev up"
+        "A certificate holds for 90 days. By the clock of one side it has ended, or has not begun yet.";
+    8014 BadToken EACCES "the token cannot be used" "ask for a new one"
+        "A token is the right of one host to join, once, until it expires.";
+    8015 BadIdentity EINVAL "cannot use the identity file" "name another file: option identity, or BRINDLE_IDENTITY=FILE"
         "The file holds the host's key, its certificate and that of the cluster's authority. It cannot be read, or its parts do not belong together.";
     8016 Insecure EACCES "the connection is not protected enough" ""
         "The two sides have no mode of protection in common: auth, integrity, privacy. The message says what each of them asks for.";
-    8017 HostExists EEXIST "a host of this name has joined already" "give the host another name, or remove the old one first: brindle node remove"
-        "Names of hosts are unique in a cluster. A host that joins again with its own key keeps its name.";
-    8018 NoSuchHost ENOENT "no such host in the cluster" "list them: brindle node list"
-        "No host of this name has joined the cluster.";
 
     // 9xxx: bugs
     9001 Bug EIO "internal error" "please report this with the log"

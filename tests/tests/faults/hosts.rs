@@ -2,11 +2,13 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use brindle_auth::{Authority, HostKey, Identity};
 use brindle_tests::cluster::{Cluster, Options, binary};
 use brindle_tests::{bytes, same_bytes};
 
@@ -161,4 +163,74 @@ fn a_start_that_was_killed_leaves_nothing_behind() {
     let again = cluster.dev(&["up"]);
     assert!(again.ok() || again.text.contains("a cluster runs there already"), "{again}");
     cluster.assert_sound();
+}
+
+/// Runs `brindle ARGS` with the identity in a file; what it says, and whether it was content.
+fn with_identity(identity: &Path, args: &[&str]) -> (bool, String) {
+    let out = Command::new(binary()).args(args).env("BRINDLE_IDENTITY", identity).output().unwrap();
+    (out.status.success(), String::from_utf8_lossy(&out.stderr).into_owned())
+}
+
+/// An identity that another authority has issued, for a host of the same name in a cluster of the same number.
+fn forged(cluster: &Cluster) -> String {
+    let own = fs::read_to_string(cluster.dir().join("identity.pem")).unwrap();
+    let own = Identity::from_pem(&own).unwrap();
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let now_s = i64::try_from(since.as_secs()).unwrap();
+    let authority = Authority::new(own.name().cluster, now_s).unwrap();
+    let key = HostKey::generate().unwrap();
+    let certificate = authority.issue(own.name(), &key.public(), now_s).unwrap();
+    Identity::new(key, certificate, authority.certificate().to_vec()).unwrap().to_pem()
+}
+
+#[test]
+fn hosts_of_the_cluster_alone_are_answered_and_admin_hosts_alone_change_it() {
+    let cluster = Cluster::up("hosts-security", &OPTIONS);
+    fs::write(cluster.a().join("kept"), "x").unwrap();
+    let hosts = host(&cluster, &["list"]);
+    let mgs = format!("--mgs={}", hosts["hosts"][0]["address"].as_str().unwrap());
+    let status = ["status", &mgs];
+    let (admin, client) = (cluster.dir().join("identity.pem"), cluster.dir().join("identities/c1.pem"));
+    assert_eq!(with_identity(&admin, &status), (true, String::new()));
+    let (is_let_in, said) = with_identity(Path::new(""), &status);
+    assert!(!is_let_in && said.contains("E8010"), "nothing proven: {said}");
+    let forged_file = cluster.outside().join("forged.pem");
+    fs::write(&forged_file, forged(&cluster)).unwrap();
+    let (is_let_in, said) = with_identity(&forged_file, &status);
+    assert!(!is_let_in && said.contains("E8011"), "of another authority: {said}");
+    let create = ["pool", "create", "flash", "OST0000", &mgs];
+    let (is_done, said) = with_identity(&client, &create);
+    assert!(!is_done && said.contains("joined as client, not as admin"), "{said}");
+    assert_eq!(with_identity(&admin, &create), (true, String::new()));
+    let mode = fs::metadata(&client).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode, 0o600, "whoever reads it is that host");
+    assert_eq!(fs::read_to_string(cluster.b().join("kept")).unwrap(), "x");
+}
+
+#[test]
+fn bytes_pass_in_every_mode() {
+    for mode in ["integrity", "privacy", "none"] {
+        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
+        let at = format!("--dir={}", dir.path().join("c").display());
+        let dev = |args: &[&str]| {
+            let done = Command::new(binary()).arg("dev").args(args).arg(&at).output().unwrap();
+            assert!(done.status.success(), "{mode}: {}", String::from_utf8_lossy(&done.stderr));
+        };
+        let security = format!("--security={mode}");
+        let _down = Down(at.clone());
+        dev(&["up", "--hosts=2", "--clients=2", &security]);
+        let file = |client: &str| dir.path().join("c/mnt").join(client).join("f");
+        fs::write(file("c1"), bytes(1, FILE_BYTES)).unwrap();
+        same_bytes(&fs::read(file("c2")).unwrap(), &bytes(1, FILE_BYTES), mode);
+    }
+}
+
+/// Ends a cluster whatever happens.
+struct Down(String);
+
+impl Drop for Down {
+    fn drop(&mut self) {
+        let ended = Command::new(binary()).args(["dev", "down", "--purge", &self.0]).output();
+        assert!(ended.is_ok_and(|out| out.status.success()) || std::thread::panicking(), "dev down");
+    }
 }

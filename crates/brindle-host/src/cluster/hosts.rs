@@ -172,7 +172,7 @@ impl On<'_> {
             }
             let link = cluster.hosts[index].link;
             set_link(cluster, index, Link { takes_in: true, lets_out: true, ..link })?;
-            let started = node::spawn_host(&self.host.program, cluster, index)?;
+            let started = node::spawn_host(&self.host.program, &self.dir, cluster, index)?;
             cluster.save(&self.dir)?;
             node::host_ready(cluster, started, true).map(drop)
         })

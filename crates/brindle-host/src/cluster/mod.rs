@@ -9,6 +9,7 @@ pub mod image;
 pub mod network;
 mod node;
 mod osts;
+pub mod security;
 mod state;
 mod up;
 
@@ -117,6 +118,7 @@ impl On<'_> {
 /// The file system of the cluster in `dir`.
 pub fn place_of(dir: &Path) -> Result<Place> {
     let cluster = Cluster::load(dir)?;
+    crate::identity::use_dev_cluster(dir);
     let mgs = cluster.mgs().ok_or_else(|| {
         Fault::new(Code::NoMgs)
             .subject(dir.display().to_string())

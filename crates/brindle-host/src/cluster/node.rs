@@ -8,6 +8,7 @@ use brindle_types::ids::DEFAULT_PORT;
 use brindle_types::{Code, Fault, Result, TargetId};
 use rustix::process::Signal;
 
+use super::security::identity_of;
 use super::state::{Cluster, Mount, Run, Server, alive, port_of_url};
 use super::{On, image};
 use crate::announcement::{Mounted, Serving};
@@ -91,7 +92,7 @@ fn server_ready_or_waiting(cluster: &mut Cluster, started: StartingServer, or_wa
 }
 
 /// Starts a mount.
-pub fn spawn_mount(program: &Path, cluster: &mut Cluster, index: usize) -> Result<StartingMount> {
+pub fn spawn_mount(program: &Path, dir: &Path, cluster: &mut Cluster, index: usize) -> Result<StartingMount> {
     let mgs = cluster.mgs().ok_or_else(|| {
         Fault::new(Code::NoMgs).subject("mgs").next("start it first: brindle dev start mgs")
     })?;
@@ -99,13 +100,15 @@ pub fn spawn_mount(program: &Path, cluster: &mut Cluster, index: usize) -> Resul
     let host = cluster.mounts[index].host.clone();
     let address = host.as_ref().and_then(|name| Some(cluster.host(name)?.address));
     let within = cluster.within(host.as_deref());
+    let identity = host.as_ref().and_then(|name| identity_of(dir, cluster, name));
+    let security = cluster.security;
     let mount = &mut cluster.mounts[index];
     prepare_mount_point(mount)?;
     let metrics = match address {
         Some(address) => format!("{address}:{HOST_METRICS_PORT}"),
         None => format!("127.0.0.1:{}", free_or_any(mount.metrics_port)),
     };
-    let arguments = [
+    let mut arguments = vec![
         "mount".to_owned(),
         "--foreground".to_owned(),
         "--ready-json".to_owned(),
@@ -114,6 +117,10 @@ pub fn spawn_mount(program: &Path, cluster: &mut Cluster, index: usize) -> Resul
         source,
         mount.mount_point.display().to_string(),
     ];
+    if let Some(identity) = identity {
+        arguments.push(format!("--identity={}", identity.display()));
+        arguments.push(format!("--security={security}"));
+    }
     Ok(StartingMount {
         starting: Starting::spawn_within(within.as_ref(), program, &mount.name, &arguments, &mount.log)?,
         index,
@@ -144,11 +151,11 @@ pub enum StartingHost {
 }
 
 /// Starts the process of a host: it serves all targets of the host, or mounts.
-pub fn spawn_host(program: &Path, cluster: &mut Cluster, index: usize) -> Result<StartingHost> {
+pub fn spawn_host(program: &Path, dir: &Path, cluster: &mut Cluster, index: usize) -> Result<StartingHost> {
     let host = cluster.hosts[index].clone();
     let mount = cluster.mounts.iter().position(|m| m.host.as_ref() == Some(&host.name));
     if let Some(mount) = mount {
-        return spawn_mount(program, cluster, mount).map(StartingHost::Mounts);
+        return spawn_mount(program, dir, cluster, mount).map(StartingHost::Mounts);
     }
     let is_here = |server: &Server| server.host.as_ref() == Some(&host.name);
     let here: Vec<usize> = (0..cluster.servers.len()).filter(|at| is_here(&cluster.servers[*at])).collect();
@@ -167,7 +174,11 @@ pub fn spawn_host(program: &Path, cluster: &mut Cluster, index: usize) -> Result
         format!("--port={DEFAULT_PORT}"),
         format!("--metrics={}:{HOST_METRICS_PORT}", host.address),
         format!("--log={}", host.log.display()),
+        format!("--security={}", cluster.security),
     ]);
+    if let Some(identity) = identity_of(dir, cluster, &host.name) {
+        arguments.push(format!("--identity={}", identity.display()));
+    }
     let within = cluster.within(Some(&host.name));
     let starting = Starting::spawn_within(within.as_ref(), program, &host.name, &arguments, &host.log)?;
     Ok(StartingHost::Serves(starting, here))
@@ -320,7 +331,7 @@ impl On<'_> {
                 waits = !server_ready_or_waiting(&mut cluster, started, true)?;
             }
             Named::Mount(index) => {
-                let started = spawn_mount(program, &mut cluster, index)?;
+                let started = spawn_mount(program, &self.dir, &mut cluster, index)?;
                 cluster.save(&self.dir)?;
                 mount_ready(&mut cluster, started)?;
             }

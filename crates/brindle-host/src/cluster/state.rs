@@ -5,6 +5,7 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
+use brindle_auth::Mode;
 use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
 use serde::{Deserialize, Serialize};
 
@@ -33,9 +34,17 @@ pub struct Cluster {
     /// The hosts that the servers and mounts are on; none: all are on this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostState>,
+    /// How the hosts protect what they say to each other.
+    #[serde(default = "no_security")]
+    pub security: Mode,
     /// What connects the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+}
+
+/// Clusters that were made before there was any.
+fn no_security() -> Mode {
+    Mode::None
 }
 
 /// A host of the cluster: a network namespace with one process, which serves its targets or mounts the file system.
@@ -146,6 +155,7 @@ impl Cluster {
             servers: Vec::new(),
             mounts: Vec::new(),
             hosts: Vec::new(),
+            security: Mode::None,
             network: None,
         }
     }

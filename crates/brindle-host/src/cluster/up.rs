@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use brindle_auth::Mode;
 use brindle_config::Superblock;
 use brindle_types::ids::DEFAULT_PORT;
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
@@ -49,6 +50,8 @@ pub struct Hosts {
     pub clients: usize,
     /// Bits a second of each link, each way.
     pub rate_bits: Option<u64>,
+    /// How frames are protected; as before where nothing is said, `auth` in a new cluster.
+    pub security: Option<Mode>,
 }
 
 impl On<'_> {
@@ -125,6 +128,7 @@ impl On<'_> {
         }
         let hosts: Vec<_> = cluster.hosts.iter().map(|h| (h.name.as_str(), h.address, h.link)).collect();
         cluster.network.as_ref().ok_or_else(none)?.make(&hosts)?;
+        self.issue_identities(cluster)?;
         let mgs = cluster.hosts.first().map(|host| Nid {
             host: host.address.to_string(),
             port: DEFAULT_PORT,
@@ -151,7 +155,7 @@ impl On<'_> {
     fn start_batch(&self, cluster: &mut Cluster, batch: &[usize]) -> Result<()> {
         let mut starting = Vec::new();
         for index in batch {
-            starting.push((*index, node::spawn_host(&self.host.program, cluster, *index)?));
+            starting.push((*index, node::spawn_host(&self.host.program, &self.dir, cluster, *index)?));
             cluster.save(&self.dir)?;
         }
         let mut failed = None;
@@ -226,7 +230,7 @@ impl On<'_> {
     fn start_mounts(&self, cluster: &mut Cluster) -> Result<()> {
         let mut starting = Vec::new();
         for index in 0..cluster.mounts.len() {
-            starting.push((index, node::spawn_mount(&self.host.program, cluster, index)?));
+            starting.push((index, node::spawn_mount(&self.host.program, &self.dir, cluster, index)?));
         }
         cluster.save(&self.dir)?;
         let mut failed = None;
@@ -327,10 +331,22 @@ pub fn new_server(dir: &Path, target: TargetId, size: Option<u64>, kind: image::
     }
 }
 
+/// The mount of a client host.
+fn mount_of(dir: &Path, name: String) -> Mount {
+    Mount {
+        mount_point: dir.join("mnt").join(&name),
+        log: dir.join("log").join(format!("{name}.log")),
+        made_dir: false,
+        metrics_port: 0,
+        host: Some(name.clone()),
+        run: None,
+        name,
+    }
+}
+
 /// The hosts of a new cluster: two for the MGS and the MDT (one where there are few), the others with OSTs, and the clients.
 fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Result<()> {
-    let is_new = cluster.servers.is_empty() && cluster.hosts.is_empty();
-    if !is_new {
+    if !cluster.servers.is_empty() || !cluster.hosts.is_empty() {
         let same = |n: usize, is_client: bool| {
             let is = |host: &&HostState| cluster.mounts.iter().any(|m| m.host.as_ref() == Some(&host.name));
             n == cluster.hosts.iter().filter(|host| is(host) == is_client).count()
@@ -346,9 +362,11 @@ fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Res
         if hosts.rate_bits.is_some() {
             cluster.hosts.iter_mut().for_each(|host| host.link.rate_bits = hosts.rate_bits);
         }
+        cluster.security = hosts.security.unwrap_or(cluster.security);
         return Ok(());
     }
     network::check_tools()?;
+    cluster.security = hosts.security.unwrap_or(Mode::Auth);
     let network = Network::new(dir)?;
     let mds_hosts = if hosts.servers >= MDS_PAIR_FROM { 2 } else { 1 };
     let oss_hosts = hosts.servers - mds_hosts;
@@ -385,16 +403,7 @@ fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Res
         }
     }
     for n in 1..=hosts.clients {
-        let name = format!("c{n}");
-        cluster.mounts.push(Mount {
-            mount_point: dir.join("mnt").join(&name),
-            log: dir.join("log").join(format!("{name}.log")),
-            made_dir: false,
-            metrics_port: 0,
-            host: Some(name.clone()),
-            run: None,
-            name,
-        });
+        cluster.mounts.push(mount_of(dir, format!("c{n}")));
     }
     for server in &mut cluster.servers {
         server.log = dir.join("log").join(format!("{}.log", server.host.as_deref().unwrap_or(&server.name)));

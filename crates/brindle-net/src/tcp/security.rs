@@ -125,7 +125,8 @@ impl Security {
         let Proving::Identity(source) = &self.proving else {
             let caller = Caller::Host { port, proof: None };
             let is_own_root = is_loopback && caller.is_no_administrator().is_none();
-            let caller = if self.accepts == Mode::None || is_own_root { caller } else { not_proven(&peer, self) };
+            let caller =
+                if self.accepts == Mode::None || is_own_root { caller } else { not_proven(&peer, self) };
             return plain(stream, peer, caller, seams);
         };
         let accepting = self.shake_hands(source, stream, (peer, port), seams);
@@ -175,14 +176,16 @@ impl Security {
 
 /// A connection without a handshake from somebody who has to make one.
 fn not_proven(peer: &Nid, security: &Security) -> Caller {
-    let fault = Fault::new(Code::NotEnrolled).what("refused: the connection proves nothing").subject(peer.to_string());
+    let fault = Fault::new(Code::NotEnrolled)
+        .what("refused: nothing proves who is calling from")
+        .subject(peer.to_string());
     let fault = match security.proving {
         Proving::Identity(_) => fault
             .why(format!("this server asks for {}, or a stronger mode", security.accepts))
-            .next("let this host join (brindle join), or give the command a credential (--credential FILE)"),
+            .next("name the file of an identity: BRINDLE_IDENTITY=FILE, or the option identity"),
         _ => fault
             .why("this server belongs to no cluster: it answers root of its own host only")
-            .next("make a cluster (brindle cluster init), or serve everybody who reaches the port: --security none"),
+            .next("run the command as root of that host"),
     };
     Caller::Refused(Box::new(fault.data("nothing was changed")))
 }

@@ -223,7 +223,8 @@ fn who_changes_a_byte_on_the_way_is_found_out() {
 #[test]
 fn frames_that_are_not_those_of_the_handshake_are_refused_in_mode_auth() {
     Net::run(|net| async move {
-        let (server, client) = (net.transport(&net.server, Mode::Auth), net.transport(&net.client, Mode::Auth));
+        let (server, client) =
+            (net.transport(&net.server, Mode::Auth), net.transport(&net.client, Mode::Auth));
         let between = async |at| meddle(at, Meddling::Replace).await;
         let (accepted, made) = net.connected(server, client, between).await;
         let (mut accepted, mut made) = (accepted.expect("accepts"), made.expect("connects"));
@@ -255,6 +256,9 @@ fn a_handshake_that_was_recorded_lets_nobody_in() {
         let mut replay = TcpStream::connect((at.host.as_str(), at.port)).await.expect("connects");
         replay.write_all(&hello[..n]).await.expect("sent");
         replay.write_all(&[22, 3, 3, 0, 1, 0]).await.expect("sent");
-        assert!(code(listener.accept().await).is_some(), "the server answered a new question, and got an old answer");
+        assert!(
+            code(listener.accept().await).is_some(),
+            "the server answered a new question, and got an old answer"
+        );
     });
 }

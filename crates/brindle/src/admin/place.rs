@@ -6,6 +6,7 @@ use brindle_admin::place::{Place, Source};
 use brindle_types::{Code, Fault, Nid, Result};
 
 use brindle_host::cluster::place_of;
+use brindle_host::identity;
 use brindle_host::mounts;
 use brindle_host::mounts::mount_of;
 
@@ -33,6 +34,7 @@ pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
     }
     if let Some(path) = &args.path {
         let line = mount_of(path)?;
+        identity::use_mount(&line.mount_point);
         return Ok(vec![of_source(&line.source)?]);
     }
     let mut places: Vec<Place> = Vec::new();
@@ -40,6 +42,7 @@ pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
         // A test's mount may have another source; it is not a file system to ask about.
         let Ok(place) = of_source(&line.source) else { continue };
         if !places.contains(&place) {
+            identity::use_mount(&line.mount_point);
             places.push(place);
         }
     }

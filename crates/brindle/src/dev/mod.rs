@@ -6,10 +6,12 @@ pub mod status;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use brindle_auth::Mode;
 use brindle_host::Host;
 use brindle_host::cluster::image::Kind;
 use brindle_host::cluster::network::HOSTS_MAX;
 use brindle_host::cluster::{self, Cluster, Down, Event, Hosts, Killed, OSTS_MAX, On, Started, Up};
+use brindle_host::identity;
 use brindle_types::units::parse_bytes;
 use brindle_types::{FsName, Result};
 
@@ -96,6 +98,9 @@ pub struct UpArgs {
     /// Let each link pass so many bits a second each way, such as 1gbit
     #[arg(long, value_name = "RATE", value_parser = host::rate, requires = "hosts")]
     rate: Option<host::Rate>,
+    /// How hosts protect what they say to each other: auth (the default), integrity, privacy or none
+    #[arg(long, value_name = "MODE", value_parser = crate::format::parse::<Mode>, requires = "hosts")]
+    security: Option<Mode>,
 }
 
 /// File system of a loop image.
@@ -222,7 +227,9 @@ fn on<T>(dir: &DirArg, since: Option<Instant>, work: impl FnOnce(&On) -> Result<
         }
         Event::Warning(fault) => warn(&fault),
     };
-    work(&On { host: &host, dir: dir.absolute()?, tell: &tell })
+    let dir = dir.absolute()?;
+    identity::use_dev_cluster(&dir);
+    work(&On { host: &host, dir, tell: &tell })
 }
 
 fn line(since: Option<Instant>, name: &str, what: &str) {
@@ -246,6 +253,7 @@ fn up(args: &UpArgs) -> Result<Done> {
             servers: servers.into(),
             clients: args.clients.into(),
             rate_bits: args.rate.and_then(|rate| rate.0),
+            security: args.security,
         }),
     };
     let cluster = on(&args.dir, since, |on| on.up(&up))?;

@@ -17,6 +17,7 @@ use crate::cpu_latency;
 use crate::exit::Done;
 use crate::serve::{self, failed, metrics, raise_limits, start_log, stop_signal};
 use brindle_host::announcement::Mounted;
+use brindle_host::identity;
 use brindle_host::mounts;
 use brindle_host::process::Said;
 
@@ -110,13 +111,17 @@ async fn serve(settings: &Settings) -> Result<Done> {
 
 async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Client>> {
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-    let tcp = TcpTransport::new(seams.clone());
+    let identity = identity::find(settings.identity.as_deref())?;
+    let mode = identity::mode(settings.security, identity.is_some())?;
+    let host = identity.as_ref().map_or_else(|| Ok(brindle_host::name()), |identity| identity.host())?;
+    let security = identity::security(identity, mode, identity::Process::Mount);
+    let tcp = TcpTransport::new(seams.clone()).secured(security);
     let tcp = if settings.switches.local_sockets { tcp } else { tcp.over_tcp_only() };
     let transport: Arc<dyn Transport> = Arc::new(tcp);
     let config = MountConfig {
         mgs: settings.source.mgs.clone(),
         fs: settings.source.fs.clone(),
-        host: brindle_host::name(),
+        host,
         mount: settings.mount_point.display().to_string(),
         switches: settings.switches,
         sync: settings.sync,

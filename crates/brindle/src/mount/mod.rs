@@ -14,6 +14,7 @@ mod umount;
 
 use std::path::PathBuf;
 
+use brindle_auth::Mode;
 use brindle_types::Result;
 
 pub use options::{is_asked_by_mount, mount_helper};
@@ -49,6 +50,12 @@ pub struct Args {
     /// Write the log to the end of this file; without it /var/log/brindle/mount.log, or standard error in the foreground
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
+    /// The host's identity, with which it proves who it is; /etc/brindle/identity.pem where there is one
+    #[arg(long, env = "BRINDLE_IDENTITY", value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// The weakest protection of frames: auth, integrity, privacy or none; 'auth' with an identity, else 'none'
+    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Mode>)]
+    security: Option<Mode>,
     /// Where to serve metrics over HTTP; port 0 for any free one, 'none' for not at all
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     metrics: String,

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use brindle_auth::Mode;
 use brindle_types::{Code, Fault, Result};
 
 use brindle_client::Switches;
@@ -40,8 +41,20 @@ const ACCEPTED: [&str; 21] = [
     "allow_other",
 ];
 /// Options that do something.
-const KNOWN: [&str; 10] =
-    ["ro", "nodev", "nosuid", "noexec", "remount", "log", "metrics", "cpu-latency", "sync", "async"];
+const KNOWN: [&str; 12] = [
+    "ro",
+    "nodev",
+    "nosuid",
+    "noexec",
+    "remount",
+    "log",
+    "identity",
+    "security",
+    "metrics",
+    "cpu-latency",
+    "sync",
+    "async",
+];
 /// What /proc/mounts shows of a mount and mount(8) repeats at a remount.
 const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
 
@@ -64,6 +77,10 @@ pub struct Settings {
     pub noexec: bool,
     /// Log file.
     pub log: Option<PathBuf>,
+    /// The host's identity, if another one than usual.
+    pub identity: Option<PathBuf>,
+    /// The weakest protection of frames, if another one than usual.
+    pub security: Option<Mode>,
     /// Where to serve metrics, or `none`.
     pub metrics: String,
     /// Threads.
@@ -91,6 +108,8 @@ pub fn settle(args: Args) -> Result<Settings> {
         nosuid: false,
         noexec: false,
         log: args.log,
+        identity: args.identity,
+        security: args.security,
         metrics: args.metrics,
         workers: args.workers,
         cpu_latency: args.cpu_latency,
@@ -119,13 +138,19 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("exec", None) => settings.noexec = false,
         ("remount", None) => {}
         (shown, _) if settings.remount && SHOWN.contains(&shown) => {}
-        ("log" | "metrics" | "cpu-latency", Some(_)) | ("sync", None) if settings.remount => {
+        ("log" | "metrics" | "cpu-latency" | "identity" | "security", Some(_)) | ("sync", None)
+            if settings.remount =>
+        {
             return Err(fixed(key));
         }
         (name, Some(_)) if settings.remount && find(name).is_some() => return Err(fixed(key)),
         ("sync", None) => settings.sync = true,
         ("async", None) => settings.sync = false,
         ("log", Some(path)) => settings.log = Some(PathBuf::from(path)),
+        ("identity", Some(path)) => settings.identity = Some(PathBuf::from(path)),
+        ("security", Some(mode)) => {
+            settings.security = Some(mode.parse().map_err(|why| bad_value(option, why))?);
+        }
         ("metrics", Some(address)) => address.clone_into(&mut settings.metrics),
         ("cpu-latency", Some(latency)) => {
             settings.cpu_latency = latency.parse().map_err(|why| bad_value(option, why))?;
@@ -209,6 +234,8 @@ impl Settings {
             format!("--workers={}", self.workers),
             format!("--cpu-latency={}", self.cpu_latency),
         ];
+        arguments.extend(self.identity.iter().map(|path| format!("--identity={}", path.display())));
+        arguments.extend(self.security.iter().map(|mode| format!("--security={mode}")));
         if !options.is_empty() {
             arguments.push(format!("-o{}", options.join(",")));
         }

@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use brindle_auth::Mode;
 use brindle_layout::{HIGH_WATER_PERCENT_DEFAULT, HIGH_WATER_PERCENT_RANGE};
 use brindle_types::{Code, Fault, Result};
 use clap::parser::ValueSource;
@@ -43,7 +44,7 @@ pub struct Options {
     /// Directory of a formatted target; may be given several times
     #[arg(long, env = "BRINDLE_DIR", value_name = "DIR")]
     pub dir: Vec<PathBuf>,
-    /// Address to listen at; this release has no authentication, so keep it to trusted networks
+    /// Address to listen at; without an identity whoever reaches it is believed, so keep it to trusted networks then
     #[arg(long, env = "BRINDLE_LISTEN", value_name = "HOST", default_value = "127.0.0.1")]
     pub listen: String,
     /// Port of the first target; each further one takes the next. 0 for any free ones
@@ -55,6 +56,12 @@ pub struct Options {
     /// Name of this host in messages; the system's by default
     #[arg(long, env = "BRINDLE_HOST", value_name = "NAME")]
     pub host: Option<String>,
+    /// The host's identity: others must prove that they are of the same cluster. /etc/brindle/identity.pem where there is one
+    #[arg(long, env = "BRINDLE_IDENTITY", value_name = "FILE")]
+    pub identity: Option<PathBuf>,
+    /// The weakest protection that mounts may use: auth, integrity, privacy or none; 'auth' with an identity, else 'none'
+    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Mode>)]
+    pub security: Option<Mode>,
     /// Where to serve metrics over HTTP; port 0 for any free one, 'none' for not at all
     #[arg(long, env = "BRINDLE_METRICS", value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
     pub metrics: String,
@@ -247,6 +254,8 @@ impl Options {
             ("port", self.port.to_string()),
             ("advertise", or_none(&self.advertise)),
             ("host", or_none(&self.host)),
+            ("identity", self.identity.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
+            ("security", self.security.map(|mode| mode.to_string()).unwrap_or_default()),
             ("metrics", self.metrics.clone()),
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),
             ("high-water", self.high_water.to_string()),

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use brindle_config::{Expected, Superblock};
 use brindle_host::announcement::{ServedTarget, Serving};
+use brindle_host::identity;
 use brindle_host::process::Said;
 use brindle_host::target_dir::DirLock;
 use brindle_net::{TcpTransport, Transport};
@@ -180,12 +181,20 @@ async fn start_all(
     ready_json: bool,
 ) -> Result<(Vec<Running>, Vec<ServedTarget>)> {
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()));
+    let identity = identity::find(options.identity.as_deref())?;
+    let mode = identity::mode(options.security, identity.is_some())?;
+    let host = match (&options.host, &identity) {
+        (Some(host), None) => host.clone(),
+        (None, None) => brindle_host::name(),
+        (_, Some(identity)) => identity.host()?,
+    };
+    let security = identity::security(identity, mode, identity::Process::Server);
+    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()).secured(security));
     let mut found = find(options, &seams)?;
     found.sort_by_key(|f| f.superblock.target);
     let (mut running, mut targets) = (Vec::new(), Vec::new());
     for (n, found) in found.into_iter().enumerate() {
-        let starting = start(options, n as u16, &found, &seams, &transport);
+        let starting = start((options, &host), n as u16, &found, &seams, &transport);
         let service = patient(starting, &found, ready_json).await?;
         service.show(registry);
         targets.push(ServedTarget {
@@ -297,7 +306,7 @@ fn find_one(dir: &Path, seams: &Seams) -> Result<Found> {
 }
 
 async fn start(
-    options: &Options,
+    (options, host): (&Options, &str),
     n: u16,
     found: &Found,
     seams: &Seams,
@@ -305,7 +314,6 @@ async fn start(
 ) -> Result<Service> {
     let port = if options.port == 0 { 0 } else { options.port.saturating_add(n) };
     let listen = Nid { host: options.listen.clone(), port, rail: 0 };
-    let host = options.host.clone().unwrap_or_else(brindle_host::name);
     let started = match found.superblock.target.role {
         Role::Mgt => {
             let mut config = brindle_mgs::Config::new(found.dir.clone(), listen.clone(), host);

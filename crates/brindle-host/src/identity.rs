@@ -1,0 +1,234 @@
+//! Identities of this host: where they lie, and what processes prove with them.
+//!
+//! A process takes the identity that it was given (an option, or the environment variable `BRINDLE_IDENTITY`), or the one at
+//! [`DEFAULT_PATH`] if the host has joined a cluster. The file is read again for each connection, because certificates are renewed.
+
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use brindle_auth::{Credentials, Identity, Mode};
+use brindle_net::{
+    Connection, CredentialSource, Listener, NetError, Proving, Security, TcpTransport, Transport,
+};
+use brindle_stdx::{BoxFuture, Seams};
+use brindle_types::{Code, Fault, Nid, Result};
+use parking_lot::Mutex;
+
+use crate::cluster::security::ADMIN_IDENTITY;
+
+/// Where the identity of a host lies that has joined a cluster.
+pub const DEFAULT_PATH: &str = "/etc/brindle/identity.pem";
+/// The environment variable that names another file.
+pub const VARIABLE: &str = "BRINDLE_IDENTITY";
+/// Largest file that is taken for an identity.
+const FILE_MAX_BYTES: u64 = 64 << 10;
+
+/// The identity that the development cluster of this command has for administrators, if it has one.
+static OF_DEV_CLUSTER: OnceLock<Option<PathBuf>> = OnceLock::new();
+
+/// An identity's file.
+pub struct IdentityFile {
+    path: PathBuf,
+    read: Mutex<Option<(String, Arc<Credentials>)>>,
+}
+
+impl IdentityFile {
+    /// The identity in a file, which must be one now.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Arc<IdentityFile>> {
+        let file = Arc::new(IdentityFile { path: path.into(), read: Mutex::default() });
+        file.current()?;
+        Ok(file)
+    }
+
+    /// Name of the host, as its certificate has it.
+    pub fn host(&self) -> Result<String> {
+        Ok(self.current()?.identity().name().host.clone())
+    }
+}
+
+impl CredentialSource for IdentityFile {
+    fn current(&self) -> Result<Arc<Credentials>> {
+        let text = read(&self.path)?;
+        let mut kept = self.read.lock();
+        if let Some((before, credentials)) = &*kept
+            && *before == text
+        {
+            return Ok(credentials.clone());
+        }
+        let about = |fault: Fault| fault.subject(self.path.display().to_string());
+        let identity = Identity::from_pem(&text).map_err(about)?;
+        let credentials = Arc::new(Credentials::new(identity).map_err(about)?);
+        *kept = Some((text, credentials.clone()));
+        Ok(credentials)
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    let subject = || path.display().to_string();
+    let cannot = |e: &std::io::Error| {
+        let fault = Fault::io(Code::BadIdentity, "cannot read the identity", subject(), e);
+        match e.kind() {
+            std::io::ErrorKind::PermissionDenied => fault.next("run the command as root"),
+            _ => fault,
+        }
+    };
+    let len = std::fs::metadata(path).map_err(|e| cannot(&e))?.len();
+    if len > FILE_MAX_BYTES {
+        return Err(Fault::new(Code::BadIdentity).subject(subject()).why(format!("it has {len} bytes")));
+    }
+    std::fs::read_to_string(path).map_err(|e| cannot(&e))
+}
+
+/// Writes a file that root alone may read; whole or not at all.
+pub fn write_secret(path: &Path, text: &str) -> Result<()> {
+    let cannot = |e: &std::io::Error| {
+        Fault::io(Code::NotWritable, "cannot write the identity", path.display().to_string(), e)
+    };
+    let temp = path.with_extension("new");
+    let written = || {
+        match std::fs::remove_file(&temp) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temp)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        std::fs::rename(&temp, path)?;
+        std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
+    };
+    written().map_err(|e| cannot(&e))
+}
+
+/// What a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Process {
+    /// It serves targets.
+    Server,
+    /// It mounts.
+    Mount,
+    /// It is a command.
+    Command,
+}
+
+/// The identity to use: the one given, else that of the environment, else the host's own; `None` where there is none.
+pub fn find(given: Option<&Path>) -> Result<Option<Arc<IdentityFile>>> {
+    let named = given.map(Path::to_owned).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
+    if let Some(path) = named.filter(|path| !path.as_os_str().is_empty()) {
+        return IdentityFile::open(path).map(Some);
+    }
+    let own = Path::new(DEFAULT_PATH);
+    if own.exists() { IdentityFile::open(own).map(Some) } else { Ok(None) }
+}
+
+/// The mode that was asked for; if none was, `auth` with an identity, and `none` without. Refused where an identity is needed and missing.
+pub fn mode(asked: Option<Mode>, has_identity: bool) -> Result<Mode> {
+    match asked {
+        None if has_identity => Ok(Mode::Auth),
+        None => Ok(Mode::None),
+        Some(mode) if mode == Mode::None || has_identity => Ok(mode),
+        Some(mode) => Err(Fault::new(Code::NotEnrolled)
+            .what("cannot use the mode of protection")
+            .subject(mode.to_string())
+            .why("this host has no identity, so it cannot prove who it is")
+            .next("give one: --identity FILE")),
+    }
+}
+
+/// What a process proves and asks for. `mode` is the weakest in which the frames of mounts may be protected; what servers and commands say is
+/// inside TLS, unless the mode is `none`.
+pub fn security(identity: Option<Arc<IdentityFile>>, mode: Mode, process: Process) -> Security {
+    let Some(identity) = identity else {
+        let is_open = mode == Mode::None || process != Process::Server;
+        return if is_open { Security::none() } else { Security::own_host() };
+    };
+    let connects = match process {
+        _ if mode == Mode::None => Mode::None,
+        Process::Mount => mode,
+        Process::Server | Process::Command => Mode::Privacy,
+    };
+    Security { proving: Proving::Identity(identity), connects, accepts: mode, admits_strangers: false }
+}
+
+/// Commands of this process are about the development cluster in `dir`: they use its identity, or none if it has none.
+pub fn use_dev_cluster(dir: &Path) {
+    let path = Some(dir.join(ADMIN_IDENTITY)).filter(|path| path.exists());
+    // A command is about one cluster.
+    drop(OF_DEV_CLUSTER.set(path));
+}
+
+/// Commands of this process are about the file system that is mounted there: if a development cluster has mounted it, at `DIR/mnt/HOST`,
+/// they use the identity of that cluster.
+pub fn use_mount(mount_point: &Path) {
+    let dir = mount_point.parent().and_then(Path::parent).filter(|dir| dir.join(ADMIN_IDENTITY).exists());
+    dir.into_iter().for_each(use_dev_cluster);
+}
+
+/// Connects as a command does. Which identity it uses is found when it connects: by then it is known which cluster the command is about.
+pub struct CommandTransport {
+    seams: Seams,
+}
+
+impl CommandTransport {
+    /// Must be used on a tokio runtime with I/O and time.
+    pub fn new(seams: Seams) -> CommandTransport {
+        CommandTransport { seams }
+    }
+
+    fn tcp(&self) -> Result<TcpTransport> {
+        let identity = match OF_DEV_CLUSTER.get() {
+            Some(Some(path)) => Some(IdentityFile::open(path)?),
+            Some(None) => None,
+            None => find(None)?,
+        };
+        let security = security(identity, Mode::Auth, Process::Command);
+        Ok(TcpTransport::new(self.seams.clone()).from_reserved_port().secured(security))
+    }
+}
+
+impl Transport for CommandTransport {
+    fn connect(&self, nid: &Nid) -> BoxFuture<'static, std::result::Result<Connection, NetError>> {
+        match self.tcp() {
+            Ok(tcp) => tcp.connect(nid),
+            Err(fault) => Box::pin(async move { Err(NetError::bad(fault)) }),
+        }
+    }
+
+    /// Commands do not listen.
+    fn listen(&self, _nid: &Nid) -> BoxFuture<'static, std::result::Result<Box<dyn Listener>, NetError>> {
+        Box::pin(async { Err(NetError::bad(Fault::new(Code::Bug).why("a command was to listen"))) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_auth::{Authority, ClusterId, HostKey, HostRole, Name, Roles};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_secret_and_read_again_when_it_has_changed() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("identity.pem");
+        let authority = Authority::new(ClusterId(1), 1_800_000_000).unwrap();
+        let write = |host: &str| {
+            let name =
+                Name { cluster: ClusterId(1), host: host.into(), roles: Roles::of(&[HostRole::Client]) };
+            let key = HostKey::generate().unwrap();
+            let certificate = authority.issue(&name, &key.public(), 1_800_000_000).unwrap();
+            let identity = Identity::new(key, certificate, authority.certificate().to_vec()).unwrap();
+            write_secret(&path, &identity.to_pem()).unwrap();
+        };
+        write("c1");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let file = IdentityFile::open(&path).unwrap();
+        assert_eq!(file.host().unwrap(), "c1");
+        write("c2");
+        assert_eq!(file.host().unwrap(), "c2");
+        std::fs::write(&path, "nothing").unwrap();
+        let fault = file.current().err().unwrap();
+        assert_eq!((fault.code, fault.subject.as_ref()), (Code::BadIdentity, path.to_str().unwrap()));
+    }
+}
