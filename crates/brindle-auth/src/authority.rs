@@ -140,7 +140,7 @@ pub(crate) fn cluster_of(certificate: &[u8]) -> Option<ClusterId> {
     u64::from_str_radix(id, 16).ok().map(ClusterId)
 }
 
-/// What the authority's own certificate says. Its name is all that certificates of hosts repeat.
+/// Contents of the authority's own certificate. Certificates of hosts repeat its name only.
 fn params(cluster: ClusterId, now_s: i64) -> Result<CertificateParams> {
     let mut params = CertificateParams::default();
     params.distinguished_name = common_name(&format!("Brindle cluster {cluster}"));

@@ -9,8 +9,8 @@ use rustls::crypto::{CryptoProvider, ring as provider};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{
-    AlertDescription, CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore,
-    ServerConfig, SignatureScheme,
+    AlertDescription, CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error,
+    RootCertStore, ServerConfig, SignatureScheme, WantsVerifier,
 };
 
 use crate::name::sha256;
@@ -21,7 +21,7 @@ use crate::{ClusterId, Identity, KeyId, Mode, Roles, identity};
 pub struct Proof {
     /// Name of the host, as its certificate has it.
     pub host: String,
-    /// What the host may be.
+    /// Its roles, as its certificate has them.
     pub roles: Roles,
     /// Its key.
     pub key: KeyId,
@@ -51,10 +51,8 @@ impl Credentials {
 
     /// The connecting side of a handshake with a server of the cluster, in `least` or a stronger mode.
     pub fn connecting(&self, least: Mode) -> Result<rustls::ClientConnection> {
-        let builder = ClientConfig::builder_with_provider(self.provider.clone());
-        let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).map_err(|e| cannot(&e))?;
         let chain = self.chain();
-        let config = builder
+        let config = client_builder(self.provider.clone())?
             .with_root_certificates(self.roots.clone())
             .with_client_auth_cert(chain, self.identity.private_key())
             .map_err(|e| cannot(&e))?;
@@ -84,6 +82,12 @@ impl Credentials {
     fn chain(&self) -> Vec<CertificateDer<'static>> {
         vec![self.identity.certificate().clone(), self.identity.authority().clone()]
     }
+}
+
+/// The connecting side speaks TLS 1.3 and nothing older.
+fn client_builder(provider: Arc<CryptoProvider>) -> Result<ConfigBuilder<ClientConfig, WantsVerifier>> {
+    let builder = ClientConfig::builder_with_provider(provider);
+    builder.with_protocol_versions(&[&rustls::version::TLS13]).map_err(|e| cannot(&e))
 }
 
 fn client(mut config: ClientConfig, least: Mode, cluster: ClusterId) -> Result<rustls::ClientConnection> {
@@ -116,9 +120,8 @@ impl Pinned {
     pub fn connecting(cluster: ClusterId, authority: [u8; 32]) -> Result<rustls::ClientConnection> {
         let provider = Arc::new(provider::default_provider());
         let pinned = Pinned { authority, provider: provider.clone() };
-        let builder = ClientConfig::builder_with_provider(provider);
-        let builder = builder.with_protocol_versions(&[&rustls::version::TLS13]).map_err(|e| cannot(&e))?;
-        let builder = builder.dangerous().with_custom_certificate_verifier(Arc::new(pinned));
+        let builder =
+            client_builder(provider)?.dangerous().with_custom_certificate_verifier(Arc::new(pinned));
         client(builder.with_no_client_auth(), Mode::Privacy, cluster)
     }
 
@@ -210,7 +213,7 @@ fn of_certificate(why: &CertificateError) -> Fault {
     }
 }
 
-/// What the other side objected to, by the alert that it sent (RFC 8446, section 6).
+/// The objection of the other side, by the alert that it sent (RFC 8446, section 6).
 fn of_alert(alert: AlertDescription) -> Fault {
     match alert {
         AlertDescription::CertificateExpired => Fault::new(Code::CertificateExpired)

@@ -42,7 +42,7 @@ impl Mode {
         Mode::PROVEN.into_iter().find(|mode| mode.protocol() == protocol)
     }
 
-    /// This mode and the stronger ones, the weakest first, as names in the handshake.
+    /// Names in the handshake of this mode and all stronger ones, the weakest first.
     pub(crate) fn protocols_from(self) -> Vec<Vec<u8>> {
         Mode::PROVEN.into_iter().filter(|mode| *mode >= self).map(Mode::protocol).collect()
     }

@@ -26,7 +26,7 @@ impl fmt::Display for ClusterId {
     }
 }
 
-/// What a host may be.
+/// A role of a host: the right to act as one kind of process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum HostRole {
@@ -147,14 +147,14 @@ pub fn check_host_name(name: &str) -> Result<()> {
         .data("nothing was changed"))
 }
 
-/// What a certificate says of a host.
+/// Cluster, name and roles of a host, as its certificate has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
     /// The cluster.
     pub cluster: ClusterId,
     /// The host.
     pub host: String,
-    /// What it may be.
+    /// Its roles.
     pub roles: Roles,
 }
 

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use crate::name::sha256;
 use crate::{ClusterId, Roles};
 
-/// What every token begins with.
+/// Beginning of every token.
 const PREFIX: &str = "brindle-token-1-";
 /// Longest text that is taken for a token.
 const TEXT_MAX: usize = 4096;
 /// Bytes of the check sum behind the contents.
 const CHECK_BYTES: usize = 4;
 
-/// What a token proves: random, 32 bytes. The MGS keeps its hash only.
+/// Secret part of a token: 32 random bytes. The MGS keeps its hash only.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Secret([u8; 32]);
 
@@ -33,7 +33,7 @@ impl Secret {
         Ok(Secret(bytes))
     }
 
-    /// What the MGS keeps of it.
+    /// SHA-256 of the secret, for the MGS to keep.
     pub fn hash(&self) -> [u8; 32] {
         sha256(&self.0)
     }
@@ -52,9 +52,9 @@ pub struct Token {
     pub cluster: ClusterId,
     /// SHA-256 of the authority's certificate: so the host knows the MGS before it has any certificate.
     pub authority: [u8; 32],
-    /// What is shown to the MGS.
+    /// Secret that the host shows to the MGS.
     pub secret: Secret,
-    /// What the host will be.
+    /// Roles that the host gets.
     pub roles: Roles,
     /// Where the MGS is.
     pub mgs: Vec<Nid>,

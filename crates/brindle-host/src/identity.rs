@@ -101,7 +101,7 @@ pub fn write_secret(path: &Path, text: &str) -> Result<()> {
     written().map_err(|e| cannot(&e))
 }
 
-/// What a process is.
+/// Kind of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Process {
     /// It serves targets.
@@ -136,8 +136,8 @@ pub fn mode(asked: Option<Mode>, has_identity: bool) -> Result<Mode> {
     }
 }
 
-/// What a process proves and asks for. `mode` is the weakest in which the frames of mounts may be protected; what servers and commands say is
-/// inside TLS, unless the mode is `none`.
+/// Proof that a process gives and asks for. `mode` is the weakest in which frames of mounts may be protected. Servers and commands talk inside
+/// TLS, unless the mode is `none`.
 pub fn security(identity: Option<Arc<IdentityFile>>, mode: Mode, process: Process) -> Security {
     let Some(identity) = identity else {
         let is_open = mode == Mode::None || process != Process::Server;

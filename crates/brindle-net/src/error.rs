@@ -49,7 +49,11 @@ impl NetError {
     /// As a fault about the peer at `nid`.
     pub fn fault(&self, nid: &Nid) -> Fault {
         match self {
-            NetError::Bad { fault, .. } => (**fault).clone().subject(nid.to_string()),
+            NetError::Bad { fault, .. } if fault.subject.is_empty() => {
+                (**fault).clone().subject(nid.to_string())
+            }
+            // The fault is about something of this side, such as the file of its identity.
+            NetError::Bad { fault, .. } => (**fault).clone(),
             NetError::AddressInUse => Fault::new(Code::AddressInUse).subject(nid.to_string()),
             other => Fault::new(Code::Disconnected).subject(nid.to_string()).why(other.to_string()),
         }
@@ -83,6 +87,8 @@ impl From<io::Error> for NetError {
             io::ErrorKind::ConnectionRefused => NetError::Refused,
             io::ErrorKind::TimedOut => NetError::TimedOut,
             io::ErrorKind::AddrInUse => NetError::AddressInUse,
+            // What came is not what was encrypted (`tcp/tls.rs`).
+            io::ErrorKind::InvalidData => NetError::bad(Fault::new(Code::BadFrame).why(e.to_string())),
             _ => NetError::Io(e.to_string()),
         }
     }

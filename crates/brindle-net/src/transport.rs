@@ -96,7 +96,7 @@ impl Caller {
     }
 }
 
-/// What a host may be by its certificate.
+/// The principal that a host with this proof may be, or a refusal.
 fn proven(proof: &Proof, claimed: Principal) -> Result<Principal, Fault> {
     use HostRole::{Admin, Agent, Client, Server};
     let may = match claimed.kind {

@@ -48,7 +48,7 @@ pub trait CredentialSource: Send + Sync {
     fn current(&self) -> FaultResult<Arc<Credentials>>;
 }
 
-/// What this process proves.
+/// Proof that a process gives of itself.
 #[derive(Clone)]
 pub enum Proving {
     /// Nothing: it has no identity.
@@ -64,10 +64,10 @@ pub enum Proving {
     },
 }
 
-/// What a process proves to others, and asks of them.
+/// Proof that a process gives to others, and asks of them.
 #[derive(Clone)]
 pub struct Security {
-    /// What it proves.
+    /// Proof that it gives.
     pub proving: Proving,
     /// The weakest mode in which it connects; without an identity it connects in `none`.
     pub connects: Mode,

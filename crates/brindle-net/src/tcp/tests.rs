@@ -213,7 +213,8 @@ fn who_changes_a_byte_on_the_way_is_found_out() {
                 made
             });
             let found = three(&mut accepted.rx).await.expect_err("changed bytes were taken");
-            assert!(!matches!(found, NetError::TimedOut), "{mode}: {found}");
+            // A byte of a length may have been it, too: then the bytes behind are no frame.
+            assert!(matches!(found, NetError::Bad { .. }), "{mode}: {found}");
             drop(accepted);
             drop(sending.await);
         }

@@ -53,7 +53,7 @@ pub struct Options {
     /// Host name or address that others reach this server at, where it is not the one it listens at
     #[arg(long, env = "BRINDLE_ADVERTISE", value_name = "HOST")]
     pub advertise: Option<String>,
-    /// Name of this host in messages; the system's by default
+    /// Name of this host in messages; that of its identity, else the system's, by default
     #[arg(long, env = "BRINDLE_HOST", value_name = "NAME")]
     pub host: Option<String>,
     /// The host's identity: others must prove that they are of the same cluster. /etc/brindle/identity.pem where there is one

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use brindle_config::{Expected, Superblock};
 use brindle_host::announcement::{ServedTarget, Serving};
-use brindle_host::identity;
+use brindle_host::identity::{self, IdentityFile};
 use brindle_host::process::Said;
 use brindle_host::target_dir::DirLock;
 use brindle_net::{TcpTransport, Transport};
@@ -183,11 +183,7 @@ async fn start_all(
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
     let identity = identity::find(options.identity.as_deref())?;
     let mode = identity::mode(options.security, identity.is_some())?;
-    let host = match (&options.host, &identity) {
-        (Some(host), None) => host.clone(),
-        (None, None) => brindle_host::name(),
-        (_, Some(identity)) => identity.host()?,
-    };
+    let host = host_name(options, identity.as_deref())?;
     let security = identity::security(identity, mode, identity::Process::Server);
     let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()).secured(security));
     let mut found = find(options, &seams)?;
@@ -206,6 +202,22 @@ async fn start_all(
     }
     registered(&running).await?;
     Ok((running, targets))
+}
+
+/// Name of this host: its identity has it, if there is one.
+fn host_name(options: &Options, identity: Option<&IdentityFile>) -> Result<String> {
+    let Some(identity) = identity else {
+        return Ok(options.host.clone().unwrap_or_else(brindle_host::name));
+    };
+    let proven = identity.host()?;
+    match &options.host {
+        Some(host) if *host != proven => Err(Fault::new(Code::BadArgument)
+            .what("cannot use the host name")
+            .subject(host.clone())
+            .why(format!("the identity of this host says '{proven}'"))
+            .next("leave --host out")),
+        _ => Ok(proven),
+    }
 }
 
 /// Who is told that a server is ready means to use it: the MGS knows it then, if it answers at all. Fails if it refuses one.
