@@ -10,6 +10,7 @@ pub mod document;
 pub mod drain;
 pub mod fsck;
 pub mod fullness;
+pub mod hosts;
 pub mod job;
 pub mod migrate;
 pub mod mount;

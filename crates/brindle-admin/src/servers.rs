@@ -125,6 +125,11 @@ impl Servers {
         asked.mgs().probe_within(request, PATIENCE_MS).await
     }
 
+    /// A question to the MGS of a file system.
+    pub(crate) async fn ask_the_mgs<M: Message>(&self, place: &Place, request: &M) -> Result<M::Resp> {
+        self.ask_mgs(&place.mgs, request).await.map_err(|f| no_mgs(place, f))
+    }
+
     /// The map of the file system: from its MGS or, when that does not answer, from the other source; then with the reason.
     pub async fn map(&self, place: &Place) -> Result<(Map, Option<Fault>)> {
         match self.mgs_map(place).await {

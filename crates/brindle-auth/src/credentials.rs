@@ -1,6 +1,7 @@
 //! An identity as `rustls` needs it, and what a handshake proves.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use brindle_types::{Code, Fault, Result};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -14,7 +15,7 @@ use rustls::{
 };
 
 use crate::name::sha256;
-use crate::{ClusterId, Identity, KeyId, Mode, Roles, identity};
+use crate::{CERTIFICATE_DAYS, ClusterId, Identity, KeyId, Mode, Roles, identity};
 
 /// Whom a handshake has proven.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +48,21 @@ impl Credentials {
     /// The identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// Whether the certificate holds at a time, seconds since 1970.
+    pub fn holds_at(&self, time_s: u64) -> bool {
+        let Ok(parsed) = webpki::EndEntityCert::try_from(self.identity.certificate()) else { return false };
+        let algorithms = self.provider.signature_verification_algorithms.all;
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(time_s));
+        let usage = webpki::KeyUsage::client_auth();
+        parsed.verify_for_usage(algorithms, &self.roots.roots, &[], time, usage, None, None).is_ok()
+    }
+
+    /// Whether it is time for a new certificate: half of the time of this one has passed.
+    pub fn wants_renewal(&self, now_s: i64) -> bool {
+        let half_s = CERTIFICATE_DAYS * 24 * 3600 / 2;
+        !u64::try_from(now_s + half_s).is_ok_and(|time_s| self.holds_at(time_s))
     }
 
     /// The connecting side of a handshake with a server of the cluster, in `least` or a stronger mode.

@@ -102,6 +102,16 @@ impl Identity {
         rustls::pki_types::PrivatePkcs8KeyDer::from(self.key.pkcs8.clone()).into()
     }
 
+    /// The same host with a newer certificate, DER.
+    pub fn renewed(&self, certificate: Vec<u8>) -> Result<Identity> {
+        let renewed =
+            Identity::new(HostKey::from_pem(&self.key.to_pem())?, certificate, self.authority.to_vec())?;
+        if renewed.name.cluster != self.name.cluster {
+            return Err(bad("the new certificate is of another cluster".to_owned()));
+        }
+        Ok(renewed)
+    }
+
     /// Its file: PEM, to be read by root alone.
     pub fn to_pem(&self) -> String {
         let note = format!(
@@ -125,7 +135,7 @@ impl Identity {
 }
 
 /// The DER form of an Ed25519 public key (RFC 8410).
-fn subject_public_key_info(public: &[u8; 32]) -> Vec<u8> {
+pub(crate) fn subject_public_key_info(public: &[u8; 32]) -> Vec<u8> {
     const PREFIX: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
     [&PREFIX[..], public].concat()
 }

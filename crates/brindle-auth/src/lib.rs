@@ -26,7 +26,7 @@ pub use credentials::{Credentials, Pinned, Proof, proof_of, refusal};
 pub use identity::{HostKey, Identity};
 pub use mode::Mode;
 pub use name::{ClusterId, HOST_NAME_MAX, HostRole, KeyId, Name, Roles, check_host_name};
-pub use token::{Secret, Token};
+pub use token::{Secret, Token, is_proof};
 
 #[cfg(test)]
 mod tests;

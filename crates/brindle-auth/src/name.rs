@@ -110,6 +110,11 @@ impl KeyId {
     pub fn of(subject_public_key_info: &[u8]) -> KeyId {
         KeyId(sha256(subject_public_key_info))
     }
+
+    /// The name of an Ed25519 public key.
+    pub fn of_public(public_key: &[u8; 32]) -> KeyId {
+        KeyId::of(&crate::identity::subject_public_key_info(public_key))
+    }
 }
 
 /// Its first eight bytes: enough for people to tell keys apart.

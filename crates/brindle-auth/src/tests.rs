@@ -6,6 +6,7 @@ use brindle_types::{Code, Result};
 use super::*;
 
 const NOW_S: i64 = 1_800_000_000;
+const DAY_S: i64 = 24 * 3600;
 const CLUSTER: ClusterId = ClusterId(0xb1);
 
 fn now_s() -> i64 {
@@ -132,6 +133,32 @@ fn files_come_back_as_they_were_written() {
         authority.certificate().to_vec(),
     );
     assert_eq!(mixed.err().map(|f| f.code), Some(Code::BadIdentity), "a key of another host");
+}
+
+#[test]
+fn a_certificate_wants_renewal_when_half_of_its_time_has_passed() {
+    let now_s = now_s();
+    let authority = Authority::new(CLUSTER, now_s).expect("made");
+    let host = identity(&authority, "oss1", &[HostRole::Client]);
+    let renewed = authority.issue(host.name(), &host.key().public(), now_s + 50 * DAY_S).expect("issued");
+    let renewed = Credentials::new(host.renewed(renewed).expect("of the same key")).expect("used");
+    let other = identity(&authority, "oss2", &[HostRole::Client]);
+    assert!(host.renewed(other.certificate().to_vec()).is_err(), "a certificate of another key");
+    let host = Credentials::new(host).expect("used");
+    assert!(!host.wants_renewal(now_s) && !host.wants_renewal(now_s + 44 * DAY_S));
+    assert!(host.wants_renewal(now_s + 46 * DAY_S) && host.wants_renewal(now_s + 100 * DAY_S));
+    assert!(!renewed.wants_renewal(now_s + 94 * DAY_S) && renewed.wants_renewal(now_s + 96 * DAY_S));
+}
+
+#[test]
+fn a_proof_is_of_one_secret_one_name_and_one_key() {
+    let (secret, other) = (Secret::generate().expect("random"), Secret::generate().expect("random"));
+    let proof = secret.proof("oss1", &[7; 32]);
+    assert!(is_proof(&secret.hash(), "oss1", &[7; 32], &proof));
+    assert!(!is_proof(&secret.hash(), "oss2", &[7; 32], &proof));
+    assert!(!is_proof(&secret.hash(), "oss1", &[8; 32], &proof));
+    assert!(!is_proof(&other.hash(), "oss1", &[7; 32], &proof));
+    assert_ne!(secret.id(), other.id());
 }
 
 #[test]

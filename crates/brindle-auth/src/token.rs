@@ -37,6 +37,32 @@ impl Secret {
     pub fn hash(&self) -> [u8; 32] {
         sha256(&self.0)
     }
+
+    /// Number of its token: the MGS finds the hash by it.
+    pub fn id(&self) -> [u8; 8] {
+        let id = sha256(&[b"brindle token number", &self.hash()[..]].concat());
+        id[..8].try_into().expect("SHA-256 has 32 bytes")
+    }
+
+    /// Shows that the caller has the secret, for a host of this name with this public key, without telling it: the server that is asked
+    /// may be another than the MGS.
+    pub fn proof(&self, host: &str, public_key: &[u8; 32]) -> [u8; 32] {
+        let tag = ring::hmac::sign(&proof_key(&self.hash()), &proof_text(host, public_key));
+        tag.as_ref().try_into().expect("HMAC-SHA-256 has 32 bytes")
+    }
+}
+
+/// Whether a proof was made with the secret of this hash, for this host and key.
+pub fn is_proof(hash: &[u8; 32], host: &str, public_key: &[u8; 32], proof: &[u8; 32]) -> bool {
+    ring::hmac::verify(&proof_key(hash), &proof_text(host, public_key), proof).is_ok()
+}
+
+fn proof_key(hash: &[u8; 32]) -> ring::hmac::Key {
+    ring::hmac::Key::new(ring::hmac::HMAC_SHA256, hash)
+}
+
+fn proof_text(host: &str, public_key: &[u8; 32]) -> Vec<u8> {
+    [b"brindle join\0", host.as_bytes(), b"\0", public_key].concat()
 }
 
 impl fmt::Debug for Secret {

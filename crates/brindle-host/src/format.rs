@@ -25,6 +25,8 @@ pub struct Plan {
     pub mgs: Vec<Nid>,
     /// The directory.
     pub dir: PathBuf,
+    /// Its identity, where the MGS has chosen one.
+    pub uuid: Option<[u8; 16]>,
 }
 
 /// What an administrator should know of an OST that has its disk not to itself.
@@ -102,13 +104,14 @@ pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result
     }
     let dir = text(&plan.dir)?;
     let (disk, rng, now) = (Arc::clone(&seams.disk), &*seams.rng, seams.wall());
+    if plan.target.role == Role::Mgt {
+        return brindle_mgs::format(disk, rng, now, &dir, plan.fs.clone());
+    }
+    let mut superblock = Superblock::new(plan.fs.clone(), plan.target, plan.mgs.clone(), now, rng);
+    superblock.uuid = plan.uuid.unwrap_or(superblock.uuid);
     match plan.target.role {
-        Role::Mgt => brindle_mgs::format(disk, rng, now, &dir, plan.fs.clone()),
-        Role::Mdt => {
-            brindle_mds::format(seams, &dir, plan.fs.clone(), plan.target.index, plan.mgs.clone()).await
-        }
-        Role::Ost => {
-            let mut superblock = Superblock::new(plan.fs.clone(), plan.target, plan.mgs.clone(), now, rng);
+        Role::Mdt => brindle_mds::format_as(seams, &dir, superblock).await,
+        _ => {
             superblock.save(&*disk, &dir)?;
             Ok(superblock)
         }

@@ -42,6 +42,11 @@ impl IdentityFile {
         Ok(file)
     }
 
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Name of the host, as its certificate has it.
     pub fn host(&self) -> Result<String> {
         Ok(self.current()?.identity().name().host.clone())
@@ -86,7 +91,8 @@ pub fn write_secret(path: &Path, text: &str) -> Result<()> {
     let cannot = |e: &std::io::Error| {
         Fault::io(Code::NotWritable, "cannot write the identity", path.display().to_string(), e)
     };
-    let temp = path.with_extension("new");
+    // Several processes of a host may write at once.
+    let temp = path.with_extension(format!("new-{}", std::process::id()));
     let written = || {
         match std::fs::remove_file(&temp) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
@@ -148,7 +154,7 @@ pub fn security(identity: Option<Arc<IdentityFile>>, mode: Mode, process: Proces
         Process::Mount => mode,
         Process::Server | Process::Command => Mode::Privacy,
     };
-    Security { proving: Proving::Identity(identity), connects, accepts: mode, admits_strangers: false }
+    Security { proving: Proving::Identity(identity), connects, accepts: mode, admits_strangers: false, removed: Arc::default() }
 }
 
 /// Commands of this process are about the development cluster in `dir`: they use its identity, or none if it has none.

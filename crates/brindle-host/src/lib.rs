@@ -6,14 +6,19 @@
 //! Invariant: whatever is started is written down before it is started ([`cluster::state`]), so that it is found again whatever is killed in
 //! between; and nothing is signalled that is not known by more than its number ([`process`]).
 
+pub mod access;
 pub mod announcement;
 pub mod cluster;
 pub mod control;
+pub mod daemon;
+pub mod enrolment;
 pub mod format;
 pub mod identity;
+pub mod listener;
 pub mod mounts;
 pub mod process;
 pub mod requirements;
+pub mod service;
 pub mod system;
 pub mod target_dir;
 

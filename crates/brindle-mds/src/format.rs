@@ -15,9 +15,14 @@ use crate::store::{Engine, Inode, inode};
 /// Mode of the root directory.
 const ROOT_PERM: u16 = 0o755;
 
-/// Makes an MDT in `dir`. The superblock comes last: a directory without one is not a target.
+/// Makes an MDT in `dir`.
 pub async fn format(seams: &Seams, dir: &str, fs: FsName, index: u16, mgs: Vec<Nid>) -> Result<Superblock> {
-    let mut superblock = Superblock::new(fs, TargetId::mdt(index), mgs, seams.wall(), &*seams.rng);
+    let superblock = Superblock::new(fs, TargetId::mdt(index), mgs, seams.wall(), &*seams.rng);
+    format_as(seams, dir, superblock).await
+}
+
+/// Makes the MDT of a superblock in `dir`. The superblock comes last: a directory without one is not a target.
+pub async fn format_as(seams: &Seams, dir: &str, mut superblock: Superblock) -> Result<Superblock> {
     make_store(seams, dir, &Identity::of(&superblock)).await?;
     superblock.save(&*seams.disk, dir)?;
     Ok(superblock)

@@ -50,7 +50,7 @@ pub mod store;
 pub mod truncate;
 
 pub use config::{Config, Identity};
-pub use format::format;
+pub use format::{format, format_as};
 pub use mdt::{Call, Mdt};
 pub use start::{Handle, start};
 

@@ -37,6 +37,14 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::ChangePool => reply(ops::pool::handle(mgs, decode_body(&frame.body)?).await),
         Op::ChangeTarget => reply(ops::change_target::handle(mgs, decode_body(&frame.body)?).await),
         Op::RaiseLevel => reply(ops::raise_level::handle(mgs, decode_body(&frame.body)?).await),
+        Op::Join => reply(ops::hosts::join(mgs, conn, decode_body(&frame.body)?).await),
+        Op::RenewCertificate => reply(ops::hosts::renew(mgs, conn, decode_body(&frame.body)?).await),
+        Op::WatchHost => reply(ops::hosts::watch(mgs, conn, decode_body(&frame.body)?).await),
+        Op::ReportHost => reply(ops::hosts::report(mgs, conn, decode_body(&frame.body)?).await),
+        Op::WatchAccess => reply(ops::hosts::watch_access(mgs, conn, decode_body(&frame.body)?).await),
+        Op::ListHosts => reply(ops::hosts::list(mgs)),
+        Op::CreateToken => reply(ops::hosts::create_token(mgs, conn, decode_body(&frame.body)?).await),
+        Op::ChangeHost => reply(ops::hosts::change(mgs, conn, decode_body(&frame.body)?).await),
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

@@ -11,6 +11,7 @@
 //! serves it, and the map's version with every change; both are durable before anybody sees them.
 
 mod dispatch;
+pub mod hosts;
 pub mod liveness;
 mod ops;
 mod store;
@@ -18,7 +19,7 @@ mod store;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use brindle_config::{Expected, LocalStore, Superblock};
+use brindle_config::{ConfigStore, Expected, LocalStore, Superblock};
 use brindle_net::{RpcServer, ServerConfig, ServerConn, ServerHandle, Service, Transport};
 use brindle_stdx::disk::Disk;
 use brindle_stdx::{BoxFuture, Rng, Seams, Timestamp};
@@ -29,6 +30,7 @@ use brindle_wire::map::Map;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use hosts::Hosts;
 use liveness::Liveness;
 use store::MapStore;
 
@@ -140,6 +142,8 @@ pub(crate) struct Mgs {
     liveness: Mutex<Liveness>,
     waiters: Semaphore,
     stats: Stats,
+    /// `None` where the cluster has no authority.
+    hosts: Option<Hosts>,
 }
 
 impl Mgs {
@@ -214,8 +218,14 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         superblock.save(&*seams.disk, &config.dir)?;
     }
     let store = LocalStore::open(seams.disk.clone(), &store_path(&config.dir))?;
-    let store = MapStore::open(Arc::new(store), &superblock).await?;
+    let store: Arc<dyn ConfigStore> = Arc::new(store);
+    let hosts = match hosts::authority(&*seams.disk, &config.dir)? {
+        Some(authority) => Some(Hosts::open(authority, store.clone(), transport.removed_keys()).await?),
+        None => None,
+    };
+    let store = MapStore::open(store, &superblock).await?;
     let mgs = Arc::new(Mgs {
+        hosts,
         liveness: Mutex::new(Liveness::new(seams.now(), config.target_lease_ms)),
         waiters: Semaphore::new(MAP_WAITERS_MAX),
         stats: Stats::default(),

@@ -8,6 +8,7 @@
 //! Invariants: everything here is bounded; a bad peer loses its own connection and nothing else; a request is sent
 //! at most once (sending again, under the same slot and sequence, is the session layer's decision).
 
+pub mod access;
 pub mod error;
 pub mod latch;
 mod outbox;
@@ -19,6 +20,7 @@ pub mod transport;
 #[cfg(test)]
 mod tests;
 
+pub use access::RemovedKeys;
 pub use error::NetError;
 pub use peer::{LinkInfo, NotifyHandler, Peer, PeerConfig, PeerState};
 pub use server::{RpcServer, ServerConfig, ServerConn, ServerHandle, ServerStats, Service};

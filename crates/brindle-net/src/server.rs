@@ -25,7 +25,7 @@ use crate::latch::Latch;
 use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_MAX_DEFAULT, REQUESTS_MAX_DEFAULT};
 use crate::transport::{Caller, Listener};
-use crate::{NetError, Transport};
+use crate::{NetError, RemovedKeys, Transport};
 
 mod conn;
 
@@ -102,6 +102,7 @@ pub(crate) struct Shared {
     pub(crate) room: Arc<Semaphore>,
     pub(crate) next_conn_id: AtomicU64,
     pub(crate) stats: Mutex<ServerStats>,
+    pub(crate) removed: Option<Arc<RemovedKeys>>,
 }
 
 impl RpcServer {
@@ -124,6 +125,7 @@ impl RpcServer {
             stop: Latch::default(),
             next_conn_id: AtomicU64::new(1),
             stats: Mutex::new(ServerStats::default()),
+            removed: transport.removed_keys(),
         });
         seams.spawn("server.accept", accept(shared.clone(), listener));
         Ok(ServerHandle { local_nid, shared })

@@ -14,7 +14,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::NetError;
+use crate::{NetError, RemovedKeys};
 use crate::transport::{Connection, Listener, Transport};
 
 mod halves;
@@ -101,6 +101,10 @@ impl Transport for TcpTransport {
                 Err(e) => Err(e),
             }
         })
+    }
+
+    fn removed_keys(&self) -> Option<Arc<RemovedKeys>> {
+        Some(self.security.removed.clone())
     }
 
     fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>> {

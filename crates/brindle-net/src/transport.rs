@@ -12,7 +12,7 @@ use brindle_wire::frame::Frame;
 use brindle_wire::principal::{Principal, PrincipalKind};
 use brindle_wire::version::Hello;
 
-use crate::NetError;
+use crate::{NetError, RemovedKeys};
 
 /// Makes and accepts connections.
 pub trait Transport: Send + Sync {
@@ -20,6 +20,10 @@ pub trait Transport: Send + Sync {
     fn connect(&self, nid: &Nid) -> BoxFuture<'static, Result<Connection, NetError>>;
     /// Listens at an address; port 0 chooses a free one ([`Listener::local_nid`] tells it).
     fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>>;
+    /// The hosts that this process lets in no more; `None` where hosts prove nothing.
+    fn removed_keys(&self) -> Option<Arc<RemovedKeys>> {
+        None
+    }
 }
 
 /// An address that connections arrive at; closed when dropped.
@@ -102,7 +106,8 @@ fn proven(proof: &Proof, claimed: Principal) -> Result<Principal, Fault> {
     let may = match claimed.kind {
         PrincipalKind::Client => [Client, Server, Admin].iter().any(|role| proof.roles.has(*role)),
         PrincipalKind::Mdt | PrincipalKind::Ost | PrincipalKind::Mgs => proof.roles.has(Server),
-        PrincipalKind::Agent => proof.roles.has(Agent),
+        // The daemon of a server host is an agent, too: it asks what the host is to serve.
+        PrincipalKind::Agent => [Agent, Server].iter().any(|role| proof.roles.has(*role)),
         PrincipalKind::Administrator | PrincipalKind::User | PrincipalKind::Stranger => true,
     };
     let claimed = Principal { host: proof.host.clone(), ..claimed };

@@ -42,6 +42,11 @@ impl Introduction {
         Introduction { kind: PeerKind::Server, host: host.to_owned(), serves: Some(target) }
     }
 
+    /// The daemon of `host`, or a mover there.
+    pub fn agent(host: &str) -> Introduction {
+        Introduction { kind: PeerKind::Agent, host: host.to_owned(), serves: None }
+    }
+
     /// A command on `host`.
     pub fn command(host: &str) -> Introduction {
         Introduction { kind: PeerKind::Tool, host: host.to_owned(), serves: None }

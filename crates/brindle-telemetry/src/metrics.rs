@@ -218,6 +218,14 @@ impl Registry {
         with
     }
 
+    /// Forgets all series with a label: what it stands for is gone.
+    pub fn forget(&self, key: &str, value: &str) {
+        let has = |labels: &Labels| labels.iter().any(|(k, v)| k == key && v == value);
+        for family in self.families.0.lock().values_mut() {
+            family.series.retain(|labels, _| !has(labels));
+        }
+    }
+
     /// A counter `brindle_<service>_<noun_unit>_total`. Asked for again, it is the same counter.
     pub fn counter(&self, noun_unit: &str, help: &str) -> Counter {
         let make = || Source::Counter(Counter::default());

@@ -227,18 +227,26 @@ codes! {
         "The peer sent more requests than its credits allow.";
     8009 NotForCaller EPERM "the caller may not ask for this" ""
         "Each operation may be asked for by some kinds of callers only: mounts, servers, administrators. A session may be used by the host alone that opened it. The request was refused before anything was looked at, and nothing was changed.";
-    8010 NotEnrolled EACCES "the host has not joined the cluster" "give it an identity of the cluster: option identity, or BRINDLE_IDENTITY=FILE"
+    8010 NotEnrolled EACCES "the host has not joined the cluster" "let it join: brindle cluster token on an administrator's host, brindle join on this one; or name its identity: BRINDLE_IDENTITY=FILE"
         "Every host of a cluster has a key and a certificate of the cluster's authority, which it shows on each connection. A host without one, and a user who may not read it, are refused. Nothing is told to them.";
     8011 ForeignCertificate EACCES "the certificate is of another cluster" "compare the address and the identity that were given"
         "The other side shows a certificate that another authority signed. Either the address is wrong, or the host has joined another cluster.";
-    8012 CertificateExpired EACCES "the certificate is out of date" "compare the clocks of both hosts; a development cluster gets new certificates at each start: brindle dev up"
+    8012 CertificateExpired EACCES "the certificate is out of date" "compare the clocks of both hosts; if the host was off for long, remove it and let it join again; a development cluster gets new certificates at each start: brindle dev up"
         "A certificate holds for 90 days. By the clock of one side it has ended, or has not begun yet.";
-    8014 BadToken EACCES "the token cannot be used" "ask for a new one"
+    8013 HostNameInUse EEXIST "another host has joined under this name" "join under another name: --name; or remove the other host first: brindle node remove NAME"
+        "A host is known by its name and its key. A second host of the same name is refused, because a session belongs to the host that opened it. A host that was installed anew has a new key: remove it, then let it join again.";
+    8014 BadToken EACCES "the token cannot be used" "ask for a new one: brindle cluster token"
         "A token is the right of one host to join, once, until it expires.";
     8015 BadIdentity EINVAL "cannot use the identity file" "name another file: option identity, or BRINDLE_IDENTITY=FILE"
         "The file holds the host's key, its certificate and that of the cluster's authority. It cannot be read, or its parts do not belong together.";
     8016 Insecure EACCES "the connection is not protected enough" ""
         "The two sides have no mode of protection in common: auth, integrity, privacy. The message says what each of them asks for.";
+    8017 HostRemoved EACCES "the host was removed from the cluster" "to take it in again: brindle cluster token, and brindle join on the host"
+        "An administrator has removed the host. Its certificate is not accepted any more, and its connections have ended. What it had written and not yet synced is lost, as with a power cut.";
+    8018 NoAuthority ENOSYS "the cluster has no authority" "make a cluster of hosts: brindle cluster init"
+        "Only a cluster that was made by brindle cluster init can let hosts join, give out tokens and tell hosts what to serve. Targets that were made by brindle format are served by brindle serve --dir.";
+    8019 UnknownHost ENOENT "no such host has joined" "list the hosts: brindle node list"
+        "No host of this name has joined the cluster.";
 
     // 9xxx: bugs
     9001 Bug EIO "internal error" "please report this with the log"

@@ -1,4 +1,6 @@
-//! Messages of the MGS.
+//! Messages of the MGS: the map, and [`hosts`].
+
+pub mod hosts;
 
 use brindle_types::{FsName, Nid, PoolName, TargetId};
 use serde::{Deserialize, Serialize};

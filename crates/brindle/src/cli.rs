@@ -9,7 +9,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
 use crate::{
-    admin, bench, changelog, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, pool, print,
+    admin, bench, changelog, cluster, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, node, pool, print,
     serve, stripe,
 };
 
@@ -44,6 +44,14 @@ enum Command {
     Umount(mount::UmountArgs),
     /// Say whether everything is well, what is not, and what to do
     Status(admin::status::Args),
+    /// A cluster of hosts: make one, let hosts join
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    /// Let this host join a cluster
+    Join(cluster::join::Args),
+    /// Hosts of a cluster
+    #[command(subcommand)]
+    Node(node::Command),
     /// Targets of a file system
     #[command(subcommand)]
     Target(admin::target_list::Command),
@@ -139,6 +147,8 @@ impl Command {
                 | Command::Umount(_)
                 | Command::Dev(_)
                 | Command::Target(admin::target_list::Command::Add(_))
+                | Command::Cluster(_)
+                | Command::Join(_)
                 | Command::Format(_)
                 | Command::Bench(_)
         )
@@ -157,6 +167,9 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Mount(args) => mount::run(args),
         Command::Umount(args) => mount::umount(&args),
         Command::Status(args) => admin::status::run(&args),
+        Command::Cluster(command) => cluster::run(&command),
+        Command::Join(args) => cluster::join::run(&args),
+        Command::Node(command) => node::run(&command),
         Command::Target(command) => admin::target_list::run(command),
         Command::Fs(command) => admin::fs_df::run(&command),
         Command::Pool(command) => pool::run(&command),

@@ -1,9 +1,9 @@
 //! The table of all documents that commands print with `-o json`, for their schemas in `docs/reference/schema/`.
 
 use brindle_admin::document::{Document, schema};
-use brindle_admin::{drain, fsck, pool, rebalance, space, status, target, upgrade};
+use brindle_admin::{drain, fsck, hosts, pool, rebalance, space, status, target, upgrade};
 
-use crate::{admin, bench, changelog, dev, explain, find, format, stripe};
+use crate::{admin, bench, changelog, cluster, dev, explain, find, format, stripe};
 
 /// A document: its name, and its schema as text.
 pub type Entry = (&'static str, String);
@@ -18,6 +18,12 @@ pub fn all() -> Vec<Entry> {
     vec![
         entry::<bench::compare::ComparisonView>(),
         entry::<bench::report::RunView>(),
+        entry::<cluster::InitView>(),
+        entry::<hosts::NewTokenView>(),
+        entry::<cluster::join::JoinView>(),
+        entry::<hosts::HostsView>(),
+        entry::<hosts::HostView>(),
+        entry::<hosts::HostedView>(),
         entry::<changelog::ChangelogView>(),
         entry::<changelog::ClearedView>(),
         entry::<changelog::DeregisteredView>(),

@@ -163,5 +163,5 @@ fn plan(args: &Args) -> Result<Plan> {
     }
     let dir = PathBuf::from(cli::text(&args.dir)?);
     let target = TargetId { role, index };
-    Ok(Plan { fs: args.fsname.clone(), target, mgs: args.mgsnode.clone(), dir })
+    Ok(Plan { fs: args.fsname.clone(), target, mgs: args.mgsnode.clone(), dir, uuid: None })
 }

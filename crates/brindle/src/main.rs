@@ -30,6 +30,7 @@ mod gen_docs;
 mod lctl;
 mod lfs;
 mod mount;
+mod node;
 mod output;
 mod pool;
 mod serve;

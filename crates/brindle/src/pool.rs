@@ -46,7 +46,8 @@ pub struct FsArgs {
 }
 
 impl FsArgs {
-    fn place(&self) -> Result<Place> {
+    /// The file system that is meant.
+    pub fn place(&self) -> Result<Place> {
         one(&PlaceArgs { path: self.path.clone(), mgs: self.mgs.clone(), dir: self.dir.clone() })
     }
 }

@@ -222,6 +222,7 @@ impl On<'_> {
             target: server.target,
             mgs: mgs.to_vec(),
             dir: server.dir.clone(),
+            uuid: None,
         };
         self.host.wait(format::carry_out(seams, &plan, &[]))?;
         Ok(())

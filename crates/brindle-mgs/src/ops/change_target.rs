@@ -10,6 +10,9 @@ use crate::Mgs;
 pub(crate) async fn handle(mgs: &Mgs, req: ChangeTargetReq) -> Result<ChangeTargetResp> {
     mgs.check_fs(&req.fs)?;
     let changed = mgs.store.modify(|map| decide(map, &req)).await?;
+    if changed && req.change == TargetChange::Remove {
+        super::hosts::forget_target(mgs, TargetId::ost(req.ost)).await?;
+    }
     let map = mgs.map_now();
     if changed {
         tracing::info!(ost = req.ost, change = ?req.change, map_version = map.version, "target changed");

@@ -39,12 +39,27 @@ pub(super) async fn run(shared: Arc<Shared>, connection: Connection, _room: Owne
     let writer = conn.clone();
     shared.seams.spawn("server.write", async move { writer.outbox.run(&writer.down).await });
     let reading = conn.down.until(read(&shared, &conn, &mut rx));
-    let ended = shared.stop.until(reading).await.flatten();
+    let ended = tokio::select! {
+        biased;
+        () = removed(&shared, &conn) => {
+            tracing::warn!(peer = %conn.peer, host = %conn.principal.host, "its host was removed: closing its connection");
+            None
+        }
+        ended = shared.stop.until(reading) => ended.flatten(),
+    };
     if let Some(e) = ended {
         last_words(&shared, &conn, e).await;
     }
     conn.end();
     shared.service.closed(conn.id);
+}
+
+/// Completes when the host at the other end is removed from the cluster.
+async fn removed(shared: &Shared, conn: &ServerConn) {
+    match (&shared.removed, conn.proof()) {
+        (Some(removed), Some(proof)) => removed.until_removed(proof.key).await,
+        _ => std::future::pending().await,
+    }
 }
 
 /// Reads the hello and answers it; a peer that is refused hears why.

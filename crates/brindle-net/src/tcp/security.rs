@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 
 use super::keyed::{FrameKey, KEY_BYTES};
 use super::{read, tls, write};
-use crate::NetError;
+use crate::{NetError, RemovedKeys};
 use crate::transport::{Caller, Connection};
 
 /// How long a handshake may take.
@@ -75,13 +75,16 @@ pub struct Security {
     pub accepts: Mode,
     /// Whether hosts without a certificate may connect, to join.
     pub admits_strangers: bool,
+    /// Hosts that are let in no more.
+    pub removed: Arc<RemovedKeys>,
 }
 
 impl Security {
     /// Asks for nothing and proves nothing.
     pub fn none() -> Security {
         let (connects, accepts) = (Mode::None, Mode::None);
-        Security { proving: Proving::Nothing, connects, accepts, admits_strangers: false }
+        let removed = Arc::default();
+        Security { proving: Proving::Nothing, connects, accepts, admits_strangers: false, removed }
     }
 
     /// Connects from this host alone: no identity, and none asked for, but root's.
@@ -110,6 +113,9 @@ impl Security {
             until_accepted(&mut stream, &mut tls).await
         };
         seams.timeout_ms(HANDSHAKE_TIMEOUT_MS, shaking).await.ok_or(NetError::TimedOut)??;
+        if let Some(proof) = proof_of(&tls).map_err(NetError::bad)? {
+            self.removed.check(&proof).map_err(NetError::bad)?;
+        }
         let mode = tls.alpn_protocol().and_then(Mode::of_protocol).ok_or_else(no_mode)?;
         protected(stream, tls, (mode, 0), (nid, Caller::Known), seams)
     }
@@ -159,7 +165,11 @@ impl Security {
         shake(&mut stream, &mut tls).await.map_err(|e| named(e, &peer))?;
         let mode = tls.alpn_protocol().and_then(Mode::of_protocol).ok_or_else(no_mode)?;
         let caller = match proof_of(&tls).map_err(about)? {
-            Some(proof) => Caller::Host { port, proof: Some(Arc::new(proof)) },
+            // Whoever was removed hears so in the answer to the hello.
+            Some(proof) => match self.removed.check(&proof) {
+                Ok(()) => Caller::Host { port, proof: Some(Arc::new(proof)) },
+                Err(fault) => Caller::Refused(Box::new(fault)),
+            },
             None if mode == Mode::Privacy => Caller::Stranger,
             None => return Err(about(Fault::new(Code::NotEnrolled))),
         };

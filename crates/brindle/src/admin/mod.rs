@@ -9,5 +9,6 @@ pub mod place;
 pub mod rebalance;
 pub mod status;
 pub mod target_add;
+pub mod target_assign;
 pub mod target_drain;
 pub mod target_list;

@@ -6,6 +6,7 @@ use brindle_admin::place::{Place, Source};
 use brindle_types::{Code, Fault, Nid, Result};
 
 use brindle_host::cluster::place_of;
+use brindle_host::enrolment;
 use brindle_host::identity;
 use brindle_host::mounts;
 use brindle_host::mounts::mount_of;
@@ -47,9 +48,12 @@ pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
         }
     }
     if places.is_empty() {
+        places.extend(of_this_host()?);
+    }
+    if places.is_empty() {
         return Err(Fault::new(Code::NotMounted)
             .what("which file system?")
-            .why("no Brindle file system is mounted here")
+            .why("no Brindle file system is mounted here, and this host has joined no cluster")
             .next("name one: --mgs HOST[:PORT], --dir DIR of a development cluster, or a path in a mount"));
     }
     Ok(places)
@@ -75,6 +79,13 @@ fn of_source(source: &str) -> Result<Place> {
             .why(why)
     })?;
     Ok(Place { mgs: parsed.mgs, fs: Some(parsed.fs), dev: None })
+}
+
+/// The file system of the cluster that this host has joined.
+fn of_this_host() -> Result<Option<Place>> {
+    let named = std::env::var_os(identity::VARIABLE).map(PathBuf::from);
+    let identity = named.unwrap_or_else(|| PathBuf::from(identity::DEFAULT_PATH));
+    enrolment::place(enrolment::conf_of(&identity))
 }
 
 fn of_dev(dir: &Path) -> Result<Place> {

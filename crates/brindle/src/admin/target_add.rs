@@ -9,20 +9,33 @@ use brindle_host::format::{self, Plan};
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
 
 use super::ask::{self, servers};
+use super::target_assign::{self, Wanted};
 use crate::cli;
 use crate::exit::Done;
 use crate::format::{parse, runtime};
+use crate::output::Output;
 use crate::serve;
 
 /// Arguments of `brindle target add`.
 #[derive(clap::Args)]
-#[command(after_help = "Example: brindle target add --mgsnode mgs1 --dir /data/ost7 --listen 10.0.0.12\n\
-                        It formats the directory if it is empty, serves it until SIGTERM, and can be given again. For a server that \
+#[command(after_help = "Examples:\n  brindle target add --node oss3 --dir /data/ost7\n  brindle target add --mgsnode mgs1 --dir /data/ost7 --listen 10.0.0.12\n\
+                        With --node that host formats the directory and serves it from then on. Without it this command formats the directory if it is empty, serves it until SIGTERM, and can be given again. For a server that \
                         systemd starts, add the directory to 'dir' of its serve.toml afterwards.")]
 pub struct Args {
     /// Address of the MGS of the file system, such as 10.0.0.1:9880@tcp; may be given several times
-    #[arg(long, required = true, value_name = "NID", value_parser = parse::<Nid>, value_delimiter = ',')]
+    #[arg(long, required_unless_present = "host", value_name = "NID", value_parser = parse::<Nid>, value_delimiter = ',')]
     mgsnode: Vec<Nid>,
+    /// Host of the cluster that is to format and serve it, as in brindle node list
+    #[arg(long = "node", id = "host", value_name = "HOST", add = crate::completion::live::nodes())]
+    host: Option<String>,
+    /// Add an MDT instead of an OST
+    #[arg(long, requires = "host")]
+    mdt: bool,
+    /// Say what would be done, and change nothing
+    #[arg(long, requires = "host")]
+    dry_run: bool,
+    #[command(flatten)]
+    output: Output,
     /// Index of the OST; the lowest free one without it
     #[arg(long)]
     index: Option<u16>,
@@ -41,6 +54,10 @@ pub fn run(args: Args) -> Result<Done> {
             .why(format!("{} directories are given, and one is needed", args.options.dir.len()))
             .next("add --dir DIR, once"));
     };
+    if let Some(host) = &args.host {
+        let wanted = Wanted { is_mdt: args.mdt, index: args.index, dir: cli::text(dir)? };
+        return target_assign::add(&args.mgsnode, host, wanted, args.dry_run, args.output);
+    }
     prepare(&args, dir)?;
     serve::run(serve::Args { config: None, options: args.options, ready_json: args.ready_json })
 }
@@ -65,7 +82,7 @@ fn prepare(args: &Args, dir: &Path) -> Result<()> {
         fault.next("give an empty directory; to destroy what it holds: brindle format --ost --reformat --yes")
     })?;
     let target = TargetId::ost(free_index(&map, args.index)?);
-    let plan = Plan { fs: map.fs.clone(), target, mgs: args.mgsnode.clone(), dir };
+    let plan = Plan { fs: map.fs.clone(), target, mgs: args.mgsnode.clone(), dir, uuid: None };
     runtime.block_on(format::carry_out(&seams, &plan, &[]))?;
     eprintln!("formatted {text} as {}", map.fs.target(target));
     if let Some(note) = format::shared_with(&*seams.disk, target, &plan.dir) {

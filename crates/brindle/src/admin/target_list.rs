@@ -4,7 +4,7 @@ use brindle_types::Result;
 
 use super::ask::{self, servers};
 use super::place::{PlaceArgs, one};
-use super::{target_add, target_drain};
+use super::{target_add, target_assign, target_drain};
 use crate::exit::Done;
 use crate::format::runtime;
 use crate::output::{Output, print_json, table};
@@ -14,8 +14,12 @@ use crate::output::{Output, print_json, table};
 pub enum Command {
     /// List the targets of a file system
     List(Args),
-    /// Add an OST while the file system runs: format a directory if need be, and serve it
+    /// Add a target while the file system runs: on a host of the cluster, or served by this very command
     Add(Box<target_add::Args>),
+    /// Have its host serve a target that was stopped
+    Start(target_assign::WantArgs),
+    /// Have its host stop serving a target; programs wait for it
+    Stop(target_assign::WantArgs),
     /// Move everything off an OST, and give it no new files
     Drain(target_drain::DrainArgs),
     /// Give an OST that was drained new files again
@@ -38,6 +42,8 @@ pub fn run(command: Command) -> Result<Done> {
     match command {
         Command::List(args) => list(&args),
         Command::Add(args) => target_add::run(*args),
+        Command::Start(args) => target_assign::want(&args, true),
+        Command::Stop(args) => target_assign::want(&args, false),
         Command::Drain(args) => target_drain::drain(&args),
         Command::Undrain(args) => target_drain::undrain(&args),
         Command::Remove(args) => target_drain::remove(&args),

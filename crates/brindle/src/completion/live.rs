@@ -53,6 +53,29 @@ fn named_osts(wanted: fn(&Map, u16) -> bool) -> ArgValueCandidates {
     })
 }
 
+/// Hosts by name, as far as the map has them.
+pub fn nodes() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        from_maps(|map| {
+            let served = |host: &str| {
+                let targets = map.targets.iter().filter(|t| t.host() == host);
+                targets.map(|t| t.id.to_string()).collect::<Vec<_>>().join(" ")
+            };
+            map.hosts.iter().map(|host| (host.name.clone(), served(&host.name))).collect()
+        })
+    })
+}
+
+/// Targets by name.
+pub fn targets() -> ArgValueCandidates {
+    ArgValueCandidates::new(|| {
+        from_maps(|map| {
+            let named = map.targets.iter().filter(|t| t.id.role != Role::Mgt);
+            named.map(|t| (t.id.to_string(), format!("{} on {}", state_word(t.state), t.host()))).collect()
+        })
+    })
+}
+
 /// MDTs by name.
 pub fn mdts() -> ArgValueCandidates {
     ArgValueCandidates::new(|| {

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use brindle_auth::Mode;
+use brindle_host::enrolment::{CONF_DIR, SERVE_FILE};
 use brindle_layout::{HIGH_WATER_PERCENT_DEFAULT, HIGH_WATER_PERCENT_RANGE};
 use brindle_types::{Code, Fault, Result};
 use clap::parser::ValueSource;
@@ -25,6 +26,7 @@ const WORKERS_MAX: usize = 256;
 #[derive(clap::Args)]
 #[command(
     after_help = "The targets' directories and all options may stand in a file: brindle config default.\n\
+                        Without --dir and --config it reads /etc/brindle/serve.toml, which brindle cluster init and brindle join write.\n\
                         Example: brindle serve --dir /data/ost0 --dir /data/ost1 --listen 10.0.0.12"
 )]
 pub struct Args {
@@ -44,6 +46,9 @@ pub struct Options {
     /// Directory of a formatted target; may be given several times
     #[arg(long, env = "BRINDLE_DIR", value_name = "DIR")]
     pub dir: Vec<PathBuf>,
+    /// Be the daemon of this host: serve what the cluster assigns to it, with progress and failures told to the MGS
+    #[arg(long, env = "BRINDLE_NODE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    pub node: bool,
     /// Address to listen at; without an identity whoever reaches it is believed, so keep it to trusted networks then
     #[arg(long, env = "BRINDLE_LISTEN", value_name = "HOST", default_value = "127.0.0.1")]
     pub listen: String,
@@ -105,7 +110,14 @@ fn keys(command: &clap::Command) -> Vec<String> {
 
 /// The options with the file's filled in where neither flag nor environment said otherwise.
 pub fn effective(args: &Args, command_line: &[OsString]) -> Result<Options> {
-    let Some(path) = &args.config else { return Ok(args.options.clone()) };
+    let own = Path::new(CONF_DIR).join(SERVE_FILE);
+    let is_given = !args.options.dir.is_empty() || args.options.node;
+    // A host that has joined a cluster needs no options.
+    let path = match &args.config {
+        Some(path) => path,
+        None if !is_given && own.exists() => &own,
+        None => return Ok(args.options.clone()),
+    };
     let from_file = read_file(path)?;
     let given = given_keys(command_line);
     let missing = from_file.into_iter().filter(|(key, _)| !given.contains(key));

@@ -6,22 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use brindle_config::{Expected, Superblock};
+use brindle_host::access;
 use brindle_host::announcement::{ServedTarget, Serving};
+use brindle_host::daemon::{Daemon, Shows};
+use brindle_host::enrolment::{ClusterFile, conf_of};
 use brindle_host::identity::{self, IdentityFile};
 use brindle_host::process::Said;
+use brindle_host::service::{self, Found, How, Service};
 use brindle_host::target_dir::DirLock;
-use brindle_net::{TcpTransport, Transport};
-use brindle_stdx::Seams;
+use brindle_net::TcpTransport;
 use brindle_telemetry::http::Health;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
-use brindle_types::{Code, Fault, Nid, Result, Role};
+use brindle_types::{Code, Fault, Result, TargetId};
 use futures_util::future::{join_all, select_all};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::options::{self, Args, Options};
 use super::{metrics, numa};
-use crate::cli;
 use crate::cpu_latency;
 use crate::exit::Done;
 use crate::output::print_line;
@@ -31,35 +32,21 @@ const WAITING_AFTER: Duration = Duration::from_secs(2);
 /// How long a server that listens may take to be known to the MGS until it counts as ready without it, because it is away.
 const REGISTERED_WITHIN: Duration = Duration::from_secs(1);
 
-/// A target's directory, locked and known.
-struct Found {
-    dir: String,
-    superblock: Superblock,
-    lock: DirLock,
-}
-
 /// A running target; its directory stays locked as long.
 struct Running {
     service: Service,
     _lock: DirLock,
 }
 
-/// A running service.
-enum Service {
-    Mgs(Arc<brindle_mgs::Handle>),
-    Mds(Arc<brindle_mds::Handle>),
-    Oss(Arc<brindle_oss::Handle>),
-}
-
 /// Runs `brindle serve`.
 pub fn run(args: Args) -> Result<Done> {
     let command_line: Vec<std::ffi::OsString> = std::env::args_os().collect();
     let options = options::effective(&args, &command_line)?;
-    if options.dir.is_empty() {
+    if options.dir.is_empty() && !options.node {
         return Err(Fault::new(Code::BadArgument)
             .what("nothing to serve")
-            .why("no directory of a target was given")
-            .next("add --dir DIR, or 'dir' in the configuration file"));
+            .why("no directory of a target was given, and this host has not joined a cluster")
+            .next("add --dir DIR, or 'dir' in the configuration file; or let the host join: brindle join"));
     }
     start_log(options.log.as_deref())?;
     panic::install("brindle serve".to_owned(), panic::After::Abort);
@@ -141,7 +128,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
         tokio::spawn(endpoint.run());
     }
     let starting = start_all(options, &registry, ready_json);
-    let (running, targets) = tokio::select! {
+    let mut served = tokio::select! {
         biased;
         () = &mut stop => {
             tracing::info!("asked to end before everything was served");
@@ -149,16 +136,19 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
         }
         started = starting => started?,
     };
-    for t in &targets {
+    for t in &served.targets {
         tracing::info!(target_name = %t.name, nid = %t.nid, dir = %t.dir, metrics = %metrics_url, "serving");
     }
     serving.store(true, Ordering::Relaxed);
     cpu_latency::watch(options.cpu_latency);
-    announce(ready_json, &Serving { targets, metrics_url });
-    let failed = wait(&running, stop).await;
+    announce(ready_json, &Serving { targets: std::mem::take(&mut served.targets), metrics_url });
+    let failed = wait(&served, stop).await;
     serving.store(false, Ordering::Relaxed);
     tracing::info!("stopping");
-    for target in running.into_iter().rev() {
+    if let Some(daemon) = &served.daemon {
+        daemon.stop().await;
+    }
+    for target in served.running.into_iter().rev() {
         target.service.stop().await?;
     }
     tracing::info!("stopped");
@@ -174,25 +164,66 @@ fn health(serving: &Arc<AtomicBool>) -> Health {
     })
 }
 
-/// Locks the directories and starts what they hold: the MGT first, because the others ask it.
-async fn start_all(
-    options: &Options,
-    registry: &Registry,
-    ready_json: bool,
-) -> Result<(Vec<Running>, Vec<ServedTarget>)> {
+/// What this process serves.
+struct Served {
+    running: Vec<Running>,
+    targets: Vec<ServedTarget>,
+    daemon: Option<Arc<Daemon>>,
+}
+
+/// Shows numbers of the targets that the daemon serves.
+struct InRegistry(Registry);
+
+impl Shows for InRegistry {
+    fn served(&self, service: &Service) {
+        show(&self.0, service);
+    }
+
+    fn ended(&self, name: &str) {
+        self.0.forget("target", name);
+    }
+}
+
+fn show(registry: &Registry, service: &Service) {
+    match service {
+        Service::Mgs(handle) => metrics::mgs(registry, handle),
+        Service::Mds(handle) => metrics::mds(registry, handle),
+        Service::Oss(handle) => metrics::oss(registry, handle),
+    }
+}
+
+/// Locks the directories and starts what they hold, the MGT first, because the others ask it; then the daemon of this host.
+async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> Result<Served> {
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
     let identity = identity::find(options.identity.as_deref())?;
     let mode = identity::mode(options.security, identity.is_some())?;
     let host = host_name(options, identity.as_deref())?;
-    let security = identity::security(identity, mode, identity::Process::Server);
-    let transport: Arc<dyn Transport> = Arc::new(TcpTransport::new(seams.clone()).secured(security));
-    let mut found = find(options, &seams)?;
+    let mut security = identity::security(identity.clone(), mode, identity::Process::Server);
+    let mut found = Vec::new();
+    for dir in &options.dir {
+        found.push(Found::lock(dir, &seams)?);
+    }
     found.sort_by_key(|f| f.superblock.target);
+    // Whoever means to join asks the MGS.
+    security.admits_strangers = found.iter().any(|f| f.superblock.target == TargetId::MGT);
+    if let Some(identity) = &identity {
+        security.removed.replace(access::on_file(identity.path()));
+    }
+    let removed = security.removed.clone();
+    let how = How {
+        transport: Arc::new(TcpTransport::new(seams.clone()).secured(security)),
+        seams,
+        host,
+        listen: options.listen.clone(),
+        advertise: options.advertise.clone(),
+        high_water_percent: options.high_water,
+    };
+    let mgs_of_targets = found.iter().map(|f| f.superblock.mgs.clone()).find(|mgs| !mgs.is_empty());
     let (mut running, mut targets) = (Vec::new(), Vec::new());
-    for (n, found) in found.into_iter().enumerate() {
-        let starting = start((options, &host), n as u16, &found, &seams, &transport);
-        let service = patient(starting, &found, ready_json).await?;
-        service.show(registry);
+    for (n, found) in (0..).zip(found) {
+        let port = if options.port == 0 { 0 } else { options.port.saturating_add(n) };
+        let service = patient(service::start(&how, &found, port), &found, ready_json).await?;
+        show(registry, &service);
         targets.push(ServedTarget {
             name: found.superblock.name(),
             nid: service.nid().to_string(),
@@ -201,7 +232,35 @@ async fn start_all(
         running.push(Running { service, _lock: found.lock });
     }
     registered(&running).await?;
-    Ok((running, targets))
+    let mgs_here = running.iter().map(|r| &r.service).find(|s| matches!(s, Service::Mgs(_))).map(|s| vec![s.nid()]);
+    let daemon = match &identity {
+        Some(identity) => {
+            let cluster = ClusterFile::read(conf_of(identity.path()))?;
+            let nids = match &cluster {
+                Some(file) => file.nids()?,
+                None => mgs_of_targets.or(mgs_here).unwrap_or_default(),
+            };
+            let mgs = access::mgs(&how.seams, how.transport.clone(), access::introduction(identity)?, nids.clone())?;
+            let following = access::follow_removed(how.seams.clone(), mgs.clone(), identity.path().to_owned(), removed);
+            tokio::spawn(following);
+            tokio::spawn(access::keep_certificate(how.seams.clone(), mgs.clone(), identity.clone()));
+            let show = Arc::new(InRegistry(registry.clone()));
+            match cluster.filter(|_| options.node) {
+                Some(file) => Some(Daemon::start(how, mgs, (file.fs, nids), show)),
+                None if options.node => return Err(no_cluster()),
+                None => None,
+            }
+        }
+        None if options.node => return Err(no_cluster()),
+        None => None,
+    };
+    Ok(Served { running, targets, daemon })
+}
+
+fn no_cluster() -> Fault {
+    Fault::new(Code::NotEnrolled)
+        .what("cannot serve what the cluster assigns to this host")
+        .why("this host has not joined a cluster")
 }
 
 /// Name of this host: its identity has it, if there is one.
@@ -222,6 +281,9 @@ fn host_name(options: &Options, identity: Option<&IdentityFile>) -> Result<Strin
 
 /// Who is told that a server is ready means to use it: the MGS knows it then, if it answers at all. Fails if it refuses one.
 async fn registered(running: &[Running]) -> Result<()> {
+    if running.is_empty() {
+        return Ok(());
+    }
     let all = join_all(running.iter().map(|r| r.service.until_registered()));
     let refused = select_all(running.iter().map(|r| Box::pin(r.service.until_failed())));
     tokio::select! {
@@ -250,14 +312,17 @@ async fn patient(
     starting.await
 }
 
-/// Completes when this process is asked to end, or when one of its targets can no longer serve: then all end, because
-/// whoever supervises the process starts them again, and the others lose nothing by it.
-async fn wait(running: &[Running], stop: impl Future<Output = ()>) -> Option<Fault> {
-    let failures = running.iter().map(|r| Box::pin(r.service.until_failed()));
+/// Completes when this process is asked to end, or when one of the targets of its options can no longer serve, or when its host
+/// has left the cluster: then all end, because whoever supervises the process starts them again, and the others lose nothing by it.
+async fn wait(served: &Served, stop: impl Future<Output = ()>) -> Option<Fault> {
+    type Failure<'a> = std::pin::Pin<Box<dyn Future<Output = Fault> + 'a>>;
+    let of_targets = served.running.iter().map(|r| Box::pin(r.service.until_failed()) as Failure<'_>);
+    let of_daemon = served.daemon.iter().map(|daemon| Box::pin(daemon.until_failed()) as Failure<'_>);
+    let never = std::iter::once(Box::pin(std::future::pending()) as Failure<'_>);
     tokio::select! {
         biased;
         () = stop => None,
-        (fault, ..) = select_all(failures) => Some(fault),
+        (fault, ..) = select_all(of_targets.chain(of_daemon).chain(never)) => Some(fault),
     }
 }
 
@@ -288,83 +353,6 @@ pub async fn endpoint(metrics: &str, registry: &Registry, health: Health) -> Res
     Ok(Some(Endpoint::bind(address, registry.clone(), health).await?))
 }
 
-/// Locks each directory and reads what it is.
-fn find(options: &Options, seams: &Seams) -> Result<Vec<Found>> {
-    let mut found = Vec::new();
-    for dir in &options.dir {
-        found.push(find_one(dir, seams)?);
-    }
-    Ok(found)
-}
-
-fn find_one(dir: &Path, seams: &Seams) -> Result<Found> {
-    let text = cli::text(dir)?;
-    if !dir.is_dir() {
-        return Err(Fault::new(Code::NotATarget)
-            .what("cannot serve")
-            .subject(text)
-            .why("there is no such directory"));
-    }
-    // Nothing is written, not even a lock, where no target is: it may be the mount point of a disk that is not mounted.
-    Superblock::load(&*seams.disk, &text, &Expected::default())?;
-    let lock = DirLock::target(dir)?;
-    let loaded = Superblock::load(&*seams.disk, &text, &Expected::default())?;
-    let mut superblock = loaded.superblock;
-    if let Some(warning) = loaded.warning {
-        log::fault(tracing::Level::WARN, &warning);
-        superblock.save(&*seams.disk, &text)?;
-    }
-    Ok(Found { dir: text, superblock, lock })
-}
-
-async fn start(
-    (options, host): (&Options, &str),
-    n: u16,
-    found: &Found,
-    seams: &Seams,
-    transport: &Arc<dyn Transport>,
-) -> Result<Service> {
-    let port = if options.port == 0 { 0 } else { options.port.saturating_add(n) };
-    let listen = Nid { host: options.listen.clone(), port, rail: 0 };
-    let started = match found.superblock.target.role {
-        Role::Mgt => {
-            let mut config = brindle_mgs::Config::new(found.dir.clone(), listen.clone(), host);
-            config.advertise = advertised(options, &listen)?;
-            let handle = brindle_mgs::start(config, seams.clone(), transport.clone()).await;
-            handle.map(|h| Service::Mgs(Arc::new(h)))
-        }
-        Role::Mdt => {
-            let mut config = brindle_mds::Config::new(found.dir.clone(), listen.clone(), host);
-            config.high_water_percent = options.high_water;
-            config.advertise = advertised(options, &listen)?;
-            let handle = brindle_mds::start(config, seams.clone(), transport.clone()).await;
-            handle.map(|h| Service::Mds(Arc::new(h)))
-        }
-        Role::Ost => {
-            let mut config = brindle_oss::Config::new(found.dir.clone(), listen.clone(), host);
-            config.advertise = advertised(options, &listen)?;
-            let handle = brindle_oss::start(config, seams.clone(), transport.clone()).await;
-            handle.map(|h| Service::Oss(Arc::new(h)))
-        }
-    };
-    started.map_err(|fault| crate::cluster::name_listener(fault, &listen))
-}
-
-/// Addresses to register, where they are not the one that is listened at.
-fn advertised(options: &Options, listen: &Nid) -> Result<Vec<Nid>> {
-    let everywhere = matches!(listen.host.as_str(), "0.0.0.0" | "::");
-    let host = options.advertise.clone().or_else(|| everywhere.then(brindle_host::name));
-    let Some(host) = host else { return Ok(Vec::new()) };
-    if listen.port == 0 {
-        return Err(Fault::new(Code::BadArgument)
-            .what("cannot tell others the address of")
-            .subject(format!("port {}", options.port))
-            .why("any free port is taken, and 'advertise' needs a fixed one")
-            .next("give --port N"));
-    }
-    Ok(vec![Nid { host, ..listen.clone() }])
-}
-
 /// As many open files as the system allows: an OST keeps many objects open.
 pub fn raise_limits() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -383,60 +371,6 @@ fn announce(ready_json: bool, announcement: &Serving) {
         let sent = std::os::unix::net::UnixDatagram::unbound().and_then(|s| s.send_to(b"READY=1", &socket));
         if let Err(e) = sent {
             tracing::warn!(error = %e, "cannot tell systemd that the server is ready");
-        }
-    }
-}
-
-impl Service {
-    fn nid(&self) -> Nid {
-        match self {
-            Service::Mgs(handle) => handle.local_nid().clone(),
-            Service::Mds(handle) => handle.local_nid().clone(),
-            Service::Oss(handle) => handle.local_nid().clone(),
-        }
-    }
-
-    fn show(&self, registry: &Registry) {
-        match self {
-            Service::Mgs(handle) => metrics::mgs(registry, handle),
-            Service::Mds(handle) => metrics::mds(registry, handle),
-            Service::Oss(handle) => metrics::oss(registry, handle),
-        }
-    }
-
-    /// Stops it; its store is synced and closed.
-    async fn stop(self) -> Result<()> {
-        match self {
-            Service::Mgs(handle) => {
-                handle.stop();
-                Ok(())
-            }
-            Service::Mds(handle) => {
-                handle.stop();
-                handle.mdt().engine().close().await
-            }
-            Service::Oss(handle) => {
-                handle.stop();
-                handle.oss().store.close().await
-            }
-        }
-    }
-
-    /// Completes when the MGS knows it.
-    async fn until_registered(&self) {
-        match self {
-            Service::Mgs(_) => {}
-            Service::Mds(handle) => handle.until_registered().await,
-            Service::Oss(handle) => handle.until_registered().await,
-        }
-    }
-
-    /// Completes when it can no longer serve, with the reason.
-    async fn until_failed(&self) -> Fault {
-        match self {
-            Service::Mgs(_) => std::future::pending().await,
-            Service::Mds(handle) => handle.until_failed().await,
-            Service::Oss(handle) => handle.until_failed().await,
         }
     }
 }

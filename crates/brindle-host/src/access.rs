@@ -1,0 +1,161 @@
+//! What keeps a process of a cluster let in, and others out: it asks the MGS who was removed, and for a new certificate in time.
+//!
+//! The keys of removed hosts are also kept in a file beside the identity, so that a server which starts while the MGS is away refuses them too.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brindle_auth::{HostRole, KeyId};
+use brindle_net::{CredentialSource, RemovedKeys, Transport};
+use brindle_stdx::Seams;
+use brindle_targets::{Directory, Introduction, Plain};
+use brindle_types::{Code, Fault, Nid, Result};
+use brindle_wire::mgs::hosts::{RenewCertificateReq, WatchAccessReq};
+
+use crate::identity::{IdentityFile, write_secret};
+
+/// How long the MGS holds a question for removed hosts.
+const POLL_MS: u32 = 10_000;
+/// How much longer than that an answer may take.
+const GRACE_MS: u64 = 5_000;
+/// Pause after a question that was not answered.
+const PAUSE_MS: u64 = 1_000;
+/// How often it is looked whether the certificate wants to be renewed.
+const RENEW_EVERY_MS: u64 = 3_600_000;
+/// Pause after a renewal that failed.
+const RENEW_PAUSE_MS: u64 = 60_000;
+/// Last part of the name of the file with removed keys.
+const REMOVED_EXTENSION: &str = "removed";
+
+/// The way of a process of this host to the MGS.
+pub fn mgs(
+    seams: &Seams,
+    transport: Arc<dyn Transport>,
+    introduction: Introduction,
+    nids: Vec<Nid>,
+) -> Result<Arc<Directory>> {
+    let any = "any".parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
+    Ok(Directory::new(seams, transport, introduction, Arc::new(Plain), nids, any, 0))
+}
+
+/// Takes the removed keys that are on file; then follows the MGS, for as long as the process runs. For servers.
+pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf, removed: Arc<RemovedKeys>) {
+    let mut known_version = 0;
+    loop {
+        let request = WatchAccessReq { known_version, wait_ms: POLL_MS };
+        let patience_ms = u64::from(POLL_MS) + GRACE_MS;
+        match seams.timeout_ms(patience_ms, mgs.mgs().probe(&request)).await {
+            Some(Ok(answer)) => {
+                known_version = answer.version;
+                if let Some(keys) = answer.removed_keys {
+                    let keys: BTreeSet<KeyId> = keys.into_iter().map(KeyId).collect();
+                    keep(&identity, &keys);
+                    removed.replace(keys);
+                }
+            }
+            Some(Err(fault)) => {
+                if fault.code != Code::NoAuthority {
+                    tracing::debug!(code = %fault.code, "cannot ask the MGS who was removed: {fault}");
+                }
+                seams.sleep_ms(PAUSE_MS).await;
+            }
+            None => {}
+        }
+    }
+}
+
+fn removed_file(identity: &Path) -> PathBuf {
+    identity.with_extension(REMOVED_EXTENSION)
+}
+
+/// Removed keys that are on file; none where there is no file. One that cannot be read is told of: the MGS has it.
+pub fn on_file(identity: &Path) -> BTreeSet<KeyId> {
+    let path = removed_file(identity);
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) => {
+            if e.kind() != std::io::ErrorKind::NotFound {
+                tracing::warn!(path = %path.display(), error = %e, "cannot read the list of removed hosts");
+            }
+            return BTreeSet::new();
+        }
+    };
+    text.lines().filter_map(parse_key).collect()
+}
+
+fn keep(identity: &Path, keys: &BTreeSet<KeyId>) {
+    if *keys == on_file(identity) {
+        return;
+    }
+    let hex = |key: &KeyId| key.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let text: String = keys.iter().map(|key| hex(key) + "\n").collect();
+    if let Err(fault) = write_secret(&removed_file(identity), &text) {
+        tracing::warn!(code = %fault.code, "cannot keep the list of removed hosts: {fault}");
+    }
+}
+
+fn parse_key(line: &str) -> Option<KeyId> {
+    let mut key = [0; 32];
+    if line.len() != 2 * key.len() || !line.is_ascii() {
+        return None;
+    }
+    for (at, byte) in key.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&line[2 * at..2 * at + 2], 16).ok()?;
+    }
+    Some(KeyId(key))
+}
+
+/// Introduction under which a process may ask for a new certificate of this host.
+pub fn introduction(identity: &IdentityFile) -> Result<Introduction> {
+    let current = identity.current()?;
+    let name = current.identity().name();
+    let is_agent = [HostRole::Server, HostRole::Agent].iter().any(|role| name.roles.has(*role));
+    Ok(if is_agent { Introduction::agent(&name.host) } else { Introduction::client(&name.host) })
+}
+
+/// Keeps the certificate from running out, for as long as the process runs. Several processes of a host may do so at once.
+pub async fn keep_certificate(seams: Seams, mgs: Arc<Directory>, identity: Arc<IdentityFile>) {
+    loop {
+        let pause_ms = match renew(&seams, &mgs, &identity).await {
+            Ok(_) => RENEW_EVERY_MS,
+            Err(fault) if fault.code == Code::NoAuthority => RENEW_EVERY_MS,
+            Err(fault) => {
+                tracing::warn!(code = %fault.code, "cannot renew the certificate of this host: {fault}");
+                RENEW_PAUSE_MS
+            }
+        };
+        seams.sleep_ms(pause_ms).await;
+    }
+}
+
+/// Renews the certificate if half of its time has passed; whether it did.
+pub async fn renew(seams: &Seams, mgs: &Directory, identity: &IdentityFile) -> Result<bool> {
+    let current = identity.current()?;
+    if !current.wants_renewal(seams.wall().secs) {
+        return Ok(false);
+    }
+    let request = RenewCertificateReq { public_key: current.identity().key().public() };
+    let answer = mgs.mgs().probe_within(&request, u64::from(POLL_MS)).await?;
+    let renewed = current.identity().renewed(answer.certificate)?;
+    write_secret(identity.path(), &renewed.to_pem())?;
+    tracing::info!(host = renewed.name().host, "renewed the certificate of this host");
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn removed_keys_are_kept_in_a_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = dir.path().join("identity.pem");
+        assert_eq!(on_file(&identity), BTreeSet::new());
+        let keys = BTreeSet::from([KeyId([1; 32]), KeyId([0xab; 32])]);
+        keep(&identity, &keys);
+        assert_eq!(on_file(&identity), keys);
+        std::fs::write(removed_file(&identity), "nonsense\n\u{e9}\n").unwrap();
+        assert_eq!(on_file(&identity), BTreeSet::new());
+    }
+}

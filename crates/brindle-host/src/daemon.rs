@@ -1,0 +1,354 @@
+//! The daemon of a host: serves the targets that the cluster assigns to it.
+//!
+//! It asks the MGS what to serve, with a long poll, and tells it how that goes. Each target has a task of its own:
+//!
+//! ```text
+//! starting -> serving -> failed -> (pause) -> starting
+//!    |  ^                   ^
+//!    |  `- wanted           `- cannot be formatted or started
+//!    `---- not wanted -> stopped
+//! ```
+//!
+//! Formatting is a step by itself. The MGS chooses the identity; the daemon makes the target and tells; only when the MGS has noted that the
+//! target exists is it served. From then on an empty directory is a disk that is not mounted, and never formatted again.
+//!
+//! A daemon that loses the MGS goes on serving what it serves.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brindle_config::{Expected, Superblock};
+use brindle_net::SOFTWARE;
+use brindle_net::latch::Latch;
+use brindle_stdx::{Disk, watch};
+use brindle_targets::Directory;
+use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_wire::mgs::hosts::{Assignment, HostedState, HostedTarget, ReportHostReq, WatchHostReq};
+use parking_lot::Mutex;
+
+use crate::format::{Plan, carry_out, refuse_occupied};
+use crate::service::{self, Found, How, Service};
+
+/// How long the MGS holds a question.
+const POLL_MS: u32 = 5_000;
+/// How much longer than that an answer may take.
+const GRACE_MS: u64 = 5_000;
+/// Pause after a question that was not answered.
+const PAUSE_MS: u64 = 1_000;
+/// Longest time between two reports.
+const REPORT_EVERY_MS: u64 = 5_000;
+/// Pauses before a target that failed is tried again: the first, and the longest.
+const RETRY_MS: (u64, u64) = (500, 30_000);
+/// A target that was served for so long has its first pause again.
+const STEADY_MS: u64 = 60_000;
+
+/// Whoever shows the numbers of targets.
+pub trait Shows: Send + Sync {
+    /// A target is served.
+    fn served(&self, service: &Service);
+    /// A target is served no more; its full name.
+    fn ended(&self, name: &str);
+}
+
+/// The daemon.
+pub struct Daemon {
+    how: How,
+    mgs: Arc<Directory>,
+    fs: FsName,
+    mgs_nids: Vec<Nid>,
+    shows: Arc<dyn Shows>,
+    hosted: Mutex<BTreeMap<TargetId, Hosted>>,
+    /// Rises with every change of a state.
+    changes: watch::Sender<u64>,
+    stop: Latch,
+    failed: watch::Sender<Option<Fault>>,
+}
+
+/// A target of this host.
+struct Hosted {
+    order: watch::Sender<Assignment>,
+    state: HostedTarget,
+    /// Set when the target is assigned to this host no more, or the daemon ends.
+    release: Arc<Latch>,
+    /// Set when nothing of it runs any more.
+    released: Arc<Latch>,
+}
+
+impl Daemon {
+    /// Begins to serve what the MGS says.
+    pub fn start(
+        how: How,
+        mgs: Arc<Directory>,
+        (fs, mgs_nids): (FsName, Vec<Nid>),
+        shows: Arc<dyn Shows>,
+    ) -> Arc<Daemon> {
+        let seams = how.seams.clone();
+        let daemon = Arc::new(Daemon {
+            how,
+            mgs,
+            fs,
+            mgs_nids,
+            shows,
+            hosted: Mutex::default(),
+            changes: watch::Sender::new(0),
+            stop: Latch::default(),
+            failed: watch::Sender::default(),
+        });
+        let (asking, telling) = (daemon.clone(), daemon.clone());
+        seams.spawn("daemon.ask", async move {
+            asking.stop.until(asking.clone().ask()).await;
+        });
+        seams.spawn("daemon.tell", async move {
+            telling.stop.until(telling.tell()).await;
+        });
+        daemon
+    }
+
+    /// Completes when this host is in the cluster no more, with the reason.
+    pub async fn until_failed(&self) -> Fault {
+        let mut failed = self.failed.subscribe();
+        // `wait_for` only fails when the sender is gone, which `self` holds.
+        let fault = failed.wait_for(Option::is_some).await.ok().and_then(|fault| fault.clone());
+        fault.unwrap_or_else(|| Fault::new(Code::Shutdown))
+    }
+
+    /// Stops all targets; their stores are synced and closed.
+    pub async fn stop(&self) {
+        self.stop.set();
+        let hosted = std::mem::take(&mut *self.hosted.lock());
+        hosted.values().for_each(|hosted| hosted.release.set());
+        for hosted in hosted.values() {
+            hosted.released.wait().await;
+        }
+    }
+
+    /// States of all targets.
+    fn states(&self) -> Vec<HostedTarget> {
+        self.hosted.lock().values().map(|hosted| hosted.state.clone()).collect()
+    }
+
+    async fn ask(self: Arc<Self>) {
+        let mut known_version = 0;
+        loop {
+            let request = WatchHostReq { known_version, wait_ms: POLL_MS };
+            let asked = self.mgs.mgs().probe(&request);
+            let patience_ms = u64::from(POLL_MS) + GRACE_MS;
+            match self.how.seams.timeout_ms(patience_ms, asked).await {
+                Some(Ok(answer)) => {
+                    known_version = answer.version;
+                    if let Some(assignments) = answer.assignments {
+                        self.take(assignments);
+                    }
+                }
+                Some(Err(fault)) => self.unanswered(fault).await,
+                None => self.look_at_refusal(),
+            }
+        }
+    }
+
+    async fn unanswered(&self, fault: Fault) {
+        if fault.code == Code::HostRemoved {
+            self.failed.send_replace(Some(fault));
+        } else {
+            tracing::debug!(code = %fault.code, "cannot ask the MGS what to serve: {fault}");
+            self.look_at_refusal();
+        }
+        self.how.seams.sleep_ms(PAUSE_MS).await;
+    }
+
+    /// A host that was removed does not get as far as an answer: its hello is refused.
+    fn look_at_refusal(&self) {
+        let last = self.mgs.mgs().peer().state().last_error;
+        if let Some(fault) = last.filter(|fault| fault.code == Code::HostRemoved) {
+            self.failed.send_replace(Some(fault));
+        }
+    }
+
+    /// Tells the MGS of all targets, when something has changed and from time to time.
+    async fn tell(&self) {
+        let mut changes = self.changes.subscribe();
+        loop {
+            let seen = *changes.borrow_and_update();
+            let report = ReportHostReq { software: SOFTWARE.to_owned(), targets: self.states() };
+            let told = self.how.seams.timeout_ms(GRACE_MS, self.mgs.mgs().probe(&report)).await;
+            let pause_ms = if matches!(told, Some(Ok(_))) { REPORT_EVERY_MS } else { PAUSE_MS };
+            let newer = changes.wait_for(|now| *now > seen);
+            // When the time is over it tells again.
+            let _ = self.how.seams.timeout_ms(pause_ms, newer).await;
+        }
+    }
+
+    /// Goes by what the MGS wants.
+    fn take(self: &Arc<Self>, assignments: Vec<Assignment>) {
+        let mut hosted = self.hosted.lock();
+        let wanted: BTreeMap<TargetId, Assignment> = assignments.into_iter().map(|a| (a.target, a)).collect();
+        hosted.retain(|target, hosted| {
+            let stays = wanted.get(target).is_some_and(|a| a.uuid == hosted.state.uuid);
+            if !stays {
+                tracing::info!(target_name = %self.fs.target(*target), "is not assigned to this host any more");
+                hosted.release.set();
+            }
+            stays
+        });
+        for (target, assignment) in wanted {
+            match hosted.get(&target) {
+                Some(known) => {
+                    known.order.send_if_modified(|order| {
+                        let differs = *order != assignment;
+                        *order = assignment;
+                        differs
+                    });
+                }
+                None => drop(hosted.insert(target, self.begin(assignment))),
+            }
+        }
+        drop(hosted);
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|n| *n += 1);
+    }
+
+    fn begin(self: &Arc<Self>, assignment: Assignment) -> Hosted {
+        let Assignment { target, uuid, is_formatted, .. } = assignment;
+        let state = HostedTarget { target, uuid, is_formatted, state: HostedState::Starting };
+        let (order, orders) = watch::channel(assignment);
+        let (release, released) = (Arc::<Latch>::default(), Arc::<Latch>::default());
+        let (daemon, until, ended) = (self.clone(), release.clone(), released.clone());
+        self.how.seams.spawn("daemon.target", async move {
+            daemon.host(orders, until).await;
+            ended.set();
+        });
+        Hosted { order, state, release, released }
+    }
+
+    fn set(&self, order: &Assignment, is_formatted: Option<bool>, state: HostedState) {
+        if let HostedState::Failed(fault) = &state {
+            tracing::error!(code = %fault.code, target_name = %self.fs.target(order.target), "{fault}");
+        }
+        if let Some(hosted) = self.hosted.lock().get_mut(&order.target) {
+            hosted.state.state = state;
+            hosted.state.is_formatted = is_formatted.unwrap_or(hosted.state.is_formatted);
+        }
+        self.changed();
+    }
+
+    /// Serves one target for as long as it is assigned to this host.
+    async fn host(&self, mut orders: watch::Receiver<Assignment>, release: Arc<Latch>) {
+        let mut pause_ms = RETRY_MS.0;
+        while !release.is_set() {
+            let order = orders.borrow_and_update().clone();
+            if !order.is_wanted {
+                self.set(&order, None, HostedState::Stopped);
+                release.until(orders.changed()).await;
+                continue;
+            }
+            let since = self.how.seams.now();
+            let failure = match self.serve(&order, &mut orders, &release).await {
+                Ok(()) => {
+                    pause_ms = RETRY_MS.0;
+                    continue;
+                }
+                Err(fault) => fault,
+            };
+            self.set(&order, None, HostedState::Failed(Box::new(failure)));
+            if self.how.seams.now().ms_since(since) > STEADY_MS {
+                pause_ms = RETRY_MS.0;
+            }
+            // Another order is tried at once.
+            let other = orders.wait_for(|now| *now != order);
+            release.until(self.how.seams.timeout_ms(pause_ms, other)).await;
+            pause_ms = (pause_ms * 2).min(RETRY_MS.1);
+        }
+    }
+
+    /// Formats or serves the target until it is to do something else; fails when it cannot.
+    async fn serve(
+        &self,
+        order: &Assignment,
+        orders: &mut watch::Receiver<Assignment>,
+        release: &Latch,
+    ) -> Result<()> {
+        self.set(order, None, HostedState::Starting);
+        self.prepare(order).await?;
+        if !order.is_formatted {
+            self.set(order, Some(true), HostedState::Starting);
+            // The MGS notes it, and sends the order that says so.
+            let noted = orders.wait_for(|now| now != order);
+            release.until(noted).await;
+            return Ok(());
+        }
+        let found = Found::lock(Path::new(&order.dir), &self.how.seams)?;
+        let starting = service::start(&self.how, &found, order.port);
+        let other = async {
+            // The sender lives as long as the target is assigned to this host.
+            let _ = orders.wait_for(|now| !now.is_wanted || now.port != order.port).await;
+        };
+        let mut other = std::pin::pin!(other);
+        let service = tokio::select! {
+            biased;
+            () = release.wait() => return Ok(()),
+            () = &mut other => return Ok(()),
+            started = starting => started?,
+        };
+        self.shows.served(&service);
+        let name = found.superblock.name();
+        tracing::info!(target_name = %name, nid = %service.nid(), dir = %found.dir, "serving");
+        self.set(order, None, HostedState::Serving);
+        let failed = tokio::select! {
+            biased;
+            () = release.wait() => None,
+            () = other => None,
+            fault = service.until_failed() => Some(fault),
+        };
+        self.shows.ended(&name);
+        let stopped = service.stop().await;
+        tracing::info!(target_name = %name, "stopped");
+        drop(found.lock);
+        match failed {
+            Some(fault) => Err(fault),
+            None => stopped,
+        }
+    }
+
+    /// Makes the target in its directory, unless it is there.
+    async fn prepare(&self, order: &Assignment) -> Result<()> {
+        let disk: &dyn Disk = &*self.how.seams.disk;
+        let dir = PathBuf::from(&order.dir);
+        let exists = dir.is_dir() && Superblock::exists(disk, &order.dir)?;
+        if !exists && !order.is_formatted {
+            refuse_occupied(disk, &dir)?;
+            let plan = Plan {
+                fs: self.fs.clone(),
+                target: order.target,
+                mgs: self.mgs_nids.clone(),
+                dir,
+                uuid: Some(order.uuid),
+            };
+            carry_out(&self.how.seams, &plan, &[]).await?;
+            tracing::info!(target_name = %self.fs.target(order.target), dir = %order.dir, "formatted");
+            return Ok(());
+        }
+        if !dir.is_dir() {
+            return Err(Fault::new(Code::NotATarget)
+                .what("cannot serve")
+                .subject(order.dir.clone())
+                .why(format!("there is no such directory, and {} was in it", self.fs.target(order.target)))
+                .data("nothing was changed")
+                .next("mount its disk there"));
+        }
+        let expected = Expected { fs: Some(self.fs.clone()), target: Some(order.target) };
+        let superblock = Superblock::load(disk, &order.dir, &expected)?.superblock;
+        if superblock.uuid == order.uuid {
+            return Ok(());
+        }
+        Err(Fault::new(Code::ForeignTarget)
+            .what("cannot serve")
+            .subject(order.dir.clone())
+            .why(format!("it holds another {} than the one that the cluster has", superblock.name()))
+            .data("nothing was changed")
+            .next("mount the right disk there, or give the target another directory"))
+    }
+}

@@ -1,0 +1,161 @@
+//! Targets that a process serves: from a directory to a running service, and back.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use brindle_config::{Expected, Superblock};
+use brindle_net::Transport;
+use brindle_stdx::Seams;
+use brindle_types::{Code, Fault, Nid, Result, Role};
+
+use crate::listener;
+use crate::target_dir::DirLock;
+
+/// A target that is served.
+pub enum Service {
+    /// An MGT.
+    Mgs(Arc<brindle_mgs::Handle>),
+    /// An MDT.
+    Mds(Arc<brindle_mds::Handle>),
+    /// An OST.
+    Oss(Arc<brindle_oss::Handle>),
+}
+
+/// How the targets of a process are served.
+#[derive(Clone)]
+pub struct How {
+    /// Time, tasks, disk.
+    pub seams: Seams,
+    /// Connections.
+    pub transport: Arc<dyn Transport>,
+    /// Name of this host.
+    pub host: String,
+    /// Address to listen at.
+    pub listen: String,
+    /// Host name or address that others reach this host at, where it is another one.
+    pub advertise: Option<String>,
+    /// An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it.
+    pub high_water_percent: u64,
+}
+
+/// A target's directory, locked and known.
+pub struct Found {
+    /// The directory.
+    pub dir: String,
+    /// Its superblock.
+    pub superblock: Superblock,
+    /// Held as long as the target is used.
+    pub lock: DirLock,
+}
+
+/// Serves a target at a port; 0 for any free one.
+pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
+    let listen = Nid { host: how.listen.clone(), port, rail: 0 };
+    let (dir, host, advertise) = (found.dir.clone(), how.host.clone(), how.advertised(&listen)?);
+    let (seams, transport) = (how.seams.clone(), how.transport.clone());
+    let started = match found.superblock.target.role {
+        Role::Mgt => {
+            let mut config = brindle_mgs::Config::new(dir, listen.clone(), host);
+            config.advertise = advertise;
+            brindle_mgs::start(config, seams, transport).await.map(|h| Service::Mgs(Arc::new(h)))
+        }
+        Role::Mdt => {
+            let mut config = brindle_mds::Config::new(dir, listen.clone(), host);
+            config.high_water_percent = how.high_water_percent;
+            config.advertise = advertise;
+            brindle_mds::start(config, seams, transport).await.map(|h| Service::Mds(Arc::new(h)))
+        }
+        Role::Ost => {
+            let mut config = brindle_oss::Config::new(dir, listen.clone(), host);
+            config.advertise = advertise;
+            brindle_oss::start(config, seams, transport).await.map(|h| Service::Oss(Arc::new(h)))
+        }
+    };
+    started.map_err(|fault| listener::name_listener(fault, &listen))
+}
+
+impl How {
+    /// Addresses to register, where they are not the one that is listened at.
+    fn advertised(&self, listen: &Nid) -> Result<Vec<Nid>> {
+        let everywhere = matches!(listen.host.as_str(), "0.0.0.0" | "::");
+        let host = self.advertise.clone().or_else(|| everywhere.then(crate::name));
+        let Some(host) = host else { return Ok(Vec::new()) };
+        if listen.port == 0 {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot tell others the address of")
+                .subject("port 0")
+                .why("any free port is taken, and 'advertise' needs a fixed one")
+                .next("give --port N"));
+        }
+        Ok(vec![Nid { host, ..listen.clone() }])
+    }
+}
+
+impl Service {
+    /// Where it listens.
+    pub fn nid(&self) -> Nid {
+        match self {
+            Service::Mgs(handle) => handle.local_nid().clone(),
+            Service::Mds(handle) => handle.local_nid().clone(),
+            Service::Oss(handle) => handle.local_nid().clone(),
+        }
+    }
+
+    /// Stops it; its store is synced and closed.
+    pub async fn stop(self) -> Result<()> {
+        match self {
+            Service::Mgs(handle) => {
+                handle.stop();
+                Ok(())
+            }
+            Service::Mds(handle) => {
+                handle.stop();
+                handle.mdt().engine().close().await
+            }
+            Service::Oss(handle) => {
+                handle.stop();
+                handle.oss().store.close().await
+            }
+        }
+    }
+
+    /// Completes when the MGS knows it.
+    pub async fn until_registered(&self) {
+        match self {
+            Service::Mgs(_) => {}
+            Service::Mds(handle) => handle.until_registered().await,
+            Service::Oss(handle) => handle.until_registered().await,
+        }
+    }
+
+    /// Completes when it can no longer serve, with the reason.
+    pub async fn until_failed(&self) -> Fault {
+        match self {
+            Service::Mgs(_) => std::future::pending().await,
+            Service::Mds(handle) => handle.until_failed().await,
+            Service::Oss(handle) => handle.until_failed().await,
+        }
+    }
+}
+impl Found {
+    /// Locks the directory of a target and reads what it is.
+    pub fn lock(dir: &Path, seams: &Seams) -> Result<Found> {
+        let text = crate::text(dir)?;
+        if !dir.is_dir() {
+            return Err(Fault::new(Code::NotATarget)
+                .what("cannot serve")
+                .subject(text)
+                .why("there is no such directory"));
+        }
+        // Nothing is written, not even a lock, where no target is: it may be the mount point of a disk that is not mounted.
+        Superblock::load(&*seams.disk, &text, &Expected::default())?;
+        let lock = DirLock::target(dir)?;
+        let loaded = Superblock::load(&*seams.disk, &text, &Expected::default())?;
+        let mut superblock = loaded.superblock;
+        if let Some(warning) = loaded.warning {
+            tracing::warn!(code = %warning.code, subject = %warning.subject, "{warning}");
+            superblock.save(&*seams.disk, &text)?;
+        }
+        Ok(Found { dir: text, superblock, lock })
+    }
+}

@@ -1,0 +1,308 @@
+//! Decisions about hosts: plain functions from all rows and a request to the changes to store, in order. Of each list of changes every
+//! beginning is sound too: the MGS may die between two of them.
+
+use brindle_auth::{CERTIFICATE_DAYS, HostRole, KeyId, Roles, check_host_name, is_proof};
+use brindle_types::ids::DEFAULT_PORT;
+use brindle_types::{Code, Fault, Result, Role, TargetId};
+use brindle_wire::map::Map;
+use brindle_wire::mgs::hosts::{Assignment, CreateTokenReq, HostedTarget, JoinReq};
+
+use super::rows::{Change, HostRow, RemovedRow, Rows, TokenRow};
+
+/// Most hosts of a cluster.
+pub(crate) const HOSTS_MAX: usize = 4096;
+/// Most tokens that may be outstanding.
+pub(crate) const TOKENS_MAX: usize = 1024;
+/// Most targets that may be assigned to one host.
+pub(crate) const ASSIGNMENTS_MAX: usize = 256;
+/// Longest time that a token may hold, seconds.
+pub(crate) const TOKEN_LIFETIME_MAX_S: u64 = 30 * 24 * 3600;
+/// Longest directory of a target, bytes.
+const DIR_MAX_BYTES: usize = 4096;
+const DAY_S: i64 = 24 * 3600;
+
+/// When a certificate that is issued now ends.
+pub fn certificate_ends_s(now_s: i64) -> i64 {
+    now_s + CERTIFICATE_DAYS * DAY_S
+}
+
+/// A host joins. The answer is its row as it is then.
+pub(crate) fn join(rows: &Rows, req: &JoinReq, now_s: i64) -> Result<(Vec<Change>, HostRow)> {
+    let refuse = |why: String| {
+        Fault::new(Code::BadToken)
+            .what("cannot let the host join:")
+            .subject(req.host.chars().take(64).collect::<String>())
+            .why(why)
+            .data("nothing was changed")
+    };
+    check_host_name(&req.host)?;
+    let key = KeyId::of_public(&req.public_key).0;
+    let unknown = || refuse("the token is not one of this cluster, or it ended long ago".to_owned());
+    let token = rows.token(&req.token).ok_or_else(unknown)?;
+    if !is_proof(&token.secret_hash, &req.host, &req.public_key, &req.proof) {
+        return Err(unknown());
+    }
+    if token.expires_s <= now_s {
+        return Err(refuse(format!("the token has ended {} ago", duration(now_s - token.expires_s))));
+    }
+    if !token.host.is_empty() && token.host != req.host {
+        return Err(refuse(format!("the token is for the host {}", token.host)));
+    }
+    let used = Some((req.host.clone(), key));
+    if let Some((host, _)) = token.used_by.as_ref().filter(|_| token.used_by != used) {
+        return Err(refuse(format!("the token was used already, by the host {host}")));
+    }
+    if rows.is_removed(&key) {
+        return Err(Fault::new(Code::HostRemoved).subject(req.host.clone()).why("its key was removed"));
+    }
+    if let Some(row) = rows.host(&req.host) {
+        if row.key != key {
+            return Err(Fault::new(Code::HostNameInUse)
+                .what("cannot let the host join:")
+                .subject(req.host.clone())
+                .why(format!(
+                    "a host of this name has joined with the key {}, this one has {}",
+                    KeyId(row.key),
+                    KeyId(key)
+                ))
+                .data("nothing was changed"));
+        }
+        // The answer was lost, or it joins again to have other roles.
+        let row = HostRow {
+            roles: token.roles.clone(),
+            certificate_ends_s: certificate_ends_s(now_s),
+            ..row.clone()
+        };
+        return Ok((vec![used_token(token, used), Change::Host(row.clone())], row));
+    }
+    if rows.hosts().len() >= HOSTS_MAX {
+        return Err(refuse(format!("a cluster has at most {HOSTS_MAX} hosts")));
+    }
+    let row = HostRow {
+        name: req.host.clone(),
+        key,
+        roles: token.roles.clone(),
+        joined_s: now_s,
+        certificate_ends_s: certificate_ends_s(now_s),
+        assignments: Vec::new(),
+    };
+    Ok((vec![used_token(token, used), Change::Host(row.clone())], row))
+}
+
+fn used_token(token: &TokenRow, used_by: Option<(String, [u8; 32])>) -> Change {
+    Change::Token(TokenRow { used_by, ..token.clone() })
+}
+
+/// A host gets a new certificate. The answer is its row.
+pub(crate) fn renew(
+    rows: &Rows,
+    host: &str,
+    key: [u8; 32],
+    now_s: i64,
+) -> Result<(Vec<Change>, Option<HostRow>)> {
+    // Hosts whose identity was made by hand are not in the list; they are known by their certificate only.
+    let Some(row) = rows.host(host) else { return Ok((Vec::new(), None)) };
+    if row.key != key {
+        return Err(Fault::new(Code::HostNameInUse)
+            .what("cannot renew the certificate of")
+            .subject(host.to_owned())
+            .why("another host has joined under this name"));
+    }
+    let row = HostRow { certificate_ends_s: certificate_ends_s(now_s), ..row.clone() };
+    Ok((vec![Change::Host(row.clone())], Some(row)))
+}
+
+/// A new token. Those that ended are forgotten on this occasion, and removed keys that have no certificate any more.
+pub(crate) fn create_token(
+    rows: &Rows,
+    req: &CreateTokenReq,
+    (id, secret_hash): ([u8; 8], [u8; 32]),
+    now_s: i64,
+) -> Result<(Vec<Change>, TokenRow)> {
+    let refuse = |why: String| {
+        Fault::new(Code::BadArgument).what("cannot make a token").why(why).data("nothing was changed")
+    };
+    let roles: Roles = req.roles.parse().map_err(refuse)?;
+    if !req.host.is_empty() {
+        check_host_name(&req.host)?;
+    }
+    if req.lifetime_s == 0 || req.lifetime_s > TOKEN_LIFETIME_MAX_S {
+        let days = TOKEN_LIFETIME_MAX_S / (24 * 3600);
+        return Err(refuse(format!("it may hold for 1 second to {days} days")));
+    }
+    let ended = rows.tokens().filter(|token| token.expires_s + DAY_S < now_s);
+    let mut changes: Vec<Change> = ended.map(|token| Change::NoToken(token.id)).collect();
+    if rows.tokens().len() - changes.len() >= TOKENS_MAX {
+        return Err(refuse(format!("{TOKENS_MAX} tokens are outstanding, which is the most")));
+    }
+    let harmless = rows.removed().filter(|row| row.until_s < now_s);
+    changes.extend(harmless.map(|row| Change::NotRemoved(row.key)));
+    let expires_s = now_s.saturating_add_unsigned(req.lifetime_s);
+    let (roles, host) = (roles.to_string(), req.host.clone());
+    let row = TokenRow { id, secret_hash, roles, host, expires_s, used_by: None };
+    changes.push(Change::Token(row.clone()));
+    Ok((changes, row))
+}
+
+/// The host of a name, or a refusal.
+pub(crate) fn known<'a>(rows: &'a Rows, host: &str) -> Result<&'a HostRow> {
+    rows.host(host).ok_or_else(|| {
+        let names: Vec<&str> = rows.hosts().map(|row| row.name.as_str()).take(8).collect();
+        Fault::new(Code::UnknownHost)
+            .subject(host.to_owned())
+            .why(format!("hosts that have joined: {}", names.join(", ")))
+            .data("nothing was changed")
+    })
+}
+
+/// A host is let in no more.
+pub(crate) fn remove(
+    rows: &Rows,
+    map: &Map,
+    host: &str,
+    with_targets: bool,
+    now_s: i64,
+) -> Result<Vec<Change>> {
+    let row = known(rows, host)?;
+    let serves: Vec<String> = map.targets.iter().filter(|t| t.host() == host).map(|t| t.id).collect::<Vec<_>>()
+        .into_iter().chain(row.assignments.iter().map(|a| a.target)).collect::<std::collections::BTreeSet<_>>()
+        .into_iter().map(|target| map.fs.target(target)).collect();
+    let refuse = |why: String| {
+        Fault::new(Code::TargetInUse)
+            .what("cannot remove the host")
+            .subject(host.to_owned())
+            .why(why)
+            .data("nothing was changed")
+    };
+    if map.targets.iter().any(|t| t.id == TargetId::MGT && t.host() == host) {
+        return Err(refuse("it serves the MGT, with the authority and the configuration of the cluster".to_owned())
+            .next("a cluster keeps its MGS host"));
+    }
+    if !serves.is_empty() && !with_targets {
+        return Err(refuse(format!("it serves {}", serves.join(", "))).next(
+            "empty its OSTs and remove them: brindle target drain, brindle target remove; if the host is lost with all it had, add --with-targets",
+        ));
+    }
+    // No certificate that it was given ends later.
+    let until_s = row.certificate_ends_s.max(now_s) + DAY_S;
+    let removed = RemovedRow { key: row.key, host: host.to_owned(), until_s };
+    Ok(vec![Change::Removed(removed), Change::NoHost(host.to_owned())])
+}
+
+/// A host is to serve one more target.
+pub(crate) fn add_target(
+    rows: &Rows,
+    map: &Map,
+    (host, dir): (&str, &str),
+    (role, index): (Role, Option<u16>),
+    uuid: [u8; 16],
+) -> Result<(Vec<Change>, Assignment)> {
+    let row = known(rows, host)?;
+    let refuse = |why: String| {
+        Fault::new(Code::BadArgument)
+            .what("cannot add a target to the host")
+            .subject(host.to_owned())
+            .why(why)
+            .data("nothing was changed")
+    };
+    let is_server = row.roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server));
+    if !is_server {
+        return Err(refuse(format!("it has joined as {}, not as server", row.roles))
+            .next("let it join again with a token of role server: brindle cluster token --role server"));
+    }
+    check_dir(row, dir).map_err(refuse)?;
+    if row.assignments.len() >= ASSIGNMENTS_MAX {
+        return Err(refuse(format!("a host serves at most {ASSIGNMENTS_MAX} targets")));
+    }
+    let is_taken = |index: u16| {
+        let target = TargetId { role, index };
+        map.target(target).is_some()
+            || rows.hosts().any(|row| row.assignments.iter().any(|a| a.target == target))
+    };
+    let indices = if role == Role::Mdt { 0..=0 } else { 0..=u16::MAX };
+    let index = match index {
+        Some(index) if indices.contains(&index) => index,
+        Some(index) => return Err(refuse(format!("this release has one MDT, with index 0, and not {index}"))),
+        None => indices.into_iter().find(|index| !is_taken(*index)).unwrap_or(0),
+    };
+    let target = TargetId { role, index };
+    if is_taken(index) {
+        return Err(Fault::new(Code::IndexInUse)
+            .what("cannot add")
+            .subject(map.fs.target(target))
+            .why("there is such a target")
+            .data("nothing was changed"));
+    }
+    let port = free_port(row, map).ok_or_else(|| refuse("all its ports are taken".to_owned()))?;
+    let assignment =
+        Assignment { target, uuid, dir: dir.to_owned(), port, is_formatted: false, is_wanted: true };
+    let mut row = row.clone();
+    row.assignments.push(assignment.clone());
+    row.assignments.sort_by_key(|a| a.target);
+    Ok((vec![Change::Host(row)], assignment))
+}
+
+fn check_dir(row: &HostRow, dir: &str) -> std::result::Result<(), String> {
+    let is_plain = dir.split('/').skip(1).all(|part| !part.is_empty() && part != "." && part != "..");
+    if !dir.starts_with('/') || !is_plain || dir.len() > DIR_MAX_BYTES || dir.contains('\0') {
+        return Err(format!("'{dir}' is not the absolute path of a directory"));
+    }
+    let within = |a: &str, b: &str| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
+    match row.assignments.iter().find(|a| within(&a.dir, dir) || within(dir, &a.dir)) {
+        Some(other) => Err(format!("{} has the directory {} there", other.target, other.dir)),
+        None => Ok(()),
+    }
+}
+
+/// The lowest port behind the default one that no target of the host has.
+fn free_port(row: &HostRow, map: &Map) -> Option<u16> {
+    let of_map = map.targets.iter().filter(|t| t.host() == row.name);
+    let taken: Vec<u16> =
+        of_map.flat_map(|t| t.nids.iter().map(|nid| nid.port)).chain(row.assignments.iter().map(|a| a.port)).collect();
+    (DEFAULT_PORT..u16::MAX).skip(1).find(|port| !taken.contains(port))
+}
+
+/// A target of a host is to be served, or not.
+pub(crate) fn want(rows: &Rows, host: &str, target: TargetId, is_wanted: bool) -> Result<(Vec<Change>, Assignment)> {
+    let mut row = known(rows, host)?.clone();
+    let Some(assignment) = row.assignments.iter_mut().find(|a| a.target == target) else {
+        return Err(Fault::new(Code::UnknownTarget)
+            .subject(target.to_string())
+            .why(format!("{host} was not told to serve it; where 'brindle serve --dir' names it, that process serves it"))
+            .data("nothing was changed"));
+    };
+    let changed = assignment.is_wanted != is_wanted;
+    assignment.is_wanted = is_wanted;
+    let assignment = assignment.clone();
+    Ok((if changed { vec![Change::Host(row)] } else { Vec::new() }, assignment))
+}
+
+/// A target has left the file system: no host is to serve it.
+pub(crate) fn forget_target(rows: &Rows, target: TargetId) -> Vec<Change> {
+    let has = |row: &&HostRow| row.assignments.iter().any(|a| a.target == target);
+    let mut rows: Vec<HostRow> = rows.hosts().filter(has).cloned().collect();
+    rows.iter_mut().for_each(|row| row.assignments.retain(|a| a.target != target));
+    rows.into_iter().map(Change::Host).collect()
+}
+
+/// A host's daemon tells of targets that it has formatted: that is kept, so that it never formats one twice.
+pub(crate) fn formatted(rows: &Rows, host: &str, told: &[HostedTarget]) -> Result<Vec<Change>> {
+    let mut row = known(rows, host)?.clone();
+    let mut changed = false;
+    for assignment in row.assignments.iter_mut().filter(|a| !a.is_formatted) {
+        let is_it = |t: &&HostedTarget| t.target == assignment.target && t.uuid == assignment.uuid;
+        assignment.is_formatted = told.iter().find(is_it).is_some_and(|t| t.is_formatted);
+        changed |= assignment.is_formatted;
+    }
+    Ok(if changed { vec![Change::Host(row)] } else { Vec::new() })
+}
+
+/// Seconds in words, rounded down.
+fn duration(seconds: i64) -> String {
+    match seconds {
+        ..60 => format!("{seconds} s"),
+        60..3600 => format!("{} min", seconds / 60),
+        3600..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / DAY_S),
+    }
+}

@@ -1,0 +1,221 @@
+//! Rows of hosts, tokens and removed keys in the config store.
+//!
+//! | key | value |
+//! |---|---|
+//! | `cluster/hosts/NAME` | [`HostRow`] |
+//! | `cluster/tokens/NUMBER` | [`TokenRow`] |
+//! | `cluster/removed/KEY` | [`RemovedRow`] |
+//!
+//! Invariant: [`Rows::version`] rises with every change, also over a restart: it is that of the store.
+
+use std::collections::BTreeMap;
+
+use brindle_config::ConfigStore;
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::first_form;
+use brindle_wire::form::{self, Form, FormatLevel};
+use brindle_wire::mgs::hosts::Assignment;
+use serde::{Deserialize, Serialize};
+
+const HOSTS: &str = "cluster/hosts/";
+const TOKENS: &str = "cluster/tokens/";
+const REMOVED: &str = "cluster/removed/";
+
+/// A host that has joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRow {
+    /// Its name.
+    pub name: String,
+    /// Its key: SHA-256 of the public half.
+    pub key: [u8; 32],
+    /// Its roles, as text.
+    pub roles: String,
+    /// When it joined, seconds since 1970.
+    pub joined_s: i64,
+    /// When the last certificate that it was given ends, seconds since 1970.
+    pub certificate_ends_s: i64,
+    /// Targets that it is to serve, sorted by target.
+    pub assignments: Vec<Assignment>,
+}
+
+/// A token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenRow {
+    /// Its number.
+    pub id: [u8; 8],
+    /// SHA-256 of its secret.
+    pub secret_hash: [u8; 32],
+    /// Roles that it gives, as text.
+    pub roles: String,
+    /// Name that it is for; empty for any.
+    pub host: String,
+    /// When it ends, seconds since 1970.
+    pub expires_s: i64,
+    /// Name and key of the host that has used it.
+    pub used_by: Option<(String, [u8; 32])>,
+}
+
+/// A key that is not let in any more.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RemovedRow {
+    /// The key.
+    pub key: [u8; 32],
+    /// Name of the host that it was of.
+    pub host: String,
+    /// No certificate of it holds from then on, seconds since 1970.
+    pub until_s: i64,
+}
+
+first_form!(1 => HostRow, TokenRow, RemovedRow);
+
+/// A change of one row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Makes or replaces a host.
+    Host(HostRow),
+    /// A host is gone.
+    NoHost(String),
+    /// Makes or replaces a token.
+    Token(TokenRow),
+    /// A token is gone.
+    NoToken([u8; 8]),
+    /// A key is removed.
+    Removed(RemovedRow),
+    /// Certificates of a removed key have all ended.
+    NotRemoved([u8; 32]),
+}
+
+/// All rows, each with its version in the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Rows {
+    version: u64,
+    hosts: BTreeMap<String, (u64, HostRow)>,
+    tokens: BTreeMap<[u8; 8], (u64, TokenRow)>,
+    removed: BTreeMap<[u8; 32], (u64, RemovedRow)>,
+}
+
+/// Key, version that it must have, and new value of an entry of the store.
+type Entry = (String, u64, Option<Vec<u8>>);
+
+impl Change {
+    /// What is to be stored.
+    pub(crate) fn entry(&self, rows: &Rows) -> Result<Entry> {
+        let version = |version: Option<u64>| version.unwrap_or(0);
+        Ok(match self {
+            Change::Host(row) => (
+                format!("{HOSTS}{}", row.name),
+                version(rows.hosts.get(&row.name).map(|(v, _)| *v)),
+                Some(encode(row)?),
+            ),
+            Change::NoHost(name) => {
+                (format!("{HOSTS}{name}"), version(rows.hosts.get(name).map(|(v, _)| *v)), None)
+            }
+            Change::Token(row) => (
+                format!("{TOKENS}{}", hex(&row.id)),
+                version(rows.tokens.get(&row.id).map(|(v, _)| *v)),
+                Some(encode(row)?),
+            ),
+            Change::NoToken(id) => {
+                (format!("{TOKENS}{}", hex(id)), version(rows.tokens.get(id).map(|(v, _)| *v)), None)
+            }
+            Change::Removed(row) => (
+                format!("{REMOVED}{}", hex(&row.key)),
+                version(rows.removed.get(&row.key).map(|(v, _)| *v)),
+                Some(encode(row)?),
+            ),
+            Change::NotRemoved(key) => {
+                (format!("{REMOVED}{}", hex(key)), version(rows.removed.get(key).map(|(v, _)| *v)), None)
+            }
+        })
+    }
+}
+
+impl Rows {
+    /// Rises with every change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// Takes in a change that was stored.
+    pub(crate) fn apply(&mut self, change: Change, version: u64) {
+        assert!(version > self.version, "versions of the config store rise");
+        self.version = version;
+        match change {
+            Change::Host(row) => drop(self.hosts.insert(row.name.clone(), (version, row))),
+            Change::NoHost(name) => drop(self.hosts.remove(&name)),
+            Change::Token(row) => drop(self.tokens.insert(row.id, (version, row))),
+            Change::NoToken(id) => drop(self.tokens.remove(&id)),
+            Change::Removed(row) => drop(self.removed.insert(row.key, (version, row))),
+            Change::NotRemoved(key) => drop(self.removed.remove(&key)),
+        }
+    }
+
+    /// The host of a name.
+    pub(crate) fn host(&self, name: &str) -> Option<&HostRow> {
+        self.hosts.get(name).map(|(_, row)| row)
+    }
+
+    /// All hosts, by name.
+    pub(crate) fn hosts(&self) -> impl ExactSizeIterator<Item = &HostRow> {
+        self.hosts.values().map(|(_, row)| row)
+    }
+
+    /// The token of a number.
+    pub(crate) fn token(&self, id: &[u8; 8]) -> Option<&TokenRow> {
+        self.tokens.get(id).map(|(_, row)| row)
+    }
+
+    /// All tokens.
+    pub(crate) fn tokens(&self) -> impl ExactSizeIterator<Item = &TokenRow> {
+        self.tokens.values().map(|(_, row)| row)
+    }
+
+    /// All removed keys with their rows.
+    pub(crate) fn removed(&self) -> impl ExactSizeIterator<Item = &RemovedRow> {
+        self.removed.values().map(|(_, row)| row)
+    }
+
+    /// All removed keys.
+    pub(crate) fn removed_keys(&self) -> impl Iterator<Item = [u8; 32]> {
+        self.removed.keys().copied()
+    }
+
+    /// Whether a key was removed.
+    pub(crate) fn is_removed(&self, key: &[u8; 32]) -> bool {
+        self.removed.contains_key(key)
+    }
+}
+
+fn encode<T: Form>(row: &T) -> Result<Vec<u8>> {
+    form::encode(FormatLevel::FIRST, row).map(Vec::from)
+}
+
+fn decode<T: Form>(key: &str, bytes: &[u8]) -> Result<T> {
+    let damaged = |why| Fault::new(Code::StoreDamaged).subject(key.to_owned()).why(why);
+    form::decode(bytes).map_err(|why| why.fault("the list of hosts", damaged))
+}
+
+/// Reads all rows.
+pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
+    let mut rows = Rows::default();
+    let mut entries = Vec::new();
+    for prefix in [HOSTS, TOKENS, REMOVED] {
+        entries.extend(store.list(prefix).await?.into_iter().map(|entry| (prefix, entry)));
+    }
+    // Versions rise while they are taken in.
+    entries.sort_by_key(|(_, entry)| entry.version);
+    for (prefix, entry) in entries {
+        let change = match prefix {
+            HOSTS => Change::Host(decode(&entry.key, &entry.value)?),
+            TOKENS => Change::Token(decode(&entry.key, &entry.value)?),
+            _ => Change::Removed(decode(&entry.key, &entry.value)?),
+        };
+        rows.apply(change, entry.version);
+    }
+    Ok(rows)
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

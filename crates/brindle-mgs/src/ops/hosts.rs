@@ -1,0 +1,244 @@
+//! Operations about hosts: join, renew, watch, report, list, change; tokens; who is not let in.
+
+use brindle_auth::{KeyId, Secret, Token};
+use brindle_net::ServerConn;
+use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
+use brindle_wire::mgs::hosts::{
+    ChangeHostReq, ChangeHostResp, CreateTokenReq, CreateTokenResp, HostChange, HostInfo, JoinReq, JoinResp,
+    ListHostsResp, RenewCertificateReq, RenewCertificateResp, ReportHostReq, ReportHostResp, TokenInfo,
+    WatchAccessReq, WatchAccessResp, WatchHostReq, WatchHostResp,
+};
+
+use crate::hosts::decide::{self, ASSIGNMENTS_MAX};
+use crate::hosts::rows::{Change, HostRow, Rows};
+use crate::hosts::Hosts;
+use crate::{MAP_WAIT_MAX_MS, Mgs};
+
+/// Longest name of a daemon's release that is kept, bytes.
+const SOFTWARE_MAX: usize = 64;
+
+impl Mgs {
+    /// The hosts; `NoAuthority` where hosts cannot join.
+    fn hosts(&self) -> Result<&Hosts> {
+        self.hosts.as_ref().ok_or_else(|| {
+            Fault::new(Code::NoAuthority)
+                .subject(self.superblock.name())
+                .why(format!("there is no {} in the directory of its MGT", crate::hosts::AUTHORITY_FILE))
+                .data("nothing was changed")
+        })
+    }
+
+    /// Where others reach this MGS.
+    fn own_nids(&self) -> Vec<Nid> {
+        self.store.current().target(TargetId::MGT).map(|mgs| mgs.nids.clone()).unwrap_or_default()
+    }
+}
+
+/// A line in the log for every change that an administrator makes.
+fn audit(conn: &ServerConn, action: &'static str, subject: &str, outcome: &Result<impl Sized>) {
+    let (by, peer) = (conn.principal(), conn.peer());
+    match outcome {
+        Ok(_) => tracing::info!(audit = true, %by, %peer, action, subject, "done"),
+        Err(fault) => tracing::warn!(audit = true, %by, %peer, action, subject, code = %fault.code, "refused"),
+    }
+}
+
+/// A host joins: it gets a certificate.
+pub(crate) async fn join(mgs: &Mgs, conn: &ServerConn, req: JoinReq) -> Result<JoinResp> {
+    let outcome = joined(mgs, &req).await;
+    audit(conn, "join", &req.host.escape_default().to_string(), &outcome);
+    outcome
+}
+
+async fn joined(mgs: &Mgs, req: &JoinReq) -> Result<JoinResp> {
+    let hosts = mgs.hosts()?;
+    let now_s = mgs.seams.wall().secs;
+    let (_, row) = hosts.change(|rows| decide::join(rows, req, now_s)).await?;
+    Ok(JoinResp {
+        certificate: hosts.issue(&row.name, &row.roles, &req.public_key, now_s)?,
+        authority: hosts.authority().certificate().to_vec(),
+        fs: mgs.superblock.fs.clone(),
+        mgs: mgs.own_nids(),
+    })
+}
+
+/// A host gets a new certificate for the key that it has proven to have.
+pub(crate) async fn renew(
+    mgs: &Mgs,
+    conn: &ServerConn,
+    req: RenewCertificateReq,
+) -> Result<RenewCertificateResp> {
+    let hosts = mgs.hosts()?;
+    let no_proof = || Fault::new(Code::NotEnrolled).why("the connection proves no host");
+    let proof = conn.proof().ok_or_else(no_proof)?;
+    if KeyId::of_public(&req.public_key) != proof.key {
+        return Err(Fault::new(Code::BadIdentity)
+            .what("cannot renew the certificate of")
+            .subject(proof.host.clone())
+            .why("the key is not the one that the host has shown"));
+    }
+    let now_s = mgs.seams.wall().secs;
+    let (_, row) = hosts.change(|rows| decide::renew(rows, &proof.host, proof.key.0, now_s)).await?;
+    // Roles may have changed since; a host that was never in the list keeps those of its certificate.
+    let roles = row.map_or_else(|| proof.roles.to_string(), |row| row.roles);
+    let certificate = hosts.issue(&proof.host, &roles, &req.public_key, now_s)?;
+    tracing::info!(host = proof.host, "renewed a certificate");
+    Ok(RenewCertificateResp { certificate })
+}
+
+/// What the caller's host is to serve, now or as soon as it is newer.
+pub(crate) async fn watch(mgs: &Mgs, conn: &ServerConn, req: WatchHostReq) -> Result<WatchHostResp> {
+    let hosts = mgs.hosts()?;
+    let host = &conn.principal().host;
+    hosts.heard.lock().asked(host, mgs.seams.now());
+    wait(mgs, hosts, conn, req.known_version, req.wait_ms).await;
+    let rows = hosts.rows();
+    let assignments = match rows.version() > req.known_version {
+        true => Some(decide::known(&rows, host)?.assignments.clone()),
+        false => None,
+    };
+    Ok(WatchHostResp { version: rows.version(), assignments })
+}
+
+/// Keys that are not let in, now or as soon as there are others.
+pub(crate) async fn watch_access(
+    mgs: &Mgs,
+    conn: &ServerConn,
+    req: WatchAccessReq,
+) -> Result<WatchAccessResp> {
+    let hosts = mgs.hosts()?;
+    wait(mgs, hosts, conn, req.known_version, req.wait_ms).await;
+    let rows = hosts.rows();
+    let removed_keys = (rows.version() > req.known_version).then(|| rows.removed_keys().collect());
+    Ok(WatchAccessResp { version: rows.version(), removed_keys })
+}
+
+async fn wait(mgs: &Mgs, hosts: &Hosts, conn: &ServerConn, known_version: u64, wait_ms: u32) {
+    // With too many waiting, callers poll: they wait on their own side and ask again.
+    let Ok(_place) = mgs.waiters.try_acquire() else { return };
+    if wait_ms > 0 && !conn.is_closed() {
+        let wait_ms = u64::from(wait_ms.min(MAP_WAIT_MAX_MS));
+        mgs.seams.timeout_ms(wait_ms, hosts.newer_than(known_version)).await;
+    }
+}
+
+/// A daemon tells what it serves.
+pub(crate) async fn report(mgs: &Mgs, conn: &ServerConn, req: ReportHostReq) -> Result<ReportHostResp> {
+    let hosts = mgs.hosts()?;
+    let host = &conn.principal().host;
+    if req.targets.len() > ASSIGNMENTS_MAX || req.software.len() > SOFTWARE_MAX {
+        return Err(Fault::new(Code::BadFrame).why("the report of a host is too long"));
+    }
+    hosts.change(|rows| Ok((decide::formatted(rows, host, &req.targets)?, ()))).await?;
+    hosts.heard.lock().told(host, mgs.seams.now(), req.software, req.targets);
+    Ok(ReportHostResp {})
+}
+
+/// All hosts.
+pub(crate) fn list(mgs: &Mgs) -> Result<ListHostsResp> {
+    let hosts = mgs.hosts()?;
+    let (rows, now_s) = (hosts.rows(), mgs.seams.wall().secs);
+    let usable = rows.tokens().filter(|token| token.used_by.is_none() && token.expires_s > now_s);
+    let tokens = usable.map(|token| TokenInfo {
+        id: token.id,
+        roles: token.roles.clone(),
+        host: token.host.clone(),
+        expires_s: token.expires_s,
+    });
+    let heard = hosts.heard.lock();
+    let info = |row: &HostRow| {
+        let (heard_ms_ago, software, hosted) = heard.of(&row.name, mgs.seams.now());
+        let HostRow { name, key, roles, joined_s, certificate_ends_s, assignments } = row.clone();
+        HostInfo {
+            name,
+            roles,
+            key,
+            joined_s,
+            certificate_ends_s,
+            heard_ms_ago,
+            software,
+            assignments,
+            hosted,
+        }
+    };
+    Ok(ListHostsResp {
+        cluster: hosts.authority().cluster().0,
+        hosts: rows.hosts().map(info).collect(),
+        tokens: tokens.collect(),
+    })
+}
+
+/// A token for a host that is to join.
+pub(crate) async fn create_token(
+    mgs: &Mgs,
+    conn: &ServerConn,
+    req: CreateTokenReq,
+) -> Result<CreateTokenResp> {
+    let outcome = created(mgs, &req).await;
+    audit(conn, "create token", &format!("{} {}", req.roles, req.host), &outcome);
+    outcome
+}
+
+async fn created(mgs: &Mgs, req: &CreateTokenReq) -> Result<CreateTokenResp> {
+    let hosts = mgs.hosts()?;
+    let secret = Secret::generate()?;
+    let (now_s, id) = (mgs.seams.wall().secs, (secret.id(), secret.hash()));
+    let (_, row) = hosts.change(|rows| decide::create_token(rows, req, id, now_s)).await?;
+    let token = Token {
+        cluster: hosts.authority().cluster(),
+        authority: hosts.authority().fingerprint(),
+        secret,
+        roles: row.roles.parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?,
+        mgs: mgs.own_nids(),
+        expires_s: row.expires_s,
+    };
+    Ok(CreateTokenResp { token: token.to_string(), expires_s: row.expires_s })
+}
+
+/// Changes what a host does.
+pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> Result<ChangeHostResp> {
+    let hosts = mgs.hosts()?;
+    let map = mgs.store.current();
+    let now_s = mgs.seams.wall().secs;
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&mgs.seams.rng.next_u64().to_be_bytes());
+    uuid[8..].copy_from_slice(&mgs.seams.rng.next_u64().to_be_bytes());
+    let decide = |rows: &Rows| match &req.change {
+        HostChange::Remove { with_targets } => {
+            decide::remove(rows, &map, &req.host, *with_targets, now_s).map(|changes| (changes, None))
+        }
+        HostChange::AddTarget { is_mdt, index, dir } => {
+            let role = if *is_mdt { Role::Mdt } else { Role::Ost };
+            decide::add_target(rows, &map, (&req.host, dir), (role, *index), uuid)
+                .map(|(changes, assignment)| (changes, Some(assignment)))
+        }
+        HostChange::WantTarget { target, is_wanted } => {
+            decide::want(rows, &req.host, *target, *is_wanted)
+                .map(|(changes, assignment)| (changes, Some(assignment)))
+        }
+    };
+    if req.is_dry_run {
+        let (changes, target) = decide(&hosts.rows())?;
+        return Ok(ChangeHostResp { changed: !changes.is_empty(), target });
+    }
+    let outcome = hosts.change(decide).await;
+    let action = match req.change {
+        HostChange::Remove { .. } => "remove host",
+        HostChange::AddTarget { .. } => "add target",
+        HostChange::WantTarget { is_wanted: true, .. } => "start target",
+        HostChange::WantTarget { .. } => "stop target",
+    };
+    audit(conn, action, &req.host, &outcome);
+    let (changed, target) = outcome?;
+    if matches!(req.change, HostChange::Remove { .. }) {
+        hosts.heard.lock().forget(&req.host);
+    }
+    Ok(ChangeHostResp { changed, target })
+}
+
+/// A target has left the file system: no host is to serve it any more.
+pub(crate) async fn forget_target(mgs: &Mgs, target: TargetId) -> Result<()> {
+    let Some(hosts) = &mgs.hosts else { return Ok(()) };
+    let forget = |rows: &Rows| -> Result<(Vec<Change>, ())> { Ok((decide::forget_target(rows, target), ())) };
+    hosts.change(forget).await.map(drop)
+}

@@ -1,0 +1,46 @@
+//! Hosts that are not let in any more, although the authority has signed their certificates.
+//!
+//! One [`RemovedKeys`] for each process: the process learns from the MGS who was removed, the transport refuses new connections of those hosts,
+//! and [`crate::RpcServer`] ends the connections that they have.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use brindle_auth::{KeyId, Proof};
+use brindle_stdx::watch;
+use brindle_types::{Code, Fault};
+
+/// Keys of removed hosts; it can be waited for that a key becomes one of them.
+#[derive(Default)]
+pub struct RemovedKeys {
+    keys: watch::Sender<Arc<BTreeSet<KeyId>>>,
+}
+
+impl RemovedKeys {
+    /// These are the removed keys from now on.
+    pub fn replace(&self, keys: BTreeSet<KeyId>) {
+        self.keys.send_if_modified(|now| {
+            let differs = **now != keys;
+            if differs {
+                *now = Arc::new(keys);
+            }
+            differs
+        });
+    }
+
+    /// Refuses a host that was removed.
+    pub fn check(&self, proof: &Proof) -> Result<(), Fault> {
+        if !self.keys.borrow().contains(&proof.key) {
+            return Ok(());
+        }
+        Err(Fault::new(Code::HostRemoved)
+            .subject(proof.host.clone())
+            .why(format!("its key {} is in the list of removed hosts", proof.key)))
+    }
+
+    /// Completes when the host of this key is removed.
+    pub async fn until_removed(&self, key: KeyId) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.keys.subscribe().wait_for(|keys| keys.contains(&key)).await;
+    }
+}

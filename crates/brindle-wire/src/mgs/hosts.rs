@@ -1,0 +1,265 @@
+//! Messages of the MGS about hosts: how they join, what they serve, who is not let in any more.
+//!
+//! Names of roles and keys are those of `brindle-auth`: roles as text (`server,admin`), a key as the SHA-256 of its public half.
+
+use brindle_types::{Fault, FsName, Nid, TargetId};
+use serde::{Deserialize, Serialize};
+
+use crate::message;
+
+/// A host that has no certificate asks for one, with a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinReq {
+    /// Number of the token.
+    pub token: [u8; 8],
+    /// Name that the host wants.
+    pub host: String,
+    /// Public half of its key, Ed25519.
+    pub public_key: [u8; 32],
+    /// Shows that the host has the token's secret, without telling it; covers the name and the key.
+    pub proof: [u8; 32],
+}
+
+/// What the host needs from then on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinResp {
+    /// Its certificate, DER.
+    pub certificate: Vec<u8>,
+    /// The authority's certificate, DER.
+    pub authority: Vec<u8>,
+    /// The file system of the cluster.
+    pub fs: FsName,
+    /// Where its MGS is.
+    pub mgs: Vec<Nid>,
+}
+message!(JoinReq => JoinResp, Join);
+
+/// A host asks for a new certificate under its name, before the old one ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewCertificateReq {
+    /// Public half of its key: the one of the certificate that it shows.
+    pub public_key: [u8; 32],
+}
+
+/// The new certificate.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RenewCertificateResp {
+    /// The certificate, DER.
+    pub certificate: Vec<u8>,
+}
+message!(RenewCertificateReq => RenewCertificateResp, RenewCertificate);
+
+/// A target that a host is to serve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Assignment {
+    /// Role and index.
+    pub target: TargetId,
+    /// Identity that it is formatted with.
+    pub uuid: [u8; 16],
+    /// Its directory on the host.
+    pub dir: String,
+    /// Port that it is served at.
+    pub port: u16,
+    /// Whether it was formatted. If it was, an empty directory is a disk that is not mounted; otherwise the host formats it.
+    pub is_formatted: bool,
+    /// Whether it is to be served now.
+    pub is_wanted: bool,
+}
+
+/// A host's daemon asks what it is to serve; answered when that is newer than `known_version`, or after `wait_ms`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchHostReq {
+    /// Version that the daemon has; 0 for none.
+    pub known_version: u64,
+    /// How long to wait for a newer one, milliseconds.
+    pub wait_ms: u32,
+}
+
+/// What it is to serve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchHostResp {
+    /// Version of what the MGS knows of hosts.
+    pub version: u64,
+    /// All its targets; `None` where the daemon's version is the newest.
+    pub assignments: Option<Vec<Assignment>>,
+}
+message!(WatchHostReq => WatchHostResp, WatchHost);
+
+/// State of a target on its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostedState {
+    /// It is being formatted or started.
+    Starting,
+    /// It is served.
+    Serving,
+    /// It was stopped, as it should be.
+    Stopped,
+    /// It cannot be served; the daemon tries again.
+    Failed(Box<Fault>),
+}
+
+/// A target on its host, as the host's daemon has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostedTarget {
+    /// Role and index.
+    pub target: TargetId,
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Whether its directory holds it.
+    pub is_formatted: bool,
+    /// Its state.
+    pub state: HostedState,
+}
+
+/// A host's daemon tells what it serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportHostReq {
+    /// Its release.
+    pub software: String,
+    /// All that it was asked to serve.
+    pub targets: Vec<HostedTarget>,
+}
+
+/// The report was taken in; what it says of formatted targets is durable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportHostResp {}
+message!(ReportHostReq => ReportHostResp, ReportHost);
+
+/// A server asks who is not let in any more; answered when that is newer than `known_version`, or after `wait_ms`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchAccessReq {
+    /// Version that the server has; 0 for none.
+    pub known_version: u64,
+    /// How long to wait for a newer one, milliseconds.
+    pub wait_ms: u32,
+}
+
+/// Who is not let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WatchAccessResp {
+    /// Version of what the MGS knows of hosts.
+    pub version: u64,
+    /// Keys of hosts that were removed and whose certificates have not ended; `None` where the server's version is the newest.
+    pub removed_keys: Option<Vec<[u8; 32]>>,
+}
+message!(WatchAccessReq => WatchAccessResp, WatchAccess);
+
+/// Asks for all hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListHostsReq {}
+
+/// A host that has joined.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostInfo {
+    /// Its name.
+    pub name: String,
+    /// Its roles.
+    pub roles: String,
+    /// Its key.
+    pub key: [u8; 32],
+    /// When it joined, seconds since 1970.
+    pub joined_s: i64,
+    /// When its certificate ends, seconds since 1970.
+    pub certificate_ends_s: i64,
+    /// How long ago its daemon was heard of, milliseconds; `None`: not since the MGS has started.
+    pub heard_ms_ago: Option<u64>,
+    /// Release of its daemon; empty if it was not heard of.
+    pub software: String,
+    /// Targets that it is to serve.
+    pub assignments: Vec<Assignment>,
+    /// Those of them that its daemon has told of.
+    pub hosted: Vec<HostedTarget>,
+}
+
+/// A token that is not used up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenInfo {
+    /// Its number.
+    pub id: [u8; 8],
+    /// Roles that it gives.
+    pub roles: String,
+    /// Name that it is for; empty for any.
+    pub host: String,
+    /// When it ends, seconds since 1970.
+    pub expires_s: i64,
+}
+
+/// All hosts, by name, and tokens that can still be used.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListHostsResp {
+    /// The cluster.
+    pub cluster: u64,
+    /// Hosts.
+    pub hosts: Vec<HostInfo>,
+    /// Tokens.
+    pub tokens: Vec<TokenInfo>,
+}
+message!(ListHostsReq => ListHostsResp, ListHosts);
+
+/// Asks for a token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateTokenReq {
+    /// Roles that it gives: `server`, `client,agent`.
+    pub roles: String,
+    /// Name of the host that it is for; empty for any.
+    pub host: String,
+    /// How long it holds, seconds.
+    pub lifetime_s: u64,
+}
+
+/// The token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CreateTokenResp {
+    /// The token's text: a secret.
+    pub token: String,
+    /// When it ends, seconds since 1970.
+    pub expires_s: i64,
+}
+message!(CreateTokenReq => CreateTokenResp, CreateToken);
+
+/// A change of what a host does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HostChange {
+    /// The host is not let in any more.
+    Remove {
+        /// Even if targets are assigned to it.
+        with_targets: bool,
+    },
+    /// The host is to serve one more target, which it formats.
+    AddTarget {
+        /// An MDT, or an OST.
+        is_mdt: bool,
+        /// Its index; the lowest free one without it.
+        index: Option<u16>,
+        /// Its directory on the host.
+        dir: String,
+    },
+    /// The host is to serve a target that it has, or not.
+    WantTarget {
+        /// The target.
+        target: TargetId,
+        /// Whether it is to be served.
+        is_wanted: bool,
+    },
+}
+
+/// Changes what a host does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeHostReq {
+    /// The host.
+    pub host: String,
+    /// The change.
+    pub change: HostChange,
+    /// Only say what would be done.
+    pub is_dry_run: bool,
+}
+
+/// The change as it was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeHostResp {
+    /// Whether anything was changed.
+    pub changed: bool,
+    /// The target that it is about.
+    pub target: Option<Assignment>,
+}
+message!(ChangeHostReq => ChangeHostResp, ChangeHost);

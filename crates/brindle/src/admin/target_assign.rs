@@ -1,0 +1,160 @@
+//! `brindle target add --node`, `start` and `stop`: targets that hosts of the cluster are told to serve.
+
+use brindle_admin::hosts::{HostedView, host_of, until_hosted};
+use brindle_admin::place::Place;
+use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_wire::mgs::hosts::HostChange;
+
+use super::ask::{self, servers};
+use super::place::{PlaceArgs, one};
+use crate::completion::live;
+use crate::exit::Done;
+use crate::format::{parse, runtime};
+use crate::output::{Output, print_json};
+use crate::pool::FsArgs;
+
+/// How long a host may take until it serves a target, or has stopped it.
+const HOSTED_LIMIT_MS: u64 = 60_000;
+
+/// A target that a host is to serve.
+pub struct Wanted {
+    /// An MDT, or an OST.
+    pub is_mdt: bool,
+    /// Its index; the lowest free one without it.
+    pub index: Option<u16>,
+    /// Its directory on the host.
+    pub dir: String,
+}
+
+/// Arguments of `brindle target start` and `stop`.
+#[derive(clap::Args)]
+pub struct WantArgs {
+    /// The target: OST0003, scratch-OST0003, MDT0000
+    #[arg(value_name = "TARGET", value_parser = parse::<Named>, add = live::targets())]
+    target: Named,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    fs: FsArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// A target as people name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    fs: Option<FsName>,
+    target: TargetId,
+}
+
+impl std::str::FromStr for Named {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Named, String> {
+        let text = text.strip_suffix("_UUID").unwrap_or(text);
+        // The name of a file system may have a '-' in it; that of a target has none.
+        match text.rsplit_once('-') {
+            Some((fs, target)) => Ok(Named { fs: Some(fs.parse()?), target: target.parse()? }),
+            None => Ok(Named { fs: None, target: text.parse()? }),
+        }
+    }
+}
+
+/// Has a host serve a new target, and waits until it does.
+pub fn add(mgs: &[Nid], host: &str, wanted: Wanted, is_dry_run: bool, output: Output) -> Result<Done> {
+    let place = one(&PlaceArgs { path: None, mgs: mgs.to_vec(), dir: None })?;
+    let Wanted { is_mdt, index, dir } = wanted;
+    let change = HostChange::AddTarget { is_mdt, index, dir };
+    runtime()?.block_on(async {
+        let servers = servers();
+        let map = ask::map(&servers, &place).await?;
+        let answer = servers.change_host(&place, host, change, is_dry_run).await?;
+        let added = answer.target.ok_or_else(|| Fault::new(Code::Bug).why("the MGS names no target"))?;
+        let name = map.fs.target(added.target);
+        if is_dry_run {
+            println!("would have {host} format {} as {name} and serve it at port {}", added.dir, added.port);
+            return Ok(Done::Ok);
+        }
+        eprintln!("{host} is to serve {name} from {}, port {}", added.dir, added.port);
+        followed(&place, &map.fs, (host, added.target), output).await
+    })
+}
+
+/// Has its host serve a target, or not, and waits until that is so.
+pub fn want(args: &WantArgs, is_wanted: bool) -> Result<Done> {
+    let place = args.fs.place()?;
+    runtime()?.block_on(async {
+        let servers = servers();
+        let map = ask::map(&servers, &place).await?;
+        let target = args.target.target;
+        if let Some(other) = args.target.fs.as_ref().filter(|fs| **fs != map.fs) {
+            return Err(Fault::new(Code::UnknownTarget)
+                .subject(other.target(target))
+                .why(format!("the file system is {}", map.fs)));
+        }
+        let answer = servers.hosts(&place).await?;
+        let host = host_of(&answer, &map.fs, target)?.name.clone();
+        let change = HostChange::WantTarget { target, is_wanted };
+        let done = servers.change_host(&place, &host, change, args.dry_run).await?;
+        let verb = if is_wanted { "start" } else { "stop" };
+        if args.dry_run {
+            let would = if done.changed { "would" } else { "would have nothing to do: it was told before; would have" };
+            println!("{host} {would} {verb} {}", map.fs.target(target));
+            return Ok(Done::Ok);
+        }
+        followed(&place, &map.fs, (&host, target), args.output).await
+    })
+}
+
+/// Waits for the host, and prints how it went.
+async fn followed(
+    place: &Place,
+    fs: &FsName,
+    (host, target): (&str, TargetId),
+    output: Output,
+) -> Result<Done> {
+    let tell = |view: &HostedView| {
+        if !output.json() && !matches!(view.state, "serving" | "stopped") {
+            eprintln!("{}: {}", view.name, view.state);
+        }
+    };
+    let view = until_hosted(&servers(), place, fs, (host, target), HOSTED_LIMIT_MS, tell).await?;
+    if output.json() {
+        print_json(&view)?;
+    }
+    match view.state {
+        "serving" | "stopped" => {
+            if !output.json() {
+                println!("{}: {} on {host}", view.name, view.state);
+            }
+            Ok(Done::Ok)
+        }
+        "failed" => Err(Fault::new(Code::ProcessFailed)
+            .what("cannot serve it yet:")
+            .subject(view.name)
+            .why(format!("{host} says: {}", view.why.lines().next().unwrap_or_default()))
+            .why(view.why.lines().skip(1).map(str::trim).collect::<Vec<_>>().join("; "))
+            .next(format!("remove the cause; the host tries again by itself: brindle node show {host}"))),
+        state => Err(Fault::new(Code::TargetDown)
+            .what("not served yet:")
+            .subject(view.name)
+            .why(format!("{host} has not done it within {} s; its state is '{state}'", HOSTED_LIMIT_MS / 1000))
+            .why(if view.why.is_empty() { "nothing is wrong so far".to_owned() } else { view.why })
+            .next(format!("the order stands; look again: brindle node show {host}; on {host}: systemctl status brindle-serve"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_read_with_and_without_their_file_system() {
+        let named = |fs: Option<&str>| Named { fs: fs.map(|fs| fs.parse().unwrap()), target: TargetId::ost(10) };
+        assert_eq!("OST000a".parse(), Ok(named(None)));
+        assert_eq!("scratch-OST000a".parse(), Ok(named(Some("scratch"))));
+        assert_eq!("a-b-OST000a_UUID".parse(), Ok(named(Some("a-b"))));
+        assert!("OST10".parse::<Named>().is_err() && "-OST000a".parse::<Named>().is_err());
+    }
+}

@@ -1,0 +1,204 @@
+//! `brindle cluster` and `brindle join`: a cluster of hosts that prove who they are.
+
+pub mod join;
+
+use std::path::PathBuf;
+
+use brindle_admin::document;
+use brindle_admin::hosts::new_token;
+use brindle_auth::Roles;
+use brindle_host::enrolment::{self, CONF_DIR, Init, own_address};
+use brindle_host::need_root;
+use brindle_types::ids::DEFAULT_PORT;
+use brindle_types::{FsName, Result};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::admin::ask::servers;
+use crate::exit::Done;
+use crate::format::{parse, runtime};
+use crate::output::{Output, print_json};
+use crate::pool::FsArgs;
+
+/// Where the MGT lies unless told otherwise.
+const MGT_DIR: &str = "/var/lib/brindle/mgt";
+
+/// The verbs.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Make a cluster, with this host as its first one
+    Init(InitArgs),
+    /// Make a token, with which one host may join
+    Token(TokenArgs),
+}
+
+/// Arguments of `brindle cluster init`.
+#[derive(clap::Args)]
+#[command(after_help = "Example: brindle cluster init --fs scratch\n\
+                        It makes the management target (MGT) and the authority that signs certificates of hosts. This host then serves the MGT \
+                        and administers; it may serve other targets too.")]
+pub struct InitArgs {
+    /// Name of the file system: 1 to 8 letters, digits, '-' or '_'
+    #[arg(long, value_name = "NAME", value_parser = parse::<FsName>)]
+    fs: FsName,
+    /// Directory of the MGT
+    #[arg(long, value_name = "DIR", default_value = MGT_DIR)]
+    dir: PathBuf,
+    /// Address that other hosts reach this one at; needed where it has several
+    #[arg(long, value_name = "ADDRESS")]
+    listen: Option<String>,
+    /// Port of the MGS
+    #[arg(long, default_value_t = DEFAULT_PORT)]
+    port: u16,
+    #[command(flatten)]
+    own: OwnArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Options about this host.
+#[derive(clap::Args)]
+pub struct OwnArgs {
+    /// Name of this host in the cluster; the system's without it
+    #[arg(long, value_name = "HOST")]
+    name: Option<String>,
+    /// Where the files of this host go
+    #[arg(long, value_name = "DIR", default_value = CONF_DIR)]
+    conf: PathBuf,
+}
+
+impl OwnArgs {
+    fn host(&self) -> String {
+        self.name.clone().unwrap_or_else(brindle_host::name)
+    }
+}
+
+/// Arguments of `brindle cluster token`.
+#[derive(clap::Args)]
+#[command(after_help = "Example: brindle cluster token --role client\n\
+                        The token goes to standard output, everything else to standard error: \
+                        brindle cluster token | ssh oss3 brindle join")]
+pub struct TokenArgs {
+    /// Roles of the host: server, client, agent, admin; several with commas
+    #[arg(long, value_name = "ROLES", value_parser = parse::<Roles>, default_value = "server")]
+    role: Roles,
+    /// Only for the host of this name
+    #[arg(long, value_name = "HOST", default_value = "")]
+    host: String,
+    /// How long the token may be used, such as 30m, 24h or 7d
+    #[arg(long, value_name = "TIME", value_parser = lifetime_s, default_value = "24h")]
+    expires: u64,
+    #[command(flatten)]
+    fs: FsArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Seconds of `90s`, `30m`, `24h`, `7d`.
+fn lifetime_s(text: &str) -> std::result::Result<u64, String> {
+    let wrong = || format!("'{text}' is not a time such as 30m, 24h or 7d");
+    let units = [('s', 1), ('m', 60), ('h', 3600), ('d', 24 * 3600)];
+    let unit = units.iter().find(|(unit, _)| text.ends_with(*unit)).ok_or_else(wrong)?;
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(unit.1).filter(|s| *s > 0).ok_or_else(wrong)
+}
+
+/// A cluster that was made.
+#[derive(Serialize, JsonSchema)]
+pub struct InitView {
+    /// Number of the cluster.
+    cluster: String,
+    /// Its file system.
+    fs: String,
+    /// Address of its MGS.
+    mgs: String,
+    /// Name of this host.
+    host: String,
+    /// Directory of the MGT.
+    dir: String,
+    /// A token for the next server: a secret.
+    token: String,
+    /// When the token ends, seconds since 1970.
+    token_expires_s: i64,
+}
+document!(InitView, "brindle.cluster.init", 1);
+
+/// Runs the command.
+pub fn run(command: &Command) -> Result<Done> {
+    match command {
+        Command::Init(args) => init(args),
+        Command::Token(args) => token(args),
+    }
+}
+
+fn init(args: &InitArgs) -> Result<Done> {
+    need_root("cannot make a cluster")?;
+    let address = match &args.listen {
+        Some(address) => address.clone(),
+        None => own_address()?,
+    };
+    let runtime = runtime()?;
+    let seams = brindle_stdx::real::seams(runtime.handle().clone());
+    let host = args.own.host();
+    let wanted = Init {
+        fs: args.fs.clone(),
+        dir: PathBuf::from(crate::cli::text(&args.dir)?),
+        conf: args.own.conf.clone(),
+        host: host.clone(),
+        address: address.clone(),
+        port: args.port,
+    };
+    let made = enrolment::init(&seams, runtime.handle(), &wanted)?;
+    let view = InitView {
+        cluster: made.cluster.to_string(),
+        fs: args.fs.to_string(),
+        mgs: format!("{address}:{}", args.port),
+        host,
+        dir: wanted.dir.display().to_string(),
+        token: made.token.to_string(),
+        token_expires_s: made.token.expires_s,
+    };
+    if args.output.json() {
+        print_json(&view)?;
+        return Ok(Done::Ok);
+    }
+    let conf = args.own.conf.display();
+    println!("made the cluster {} with the file system {}", view.cluster, view.fs);
+    println!("  MGT and authority: {} (back it up; whoever has it is the cluster)", view.dir);
+    println!("  this host: {} at {}, identity {conf}/identity.pem, options {conf}/serve.toml", view.host, view.mgs);
+    println!("\nnext, on this host:\n  systemctl enable --now brindle-serve     (or, to try it: brindle serve)");
+    println!("on the next server, within 24 hours:\n  brindle join {address} <<< {}", view.token);
+    println!("on each further host: a token of its own, made here by\n  brindle cluster token --role server|client|admin");
+    Ok(Done::Ok)
+}
+
+fn token(args: &TokenArgs) -> Result<Done> {
+    let place = args.fs.place()?;
+    let roles = args.role.to_string();
+    let answer = runtime()?.block_on(async {
+        servers().create_token(&place, &roles, &args.host, args.expires).await
+    })?;
+    let view = new_token(&roles, answer);
+    if args.output.json() {
+        print_json(&view)?;
+        return Ok(Done::Ok);
+    }
+    let for_whom = if args.host.is_empty() { "one host".to_owned() } else { format!("the host {}", args.host) };
+    eprintln!("a token for {for_whom}, role {roles}; on that host, give it to: brindle join");
+    println!("{}", view.token);
+    Ok(Done::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_their_units() {
+        assert_eq!(lifetime_s("30m"), Ok(1800));
+        assert_eq!(lifetime_s("7d"), Ok(604_800));
+        for wrong in ["", "7", "d", "0h", "-1h", "1w", "99999999999999999999d", "1\u{e9}"] {
+            assert!(lifetime_s(wrong).is_err(), "{wrong}");
+        }
+    }
+}

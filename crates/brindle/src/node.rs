@@ -1,0 +1,150 @@
+//! `brindle node`: hosts of a cluster, as its MGS knows them.
+
+use brindle_admin::hosts::{self, HostView, HostedView};
+use brindle_stdx::Timestamp;
+use brindle_telemetry::log::rfc3339;
+use brindle_types::Result;
+use brindle_wire::mgs::hosts::HostChange;
+
+use crate::admin::ask::{self, servers};
+use crate::completion::live;
+use crate::exit::Done;
+use crate::format::runtime;
+use crate::output::{Output, print_json, table};
+use crate::pool::FsArgs;
+
+/// The verbs.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// List the hosts that have joined, and tokens that can still be used
+    List(ListArgs),
+    /// Show one host
+    Show(ShowArgs),
+    /// Let a host in no more; its connections end within seconds
+    Remove(RemoveArgs),
+}
+
+/// Arguments of `brindle node list`.
+#[derive(clap::Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    fs: FsArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Arguments of `brindle node show`.
+#[derive(clap::Args)]
+pub struct ShowArgs {
+    /// Name of the host
+    #[arg(value_name = "HOST", add = live::nodes())]
+    host: String,
+    #[command(flatten)]
+    fs: FsArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Arguments of `brindle node remove`.
+#[derive(clap::Args)]
+#[command(after_help = "A host that serves targets is not removed: empty its OSTs first (brindle target drain, brindle target remove).\n\
+                        To let it join again it needs a new token.")]
+pub struct RemoveArgs {
+    /// Name of the host
+    #[arg(value_name = "HOST", add = live::nodes())]
+    host: String,
+    /// Even if it serves targets: they are lost with it
+    #[arg(long)]
+    with_targets: bool,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    fs: FsArgs,
+}
+
+/// Runs the command.
+pub fn run(command: &Command) -> Result<Done> {
+    match command {
+        Command::List(args) => list(args),
+        Command::Show(args) => show(args),
+        Command::Remove(args) => remove(args),
+    }
+}
+
+fn list(args: &ListArgs) -> Result<Done> {
+    let place = args.fs.place()?;
+    let view = runtime()?.block_on(async {
+        let servers = servers();
+        let map = ask::map(&servers, &place).await?;
+        let answer = servers.hosts(&place).await?;
+        Ok::<_, brindle_types::Fault>(hosts::list(&map.fs, &answer))
+    })?;
+    if args.output.json() {
+        print_json(&view)?;
+        return Ok(Done::Ok);
+    }
+    let rows = view.hosts.iter().map(|host| {
+        let targets = host.targets.iter().map(in_a_word).collect::<Vec<_>>().join(" ");
+        vec![host.name.clone(), host.state.to_owned(), host.roles.join(","), targets]
+    });
+    println!("{}", table(&["HOST", "STATE", "ROLES", "TARGETS"], rows.collect()));
+    if !view.tokens.is_empty() {
+        let n = view.tokens.len();
+        println!("\n{n} {} not used yet", if n == 1 { "token is" } else { "tokens are" });
+    }
+    Ok(Done::Ok)
+}
+
+/// A target that does what it should is named; another one with its state.
+fn in_a_word(target: &HostedView) -> String {
+    match target.state {
+        "serving" => target.name.clone(),
+        state => format!("{} ({state})", target.name),
+    }
+}
+
+fn show(args: &ShowArgs) -> Result<Done> {
+    let place = args.fs.place()?;
+    let view: HostView = runtime()?.block_on(async {
+        let servers = servers();
+        let map = ask::map(&servers, &place).await?;
+        let answer = servers.hosts(&place).await?;
+        hosts::one(&answer, &args.host).map(|host| hosts::view(&map.fs, host))
+    })?;
+    if args.output.json() {
+        print_json(&view)?;
+        return Ok(Done::Ok);
+    }
+    let heard = match view.heard_seconds_ago {
+        Some(seconds) => format!("{} {seconds:.0} s ago", view.software),
+        None => "not since the MGS has started".to_owned(),
+    };
+    println!("       host: {}", view.name);
+    println!("      state: {}", view.state);
+    println!("      roles: {}", view.roles.join(", "));
+    println!("        key: {}...", view.key);
+    println!("     joined: {}", date(view.joined_s));
+    println!("certificate: holds until {}, renewed before", date(view.certificate_ends_s));
+    println!("     daemon: {heard}");
+    for target in &view.targets {
+        println!("     target: {} in {}, port {}: {}", target.name, target.dir, target.port, target.state);
+        target.why.lines().for_each(|line| println!("             {line}"));
+    }
+    Ok(Done::Ok)
+}
+
+fn date(seconds: i64) -> String {
+    rfc3339(Timestamp { secs: seconds, nanos: 0 })
+}
+
+fn remove(args: &RemoveArgs) -> Result<Done> {
+    let place = args.fs.place()?;
+    let change = HostChange::Remove { with_targets: args.with_targets };
+    runtime()?.block_on(async { servers().change_host(&place, &args.host, change, args.dry_run).await })?;
+    match args.dry_run {
+        true => println!("would remove {}: its connections would end, and its certificate would be of no use", args.host),
+        false => println!("removed {}: its connections end within seconds, its certificate is of no use any more", args.host),
+    }
+    Ok(Done::Ok)
+}
