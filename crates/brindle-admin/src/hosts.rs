@@ -164,7 +164,7 @@ pub fn list(fs: &FsName, answer: &ListHostsResp) -> HostsView {
 /// The host of a name, or a refusal with the nearest.
 pub fn one<'a>(answer: &'a ListHostsResp, name: &str) -> Result<&'a HostInfo> {
     answer.hosts.iter().find(|host| host.name == name).ok_or_else(|| {
-        let fault = Fault::new(Code::UnknownHost).subject(name.to_owned());
+        let fault = Fault::new(Code::UnknownHost).what("no host has joined as").subject(name.to_owned());
         match nearest(name, answer.hosts.iter().map(|host| host.name.as_str())) {
             Some(near) => fault.next(format!("did you mean '{near}'?")),
             None => fault,
@@ -220,7 +220,7 @@ pub fn new_token(roles: &str, answer: CreateTokenResp) -> NewTokenView {
 }
 
 /// Waits, for a bounded time, until a host serves a target, or has stopped it; tells of each state on the way. A target that fails is not
-/// waited for.
+/// waited for; then the reason comes with its state.
 pub async fn until_hosted(
     servers: &Servers,
     place: &Place,
@@ -228,7 +228,7 @@ pub async fn until_hosted(
     (host, target): (&str, TargetId),
     limit_ms: u64,
     mut tell: impl FnMut(&HostedView),
-) -> Result<HostedView> {
+) -> Result<(HostedView, Option<Fault>)> {
     let (seams, mut last) = (servers.seams().clone(), None);
     let deadline = seams.now().plus_ms(limit_ms);
     loop {
@@ -250,7 +250,12 @@ pub async fn until_hosted(
             _ => false,
         };
         if is_there || seams.now() >= deadline {
-            return Ok(view);
+            let told = host.hosted.iter().find(|t| t.target == target && t.uuid == assignment.uuid);
+            let fault = told.and_then(|told| match &told.state {
+                HostedState::Failed(fault) => Some((**fault).clone()),
+                _ => None,
+            });
+            return Ok((view, fault));
         }
         seams.sleep_ms(LOOK_EVERY_MS).await;
     }

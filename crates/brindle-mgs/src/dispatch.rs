@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use brindle_net::ServerConn;
 use brindle_targets::gate::check_speaks_for;
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
-use brindle_wire::mgs::{HeartbeatReq, RegisterReq};
+use brindle_wire::mgs::{ChangePoolReq, ChangeTargetReq, HeartbeatReq, RaiseLevelReq, RegisterReq};
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -26,6 +26,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::Register => {
             let request: RegisterReq = decode_body(&frame.body)?;
             check_speaks_for(Op::Register, conn.principal(), request.target)?;
+            ops::hosts::check_registers(mgs, conn, &request)?;
             reply(ops::register::handle(mgs, request).await)
         }
         Op::GetMap => reply(ops::get_map::handle(mgs, conn, decode_body(&frame.body)?).await),
@@ -34,9 +35,21 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
             check_speaks_for(Op::Heartbeat, conn.principal(), request.target)?;
             reply(ops::heartbeat::handle(mgs, &request))
         }
-        Op::ChangePool => reply(ops::pool::handle(mgs, decode_body(&frame.body)?).await),
-        Op::ChangeTarget => reply(ops::change_target::handle(mgs, decode_body(&frame.body)?).await),
-        Op::RaiseLevel => reply(ops::raise_level::handle(mgs, decode_body(&frame.body)?).await),
+        Op::ChangePool => {
+            let request: ChangePoolReq = decode_body(&frame.body)?;
+            let subject = request.pool.to_string();
+            audited(conn, "change pool", &subject, ops::pool::handle(mgs, request).await)
+        }
+        Op::ChangeTarget => {
+            let request: ChangeTargetReq = decode_body(&frame.body)?;
+            let subject = format!("{:?} {}", request.change, TargetId::ost(request.ost));
+            audited(conn, "change target", &subject, ops::change_target::handle(mgs, request).await)
+        }
+        Op::RaiseLevel => {
+            let request: RaiseLevelReq = decode_body(&frame.body)?;
+            let subject = request.level.0.to_string();
+            audited(conn, "raise format level", &subject, ops::raise_level::handle(mgs, request).await)
+        }
         Op::Join => reply(ops::hosts::join(mgs, conn, decode_body(&frame.body)?).await),
         Op::RenewCertificate => reply(ops::hosts::renew(mgs, conn, decode_body(&frame.body)?).await),
         Op::WatchHost => reply(ops::hosts::watch(mgs, conn, decode_body(&frame.body)?).await),
@@ -50,6 +63,17 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
             .subject(mgs.superblock.name())
             .why(format!("the MGS has no operation {}", op.name()))),
     }
+}
+
+/// The outcome of an administrator's change, which is also written to the log.
+fn audited<T: Serialize>(
+    conn: &ServerConn,
+    action: &'static str,
+    subject: &str,
+    outcome: Result<T>,
+) -> Result<Bytes> {
+    ops::hosts::audit(conn, action, subject, &outcome);
+    reply(outcome)
 }
 
 /// The outcome as it goes over the wire.

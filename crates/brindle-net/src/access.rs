@@ -34,6 +34,7 @@ impl RemovedKeys {
             return Ok(());
         }
         Err(Fault::new(Code::HostRemoved)
+            .what("the cluster has removed the host")
             .subject(proof.host.clone())
             .why(format!("its key {} is in the list of removed hosts", proof.key)))
     }

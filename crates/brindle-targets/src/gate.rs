@@ -24,6 +24,7 @@ use brindle_stdx::planted;
 use brindle_types::{Code, Fault, Role, SessionId, TargetId};
 use brindle_wire::Op;
 use brindle_wire::frame::Header;
+use brindle_wire::map::Map;
 use brindle_wire::principal::{Principal, PrincipalKind};
 use parking_lot::Mutex;
 
@@ -82,10 +83,14 @@ impl Gate {
     /// Checks a request by its header; its operation.
     pub async fn admit(&self, conn: &ServerConn, header: &Header) -> Result<Op, Fault> {
         let admitted = match self.check(conn.principal(), header) {
-            Ok(op) => self.check_epoch(header).await.map(|()| op),
+            Ok(op) => match self.check_server(op, conn).await {
+                Ok(()) => self.check_epoch(header).await.map(|()| op),
+                Err(fault) => Err(fault),
+            },
             Err(fault) if fault.code == Code::NeedsRoot => {
                 let why = conn.is_no_administrator().unwrap_or_else(|| "the caller is no command".to_owned());
-                Err(fault.why(why))
+                let fault = fault.why(why);
+                Err(if conn.proof().is_some() { fault.next("run it on a host that has joined as admin") } else { fault })
             }
             refused => refused,
         };
@@ -153,6 +158,28 @@ impl Gate {
             return Ok(());
         }
         Err(not_for(op, principal).why(format!("session {session} is not one that it may have")))
+    }
+
+    /// A host that has proven who it is speaks for the targets that the map says it serves. The MGS, which makes the map, decides by itself.
+    async fn check_server(&self, op: Op, conn: &ServerConn) -> Result<(), Fault> {
+        let (Some(registration), Some(target)) = (self.registration.get(), conn.principal().target) else {
+            return Ok(());
+        };
+        if conn.proof().is_none() || planted("gate_admits_any_principal") {
+            return Ok(());
+        }
+        let host = &conn.principal().host;
+        let map = registration.map().current();
+        let serves = |map: &Map| map.target(target).is_some_and(|entry| entry.host() == host);
+        if serves(&map) {
+            return Ok(());
+        }
+        // It may have taken over a moment ago.
+        registration.map().refresh(map.version).await;
+        if serves(&registration.map().current()) {
+            return Ok(());
+        }
+        Err(not_for(op, conn.principal()).why(format!("the map says that another host serves {target}")))
     }
 
     /// Refuses whoever knows another server of this target than this one: an earlier one, or one that came after it.

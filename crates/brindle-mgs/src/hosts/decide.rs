@@ -149,6 +149,7 @@ pub(crate) fn known<'a>(rows: &'a Rows, host: &str) -> Result<&'a HostRow> {
     rows.host(host).ok_or_else(|| {
         let names: Vec<&str> = rows.hosts().map(|row| row.name.as_str()).take(8).collect();
         Fault::new(Code::UnknownHost)
+            .what("no host has joined as")
             .subject(host.to_owned())
             .why(format!("hosts that have joined: {}", names.join(", ")))
             .data("nothing was changed")
@@ -210,7 +211,7 @@ pub(crate) fn add_target(
         return Err(refuse(format!("it has joined as {}, not as server", row.roles))
             .next("let it join again with a token of role server: brindle cluster token --role server"));
     }
-    check_dir(row, dir).map_err(refuse)?;
+    check_dir(row, dir).map_err(|why| refuse(why).next("give another directory: --dir /data/ost0"))?;
     if row.assignments.len() >= ASSIGNMENTS_MAX {
         return Err(refuse(format!("a host serves at most {ASSIGNMENTS_MAX} targets")));
     }
@@ -275,6 +276,25 @@ pub(crate) fn want(rows: &Rows, host: &str, target: TargetId, is_wanted: bool) -
     assignment.is_wanted = is_wanted;
     let assignment = assignment.clone();
     Ok((if changed { vec![Change::Host(row)] } else { Vec::new() }, assignment))
+}
+
+/// A host is not to make a target after all, because it cannot: the wrong directory, say.
+pub(crate) fn forget_unmade(
+    rows: &Rows,
+    map: &Map,
+    host: &str,
+    target: TargetId,
+) -> Result<(Vec<Change>, Assignment)> {
+    let (_, assignment) = want(rows, host, target, true)?;
+    if assignment.is_formatted || map.target(target).is_some() {
+        return Err(Fault::new(Code::TargetInUse)
+            .what("cannot remove")
+            .subject(map.fs.target(target))
+            .why("it was formatted, and may hold files")
+            .data("nothing was changed")
+            .next(format!("empty it first: brindle target drain {target} MOUNT")));
+    }
+    Ok((forget_target(rows, target), assignment))
 }
 
 /// A target has left the file system: no host is to serve it.

@@ -3,6 +3,7 @@
 use brindle_auth::{KeyId, Secret, Token};
 use brindle_net::ServerConn;
 use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
+use brindle_wire::mgs::RegisterReq;
 use brindle_wire::mgs::hosts::{
     ChangeHostReq, ChangeHostResp, CreateTokenReq, CreateTokenResp, HostChange, HostInfo, JoinReq, JoinResp,
     ListHostsResp, RenewCertificateReq, RenewCertificateResp, ReportHostReq, ReportHostResp, TokenInfo,
@@ -35,7 +36,7 @@ impl Mgs {
 }
 
 /// A line in the log for every change that an administrator makes.
-fn audit(conn: &ServerConn, action: &'static str, subject: &str, outcome: &Result<impl Sized>) {
+pub(crate) fn audit(conn: &ServerConn, action: &'static str, subject: &str, outcome: &Result<impl Sized>) {
     let (by, peer) = (conn.principal(), conn.peer());
     match outcome {
         Ok(_) => tracing::info!(audit = true, %by, %peer, action, subject, "done"),
@@ -212,6 +213,9 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
             decide::add_target(rows, &map, (&req.host, dir), (role, *index), uuid)
                 .map(|(changes, assignment)| (changes, Some(assignment)))
         }
+        HostChange::ForgetTarget { target } => {
+            decide::forget_unmade(rows, &map, &req.host, *target).map(|(changes, a)| (changes, Some(a)))
+        }
         HostChange::WantTarget { target, is_wanted } => {
             decide::want(rows, &req.host, *target, *is_wanted)
                 .map(|(changes, assignment)| (changes, Some(assignment)))
@@ -225,6 +229,7 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
     let action = match req.change {
         HostChange::Remove { .. } => "remove host",
         HostChange::AddTarget { .. } => "add target",
+        HostChange::ForgetTarget { .. } => "forget target",
         HostChange::WantTarget { is_wanted: true, .. } => "start target",
         HostChange::WantTarget { .. } => "stop target",
     };
@@ -234,6 +239,28 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
         hosts.heard.lock().forget(&req.host);
     }
     Ok(ChangeHostResp { changed, target })
+}
+
+/// A host that has proven who it is registers under its own name, and no target that another host was told to serve.
+pub(crate) fn check_registers(mgs: &Mgs, conn: &ServerConn, req: &RegisterReq) -> Result<()> {
+    let Some(proof) = conn.proof() else { return Ok(()) };
+    let refuse = |why: String| {
+        Fault::new(Code::NotForCaller)
+            .what("cannot register")
+            .subject(format!("{} at {}", mgs.superblock.fs.target(req.target), proof.host))
+            .why(why)
+            .data("nothing was changed")
+    };
+    if proof.host != req.host {
+        return Err(refuse(format!("it says that it is the host {}", req.host)));
+    }
+    let Some(hosts) = &mgs.hosts else { return Ok(()) };
+    let rows = hosts.rows();
+    let other = rows.hosts().find(|row| row.assignments.iter().any(|a| a.target == req.target));
+    match other.filter(|row| row.name != proof.host) {
+        Some(row) => Err(refuse(format!("the cluster has told {} to serve it", row.name))),
+        None => Ok(()),
+    }
 }
 
 /// A target has left the file system: no host is to serve it any more.

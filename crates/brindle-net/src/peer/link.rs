@@ -22,6 +22,9 @@ use crate::{NetError, SOFTWARE};
 /// A connection that lasted this long was a good one: the next attempt needs no pause.
 const GOOD_AFTER_MS: u64 = 1_000;
 
+/// Pause after a server has said that this host was removed from its cluster.
+const REMOVED_PAUSE_MS: u64 = 5_000;
+
 /// How an attempt ended without a connection.
 enum Failure {
     /// The server does not want us, and said why.
@@ -33,6 +36,7 @@ enum Failure {
 /// Keeps connection `index` of the peer alive until the peer is stopped.
 pub(super) async fn run(inner: Arc<Inner>, index: usize) {
     let mut failures = 0u32;
+    let mut is_removed = false;
     while !inner.stop.is_set() {
         let nids = inner.nids.lock().clone();
         for nid in &nids {
@@ -40,6 +44,7 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
             match attempt {
                 None => break,
                 Some(Ok((link, rx))) => {
+                    is_removed = false;
                     let started = inner.seams.now();
                     serve(&inner, index, link, rx).await;
                     let good = inner.seams.now().ms_since(started) >= GOOD_AFTER_MS;
@@ -48,12 +53,15 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
                 }
                 Some(Err(failure)) => {
                     failures += 1;
+                    is_removed = matches!(&failure, Failure::Refused(fault) if fault.code == Code::HostRemoved);
                     note_failure(&inner, index, failure);
                 }
             }
         }
         if failures > 0 || nids.is_empty() {
-            let pause_ms = backoff_ms(failures, inner.seams.rng.next_u64());
+            let random = inner.seams.rng.next_u64();
+            // It may join again; until then nothing is gained by asking often.
+            let pause_ms = if is_removed { REMOVED_PAUSE_MS } else { backoff_ms(failures, random) };
             inner.stop.until(inner.seams.sleep_ms(pause_ms)).await;
         }
     }

@@ -241,6 +241,11 @@ pub enum HostChange {
         /// Whether it is to be served.
         is_wanted: bool,
     },
+    /// The host is not to make a target that it was told to make and that was never served.
+    ForgetTarget {
+        /// The target.
+        target: TargetId,
+    },
 }
 
 /// Changes what a host does.

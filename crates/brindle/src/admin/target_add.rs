@@ -55,7 +55,7 @@ pub fn run(args: Args) -> Result<Done> {
             .next("add --dir DIR, once"));
     };
     if let Some(host) = &args.host {
-        let wanted = Wanted { is_mdt: args.mdt, index: args.index, dir: cli::text(dir)? };
+        let wanted = Wanted { is_mdt: args.mdt, index: args.index, dir: dir.display().to_string() };
         return target_assign::add(&args.mgsnode, host, wanted, args.dry_run, args.output);
     }
     prepare(&args, dir)?;

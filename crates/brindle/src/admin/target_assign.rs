@@ -119,7 +119,7 @@ async fn followed(
             eprintln!("{}: {}", view.name, view.state);
         }
     };
-    let view = until_hosted(&servers(), place, fs, (host, target), HOSTED_LIMIT_MS, tell).await?;
+    let (view, failure) = until_hosted(&servers(), place, fs, (host, target), HOSTED_LIMIT_MS, tell).await?;
     if output.json() {
         print_json(&view)?;
     }
@@ -130,12 +130,10 @@ async fn followed(
             }
             Ok(Done::Ok)
         }
-        "failed" => Err(Fault::new(Code::ProcessFailed)
-            .what("cannot serve it yet:")
-            .subject(view.name)
-            .why(format!("{host} says: {}", view.why.lines().next().unwrap_or_default()))
-            .why(view.why.lines().skip(1).map(str::trim).collect::<Vec<_>>().join("; "))
-            .next(format!("remove the cause; the host tries again by itself: brindle node show {host}"))),
+        "failed" => Err(failure
+            .unwrap_or_else(|| Fault::new(Code::ProcessFailed))
+            .why(format!("{host} says so, and tries again by itself: brindle node show {host}"))
+            .next(format!("remove the cause; or take the order back, if it is a new target: brindle target remove {target}"))),
         state => Err(Fault::new(Code::TargetDown)
             .what("not served yet:")
             .subject(view.name)

@@ -5,13 +5,15 @@ use std::path::{Path, PathBuf};
 use brindle_admin::drain::{Drain, Drained};
 use brindle_admin::job;
 use brindle_admin::osts::OstList;
-use brindle_admin::servers::Use;
+use brindle_admin::place::Place;
+use brindle_admin::servers::{Servers, Use};
 use brindle_admin::target::{self, describe_use, one_ost};
 use brindle_host::control::MountHere;
 use brindle_types::units::format_bytes;
-use brindle_types::{Result, TargetId};
+use brindle_types::{Code, Result, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::TargetChange;
+use brindle_wire::mgs::hosts::HostChange;
 
 use super::ask::{self, servers};
 use super::place::{PlaceArgs, one};
@@ -58,9 +60,9 @@ pub struct RemoveArgs {
     /// The OST: its index, or its name
     #[arg(value_parser = parse::<OstList>, add = live::osts())]
     ost: OstList,
-    /// Where the file system is mounted
+    /// Where the file system is mounted; not needed where only one is, nor on a host of the cluster
     #[arg(value_name = "MOUNT", add = live::mount_points())]
-    mount: PathBuf,
+    mount: Option<PathBuf>,
 }
 
 /// Runs `brindle target drain`.
@@ -94,19 +96,41 @@ pub fn undrain(args: &UndrainArgs) -> Result<Done> {
 
 /// Runs `brindle target remove`.
 pub fn remove(args: &RemoveArgs) -> Result<Done> {
-    let place = one(&PlaceArgs { path: Some(args.mount.clone()), mgs: Vec::new(), dir: None })?;
+    let place = one(&PlaceArgs { path: args.mount.clone(), mgs: Vec::new(), dir: None })?;
+    let mount = args.mount.as_ref().map_or_else(|| "MOUNT".to_owned(), |mount| mount.display().to_string());
     let removed = runtime()?.block_on(async {
         let servers = servers();
         let map = ask::map(&servers, &place).await?;
         let ost = one_ost(&args.ost, &map.fs)?;
-        target::remove(&servers, &place, &map, ost, &args.mount.display().to_string()).await
+        if map.target(TargetId::ost(ost)).is_none()
+            && let Some(host) = take_back(&servers, &place, TargetId::ost(ost)).await?
+        {
+            println!("{host} is not to make {} any more", map.fs.target(TargetId::ost(ost)));
+            return Ok(None);
+        }
+        target::remove(&servers, &place, &map, ost, &mount).await.map(Some)
     })?;
+    let Some(removed) = removed else { return Ok(Done::Ok) };
     ask::warn_not_told(&removed.not_told);
     println!(
-        "{} is removed; end its server on {}. Its directory is used again only when it was formatted.",
+        "{} is removed. {} serves it no more; if brindle serve --dir names it there, end that. Its directory is used again only when it was formatted.",
         removed.name, removed.host
     );
     Ok(Done::Ok)
+}
+
+/// Takes the order back to make a target, if a host has one and has not made it; the host.
+async fn take_back(servers: &Servers, place: &Place, target: TargetId) -> Result<Option<String>> {
+    let hosts = match servers.hosts(place).await {
+        Ok(hosts) => hosts,
+        // No host is told what to serve there, or the MGS is of an earlier release.
+        Err(fault) if matches!(fault.code, Code::NoAuthority | Code::UnknownOp) => return Ok(None),
+        Err(fault) => return Err(fault),
+    };
+    let ordered = hosts.hosts.iter().find(|host| host.assignments.iter().any(|a| a.target == target));
+    let Some(host) = ordered else { return Ok(None) };
+    servers.change_host(place, &host.name, HostChange::ForgetTarget { target }, false).await?;
+    Ok(Some(host.name.clone()))
 }
 
 fn describe(drained: &Drained, ost: u16) -> String {

@@ -262,6 +262,7 @@ impl Options {
         let or_none = |v: &Option<String>| v.clone().unwrap_or_default();
         vec![
             ("dir", dirs.join(",")),
+            ("node", self.node.to_string()),
             ("listen", self.listen.clone()),
             ("port", self.port.to_string()),
             ("advertise", or_none(&self.advertise)),

@@ -169,6 +169,7 @@ struct Served {
     running: Vec<Running>,
     targets: Vec<ServedTarget>,
     daemon: Option<Arc<Daemon>>,
+    _daemon_lock: Option<DirLock>,
 }
 
 /// Shows numbers of the targets that the daemon serves.
@@ -198,6 +199,10 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     let identity = identity::find(options.identity.as_deref())?;
     let mode = identity::mode(options.security, identity.is_some())?;
     let host = host_name(options, identity.as_deref())?;
+    let daemon_lock = match &identity {
+        Some(identity) if options.node => Some(daemon_lock(conf_of(identity.path()))?),
+        _ => None,
+    };
     let mut security = identity::security(identity.clone(), mode, identity::Process::Server);
     let mut found = Vec::new();
     for dir in &options.dir {
@@ -254,7 +259,13 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         None if options.node => return Err(no_cluster()),
         None => None,
     };
-    Ok(Served { running, targets, daemon })
+    Ok(Served { running, targets, daemon, _daemon_lock: daemon_lock })
+}
+
+/// A host has one daemon.
+fn daemon_lock(conf: &Path) -> Result<DirLock> {
+    let busy = Fault::new(Code::TargetBusy).what("the daemon of this host runs already:");
+    DirLock::take(conf, busy.subject(conf.display().to_string()))
 }
 
 fn no_cluster() -> Fault {
