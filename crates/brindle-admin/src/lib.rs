@@ -7,6 +7,7 @@
 
 #[macro_use]
 pub mod document;
+pub mod cluster_file;
 pub mod drain;
 pub mod fsck;
 pub mod fullness;

@@ -1,7 +1,7 @@
 //! The table of all documents that commands print with `-o json`, for their schemas in `docs/reference/schema/`.
 
 use brindle_admin::document::{Document, schema};
-use brindle_admin::{drain, fsck, hosts, pool, rebalance, space, status, target, upgrade};
+use brindle_admin::{cluster_file, drain, fsck, hosts, pool, rebalance, space, status, target, upgrade};
 
 use crate::{admin, bench, changelog, cluster, dev, explain, find, format, stripe};
 
@@ -18,6 +18,7 @@ pub fn all() -> Vec<Entry> {
     vec![
         entry::<bench::compare::ComparisonView>(),
         entry::<bench::report::RunView>(),
+        entry::<cluster_file::ApplyView>(),
         entry::<cluster::InitView>(),
         entry::<hosts::NewTokenView>(),
         entry::<cluster::join::JoinView>(),

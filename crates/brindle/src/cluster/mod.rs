@@ -1,5 +1,6 @@
 //! `brindle cluster` and `brindle join`: a cluster of hosts that prove who they are.
 
+pub mod apply;
 pub mod join;
 
 use std::path::PathBuf;
@@ -30,6 +31,10 @@ pub enum Command {
     Init(InitArgs),
     /// Make a token, with which one host may join
     Token(TokenArgs),
+    /// Write hosts, targets and pools as a file
+    Export(apply::ExportArgs),
+    /// Make what a file names and is not there; nothing is removed
+    Apply(apply::ApplyArgs),
 }
 
 /// Arguments of `brindle cluster init`.
@@ -128,6 +133,8 @@ pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::Init(args) => init(args),
         Command::Token(args) => token(args),
+        Command::Export(args) => apply::export(args),
+        Command::Apply(args) => apply::apply(args),
     }
 }
 

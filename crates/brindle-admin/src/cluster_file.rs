@@ -1,0 +1,399 @@
+//! A cluster as a file: hosts, targets and pools in TOML, written by `brindle cluster export` and carried out by `brindle cluster apply`.
+//!
+//! Applying makes what is in the file and is not there. It never removes: hosts, targets and pools that the file does not name are left
+//! alone, and said. So the same file can be applied again at any time.
+
+use std::collections::BTreeMap;
+
+use brindle_types::{Code, Fault, PoolName, Result, Role, TargetId};
+use brindle_wire::map::Map;
+use brindle_wire::mgs::PoolChange;
+use brindle_wire::mgs::hosts::{HostChange, ListHostsResp};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterFile {
+    /// The file system.
+    pub fs: String,
+    /// Hosts.
+    #[serde(default, rename = "host")]
+    pub hosts: Vec<HostSection>,
+    /// Targets.
+    #[serde(default, rename = "target")]
+    pub targets: Vec<TargetSection>,
+    /// Pools.
+    #[serde(default, rename = "pool")]
+    pub pools: Vec<PoolSection>,
+}
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostSection {
+    /// Its name.
+    pub name: String,
+    /// Its roles.
+    pub roles: Vec<String>,
+}
+
+/// A target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TargetSection {
+    /// `OST0003`, `MDT0000`.
+    pub name: String,
+    /// The host that serves it.
+    pub host: String,
+    /// Its directory there.
+    pub dir: String,
+    /// Whether it is not to be served now.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolSection {
+    /// Its name.
+    pub name: String,
+    /// Its OSTs, by name.
+    pub osts: Vec<String>,
+}
+
+/// What applying a file does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Changes of hosts, in order: the host, the target, the change.
+    pub targets: Vec<(String, TargetId, HostChange)>,
+    /// Changes of pools, in order.
+    pub pools: Vec<(PoolName, PoolChange)>,
+    /// What cannot be done by a command here, and what was left alone.
+    pub notes: Vec<Note>,
+}
+
+/// Something that applying does not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// Somebody has to do something first.
+    Missing(String),
+    /// It is in the cluster and not in the file.
+    LeftAlone(String),
+}
+
+/// What applying a file does, for programs.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ApplyView {
+    /// Changes, in order, in words.
+    pub changes: Vec<String>,
+    /// What has to be done by hand first.
+    pub missing: Vec<String>,
+    /// What is in the cluster and not in the file.
+    pub left_alone: Vec<String>,
+    /// Whether the changes were made.
+    pub done: bool,
+}
+document!(ApplyView, "brindle.cluster.apply", 1);
+
+/// The cluster as it is.
+pub fn export(map: &Map, hosts: &ListHostsResp) -> ClusterFile {
+    let words = |text: &str| text.split(',').map(str::to_owned).collect();
+    let host_sections =
+        hosts.hosts.iter().map(|host| HostSection { name: host.name.clone(), roles: words(&host.roles) });
+    let mut targets: Vec<TargetSection> = Vec::new();
+    for host in &hosts.hosts {
+        targets.extend(host.assignments.iter().map(|a| TargetSection {
+            name: a.target.to_string(),
+            host: host.name.clone(),
+            dir: a.dir.clone(),
+            stopped: !a.is_wanted,
+        }));
+    }
+    targets.sort_by(|a, b| a.name.cmp(&b.name));
+    let pools = map.pools.iter().map(|pool| PoolSection {
+        name: pool.name.to_string(),
+        osts: pool.osts.iter().map(|index| TargetId::ost(*index).to_string()).collect(),
+    });
+    ClusterFile { fs: map.fs.to_string(), hosts: host_sections.collect(), targets, pools: pools.collect() }
+}
+
+/// The difference between a file and the cluster. Refuses a file that contradicts the cluster, or itself.
+pub fn plan(file: &ClusterFile, map: &Map, hosts: &ListHostsResp) -> Result<Plan> {
+    if file.fs != map.fs.as_str() {
+        return Err(refuse(&file.fs, format!("the cluster has the file system {}", map.fs)));
+    }
+    let mut plan = Plan::default();
+    plan_hosts(file, hosts, &mut plan)?;
+    plan_targets(file, map, hosts, &mut plan)?;
+    plan_pools(file, map, &mut plan)?;
+    Ok(plan)
+}
+
+fn plan_hosts(file: &ClusterFile, hosts: &ListHostsResp, plan: &mut Plan) -> Result<()> {
+    let mut named = BTreeMap::new();
+    for section in &file.hosts {
+        if named.insert(&section.name, section).is_some() {
+            return Err(refuse(&section.name, "the file names the host twice".to_owned()));
+        }
+        let roles = section.roles.join(",");
+        let token = format!("brindle cluster token --role {roles} --host {}", section.name);
+        match hosts.hosts.iter().find(|host| host.name == section.name) {
+            None => plan.notes.push(Note::Missing(format!(
+                "host {} has not joined: {token} | ssh {} brindle join",
+                section.name, section.name
+            ))),
+            Some(host) if !same_roles(&host.roles, &section.roles) => {
+                plan.notes.push(Note::Missing(format!(
+                    "host {} has joined as {}, not as {roles}: it has to join again: {token}",
+                    host.name, host.roles
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    let others = hosts.hosts.iter().filter(|host| !named.contains_key(&host.name));
+    plan.notes.extend(others.map(|host| Note::LeftAlone(format!("host {}", host.name))));
+    Ok(())
+}
+
+fn same_roles(joined: &str, wanted: &[String]) -> bool {
+    let mut joined: Vec<&str> = joined.split(',').collect();
+    let mut wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
+    joined.sort_unstable();
+    wanted.sort_unstable();
+    joined == wanted
+}
+
+fn plan_targets(file: &ClusterFile, map: &Map, hosts: &ListHostsResp, plan: &mut Plan) -> Result<()> {
+    let there: BTreeMap<TargetId, _> =
+        hosts.hosts.iter().flat_map(|host| host.assignments.iter().map(move |a| (a.target, (host, a)))).collect();
+    let mut named = BTreeMap::new();
+    for section in &file.targets {
+        let target: TargetId = section.name.parse().map_err(|why| refuse(&section.name, why))?;
+        if target.role == Role::Mgt {
+            return Err(refuse(&section.name, "the MGT is made by brindle cluster init".to_owned()));
+        }
+        if named.insert(target, section).is_some() {
+            return Err(refuse(&section.name, "the file names the target twice".to_owned()));
+        }
+        let TargetSection { host, dir, stopped, .. } = section;
+        if let Some((at, assignment)) = there.get(&target) {
+            if at.name != *host || assignment.dir != *dir {
+                let why = format!("it is on {} in {}, and the file says on {host} in {dir}", at.name, assignment.dir);
+                return Err(refuse(&section.name, why).next("targets do not move to another host or directory yet"));
+            }
+            if assignment.is_wanted == *stopped {
+                let change = HostChange::WantTarget { target, is_wanted: !stopped };
+                plan.targets.push((host.clone(), target, change));
+            }
+        } else if map.target(target).is_some() {
+            let why = "it is served by brindle serve --dir, and no host was told to serve it".to_owned();
+            return Err(refuse(&section.name, why).next("leave it out of the file"));
+        } else if hosts.hosts.iter().any(|joined| joined.name == *host) {
+            let is_mdt = target.role == Role::Mdt;
+            let change = HostChange::AddTarget { is_mdt, index: Some(target.index), dir: dir.clone() };
+            plan.targets.push((host.clone(), target, change));
+            if *stopped {
+                plan.targets.push((host.clone(), target, HostChange::WantTarget { target, is_wanted: false }));
+            }
+        } else {
+            plan.notes.push(Note::Missing(format!("target {target} needs the host {host}, which has not joined")));
+        }
+    }
+    let others = there.keys().filter(|target| !named.contains_key(target));
+    plan.notes.extend(others.map(|target| Note::LeftAlone(format!("target {target}"))));
+    Ok(())
+}
+
+fn plan_pools(file: &ClusterFile, map: &Map, plan: &mut Plan) -> Result<()> {
+    let mut named = BTreeMap::new();
+    for section in &file.pools {
+        let name: PoolName = section.name.parse().map_err(|why| refuse(&section.name, why))?;
+        if named.insert(name.clone(), section).is_some() {
+            return Err(refuse(&section.name, "the file names the pool twice".to_owned()));
+        }
+        let mut wanted = Vec::new();
+        for ost in &section.osts {
+            let target: TargetId = ost.parse().map_err(|why| refuse(ost, why))?;
+            let is_made = plan.targets.iter().any(|(_, made, _)| *made == target);
+            match (target.role, map.target(target).is_some() || is_made) {
+                (Role::Ost, true) => wanted.push(target.index),
+                (Role::Ost, false) => plan.notes.push(Note::Missing(format!("pool {name} needs {target}, which is not there"))),
+                _ => return Err(refuse(ost, format!("the pool {name} has OSTs only"))),
+            }
+        }
+        let there = map.pool(&name).map(|pool| pool.osts.clone());
+        if there.is_none() {
+            plan.pools.push((name.clone(), PoolChange::Create));
+        }
+        let there = there.unwrap_or_default();
+        let missing: Vec<u16> = wanted.iter().copied().filter(|index| !there.contains(index)).collect();
+        let others: Vec<u16> = there.iter().copied().filter(|index| !wanted.contains(index)).collect();
+        if !missing.is_empty() {
+            plan.pools.push((name.clone(), PoolChange::Add(missing)));
+        }
+        if !others.is_empty() {
+            plan.pools.push((name, PoolChange::Remove(others)));
+        }
+    }
+    let others = map.pools.iter().filter(|pool| !named.contains_key(&pool.name));
+    plan.notes.extend(others.map(|pool| Note::LeftAlone(format!("pool {}", pool.name))));
+    Ok(())
+}
+
+fn refuse(subject: &str, why: String) -> Fault {
+    Fault::new(Code::BadArgument)
+        .what("cannot apply the file:")
+        .subject(subject.to_owned())
+        .why(why)
+        .data("nothing was changed")
+        .next("see what there is: brindle cluster export")
+}
+
+impl Plan {
+    /// Whether there is nothing to change.
+    pub fn is_empty(&self) -> bool {
+        self.targets.is_empty() && self.pools.is_empty()
+    }
+
+    /// The plan in words.
+    pub fn view(&self, done: bool) -> ApplyView {
+        let targets = self.targets.iter().map(|(host, target, change)| match change {
+            HostChange::AddTarget { dir, .. } => format!("make {target} on {host} in {dir}"),
+            HostChange::WantTarget { is_wanted: true, .. } => format!("start {target} on {host}"),
+            _ => format!("stop {target} on {host}"),
+        });
+        let names = |osts: &[u16]| {
+            osts.iter().map(|index| TargetId::ost(*index).to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let pools = self.pools.iter().map(|(pool, change)| match change {
+            PoolChange::Add(osts) => format!("add {} to the pool {pool}", names(osts)),
+            PoolChange::Remove(osts) => format!("take {} out of the pool {pool}; files stay where they are", names(osts)),
+            PoolChange::Create | PoolChange::Destroy { .. } => format!("make the pool {pool}"),
+        });
+        let (mut missing, mut left_alone) = (Vec::new(), Vec::new());
+        for note in &self.notes {
+            match note {
+                Note::Missing(text) => missing.push(text.clone()),
+                Note::LeftAlone(text) => left_alone.push(text.clone()),
+            }
+        }
+        ApplyView { changes: targets.chain(pools).collect(), missing, left_alone, done }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_wire::form::FormatLevel;
+    use brindle_wire::map::{Pool, ReplicaSet, TargetEntry, TargetState};
+    use brindle_wire::mgs::hosts::{Assignment, HostInfo};
+
+    use super::*;
+
+    fn host(name: &str, roles: &str, targets: &[(u16, &str)]) -> HostInfo {
+        let assignment = |(index, dir): &(u16, &str)| Assignment {
+            target: TargetId::ost(*index),
+            uuid: [1; 16],
+            dir: (*dir).to_owned(),
+            port: 9881,
+            is_formatted: true,
+            is_wanted: true,
+        };
+        HostInfo {
+            name: name.to_owned(),
+            roles: roles.to_owned(),
+            key: [0; 32],
+            joined_s: 0,
+            certificate_ends_s: 0,
+            heard_ms_ago: None,
+            software: String::new(),
+            assignments: targets.iter().map(assignment).collect(),
+            hosted: Vec::new(),
+        }
+    }
+
+    fn cluster() -> (Map, ListHostsResp) {
+        let entry = |index| TargetEntry {
+            id: TargetId::ost(index),
+            uuid: [1; 16],
+            nids: Vec::new(),
+            epoch: 1,
+            state: TargetState::Up,
+            replicas: ReplicaSet::of("oss1"),
+            format_level_max: FormatLevel::FIRST,
+        };
+        let mut map = Map { targets: vec![entry(0), entry(1)], ..Map::new("scratch".parse().unwrap(), 1) };
+        map.pools.push(Pool { name: "flash".parse().unwrap(), osts: vec![0] });
+        let hosts = vec![host("c1", "client", &[]), host("oss1", "server", &[(0, "/data/a"), (1, "/data/b")])];
+        (map, ListHostsResp { cluster: 7, hosts, tokens: Vec::new() })
+    }
+
+    #[test]
+    fn a_cluster_that_was_exported_has_nothing_to_apply() {
+        let (map, hosts) = cluster();
+        let file = export(&map, &hosts);
+        assert_eq!(plan(&file, &map, &hosts), Ok(Plan::default()));
+    }
+
+    #[test]
+    fn what_is_missing_is_made_and_what_is_not_named_is_left_alone() {
+        let (map, hosts) = cluster();
+        let mut file = export(&map, &hosts);
+        file.hosts[0] = HostSection { name: "oss2".into(), roles: vec!["server".into()] };
+        file.targets[1].stopped = true;
+        file.targets.remove(0);
+        let target = |name: &str, host: &str| TargetSection {
+            name: name.into(),
+            host: host.into(),
+            dir: "/data/c".into(),
+            stopped: false,
+        };
+        file.targets.push(target("OST0002", "oss1"));
+        file.targets.push(target("OST0003", "oss2"));
+        file.pools[0].osts = vec!["OST0001".into(), "OST0002".into(), "OST0003".into()];
+        file.pools.push(PoolSection { name: "disk".into(), osts: Vec::new() });
+        let view = plan(&file, &map, &hosts).unwrap().view(false);
+        assert_eq!(
+            view.changes,
+            [
+                "stop OST0001 on oss1",
+                "make OST0002 on oss1 in /data/c",
+                "add OST0001, OST0002 to the pool flash",
+                "take OST0000 out of the pool flash; files stay where they are",
+                "make the pool disk"
+            ]
+        );
+        assert_eq!(
+            view.missing,
+            [
+                "host oss2 has not joined: brindle cluster token --role server --host oss2 | ssh oss2 brindle join",
+                "target OST0003 needs the host oss2, which has not joined",
+                "pool flash needs OST0003, which is not there"
+            ]
+        );
+        assert_eq!(view.left_alone, ["host c1", "target OST0000"]);
+    }
+
+    #[test]
+    fn a_file_that_contradicts_the_cluster_or_itself_is_refused() {
+        let (map, hosts) = cluster();
+        let good = export(&map, &hosts);
+        let refused = |change: fn(&mut ClusterFile)| {
+            let mut file = good.clone();
+            change(&mut file);
+            plan(&file, &map, &hosts).unwrap_err().why.join("; ")
+        };
+        assert_eq!(refused(|f| f.fs = "other".into()), "the cluster has the file system scratch");
+        assert_eq!(
+            refused(|f| f.targets[0].dir = "/elsewhere".into()),
+            "it is on oss1 in /data/a, and the file says on oss1 in /elsewhere"
+        );
+        assert_eq!(refused(|f| f.targets[1].name = "OST0000".into()), "the file names the target twice");
+        assert_eq!(refused(|f| f.targets[0].name = "MGT0000".into()), "the MGT is made by brindle cluster init");
+        assert_eq!(refused(|f| f.pools[0].osts = vec!["MDT0000".into()]), "the pool flash has OSTs only");
+        assert_eq!(refused(|f| f.hosts[1].name = "c1".into()), "the file names the host twice");
+    }
+}

@@ -1,0 +1,154 @@
+//! `brindle cluster export` and `apply`: a cluster as a file.
+
+use std::path::PathBuf;
+
+use brindle_admin::cluster_file::{self, ClusterFile, Plan};
+use brindle_admin::hosts::until_hosted;
+use brindle_admin::place::Place;
+use brindle_admin::servers::Servers;
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::map::Map;
+use brindle_wire::mgs::hosts::HostChange;
+
+use crate::admin::ask::{self, servers};
+use crate::exit::Done;
+use crate::format::runtime;
+use crate::output::{Output, print_json};
+use crate::pool::FsArgs;
+
+/// How long a host may take until it serves a target.
+const HOSTED_LIMIT_MS: u64 = 60_000;
+/// Largest file that is read.
+const FILE_MAX_BYTES: u64 = 4 << 20;
+
+/// Arguments of `brindle cluster export`.
+#[derive(clap::Args)]
+#[command(after_help = "Example: brindle cluster export > cluster.toml\n\
+                        Keys and data are not in it: it is no backup.")]
+pub struct ExportArgs {
+    #[command(flatten)]
+    fs: FsArgs,
+}
+
+/// Arguments of `brindle cluster apply`.
+#[derive(clap::Args)]
+#[command(after_help = "Example: brindle cluster apply cluster.toml --dry-run\n\
+                        The same file can be applied again: what is there already is not made again. Exit code 7 where something has \
+                        to be done by hand first, such as letting a host join.")]
+pub struct ApplyArgs {
+    /// The file, as brindle cluster export writes it
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Print the difference, and change nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    fs: FsArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Runs `brindle cluster export`.
+pub fn export(args: &ExportArgs) -> Result<Done> {
+    let place = args.fs.place()?;
+    let file = runtime()?.block_on(async {
+        let servers = servers();
+        let map = ask::map(&servers, &place).await?;
+        let hosts = servers.hosts(&place).await?;
+        Ok::<_, Fault>(cluster_file::export(&map, &hosts))
+    })?;
+    let text = toml::to_string(&file).map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?;
+    print!("# A Brindle cluster: change this file, then: brindle cluster apply FILE\n{text}");
+    Ok(Done::Ok)
+}
+
+/// Runs `brindle cluster apply`.
+pub fn apply(args: &ApplyArgs) -> Result<Done> {
+    let file = read(args)?;
+    let place = args.fs.place()?;
+    runtime()?.block_on(async {
+        let servers = servers();
+        let map = ask::map(&servers, &place).await?;
+        let hosts = servers.hosts(&place).await?;
+        let plan = cluster_file::plan(&file, &map, &hosts)?;
+        if !args.output.json() {
+            print_plan(&plan, args.dry_run);
+        }
+        if !args.dry_run {
+            carry_out(&servers, &place, &map, &plan, args.output).await?;
+        }
+        let view = plan.view(!args.dry_run);
+        if args.output.json() {
+            print_json(&view)?;
+        }
+        Ok(if view.missing.is_empty() { Done::Ok } else { Done::Partly })
+    })
+}
+
+fn read(args: &ApplyArgs) -> Result<ClusterFile> {
+    let subject = args.file.display().to_string();
+    let cannot = |e: &std::io::Error| Fault::io(Code::BadArgument, "cannot read", subject.clone(), e);
+    let len = std::fs::metadata(&args.file).map_err(|e| cannot(&e))?.len();
+    if len > FILE_MAX_BYTES {
+        return Err(Fault::new(Code::BadConfigValue).subject(subject).why(format!("it has {len} bytes")));
+    }
+    let text = std::fs::read_to_string(&args.file).map_err(|e| cannot(&e))?;
+    toml::from_str(&text).map_err(|e| {
+        let line = e.span().map_or(0, |span| text[..span.start].lines().count().max(1));
+        Fault::new(Code::BadConfigValue)
+            .what("cannot read")
+            .subject(subject)
+            .why(format!("line {line}: {}", e.message()))
+            .data("nothing was changed")
+    })
+}
+
+fn print_plan(plan: &Plan, is_dry_run: bool) {
+    let view = plan.view(false);
+    if plan.is_empty() {
+        println!("nothing to change: the cluster is as the file says");
+    }
+    let prefix = if is_dry_run { "would " } else { "" };
+    view.changes.iter().for_each(|change| println!("{prefix}{change}"));
+    view.missing.iter().for_each(|missing| println!("first, by hand: {missing}"));
+    if !view.left_alone.is_empty() {
+        println!("not in the file, left alone: {}", view.left_alone.join(", "));
+    }
+}
+
+async fn carry_out(servers: &Servers, place: &Place, map: &Map, plan: &Plan, output: Output) -> Result<()> {
+    for (host, target, change) in &plan.targets {
+        servers.change_host(place, host, change.clone(), false).await?;
+        if matches!(change, HostChange::AddTarget { .. })
+            && plan.targets.iter().any(|(_, other, next)| other == target && next != change)
+        {
+            // It is stopped right away.
+            continue;
+        }
+        let followed = until_hosted(servers, place, &map.fs, (host, *target), HOSTED_LIMIT_MS, |_| {}).await?;
+        match followed {
+            (view, None) if matches!(view.state, "serving" | "stopped") => {
+                if !output.json() {
+                    println!("{}: {} on {host}", view.name, view.state);
+                }
+            }
+            (view, failure) => {
+                let fault = failure.unwrap_or_else(|| {
+                    Fault::new(Code::TargetDown)
+                        .what("not served yet:")
+                        .subject(view.name)
+                        .why(format!("its state is '{}'", view.state))
+                });
+                return Err(fault
+                    .why(format!("{host} says so, and tries again by itself: brindle node show {host}"))
+                    .data("what was made before stays; what is behind it in the file was not begun")
+                    .next("remove the cause, then apply the same file again"));
+            }
+        }
+    }
+    for (pool, change) in &plan.pools {
+        let changed = brindle_admin::pool::change(servers, place, pool, change.clone()).await?;
+        ask::warn_not_told(&changed.not_told);
+    }
+    Ok(())
+}
