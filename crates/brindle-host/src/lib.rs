@@ -91,3 +91,6 @@ pub fn need_root(what: &'static str) -> Result<()> {
     }
     Err(Fault::new(Code::NeedsRoot).what(what).why("this user is not root"))
 }
+
+#[cfg(test)]
+mod tests;

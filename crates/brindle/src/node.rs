@@ -1,12 +1,18 @@
 //! `brindle node`: hosts of a cluster, as its MGS knows them.
 
+use std::path::PathBuf;
+
 use brindle_admin::hosts::{self, HostView, HostedView};
+use brindle_admin::target;
 use brindle_stdx::Timestamp;
 use brindle_telemetry::log::rfc3339;
-use brindle_types::Result;
+use brindle_types::{Code, Fault, Result, Role, TargetId};
+use brindle_wire::mgs::TargetChange;
 use brindle_wire::mgs::hosts::HostChange;
 
 use crate::admin::ask::{self, servers};
+use crate::admin::place::{PlaceArgs, one};
+use crate::admin::target_drain;
 use crate::completion::live;
 use crate::exit::Done;
 use crate::format::runtime;
@@ -20,6 +26,8 @@ pub enum Command {
     List(ListArgs),
     /// Show one host
     Show(ShowArgs),
+    /// Move everything off all OSTs of a host, and give them no new files
+    Drain(DrainArgs),
     /// Let a host in no more; its connections end within seconds
     Remove(RemoveArgs),
 }
@@ -41,6 +49,28 @@ pub struct ShowArgs {
     host: String,
     #[command(flatten)]
     fs: FsArgs,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Arguments of `brindle node drain`.
+#[derive(clap::Args)]
+#[command(after_help = "Example: brindle node drain oss3 /scratch\n\
+                        Programs may use the files meanwhile. After an interruption the same command goes on. Then, for each OST: \
+                        brindle target remove, and at last: brindle node remove oss3. To keep them: brindle target undrain.")]
+pub struct DrainArgs {
+    /// Name of the host
+    #[arg(value_name = "HOST", add = live::nodes())]
+    host: String,
+    /// Where the file system is mounted
+    #[arg(value_name = "MOUNT", add = live::mount_points())]
+    mount: PathBuf,
+    /// Most bytes a second, such as 100MiB
+    #[arg(long, value_name = "BYTES", value_parser = brindle_types::units::parse_bytes)]
+    bandwidth: Option<u64>,
+    /// Say what would be done, and change nothing
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     output: Output,
 }
@@ -68,6 +98,7 @@ pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::List(args) => list(args),
         Command::Show(args) => show(args),
+        Command::Drain(args) => drain(args),
         Command::Remove(args) => remove(args),
     }
 }
@@ -136,6 +167,46 @@ fn show(args: &ShowArgs) -> Result<Done> {
 
 fn date(seconds: i64) -> String {
     rfc3339(Timestamp { secs: seconds, nanos: 0 })
+}
+
+/// First all OSTs of the host get no new files, so that nothing moves from one of them to another.
+fn drain(args: &DrainArgs) -> Result<Done> {
+    let place = one(&PlaceArgs { path: Some(args.mount.clone()), mgs: Vec::new(), dir: None })?;
+    let osts = runtime()?.block_on(async {
+        let servers = servers();
+        let map = ask::map(&servers, &place).await?;
+        let of_host = map.targets.iter().filter(|t| t.host() == args.host);
+        let osts: Vec<TargetId> = of_host.map(|t| t.id).filter(|id| id.role == Role::Ost).collect();
+        if osts.is_empty() {
+            return Err(Fault::new(Code::UnknownTarget)
+                .what("nothing to drain on")
+                .subject(args.host.clone())
+                .why("the map names no OST that this host serves")
+                .data("nothing was changed")
+                .next("list the targets with their hosts: brindle target list"));
+        }
+        if !args.dry_run {
+            for ost in &osts {
+                let changed = target::change(&servers, &place, ost.index, TargetChange::Drain).await?;
+                ask::warn_not_told(&changed.not_told);
+            }
+        }
+        Ok(osts)
+    })?;
+    let mut outcome = Done::Ok;
+    for ost in osts {
+        if args.dry_run {
+            println!("would drain {ost}");
+            continue;
+        }
+        let list = ost.to_string().parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
+        let one = target_drain::DrainArgs::of(list, args.mount.clone(), args.bandwidth, args.output);
+        match target_drain::drain(&one)? {
+            Done::Ok => {}
+            other => outcome = other,
+        }
+    }
+    Ok(outcome)
 }
 
 fn remove(args: &RemoveArgs) -> Result<Done> {

@@ -41,6 +41,13 @@ pub struct DrainArgs {
     output: Output,
 }
 
+impl DrainArgs {
+    /// Draining one OST of several.
+    pub fn of(ost: OstList, mount: PathBuf, bandwidth: Option<u64>, output: Output) -> DrainArgs {
+        DrainArgs { ost, mount, bandwidth, output }
+    }
+}
+
 /// Arguments of `brindle target undrain`.
 #[derive(clap::Args)]
 pub struct UndrainArgs {
