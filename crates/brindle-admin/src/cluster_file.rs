@@ -168,8 +168,11 @@ fn same_roles(joined: &str, wanted: &[String]) -> bool {
 }
 
 fn plan_targets(file: &ClusterFile, map: &Map, hosts: &ListHostsResp, plan: &mut Plan) -> Result<()> {
-    let there: BTreeMap<TargetId, _> =
-        hosts.hosts.iter().flat_map(|host| host.assignments.iter().map(move |a| (a.target, (host, a)))).collect();
+    let there: BTreeMap<TargetId, _> = hosts
+        .hosts
+        .iter()
+        .flat_map(|host| host.assignments.iter().map(move |a| (a.target, (host, a))))
+        .collect();
     let mut named = BTreeMap::new();
     for section in &file.targets {
         let target: TargetId = section.name.parse().map_err(|why| refuse(&section.name, why))?;
@@ -182,8 +185,13 @@ fn plan_targets(file: &ClusterFile, map: &Map, hosts: &ListHostsResp, plan: &mut
         let TargetSection { host, dir, stopped, .. } = section;
         if let Some((at, assignment)) = there.get(&target) {
             if at.name != *host || assignment.dir != *dir {
-                let why = format!("it is on {} in {}, and the file says on {host} in {dir}", at.name, assignment.dir);
-                return Err(refuse(&section.name, why).next("targets do not move to another host or directory yet"));
+                let why = format!(
+                    "it is on {} in {}, and the file says on {host} in {dir}",
+                    at.name, assignment.dir
+                );
+                return Err(
+                    refuse(&section.name, why).next("targets do not move to another host or directory yet")
+                );
             }
             if assignment.is_wanted == *stopped {
                 let change = HostChange::WantTarget { target, is_wanted: !stopped };
@@ -197,10 +205,15 @@ fn plan_targets(file: &ClusterFile, map: &Map, hosts: &ListHostsResp, plan: &mut
             let change = HostChange::AddTarget { is_mdt, index: Some(target.index), dir: dir.clone() };
             plan.targets.push((host.clone(), target, change));
             if *stopped {
-                plan.targets.push((host.clone(), target, HostChange::WantTarget { target, is_wanted: false }));
+                plan.targets.push((
+                    host.clone(),
+                    target,
+                    HostChange::WantTarget { target, is_wanted: false },
+                ));
             }
         } else {
-            plan.notes.push(Note::Missing(format!("target {target} needs the host {host}, which has not joined")));
+            plan.notes
+                .push(Note::Missing(format!("target {target} needs the host {host}, which has not joined")));
         }
     }
     let others = there.keys().filter(|target| !named.contains_key(target));
@@ -221,7 +234,9 @@ fn plan_pools(file: &ClusterFile, map: &Map, plan: &mut Plan) -> Result<()> {
             let is_made = plan.targets.iter().any(|(_, made, _)| *made == target);
             match (target.role, map.target(target).is_some() || is_made) {
                 (Role::Ost, true) => wanted.push(target.index),
-                (Role::Ost, false) => plan.notes.push(Note::Missing(format!("pool {name} needs {target}, which is not there"))),
+                (Role::Ost, false) => {
+                    plan.notes.push(Note::Missing(format!("pool {name} needs {target}, which is not there")))
+                }
                 _ => return Err(refuse(ost, format!("the pool {name} has OSTs only"))),
             }
         }
@@ -271,7 +286,9 @@ impl Plan {
         };
         let pools = self.pools.iter().map(|(pool, change)| match change {
             PoolChange::Add(osts) => format!("add {} to the pool {pool}", names(osts)),
-            PoolChange::Remove(osts) => format!("take {} out of the pool {pool}; files stay where they are", names(osts)),
+            PoolChange::Remove(osts) => {
+                format!("take {} out of the pool {pool}; files stay where they are", names(osts))
+            }
             PoolChange::Create | PoolChange::Destroy { .. } => format!("make the pool {pool}"),
         });
         let (mut missing, mut left_alone) = (Vec::new(), Vec::new());
@@ -327,7 +344,8 @@ mod tests {
         };
         let mut map = Map { targets: vec![entry(0), entry(1)], ..Map::new("scratch".parse().unwrap(), 1) };
         map.pools.push(Pool { name: "flash".parse().unwrap(), osts: vec![0] });
-        let hosts = vec![host("c1", "client", &[]), host("oss1", "server", &[(0, "/data/a"), (1, "/data/b")])];
+        let hosts =
+            vec![host("c1", "client", &[]), host("oss1", "server", &[(0, "/data/a"), (1, "/data/b")])];
         (map, ListHostsResp { cluster: 7, hosts, tokens: Vec::new() })
     }
 
@@ -392,7 +410,10 @@ mod tests {
             "it is on oss1 in /data/a, and the file says on oss1 in /elsewhere"
         );
         assert_eq!(refused(|f| f.targets[1].name = "OST0000".into()), "the file names the target twice");
-        assert_eq!(refused(|f| f.targets[0].name = "MGT0000".into()), "the MGT is made by brindle cluster init");
+        assert_eq!(
+            refused(|f| f.targets[0].name = "MGT0000".into()),
+            "the MGT is made by brindle cluster init"
+        );
         assert_eq!(refused(|f| f.pools[0].osts = vec!["MDT0000".into()]), "the pool flash has OSTs only");
         assert_eq!(refused(|f| f.hosts[1].name = "c1".into()), "the file names the host twice");
     }

@@ -114,8 +114,13 @@ pub fn introduction(identity: &IdentityFile) -> Result<Introduction> {
     Ok(if is_agent { Introduction::agent(&name.host) } else { Introduction::client(&name.host) })
 }
 
-/// Keeps the certificate from running out, for as long as the process runs. Several processes of a host may do so at once.
-pub async fn keep_certificate(seams: Seams, mgs: Arc<Directory>, identity: Arc<IdentityFile>) {
+/// Keeps the certificate from running out, for as long as the process runs. Several processes of a host may do so at once. `mgs` makes a way to the
+/// MGS when there is something to ask.
+pub async fn keep_certificate(
+    seams: Seams,
+    mgs: impl Fn() -> Result<Arc<Directory>>,
+    identity: Arc<IdentityFile>,
+) {
     loop {
         let pause_ms = match renew(&seams, &mgs, &identity).await {
             Ok(_) => RENEW_EVERY_MS,
@@ -130,13 +135,17 @@ pub async fn keep_certificate(seams: Seams, mgs: Arc<Directory>, identity: Arc<I
 }
 
 /// Renews the certificate if half of its time has passed; whether it did.
-pub async fn renew(seams: &Seams, mgs: &Directory, identity: &IdentityFile) -> Result<bool> {
+pub async fn renew(
+    seams: &Seams,
+    mgs: &impl Fn() -> Result<Arc<Directory>>,
+    identity: &IdentityFile,
+) -> Result<bool> {
     let current = identity.current()?;
     if !current.wants_renewal(seams.wall().secs) {
         return Ok(false);
     }
     let request = RenewCertificateReq { public_key: current.identity().key().public() };
-    let answer = mgs.mgs().probe_within(&request, u64::from(POLL_MS)).await?;
+    let answer = mgs()?.mgs().probe_within(&request, u64::from(POLL_MS)).await?;
     let renewed = current.identity().renewed(answer.certificate)?;
     write_secret(identity.path(), &renewed.to_pem())?;
     tracing::info!(host = renewed.name().host, "renewed the certificate of this host");

@@ -93,7 +93,8 @@ impl ClusterFile {
 
     fn write(&self, conf: &Path) -> Result<()> {
         let body = toml::to_string(self).map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?;
-        let text = format!("# The cluster of this host. Written by brindle cluster init and brindle join.\n{body}");
+        let text =
+            format!("# The cluster of this host. Written by brindle cluster init and brindle join.\n{body}");
         write(&conf.join(CLUSTER_FILE), &text)
     }
 }
@@ -254,7 +255,9 @@ pub async fn join(seams: &Seams, join: &Join) -> Result<Joined> {
     let identity = Identity::new(key, answer.certificate, answer.authority)?;
     let name = identity.name().clone();
     if name.cluster != join.token.cluster {
-        return Err(Fault::new(Code::ForeignCertificate).why("the certificate is of another cluster than the token"));
+        return Err(
+            Fault::new(Code::ForeignCertificate).why("the certificate is of another cluster than the token")
+        );
     }
     let mut address = None;
     if serves {
@@ -287,9 +290,8 @@ async fn ask(
 ) -> Result<brindle_wire::mgs::hosts::JoinResp> {
     let token = &join.token;
     let proving = Proving::Token { cluster: token.cluster, authority: token.authority };
-    let transport = TcpTransport::new(seams.clone())
-        .over_tcp_only()
-        .secured(Security { proving, ..Security::none() });
+    let transport =
+        TcpTransport::new(seams.clone()).over_tcp_only().secured(Security { proving, ..Security::none() });
     let any = "any".parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
     let introduction = Introduction::agent(&join.host);
     let plain = Arc::new(Plain);
@@ -368,9 +370,12 @@ fn refuse_joined(conf: &Path) -> Result<()> {
             shown(&conf.join(IDENTITY_FILE))
         ));
     Err(match ClusterFile::read(conf) {
-        Ok(Some(file)) => fault
-            .subject(file.cluster)
-            .why(format!("it is {} of the file system {}, whose MGS is at {}", file.host, file.fs, file.mgs.join(", "))),
+        Ok(Some(file)) => fault.subject(file.cluster).why(format!(
+            "it is {} of the file system {}, whose MGS is at {}",
+            file.host,
+            file.fs,
+            file.mgs.join(", ")
+        )),
         _ => fault.subject(shown(&conf.join(IDENTITY_FILE))),
     })
 }
@@ -427,8 +432,8 @@ pub fn own_address() -> Result<String> {
 /// Addresses of this host besides the loopback, as the kernel's table of local routes has them.
 fn addresses() -> Result<Vec<Ipv4Addr>> {
     const TABLE: &str = "/proc/net/fib_trie";
-    let text =
-        std::fs::read_to_string(TABLE).map_err(|e| Fault::io(Code::CommandFailed, "cannot read", TABLE, &e))?;
+    let text = std::fs::read_to_string(TABLE)
+        .map_err(|e| Fault::io(Code::CommandFailed, "cannot read", TABLE, &e))?;
     Ok(local_addresses(&text))
 }
 

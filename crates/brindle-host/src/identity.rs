@@ -154,7 +154,13 @@ pub fn security(identity: Option<Arc<IdentityFile>>, mode: Mode, process: Proces
         Process::Mount => mode,
         Process::Server | Process::Command => Mode::Privacy,
     };
-    Security { proving: Proving::Identity(identity), connects, accepts: mode, admits_strangers: false, removed: Arc::default() }
+    Security {
+        proving: Proving::Identity(identity),
+        connects,
+        accepts: mode,
+        admits_strangers: false,
+        removed: Arc::default(),
+    }
 }
 
 /// Commands of this process are about the development cluster in `dir`: they use its identity, or none if it has none.

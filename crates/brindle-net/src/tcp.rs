@@ -14,8 +14,8 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::{NetError, RemovedKeys};
 use crate::transport::{Connection, Listener, Transport};
+use crate::{NetError, RemovedKeys};
 
 mod halves;
 mod keyed;

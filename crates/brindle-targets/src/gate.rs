@@ -90,7 +90,11 @@ impl Gate {
             Err(fault) if fault.code == Code::NeedsRoot => {
                 let why = conn.is_no_administrator().unwrap_or_else(|| "the caller is no command".to_owned());
                 let fault = fault.why(why);
-                Err(if conn.proof().is_some() { fault.next("run it on a host that has joined as admin") } else { fault })
+                Err(if conn.proof().is_some() {
+                    fault.next("run it on a host that has joined as admin")
+                } else {
+                    fault
+                })
             }
             refused => refused,
         };

@@ -9,8 +9,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
 use crate::{
-    admin, bench, changelog, cluster, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount, node, pool, print,
-    serve, stripe,
+    admin, bench, changelog, cluster, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount,
+    node, pool, print, serve, stripe,
 };
 
 /// Columns of help texts.

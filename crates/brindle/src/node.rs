@@ -77,8 +77,10 @@ pub struct DrainArgs {
 
 /// Arguments of `brindle node remove`.
 #[derive(clap::Args)]
-#[command(after_help = "A host that serves targets is not removed: empty its OSTs first (brindle target drain, brindle target remove).\n\
-                        To let it join again it needs a new token.")]
+#[command(
+    after_help = "A host that serves targets is not removed: empty its OSTs first (brindle target drain, brindle target remove).\n\
+                        To let it join again it needs a new token."
+)]
 pub struct RemoveArgs {
     /// Name of the host
     #[arg(value_name = "HOST", add = live::nodes())]
@@ -214,8 +216,14 @@ fn remove(args: &RemoveArgs) -> Result<Done> {
     let change = HostChange::Remove { with_targets: args.with_targets };
     runtime()?.block_on(async { servers().change_host(&place, &args.host, change, args.dry_run).await })?;
     match args.dry_run {
-        true => println!("would remove {}: its connections would end, and its certificate would be of no use", args.host),
-        false => println!("removed {}: its connections end within seconds, its certificate is of no use any more", args.host),
+        true => println!(
+            "would remove {}: its connections would end, and its certificate would be of no use",
+            args.host
+        ),
+        false => println!(
+            "removed {}: its connections end within seconds, its certificate is of no use any more",
+            args.host
+        ),
     }
     Ok(Done::Ok)
 }

@@ -165,9 +165,18 @@ pub(crate) fn remove(
     now_s: i64,
 ) -> Result<Vec<Change>> {
     let row = known(rows, host)?;
-    let serves: Vec<String> = map.targets.iter().filter(|t| t.host() == host).map(|t| t.id).collect::<Vec<_>>()
-        .into_iter().chain(row.assignments.iter().map(|a| a.target)).collect::<std::collections::BTreeSet<_>>()
-        .into_iter().map(|target| map.fs.target(target)).collect();
+    let serves: Vec<String> = map
+        .targets
+        .iter()
+        .filter(|t| t.host() == host)
+        .map(|t| t.id)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .chain(row.assignments.iter().map(|a| a.target))
+        .collect::<std::collections::BTreeSet<_>>()
+        .into_iter()
+        .map(|target| map.fs.target(target))
+        .collect();
     let refuse = |why: String| {
         Fault::new(Code::TargetInUse)
             .what("cannot remove the host")
@@ -176,8 +185,10 @@ pub(crate) fn remove(
             .data("nothing was changed")
     };
     if map.targets.iter().any(|t| t.id == TargetId::MGT && t.host() == host) {
-        return Err(refuse("it serves the MGT, with the authority and the configuration of the cluster".to_owned())
-            .next("a cluster keeps its MGS host"));
+        return Err(refuse(
+            "it serves the MGT, with the authority and the configuration of the cluster".to_owned(),
+        )
+        .next("a cluster keeps its MGS host"));
     }
     if !serves.is_empty() && !with_targets {
         return Err(refuse(format!("it serves {}", serves.join(", "))).next(
@@ -223,7 +234,9 @@ pub(crate) fn add_target(
     let indices = if role == Role::Mdt { 0..=0 } else { 0..=u16::MAX };
     let index = match index {
         Some(index) if indices.contains(&index) => index,
-        Some(index) => return Err(refuse(format!("this release has one MDT, with index 0, and not {index}"))),
+        Some(index) => {
+            return Err(refuse(format!("this release has one MDT, with index 0, and not {index}")));
+        }
         None => indices.into_iter().find(|index| !is_taken(*index)).unwrap_or(0),
     };
     let target = TargetId { role, index };
@@ -258,13 +271,20 @@ fn check_dir(row: &HostRow, dir: &str) -> std::result::Result<(), String> {
 /// The lowest port behind the default one that no target of the host has.
 fn free_port(row: &HostRow, map: &Map) -> Option<u16> {
     let of_map = map.targets.iter().filter(|t| t.host() == row.name);
-    let taken: Vec<u16> =
-        of_map.flat_map(|t| t.nids.iter().map(|nid| nid.port)).chain(row.assignments.iter().map(|a| a.port)).collect();
+    let taken: Vec<u16> = of_map
+        .flat_map(|t| t.nids.iter().map(|nid| nid.port))
+        .chain(row.assignments.iter().map(|a| a.port))
+        .collect();
     (DEFAULT_PORT..u16::MAX).skip(1).find(|port| !taken.contains(port))
 }
 
 /// A target of a host is to be served, or not.
-pub(crate) fn want(rows: &Rows, host: &str, target: TargetId, is_wanted: bool) -> Result<(Vec<Change>, Assignment)> {
+pub(crate) fn want(
+    rows: &Rows,
+    host: &str,
+    target: TargetId,
+    is_wanted: bool,
+) -> Result<(Vec<Change>, Assignment)> {
     let mut row = known(rows, host)?.clone();
     let Some(assignment) = row.assignments.iter_mut().find(|a| a.target == target) else {
         return Err(Fault::new(Code::UnknownTarget)

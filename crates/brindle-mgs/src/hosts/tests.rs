@@ -110,10 +110,7 @@ fn tokens_end_and_are_for_one_host_if_so_made_and_cannot_be_guessed() {
     let made_up = Secret::generate().unwrap();
     assert_eq!(code(world.join(&made_up, "c2", &key, NOW_S)), Code::BadToken);
     let bad = CreateTokenReq { roles: "root".into(), host: String::new(), lifetime_s: 60 };
-    assert_eq!(
-        code(decide::create_token(&world.rows, &bad, ([0; 8], [0; 32]), NOW_S)),
-        Code::BadArgument
-    );
+    assert_eq!(code(decide::create_token(&world.rows, &bad, ([0; 8], [0; 32]), NOW_S)), Code::BadArgument);
     for host in ["", "a/b", "a b", "..", &"x".repeat(65)] {
         assert_eq!(code(world.join(&late, host, &key, NOW_S)), Code::BadArgument, "{host}");
     }
@@ -152,7 +149,11 @@ fn a_host_with_targets_is_not_removed_by_mistake() {
     world.joined("oss1", "server");
     world.add("oss1", "/data/ost1", Role::Ost, None).unwrap();
     for host in ["old", "oss1"] {
-        assert_eq!(code(decide::remove(&world.rows, &map(), host, false, NOW_S)), Code::TargetInUse, "{host}");
+        assert_eq!(
+            code(decide::remove(&world.rows, &map(), host, false, NOW_S)),
+            Code::TargetInUse,
+            "{host}"
+        );
         assert_eq!(decide::remove(&world.rows, &map(), host, true, NOW_S).unwrap().len(), 2);
     }
     assert_eq!(
@@ -170,7 +171,11 @@ fn targets_get_free_indices_ports_and_directories() {
     world.joined("oss1", "server");
     world.joined("c1", "client");
     let first = world.add("oss1", "/data/a", Role::Ost, None).unwrap();
-    assert_eq!((first.target, first.port, first.is_formatted), (TargetId::ost(1), 9881, false), "0 is in the map");
+    assert_eq!(
+        (first.target, first.port, first.is_formatted),
+        (TargetId::ost(1), 9881, false),
+        "0 is in the map"
+    );
     let second = world.add("oss1", "/data/b", Role::Ost, None).unwrap();
     assert_eq!((second.target, second.port), (TargetId::ost(2), 9882));
     let beside = world.add("old", "/data/a", Role::Ost, Some(7)).unwrap();
@@ -178,7 +183,11 @@ fn targets_get_free_indices_ports_and_directories() {
     assert_eq!(world.add("old", "/data/mdt", Role::Mdt, None).unwrap().target, TargetId::mdt(0));
     assert_eq!(code(world.add("oss1", "/data/m", Role::Mdt, None)), Code::IndexInUse, "there is one MDT");
     assert_eq!(code(world.add("oss1", "/data/c", Role::Ost, Some(7))), Code::IndexInUse);
-    assert_eq!(code(world.add("c1", "/data/c", Role::Ost, None)), Code::BadArgument, "a client serves nothing");
+    assert_eq!(
+        code(world.add("c1", "/data/c", Role::Ost, None)),
+        Code::BadArgument,
+        "a client serves nothing"
+    );
     assert_eq!(code(world.add("oss9", "/data/c", Role::Ost, None)), Code::UnknownHost);
     for dir in ["data", "/data/a", "/data/a/sub", "/data", "/data/../x", "/data//x", "/", "", "/x\0"] {
         assert_eq!(code(world.add("oss1", dir, Role::Ost, None)), Code::BadArgument, "{dir:?}");

@@ -10,9 +10,9 @@ use brindle_wire::mgs::hosts::{
     WatchAccessReq, WatchAccessResp, WatchHostReq, WatchHostResp,
 };
 
+use crate::hosts::Hosts;
 use crate::hosts::decide::{self, ASSIGNMENTS_MAX};
 use crate::hosts::rows::{Change, HostRow, Rows};
-use crate::hosts::Hosts;
 use crate::{MAP_WAIT_MAX_MS, Mgs};
 
 /// Longest name of a daemon's release that is kept, bytes.
@@ -40,7 +40,9 @@ pub(crate) fn audit(conn: &ServerConn, action: &'static str, subject: &str, outc
     let (by, peer) = (conn.principal(), conn.peer());
     match outcome {
         Ok(_) => tracing::info!(audit = true, %by, %peer, action, subject, "done"),
-        Err(fault) => tracing::warn!(audit = true, %by, %peer, action, subject, code = %fault.code, "refused"),
+        Err(fault) => {
+            tracing::warn!(audit = true, %by, %peer, action, subject, code = %fault.code, "refused")
+        }
     }
 }
 
@@ -220,10 +222,8 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
         HostChange::ForgetTarget { target } => {
             decide::forget_unmade(rows, &map, &req.host, *target).map(|(changes, a)| (changes, Some(a)))
         }
-        HostChange::WantTarget { target, is_wanted } => {
-            decide::want(rows, &req.host, *target, *is_wanted)
-                .map(|(changes, assignment)| (changes, Some(assignment)))
-        }
+        HostChange::WantTarget { target, is_wanted } => decide::want(rows, &req.host, *target, *is_wanted)
+            .map(|(changes, assignment)| (changes, Some(assignment))),
     };
     if req.is_dry_run {
         let (changes, target) = decide(&hosts.rows())?;

@@ -53,7 +53,8 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
                 }
                 Some(Err(failure)) => {
                     failures += 1;
-                    is_removed = matches!(&failure, Failure::Refused(fault) if fault.code == Code::HostRemoved);
+                    is_removed =
+                        matches!(&failure, Failure::Refused(fault) if fault.code == Code::HostRemoved);
                     note_failure(&inner, index, failure);
                 }
             }

@@ -24,8 +24,8 @@ use tokio::net::TcpStream;
 
 use super::keyed::{FrameKey, KEY_BYTES};
 use super::{read, tls, write};
-use crate::{NetError, RemovedKeys};
 use crate::transport::{Caller, Connection};
+use crate::{NetError, RemovedKeys};
 
 /// How long a handshake may take.
 pub const HANDSHAKE_TIMEOUT_MS: u64 = 5_000;

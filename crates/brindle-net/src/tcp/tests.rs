@@ -57,8 +57,13 @@ impl Net {
     }
 
     fn transport(&self, proving: &Proving, least: Mode) -> TcpTransport {
-        let security =
-            Security { proving: proving.clone(), connects: least, accepts: least, admits_strangers: false, removed: Arc::default() };
+        let security = Security {
+            proving: proving.clone(),
+            connects: least,
+            accepts: least,
+            admits_strangers: false,
+            removed: Arc::default(),
+        };
         TcpTransport::new(self.seams.clone()).over_tcp_only().secured(security)
     }
 

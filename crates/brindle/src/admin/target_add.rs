@@ -18,9 +18,11 @@ use crate::serve;
 
 /// Arguments of `brindle target add`.
 #[derive(clap::Args)]
-#[command(after_help = "Examples:\n  brindle target add --node oss3 --dir /data/ost7\n  brindle target add --mgsnode mgs1 --dir /data/ost7 --listen 10.0.0.12\n\
+#[command(
+    after_help = "Examples:\n  brindle target add --node oss3 --dir /data/ost7\n  brindle target add --mgsnode mgs1 --dir /data/ost7 --listen 10.0.0.12\n\
                         With --node that host formats the directory and serves it from then on. Without it this command formats the directory if it is empty, serves it until SIGTERM, and can be given again. For a server that \
-                        systemd starts, add the directory to 'dir' of its serve.toml afterwards.")]
+                        systemd starts, add the directory to 'dir' of its serve.toml afterwards."
+)]
 pub struct Args {
     /// Address of the MGS of the file system, such as 10.0.0.1:9880@tcp; may be given several times
     #[arg(long, required_unless_present = "host", value_name = "NID", value_parser = parse::<Nid>, value_delimiter = ',')]

@@ -99,7 +99,11 @@ pub fn want(args: &WantArgs, is_wanted: bool) -> Result<Done> {
         let done = servers.change_host(&place, &host, change, args.dry_run).await?;
         let verb = if is_wanted { "start" } else { "stop" };
         if args.dry_run {
-            let would = if done.changed { "would" } else { "would have nothing to do: it was told before; would have" };
+            let would = if done.changed {
+                "would"
+            } else {
+                "would have nothing to do: it was told before; would have"
+            };
             println!("{host} {would} {verb} {}", map.fs.target(target));
             return Ok(Done::Ok);
         }
@@ -149,7 +153,8 @@ mod tests {
 
     #[test]
     fn targets_are_read_with_and_without_their_file_system() {
-        let named = |fs: Option<&str>| Named { fs: fs.map(|fs| fs.parse().unwrap()), target: TargetId::ost(10) };
+        let named =
+            |fs: Option<&str>| Named { fs: fs.map(|fs| fs.parse().unwrap()), target: TargetId::ost(10) };
         assert_eq!("OST000a".parse(), Ok(named(None)));
         assert_eq!("scratch-OST000a".parse(), Ok(named(Some("scratch"))));
         assert_eq!("a-b-OST000a_UUID".parse(), Ok(named(Some("a-b"))));

@@ -125,7 +125,8 @@ async fn carry_out(servers: &Servers, place: &Place, map: &Map, plan: &Plan, out
             // It is stopped right away.
             continue;
         }
-        let followed = until_hosted(servers, place, &map.fs, (host, *target), HOSTED_LIMIT_MS, |_| {}).await?;
+        let followed =
+            until_hosted(servers, place, &map.fs, (host, *target), HOSTED_LIMIT_MS, |_| {}).await?;
         match followed {
             (view, None) if matches!(view.state, "serving" | "stopped") => {
                 if !output.json() {

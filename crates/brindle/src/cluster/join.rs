@@ -99,7 +99,9 @@ pub fn run(args: &Args) -> Result<Done> {
 }
 
 fn read_token(args: &Args) -> Result<Token> {
-    let cannot = |subject: &str, e: &std::io::Error| Fault::io(Code::BadToken, "cannot read the token", subject.to_owned(), e);
+    let cannot = |subject: &str, e: &std::io::Error| {
+        Fault::io(Code::BadToken, "cannot read the token", subject.to_owned(), e)
+    };
     let mut text = String::new();
     match &args.token_file {
         Some(path) => {

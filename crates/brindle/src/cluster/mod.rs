@@ -172,25 +172,32 @@ fn init(args: &InitArgs) -> Result<Done> {
     let conf = args.own.conf.display();
     println!("made the cluster {} with the file system {}", view.cluster, view.fs);
     println!("  MGT and authority: {} (back it up; whoever has it is the cluster)", view.dir);
-    println!("  this host: {} at {}, identity {conf}/identity.pem, options {conf}/serve.toml", view.host, view.mgs);
-    println!("\nnext, on this host:\n  systemctl enable --now brindle-serve     (or, to try it: brindle serve)");
+    println!(
+        "  this host: {} at {}, identity {conf}/identity.pem, options {conf}/serve.toml",
+        view.host, view.mgs
+    );
+    println!(
+        "\nnext, on this host:\n  systemctl enable --now brindle-serve     (or, to try it: brindle serve)"
+    );
     println!("on the next server, within 24 hours:\n  brindle join {address} <<< {}", view.token);
-    println!("on each further host: a token of its own, made here by\n  brindle cluster token --role server|client|admin");
+    println!(
+        "on each further host: a token of its own, made here by\n  brindle cluster token --role server|client|admin"
+    );
     Ok(Done::Ok)
 }
 
 fn token(args: &TokenArgs) -> Result<Done> {
     let place = args.fs.place()?;
     let roles = args.role.to_string();
-    let answer = runtime()?.block_on(async {
-        servers().create_token(&place, &roles, &args.host, args.expires).await
-    })?;
+    let answer = runtime()?
+        .block_on(async { servers().create_token(&place, &roles, &args.host, args.expires).await })?;
     let view = new_token(&roles, answer);
     if args.output.json() {
         print_json(&view)?;
         return Ok(Done::Ok);
     }
-    let for_whom = if args.host.is_empty() { "one host".to_owned() } else { format!("the host {}", args.host) };
+    let for_whom =
+        if args.host.is_empty() { "one host".to_owned() } else { format!("the host {}", args.host) };
     eprintln!("a token for {for_whom}, role {roles}; on that host, give it to: brindle join");
     println!("{}", view.token);
     Ok(Done::Ok)

@@ -7,6 +7,7 @@ use std::time::Duration;
 use brindle_client::{Client, MountConfig, control};
 use brindle_fuse::{Ended, EventLoop, MountHandle, MountOptions, MountSettings};
 use brindle_net::{TcpTransport, Transport};
+use brindle_targets::Introduction;
 use brindle_telemetry::{Registry, panic};
 use brindle_types::{Code, Fault, Result};
 
@@ -17,9 +18,9 @@ use crate::cpu_latency;
 use crate::exit::Done;
 use crate::serve::{self, failed, metrics, raise_limits, start_log, stop_signal};
 use brindle_host::announcement::Mounted;
-use brindle_host::identity;
 use brindle_host::mounts;
 use brindle_host::process::Said;
+use brindle_host::{access, identity};
 
 /// How long the kernel may take to end the connection after the unmount; longer means that programs still use it.
 const LEAVE_LIMIT: Duration = Duration::from_secs(1);
@@ -114,7 +115,7 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
     let identity = identity::find(settings.identity.as_deref())?;
     let mode = identity::mode(settings.security, identity.is_some())?;
     let host = identity.as_ref().map_or_else(|| Ok(brindle_host::name()), |identity| identity.host())?;
-    let security = identity::security(identity, mode, identity::Process::Mount);
+    let security = identity::security(identity.clone(), mode, identity::Process::Mount);
     let tcp = TcpTransport::new(seams.clone()).secured(security);
     let tcp = if settings.switches.local_sockets { tcp } else { tcp.over_tcp_only() };
     let transport: Arc<dyn Transport> = Arc::new(tcp);
@@ -140,6 +141,13 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
         ),
         _ => fault,
     };
+    if let Some(identity) = identity {
+        // A host that only mounts has no other daemon that renews its certificate.
+        let introduction = Introduction::client(&config.host);
+        let (own, transport, nids) = (seams.clone(), transport.clone(), config.mgs.clone());
+        let way = move || access::mgs(&own, transport.clone(), introduction.clone(), nids.clone());
+        tokio::spawn(access::keep_certificate(seams.clone(), way, identity));
+    }
     Client::mount(config, seams, event_loop.tasks(), transport).await.map_err(refused)
 }
 

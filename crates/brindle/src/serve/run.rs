@@ -14,10 +14,10 @@ use brindle_host::identity::{self, IdentityFile};
 use brindle_host::process::Said;
 use brindle_host::service::{self, Found, How, Service};
 use brindle_host::target_dir::DirLock;
-use brindle_net::TcpTransport;
+use brindle_net::{RemovedKeys, TcpTransport};
 use brindle_telemetry::http::Health;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
-use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use futures_util::future::{join_all, select_all};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -237,24 +237,12 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         running.push(Running { service, _lock: found.lock });
     }
     registered(&running).await?;
-    let mgs_here = running.iter().map(|r| &r.service).find(|s| matches!(s, Service::Mgs(_))).map(|s| vec![s.nid()]);
     let daemon = match &identity {
         Some(identity) => {
-            let cluster = ClusterFile::read(conf_of(identity.path()))?;
-            let nids = match &cluster {
-                Some(file) => file.nids()?,
-                None => mgs_of_targets.or(mgs_here).unwrap_or_default(),
-            };
-            let mgs = access::mgs(&how.seams, how.transport.clone(), access::introduction(identity)?, nids.clone())?;
-            let following = access::follow_removed(how.seams.clone(), mgs.clone(), identity.path().to_owned(), removed);
-            tokio::spawn(following);
-            tokio::spawn(access::keep_certificate(how.seams.clone(), mgs.clone(), identity.clone()));
-            let show = Arc::new(InRegistry(registry.clone()));
-            match cluster.filter(|_| options.node) {
-                Some(file) => Some(Daemon::start(how, mgs, (file.fs, nids), show)),
-                None if options.node => return Err(no_cluster()),
-                None => None,
-            }
+            let here =
+                running.iter().find(|r| matches!(r.service, Service::Mgs(_))).map(|r| vec![r.service.nid()]);
+            let mgs = mgs_of_targets.or(here).unwrap_or_default();
+            of_the_cluster(options, registry, how, (identity, mgs), removed)?
         }
         None if options.node => return Err(no_cluster()),
         None => None,
@@ -266,6 +254,29 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
 fn daemon_lock(conf: &Path) -> Result<DirLock> {
     let busy = Fault::new(Code::TargetBusy).what("the daemon of this host runs already:");
     DirLock::take(conf, busy.subject(conf.display().to_string()))
+}
+
+/// Follows who is let in, keeps the certificate, and starts the daemon of this host if it is wanted.
+fn of_the_cluster(
+    options: &Options,
+    registry: &Registry,
+    how: How,
+    (identity, mgs_of_targets): (&Arc<IdentityFile>, Vec<Nid>),
+    removed: Arc<RemovedKeys>,
+) -> Result<Option<Arc<Daemon>>> {
+    let cluster = ClusterFile::read(conf_of(identity.path()))?;
+    let nids = cluster.as_ref().map_or(Ok(mgs_of_targets), ClusterFile::nids)?;
+    let introduction = access::introduction(identity)?;
+    let mgs = access::mgs(&how.seams, how.transport.clone(), introduction, nids.clone())?;
+    let path = identity.path().to_owned();
+    tokio::spawn(access::follow_removed(how.seams.clone(), mgs.clone(), path, removed));
+    let way = mgs.clone();
+    tokio::spawn(access::keep_certificate(how.seams.clone(), move || Ok(way.clone()), identity.clone()));
+    if !options.node {
+        return Ok(None);
+    }
+    let file = cluster.ok_or_else(no_cluster)?;
+    Ok(Some(Daemon::start(how, mgs, (file.fs, nids), Arc::new(InRegistry(registry.clone())))))
 }
 
 fn no_cluster() -> Fault {
