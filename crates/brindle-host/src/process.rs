@@ -48,13 +48,6 @@ impl Identity {
         Some(Identity { pid, start_ticks: stat.starttime })
     }
 
-    /// Its parent, if both run.
-    pub(crate) fn parent(self) -> Option<Identity> {
-        let stat =
-            procfs::process::Process::new(i32::try_from(self.pid).ok()?).and_then(|p| p.stat()).ok()?;
-        Identity::of(u32::try_from(stat.ppid).ok()?)
-    }
-
     /// Whether it still runs.
     pub fn alive(self) -> bool {
         Identity::of(self.pid) == Some(self)

@@ -257,6 +257,23 @@ fn nothing_is_left_of_bare_hosts_whatever_is_killed() {
     host(&cluster, &["cut", "h3"]);
     cluster.down();
     traces.assert_none();
+    cluster.up_again();
+    // An init that was killed waits for a command whose sender is stopped.
+    let sleeper = mark(4);
+    let mut sent = start(&cluster, "h2", &format!("exec sleep {sleeper}"));
+    until("a process", || !pids(&["sleep", &sleeper]).is_empty());
+    let init = init_of(&cluster, "h2");
+    // SAFETY: plain calls; the one is a child that was not waited for, the other runs, as `dev status` has just compared.
+    unsafe {
+        libc::kill(sent.id().cast_signed(), libc::SIGSTOP);
+        libc::kill(init, libc::SIGKILL);
+    }
+    until("the end of a process", || pids(&["sleep", &sleeper]).is_empty());
+    let since = Instant::now();
+    cluster.down();
+    assert!(since.elapsed() < Duration::from_secs(8), "nobody's patience ran out");
+    sent.wait().unwrap();
+    traces.assert_none();
     for wait_ms in [0, 10, 20, 40, 80] {
         let dir = format!("--dir={}", cluster.dir().display());
         let mut up = Command::new(binary());

@@ -3,6 +3,7 @@
 //! A bare host has a network, a name, and files of its own below `DIR/hosts/NAME`, but no target and no mount. Its init ([`super::init`]) keeps
 //! it; whatever else runs there was started by [`super::run_on`].
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -179,20 +180,36 @@ pub fn signal_all(host: &str, init: Identity, signal: Signal) -> Result<()> {
 /// were sent from outside have their parents there.
 pub fn wake_senders(init: Identity) {
     // An init that has ended has no processes.
-    let processes = processes_with(init).unwrap_or_default();
-    let parents = processes.iter().filter(|process| **process != init).filter_map(|process| process.parent());
-    for parent in parents.filter(|parent| !processes.contains(parent)) {
+    let Ok(found) = pids_with(init) else { return };
+    let others = found.iter().filter(|pid| **pid != init.pid);
+    let parents: BTreeSet<u32> = others.filter_map(|pid| parent_of(*pid)).collect();
+    for parent in parents.into_iter().filter(|parent| !found.contains(parent)).filter_map(Identity::of) {
         parent.signal(Signal::CONT);
     }
 }
 
-/// The processes in the pid namespace of an init.
+/// The live processes in the pid namespace of an init.
 fn processes_with(init: Identity) -> std::io::Result<Vec<Identity>> {
+    let before: Vec<Identity> = all_pids()?.filter_map(Identity::of).collect();
+    // Identities are older than the look at their namespaces: a signal to one does not reach a later process of the same pid.
+    let inside = pids_with(init)?;
+    Ok(before.into_iter().filter(|process| inside.contains(&process.pid)).collect())
+}
+
+/// The pids in the pid namespace of an init, also of processes that have ended and were not waited for.
+fn pids_with(init: Identity) -> std::io::Result<BTreeSet<u32>> {
     let namespace = |pid: u32| std::fs::metadata(format!("/proc/{pid}/ns/pid")).map(|meta| meta.ino());
     let wanted = namespace(init.pid)?;
+    Ok(all_pids()?.filter(|pid| namespace(*pid).is_ok_and(|found| found == wanted)).collect())
+}
+
+fn all_pids() -> std::io::Result<impl Iterator<Item = u32>> {
     let entries = std::fs::read_dir("/proc")?.flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    // The identity comes first: a signal to it does not reach a later process of the same pid.
-    let identities = pids.filter_map(Identity::of);
-    Ok(identities.filter(|process| namespace(process.pid).is_ok_and(|found| found == wanted)).collect())
+    Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat =
+        procfs::process::Process::new(i32::try_from(pid).ok()?).and_then(|process| process.stat()).ok()?;
+    u32::try_from(stat.ppid).ok()
 }
