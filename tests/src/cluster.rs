@@ -71,7 +71,7 @@ impl Default for Options {
 pub struct Process {
     /// `mgs`, `mdt0`, `ost0`, `client0`.
     pub name: String,
-    /// `mgs`, `mdt`, `ost` or `client`.
+    /// `mgs`, `mdt`, `ost` or `client`; `host` of a bare host.
     pub kind: String,
     /// `running` or `dead`.
     pub state: String,
@@ -136,6 +136,18 @@ impl Cluster {
     pub fn up(name: &str, options: &Options) -> Cluster {
         let cluster = Cluster::prepare(name, options);
         let up = cluster.dev_up(options);
+        assert!(up.ok(), "brindle dev up failed: {up}");
+        cluster
+    }
+
+    /// Starts so many bare hosts for the test `name`: h1, h2, ...
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn up_bare(name: &str, hosts: u8) -> Cluster {
+        let options = Options { mounts: 0, hosts: Some(hosts), ..Options::default() };
+        let cluster = Cluster::prepare(name, &options);
+        let up = cluster.dev(&["up".to_owned(), format!("--hosts={hosts}"), "--bare".to_owned()]);
         assert!(up.ok(), "brindle dev up failed: {up}");
         cluster
     }

@@ -1,4 +1,4 @@
-//! What a server and a mount say when they are usable ([`crate::process::Said`]).
+//! What a server, a mount and a bare host say when they are usable ([`crate::process::Said`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +20,13 @@ pub struct ServedTarget {
     pub nid: String,
     /// Its directory.
     pub dir: String,
+}
+
+/// Announcement of a bare host that runs.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Booted {
+    /// Its init, by its pid on the machine.
+    pub pid: u32,
 }
 
 /// Announcement of a mount that is usable.

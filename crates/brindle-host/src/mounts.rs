@@ -1,5 +1,6 @@
 //! Mounts of this machine, and unmounting that ends in bounded time even when a FUSE server is dead.
 
+use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -32,8 +33,27 @@ pub struct MountLine {
 
 /// Everything that is mounted, in the order of mounting.
 pub fn all() -> Vec<MountLine> {
-    let text = std::fs::read("/proc/self/mountinfo").unwrap_or_default();
+    all_of(Path::new("/proc/self"))
+}
+
+/// Everything that a process has mounted: `/proc/PID`.
+fn all_of(process: &Path) -> Vec<MountLine> {
+    let text = std::fs::read(process.join("mountinfo")).unwrap_or_default();
     text.split(|b| *b == b'\n').filter_map(parse).collect()
+}
+
+/// Mount points in mount namespaces other than that of this process.
+pub fn elsewhere() -> BTreeSet<PathBuf> {
+    let namespace = |process: &Path| std::fs::read_link(process.join("ns/mnt")).ok();
+    let mut seen: BTreeSet<_> = namespace(Path::new("/proc/self")).into_iter().collect();
+    let mut points = BTreeSet::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        // Kernel threads and processes that have ended have none.
+        if namespace(&entry.path()).is_some_and(|found| seen.insert(found)) {
+            points.extend(all_of(&entry.path()).into_iter().map(|line| line.mount_point));
+        }
+    }
+    points
 }
 
 /// The Brindle file systems that are mounted.

@@ -54,7 +54,7 @@ impl Identity {
     }
 
     /// A handle that cannot come to mean another process; `None` when it has ended.
-    fn open(self) -> Option<OwnedFd> {
+    pub(crate) fn open(self) -> Option<OwnedFd> {
         let fd = pidfd_open(Pid::from_raw(self.pid as i32)?, PidfdFlags::empty()).ok()?;
         self.alive().then_some(fd)
     }
@@ -204,14 +204,14 @@ impl Starting {
     }
 }
 
-/// The way of a new process to its host.
-struct Entrance {
+/// The way of a new process into the network of its host, under its name.
+pub(crate) struct Entrance {
     netns: File,
     host_name: Vec<u8>,
 }
 
 impl Entrance {
-    fn of(within: &Within) -> Result<Entrance> {
+    pub(crate) fn of(within: &Within) -> Result<Entrance> {
         let netns = File::open(&within.netns).map_err(|e| {
             Fault::io(Code::ProcessFailed, "cannot enter the network of", within.host_name.clone(), &e)
         })?;
@@ -219,7 +219,7 @@ impl Entrance {
     }
 
     /// Takes the calling process there: another network, another host name. Async-signal-safe.
-    fn enter(&self) -> std::io::Result<()> {
+    pub(crate) fn enter(&self) -> std::io::Result<()> {
         let done = |outcome: libc::c_int| match outcome {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()),

@@ -17,6 +17,7 @@ fn help() {
         &["dev", "--help"],
         &["dev", "up", "--help"],
         &["dev", "down", "--help"],
+        &["dev", "host", "run", "--help"],
         &["status", "--help"],
         &["explain", "--help"],
         &["lfs", "find", "--help"],
@@ -54,6 +55,8 @@ fn wrong_command_lines() {
         s.run(&["status", "--mgs", "127.0.0.1:1"]),
         s.run(&["status", "."]),
         s.run(&["dev", "up", "--ost-size", "1M"]),
+        s.run(&["dev", "up", "--hosts", "2", "--bare", "--osts", "4"]),
+        s.run(&["dev", "host", "run", "h1"]),
     ];
     check("wrong-command-lines", &text.join("\n"));
 }
@@ -188,6 +191,7 @@ fn development_clusters_that_are_not_there() {
     let text = [
         s.run(&["dev", "status", "--dir", "none"]),
         s.run(&["dev", "kill", "--dir", "none", "ost0"]),
+        s.run(&["dev", "host", "run", "--dir", "none", "h1", "--", "true"]),
         s.run(&["dev", "down", "--dir", "none"]),
         s.run(&["dev", "up", "--dir", "foreign", "--no-mount"]),
         s.run(&["dev", "status", "--dir", "damaged"]),

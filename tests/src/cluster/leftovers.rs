@@ -125,7 +125,7 @@ fn processes_of(base: &Path) -> Vec<i32> {
     let belongs = |pid: &i32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let line = String::from_utf8_lossy(&line).into_owned();
-        let ours = line.contains("\0serve\0") || line.contains("\0mount\0");
+        let ours = ["\0serve\0", "\0mount\0", "\0host-init\0"].iter().any(|verb| line.contains(verb));
         ours && line.contains(&wanted) && exists(*pid)
     };
     pids.filter(belongs).collect()

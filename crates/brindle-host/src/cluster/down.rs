@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use super::network::Link;
 use super::state::{Cluster, Run};
-use super::{On, image};
+use super::{On, bare, image};
 use crate::mounts;
 use crate::process::Identity;
 
@@ -74,6 +74,10 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
     }
     note(end_processes(on, cluster.mounts.iter().map(|m| (m.name.as_str(), m.run.as_ref()))));
     note(end_processes(on, cluster.servers.iter().map(|s| (s.name.as_str(), s.run.as_ref()))));
+    for init in cluster.hosts.iter().filter_map(|host| host.init.as_ref()) {
+        bare::wake_senders(init.identity);
+    }
+    note(end_processes(on, cluster.hosts.iter().map(|h| (h.name.as_str(), h.init.as_ref()))));
     note(end_strays(on, cluster));
     for server in cluster.servers.iter().filter(|s| s.image.is_some()) {
         note(image::detach(&server.dir));
@@ -90,6 +94,10 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
     for server in &mut cluster.servers {
         server.run = server.run.take().filter(|r| r.identity.alive());
     }
+    for host in &mut cluster.hosts {
+        host.init = host.init.take().filter(|r| r.identity.alive());
+    }
+    bare::remove_mount_points(cluster);
     note(cluster.save(&on.dir));
     first_fault.map_or(Ok(()), Err)
 }
@@ -97,9 +105,17 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
 /// Ends processes of the cluster that the state does not name: the command that had started them was killed before it could note them.
 /// They are known by their logs.
 pub fn end_strays(on: &On, cluster: &Cluster) -> Result<()> {
+    // One that was about to become a bare host may have started its init meanwhile.
+    while end_found_strays(on, cluster)? {}
+    Ok(())
+}
+
+/// Ends the strays that there are now; whether there were any.
+fn end_found_strays(on: &On, cluster: &Cluster) -> Result<bool> {
     let servers = cluster.servers.iter().map(|s| (&s.name, &s.log, s.run.as_ref()));
     let mounts = cluster.mounts.iter().map(|m| (&m.name, &m.log, m.run.as_ref()));
-    let all: Vec<_> = servers.chain(mounts).collect();
+    let inits = cluster.hosts.iter().filter(|h| h.bare).map(|h| (&h.name, &h.log, h.init.as_ref()));
+    let all: Vec<_> = servers.chain(mounts).chain(inits).collect();
     let known = |identity| all.iter().any(|(_, _, run)| run.is_some_and(|run| run.identity == identity));
     let mut strays = Vec::new();
     for process in procfs::process::all_processes().into_iter().flatten().flatten() {
@@ -110,7 +126,8 @@ pub fn end_strays(on: &On, cluster: &Cluster) -> Result<()> {
         let identity = u32::try_from(process.pid).ok().and_then(Identity::of);
         strays.extend(identity.filter(|identity| !known(*identity)).map(|id| (*name, Run::of(id))));
     }
-    end_processes(on, strays.iter().map(|(name, run)| (name.as_str(), Some(run))))
+    end_processes(on, strays.iter().map(|(name, run)| (name.as_str(), Some(run))))?;
+    Ok(!strays.is_empty())
 }
 
 /// Hosts that are frozen or cut off could not end: they go on, and their links are whole.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::network::Link;
 use super::node::{self, KILL_LIMIT};
 use super::state::{Cluster, HostState, alive};
-use super::{On, image};
+use super::{On, bare, image, init};
 
 /// The hosts of a cluster.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -27,7 +27,7 @@ document!(HostsView, "brindle.dev.host.list", 1);
 /// A host.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct HostView {
-    /// `mds1`, `oss1`, `c1`, ...
+    /// `mds1`, `oss1`, `c1`, ...; `h1`, ... of bare hosts.
     pub name: String,
     /// `running`, `frozen`, `dead`, or `idle` where it has nothing to do.
     pub state: &'static str,
@@ -61,7 +61,11 @@ impl Cluster {
         HostView {
             name: host.name.clone(),
             state: match (alive(run), host.frozen) {
-                (false, _) if mount.is_none() && self.servers_on(&host.name).next().is_none() => "idle",
+                (false, _)
+                    if !host.bare && mount.is_none() && self.servers_on(&host.name).next().is_none() =>
+                {
+                    "idle"
+                }
                 (false, _) => "dead",
                 (true, true) => "frozen",
                 (true, false) => "running",
@@ -79,7 +83,7 @@ impl Cluster {
     }
 
     /// The place of a host in the list, or a refusal with the nearest.
-    fn host_index(&self, name: &str) -> Result<usize> {
+    pub(super) fn host_index(&self, name: &str) -> Result<usize> {
         if let Some(index) = self.hosts.iter().position(|host| host.name == name) {
             return Ok(index);
         }
@@ -92,6 +96,21 @@ impl Cluster {
             Some(near) => fault.next(format!("did you mean '{near}'? All hosts: {}", names.join(", "))),
             None => fault.next(format!("the hosts are: {}", names.join(", "))),
         })
+    }
+}
+
+impl Cluster {
+    /// Refuses what needs the network of a host that is stopped.
+    pub(super) fn must_run(&self, name: &str, dir: &Path) -> Result<()> {
+        if self.within(Some(name)).is_some_and(|within| within.netns.exists()) {
+            return Ok(());
+        }
+        Err(Fault::new(Code::NoSuchCluster)
+            .what("cannot reach the host")
+            .subject(name.to_owned())
+            .why("the cluster is stopped")
+            .data("nothing was changed")
+            .next(format!("start all hosts: brindle dev up --dir {}", dir.display())))
     }
 }
 
@@ -113,14 +132,7 @@ impl On<'_> {
         let _lock = self.lock()?;
         let mut cluster = Cluster::load(&self.dir)?;
         let index = cluster.host_index(name)?;
-        if cluster.within(Some(name)).is_none_or(|within| !within.netns.exists()) {
-            return Err(Fault::new(Code::NoSuchCluster)
-                .what("cannot reach the host")
-                .subject(name.to_owned())
-                .why("the cluster is stopped")
-                .data("nothing was changed")
-                .next(format!("start all hosts: brindle dev up --dir {}", self.dir.display())));
-        }
+        cluster.must_run(name, &self.dir)?;
         let outcome = change(&mut cluster, index);
         // What was done before it failed is in the state, too.
         cluster.save(&self.dir)?;
@@ -136,6 +148,9 @@ impl On<'_> {
             set_link(cluster, index, Link { takes_in: false, lets_out: false, ..link })?;
             if let Some(run) = cluster.run_of(name).filter(|run| run.identity.alive()) {
                 let subject = || format!("{name} (process {})", run.identity.pid);
+                if cluster.hosts[index].bare {
+                    bare::wake_senders(run.identity);
+                }
                 run.identity
                     .try_signal(Signal::KILL)
                     .map_err(|e| Fault::io(Code::ProcessFailed, "cannot kill", subject(), &e))?;
@@ -148,6 +163,9 @@ impl On<'_> {
                 }
             }
             cluster.hosts[index].frozen = false;
+            if cluster.hosts[index].bare && destroy_disks {
+                empty(&init::files_of(&self.dir, name).join("lib"))?;
+            }
             let servers: Vec<_> = cluster.servers_on(name).cloned().collect();
             for server in servers {
                 if server.image.is_some() {
@@ -172,13 +190,16 @@ impl On<'_> {
             }
             let link = cluster.hosts[index].link;
             set_link(cluster, index, Link { takes_in: true, lets_out: true, ..link })?;
+            if cluster.hosts[index].bare {
+                self.make_mount_points(cluster)?;
+            }
             let started = node::spawn_host(&self.host.program, &self.dir, cluster, index)?;
             cluster.save(&self.dir)?;
             node::host_ready(cluster, started, true).map(drop)
         })
     }
 
-    /// The process of a host is stopped (SIGSTOP); its kernel goes on.
+    /// The process of a host is stopped (SIGSTOP), of a bare host all but its init; its kernel goes on.
     pub fn freeze_host(&self, name: &str) -> Result<HostView> {
         self.signal_host(name, Signal::STOP, true)
     }
@@ -199,6 +220,11 @@ impl On<'_> {
                     .next(format!("start it: brindle dev host start --dir {} {name}", self.dir.display()))
             };
             let run = running.ok_or_else(dead)?;
+            if cluster.hosts[index].bare {
+                bare::signal_all(name, run.identity, signal)?;
+                cluster.hosts[index].frozen = frozen;
+                return Ok(());
+            }
             run.identity
                 .try_signal(signal)
                 .map_err(|e| Fault::io(Code::ProcessFailed, "cannot signal", name.to_owned(), &e))?;

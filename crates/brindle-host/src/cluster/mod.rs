@@ -3,12 +3,15 @@
 //! Invariant: the state file names every process, image and mount point that was made, before the next one is made, so that
 //! [`down`] finds them all, whatever was killed in between.
 
+mod bare;
 mod down;
 mod hosts;
 pub mod image;
+pub mod init;
 pub mod network;
 mod node;
 mod osts;
+mod run;
 pub mod security;
 mod state;
 mod up;
@@ -26,6 +29,7 @@ pub use down::{Down, end_all};
 pub use hosts::{HostView, HostsView};
 pub use node::{Killed, Started};
 pub use osts::Removed;
+pub use run::run_on;
 pub use state::{Cluster, HostState, Image, Mount, Run, Server, alive};
 pub use up::{Hosts, Up};
 
@@ -48,6 +52,13 @@ pub enum Event<'a> {
         /// Full name of its target.
         target: String,
         /// Where it listens.
+        address: String,
+    },
+    /// A bare host runs.
+    Runs {
+        /// Its name: `h1`.
+        name: &'a str,
+        /// Its address.
         address: String,
     },
     /// A mount is usable.
@@ -119,6 +130,13 @@ impl On<'_> {
 pub fn place_of(dir: &Path) -> Result<Place> {
     let cluster = Cluster::load(dir)?;
     crate::identity::use_dev_cluster(dir);
+    if let Some(host) = cluster.hosts.first().filter(|host| host.bare) {
+        let (dir, host) = (dir.display(), &host.name);
+        return Err(Fault::new(Code::NoMgs)
+            .subject(dir.to_string())
+            .why("its hosts are bare: it is not known what was installed on them")
+            .next(format!("ask on a host: brindle dev host run --dir {dir} {host} -- brindle status")));
+    }
     let mgs = cluster.mgs().ok_or_else(|| {
         Fault::new(Code::NoMgs)
             .subject(dir.display().to_string())

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::security::identity_of;
 use super::state::{Cluster, Mount, Run, Server, alive, port_of_url};
-use super::{On, image};
+use super::{On, bare, image};
 use crate::announcement::{Mounted, Serving};
 use crate::process::Starting;
 use crate::requirements::free_mount_point;
@@ -146,6 +146,8 @@ pub enum StartingHost {
     Serves(Starting, Vec<usize>),
     /// It mounts.
     Mounts(StartingMount),
+    /// It is bare: its place in the cluster's list.
+    Boots(Starting, usize),
     /// The host has nothing to do yet.
     Idle,
 }
@@ -153,6 +155,9 @@ pub enum StartingHost {
 /// Starts the process of a host: it serves all targets of the host, or mounts.
 pub fn spawn_host(program: &Path, dir: &Path, cluster: &mut Cluster, index: usize) -> Result<StartingHost> {
     let host = cluster.hosts[index].clone();
+    if host.bare {
+        return Ok(StartingHost::Boots(bare::spawn(program, dir, cluster, index)?, index));
+    }
     let mount = cluster.mounts.iter().position(|m| m.host.as_ref() == Some(&host.name));
     if let Some(mount) = mount {
         return spawn_mount(program, dir, cluster, mount).map(StartingHost::Mounts);
@@ -188,6 +193,7 @@ pub fn spawn_host(program: &Path, dir: &Path, cluster: &mut Cluster, index: usiz
 pub fn host_ready(cluster: &mut Cluster, started: StartingHost, or_waiting: bool) -> Result<bool> {
     let (starting, here) = match started {
         StartingHost::Idle => return Ok(true),
+        StartingHost::Boots(starting, index) => return bare::ready(cluster, index, starting).map(|()| true),
         StartingHost::Mounts(mount) => return mount_ready(cluster, mount).map(|()| true),
         StartingHost::Serves(starting, here) => (starting, here),
     };
@@ -221,7 +227,7 @@ pub fn mount_ready(cluster: &mut Cluster, started: StartingMount) -> Result<()> 
 }
 
 /// Names the log, where more may stand.
-fn with_log(fault: Fault, log: &Path) -> Fault {
+pub fn with_log(fault: Fault, log: &Path) -> Fault {
     if fault.code == Code::ProcessFailed { fault } else { fault.why(format!("its log: {}", log.display())) }
 }
 
@@ -231,6 +237,9 @@ enum Named {
 }
 
 fn named(cluster: &Cluster, name: &str) -> Result<Named> {
+    if cluster.is_bare() {
+        return Err(only_hosts(cluster, name));
+    }
     if let Some(index) = cluster.servers.iter().position(|s| s.name == name) {
         return Ok(Named::Server(index));
     }
@@ -242,6 +251,17 @@ fn named(cluster: &Cluster, name: &str) -> Result<Named> {
         Some(near) => fault.next(format!("did you mean '{near}'? All names: {}", cluster.names().join(", "))),
         None => fault.next(format!("the names are: {}", cluster.names().join(", "))),
     })
+}
+
+/// A bare cluster has no processes with names.
+fn only_hosts(cluster: &Cluster, name: &str) -> Fault {
+    let hosts: Vec<&str> = cluster.hosts.iter().map(|host| host.name.as_str()).collect();
+    Fault::new(Code::UnknownTarget)
+        .what("no such process")
+        .subject(name.to_owned())
+        .why(format!("the hosts of this cluster are bare: {}", hosts.join(", ")))
+        .data("nothing was changed")
+        .next("kill or start a host: brindle dev host --help")
 }
 
 /// The host that a process is on, unless it is this one.

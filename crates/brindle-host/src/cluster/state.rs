@@ -40,6 +40,9 @@ pub struct Cluster {
     /// What connects the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// Directories of this machine that were made for bare hosts to mount theirs on, and go with them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made_dirs: Vec<PathBuf>,
 }
 
 /// Clusters that were made before there was any.
@@ -47,10 +50,11 @@ fn no_security() -> Mode {
     Mode::None
 }
 
-/// A host of the cluster: a network namespace with one process, which serves its targets or mounts the file system.
+/// A host of the cluster: a network namespace with one process, which serves its targets or mounts the file system. A bare host is an empty
+/// machine instead, with an init.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HostState {
-    /// `mds1`, `oss1`, `c1`, ...
+    /// `mds1`, `oss1`, `c1`, ...; `h1`, ... of bare hosts.
     pub name: String,
     /// Its address.
     pub address: Ipv4Addr,
@@ -60,6 +64,12 @@ pub struct HostState {
     pub frozen: bool,
     /// The log of its process.
     pub log: PathBuf,
+    /// Whether it is bare.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub bare: bool,
+    /// The init of a bare host, when it was started last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub init: Option<Run>,
 }
 
 /// A target and its process.
@@ -157,6 +167,7 @@ impl Cluster {
             hosts: Vec::new(),
             security: Mode::None,
             network: None,
+            made_dirs: Vec::new(),
         }
     }
 
@@ -227,7 +238,8 @@ impl Cluster {
         let of_server =
             self.servers.iter().filter(|s| s.host.as_deref() == Some(host)).map(|s| s.run.as_ref());
         let of_mount = self.mounts.iter().filter(|m| m.host.as_deref() == Some(host)).map(|m| m.run.as_ref());
-        of_server.chain(of_mount).flatten().next()
+        let init = self.host(host).map(|host| host.init.as_ref());
+        of_server.chain(of_mount).chain(init).flatten().next()
     }
 
     /// Names of all its processes.

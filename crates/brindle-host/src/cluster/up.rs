@@ -10,7 +10,7 @@ use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use super::down::end_strays;
 use super::network::{self, Link, Network};
 use super::state::{Cluster, HostState, Image, Mount, Server, alive};
-use super::{Event, FS_DEFAULT, OSTS_DEFAULT, On, end_all, image, node};
+use super::{Event, FS_DEFAULT, OSTS_DEFAULT, On, bare, end_all, image, node};
 use crate::format::{self, Plan};
 use crate::target_dir::LOCK_FILE;
 use crate::{need_root, requirements, text};
@@ -50,6 +50,8 @@ pub struct Hosts {
     pub clients: usize,
     /// Bits a second of each link, each way.
     pub rate_bits: Option<u64>,
+    /// Whether they are empty machines, and serve nothing.
+    pub bare: bool,
     /// How frames are protected; as before where nothing is said, `auth` in a new cluster.
     pub security: Option<Mode>,
 }
@@ -59,7 +61,9 @@ impl On<'_> {
     pub fn up(&self, up: &Up) -> Result<Cluster> {
         if up.mounts {
             need_root("cannot mount")?;
-            requirements::check()?;
+            if !is_bare(&self.dir, up) {
+                requirements::check()?;
+            }
         }
         let _lock = self.lock()?;
         let mut cluster = self.load_or_new(up)?;
@@ -128,7 +132,11 @@ impl On<'_> {
         }
         let hosts: Vec<_> = cluster.hosts.iter().map(|h| (h.name.as_str(), h.address, h.link)).collect();
         cluster.network.as_ref().ok_or_else(none)?.make(&hosts)?;
-        self.issue_identities(cluster)?;
+        if cluster.is_bare() {
+            self.make_mount_points(cluster)?;
+        } else {
+            self.issue_identities(cluster)?;
+        }
         let mgs = cluster.hosts.first().map(|host| Nid {
             host: host.address.to_string(),
             port: DEFAULT_PORT,
@@ -171,7 +179,9 @@ impl On<'_> {
 
     fn say_host(&self, cluster: &Cluster, index: usize) {
         let view = cluster.host_view(&cluster.hosts[index]);
-        if !view.mount.is_empty() {
+        if cluster.hosts[index].bare {
+            (self.tell)(Event::Runs { name: &view.name, address: view.address });
+        } else if !view.mount.is_empty() {
             (self.tell)(Event::Mounted { name: &view.name, mount_point: Path::new(&view.mount) });
         } else if !view.targets.is_empty() {
             let target = view.targets.join(" ");
@@ -262,6 +272,11 @@ fn attach_images(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Whether a cluster of bare hosts is asked for, or there is one.
+fn is_bare(dir: &Path, up: &Up) -> bool {
+    up.hosts.is_some_and(|hosts| hosts.bare) || Cluster::load(dir).is_ok_and(|cluster| cluster.is_bare())
+}
+
 fn default_fs() -> FsName {
     FS_DEFAULT.parse().expect("the default is a good name")
 }
@@ -291,13 +306,21 @@ fn is_empty_dir(path: &Path) -> bool {
 fn refuse_running(dir: &Path, cluster: &Cluster) -> Result<()> {
     let servers = cluster.servers.iter().map(|s| (&s.name, s.run.as_ref()));
     let mounts = cluster.mounts.iter().map(|m| (&m.name, m.run.as_ref()));
-    let running: Vec<&str> =
-        servers.chain(mounts).filter(|(_, run)| alive(*run)).map(|(name, _)| name.as_str()).collect();
+    let inits = cluster.hosts.iter().map(|h| (&h.name, h.init.as_ref()));
+    let running: Vec<&str> = servers
+        .chain(mounts)
+        .chain(inits)
+        .filter(|(_, run)| alive(*run))
+        .map(|(name, _)| name.as_str())
+        .collect();
     if running.is_empty() {
         return Ok(());
     }
-    let next = if running.len() == cluster.names().len() {
+    let all = if cluster.is_bare() { cluster.hosts.len() } else { cluster.names().len() };
+    let next = if running.len() == all {
         format!("see it: brindle dev status --dir {0}; end it: brindle dev down --dir {0}", dir.display())
+    } else if cluster.is_bare() {
+        format!("start what is missing: brindle dev host start --dir {} HOST", dir.display())
     } else {
         format!("start what is missing: brindle dev start --dir {} NAME", dir.display())
     };
@@ -352,12 +375,14 @@ fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Res
             let is = |host: &&HostState| cluster.mounts.iter().any(|m| m.host.as_ref() == Some(&host.name));
             n == cluster.hosts.iter().filter(|host| is(host) == is_client).count()
         };
-        if !same(hosts.servers, false) || !same(hosts.clients, true) {
+        let as_bare = hosts.bare == cluster.is_bare();
+        if !as_bare || !same(hosts.servers, false) || !same(hosts.clients, true) {
             return Err(Fault::new(Code::BadArgument)
                 .what("cannot start with other hosts than there are:")
                 .subject(dir.display().to_string())
                 .why("a cluster keeps the hosts that it was made with")
-                .next("leave --hosts and --clients out, or give another directory"));
+                .data("nothing was changed")
+                .next("leave --hosts, --clients and --bare out, or give another directory"));
         }
         refuse_changes(cluster, dir, up)?;
         if hosts.rate_bits.is_some() {
@@ -365,6 +390,9 @@ fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Res
         }
         cluster.security = hosts.security.unwrap_or(cluster.security);
         return Ok(());
+    }
+    if hosts.bare {
+        return bare::wanted_bare(cluster, dir, hosts);
     }
     network::check_tools()?;
     cluster.security = hosts.security.unwrap_or(Mode::Auth);
@@ -385,6 +413,8 @@ fn wanted_hosts(cluster: &mut Cluster, dir: &Path, up: &Up, hosts: Hosts) -> Res
             link: Link { rate_bits: hosts.rate_bits, ..Link::default() },
             frozen: false,
             log: dir.join("log").join(format!("{name}.log")),
+            bare: false,
+            init: None,
         });
     }
     cluster.servers.push(server(TargetId::MGT, "mds1", None));
@@ -420,13 +450,16 @@ fn refuse_changes(cluster: &Cluster, dir: &Path, up: &Up) -> Result<()> {
     if !other_osts && up.mount_points.is_empty() && up.mounts {
         return Ok(());
     }
+    let why = if cluster.is_bare() {
+        "its hosts are bare: they serve and mount nothing".to_owned()
+    } else {
+        let mnt = dir.join("mnt");
+        format!("it is made of hosts, with {osts} OSTs, and each client mounts below {}", mnt.display())
+    };
     Err(Fault::new(Code::BadArgument)
         .what("cannot start with other OSTs or mount points than there are:")
         .subject(dir.display().to_string())
-        .why(format!(
-            "it is made of hosts, with {osts} OSTs, and each client mounts below {}",
-            dir.join("mnt").display()
-        ))
+        .why(why)
         .data("nothing was changed")
         .next("leave --osts, --mount and --no-mount out, or give another directory"))
 }

@@ -1,18 +1,25 @@
-//! `brindle dev host`: the hosts of a cluster on one machine, to be killed, frozen, cut off and shaped.
+//! `brindle dev host`: the hosts of a cluster on one machine, to be killed, frozen, cut off and shaped, and to run commands on.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
 
 use brindle_host::cluster::network::parse_rate;
-use brindle_host::cluster::{HostView, On};
+use brindle_host::cluster::{HostView, On, init, run_on};
+use brindle_host::process::Said;
 use brindle_types::Result;
 
 use super::{DirArg, on};
 use crate::exit::Done;
 use crate::output::{Output, print_json, table};
+use crate::serve::say;
 
 /// The verbs.
 #[derive(clap::Subcommand, Debug)]
 pub enum Command {
     /// Show the hosts
     List(ListArgs),
+    /// Run a command on a host, as if you had logged in there
+    Run(RunArgs),
     /// Take the power from a host: it vanishes from the network, its process is gone
     Kill(KillArgs),
     /// Start a host that was killed
@@ -41,13 +48,40 @@ pub struct ListArgs {
 /// Arguments of verbs that need nothing but the host.
 #[derive(clap::Args, Debug)]
 pub struct HostArgs {
-    /// Name of the host as in `brindle dev host list`: mds1, oss1, c1
+    /// Name of the host as in `brindle dev host list`: mds1, oss1, c1; h1 of bare hosts
     #[arg(value_name = "HOST", add = crate::completion::live::hosts())]
     host: String,
     #[command(flatten)]
     dir: DirArg,
     #[command(flatten)]
     output: Output,
+}
+
+/// Arguments of `brindle dev host run`.
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Examples:\n  brindle dev host run --dir /tmp/d h1 -- bash\n  \
+                        brindle dev host run --dir /tmp/d h2 -- sh -c 'hostname; cat /etc/hosts; ls /etc/brindle'\n\
+                        The exit code is that of the command, or 128 and the number of the signal that killed it.")]
+pub struct RunArgs {
+    #[command(flatten)]
+    dir: DirArg,
+    /// Name of the host as in `brindle dev host list`: h1, mds1, c1
+    #[arg(value_name = "HOST", add = crate::completion::live::hosts())]
+    host: String,
+    /// The command and its arguments
+    #[arg(value_name = "COMMAND", last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Arguments of `brindle dev host-init`.
+#[derive(clap::Args, Debug)]
+pub struct InitArgs {
+    /// The files of the host
+    #[arg(long, value_name = "DIR")]
+    files: PathBuf,
+    /// The log of the host, which is standard error already; the process is known by it
+    #[arg(long, value_name = "FILE")]
+    log: PathBuf,
 }
 
 /// Arguments of `brindle dev host kill`.
@@ -99,6 +133,7 @@ pub fn rate(text: &str) -> std::result::Result<Rate, String> {
 pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::List(args) => list(args),
+        Command::Run(args) => run_on(&args.dir.absolute()?, &args.host, &args.command).map(Done::Code),
         Command::Kill(args) => change(&args.at, "is dead", |on, host| on.kill_host(host, args.destroy_disks)),
         Command::Start(args) => change(args, "runs", |on, host| on.start_host(host)),
         Command::Freeze(args) => change(args, "is frozen", |on, host| on.freeze_host(host)),
@@ -113,6 +148,15 @@ pub fn run(command: &Command) -> Result<Done> {
             change(&args.at, "has another link", |on, host| on.shape_host(host, args.rate.0))
         }
     }
+}
+
+/// Boots a bare host and keeps it.
+pub fn keep(args: &InitArgs) -> Result<Done> {
+    let kept = init::keep(&args.files, |booted| say(&Said::Ready(booted)));
+    if let Err(fault) = &kept {
+        say(&Said::<()>::Failed(fault.clone()));
+    }
+    kept.map(|()| Done::Ok)
 }
 
 fn change(args: &HostArgs, done: &str, change: impl FnOnce(&On, &str) -> Result<HostView>) -> Result<Done> {

@@ -43,6 +43,9 @@ pub enum Command {
     Host(host::Command),
     /// Unmount, and end every process; the data stays
     Down(DownArgs),
+    /// The first process of a bare host
+    #[command(hide = true)]
+    HostInit(host::InitArgs),
 }
 
 /// The option that every verb has.
@@ -62,7 +65,8 @@ impl DirArg {
 /// Arguments of `brindle dev up`.
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  brindle dev up --dir /tmp/b --osts 4 --mount /mnt/a --mount /mnt/b\n  \
-                        brindle dev up --dir /tmp/c --hosts 6 --clients 2 --rate 1gbit\n\
+                        brindle dev up --dir /tmp/c --hosts 6 --clients 2 --rate 1gbit\n  \
+                        brindle dev up --dir /tmp/d --hosts 3 --bare\n\
                         The options of the first start are kept; later ones may add OSTs and change the mount points.")]
 pub struct UpArgs {
     #[command(flatten)]
@@ -95,6 +99,9 @@ pub struct UpArgs {
     /// And so many client hosts, which mount at DIR/mnt/c1, DIR/mnt/c2, ...
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(0..=HOSTS_MAX as i64), requires = "hosts", default_value_t = 1)]
     clients: u8,
+    /// Make the hosts empty machines h1, h2, ... without targets and mounts, to try an installation on
+    #[arg(long, requires = "hosts", conflicts_with_all = ["clients", "osts", "mount", "no_mount", "fsname", "ost_size", "mdt_size", "image_fs", "security"])]
+    bare: bool,
     /// Let each link pass so many bits a second each way, such as 1gbit
     #[arg(long, value_name = "RATE", value_parser = host::rate, requires = "hosts")]
     rate: Option<host::Rate>,
@@ -185,6 +192,7 @@ pub fn run(command: Command) -> Result<Done> {
         Command::RemoveOst(args) => remove_ost(&args),
         Command::Host(command) => host::run(&command),
         Command::Down(args) => down(&args),
+        Command::HostInit(args) => host::keep(&args),
     }
 }
 
@@ -217,6 +225,7 @@ fn on<T>(dir: &DirArg, since: Option<Instant>, work: impl FnOnce(&On) -> Result<
     let tell = |event: Event| match event {
         Event::Waits(fault) => eprintln!("waiting for {}: {}", fault.subject, fault.why.join(": ")),
         Event::Serves { name, target, address } => line(since, name, &format!("{target} at {address}")),
+        Event::Runs { name, address } => line(since, name, &format!("runs at {address}")),
         Event::Mounted { name, mount_point } => {
             line(since, name, &format!("mounted at {}", mount_point.display()));
         }
@@ -251,7 +260,8 @@ fn up(args: &UpArgs) -> Result<Done> {
         image_kind: args.image_fs.into(),
         hosts: args.hosts.map(|servers| Hosts {
             servers: servers.into(),
-            clients: args.clients.into(),
+            clients: if args.bare { 0 } else { args.clients.into() },
+            bare: args.bare,
             rate_bits: args.rate.and_then(|rate| rate.0),
             security: args.security,
         }),
@@ -263,6 +273,13 @@ fn up(args: &UpArgs) -> Result<Done> {
     }
     let dir = args.dir.absolute()?;
     let dir = dir.display();
+    if let Some(host) = cluster.hosts.first().filter(|host| host.bare) {
+        eprintln!(
+            "next: brindle dev host run --dir {dir} {} -- bash | brindle dev host list --dir {dir} | brindle dev down --dir {dir}",
+            host.name
+        );
+        return Ok(Done::Ok);
+    }
     if !cluster.hosts.is_empty() {
         eprintln!(
             "next: brindle dev host list --dir {dir} | brindle status --dir {dir} | brindle dev down --dir {dir}"

@@ -1,6 +1,9 @@
 //! `brindle dev status`: the processes of the cluster.
 
+use std::path::Path;
+
 use brindle_admin::document;
+use brindle_host::cluster::init::files_of;
 use brindle_host::cluster::{Cluster, Run, alive};
 use brindle_types::Result;
 use schemars::JsonSchema;
@@ -17,7 +20,7 @@ pub struct DevView {
     dir: String,
     /// Its file system.
     fs: String,
-    /// Servers, then mounts.
+    /// Servers, then mounts, or bare hosts.
     processes: Vec<Process>,
 }
 document!(DevView, "brindle.dev.status", 1);
@@ -25,9 +28,9 @@ document!(DevView, "brindle.dev.status", 1);
 /// A process.
 #[derive(Serialize, JsonSchema)]
 struct Process {
-    /// `ost0`.
+    /// `ost0`; `h1` of a bare host.
     name: String,
-    /// `mgs`, `mdt`, `ost` or `client`.
+    /// `mgs`, `mdt`, `ost` or `client`; `host`: the init of a bare host.
     kind: &'static str,
     /// Full name of the target; empty for mounts.
     target: String,
@@ -37,7 +40,7 @@ struct Process {
     pid: Option<u32>,
     /// Where it listens.
     addresses: Vec<String>,
-    /// Directory of the target's data; empty for mounts.
+    /// Directory of the target's data, or of a bare host's files; empty for mounts.
     data: String,
     /// The mount point; empty for servers.
     mount: String,
@@ -59,8 +62,9 @@ impl Process {
     }
 }
 
-fn view(dir: String, cluster: &Cluster) -> DevView {
-    let empty = |name: &str, kind, log: &std::path::Path| Process {
+fn view(cluster_dir: &Path, cluster: &Cluster) -> DevView {
+    let dir = cluster_dir.display().to_string();
+    let empty = |name: &str, kind, log: &Path| Process {
         name: name.to_owned(),
         kind,
         target: String::new(),
@@ -89,6 +93,13 @@ fn view(dir: String, cluster: &Cluster) -> DevView {
         process.mount = m.mount_point.display().to_string();
         processes.push(process.with_run(m.run.as_ref()));
     }
+    for h in cluster.hosts.iter().filter(|host| host.bare) {
+        let mut process = empty(&h.name, "host", &h.log);
+        process.data = files_of(cluster_dir, &h.name).display().to_string();
+        process = process.with_run(h.init.as_ref());
+        process.addresses = vec![h.address.to_string()];
+        processes.push(process);
+    }
     DevView { dir, fs: cluster.fs.to_string(), processes }
 }
 
@@ -96,7 +107,7 @@ fn view(dir: String, cluster: &Cluster) -> DevView {
 pub fn run(args: &StatusArgs) -> Result<Done> {
     let dir = args.dir.absolute()?;
     let cluster = Cluster::load(&dir)?;
-    let view = view(dir.display().to_string(), &cluster);
+    let view = view(&dir, &cluster);
     if args.output.json() {
         print_json(&view)?;
         return Ok(Done::Ok);
