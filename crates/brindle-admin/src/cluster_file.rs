@@ -19,13 +19,13 @@ pub struct ClusterFile {
     /// The file system.
     pub fs: String,
     /// Hosts.
-    #[serde(default, rename = "host")]
+    #[serde(default, rename = "host", skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostSection>,
     /// Targets.
-    #[serde(default, rename = "target")]
+    #[serde(default, rename = "target", skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetSection>,
     /// Pools.
-    #[serde(default, rename = "pool")]
+    #[serde(default, rename = "pool", skip_serializing_if = "Vec::is_empty")]
     pub pools: Vec<PoolSection>,
 }
 

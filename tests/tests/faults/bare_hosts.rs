@@ -27,19 +27,19 @@ fn words(cluster: &Cluster, host: &str, script: &str) -> Vec<String> {
 }
 
 /// Runs a script on a host.
-fn sh(cluster: &Cluster, host: &str, script: &str) -> Output {
+pub(crate) fn sh(cluster: &Cluster, host: &str, script: &str) -> Output {
     cluster.brindle(&words(cluster, host, script))
 }
 
 /// What a script on a host printed, which has to succeed.
-fn said(cluster: &Cluster, host: &str, script: &str) -> String {
+pub(crate) fn said(cluster: &Cluster, host: &str, script: &str) -> String {
     let out = sh(cluster, host, script);
     assert!(out.ok(), "{out}");
     out.stdout.trim().to_owned()
 }
 
 /// Starts a script on a host, whose command line has a word by which it is found.
-fn start(cluster: &Cluster, host: &str, script: &str) -> Child {
+pub(crate) fn start(cluster: &Cluster, host: &str, script: &str) -> Child {
     let mut command = Command::new(binary());
     command.args(words(cluster, host, script)).stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap()
 }
@@ -59,7 +59,7 @@ fn state_of(pid: i32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
         assert!(since.elapsed() < LIMIT, "{what} does not happen");

@@ -18,6 +18,7 @@ mod crowd;
 mod damage;
 mod dice;
 mod earlier_release;
+mod enrolment;
 mod full;
 mod garbage;
 mod hosts;
