@@ -343,7 +343,7 @@ impl Daemon<'_> {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut text = String::from(
             "# Options of brindle serve, the daemon of this host; brindle config default shows all of them.\n\
-             # Serve what the cluster assigns to this host (brindle target add --node).\nnode = true\n",
+             # Serve what the cluster assigns to this host (brindle target add --node).\nassigned = true\n",
         );
         // Writing to a String cannot fail.
         let _ = writeln!(text, "listen = {}", quoted(self.listen));

@@ -192,3 +192,24 @@ fn dispatch(command: Command) -> Result<Done> {
 }
 
 pub use brindle_host::text;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// Release builds do not check this by themselves.
+    fn check(command: &clap::Command, path: &str) {
+        let mut seen = BTreeSet::new();
+        for long in command.get_arguments().filter_map(clap::Arg::get_long) {
+            assert!(seen.insert(long), "{path} has --{long} twice");
+        }
+        for sub in command.get_subcommands() {
+            check(sub, &format!("{path} {}", sub.get_name()));
+        }
+    }
+
+    #[test]
+    fn no_command_has_an_option_twice() {
+        check(&super::declaration(), "brindle");
+    }
+}

@@ -46,9 +46,9 @@ pub struct Options {
     /// Directory of a formatted target; may be given several times
     #[arg(long, env = "BRINDLE_DIR", value_name = "DIR")]
     pub dir: Vec<PathBuf>,
-    /// Be the daemon of this host: serve what the cluster assigns to it, with progress and failures told to the MGS
-    #[arg(long, env = "BRINDLE_NODE", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
-    pub node: bool,
+    /// Serve what the cluster assigns to this host, which has joined it: brindle target add --node
+    #[arg(long, env = "BRINDLE_ASSIGNED", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    pub assigned: bool,
     /// Address to listen at; without an identity whoever reaches it is believed, so keep it to trusted networks then
     #[arg(long, env = "BRINDLE_LISTEN", value_name = "HOST", default_value = "127.0.0.1")]
     pub listen: String,
@@ -111,7 +111,7 @@ fn keys(command: &clap::Command) -> Vec<String> {
 /// The options with the file's filled in where neither flag nor environment said otherwise.
 pub fn effective(args: &Args, command_line: &[OsString]) -> Result<Options> {
     let own = Path::new(CONF_DIR).join(SERVE_FILE);
-    let is_given = !args.options.dir.is_empty() || args.options.node;
+    let is_given = !args.options.dir.is_empty() || args.options.assigned;
     // A host that has joined a cluster needs no options.
     let path = match &args.config {
         Some(path) => path,
@@ -262,7 +262,7 @@ impl Options {
         let or_none = |v: &Option<String>| v.clone().unwrap_or_default();
         vec![
             ("dir", dirs.join(",")),
-            ("node", self.node.to_string()),
+            ("assigned", self.assigned.to_string()),
             ("listen", self.listen.clone()),
             ("port", self.port.to_string()),
             ("advertise", or_none(&self.advertise)),

@@ -42,7 +42,7 @@ struct Running {
 pub fn run(args: Args) -> Result<Done> {
     let command_line: Vec<std::ffi::OsString> = std::env::args_os().collect();
     let options = options::effective(&args, &command_line)?;
-    if options.dir.is_empty() && !options.node {
+    if options.dir.is_empty() && !options.assigned {
         return Err(Fault::new(Code::BadArgument)
             .what("nothing to serve")
             .why("no directory of a target was given, and this host has not joined a cluster")
@@ -200,7 +200,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     let mode = identity::mode(options.security, identity.is_some())?;
     let host = host_name(options, identity.as_deref())?;
     let daemon_lock = match &identity {
-        Some(identity) if options.node => Some(daemon_lock(conf_of(identity.path()))?),
+        Some(identity) if options.assigned => Some(daemon_lock(conf_of(identity.path()))?),
         _ => None,
     };
     let mut security = identity::security(identity.clone(), mode, identity::Process::Server);
@@ -244,7 +244,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
             let mgs = mgs_of_targets.or(here).unwrap_or_default();
             of_the_cluster(options, registry, how, (identity, mgs), removed)?
         }
-        None if options.node => return Err(no_cluster()),
+        None if options.assigned => return Err(no_cluster()),
         None => None,
     };
     Ok(Served { running, targets, daemon, _daemon_lock: daemon_lock })
@@ -272,7 +272,7 @@ fn of_the_cluster(
     tokio::spawn(access::follow_removed(how.seams.clone(), mgs.clone(), path, removed));
     let way = mgs.clone();
     tokio::spawn(access::keep_certificate(how.seams.clone(), move || Ok(way.clone()), identity.clone()));
-    if !options.node {
+    if !options.assigned {
         return Ok(None);
     }
     let file = cluster.ok_or_else(no_cluster)?;
