@@ -59,6 +59,14 @@ fn state_of(pid: i32) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+/// Stops a child that was not waited for. Until it is stopped it could still take in how its own child ended.
+fn stop(child: &Child) {
+    let pid = child.id().cast_signed();
+    // SAFETY: a plain call; the pid is the child's until somebody waits for it.
+    unsafe { libc::kill(pid, libc::SIGSTOP) };
+    until("stopping", || state_of(pid) == Some('T'));
+}
+
 pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
@@ -227,8 +235,7 @@ fn processes_of_a_bare_host_die_and_hang_with_it() {
     assert_eq!(host(&cluster, &["shape", "h1", "1gbit"])["rate_bits_per_second"], 1_000_000_000);
     said(&cluster, "h1", "touch /var/lib/brindle/disk /etc/brindle/kept");
     // One who waits for a command on the host and is stopped meanwhile does not keep the host from ending.
-    // SAFETY: a plain call; the process is a child of this one, and was not waited for.
-    unsafe { libc::kill(sent.id().cast_signed(), libc::SIGSTOP) };
+    stop(&sent);
     assert_eq!(host(&cluster, &["kill", "h1", "--destroy-disks"])["state"], "dead");
     assert!(found(&sleeper).is_empty() && found(&orphan).is_empty());
     assert_eq!(sent.wait().unwrap().code(), Some(128 + libc::SIGKILL));
@@ -263,11 +270,9 @@ fn nothing_is_left_of_bare_hosts_whatever_is_killed() {
     let mut sent = start(&cluster, "h2", &format!("exec sleep {sleeper}"));
     until("a process", || !pids(&["sleep", &sleeper]).is_empty());
     let init = init_of(&cluster, "h2");
-    // SAFETY: plain calls; the one is a child that was not waited for, the other runs, as `dev status` has just compared.
-    unsafe {
-        libc::kill(sent.id().cast_signed(), libc::SIGSTOP);
-        libc::kill(init, libc::SIGKILL);
-    }
+    stop(&sent);
+    // SAFETY: a plain call; the process is the host's, as `dev status` has just compared.
+    unsafe { libc::kill(init, libc::SIGKILL) };
     until("the end of a process", || pids(&["sleep", &sleeper]).is_empty());
     let since = Instant::now();
     cluster.down();

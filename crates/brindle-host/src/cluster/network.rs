@@ -12,11 +12,13 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use brindle_stdx::crc;
 use brindle_types::{Code, Fault, Result};
+use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
 use crate::system::{run, run_with_input};
@@ -201,11 +203,19 @@ fn ip(netns: Option<&str>, batch: &str) -> Result<()> {
     if let Some(netns) = netns {
         command.args(["-n", netns]);
     }
-    run_with_input(command.args(["-batch", "-"]), PACKAGES, batch)
+    run_with_input(ends_with_starter(command.args(["-batch", "-"])), PACKAGES, batch)
 }
 
 fn tc(netns: &str, batch: &str) -> Result<()> {
-    run_with_input(Command::new("tc").args(["-n", netns, "-batch", "-"]), PACKAGES, batch)
+    let mut command = Command::new("tc");
+    command.args(["-n", netns, "-batch", "-"]);
+    run_with_input(ends_with_starter(&mut command), PACKAGES, batch)
+}
+
+/// A start that is killed makes no more namespaces: they would appear behind the back of a `down` that follows at once.
+fn ends_with_starter(command: &mut Command) -> &mut Command {
+    // SAFETY: what is done is one system call.
+    unsafe { command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)) }
 }
 
 /// Names of the network namespaces of this machine.
