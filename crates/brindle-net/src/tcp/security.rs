@@ -99,6 +99,8 @@ impl Security {
         nid: Nid,
         seams: &Seams,
     ) -> Result<Connection, NetError> {
+        // Before the handshake: its small records would wait for acknowledgements, 40 ms each.
+        super::set_options(&stream)?;
         let session = match &self.proving {
             Proving::Nothing => return plain(stream, nid, Caller::Known, seams),
             Proving::Identity(_) if self.connects == Mode::None => {
@@ -128,6 +130,7 @@ impl Security {
         is_loopback: bool,
         seams: &Seams,
     ) -> Result<Connection, NetError> {
+        super::set_options(&stream)?;
         let Proving::Identity(source) = &self.proving else {
             let caller = Caller::Host { port, proof: None };
             let is_own_root = is_loopback && caller.is_no_administrator().is_none();
@@ -280,7 +283,6 @@ pub(super) fn plain(
     caller: Caller,
     seams: &Seams,
 ) -> Result<Connection, NetError> {
-    super::set_options(&stream)?;
     let (read_half, write_half) = stream.into_split();
     let tx = Box::new(write::TcpTx::new(write_half, None, None));
     let rx = Box::new(read::TcpRx::new(read_half, seams.clone(), Default::default()));
@@ -295,7 +297,6 @@ fn protected(
     (peer, caller): (Nid, Caller),
     seams: &Seams,
 ) -> Result<Connection, NetError> {
-    super::set_options(&stream)?;
     let (read_half, write_half) = stream.into_split();
     if mode == Mode::Privacy {
         let (read_half, write_half) = tls::halves(tls, read_half, write_half);
