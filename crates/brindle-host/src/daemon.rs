@@ -151,7 +151,11 @@ impl Daemon {
         if fault.code == Code::HostRemoved {
             self.failed.send_replace(Some(fault));
         } else {
-            tracing::debug!(code = %fault.code, "cannot ask the MGS what to serve: {fault}");
+            // That the MGS is away for a moment is nobody's trouble; that it does not know this host is.
+            match fault.code {
+                Code::Disconnected => tracing::debug!("cannot ask the MGS what to serve: {fault}"),
+                code => tracing::warn!(%code, "cannot ask the MGS what to serve: {fault}"),
+            }
             self.look_at_refusal();
         }
         self.how.seams.sleep_ms(PAUSE_MS).await;

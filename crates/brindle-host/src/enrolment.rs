@@ -141,7 +141,9 @@ pub fn init(seams: &Seams, runtime: &tokio::runtime::Handle, init: &Init) -> Res
     check_host_name(&init.host)?;
     refuse_joined(&init.conf)?;
     refuse_existing(&init.conf.join(SERVE_FILE))?;
-    refuse_occupied(&*seams.disk, &init.dir)?;
+    refuse_occupied(&*seams.disk, &init.dir).map_err(|fault| {
+        fault.next("give another directory: --dir DIR; if an earlier init was interrupted, remove this one")
+    })?;
     make_conf(&init.conf)?;
     let nid = Nid { host: init.address.clone(), port: init.port, rail: 0 };
     let plan = Plan {

@@ -100,6 +100,10 @@ pub(crate) fn renew(
     key: [u8; 32],
     now_s: i64,
 ) -> Result<(Vec<Change>, Option<HostRow>)> {
+    if rows.is_removed(&key) {
+        // Its connection ends at this moment.
+        return Err(Fault::new(Code::HostRemoved).subject(host.to_owned()).why("its key was removed"));
+    }
     // Hosts whose identity was made by hand are not in the list; they are known by their certificate only.
     let Some(row) = rows.host(host) else { return Ok((Vec::new(), None)) };
     if row.key != key {

@@ -130,6 +130,12 @@ fn a_removed_key_stays_out_and_its_name_is_free() {
     // The MGS may die behind the first change: then the host is out already.
     assert!(matches!(changes[0], Change::Removed(_)), "{changes:?}");
     world.apply(changes);
+    let id = brindle_auth::KeyId::of_public(&key.public()).0;
+    assert_eq!(
+        code(decide::renew(&world.rows, "c1", id, NOW_S)),
+        Code::HostRemoved,
+        "on its last connection"
+    );
     let again = world.token("client", "");
     assert_eq!(code(world.join(&again, "c1", &key, NOW_S)), Code::HostRemoved);
     world.join(&again, "c1", &HostKey::generate().unwrap(), NOW_S).expect("a host of the same name");

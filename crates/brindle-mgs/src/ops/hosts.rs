@@ -97,6 +97,7 @@ pub(crate) async fn renew(
 pub(crate) async fn watch(mgs: &Mgs, conn: &ServerConn, req: WatchHostReq) -> Result<WatchHostResp> {
     let hosts = mgs.hosts()?;
     let host = &conn.principal().host;
+    decide::known(&hosts.rows(), host)?;
     hosts.heard.lock().asked(host, mgs.seams.now());
     wait(mgs, hosts, conn, req.known_version, req.wait_ms).await;
     let rows = hosts.rows();

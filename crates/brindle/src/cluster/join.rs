@@ -87,7 +87,7 @@ pub fn run(args: &Args) -> Result<Done> {
     }
     println!("{} has joined the cluster {} as {}", view.host, view.cluster, view.roles.join(", "));
     if joined.roles.has(HostRole::Server) {
-        println!("next, here:\n  systemctl enable --now brindle-serve     (or, to try it: brindle serve)");
+        println!("next, here:\n  {}", args.own.how_to_serve());
         println!(
             "then, on an administrator's host, give it something to serve:\n  brindle target add --node {} --dir /data/ost0",
             view.host

@@ -3,7 +3,7 @@
 pub mod apply;
 pub mod join;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use brindle_admin::document;
 use brindle_admin::hosts::new_token;
@@ -73,6 +73,15 @@ pub struct OwnArgs {
 }
 
 impl OwnArgs {
+    /// The command that starts the daemon of this host.
+    fn how_to_serve(&self) -> String {
+        if self.conf == Path::new(CONF_DIR) {
+            return "systemctl enable --now brindle-serve     (or, to try it: brindle serve)".to_owned();
+        }
+        let conf = self.conf.display();
+        format!("brindle serve --config {conf}/serve.toml --identity {conf}/identity.pem")
+    }
+
     fn host(&self) -> String {
         self.name.clone().unwrap_or_else(brindle_host::name)
     }
@@ -176,9 +185,7 @@ fn init(args: &InitArgs) -> Result<Done> {
         "  this host: {} at {}, identity {conf}/identity.pem, options {conf}/serve.toml",
         view.host, view.mgs
     );
-    println!(
-        "\nnext, on this host:\n  systemctl enable --now brindle-serve     (or, to try it: brindle serve)"
-    );
+    println!("\nnext, on this host:\n  {}", args.own.how_to_serve());
     println!("on the next server, within 24 hours:\n  brindle join {address} <<< {}", view.token);
     println!(
         "on each further host: a token of its own, made here by\n  brindle cluster token --role server|client|admin"
