@@ -147,8 +147,8 @@ fn plan_hosts(file: &ClusterFile, hosts: &ListHostsResp, plan: &mut Plan) -> Res
             ))),
             Some(host) if !same_roles(&host.roles, &section.roles) => {
                 plan.notes.push(Note::Missing(format!(
-                    "host {} has joined as {}, not as {roles}: it has to join again: {token}",
-                    host.name, host.roles
+                    "host {} has joined as {}, not as {roles}: {token} | ssh {} brindle join --again",
+                    host.name, host.roles, host.name
                 )));
             }
             Some(_) => {}

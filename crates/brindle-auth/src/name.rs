@@ -131,7 +131,7 @@ impl fmt::Debug for KeyId {
 }
 
 /// SHA-256.
-pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }

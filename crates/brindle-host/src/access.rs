@@ -45,8 +45,13 @@ pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf
     loop {
         let request = WatchAccessReq { known_version, wait_ms: POLL_MS };
         let patience_ms = u64::from(POLL_MS) + GRACE_MS;
+        let asked = seams.now();
         match seams.timeout_ms(patience_ms, mgs.mgs().probe(&request)).await {
             Some(Ok(answer)) => {
+                if answer.version == known_version && seams.now().ms_since(asked) < PAUSE_MS {
+                    // The MGS has too many who wait.
+                    seams.sleep_ms(PAUSE_MS).await;
+                }
                 known_version = answer.version;
                 if let Some(keys) = answer.removed_keys {
                     let keys: BTreeSet<KeyId> = keys.into_iter().map(KeyId).collect();

@@ -27,8 +27,8 @@ use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
 use brindle_wire::mgs::hosts::{Assignment, HostedState, HostedTarget, ReportHostReq, WatchHostReq};
 use parking_lot::Mutex;
 
-use crate::format::{Plan, carry_out, refuse_occupied};
-use crate::service::{self, Found, How, Service};
+use crate::format::{Plan, carry_out, leftovers, refuse_occupied};
+use crate::service::{self, Found, How, Remains, Service};
 
 /// How long the MGS holds a question.
 const POLL_MS: u32 = 5_000;
@@ -59,10 +59,67 @@ pub struct Daemon {
     mgs_nids: Vec<Nid>,
     shows: Arc<dyn Shows>,
     hosted: Mutex<BTreeMap<TargetId, Hosted>>,
+    /// Targets that were taken from this host and are not stopped yet.
+    releasing: Mutex<Vec<Arc<Latch>>>,
     /// Rises with every change of a state.
     changes: watch::Sender<u64>,
     stop: Latch,
     failed: watch::Sender<Option<Fault>>,
+}
+
+/// Why a target is not started again in this process.
+const PARTS: &str = "parts of it may still run in this process, so it is not started again here";
+/// What helps then.
+const RESTART: &str = "on that host: systemctl restart brindle-serve";
+/// How long the remains of a stopped target are waited for, and how often they are looked at.
+const GONE_MS: u64 = 20_000;
+const GONE_LOOK_MS: u64 = 50;
+
+/// The directory of a target that was opened. Unless it is known that nothing of the target is left, its lock is kept until the process ends.
+struct Spoiled(Option<Found>);
+
+impl Spoiled {
+    fn found(&self) -> Option<&Found> {
+        self.0.as_ref()
+    }
+
+    fn nothing_is_left(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Spoiled {
+    fn drop(&mut self) {
+        if let Some(found) = self.0.take() {
+            tracing::warn!(dir = %found.dir, "{PARTS}");
+            std::mem::forget(found.lock);
+        }
+    }
+}
+
+/// Why a target is not served.
+enum Trouble {
+    /// It may be tried again.
+    Again(Fault),
+    /// Not in this process: parts of it may still run.
+    Never(Fault),
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Trouble {
+        Trouble::Again(fault)
+    }
+}
+
+impl Trouble {
+    fn never(fault: Fault) -> Trouble {
+        Trouble::Never(fault.why(PARTS).next(RESTART))
+    }
+
+    fn half_started(order: &Assignment) -> Trouble {
+        let fault = Fault::new(Code::TargetBusy).what("was stopped while it started:");
+        Trouble::never(fault.subject(order.target.to_string()))
+    }
 }
 
 /// A target of this host.
@@ -91,6 +148,7 @@ impl Daemon {
             mgs_nids,
             shows,
             hosted: Mutex::default(),
+            releasing: Mutex::default(),
             changes: watch::Sender::new(0),
             stop: Latch::default(),
             failed: watch::Sender::default(),
@@ -118,8 +176,9 @@ impl Daemon {
         self.stop.set();
         let hosted = std::mem::take(&mut *self.hosted.lock());
         hosted.values().for_each(|hosted| hosted.release.set());
-        for hosted in hosted.values() {
-            hosted.released.wait().await;
+        let released = std::mem::take(&mut *self.releasing.lock());
+        for released in hosted.values().map(|hosted| &hosted.released).chain(&released) {
+            released.wait().await;
         }
     }
 
@@ -134,8 +193,13 @@ impl Daemon {
             let request = WatchHostReq { known_version, wait_ms: POLL_MS };
             let asked = self.mgs.mgs().probe(&request);
             let patience_ms = u64::from(POLL_MS) + GRACE_MS;
+            let since = self.how.seams.now();
             match self.how.seams.timeout_ms(patience_ms, asked).await {
                 Some(Ok(answer)) => {
+                    if answer.version == known_version && self.how.seams.now().ms_since(since) < PAUSE_MS {
+                        // The MGS has too many who wait.
+                        self.how.seams.sleep_ms(PAUSE_MS).await;
+                    }
                     known_version = answer.version;
                     if let Some(assignments) = answer.assignments {
                         self.take(assignments);
@@ -186,12 +250,18 @@ impl Daemon {
     /// Goes by what the MGS wants.
     fn take(self: &Arc<Self>, assignments: Vec<Assignment>) {
         let mut hosted = self.hosted.lock();
+        if self.stop.is_set() {
+            return;
+        }
+        let mut releasing = self.releasing.lock();
+        releasing.retain(|released| !released.is_set());
         let wanted: BTreeMap<TargetId, Assignment> = assignments.into_iter().map(|a| (a.target, a)).collect();
         hosted.retain(|target, hosted| {
             let stays = wanted.get(target).is_some_and(|a| a.uuid == hosted.state.uuid);
             if !stays {
                 tracing::info!(target_name = %self.fs.target(*target), "is not assigned to this host any more");
                 hosted.release.set();
+                releasing.push(hosted.released.clone());
             }
             stays
         });
@@ -232,10 +302,13 @@ impl Daemon {
         if let HostedState::Failed(fault) = &state {
             tracing::error!(code = %fault.code, target_name = %self.fs.target(order.target), "{fault}");
         }
-        if let Some(hosted) = self.hosted.lock().get_mut(&order.target) {
+        let mut hosted = self.hosted.lock();
+        // A released target may have a successor by now.
+        if let Some(hosted) = hosted.get_mut(&order.target).filter(|hosted| hosted.state.uuid == order.uuid) {
             hosted.state.state = state;
             hosted.state.is_formatted = is_formatted.unwrap_or(hosted.state.is_formatted);
         }
+        drop(hosted);
         self.changed();
     }
 
@@ -255,7 +328,11 @@ impl Daemon {
                     pause_ms = RETRY_MS.0;
                     continue;
                 }
-                Err(fault) => fault,
+                Err(Trouble::Again(fault)) => fault,
+                Err(Trouble::Never(fault)) => {
+                    self.set(&order, None, HostedState::Failed(Box::new(fault)));
+                    return release.wait().await;
+                }
             };
             self.set(&order, None, HostedState::Failed(Box::new(failure)));
             if self.how.seams.now().ms_since(since) > STEADY_MS {
@@ -274,7 +351,7 @@ impl Daemon {
         order: &Assignment,
         orders: &mut watch::Receiver<Assignment>,
         release: &Latch,
-    ) -> Result<()> {
+    ) -> std::result::Result<(), Trouble> {
         self.set(order, None, HostedState::Starting);
         self.prepare(order).await?;
         if !order.is_formatted {
@@ -285,7 +362,11 @@ impl Daemon {
             return Ok(());
         }
         let found = Found::lock(Path::new(&order.dir), &self.how.seams)?;
-        let starting = service::start(&self.how, &found, order.port);
+        self.check_port(order.port)?;
+        // From here on parts of the target may go on in this process: until they are gone nobody else may have the directory.
+        let mut spoiled = Spoiled(Some(found));
+        let Some(found) = spoiled.found() else { return Ok(()) };
+        let starting = service::start(&self.how, found, order.port);
         let other = async {
             // The sender lives as long as the target is assigned to this host.
             let _ = orders.wait_for(|now| !now.is_wanted || now.port != order.port).await;
@@ -293,9 +374,9 @@ impl Daemon {
         let mut other = std::pin::pin!(other);
         let service = tokio::select! {
             biased;
-            () = release.wait() => return Ok(()),
-            () = &mut other => return Ok(()),
-            started = starting => started?,
+            () = release.wait() => return Err(Trouble::half_started(order)),
+            () = &mut other => return Err(Trouble::half_started(order)),
+            started = starting => started.map_err(Trouble::never)?,
         };
         self.shows.served(&service);
         let name = found.superblock.name();
@@ -308,12 +389,46 @@ impl Daemon {
             fault = service.until_failed() => Some(fault),
         };
         self.shows.ended(&name);
+        let remains = service.remains();
         let stopped = service.stop().await;
+        if !self.until_gone(&remains).await {
+            let fault =
+                failed.or(stopped.err()).unwrap_or_else(|| Fault::new(Code::TargetBusy).subject(name));
+            return Err(Trouble::never(fault));
+        }
         tracing::info!(target_name = %name, "stopped");
-        drop(found.lock);
+        spoiled.nothing_is_left();
         match failed {
-            Some(fault) => Err(fault),
-            None => stopped,
+            Some(fault) => Err(fault.into()),
+            None => Ok(stopped?),
+        }
+    }
+
+    /// Whether the remains of a target are gone within a bounded time.
+    async fn until_gone(&self, remains: &Remains) -> bool {
+        for _ in 0..GONE_MS / GONE_LOOK_MS {
+            if remains.are_gone() {
+                return true;
+            }
+            self.how.seams.sleep_ms(GONE_LOOK_MS).await;
+        }
+        remains.are_gone()
+    }
+
+    /// Refuses a port that somebody has, before anything is opened.
+    fn check_port(&self, port: u16) -> Result<()> {
+        match std::net::TcpListener::bind((self.how.listen.as_str(), port)) {
+            Ok(_) => Ok(()),
+            Err(e) => {
+                let nid = Nid { host: self.how.listen.clone(), port, rail: 0 };
+                let code = if e.kind() == std::io::ErrorKind::AddrInUse {
+                    Code::AddressInUse
+                } else {
+                    Code::BadConfigValue
+                };
+                let fault = Fault::io(code, "cannot listen at", nid.to_string(), &e);
+                Err(crate::listener::name_listener(fault, &nid))
+            }
         }
     }
 
@@ -323,7 +438,10 @@ impl Daemon {
         let dir = PathBuf::from(&order.dir);
         let exists = dir.is_dir() && Superblock::exists(disk, &order.dir)?;
         if !exists && !order.is_formatted {
-            refuse_occupied(disk, &dir)?;
+            let leftovers = leftovers(disk, &dir, order.uuid)?;
+            if leftovers.is_empty() {
+                refuse_occupied(disk, &dir)?;
+            }
             let plan = Plan {
                 fs: self.fs.clone(),
                 target: order.target,
@@ -331,7 +449,7 @@ impl Daemon {
                 dir,
                 uuid: Some(order.uuid),
             };
-            carry_out(&self.how.seams, &plan, &[]).await?;
+            carry_out(&self.how.seams, &plan, &leftovers).await?;
             tracing::info!(target_name = %self.fs.target(order.target), dir = %order.dir, "formatted");
             return Ok(());
         }

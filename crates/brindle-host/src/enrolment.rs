@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use brindle_admin::place::Place;
 use brindle_auth::{
-    Authority, ClusterId, HostKey, HostRole, Identity, KeyId, Name, Roles, Secret, Token, check_host_name,
+    Authority, ClusterId, Credentials, HostKey, HostRole, Identity, KeyId, Name, Roles, Secret, Token,
+    check_host_name, sha256,
 };
 use brindle_config::Superblock;
 use brindle_mgs::hosts::rows::{HostRow, TokenRow};
@@ -30,7 +31,7 @@ use brindle_wire::mgs::hosts::JoinReq;
 use serde::{Deserialize, Serialize};
 
 use crate::format::{Plan, carry_out, refuse_occupied};
-use crate::identity::write_secret;
+use crate::identity::{write_secret, write_whole};
 
 /// Where the files of a host lie.
 pub const CONF_DIR: &str = "/etc/brindle";
@@ -225,6 +226,8 @@ pub struct Join {
     pub host: String,
     /// Address that others reach this host at; the one that it reaches the MGS from without it.
     pub address: Option<String>,
+    /// The host has joined before: it keeps its key and its options.
+    pub again: bool,
 }
 
 /// The host as it has joined.
@@ -245,24 +248,30 @@ pub struct Joined {
 /// Joins a cluster. May be repeated with the same token when the answer was lost: the host keeps its key.
 pub async fn join(seams: &Seams, join: &Join) -> Result<Joined> {
     check_host_name(&join.host)?;
-    refuse_joined(&join.conf)?;
+    if !join.again {
+        refuse_joined(&join.conf)?;
+    }
     let serves = join.token.roles.has(HostRole::Server);
-    if serves {
-        refuse_existing(&join.conf.join(SERVE_FILE))?;
+    let serve_file = join.conf.join(SERVE_FILE);
+    // Options that an earlier join wrote stay as they are.
+    let has_options = is_of_a_daemon(&serve_file)?;
+    if serves && !has_options {
+        refuse_existing(&serve_file)?;
     }
     make_conf(&join.conf)?;
-    let key = pending_key(&join.conf)?;
+    let key = pending_key(&join.conf, join.again)?;
     let mgs = if join.mgs.is_empty() { join.token.mgs.clone() } else { join.mgs.clone() };
-    let answer = ask(seams, join, &mgs, &key).await?;
+    let answer = ask(seams, join, &mgs, &key).await;
+    if answer.as_ref().is_err_and(|fault| fault.code == Code::HostRemoved) {
+        // The key is of no use any more: the next attempt makes a new one.
+        remove(&join.conf.join(KEY_FILE))?;
+    }
+    let answer = answer?;
     let identity = Identity::new(key, answer.certificate, answer.authority)?;
     let name = identity.name().clone();
-    if name.cluster != join.token.cluster {
-        return Err(
-            Fault::new(Code::ForeignCertificate).why("the certificate is of another cluster than the token")
-        );
-    }
+    check_answer(&identity, join, seams.wall().secs)?;
     let mut address = None;
-    if serves {
+    if serves && !has_options {
         let own = match &join.address {
             Some(address) => address.clone(),
             None => address_towards(&mgs).await?,
@@ -282,6 +291,31 @@ pub async fn join(seams: &Seams, join: &Join) -> Result<Joined> {
     // The identity has the key now.
     remove(&join.conf.join(KEY_FILE))?;
     Ok(Joined { cluster: name.cluster, fs: answer.fs, mgs: nids, roles: name.roles, address })
+}
+
+/// The answer comes from a server of the cluster, and perhaps not from the MGS: what it says is checked.
+fn check_answer(identity: &Identity, join: &Join, now_s: i64) -> Result<()> {
+    let name = identity.name();
+    let refuse = |why: &'static str| {
+        Fault::new(Code::ForeignCertificate)
+            .what("cannot use the answer to the token: it is not of the MGS of this cluster")
+            .why(why)
+            .data("nothing was changed but the token, which may be used up")
+            .next("compare the address that was given with that of the MGS; then ask for a new token")
+    };
+    if sha256(identity.authority()) != join.token.authority {
+        return Err(refuse("its authority is not the one that the token names"));
+    }
+    if name.cluster != join.token.cluster || name.host != join.host || name.roles != join.token.roles {
+        return Err(refuse("its certificate is of another host, or has other roles than the token"));
+    }
+    let credentials = Credentials::new(Identity::from_pem(&identity.to_pem())?)?;
+    match u64::try_from(now_s).is_ok_and(|now_s| credentials.holds_at(now_s)) {
+        true => Ok(()),
+        false => Err(Fault::new(Code::CertificateExpired)
+            .what("the certificate that was given does not hold now, by the clock of this host")
+            .next("compare the clocks of both hosts: date; then try again with the same token")),
+    }
 }
 
 async fn ask(
@@ -319,9 +353,11 @@ async fn ask(
     })
 }
 
-/// The key of a host that joins, made at its first attempt.
-fn pending_key(conf: &Path) -> Result<HostKey> {
-    let path = conf.join(KEY_FILE);
+/// The key of a host that joins, made at its first attempt; one that joins again has it.
+fn pending_key(conf: &Path, again: bool) -> Result<HostKey> {
+    let identity = conf.join(IDENTITY_FILE);
+    let has_identity = again && identity.exists();
+    let path = if has_identity { identity } else { conf.join(KEY_FILE) };
     match read(&path) {
         Ok(text) => HostKey::from_pem(&text).map_err(|fault| fault.subject(shown(&path))),
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -368,7 +404,8 @@ fn refuse_joined(conf: &Path) -> Result<()> {
         .what("this host is of a cluster already:")
         .data("nothing was changed")
         .next(format!(
-            "to take it out: brindle node remove HOST, from another host; then remove {}",
+            "for other roles, or a certificate that has ended: brindle join --again, with a token for this host; to take it out: \
+             brindle node remove HOST, from another host, then remove {}",
             shown(&conf.join(IDENTITY_FILE))
         ));
     Err(match ClusterFile::read(conf) {
@@ -380,6 +417,18 @@ fn refuse_joined(conf: &Path) -> Result<()> {
         )),
         _ => fault.subject(shown(&conf.join(IDENTITY_FILE))),
     })
+}
+
+/// Whether the file has options of a host's daemon.
+fn is_of_a_daemon(path: &Path) -> Result<bool> {
+    match read(path) {
+        Ok(text) => {
+            let table = text.parse::<toml::Table>().unwrap_or_default();
+            Ok(table.get("assigned").and_then(toml::Value::as_bool) == Some(true))
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Fault::io(Code::BadConfigValue, "cannot read", shown(path), &e)),
+    }
 }
 
 fn refuse_existing(path: &Path) -> Result<()> {
@@ -463,7 +512,7 @@ fn read(path: &Path) -> std::io::Result<String> {
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).map_err(|e| Fault::io(Code::NotWritable, "cannot write", shown(path), &e))
+    write_whole(path, text, 0o644).map_err(|e| Fault::io(Code::NotWritable, "cannot write", shown(path), &e))
 }
 
 fn remove(path: &Path) -> Result<()> {

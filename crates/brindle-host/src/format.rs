@@ -8,6 +8,9 @@ use brindle_config::{Expected, Superblock};
 use brindle_stdx::{Disk, Seams};
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 
+use brindle_admin::target::hex;
+
+use crate::identity::write_whole;
 use crate::target_dir::{DirLock, LOCK_FILE};
 use crate::text;
 
@@ -88,6 +91,23 @@ pub fn occupied(disk: &dyn Disk, dir: &Path, contents: &[String]) -> Result<Faul
         .next("give an empty directory, or add --reformat --yes to destroy what it holds"))
 }
 
+/// Says in a directory which target is being made there: if that is interrupted, what lies there is known to be the beginning of it.
+const BEGUN_FILE: &str = "formatting";
+/// Longest contents of that file.
+const BEGUN_MAX_BYTES: usize = 64;
+
+/// Names in a directory in which the making of this target was interrupted; none where it was not begun.
+pub fn leftovers(disk: &dyn Disk, dir: &Path, uuid: [u8; 16]) -> Result<Vec<String>> {
+    let path = format!("{}/{BEGUN_FILE}", text(dir)?);
+    match brindle_stdx::disk::read_file(disk, &path, BEGUN_MAX_BYTES) {
+        Ok(bytes) if bytes == hex(&uuid).as_bytes() => contents(dir),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Fault::io(Code::NotWritable, "cannot read", path, &e))
+        }
+        _ => Ok(Vec::new()),
+    }
+}
+
 /// Makes the target. `destroy` are names to remove first.
 pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result<Superblock> {
     let cannot =
@@ -96,7 +116,11 @@ pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result
     // What lies in a target is read by its servers alone.
     std::fs::set_permissions(&plan.dir, std::fs::Permissions::from_mode(0o700)).map_err(|e| cannot(&e))?;
     let _lock = DirLock::target(&plan.dir)?;
-    for name in destroy {
+    let begun = plan.dir.join(BEGUN_FILE);
+    if let Some(uuid) = &plan.uuid {
+        write_whole(&begun, &hex(uuid), 0o600).map_err(|e| cannot(&e))?;
+    }
+    for name in destroy.iter().filter(|name| *name != BEGUN_FILE) {
         let path = plan.dir.join(name);
         let is_dir = std::fs::symlink_metadata(&path).map(|m| m.is_dir()).unwrap_or(false);
         let removed = if is_dir { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) };
@@ -109,11 +133,15 @@ pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result
     }
     let mut superblock = Superblock::new(plan.fs.clone(), plan.target, plan.mgs.clone(), now, rng);
     superblock.uuid = plan.uuid.unwrap_or(superblock.uuid);
-    match plan.target.role {
-        Role::Mdt => brindle_mds::format_as(seams, &dir, superblock).await,
+    let made = match plan.target.role {
+        Role::Mdt => brindle_mds::format_as(seams, &dir, superblock).await?,
         _ => {
             superblock.save(&*disk, &dir)?;
-            Ok(superblock)
+            superblock
         }
+    };
+    if plan.uuid.is_some() {
+        std::fs::remove_file(&begun).map_err(|e| cannot(&e))?;
     }
+    Ok(made)
 }

@@ -88,23 +88,24 @@ fn read(path: &Path) -> Result<String> {
 
 /// Writes a file that root alone may read; whole or not at all.
 pub fn write_secret(path: &Path, text: &str) -> Result<()> {
-    let cannot = |e: &std::io::Error| {
-        Fault::io(Code::NotWritable, "cannot write the identity", path.display().to_string(), e)
-    };
+    write_whole(path, text, 0o600).map_err(|e| {
+        Fault::io(Code::NotWritable, "cannot write the identity", path.display().to_string(), &e)
+    })
+}
+
+/// Writes a file with these permissions; whole or not at all, and synced.
+pub fn write_whole(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     // Several processes of a host may write at once.
     let temp = path.with_extension(format!("new-{}", std::process::id()));
-    let written = || {
-        match std::fs::remove_file(&temp) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
-            _ => {}
-        }
-        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temp)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&temp, path)?;
-        std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
-    };
-    written().map_err(|e| cannot(&e))
+    match std::fs::remove_file(&temp) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+        _ => {}
+    }
+    let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(&temp)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&temp, path)?;
+    std::fs::File::open(path.parent().unwrap_or(Path::new("/")))?.sync_all()
 }
 
 /// Kind of a process.

@@ -1,10 +1,13 @@
 //! Targets that a process serves: from a directory to a running service, and back.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use brindle_config::{Expected, Superblock};
+use brindle_mds::mdt::Mdt;
 use brindle_net::Transport;
+use brindle_objects::ObjectStore;
+use brindle_oss::Oss;
 use brindle_stdx::Seams;
 use brindle_types::{Code, Fault, Nid, Result, Role};
 
@@ -91,7 +94,39 @@ impl How {
     }
 }
 
+/// What of a service may go on for a while after it was stopped: requests that had begun, background tasks.
+pub enum Remains {
+    /// Of an MGT: it writes nothing by itself.
+    Nothing,
+    /// Of an MDT.
+    Mdt(Weak<Mdt>),
+    /// Of an OST.
+    Ost(Weak<Oss>, Weak<ObjectStore>),
+}
+
+impl Remains {
+    /// Whether nothing of it can touch the target's directory any more.
+    pub fn are_gone(&self) -> bool {
+        match self {
+            Remains::Nothing => true,
+            Remains::Mdt(mdt) => mdt.strong_count() == 0,
+            Remains::Ost(oss, store) => oss.strong_count() == 0 && store.strong_count() == 0,
+        }
+    }
+}
+
 impl Service {
+    /// What may go on after [`Service::stop`].
+    pub fn remains(&self) -> Remains {
+        match self {
+            Service::Mgs(_) => Remains::Nothing,
+            Service::Mds(handle) => Remains::Mdt(Arc::downgrade(handle.mdt())),
+            Service::Oss(handle) => {
+                Remains::Ost(Arc::downgrade(handle.oss()), Arc::downgrade(&handle.oss().store))
+            }
+        }
+    }
+
     /// Where it listens.
     pub fn nid(&self) -> Nid {
         match self {

@@ -3,8 +3,9 @@
 //! flock(2) on the file `lock`, which goes with the process that holds it, however it dies. The file's text names the
 //! holder, for messages only.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use brindle_types::{Code, Fault, Result};
@@ -12,6 +13,8 @@ use rustix::fs::FlockOperation;
 
 /// Name of the lock file in a target's directory.
 pub const LOCK_FILE: &str = "lock";
+/// Permissions of the lock file.
+const LOCK_MODE: u32 = 0o600;
 
 /// The lock; given back when dropped or when the process dies.
 #[derive(Debug)]
@@ -24,8 +27,15 @@ impl DirLock {
     pub fn take(dir: &Path, busy: Fault) -> Result<DirLock> {
         let path = dir.join(LOCK_FILE);
         let cannot = |e: &std::io::Error| cannot_lock(dir, e);
-        let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let opened = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(LOCK_MODE)
+            .open(&path);
         let mut file = opened.map_err(|e| cannot(&e))?;
+        close_to_others(&file).map_err(|e| cannot(&e))?;
         if let Err(e) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if e != rustix::io::Errno::WOULDBLOCK {
                 return Err(cannot(&e.into()));
@@ -61,6 +71,12 @@ impl DirLock {
     pub fn target(dir: &Path) -> Result<DirLock> {
         DirLock::take(dir, Fault::new(Code::TargetBusy).what("cannot use").subject(dir.display().to_string()))
     }
+}
+
+/// Whoever can read the file can lock it. One of an earlier release was readable for all.
+fn close_to_others(file: &File) -> std::io::Result<()> {
+    let mode = file.metadata()?.permissions().mode();
+    if mode & 0o077 == 0 { Ok(()) } else { file.set_permissions(Permissions::from_mode(LOCK_MODE)) }
 }
 
 fn cannot_lock(dir: &Path, e: &std::io::Error) -> Fault {

@@ -11,7 +11,8 @@ use brindle_targets::{Directory, Introduction};
 use brindle_types::{Code, Nid, Result, TargetId};
 use brindle_wire::Message;
 use brindle_wire::mgs::hosts::{
-    ChangeHostReq, CreateTokenReq, HostChange, HostInfo, HostedState, ListHostsReq, WatchHostReq,
+    ChangeHostReq, CreateTokenReq, HostChange, HostInfo, HostedState, HostedTarget, ListHostsReq,
+    WatchHostReq,
 };
 
 use crate::access;
@@ -105,6 +106,7 @@ impl World {
             conf: self.conf(host),
             host: host.to_owned(),
             address: Some("127.0.0.1".into()),
+            again: false,
         };
         enrolment::join(&self.seams, &join).await
     }
@@ -157,7 +159,11 @@ impl World {
 }
 
 fn serves(info: &HostInfo) -> bool {
-    info.hosted.iter().any(|t| t.state == HostedState::Serving)
+    info.hosted.iter().any(|t| t.target == TargetId::ost(0) && is_served(t))
+}
+
+fn is_served(hosted: &HostedTarget) -> bool {
+    hosted.state == HostedState::Serving
 }
 
 #[test]
@@ -193,6 +199,7 @@ fn hosts_join_with_a_token_once_and_keep_their_key_over_a_lost_answer() {
             conf: world.conf("other"),
             host: "oss3".into(),
             address: None,
+            again: false,
         };
         assert_eq!(enrolment::join(&world.seams, &posing).await.unwrap_err().code, Code::HostNameInUse);
         world.join(&token, "c4").await.unwrap();
@@ -269,6 +276,14 @@ fn a_host_serves_what_it_is_told_and_never_formats_twice() {
         let add = HostChange::AddTarget { is_mdt: false, index: None, dir: dir.display().to_string() };
         let target = world.change("oss1", add).await.unwrap().unwrap();
         world.until("oss1", serves).await;
+        let mdt = world.dir.path().join("mdt0").display().to_string();
+        world.change("oss1", HostChange::AddTarget { is_mdt: true, index: None, dir: mdt }).await.unwrap();
+        world.until("oss1", |info| info.hosted.len() == 2 && info.hosted.iter().all(is_served)).await;
+        let mdt = TargetId::mdt(0);
+        world.change("oss1", HostChange::WantTarget { target: mdt, is_wanted: false }).await.unwrap();
+        world.until("oss1", |info| info.hosted[0].state == HostedState::Stopped).await;
+        world.change("oss1", HostChange::WantTarget { target: mdt, is_wanted: true }).await.unwrap();
+        world.until("oss1", |info| info.hosted.iter().all(is_served)).await;
         // Stopped and started again, by order.
         world.change("oss1", HostChange::WantTarget { target, is_wanted: false }).await.unwrap();
         world.until("oss1", |info| info.hosted.iter().any(|t| t.state == HostedState::Stopped)).await;
@@ -324,6 +339,63 @@ fn a_removed_host_is_out_at_once_and_stays_out() {
         }
         let key = world.identity("oss1").current().unwrap().identity().key_id();
         assert!(access::on_file(&path).contains(&key));
+    });
+}
+
+#[test]
+fn a_host_that_was_installed_anew_has_its_targets_back() {
+    run(async {
+        let world = World::new().await;
+        world.join(&world.first, "oss1").await.unwrap();
+        let dir = world.dir.path().join("ost0").display().to_string();
+        world.change("oss1", HostChange::AddTarget { is_mdt: false, index: None, dir }).await.unwrap();
+        let before = world.identity("oss1").current().unwrap().identity().key_id();
+        // Other roles: the same key, and a token for any host will do.
+        let again = Join {
+            token: world.token("server,admin").await,
+            mgs: Vec::new(),
+            conf: world.conf("oss1"),
+            host: "oss1".into(),
+            address: None,
+            again: true,
+        };
+        assert_eq!(enrolment::join(&world.seams, &again).await.unwrap().roles.to_string(), "server,admin");
+        assert_eq!(world.identity("oss1").current().unwrap().identity().key_id(), before);
+        // Its disk with /etc was lost: a new key needs a token for this very host.
+        std::fs::remove_dir_all(world.conf("oss1")).unwrap();
+        let any = world.token("server").await;
+        assert_eq!(world.join(&any, "oss1").await.unwrap_err().code, Code::HostNameInUse);
+        let request = CreateTokenReq { roles: "server".into(), host: "oss1".into(), lifetime_s: 60 };
+        let own: Token = world.ask("mgs1", &request).await.unwrap().token.parse().unwrap();
+        world.join(&own, "oss1").await.unwrap();
+        let info = world.host("oss1").await.unwrap();
+        assert!(info.assignments.len() == 1 && info.key != before.0, "{info:?}");
+        // The old key is out.
+        let rows = world.ask("mgs1", &ListHostsReq {}).await.unwrap();
+        assert_eq!(rows.hosts.iter().filter(|host| host.name == "oss1").count(), 1);
+    });
+}
+
+#[test]
+fn an_interrupted_format_is_begun_again_and_other_contents_are_left() {
+    run(async {
+        let world = World::new().await;
+        world.join(&world.first, "oss1").await.unwrap();
+        let dir = world.dir.path().join("ost0");
+        let add = HostChange::AddTarget { is_mdt: false, index: None, dir: dir.display().to_string() };
+        world.change("oss1", add).await.unwrap();
+        let uuid = world.host("oss1").await.unwrap().assignments[0].uuid;
+        // The host died between the first file and the last.
+        std::fs::create_dir(&dir).unwrap();
+        std::fs::write(dir.join("superblock.new"), "half").unwrap();
+        let daemon = world.daemon("oss1");
+        let failed = |info: &HostInfo| info.hosted.iter().any(|t| matches!(t.state, HostedState::Failed(_)));
+        world.until("oss1", failed).await;
+        assert!(dir.join("superblock.new").exists(), "nobody knows that it is of this target");
+        std::fs::write(dir.join("formatting"), brindle_admin::target::hex(&uuid)).unwrap();
+        world.until("oss1", serves).await;
+        assert!(!dir.join("superblock.new").exists() && !dir.join("formatting").exists());
+        daemon.stop().await;
     });
 }
 

@@ -187,13 +187,13 @@ impl Kv {
         self.engine.checkpoint().await
     }
 
-    /// Syncs everything, stops the background tasks and waits until they have ended.
+    /// Syncs everything, stops the background tasks and waits until they have ended, also where it cannot be synced.
     pub async fn close(self) -> Result<()> {
-        self.wait_synced(self.last_pos()).await?;
+        let synced = self.wait_synced(self.last_pos()).await;
         self.engine.stop();
         let mut running = self.engine.running.subscribe();
         // The sender lives as long as `self`.
         let _ = running.wait_for(|n| *n == 0).await;
-        Ok(())
+        synced
     }
 }

@@ -88,10 +88,10 @@ impl Hosts {
         self.rows.borrow().clone()
     }
 
-    /// Completes when something of the rows is newer than `version`.
-    pub(crate) async fn newer_than(&self, version: u64) {
+    /// Completes when the rows are of another version. An older one counts, too: they may have been restored from a backup.
+    pub(crate) async fn other_than(&self, version: u64) {
         // The sender lives as long as `self`, so waiting cannot fail.
-        let _ = self.rows.subscribe().wait_for(|rows| rows.version() > version).await;
+        let _ = self.rows.subscribe().wait_for(|rows| rows.version() != version).await;
     }
 
     /// Stores what `decide` wants changed, in order, and gives its answer. The rows are durable when it returns.

@@ -31,6 +31,10 @@ mod conn;
 
 /// Connections of one server unless configured otherwise.
 pub const CONNECTIONS_MAX_DEFAULT: usize = 4096;
+/// Connections at once of hosts that have not joined yet: everybody can make those.
+pub const STRANGERS_MAX: usize = 64;
+/// How long such a connection may last: it asks one question.
+pub const STRANGER_MS: u64 = 30_000;
 /// Pause after the system could not accept a connection (no file descriptors left).
 const ACCEPT_PAUSE_MS: u64 = 50;
 
@@ -100,6 +104,7 @@ pub(crate) struct Shared {
     pub(crate) service: Arc<dyn Service>,
     pub(crate) stop: Latch,
     pub(crate) room: Arc<Semaphore>,
+    pub(crate) strangers: Semaphore,
     pub(crate) next_conn_id: AtomicU64,
     pub(crate) stats: Mutex<ServerStats>,
     pub(crate) removed: Option<Arc<RemovedKeys>>,
@@ -120,6 +125,7 @@ impl RpcServer {
         let shared = Arc::new(Shared {
             seams: seams.clone(),
             room: Arc::new(Semaphore::new(config.connections_max)),
+            strangers: Semaphore::new(STRANGERS_MAX),
             config,
             service,
             stop: Latch::default(),

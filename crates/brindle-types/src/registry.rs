@@ -231,10 +231,10 @@ codes! {
         "Every host of a cluster has a key and a certificate of the cluster's authority, which it shows on each connection. A host without one, and a user who may not read it, are refused. Nothing is told to them.";
     8011 ForeignCertificate EACCES "the certificate is of another cluster" "compare the address and the identity that were given"
         "The other side shows a certificate that another authority signed. Either the address is wrong, or the host has joined another cluster.";
-    8012 CertificateExpired EACCES "the certificate is out of date" "compare the clocks of both hosts; if the host was off for long, remove it and let it join again; a development cluster gets new certificates at each start: brindle dev up"
+    8012 CertificateExpired EACCES "the certificate is out of date" "compare the clocks of both hosts; if the host was off for long: brindle join --again, with a new token; a development cluster gets new certificates at each start: brindle dev up"
         "A certificate holds for 90 days. By the clock of one side it has ended, or has not begun yet.";
-    8013 HostNameInUse EEXIST "another host has joined under this name" "join under another name: --name; or remove the other host first: brindle node remove NAME"
-        "A host is known by its name and its key. A second host of the same name is refused, because a session belongs to the host that opened it. A host that was installed anew has a new key: remove it, then let it join again.";
+    8013 HostNameInUse EEXIST "another host has joined under this name" "join under another name: --name; if it is the same host, installed anew, with a token made for it: brindle cluster token --host NAME"
+        "A host is known by its name and its key. A second host of the same name is refused, because a session belongs to the host that opened it. A host that was installed anew has a new key: a token that was made for its name (--host) lets it take the name over, with its targets, and the old key is let in no more.";
     8014 BadToken EACCES "the token cannot be used" "ask for a new one: brindle cluster token"
         "A token is the right of one host to join, once, until it expires.";
     8015 BadIdentity EINVAL "cannot use the identity file" "name another file: option identity, or BRINDLE_IDENTITY=FILE"

@@ -20,6 +20,10 @@ pub(crate) const TOKEN_LIFETIME_MAX_S: u64 = 30 * 24 * 3600;
 /// Longest directory of a target, bytes.
 const DIR_MAX_BYTES: usize = 4096;
 const DAY_S: i64 = 24 * 3600;
+/// What the list says of a certificate is not written anew for less than this.
+const RENEWED_S: i64 = DAY_S;
+/// Removed keys are kept for so long behind the end of their last certificate: the clock of the MGS may have been wrong.
+const REMOVED_KEPT_S: i64 = 365 * DAY_S;
 
 /// When a certificate that is issued now ends.
 pub fn certificate_ends_s(now_s: i64) -> i64 {
@@ -56,6 +60,19 @@ pub(crate) fn join(rows: &Rows, req: &JoinReq, now_s: i64) -> Result<(Vec<Change
         return Err(Fault::new(Code::HostRemoved).subject(req.host.clone()).why("its key was removed"));
     }
     if let Some(row) = rows.host(&req.host) {
+        if row.key != key && token.host == req.host {
+            // An administrator has made the token for this very host: it was installed anew, and the old key is out.
+            let old = removed(row, now_s);
+            let certificate_ends_s = certificate_ends_s(now_s);
+            let row = HostRow {
+                key,
+                roles: token.roles.clone(),
+                joined_s: now_s,
+                certificate_ends_s,
+                ..row.clone()
+            };
+            return Ok((vec![used_token(token, used), Change::Removed(old), Change::Host(row.clone())], row));
+        }
         if row.key != key {
             return Err(Fault::new(Code::HostNameInUse)
                 .what("cannot let the host join:")
@@ -70,7 +87,7 @@ pub(crate) fn join(rows: &Rows, req: &JoinReq, now_s: i64) -> Result<(Vec<Change
         // The answer was lost, or it joins again to have other roles.
         let row = HostRow {
             roles: token.roles.clone(),
-            certificate_ends_s: certificate_ends_s(now_s),
+            certificate_ends_s: certificate_ends_s(now_s).max(row.certificate_ends_s),
             ..row.clone()
         };
         return Ok((vec![used_token(token, used), Change::Host(row.clone())], row));
@@ -112,7 +129,12 @@ pub(crate) fn renew(
             .subject(host.to_owned())
             .why("another host has joined under this name"));
     }
-    let row = HostRow { certificate_ends_s: certificate_ends_s(now_s), ..row.clone() };
+    let ends_s = certificate_ends_s(now_s);
+    if (row.certificate_ends_s..row.certificate_ends_s + RENEWED_S).contains(&ends_s) {
+        // The rows need not change for that; a removal counts a day more than they say.
+        return Ok((Vec::new(), Some(row.clone())));
+    }
+    let row = HostRow { certificate_ends_s: ends_s.max(row.certificate_ends_s), ..row.clone() };
     Ok((vec![Change::Host(row.clone())], Some(row)))
 }
 
@@ -136,10 +158,11 @@ pub(crate) fn create_token(
     }
     let ended = rows.tokens().filter(|token| token.expires_s + DAY_S < now_s);
     let mut changes: Vec<Change> = ended.map(|token| Change::NoToken(token.id)).collect();
-    if rows.tokens().len() - changes.len() >= TOKENS_MAX {
+    if rows.tokens().filter(|token| token.used_by.is_none() && token.expires_s > now_s).count() >= TOKENS_MAX
+    {
         return Err(refuse(format!("{TOKENS_MAX} tokens are outstanding, which is the most")));
     }
-    let harmless = rows.removed().filter(|row| row.until_s < now_s);
+    let harmless = rows.removed().filter(|row| row.until_s + REMOVED_KEPT_S < now_s);
     changes.extend(harmless.map(|row| Change::NotRemoved(row.key)));
     let expires_s = now_s.saturating_add_unsigned(req.lifetime_s);
     let (roles, host) = (roles.to_string(), req.host.clone());
@@ -199,10 +222,14 @@ pub(crate) fn remove(
             "empty its OSTs and remove them: brindle target drain, brindle target remove; if the host is lost with all it had, add --with-targets",
         ));
     }
+    Ok(vec![Change::Removed(removed(row, now_s)), Change::NoHost(host.to_owned())])
+}
+
+/// The key of a host as one that is let in no more.
+fn removed(row: &HostRow, now_s: i64) -> RemovedRow {
     // No certificate that it was given ends later.
     let until_s = row.certificate_ends_s.max(now_s) + DAY_S;
-    let removed = RemovedRow { key: row.key, host: host.to_owned(), until_s };
-    Ok(vec![Change::Removed(removed), Change::NoHost(host.to_owned())])
+    RemovedRow { key: row.key, host: row.name.clone(), until_s }
 }
 
 /// A host is to serve one more target.
@@ -223,8 +250,9 @@ pub(crate) fn add_target(
     };
     let is_server = row.roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server));
     if !is_server {
-        return Err(refuse(format!("it has joined as {}, not as server", row.roles))
-            .next("let it join again with a token of role server: brindle cluster token --role server"));
+        return Err(refuse(format!("it has joined as {}, not as server", row.roles)).next(
+            "give it the role: brindle cluster token --role server, and on the host: brindle join --again",
+        ));
     }
     check_dir(row, dir).map_err(|why| refuse(why).next("give another directory: --dir /data/ost0"))?;
     if row.assignments.len() >= ASSIGNMENTS_MAX {

@@ -5,9 +5,9 @@ use brindle_net::ServerConn;
 use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::RegisterReq;
 use brindle_wire::mgs::hosts::{
-    ChangeHostReq, ChangeHostResp, CreateTokenReq, CreateTokenResp, HostChange, HostInfo, JoinReq, JoinResp,
-    ListHostsResp, RenewCertificateReq, RenewCertificateResp, ReportHostReq, ReportHostResp, TokenInfo,
-    WatchAccessReq, WatchAccessResp, WatchHostReq, WatchHostResp,
+    ChangeHostReq, ChangeHostResp, CreateTokenReq, CreateTokenResp, HostChange, HostInfo, HostedState,
+    HostedTarget, JoinReq, JoinResp, ListHostsResp, RenewCertificateReq, RenewCertificateResp, ReportHostReq,
+    ReportHostResp, TokenInfo, WatchAccessReq, WatchAccessResp, WatchHostReq, WatchHostResp,
 };
 
 use crate::hosts::Hosts;
@@ -17,6 +17,9 @@ use crate::{MAP_WAIT_MAX_MS, Mgs};
 
 /// Longest name of a daemon's release that is kept, bytes.
 const SOFTWARE_MAX: usize = 64;
+/// Longest line of a daemon's fault that is kept, characters, and most reasons of one.
+const FAULT_LINE_MAX: usize = 240;
+const FAULT_WHYS_MAX: usize = 4;
 
 impl Mgs {
     /// The hosts; `NoAuthority` where hosts cannot join.
@@ -37,7 +40,8 @@ impl Mgs {
 
 /// A line in the log for every change that an administrator makes.
 pub(crate) fn audit(conn: &ServerConn, action: &'static str, subject: &str, outcome: &Result<impl Sized>) {
-    let (by, peer) = (conn.principal(), conn.peer());
+    // Without the port, which is another each time: the same lines are written once a minute only.
+    let (by, peer) = (conn.principal(), &conn.peer().host);
     match outcome {
         Ok(_) => tracing::info!(audit = true, %by, %peer, action, subject, "done"),
         Err(fault) => {
@@ -101,7 +105,7 @@ pub(crate) async fn watch(mgs: &Mgs, conn: &ServerConn, req: WatchHostReq) -> Re
     hosts.heard.lock().asked(host, mgs.seams.now());
     wait(mgs, hosts, conn, req.known_version, req.wait_ms).await;
     let rows = hosts.rows();
-    let assignments = match rows.version() > req.known_version {
+    let assignments = match rows.version() != req.known_version {
         true => Some(decide::known(&rows, host)?.assignments.clone()),
         false => None,
     };
@@ -117,7 +121,7 @@ pub(crate) async fn watch_access(
     let hosts = mgs.hosts()?;
     wait(mgs, hosts, conn, req.known_version, req.wait_ms).await;
     let rows = hosts.rows();
-    let removed_keys = (rows.version() > req.known_version).then(|| rows.removed_keys().collect());
+    let removed_keys = (rows.version() != req.known_version).then(|| rows.removed_keys().collect());
     Ok(WatchAccessResp { version: rows.version(), removed_keys })
 }
 
@@ -126,7 +130,7 @@ async fn wait(mgs: &Mgs, hosts: &Hosts, conn: &ServerConn, known_version: u64, w
     let Ok(_place) = mgs.waiters.try_acquire() else { return };
     if wait_ms > 0 && !conn.is_closed() {
         let wait_ms = u64::from(wait_ms.min(MAP_WAIT_MAX_MS));
-        mgs.seams.timeout_ms(wait_ms, hosts.newer_than(known_version)).await;
+        mgs.seams.timeout_ms(wait_ms, hosts.other_than(known_version)).await;
     }
 }
 
@@ -138,8 +142,28 @@ pub(crate) async fn report(mgs: &Mgs, conn: &ServerConn, req: ReportHostReq) -> 
         return Err(Fault::new(Code::BadFrame).why("the report of a host is too long"));
     }
     hosts.change(|rows| Ok((decide::formatted(rows, host, &req.targets)?, ()))).await?;
-    hosts.heard.lock().told(host, mgs.seams.now(), req.software, req.targets);
+    let rows = hosts.rows();
+    let assigned = |told: &HostedTarget| {
+        rows.host(host).is_some_and(|row| row.assignments.iter().any(|a| a.target == told.target))
+    };
+    let targets = req.targets.into_iter().filter(assigned).map(shortened).collect();
+    hosts.heard.lock().told(host, mgs.seams.now(), req.software, targets);
     Ok(ReportHostResp {})
+}
+
+/// A daemon's words, with a fault that is not longer than people read.
+fn shortened(mut told: HostedTarget) -> HostedTarget {
+    if let HostedState::Failed(fault) = &mut told.state {
+        let cut =
+            |text: &str| text.chars().take(FAULT_LINE_MAX).filter(|c| !c.is_control()).collect::<String>();
+        fault.what = cut(&fault.what).into();
+        fault.subject = cut(&fault.subject).into();
+        fault.data = cut(&fault.data).into();
+        fault.next = cut(&fault.next).into();
+        fault.why.truncate(FAULT_WHYS_MAX);
+        fault.why.iter_mut().for_each(|why| *why = cut(why).into());
+    }
+    told
 }
 
 /// All hosts.

@@ -13,7 +13,7 @@ use brindle_wire::version::{self, Hello, HelloReply};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{ServerConn, Shared};
+use super::{STRANGER_MS, ServerConn, Shared};
 use crate::latch::Latch;
 use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, NOTIFIES_MAX, bytes_units};
@@ -31,8 +31,40 @@ struct Credits {
     high: Arc<Semaphore>,
 }
 
-/// Serves a connection to its end; `_room` is its place among the server's connections.
-pub(super) async fn run(shared: Arc<Shared>, connection: Connection, _room: OwnedSemaphorePermit) {
+/// Serves a connection to its end; `room` is its place among the server's connections. Those of strangers are few and short.
+pub(super) async fn run(shared: Arc<Shared>, connection: Connection, room: OwnedSemaphorePermit) {
+    if connection.caller != Caller::Stranger {
+        return serve(shared, connection, room).await;
+    }
+    let Ok(_place) = shared.strangers.try_acquire() else {
+        shared.stats.lock().refused += 1;
+        return;
+    };
+    let until = Arc::<Latch>::default();
+    let serving = serve_until(shared.clone(), connection, room, &until);
+    let ends = async {
+        shared.seams.sleep_ms(STRANGER_MS).await;
+        until.set();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        () = serving => {}
+        () = ends => {}
+    }
+}
+
+async fn serve(shared: Arc<Shared>, connection: Connection, room: OwnedSemaphorePermit) {
+    serve_until(shared, connection, room, &Latch::default()).await;
+}
+
+/// Ends it when `until` is set, too.
+async fn serve_until(
+    shared: Arc<Shared>,
+    connection: Connection,
+    _room: OwnedSemaphorePermit,
+    until: &Latch,
+) {
     let Connection { peer, caller, tx, mut rx } = connection;
     let greeted = shared.stop.until(greet(&shared, (&peer, &caller), tx, &mut rx)).await;
     let Some(Ok(conn)) = greeted else { return };
@@ -41,6 +73,7 @@ pub(super) async fn run(shared: Arc<Shared>, connection: Connection, _room: Owne
     let reading = conn.down.until(read(&shared, &conn, &mut rx));
     let ended = tokio::select! {
         biased;
+        () = until.wait() => None,
         () = removed(&shared, &conn) => {
             tracing::warn!(peer = %conn.peer, host = %conn.principal.host, "its host was removed: closing its connection");
             None

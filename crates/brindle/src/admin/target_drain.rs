@@ -10,7 +10,7 @@ use brindle_admin::servers::{Servers, Use};
 use brindle_admin::target::{self, describe_use, one_ost};
 use brindle_host::control::MountHere;
 use brindle_types::units::format_bytes;
-use brindle_types::{Code, Result, TargetId};
+use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::TargetChange;
 use brindle_wire::mgs::hosts::HostChange;
@@ -64,9 +64,9 @@ pub struct UndrainArgs {
 #[command(after_help = "Example: brindle target drain 3 /mnt/b && brindle target remove 3 /mnt/b\n\
                         An OST with files on it is not removed. One that does not answer is, if no file lies on it.")]
 pub struct RemoveArgs {
-    /// The OST: its index, or its name
-    #[arg(value_parser = parse::<OstList>, add = live::osts())]
-    ost: OstList,
+    /// The OST: its index, or its name; also an MDT that a host was told to make and has not made
+    #[arg(value_name = "OST", value_parser = parse::<Removable>, add = live::osts())]
+    target: Removable,
     /// Where the file system is mounted; not needed where only one is, nor on a host of the cluster
     #[arg(value_name = "MOUNT", add = live::mount_points())]
     mount: Option<PathBuf>,
@@ -101,6 +101,24 @@ pub fn undrain(args: &UndrainArgs) -> Result<Done> {
     Ok(Done::Ok)
 }
 
+/// A target that may be removed.
+#[derive(Clone, Debug)]
+enum Removable {
+    Ost(OstList),
+    Mdt(TargetId),
+}
+
+impl std::str::FromStr for Removable {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Removable, String> {
+        match text.rsplit('-').next().unwrap_or(text).parse::<TargetId>() {
+            Ok(target) if target.role == Role::Mdt => Ok(Removable::Mdt(target)),
+            _ => text.parse().map(Removable::Ost),
+        }
+    }
+}
+
 /// Runs `brindle target remove`.
 pub fn remove(args: &RemoveArgs) -> Result<Done> {
     let place = one(&PlaceArgs { path: args.mount.clone(), mgs: Vec::new(), dir: None })?;
@@ -108,14 +126,24 @@ pub fn remove(args: &RemoveArgs) -> Result<Done> {
     let removed = runtime()?.block_on(async {
         let servers = servers();
         let map = ask::map(&servers, &place).await?;
-        let ost = one_ost(&args.ost, &map.fs)?;
-        if map.target(TargetId::ost(ost)).is_none()
-            && let Some(host) = take_back(&servers, &place, TargetId::ost(ost)).await?
+        let id = match &args.target {
+            Removable::Ost(list) => TargetId::ost(one_ost(list, &map.fs)?),
+            Removable::Mdt(target) => *target,
+        };
+        if map.target(id).is_none()
+            && let Some(host) = take_back(&servers, &place, id).await?
         {
-            println!("{host} is not to make {} any more", map.fs.target(TargetId::ost(ost)));
+            println!("{host} is not to make {} any more", map.fs.target(id));
             return Ok(None);
         }
-        target::remove(&servers, &place, &map, ost, &mount).await.map(Some)
+        if id.role == Role::Mdt {
+            return Err(Fault::new(Code::TargetInUse)
+                .what("cannot remove")
+                .subject(map.fs.target(id))
+                .why("an MDT that was made holds names of files")
+                .data("nothing was changed"));
+        }
+        target::remove(&servers, &place, &map, id.index, &mount).await.map(Some)
     })?;
     let Some(removed) = removed else { return Ok(Done::Ok) };
     ask::warn_not_told(&removed.not_told);

@@ -34,6 +34,9 @@ pub struct Args {
     /// Address that other hosts reach this one at; for a server the one that it reaches the MGS from without it
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
+    /// The host has joined before: give it other roles, or a certificate in place of one that has ended. Its key and its serve.toml stay
+    #[arg(long)]
+    again: bool,
     #[command(flatten)]
     own: OwnArgs,
     #[command(flatten)]
@@ -71,6 +74,7 @@ pub fn run(args: &Args) -> Result<Done> {
         conf: args.own.conf.clone(),
         host: host.clone(),
         address: args.listen.clone(),
+        again: args.again,
     };
     let joined = runtime.block_on(enrolment::join(&seams, &join))?;
     let view = JoinView {

@@ -186,7 +186,10 @@ fn init(args: &InitArgs) -> Result<Done> {
         view.host, view.mgs
     );
     println!("\nnext, on this host:\n  {}", args.own.how_to_serve());
-    println!("on the next server, within 24 hours:\n  brindle join {address} <<< {}", view.token);
+    println!(
+        "on the next server, within 24 hours, and then paste the token:\n  brindle join {address}\n  {}",
+        view.token
+    );
     println!(
         "on each further host: a token of its own, made here by\n  brindle cluster token --role server|client|admin"
     );

@@ -116,6 +116,7 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
     let mode = identity::mode(settings.security, identity.is_some())?;
     let host = identity.as_ref().map_or_else(|| Ok(brindle_host::name()), |identity| identity.host())?;
     let security = identity::security(identity.clone(), mode, identity::Process::Mount);
+    let over_tcp = TcpTransport::new(seams.clone()).over_tcp_only().secured(security.clone());
     let tcp = TcpTransport::new(seams.clone()).secured(security);
     let tcp = if settings.switches.local_sockets { tcp } else { tcp.over_tcp_only() };
     let transport: Arc<dyn Transport> = Arc::new(tcp);
@@ -144,8 +145,10 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
     if let Some(identity) = identity {
         // A host that only mounts has no other daemon that renews its certificate.
         let introduction = Introduction::client(&config.host);
-        let (own, transport, nids) = (seams.clone(), transport.clone(), config.mgs.clone());
-        let way = move || access::mgs(&own, transport.clone(), introduction.clone(), nids.clone());
+        let (own, nids) = (seams.clone(), config.mgs.clone());
+        // A local socket proves a user, and no key.
+        let over_tcp: Arc<dyn Transport> = Arc::new(over_tcp);
+        let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), nids.clone());
         tokio::spawn(access::keep_certificate(seams.clone(), way, identity));
     }
     Client::mount(config, seams, event_loop.tasks(), transport).await.map_err(refused)

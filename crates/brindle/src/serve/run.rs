@@ -14,7 +14,7 @@ use brindle_host::identity::{self, IdentityFile};
 use brindle_host::process::Said;
 use brindle_host::service::{self, Found, How, Service};
 use brindle_host::target_dir::DirLock;
-use brindle_net::{RemovedKeys, TcpTransport};
+use brindle_net::{RemovedKeys, TcpTransport, Transport};
 use brindle_telemetry::http::Health;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
@@ -215,6 +215,8 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         security.removed.replace(access::on_file(identity.path()));
     }
     let removed = security.removed.clone();
+    // A local socket proves a user, and no key: certificates are renewed over TCP.
+    let over_tcp = TcpTransport::new(seams.clone()).over_tcp_only().secured(security.clone());
     let how = How {
         transport: Arc::new(TcpTransport::new(seams.clone()).secured(security)),
         seams,
@@ -242,7 +244,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
             let here =
                 running.iter().find(|r| matches!(r.service, Service::Mgs(_))).map(|r| vec![r.service.nid()]);
             let mgs = mgs_of_targets.or(here).unwrap_or_default();
-            of_the_cluster(options, registry, how, (identity, mgs), removed)?
+            of_the_cluster(options, registry, how, (identity, mgs), (removed, Arc::new(over_tcp)))?
         }
         None if options.assigned => return Err(no_cluster()),
         None => None,
@@ -262,7 +264,7 @@ fn of_the_cluster(
     registry: &Registry,
     how: How,
     (identity, mgs_of_targets): (&Arc<IdentityFile>, Vec<Nid>),
-    removed: Arc<RemovedKeys>,
+    (removed, over_tcp): (Arc<RemovedKeys>, Arc<dyn Transport>),
 ) -> Result<Option<Arc<Daemon>>> {
     let cluster = ClusterFile::read(conf_of(identity.path()))?;
     let nids = cluster.as_ref().map_or(Ok(mgs_of_targets), ClusterFile::nids)?;
@@ -270,8 +272,9 @@ fn of_the_cluster(
     let mgs = access::mgs(&how.seams, how.transport.clone(), introduction, nids.clone())?;
     let path = identity.path().to_owned();
     tokio::spawn(access::follow_removed(how.seams.clone(), mgs.clone(), path, removed));
-    let way = mgs.clone();
-    tokio::spawn(access::keep_certificate(how.seams.clone(), move || Ok(way.clone()), identity.clone()));
+    let (own, introduction, to) = (how.seams.clone(), access::introduction(identity)?, nids.clone());
+    let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), to.clone());
+    tokio::spawn(access::keep_certificate(how.seams.clone(), way, identity.clone()));
     if !options.assigned {
         return Ok(None);
     }
