@@ -64,14 +64,14 @@ pub struct PoolSection {
     pub osts: Vec<String>,
 }
 
-/// What applying a file does.
+/// The steps that make the cluster as a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Changes of hosts, in order: the host, the target, the change.
     pub targets: Vec<(String, TargetId, HostChange)>,
     /// Changes of pools, in order.
     pub pools: Vec<(PoolName, PoolChange)>,
-    /// What cannot be done by a command here, and what was left alone.
+    /// Steps that an administrator has to take by hand, and parts of the cluster that the file does not name.
     pub notes: Vec<Note>,
 }
 
@@ -80,18 +80,18 @@ pub struct Plan {
 pub enum Note {
     /// Somebody has to do something first.
     Missing(String),
-    /// It is in the cluster and not in the file.
+    /// A part of the cluster that the file does not name.
     LeftAlone(String),
 }
 
-/// What applying a file does, for programs.
+/// The steps that make the cluster as a file says, for programs.
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct ApplyView {
     /// Changes, in order, in words.
     pub changes: Vec<String>,
-    /// What has to be done by hand first.
+    /// Steps to take by hand first.
     pub missing: Vec<String>,
-    /// What is in the cluster and not in the file.
+    /// Parts of the cluster that the file does not name.
     pub left_alone: Vec<String>,
     /// Whether the changes were made.
     pub done: bool,

@@ -1,4 +1,4 @@
-//! What keeps a process of a cluster let in, and others out: it asks the MGS who was removed, and for a new certificate in time.
+//! Access to the cluster: processes ask the MGS which hosts were removed, and renew the certificate of their own host in time.
 //!
 //! The keys of removed hosts are also kept in a file beside the identity, so that a server which starts while the MGS is away refuses them too.
 
@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use brindle_admin::target::hex;
 use brindle_auth::{HostRole, KeyId};
 use brindle_net::{CredentialSource, RemovedKeys, Transport};
 use brindle_stdx::Seams;
@@ -93,8 +94,7 @@ fn keep(identity: &Path, keys: &BTreeSet<KeyId>) {
     if *keys == on_file(identity) {
         return;
     }
-    let hex = |key: &KeyId| key.0.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let text: String = keys.iter().map(|key| hex(key) + "\n").collect();
+    let text: String = keys.iter().map(|key| hex(&key.0) + "\n").collect();
     if let Err(fault) = write_secret(&removed_file(identity), &text) {
         tracing::warn!(code = %fault.code, "cannot keep the list of removed hosts: {fault}");
     }

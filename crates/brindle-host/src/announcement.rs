@@ -1,4 +1,4 @@
-//! What a server, a mount and a bare host say when they are usable ([`crate::process::Said`]).
+//! Announcements of servers, mounts and bare hosts that are usable ([`crate::process::Said`]).
 
 use serde::{Deserialize, Serialize};
 

@@ -113,7 +113,12 @@ impl From<Fault> for Trouble {
 
 impl Trouble {
     fn never(fault: Fault) -> Trouble {
-        Trouble::Never(fault.why(PARTS).next(RESTART))
+        // The advice against the cause comes first.
+        let next = match fault.next.as_ref() {
+            "" => RESTART.to_owned(),
+            cure => format!("{cure}; then, {RESTART}"),
+        };
+        Trouble::Never(fault.why(PARTS).next(next))
     }
 
     fn half_started(order: &Assignment) -> Trouble {

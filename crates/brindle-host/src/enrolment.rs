@@ -258,6 +258,13 @@ pub async fn join(seams: &Seams, join: &Join) -> Result<Joined> {
     if serves && !has_options {
         refuse_existing(&serve_file)?;
     }
+    if serves && has_options && join.address.is_some() {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot use --listen: this host has options already, in")
+            .subject(shown(&serve_file))
+            .data("nothing was changed")
+            .next("leave --listen out; change 'listen' in that file"));
+    }
     make_conf(&join.conf)?;
     let key = pending_key(&join.conf, join.again)?;
     let mgs = if join.mgs.is_empty() { join.token.mgs.clone() } else { join.mgs.clone() };

@@ -241,7 +241,7 @@ codes! {
         "The file holds the host's key, its certificate and that of the cluster's authority. It cannot be read, or its parts do not belong together.";
     8016 Insecure EACCES "the connection is not protected enough" ""
         "The two sides have no mode of protection in common: auth, integrity, privacy. The message says what each of them asks for.";
-    8017 HostRemoved EACCES "the host was removed from the cluster" "to take it in again: brindle cluster token, and brindle join on the host"
+    8017 HostRemoved EACCES "the host was removed from the cluster" "to take it in again: remove its identity (/etc/brindle/identity.pem), then brindle join with a new token: brindle cluster token"
         "An administrator has removed the host. Its certificate is not accepted any more, and its connections have ended. What it had written and not yet synced is lost, as with a power cut.";
     8018 NoAuthority ENOSYS "the cluster has no authority" "make a cluster of hosts: brindle cluster init"
         "Only a cluster that was made by brindle cluster init can let hosts join, give out tokens and tell hosts what to serve. Targets that were made by brindle format are served by brindle serve --dir.";

@@ -11,18 +11,15 @@ use crate::dice::seed;
 /// How long a status may take however many servers are away.
 const STATUS_LIMIT: Duration = Duration::from_secs(8);
 
+/// Targets on small disks of their own: how full the disk of this machine is must not be part of what is compared.
+fn small_disks() -> Options {
+    Options { osts: 2, mounts: 1, ost_size: Some("64MiB"), mdt_size: Some("128MiB"), ..Options::default() }
+}
+
 #[test]
 fn status_without_the_mgs_says_who_is_away_and_what_to_do() {
     seed("admin-status");
-    // Disks of their own: how full that of this machine is must not be part of what is compared.
-    let options = Options {
-        osts: 2,
-        mounts: 1,
-        ost_size: Some("64MiB"),
-        mdt_size: Some("128MiB"),
-        ..Options::default()
-    };
-    let cluster = Cluster::up("admin-status", &options);
+    let cluster = Cluster::up("admin-status", &small_disks());
     cluster.kill(&["mgs", "ost1"]);
     let since = Instant::now();
     let at = cluster.a().display().to_string();
@@ -51,14 +48,7 @@ fn status_without_the_mgs_says_who_is_away_and_what_to_do() {
 #[test]
 fn a_disk_that_refuses_writes_is_in_the_status() {
     seed("admin-disk");
-    let options = Options {
-        osts: 2,
-        mounts: 1,
-        ost_size: Some("64MiB"),
-        mdt_size: Some("128MiB"),
-        ..Options::default()
-    };
-    let cluster = Cluster::up("admin-disk", &options);
+    let cluster = Cluster::up("admin-disk", &small_disks());
     let path = cluster.a().join("f");
     cluster.lfs(&["setstripe", "-c", "1", "-i", "1", &path.display().to_string()]);
     std::fs::write(&path, vec![7; 1 << 20]).unwrap();

@@ -124,7 +124,7 @@ pub fn remove_mount_points(cluster: &mut Cluster) {
     cluster.made_dirs.retain(|at| {
         let is_used = used.contains(at);
         if !is_used {
-            // It is in use, or gone already.
+            // The directory is in use, or gone already.
             let _ = std::fs::remove_dir(at);
         }
         is_used
@@ -160,7 +160,7 @@ pub fn signal_all(host: &str, init: Identity, signal: Signal) -> Result<()> {
         Fault::io(Code::ProcessFailed, "cannot signal the processes of", host.to_owned(), e)
     };
     let mut done = vec![init];
-    // What goes on may start others as it likes: one look finds everything that was stopped.
+    // Processes that go on may start others, which run anyway: one look finds all that were stopped.
     let rounds = if signal == Signal::STOP { STOP_ROUNDS } else { 1 };
     for _ in 0..rounds {
         let mut found = processes_with(init).map_err(|e| failed(&e))?;

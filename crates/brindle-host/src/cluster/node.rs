@@ -146,7 +146,7 @@ pub enum StartingHost {
     Serves(Starting, Vec<usize>),
     /// It mounts.
     Mounts(StartingMount),
-    /// It is bare: its place in the cluster's list.
+    /// A bare host: its place in the cluster's list.
     Boots(Starting, usize),
     /// The host has nothing to do yet.
     Idle,
