@@ -120,7 +120,10 @@ async fn followed(
 ) -> Result<Done> {
     let tell = |view: &HostedView| {
         if !output.json() && !matches!(view.state, "serving" | "stopped") {
-            eprintln!("{}: {}", view.name, view.state);
+            match view.state {
+                "unknown" => eprintln!("{}: {host} is silent; waiting for its brindle-serve", view.name),
+                state => eprintln!("{}: {state}", view.name),
+            }
         }
     };
     let (view, failure) = until_hosted(&servers(), place, fs, (host, target), HOSTED_LIMIT_MS, tell).await?;
