@@ -5,12 +5,14 @@ use brindle_wire::mgs::hosts::{
     Assignment, ChangeHostReq, ChangeHostResp, CreateTokenReq, CreateTokenResp, HostChange, HostInfo,
     HostedState, HostedTarget, ListHostsReq, ListHostsResp, TokenInfo,
 };
+use brindle_wire::mgs::shared::{ListSharedResp, SharedInfo};
 use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::nearest::nearest;
 use crate::place::Place;
 use crate::servers::Servers;
+use crate::shared::{self, SharedView};
 use crate::target::hex;
 
 /// A daemon that was not heard of for so long is shown as silent.
@@ -27,6 +29,8 @@ pub struct HostsView {
     pub fs: String,
     /// Hosts, by name.
     pub hosts: Vec<HostView>,
+    /// Targets on devices that two hosts reach.
+    pub shared: Vec<SharedView>,
     /// Tokens that no host has used yet.
     pub tokens: Vec<TokenView>,
 }
@@ -53,6 +57,8 @@ pub struct HostView {
     pub software: String,
     /// Targets that it was told to serve.
     pub targets: Vec<HostedView>,
+    /// Targets that it shares with another host.
+    pub shared: Vec<SharedView>,
 }
 document!(HostView, "brindle.node.show", 1);
 
@@ -121,7 +127,7 @@ fn view_of(fs: &FsName, assignment: &Assignment, told: &[HostedTarget], is_silen
 }
 
 /// A host, for people and programs.
-pub fn view(fs: &FsName, host: &HostInfo) -> HostView {
+pub fn view(fs: &FsName, host: &HostInfo, shared: &ListSharedResp) -> HostView {
     let roles = words(&host.roles);
     let has_daemon = roles.iter().any(|role| role == "server");
     let is_silent = host.heard_ms_ago.is_none_or(|ms| ms > SILENT_MS);
@@ -139,6 +145,10 @@ pub fn view(fs: &FsName, host: &HostInfo) -> HostView {
         heard_seconds_ago: host.heard_ms_ago.map(|ms| ms as f64 / 1000.0),
         software: host.software.clone(),
         targets: host.assignments.iter().map(|a| view_of(fs, a, &host.hosted, is_silent)).collect(),
+        shared: {
+            let reaches = |info: &&SharedInfo| info.target.hosts.iter().any(|own| own.host == host.name);
+            shared.targets.iter().filter(reaches).map(|info| shared::view(fs, info)).collect()
+        },
     }
 }
 
@@ -152,11 +162,12 @@ fn token_view(token: &TokenInfo) -> TokenView {
 }
 
 /// All hosts and tokens.
-pub fn list(fs: &FsName, answer: &ListHostsResp) -> HostsView {
+pub fn list(fs: &FsName, answer: &ListHostsResp, shared: &ListSharedResp) -> HostsView {
     HostsView {
         cluster: format!("{:016x}", answer.cluster),
         fs: fs.to_string(),
-        hosts: answer.hosts.iter().map(|host| view(fs, host)).collect(),
+        hosts: answer.hosts.iter().map(|host| view(fs, host, shared)).collect(),
+        shared: shared.targets.iter().map(|info| shared::view(fs, info)).collect(),
         tokens: answer.tokens.iter().map(token_view).collect(),
     }
 }

@@ -23,6 +23,7 @@ pub mod place;
 pub mod pool;
 pub mod rebalance;
 pub mod servers;
+pub mod shared;
 pub mod space;
 pub mod status;
 pub mod target;

@@ -15,20 +15,20 @@
 //! A daemon that loses the MGS goes on serving what it serves.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use brindle_config::{Expected, Superblock};
 use brindle_net::SOFTWARE;
 use brindle_net::latch::Latch;
-use brindle_stdx::{Disk, watch};
+use brindle_stdx::watch;
 use brindle_targets::Directory;
-use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_types::{Code, Fault, FsName, Nid, TargetId};
 use brindle_wire::mgs::hosts::{Assignment, HostedState, HostedTarget, ReportHostReq, WatchHostReq};
 use parking_lot::Mutex;
 
-use crate::format::{Plan, carry_out, leftovers, refuse_occupied};
-use crate::service::{self, Found, How, Remains, Service};
+use crate::hosting::{Spoiled, Trouble, check_port, prepare, until_gone};
+use crate::service::{self, Found, How, Service};
+use crate::shared::daemon::SharedDaemon;
 
 /// How long the MGS holds a question.
 const POLL_MS: u32 = 5_000;
@@ -65,66 +65,7 @@ pub struct Daemon {
     changes: watch::Sender<u64>,
     stop: Latch,
     failed: watch::Sender<Option<Fault>>,
-}
-
-/// Why a target is not started again in this process.
-const PARTS: &str = "parts of it may still run in this process, so it is not started again here";
-/// What helps then.
-const RESTART: &str = "on that host: systemctl restart brindle-serve";
-/// How long the remains of a stopped target are waited for, and how often they are looked at.
-const GONE_MS: u64 = 20_000;
-const GONE_LOOK_MS: u64 = 50;
-
-/// The directory of a target that was opened. Unless it is known that nothing of the target is left, its lock is kept until the process ends.
-struct Spoiled(Option<Found>);
-
-impl Spoiled {
-    fn found(&self) -> Option<&Found> {
-        self.0.as_ref()
-    }
-
-    fn nothing_is_left(&mut self) {
-        self.0 = None;
-    }
-}
-
-impl Drop for Spoiled {
-    fn drop(&mut self) {
-        if let Some(found) = self.0.take() {
-            tracing::warn!(dir = %found.dir, "{PARTS}");
-            std::mem::forget(found.lock);
-        }
-    }
-}
-
-/// Why a target is not served.
-enum Trouble {
-    /// It may be tried again.
-    Again(Fault),
-    /// Not in this process: parts of it may still run.
-    Never(Fault),
-}
-
-impl From<Fault> for Trouble {
-    fn from(fault: Fault) -> Trouble {
-        Trouble::Again(fault)
-    }
-}
-
-impl Trouble {
-    fn never(fault: Fault) -> Trouble {
-        // The advice against the cause comes first.
-        let next = match fault.next.as_ref() {
-            "" => RESTART.to_owned(),
-            cure => format!("{cure}; then, {RESTART}"),
-        };
-        Trouble::Never(fault.why(PARTS).next(next))
-    }
-
-    fn half_started(order: &Assignment) -> Trouble {
-        let fault = Fault::new(Code::TargetBusy).what("was stopped while it started:");
-        Trouble::never(fault.subject(order.target.to_string()))
-    }
+    shared: Arc<SharedDaemon>,
 }
 
 /// A target of this host.
@@ -146,7 +87,10 @@ impl Daemon {
         shows: Arc<dyn Shows>,
     ) -> Arc<Daemon> {
         let seams = how.seams.clone();
+        let cluster = (fs.clone(), mgs_nids.clone());
+        let shared = SharedDaemon::start(how.clone(), mgs.clone(), cluster, shows.clone());
         let daemon = Arc::new(Daemon {
+            shared,
             how,
             mgs,
             fs,
@@ -179,6 +123,10 @@ impl Daemon {
     /// Stops all targets; their stores are synced and closed.
     pub async fn stop(&self) {
         self.stop.set();
+        tokio::join!(self.shared.stop(), self.stop_own());
+    }
+
+    async fn stop_own(&self) {
         let hosted = std::mem::take(&mut *self.hosted.lock());
         hosted.values().for_each(|hosted| hosted.release.set());
         let released = std::mem::take(&mut *self.releasing.lock());
@@ -358,7 +306,7 @@ impl Daemon {
         release: &Latch,
     ) -> std::result::Result<(), Trouble> {
         self.set(order, None, HostedState::Starting);
-        self.prepare(order).await?;
+        prepare(&self.how, &self.fs, &self.mgs_nids, order).await?;
         if !order.is_formatted {
             self.set(order, Some(true), HostedState::Starting);
             // The MGS notes it, and sends the order that says so.
@@ -367,7 +315,7 @@ impl Daemon {
             return Ok(());
         }
         let found = Found::lock(Path::new(&order.dir), &self.how.seams)?;
-        self.check_port(order.port)?;
+        check_port(&self.how, order.port)?;
         // From here on parts of the target may go on in this process: until they are gone nobody else may have the directory.
         let mut spoiled = Spoiled(Some(found));
         let Some(found) = spoiled.found() else { return Ok(()) };
@@ -379,8 +327,8 @@ impl Daemon {
         let mut other = std::pin::pin!(other);
         let service = tokio::select! {
             biased;
-            () = release.wait() => return Err(Trouble::half_started(order)),
-            () = &mut other => return Err(Trouble::half_started(order)),
+            () = release.wait() => return Err(Trouble::half_started(order.target)),
+            () = &mut other => return Err(Trouble::half_started(order.target)),
             started = starting => started.map_err(Trouble::never)?,
         };
         self.shows.served(&service);
@@ -396,7 +344,7 @@ impl Daemon {
         self.shows.ended(&name);
         let remains = service.remains();
         let stopped = service.stop().await;
-        if !self.until_gone(&remains).await {
+        if !until_gone(&self.how.seams, &remains).await {
             let fault =
                 failed.or(stopped.err()).unwrap_or_else(|| Fault::new(Code::TargetBusy).subject(name));
             return Err(Trouble::never(fault));
@@ -407,75 +355,5 @@ impl Daemon {
             Some(fault) => Err(fault.into()),
             None => Ok(stopped?),
         }
-    }
-
-    /// Whether the remains of a target are gone within a bounded time.
-    async fn until_gone(&self, remains: &Remains) -> bool {
-        for _ in 0..GONE_MS / GONE_LOOK_MS {
-            if remains.are_gone() {
-                return true;
-            }
-            self.how.seams.sleep_ms(GONE_LOOK_MS).await;
-        }
-        remains.are_gone()
-    }
-
-    /// Refuses a port that somebody has, before anything is opened.
-    fn check_port(&self, port: u16) -> Result<()> {
-        match std::net::TcpListener::bind((self.how.listen.as_str(), port)) {
-            Ok(_) => Ok(()),
-            Err(e) => {
-                let nid = Nid { host: self.how.listen.clone(), port, rail: 0 };
-                let code = if e.kind() == std::io::ErrorKind::AddrInUse {
-                    Code::AddressInUse
-                } else {
-                    Code::BadConfigValue
-                };
-                let fault = Fault::io(code, "cannot listen at", nid.to_string(), &e);
-                Err(crate::listener::name_listener(fault, &nid))
-            }
-        }
-    }
-
-    /// Makes the target in its directory, unless it is there.
-    async fn prepare(&self, order: &Assignment) -> Result<()> {
-        let disk: &dyn Disk = &*self.how.seams.disk;
-        let dir = PathBuf::from(&order.dir);
-        let exists = dir.is_dir() && Superblock::exists(disk, &order.dir)?;
-        if !exists && !order.is_formatted {
-            let leftovers = leftovers(disk, &dir, order.uuid)?;
-            if leftovers.is_empty() {
-                refuse_occupied(disk, &dir)?;
-            }
-            let plan = Plan {
-                fs: self.fs.clone(),
-                target: order.target,
-                mgs: self.mgs_nids.clone(),
-                dir,
-                uuid: Some(order.uuid),
-            };
-            carry_out(&self.how.seams, &plan, &leftovers).await?;
-            tracing::info!(target_name = %self.fs.target(order.target), dir = %order.dir, "formatted");
-            return Ok(());
-        }
-        if !dir.is_dir() {
-            return Err(Fault::new(Code::NotATarget)
-                .what("cannot serve")
-                .subject(order.dir.clone())
-                .why(format!("there is no such directory, and {} was in it", self.fs.target(order.target)))
-                .data("nothing was changed")
-                .next("mount its disk there"));
-        }
-        let expected = Expected { fs: Some(self.fs.clone()), target: Some(order.target) };
-        let superblock = Superblock::load(disk, &order.dir, &expected)?.superblock;
-        if superblock.uuid == order.uuid {
-            return Ok(());
-        }
-        Err(Fault::new(Code::ForeignTarget)
-            .what("cannot serve")
-            .subject(order.dir.clone())
-            .why(format!("it holds another {} than the one that the cluster has", superblock.name()))
-            .data("nothing was changed")
-            .next("mount the right disk there, or give the target another directory"))
     }
 }

@@ -13,12 +13,14 @@ pub mod control;
 pub mod daemon;
 pub mod enrolment;
 pub mod format;
+mod hosting;
 pub mod identity;
 pub mod listener;
 pub mod mounts;
 pub mod process;
 pub mod requirements;
 pub mod service;
+pub mod shared;
 pub mod system;
 pub mod target_dir;
 

@@ -21,6 +21,8 @@ pub const FUSE_TYPE: &str = "fuse.brindle";
 /// A line of /proc/self/mountinfo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MountLine {
+    /// Major number of the device.
+    pub major: u32,
     /// Minor number of the device: the number of the FUSE connection.
     pub minor: u32,
     /// Where.
@@ -111,6 +113,7 @@ fn parse(line: &[u8]) -> Option<MountLine> {
     let device = std::str::from_utf8(fields.get(2)?).ok()?;
     let text = |at: usize| Some(String::from_utf8_lossy(&unescape(fields.get(at)?)).into_owned());
     Some(MountLine {
+        major: device.split_once(':')?.0.parse().ok()?,
         minor: device.split_once(':')?.1.parse().ok()?,
         mount_point: PathBuf::from(std::ffi::OsString::from_vec(unescape(fields.get(4)?))),
         fs_type: text(dash + 1)?,

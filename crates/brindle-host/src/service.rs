@@ -4,11 +4,14 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 
 use brindle_config::{Expected, Superblock};
+use brindle_kv::DurabilityMode;
 use brindle_mds::mdt::Mdt;
+use brindle_mgs::shared::Fence;
 use brindle_net::Transport;
 use brindle_objects::ObjectStore;
 use brindle_oss::Oss;
 use brindle_stdx::Seams;
+use brindle_targets::OwnerLease;
 use brindle_types::{Code, Fault, Nid, Result, Role};
 
 use crate::listener;
@@ -39,6 +42,10 @@ pub struct How {
     pub advertise: Option<String>,
     /// An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it.
     pub high_water_percent: u64,
+    /// What fences hosts that share devices, for an MGT.
+    pub fence: Option<Arc<dyn Fence>>,
+    /// The right to answer for the target, where it lies on a device that two hosts reach.
+    pub lease: Option<Arc<OwnerLease>>,
 }
 
 /// A target's directory, locked and known.
@@ -60,17 +67,24 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
         Role::Mgt => {
             let mut config = brindle_mgs::Config::new(dir, listen.clone(), host);
             config.advertise = advertise;
+            config.fence.clone_from(&how.fence);
             brindle_mgs::start(config, seams, transport).await.map(|h| Service::Mgs(Arc::new(h)))
         }
         Role::Mdt => {
             let mut config = brindle_mds::Config::new(dir, listen.clone(), host);
             config.high_water_percent = how.high_water_percent;
             config.advertise = advertise;
+            if let Some(lease) = &how.lease {
+                // Whoever takes it over finds what is on the device.
+                config.durability = DurabilityMode::Sync;
+                config.lease = Some(lease.clone());
+            }
             brindle_mds::start(config, seams, transport).await.map(|h| Service::Mds(Arc::new(h)))
         }
         Role::Ost => {
             let mut config = brindle_oss::Config::new(dir, listen.clone(), host);
             config.advertise = advertise;
+            config.lease.clone_from(&how.lease);
             brindle_oss::start(config, seams, transport).await.map(|h| Service::Oss(Arc::new(h)))
         }
     };

@@ -18,6 +18,15 @@ pub fn run(command: &mut Command, packages: &str) -> Result<()> {
 
 /// The same, with a text on its standard input.
 pub fn run_with_input(command: &mut Command, packages: &str, input: &str) -> Result<()> {
+    finish(command.stdout(Stdio::null()), packages, input, &[0]).map(drop)
+}
+
+/// The same; what it prints, which has to be short. It may end with one of `codes`.
+pub fn run_for_output(command: &mut Command, packages: &str, codes: &[i32]) -> Result<String> {
+    finish(command.stdout(Stdio::piped()), packages, "", codes)
+}
+
+fn finish(command: &mut Command, packages: &str, input: &str, codes: &[i32]) -> Result<String> {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     let shown = words.map(|w| w.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ");
     let fault = || Fault::new(Code::CommandFailed).what("cannot run").subject(shown.clone());
@@ -29,8 +38,7 @@ pub fn run_with_input(command: &mut Command, packages: &str, input: &str) -> Res
         fault
     };
     let stdin = if input.is_empty() { Stdio::null() } else { Stdio::piped() };
-    let mut child =
-        command.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    let mut child = command.stdin(stdin).stderr(Stdio::piped()).spawn().map_err(failed)?;
     if let Some(mut pipe) = child.stdin.take() {
         // One that does not read it says why in its own words.
         let _ = pipe.write_all(input.as_bytes());
@@ -44,8 +52,8 @@ pub fn run_with_input(command: &mut Command, packages: &str, input: &str) -> Res
             .next("try again; dmesg may say what the kernel waited for"));
     }
     let out = child.wait_with_output().map_err(failed)?;
-    if out.status.success() {
-        return Ok(());
+    if out.status.code().is_some_and(|code| codes.contains(&code)) {
+        return Ok(String::from_utf8_lossy(&out.stdout).into_owned());
     }
     let said = String::from_utf8_lossy(&out.stderr).trim().to_owned();
     Err(fault().why(said).why(out.status.to_string()))

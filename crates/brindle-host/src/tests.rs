@@ -96,6 +96,8 @@ impl World {
             listen: "127.0.0.1".into(),
             advertise: None,
             high_water_percent: 97,
+            fence: None,
+            lease: None,
         })
     }
 

@@ -1,9 +1,12 @@
 //! Configuration of an MDT.
 
+use std::sync::Arc;
+
 use brindle_config::Superblock;
 use brindle_kv::{
     CACHE_BYTES_MAX, DurabilityMode, KvOptions, MEMTABLE_BYTES_MAX, RESERVE_BYTES, SEGMENT_BYTES,
 };
+use brindle_targets::OwnerLease;
 use brindle_types::{FsName, LayoutPolicy, Nid, TargetId};
 
 /// How long a session lives without being renewed.
@@ -74,6 +77,8 @@ pub struct Config {
     pub changelog_age_max_secs: u64,
     /// Free space kept for operations that free space, in bytes.
     pub reserve_bytes: u64,
+    /// Where the MDT lies on a device that two hosts reach: the right to answer for it.
+    pub lease: Option<Arc<OwnerLease>>,
 }
 
 impl Config {
@@ -94,6 +99,7 @@ impl Config {
             changelog_bytes_max: CHANGELOG_BYTES_MAX,
             changelog_age_max_secs: CHANGELOG_AGE_MAX_SECS,
             reserve_bytes: RESERVE_BYTES,
+            lease: None,
         }
     }
 

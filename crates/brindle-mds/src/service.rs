@@ -150,7 +150,7 @@ impl Service for MdsService {
                 Err(fault) => Frame::fault_reply_to(&frame.header, &fault),
             };
             reply.header.fences_version = self.mdt.fences_version();
-            reply
+            self.gate.reply(&frame.header, reply)
         })
     }
 

@@ -83,10 +83,14 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let connections = Connections::new(identity.target());
     let targets = OstTargets::new(&seams, transport.clone(), &config.host, &superblock);
     let osts = Osts::new(seams.clone(), targets.clone()).with_high_water(config.high_water_percent);
+    let lease = config.lease.clone();
     let mdt = Mdt::open(&seams, identity, config, connections.clone(), osts).await?;
     recovery::begin(&mdt).await?;
     let fs_is_known = superblock.fs_id != 0;
     let gate = Arc::new(Gate::new(superblock.target, superblock.name(), superblock.fs_id));
+    if let Some(lease) = lease {
+        gate.owned_under(lease);
+    }
     let service = MdsService::new(mdt.clone(), connections, gate.clone());
     let serving = (gate, targets.directory().clone());
     let member = Member::serve(&seams, transport, (superblock, place), serving, service.clone()).await?;

@@ -58,6 +58,9 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::ListHosts => reply(ops::hosts::list(mgs)),
         Op::CreateToken => reply(ops::hosts::create_token(mgs, conn, decode_body(&frame.body)?).await),
         Op::ChangeHost => reply(ops::hosts::change(mgs, conn, decode_body(&frame.body)?).await),
+        Op::KeepShared => reply(ops::shared::keep(mgs, conn, decode_body(&frame.body)?).await),
+        Op::ListShared => reply(ops::shared::list(mgs)),
+        Op::ChangeShared => reply(ops::shared::change(mgs, conn, decode_body(&frame.body)?).await),
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

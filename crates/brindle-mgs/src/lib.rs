@@ -14,6 +14,7 @@ mod dispatch;
 pub mod hosts;
 pub mod liveness;
 mod ops;
+pub mod shared;
 mod store;
 
 use std::sync::Arc;
@@ -60,6 +61,8 @@ pub struct Config {
     pub heartbeat_ms: u32,
     /// A target that was not heard of for this long is shown as down, milliseconds.
     pub target_lease_ms: u64,
+    /// What fences hosts that share devices; without it no target is taken over by itself.
+    pub fence: Option<Arc<dyn shared::Fence>>,
 }
 
 impl Config {
@@ -72,6 +75,7 @@ impl Config {
             host: host.into(),
             heartbeat_ms: HEARTBEAT_MS_DEFAULT,
             target_lease_ms: TARGET_LEASE_MS_DEFAULT,
+            fence: None,
         }
     }
 }
@@ -144,6 +148,7 @@ pub(crate) struct Mgs {
     stats: Stats,
     /// `None` where the cluster has no authority.
     hosts: Option<Hosts>,
+    shared: shared::Shared,
 }
 
 impl Mgs {
@@ -226,6 +231,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let store = MapStore::open(store, &superblock).await?;
     let mgs = Arc::new(Mgs {
         hosts,
+        shared: shared::Shared::new(seams.now()),
         liveness: Mutex::new(Liveness::new(seams.now(), config.target_lease_ms)),
         waiters: Semaphore::new(MAP_WAITERS_MAX),
         stats: Stats::default(),
@@ -238,6 +244,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let listen = &mgs.config.listen;
     let server = RpcServer::serve(transport, &seams, listen, ServerConfig::default(), mgs.clone()).await?;
     ops::register::own(&mgs, server.local_nid()).await?;
+    seams.spawn("mgs.shared", shared::watch(Arc::downgrade(&mgs)));
     Ok(Handle { server, mgs })
 }
 

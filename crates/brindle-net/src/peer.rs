@@ -128,7 +128,7 @@ pub struct Peer {
 struct Inner {
     transport: Arc<dyn Transport>,
     seams: Seams,
-    nids: Mutex<Vec<Nid>>,
+    nids: watch::Sender<Vec<Nid>>,
     config: PeerConfig,
     notifies: Arc<dyn NotifyHandler>,
     stop: Latch,
@@ -203,7 +203,7 @@ impl Peer {
         let inner = Arc::new(Inner {
             transport,
             seams,
-            nids: Mutex::new(nids),
+            nids: watch::Sender::new(nids),
             config,
             notifies,
             stop: Latch::default(),
@@ -282,12 +282,24 @@ impl Peer {
 
     /// Where it connects to, best first.
     pub fn nids(&self) -> Vec<Nid> {
-        self.inner.nids.lock().clone()
+        self.inner.nids.borrow().clone()
     }
 
-    /// Addresses for the next attempts to connect; connections that exist stay.
+    /// New addresses. Connections to one that is not among them end, and so do attempts to connect: another host has the target now, and the
+    /// former one may be silent for ever.
     pub fn set_nids(&self, nids: Vec<Nid>) {
-        *self.inner.nids.lock() = nids;
+        for slot in &self.inner.links {
+            if let LinkState::Up(link) = &*slot.borrow()
+                && !nids.contains(&link.info.nid)
+            {
+                link.down.set();
+            }
+        }
+        self.inner.nids.send_if_modified(|known| {
+            let differs = *known != nids;
+            *known = nids;
+            differs
+        });
     }
 
     /// Ends the connections that exist, as if the network had; new ones are made at once.

@@ -1,5 +1,8 @@
 //! Configuration of an OST.
 
+use std::sync::Arc;
+
+use brindle_targets::OwnerLease;
 use brindle_types::Nid;
 
 /// How an OST runs.
@@ -13,11 +16,13 @@ pub struct Config {
     pub advertise: Vec<Nid>,
     /// Name of this host, for people.
     pub host: String,
+    /// Where the OST lies on a device that two hosts reach: the right to answer for it.
+    pub lease: Option<Arc<OwnerLease>>,
 }
 
 impl Config {
     /// The usual values.
     pub fn new(dir: impl Into<String>, listen: Nid, host: impl Into<String>) -> Config {
-        Config { dir: dir.into(), listen, advertise: Vec::new(), host: host.into() }
+        Config { dir: dir.into(), listen, advertise: Vec::new(), host: host.into(), lease: None }
     }
 }

@@ -121,7 +121,7 @@ impl Service for OssService {
             if answered.is_ok() && [Op::Write as u16, Op::SyncObjects as u16].contains(&header.op) {
                 oss.disk.succeeded();
             }
-            match answered {
+            let reply = match answered {
                 Ok(answer) if answer.bulk.is_empty() => Frame::reply_to(&header, answer.body),
                 Ok(answer) => {
                     Frame::reply_to(&header, answer.body).with_bulk_crc(vec![answer.bulk], answer.bulk_crc)
@@ -131,7 +131,8 @@ impl Service for OssService {
                     oss.disk.failed(&oss.identity.name(), &fault);
                     Frame::fault_reply_to(&header, &fault)
                 }
-            }
+            };
+            oss.gate.reply(&header, reply)
         })
     }
 

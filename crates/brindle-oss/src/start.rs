@@ -88,7 +88,10 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let oss =
         Oss::new(store, targets.clone(), gate.clone(), superblock.clone(), seams.clone(), shares_its_disk);
     let service = Arc::new(OssService(oss.clone()));
-    let Config { dir, listen, advertise, host } = config;
+    let Config { dir, listen, advertise, host, lease } = config;
+    if let Some(lease) = lease {
+        oss.gate.owned_under(lease);
+    }
     let place = Place { dir, listen, advertise, host };
     let member = Member::serve(&seams, transport, (superblock, place), (gate, targets), service).await?;
     let handle = Handle { member, oss };

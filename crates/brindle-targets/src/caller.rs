@@ -420,6 +420,11 @@ impl Exchange {
                     }
                     match fault_of(&reply) {
                         None => return Ok((reply, news)),
+                        Some(fault) if fault.code == Code::NotOwner => {
+                            // The answer was held back, so it may have been carried out.
+                            lost = Some(identity.session);
+                            Next::NewMap
+                        }
                         Some(fault) => match next_after(fault.code) {
                             Next::Fail => return Err(fault),
                             Next::NewSession => {

@@ -23,11 +23,12 @@ use brindle_net::ServerConn;
 use brindle_stdx::planted;
 use brindle_types::{Code, Fault, Role, SessionId, TargetId};
 use brindle_wire::Op;
-use brindle_wire::frame::Header;
+use brindle_wire::frame::{Frame, Header};
 use brindle_wire::map::Map;
 use brindle_wire::principal::{Principal, PrincipalKind};
 use parking_lot::Mutex;
 
+use crate::owner_lease::OwnerLease;
 use crate::register::Registration;
 
 /// Guards one target.
@@ -38,14 +39,17 @@ pub struct Gate {
     /// Id of the file system; 0 until the MGS has told it.
     fs_id: AtomicU64,
     registration: OnceLock<Arc<Registration>>,
+    /// Where the target is shared: the right to answer for it.
+    lease: OnceLock<Arc<OwnerLease>>,
     refused: Mutex<BTreeMap<Code, u64>>,
 }
 
 impl Gate {
     /// A gate for a target that is not registered yet. `fs_id` is 0 where it is not known yet.
     pub fn new(target: TargetId, name: String, fs_id: u64) -> Gate {
-        let (fs_id, registration, refused) = (AtomicU64::new(fs_id), OnceLock::new(), Mutex::default());
-        Gate { target, name, fs_id, registration, refused }
+        let fs_id = AtomicU64::new(fs_id);
+        let (registration, lease, refused) = (OnceLock::new(), OnceLock::new(), Mutex::default());
+        Gate { target, name, fs_id, registration, lease, refused }
     }
 
     /// The MGS knows the target: its epoch counts from now on.
@@ -53,6 +57,24 @@ impl Gate {
         self.fs_id.store(registration.map().current().fs_id, Ordering::Release);
         // There is one registration in the life of a service.
         drop(self.registration.set(registration));
+    }
+
+    /// The target is shared: replies go out only while `lease` holds.
+    pub fn owned_under(&self, lease: Arc<OwnerLease>) {
+        // There is one owner in the life of a service.
+        drop(self.lease.set(lease));
+    }
+
+    /// The reply to a request, as it may leave: right before it is sent.
+    pub fn reply(&self, request: &Header, reply: Frame) -> Frame {
+        match self.lease.get().map(|lease| lease.check()) {
+            None | Some(Ok(())) => reply,
+            Some(Err(fault)) => {
+                let fault = fault.subject(self.name.clone());
+                self.count(&fault);
+                Frame::fault_reply_to(request, &fault)
+            }
+        }
     }
 
     /// The registration, once there is one.
@@ -82,6 +104,10 @@ impl Gate {
 
     /// Checks a request by its header; its operation.
     pub async fn admit(&self, conn: &ServerConn, header: &Header) -> Result<Op, Fault> {
+        if let Some(Err(fault)) = self.lease.get().map(|lease| lease.check()) {
+            self.count(&fault);
+            return Err(fault.subject(self.name.clone()));
+        }
         let admitted = match self.check(conn.principal(), header) {
             Ok(op) => match self.check_server(op, conn).await {
                 Ok(()) => self.check_epoch(header).await.map(|()| op),

@@ -208,6 +208,17 @@ codes! {
     5012 TargetRemoved ENOENT "the target was removed" "format the directory again to use it: brindle target add"
         "The target was taken out of the file system with brindle target remove. Nothing of the file system lies on it any more.";
 
+    5013 NoFence EBUSY "no host takes the target over: its owner cannot be fenced" "name a program that switches hosts off: fence = in /etc/brindle/serve.toml of the MGS host"
+        "The owner of a shared target is silent. It may still be able to write to the device, and two hosts that write to one file system destroy it. So another host takes the target only when a program has switched the owner off, when the owner has given the target up itself, or when an administrator vouches that it is off.";
+    5014 NoStandby EIO "no other host can take the target over" ""
+        "The owner of a shared target does not serve it, and no other host that reaches its device is alive and can read it. Clients wait.";
+    5015 FencingFailed EIO "the host could not be fenced" "make sure that the host is off, then: brindle target failover TARGET --owner-is-off"
+        "The program that switches hosts off has failed, so the host may still write to devices that it shares. Its targets are not taken over. The program is run again from time to time.";
+    5016 NotOwner EAGAIN "this host does not own the target now" ""
+        "The target lies on a device that two hosts reach. Its owner rewrites a block on the device twice a second, and answers nothing when that has not worked for two seconds. Clients ask again.";
+    5017 BadOwnerBlock EIO "the owner block of the device cannot be used" "compare the device with the one that the target was made on"
+        "A device that two hosts reach has a block that says who owns it. It is missing, damaged, of another target or of a newer release. Nothing was mounted and nothing was changed.";
+
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""
         "The first bytes of a message are not Brindle's; the connection was closed.";

@@ -146,12 +146,15 @@ ops! {
     405 WatchHost "watch_host" plain [Agent];
     406 ReportHost "report_host" plain [Agent];
     407 WatchAccess "watch_access" plain [Mdt Ost Mgs Agent];
+    408 KeepShared "keep_shared" plain [Agent];
     410 ChangePool "change_pool" plain [Administrator];
     411 ChangeTarget "change_target" plain [Administrator];
     412 RaiseLevel "raise_level" plain [Administrator];
     420 ListHosts "list_hosts" plain [Administrator];
     421 CreateToken "create_token" plain [Administrator];
     422 ChangeHost "change_host" plain [Administrator];
+    423 ListShared "list_shared" plain [Administrator User];
+    424 ChangeShared "change_shared" plain [Administrator];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];
     501 InvalidateNotice "invalidate_notice" plain [Mdt];

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use brindle_admin::hosts::{self, HostView, HostedView};
+use brindle_admin::shared::SharedView;
 use brindle_admin::target;
 use brindle_stdx::Timestamp;
 use brindle_telemetry::log::rfc3339;
@@ -111,17 +112,24 @@ fn list(args: &ListArgs) -> Result<Done> {
         let servers = servers();
         let map = ask::map(&servers, &place).await?;
         let answer = servers.hosts(&place).await?;
-        Ok::<_, brindle_types::Fault>(hosts::list(&map.fs, &answer))
+        let shared = servers.shared(&place).await?;
+        Ok::<_, brindle_types::Fault>(hosts::list(&map.fs, &answer, &shared))
     })?;
     if args.output.json() {
         print_json(&view)?;
         return Ok(Done::Ok);
     }
     let rows = view.hosts.iter().map(|host| {
-        let targets = host.targets.iter().map(in_a_word).collect::<Vec<_>>().join(" ");
+        let own = host.targets.iter().map(in_a_word);
+        let shared = view.shared.iter().filter_map(|target| shared_in_a_word(target, &host.name));
+        let targets = own.chain(shared).collect::<Vec<_>>().join(" ");
         vec![host.name.clone(), host.state.to_owned(), host.roles.join(","), targets]
     });
     println!("{}", table(&["HOST", "STATE", "ROLES", "TARGETS"], rows.collect()));
+    for target in view.shared.iter().filter(|target| !target.why.is_empty() && target.state != "stopped") {
+        println!("\n{}: {}", target.name, target.state);
+        target.why.lines().for_each(|line| println!("  {line}"));
+    }
     if !view.tokens.is_empty() {
         let n = view.tokens.len();
         println!("\n{n} {} not used yet", if n == 1 { "token is" } else { "tokens are" });
@@ -137,13 +145,26 @@ fn in_a_word(target: &HostedView) -> String {
     }
 }
 
+/// A shared target as one of its hosts has it.
+fn shared_in_a_word(target: &SharedView, host: &str) -> Option<String> {
+    let name = &target.name;
+    let own = target.hosts.iter().find(|own| own.host == host)?;
+    Some(match (own.state, target.owner == host) {
+        ("failed", false) => format!("{name} (standby, failed)"),
+        (_, false) => format!("{name} (standby)"),
+        (_, true) if target.state == "serving" => name.clone(),
+        (_, true) => format!("{name} ({})", target.state),
+    })
+}
+
 fn show(args: &ShowArgs) -> Result<Done> {
     let place = args.fs.place()?;
     let view: HostView = runtime()?.block_on(async {
         let servers = servers();
         let map = ask::map(&servers, &place).await?;
         let answer = servers.hosts(&place).await?;
-        hosts::one(&answer, &args.host).map(|host| hosts::view(&map.fs, host))
+        let shared = servers.shared(&place).await?;
+        hosts::one(&answer, &args.host).map(|host| hosts::view(&map.fs, host, &shared))
     })?;
     if args.output.json() {
         print_json(&view)?;
@@ -163,6 +184,13 @@ fn show(args: &ShowArgs) -> Result<Done> {
     for target in &view.targets {
         println!("     target: {} in {}, port {}: {}", target.name, target.dir, target.port, target.state);
         target.why.lines().for_each(|line| println!("             {line}"));
+    }
+    for target in &view.shared {
+        let own = target.hosts.iter().find(|own| own.host == view.name);
+        let (device, state) = own.map_or(("", ""), |own| (own.device.as_str(), own.state));
+        println!("     shared: {} on {device}: {state}; {} on {}", target.name, target.state, target.owner);
+        let why = own.map_or("", |own| own.why.as_str());
+        why.lines().for_each(|line| println!("             {line}"));
     }
     Ok(Done::Ok)
 }

@@ -200,6 +200,7 @@ pub(crate) fn remove(
         .collect::<Vec<_>>()
         .into_iter()
         .chain(row.assignments.iter().map(|a| a.target))
+        .chain(reached(rows, host))
         .collect::<std::collections::BTreeSet<_>>()
         .into_iter()
         .map(|target| map.fs.target(target))
@@ -222,7 +223,24 @@ pub(crate) fn remove(
             "empty its OSTs and remove them: brindle target drain, brindle target remove; if the host is lost with all it had, add --with-targets",
         ));
     }
-    Ok(vec![Change::Removed(removed(row, now_s)), Change::NoHost(host.to_owned())])
+    let mut changes = vec![Change::Removed(removed(row, now_s)), Change::NoHost(host.to_owned())];
+    for shared in rows.shared().filter(|row| row.target.hosts.iter().any(|other| other.host == host)) {
+        let mut shared = shared.clone();
+        if shared.target.owner == host {
+            let target = shared.target.target;
+            return Err(refuse(format!("it owns {target}, and another host reaches its device"))
+                .next(format!("have the other host serve it: brindle target failover {target}")));
+        }
+        shared.target.hosts.retain(|other| other.host != host);
+        changes.push(Change::Shared(Box::new(shared)));
+    }
+    Ok(changes)
+}
+
+/// Shared targets that a host reaches.
+fn reached<'a>(rows: &'a Rows, host: &'a str) -> impl Iterator<Item = TargetId> + 'a {
+    let shared = rows.shared().map(|row| &row.target);
+    shared.filter(move |t| t.hosts.iter().any(|other| other.host == host)).map(|t| t.target)
 }
 
 /// The key of a host as one that is let in no more.
@@ -248,38 +266,13 @@ pub(crate) fn add_target(
             .why(why)
             .data("nothing was changed")
     };
-    let is_server = row.roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server));
-    if !is_server {
-        return Err(refuse(format!("it has joined as {}, not as server", row.roles)).next(
-            "give it the role: brindle cluster token --role server, and on the host: brindle join --again",
-        ));
-    }
-    check_dir(row, dir).map_err(|why| refuse(why).next("give another directory: --dir /data/ost0"))?;
+    check_is_server(row)?;
+    check_dir(rows, row, dir).map_err(|why| refuse(why).next("give another directory: --dir /data/ost0"))?;
     if row.assignments.len() >= ASSIGNMENTS_MAX {
         return Err(refuse(format!("a host serves at most {ASSIGNMENTS_MAX} targets")));
     }
-    let is_taken = |index: u16| {
-        let target = TargetId { role, index };
-        map.target(target).is_some()
-            || rows.hosts().any(|row| row.assignments.iter().any(|a| a.target == target))
-    };
-    let indices = if role == Role::Mdt { 0..=0 } else { 0..=u16::MAX };
-    let index = match index {
-        Some(index) if indices.contains(&index) => index,
-        Some(index) => {
-            return Err(refuse(format!("this release has one MDT, with index 0, and not {index}")));
-        }
-        None => indices.into_iter().find(|index| !is_taken(*index)).unwrap_or(0),
-    };
-    let target = TargetId { role, index };
-    if is_taken(index) {
-        return Err(Fault::new(Code::IndexInUse)
-            .what("cannot add")
-            .subject(map.fs.target(target))
-            .why("there is such a target")
-            .data("nothing was changed"));
-    }
-    let port = free_port(row, map).ok_or_else(|| refuse("all its ports are taken".to_owned()))?;
+    let target = free_target(rows, map, role, index)?;
+    let port = free_port(rows, map, &[host]).ok_or_else(|| refuse("all its ports are taken".to_owned()))?;
     let assignment =
         Assignment { target, uuid, dir: dir.to_owned(), port, is_formatted: false, is_wanted: true };
     let mut row = row.clone();
@@ -288,24 +281,79 @@ pub(crate) fn add_target(
     Ok((vec![Change::Host(row)], assignment))
 }
 
-fn check_dir(row: &HostRow, dir: &str) -> std::result::Result<(), String> {
+/// Refuses a host that may not serve targets.
+pub(crate) fn check_is_server(row: &HostRow) -> Result<()> {
+    if row.roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server)) {
+        return Ok(());
+    }
+    Err(Fault::new(Code::BadArgument)
+        .what("cannot add a target to the host")
+        .subject(row.name.clone())
+        .why(format!("it has joined as {}, not as server", row.roles))
+        .data("nothing was changed")
+        .next("give it the role: brindle cluster token --role server, and on the host: brindle join --again"))
+}
+
+/// The target that is asked for, or the lowest free one.
+pub(crate) fn free_target(rows: &Rows, map: &Map, role: Role, index: Option<u16>) -> Result<TargetId> {
+    let is_taken = |target: TargetId| {
+        map.target(target).is_some()
+            || rows.shared_target(target).is_some()
+            || rows.hosts().any(|row| row.assignments.iter().any(|a| a.target == target))
+    };
+    let indices = if role == Role::Mdt { 0..=0 } else { 0..=u16::MAX };
+    let target = match index {
+        Some(index) if indices.contains(&index) => TargetId { role, index },
+        Some(index) => {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot add")
+                .subject(map.fs.target(TargetId { role, index }))
+                .why("this release has one MDT, with index 0")
+                .data("nothing was changed"));
+        }
+        None => {
+            let free = indices.map(|index| TargetId { role, index }).find(|target| !is_taken(*target));
+            free.unwrap_or(TargetId { role, index: 0 })
+        }
+    };
+    if is_taken(target) {
+        return Err(Fault::new(Code::IndexInUse)
+            .what("cannot add")
+            .subject(map.fs.target(target))
+            .why("there is such a target")
+            .data("nothing was changed"));
+    }
+    Ok(target)
+}
+
+/// Checks that a directory is a plain path, and that no other target of the host lies there.
+pub(crate) fn check_dir(rows: &Rows, row: &HostRow, dir: &str) -> std::result::Result<(), String> {
     let is_plain = dir.split('/').skip(1).all(|part| !part.is_empty() && part != "." && part != "..");
     if !dir.starts_with('/') || !is_plain || dir.len() > DIR_MAX_BYTES || dir.contains('\0') {
         return Err(format!("'{dir}' is not the absolute path of a directory"));
     }
     let within = |a: &str, b: &str| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
-    match row.assignments.iter().find(|a| within(&a.dir, dir) || within(dir, &a.dir)) {
-        Some(other) => Err(format!("{} has the directory {} there", other.target, other.dir)),
+    let shared = rows.shared().map(|row| &row.target);
+    let shared = shared.filter(|t| t.hosts.iter().any(|host| host.host == row.name));
+    let mut others = shared
+        .map(|t| (t.target, &t.dir))
+        .chain(row.assignments.iter().map(|assignment| (assignment.target, &assignment.dir)));
+    match others.find(|(_, other)| within(other, dir) || within(dir, other)) {
+        Some((target, other)) => Err(format!("{target} has the directory {other} there")),
         None => Ok(()),
     }
 }
 
-/// The lowest port behind the default one that no target of the host has.
-fn free_port(row: &HostRow, map: &Map) -> Option<u16> {
-    let of_map = map.targets.iter().filter(|t| t.host() == row.name);
+/// The lowest port behind the default one that no target of these hosts has.
+pub(crate) fn free_port(rows: &Rows, map: &Map, hosts: &[&str]) -> Option<u16> {
+    let of_map = map.targets.iter().filter(|t| hosts.contains(&t.host()));
+    let assigned = rows.hosts().filter(|row| hosts.contains(&row.name.as_str()));
+    let shared = rows.shared().map(|row| &row.target);
+    let shared = shared.filter(|t| t.hosts.iter().any(|host| hosts.contains(&host.host.as_str())));
     let taken: Vec<u16> = of_map
         .flat_map(|t| t.nids.iter().map(|nid| nid.port))
-        .chain(row.assignments.iter().map(|a| a.port))
+        .chain(assigned.flat_map(|row| row.assignments.iter().map(|a| a.port)))
+        .chain(shared.map(|t| t.port))
         .collect();
     (DEFAULT_PORT..u16::MAX).skip(1).find(|port| !taken.contains(port))
 }
@@ -352,9 +400,10 @@ pub(crate) fn forget_unmade(
 /// A target has left the file system: no host is to serve it.
 pub(crate) fn forget_target(rows: &Rows, target: TargetId) -> Vec<Change> {
     let has = |row: &&HostRow| row.assignments.iter().any(|a| a.target == target);
+    let shared = rows.shared_target(target).map(|_| Change::NoShared(target));
     let mut rows: Vec<HostRow> = rows.hosts().filter(has).cloned().collect();
     rows.iter_mut().for_each(|row| row.assignments.retain(|a| a.target != target));
-    rows.into_iter().map(Change::Host).collect()
+    rows.into_iter().map(Change::Host).chain(shared).collect()
 }
 
 /// A host's daemon tells of targets that it has formatted: that is kept, so that it never formats one twice.

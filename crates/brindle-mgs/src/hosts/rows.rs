@@ -5,21 +5,24 @@
 //! | `cluster/hosts/NAME` | [`HostRow`] |
 //! | `cluster/tokens/NUMBER` | [`TokenRow`] |
 //! | `cluster/removed/KEY` | [`RemovedRow`] |
+//! | `cluster/shared/TARGET` | [`SharedRow`] |
 //!
 //! Invariant: [`Rows::version`] rises with every change, also over a restart: it is that of the store.
 
 use std::collections::BTreeMap;
 
 use brindle_config::ConfigStore;
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::first_form;
 use brindle_wire::form::{self, Form, FormatLevel};
 use brindle_wire::mgs::hosts::Assignment;
+use brindle_wire::mgs::shared::SharedTarget;
 use serde::{Deserialize, Serialize};
 
 const HOSTS: &str = "cluster/hosts/";
 const TOKENS: &str = "cluster/tokens/";
 const REMOVED: &str = "cluster/removed/";
+const SHARED: &str = "cluster/shared/";
 
 /// A host that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,7 +69,16 @@ pub struct RemovedRow {
     pub until_s: i64,
 }
 
-first_form!(1 => HostRow, TokenRow, RemovedRow);
+/// A target on storage that two hosts reach.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedRow {
+    /// The target, its hosts, and who owns it.
+    pub target: SharedTarget,
+    /// When it was moved last because its owner could not serve it, seconds since 1970; 0 for never.
+    pub moved_for_failure_s: i64,
+}
+
+first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow);
 
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +95,10 @@ pub(crate) enum Change {
     Removed(RemovedRow),
     /// Certificates of a removed key have all ended.
     NotRemoved([u8; 32]),
+    /// Makes or replaces a shared target.
+    Shared(Box<SharedRow>),
+    /// A shared target is gone.
+    NoShared(TargetId),
 }
 
 /// All rows, each with its version in the store.
@@ -92,6 +108,7 @@ pub(crate) struct Rows {
     hosts: BTreeMap<String, (u64, HostRow)>,
     tokens: BTreeMap<[u8; 8], (u64, TokenRow)>,
     removed: BTreeMap<[u8; 32], (u64, RemovedRow)>,
+    shared: BTreeMap<TargetId, (u64, SharedRow)>,
 }
 
 /// Key, version that it must have, and new value of an entry of the store.
@@ -126,6 +143,14 @@ impl Change {
             Change::NotRemoved(key) => {
                 (format!("{REMOVED}{}", hex(key)), version(rows.removed.get(key).map(|(v, _)| *v)), None)
             }
+            Change::Shared(row) => {
+                let target = row.target.target;
+                let known = version(rows.shared.get(&target).map(|(v, _)| *v));
+                (format!("{SHARED}{target}"), known, Some(encode(&**row)?))
+            }
+            Change::NoShared(target) => {
+                (format!("{SHARED}{target}"), version(rows.shared.get(target).map(|(v, _)| *v)), None)
+            }
         })
     }
 }
@@ -147,6 +172,8 @@ impl Rows {
             Change::NoToken(id) => drop(self.tokens.remove(&id)),
             Change::Removed(row) => drop(self.removed.insert(row.key, (version, row))),
             Change::NotRemoved(key) => drop(self.removed.remove(&key)),
+            Change::Shared(row) => drop(self.shared.insert(row.target.target, (version, *row))),
+            Change::NoShared(target) => drop(self.shared.remove(&target)),
         }
     }
 
@@ -180,6 +207,16 @@ impl Rows {
         self.removed.keys().copied()
     }
 
+    /// All shared targets.
+    pub(crate) fn shared(&self) -> impl ExactSizeIterator<Item = &SharedRow> {
+        self.shared.values().map(|(_, row)| row)
+    }
+
+    /// A shared target.
+    pub(crate) fn shared_target(&self, target: TargetId) -> Option<&SharedRow> {
+        self.shared.get(&target).map(|(_, row)| row)
+    }
+
     /// Whether a key was removed.
     pub(crate) fn is_removed(&self, key: &[u8; 32]) -> bool {
         self.removed.contains_key(key)
@@ -199,7 +236,7 @@ fn decode<T: Form>(key: &str, bytes: &[u8]) -> Result<T> {
 pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
     let mut rows = Rows::default();
     let mut entries = Vec::new();
-    for prefix in [HOSTS, TOKENS, REMOVED] {
+    for prefix in [HOSTS, TOKENS, REMOVED, SHARED] {
         entries.extend(store.list(prefix).await?.into_iter().map(|entry| (prefix, entry)));
     }
     // Versions rise while they are taken in.
@@ -208,6 +245,7 @@ pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
         let change = match prefix {
             HOSTS => Change::Host(decode(&entry.key, &entry.value)?),
             TOKENS => Change::Token(decode(&entry.key, &entry.value)?),
+            SHARED => Change::Shared(Box::new(decode(&entry.key, &entry.value)?)),
             _ => Change::Removed(decode(&entry.key, &entry.value)?),
         };
         rows.apply(change, entry.version);

@@ -23,13 +23,18 @@ const FAULT_WHYS_MAX: usize = 4;
 
 impl Mgs {
     /// The hosts; `NoAuthority` where hosts cannot join.
-    fn hosts(&self) -> Result<&Hosts> {
+    pub(crate) fn hosts(&self) -> Result<&Hosts> {
         self.hosts.as_ref().ok_or_else(|| {
             Fault::new(Code::NoAuthority)
                 .subject(self.superblock.name())
                 .why(format!("there is no {} in the directory of its MGT", crate::hosts::AUTHORITY_FILE))
                 .data("nothing was changed")
         })
+    }
+
+    /// Name of the host behind a connection, which must have joined.
+    pub(crate) fn proven_host(&self, conn: &ServerConn) -> Result<String> {
+        decide::known(&self.hosts()?.rows(), &conn.principal().host).map(|row| row.name.clone())
     }
 
     /// Where others reach this MGS.
@@ -154,16 +159,28 @@ pub(crate) async fn report(mgs: &Mgs, conn: &ServerConn, req: ReportHostReq) -> 
 /// A daemon's words, with a fault that is not longer than people read.
 fn shortened(mut told: HostedTarget) -> HostedTarget {
     if let HostedState::Failed(fault) = &mut told.state {
-        let cut =
-            |text: &str| text.chars().take(FAULT_LINE_MAX).filter(|c| !c.is_control()).collect::<String>();
-        fault.what = cut(&fault.what).into();
-        fault.subject = cut(&fault.subject).into();
-        fault.data = cut(&fault.data).into();
-        fault.next = cut(&fault.next).into();
-        fault.why.truncate(FAULT_WHYS_MAX);
-        fault.why.iter_mut().for_each(|why| *why = cut(why).into());
+        shortened_fault(fault);
     }
     told
+}
+
+/// A fault that is not longer than people read.
+pub(crate) fn shortened_fault(fault: &mut Fault) {
+    let cut = |text: &str| text.chars().take(FAULT_LINE_MAX).filter(|c| !c.is_control()).collect::<String>();
+    fault.what = cut(&fault.what).into();
+    fault.subject = cut(&fault.subject).into();
+    fault.data = cut(&fault.data).into();
+    fault.next = cut(&fault.next).into();
+    fault.why.truncate(FAULT_WHYS_MAX);
+    fault.why.iter_mut().for_each(|why| *why = cut(why).into());
+}
+
+/// An identity for a new target.
+pub(crate) fn new_uuid(mgs: &Mgs) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&mgs.seams.rng.next_u64().to_be_bytes());
+    uuid[8..].copy_from_slice(&mgs.seams.rng.next_u64().to_be_bytes());
+    uuid
 }
 
 /// All hosts.
@@ -232,9 +249,7 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
     let hosts = mgs.hosts()?;
     let map = mgs.store.current();
     let now_s = mgs.seams.wall().secs;
-    let mut uuid = [0; 16];
-    uuid[..8].copy_from_slice(&mgs.seams.rng.next_u64().to_be_bytes());
-    uuid[8..].copy_from_slice(&mgs.seams.rng.next_u64().to_be_bytes());
+    let uuid = new_uuid(mgs);
     let decide = |rows: &Rows| match &req.change {
         HostChange::Remove { with_targets } => {
             decide::remove(rows, &map, &req.host, *with_targets, now_s).map(|changes| (changes, None))
@@ -266,6 +281,7 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
     let (changed, target) = outcome?;
     if matches!(req.change, HostChange::Remove { .. }) {
         hosts.heard.lock().forget(&req.host);
+        mgs.shared.listening(|listening| listening.forget(&req.host));
     }
     Ok(ChangeHostResp { changed, target })
 }
@@ -285,11 +301,24 @@ pub(crate) fn check_registers(mgs: &Mgs, conn: &ServerConn, req: &RegisterReq) -
     }
     let Some(hosts) = &mgs.hosts else { return Ok(()) };
     let rows = hosts.rows();
+    if let Some(row) = rows.shared_target(req.target) {
+        let owner = &row.target.owner;
+        return match *owner == proof.host {
+            true => Ok(()),
+            false => Err(refuse(format!("{owner} owns it now"))),
+        };
+    }
     let other = rows.hosts().find(|row| row.assignments.iter().any(|a| a.target == req.target));
     match other.filter(|row| row.name != proof.host) {
         Some(row) => Err(refuse(format!("the cluster has told {} to serve it", row.name))),
         None => Ok(()),
     }
+}
+
+/// Whether the config store says that a host owns a shared target: the former owner has released it, or was fenced.
+pub(crate) fn owns_shared(mgs: &Mgs, target: TargetId, host: &str) -> bool {
+    let Some(hosts) = &mgs.hosts else { return false };
+    hosts.rows().shared_target(target).is_some_and(|row| row.target.owner == host)
 }
 
 /// A target has left the file system: no host is to serve it any more.

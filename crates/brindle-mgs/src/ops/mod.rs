@@ -7,4 +7,5 @@ pub(crate) mod hosts;
 pub(crate) mod pool;
 pub(crate) mod raise_level;
 pub(crate) mod register;
+pub(crate) mod shared;
 pub(crate) mod target_info;

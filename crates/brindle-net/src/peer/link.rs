@@ -37,12 +37,21 @@ enum Failure {
 pub(super) async fn run(inner: Arc<Inner>, index: usize) {
     let mut failures = 0u32;
     let mut is_removed = false;
+    let mut known = inner.nids.subscribe();
     while !inner.stop.is_set() {
-        let nids = inner.nids.lock().clone();
+        let nids = known.borrow_and_update().clone();
         for nid in &nids {
-            let attempt = inner.stop.until(open(&inner, nid)).await;
+            let attempt = tokio::select! {
+                biased;
+                () = inner.stop.wait() => None,
+                _ = known.wait_for(|now| *now != nids) => None,
+                opened = open(&inner, nid) => Some(opened),
+            };
             match attempt {
-                None => break,
+                None => {
+                    failures = 0;
+                    break;
+                }
                 Some(Ok((link, rx))) => {
                     is_removed = false;
                     let started = inner.seams.now();
@@ -63,7 +72,8 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
             let random = inner.seams.rng.next_u64();
             // It may join again; until then nothing is gained by asking often.
             let pause_ms = if is_removed { REMOVED_PAUSE_MS } else { backoff_ms(failures, random) };
-            inner.stop.until(inner.seams.sleep_ms(pause_ms)).await;
+            let others = known.wait_for(|now| *now != nids);
+            inner.stop.until(inner.seams.timeout_ms(pause_ms, others)).await;
         }
     }
     inner.links[index].send_replace(LinkState::Stopped);

@@ -12,3 +12,4 @@ pub mod target_add;
 pub mod target_assign;
 pub mod target_drain;
 pub mod target_list;
+pub mod target_shared;

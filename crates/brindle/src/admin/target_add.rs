@@ -7,9 +7,11 @@ use brindle_admin::target::free_index;
 use brindle_config::{Expected, Superblock};
 use brindle_host::format::{self, Plan};
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
+use brindle_wire::mgs::shared::SharedHost;
 
 use super::ask::{self, servers};
 use super::target_assign::{self, Wanted};
+use super::target_shared;
 use crate::cli;
 use crate::exit::Done;
 use crate::format::{parse, runtime};
@@ -19,7 +21,7 @@ use crate::serve;
 /// Arguments of `brindle target add`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  brindle target add --node oss3 --dir /data/ost7\n  brindle target add --mgsnode mgs1 --dir /data/ost7 --listen 10.0.0.12\n\
+    after_help = "Examples:\n  brindle target add --node oss3 --dir /data/ost7\n  brindle target add --node oss3 --standby oss4 --device /dev/mapper/lun7 --dir /data/ost7\n  brindle target add --mgsnode mgs1 --dir /data/ost7 --listen 10.0.0.12\n\
                         With --node that host formats the directory and serves it from then on. Without it this command formats the directory if it is empty, serves it until SIGTERM, and can be given again. For a server that \
                         systemd starts, add the directory to 'dir' of its serve.toml afterwards."
 )]
@@ -30,6 +32,15 @@ pub struct Args {
     /// Host of the cluster that is to format and serve it, as in brindle node list
     #[arg(long = "node", id = "host", value_name = "HOST", add = crate::completion::live::nodes())]
     host: Option<String>,
+    /// Second host, which reaches the same device and takes the target over when the first one dies
+    #[arg(long, requires = "host", requires = "device", value_name = "HOST", add = crate::completion::live::nodes())]
+    standby: Option<String>,
+    /// Block device, or image file, that both hosts reach; it is formatted if it is blank, and mounted at DIR
+    #[arg(long, requires = "standby", value_name = "DEVICE")]
+    device: Option<String>,
+    /// Its name on the second host, if that is another
+    #[arg(long, requires = "standby", value_name = "DEVICE")]
+    standby_device: Option<String>,
     /// Add an MDT instead of an OST
     #[arg(long, requires = "host")]
     mdt: bool,
@@ -58,6 +69,12 @@ pub fn run(args: Args) -> Result<Done> {
     };
     if let Some(host) = &args.host {
         let wanted = Wanted { is_mdt: args.mdt, index: args.index, dir: dir.display().to_string() };
+        if let (Some(standby), Some(device)) = (&args.standby, &args.device) {
+            let standby_device = args.standby_device.as_ref().unwrap_or(device);
+            let hosts = [(host, device), (standby, standby_device)]
+                .map(|(host, device)| SharedHost { host: host.clone(), device: device.clone() });
+            return target_shared::add(&args.mgsnode, hosts.to_vec(), wanted, args.dry_run, args.output);
+        }
         return target_assign::add(&args.mgsnode, host, wanted, args.dry_run, args.output);
     }
     prepare(&args, dir)?;

@@ -4,9 +4,11 @@ use brindle_admin::hosts::{HostedView, host_of, until_hosted};
 use brindle_admin::place::Place;
 use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
 use brindle_wire::mgs::hosts::HostChange;
+use brindle_wire::mgs::shared::SharedChange;
 
 use super::ask::{self, servers};
 use super::place::{PlaceArgs, one};
+use super::target_shared;
 use crate::completion::live;
 use crate::exit::Done;
 use crate::format::{parse, runtime};
@@ -45,7 +47,19 @@ pub struct WantArgs {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Named {
     fs: Option<FsName>,
-    target: TargetId,
+    pub(super) target: TargetId,
+}
+
+impl Named {
+    /// Refuses the name of a target of another file system.
+    pub(super) fn check_fs(&self, fs: &FsName) -> Result<()> {
+        match self.fs.as_ref().filter(|own| *own != fs) {
+            Some(other) => Err(Fault::new(Code::UnknownTarget)
+                .subject(other.target(self.target))
+                .why(format!("the file system is {fs}"))),
+            None => Ok(()),
+        }
+    }
 }
 
 impl std::str::FromStr for Named {
@@ -88,10 +102,17 @@ pub fn want(args: &WantArgs, is_wanted: bool) -> Result<Done> {
         let servers = servers();
         let map = ask::map(&servers, &place).await?;
         let target = args.target.target;
-        if let Some(other) = args.target.fs.as_ref().filter(|fs| **fs != map.fs) {
-            return Err(Fault::new(Code::UnknownTarget)
-                .subject(other.target(target))
-                .why(format!("the file system is {}", map.fs)));
+        args.target.check_fs(&map.fs)?;
+        let shared = servers.shared(&place).await?;
+        if shared.targets.iter().any(|info| info.target.target == target) {
+            let change = SharedChange::Want { target, is_wanted };
+            let done = servers.change_shared(&place, change, args.dry_run).await?;
+            if args.dry_run {
+                let verb = if is_wanted { "start" } else { "stop" };
+                println!("{} would {verb} {}", done.target.owner, map.fs.target(target));
+                return Ok(Done::Ok);
+            }
+            return target_shared::followed(&place, &map.fs, (target, None), args.output).await;
         }
         let answer = servers.hosts(&place).await?;
         let host = host_of(&answer, &map.fs, target)?.name.clone();

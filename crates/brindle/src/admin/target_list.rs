@@ -4,7 +4,7 @@ use brindle_types::Result;
 
 use super::ask::{self, servers};
 use super::place::{PlaceArgs, one};
-use super::{target_add, target_assign, target_drain};
+use super::{target_add, target_assign, target_drain, target_shared};
 use crate::exit::Done;
 use crate::format::runtime;
 use crate::output::{Output, print_json, table};
@@ -20,6 +20,10 @@ pub enum Command {
     Start(target_assign::WantArgs),
     /// Have its host stop serving a target; programs wait for it
     Stop(target_assign::WantArgs),
+    /// Have the other host of a shared target serve it
+    Failover(target_shared::FailoverArgs),
+    /// Have the preferred host of a shared target serve it again
+    Failback(target_shared::FailbackArgs),
     /// Move everything off an OST, and give it no new files
     Drain(target_drain::DrainArgs),
     /// Give an OST that was drained new files again
@@ -44,6 +48,8 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Add(args) => target_add::run(*args),
         Command::Start(args) => target_assign::want(&args, true),
         Command::Stop(args) => target_assign::want(&args, false),
+        Command::Failover(args) => target_shared::failover(&args),
+        Command::Failback(args) => target_shared::failback(&args),
         Command::Drain(args) => target_drain::drain(&args),
         Command::Undrain(args) => target_drain::undrain(&args),
         Command::Remove(args) => target_drain::remove(&args),

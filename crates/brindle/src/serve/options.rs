@@ -76,6 +76,9 @@ pub struct Options {
     /// An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it
     #[arg(long, env = "BRINDLE_HIGH_WATER", value_name = "PERCENT", value_parser = high_water, default_value_t = HIGH_WATER_PERCENT_DEFAULT)]
     pub high_water: u64,
+    /// Program that switches hosts off, on the host of the MGS: called with the name of a host, it ends with 0 when that host cannot write any more
+    #[arg(long, env = "BRINDLE_FENCE", value_name = "PROGRAM")]
+    pub fence: Option<PathBuf>,
     /// Run on the processors of this NUMA node only, best the one that the disk and the network card are at
     #[arg(long, env = "BRINDLE_NUMA_NODE", value_name = "NODE")]
     pub numa_node: Option<u32>,
@@ -272,6 +275,7 @@ impl Options {
             ("metrics", self.metrics.clone()),
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),
             ("high-water", self.high_water.to_string()),
+            ("fence", self.fence.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
             ("numa-node", self.numa_node.map(|n| n.to_string()).unwrap_or_default()),
             ("cpu-latency", self.cpu_latency.to_string()),
             ("workers", self.workers.to_string()),

@@ -13,7 +13,9 @@ use brindle_host::enrolment::{ClusterFile, conf_of};
 use brindle_host::identity::{self, IdentityFile};
 use brindle_host::process::Said;
 use brindle_host::service::{self, Found, How, Service};
+use brindle_host::shared::fence::Program;
 use brindle_host::target_dir::DirLock;
+use brindle_mgs::shared::Fence;
 use brindle_net::{RemovedKeys, TcpTransport, Transport};
 use brindle_telemetry::http::Health;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
@@ -217,7 +219,10 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     let removed = security.removed.clone();
     // A local socket proves a user, and no key: certificates are renewed over TCP.
     let over_tcp = TcpTransport::new(seams.clone()).over_tcp_only().secured(security.clone());
+    let fence = options.fence.clone().map(Program::new).transpose()?;
     let how = How {
+        fence: fence.map(|program| Arc::new(program) as Arc<dyn Fence>),
+        lease: None,
         transport: Arc::new(TcpTransport::new(seams.clone()).secured(security)),
         seams,
         host,

@@ -1,0 +1,141 @@
+//! Steps of whoever serves a target in a process that goes on: preparing its directory, and being sure that nothing of it is left.
+
+use std::path::PathBuf;
+
+use brindle_config::{Expected, Superblock};
+use brindle_stdx::{Disk, Seams};
+use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_wire::mgs::hosts::Assignment;
+
+use crate::format::{Plan, carry_out, leftovers, refuse_occupied};
+use crate::service::{Found, How, Remains};
+
+/// Why a target is not started again in this process.
+const PARTS: &str = "parts of it may still run in this process, so it is not started again here";
+/// What helps then.
+const RESTART: &str = "on that host: systemctl restart brindle-serve";
+/// How long the remains of a stopped target are waited for, and how often they are looked at.
+const GONE_MS: u64 = 20_000;
+const GONE_LOOK_MS: u64 = 50;
+
+/// The directory of a target that was opened. Unless it is known that nothing of the target is left, its lock is kept until the process ends.
+pub(crate) struct Spoiled(pub(crate) Option<Found>);
+
+impl Spoiled {
+    pub(crate) fn found(&self) -> Option<&Found> {
+        self.0.as_ref()
+    }
+
+    pub(crate) fn nothing_is_left(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Spoiled {
+    fn drop(&mut self) {
+        if let Some(found) = self.0.take() {
+            tracing::warn!(dir = %found.dir, "{PARTS}");
+            std::mem::forget(found.lock);
+        }
+    }
+}
+
+/// Why a target is not served.
+pub(crate) enum Trouble {
+    /// It may be tried again.
+    Again(Fault),
+    /// Not in this process: parts of it may still run.
+    Never(Fault),
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Trouble {
+        Trouble::Again(fault)
+    }
+}
+
+impl Trouble {
+    pub(crate) fn never(fault: Fault) -> Trouble {
+        // The advice against the cause comes first.
+        let next = match fault.next.as_ref() {
+            "" => RESTART.to_owned(),
+            cure => format!("{cure}; then, {RESTART}"),
+        };
+        Trouble::Never(fault.why(PARTS).next(next))
+    }
+
+    pub(crate) fn half_started(target: TargetId) -> Trouble {
+        let fault = Fault::new(Code::TargetBusy).what("was stopped while it started:");
+        Trouble::never(fault.subject(target.to_string()))
+    }
+}
+
+/// Whether the remains of a target are gone within a bounded time.
+pub(crate) async fn until_gone(seams: &Seams, remains: &Remains) -> bool {
+    for _ in 0..GONE_MS / GONE_LOOK_MS {
+        if remains.are_gone() {
+            return true;
+        }
+        seams.sleep_ms(GONE_LOOK_MS).await;
+    }
+    remains.are_gone()
+}
+
+/// Refuses a port that somebody has, before anything is opened.
+pub(crate) fn check_port(how: &How, port: u16) -> Result<()> {
+    match std::net::TcpListener::bind((how.listen.as_str(), port)) {
+        Ok(_) => Ok(()),
+        Err(e) => {
+            let nid = Nid { host: how.listen.clone(), port, rail: 0 };
+            let code = if e.kind() == std::io::ErrorKind::AddrInUse {
+                Code::AddressInUse
+            } else {
+                Code::BadConfigValue
+            };
+            let fault = Fault::io(code, "cannot listen at", nid.to_string(), &e);
+            Err(crate::listener::name_listener(fault, &nid))
+        }
+    }
+}
+
+/// Makes the target in its directory, unless it is there.
+pub(crate) async fn prepare(how: &How, fs: &FsName, mgs_nids: &[Nid], order: &Assignment) -> Result<()> {
+    let disk: &dyn Disk = &*how.seams.disk;
+    let dir = PathBuf::from(&order.dir);
+    let exists = dir.is_dir() && Superblock::exists(disk, &order.dir)?;
+    if !exists && !order.is_formatted {
+        let leftovers = leftovers(disk, &dir, order.uuid)?;
+        if leftovers.is_empty() {
+            refuse_occupied(disk, &dir)?;
+        }
+        let plan = Plan {
+            fs: fs.clone(),
+            target: order.target,
+            mgs: mgs_nids.to_vec(),
+            dir,
+            uuid: Some(order.uuid),
+        };
+        carry_out(&how.seams, &plan, &leftovers).await?;
+        tracing::info!(target_name = %fs.target(order.target), dir = %order.dir, "formatted");
+        return Ok(());
+    }
+    if !dir.is_dir() {
+        return Err(Fault::new(Code::NotATarget)
+            .what("cannot serve")
+            .subject(order.dir.clone())
+            .why(format!("there is no such directory, and {} was in it", fs.target(order.target)))
+            .data("nothing was changed")
+            .next("mount its disk there"));
+    }
+    let expected = Expected { fs: Some(fs.clone()), target: Some(order.target) };
+    let superblock = Superblock::load(disk, &order.dir, &expected)?.superblock;
+    if superblock.uuid == order.uuid {
+        return Ok(());
+    }
+    Err(Fault::new(Code::ForeignTarget)
+        .what("cannot serve")
+        .subject(order.dir.clone())
+        .why(format!("it holds another {} than the one that the cluster has", superblock.name()))
+        .data("nothing was changed")
+        .next("mount the right disk there, or give the target another directory"))
+}

@@ -1,0 +1,202 @@
+//! Shared targets: on devices that two hosts reach, of which one serves and the other stands by (design note 027).
+//!
+//! Daemons tell every half second how their shared targets are ([`listening`]). A few times a second the MGS looks at each target
+//! ([`failover`]), stores what has to change, and has hosts fenced. What administrators ask for is in [`decide`].
+
+pub(crate) mod decide;
+pub(crate) mod failover;
+pub(crate) mod listening;
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Weak};
+
+use brindle_auth::{HostRole, Roles};
+use brindle_stdx::{BoxFuture, Mono};
+use brindle_types::{Code, Fault, Result, TargetId};
+
+use crate::Mgs;
+use crate::hosts::Hosts;
+use crate::hosts::rows::{Change, Rows};
+use failover::{Fencing, Situation, Verdict, judge};
+use listening::Listening;
+
+/// How often shared targets are looked at.
+const LOOK_EVERY_MS: u64 = 200;
+/// A pause of this MGS that is longer counts for nobody's silence.
+const PAUSE_MS: u64 = 600;
+/// How long after a failed fencing the program is run again.
+const FENCE_AGAIN_MS: u64 = 5_000;
+
+/// Switches a host off, or cuts it off from the storage that it shares, for certain.
+pub trait Fence: Debug + Send + Sync {
+    /// Completes when the host cannot write any more. Bounded in time by itself.
+    fn fence<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<()>>;
+}
+
+/// What the MGS knows of shared targets beside their rows.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: parking_lot::Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    listening: Listening,
+    fencing: BTreeMap<String, Fencing>,
+    hindrances: BTreeMap<TargetId, Fault>,
+}
+
+impl Shared {
+    pub(crate) fn new(now: Mono) -> Shared {
+        let listening = Listening::new(now);
+        Shared {
+            state: parking_lot::Mutex::new(State {
+                listening,
+                fencing: BTreeMap::new(),
+                hindrances: BTreeMap::new(),
+            }),
+        }
+    }
+
+    /// What daemons have told.
+    pub(crate) fn listening<T>(&self, use_it: impl FnOnce(&mut Listening) -> T) -> T {
+        use_it(&mut self.state.lock().listening)
+    }
+
+    /// Why nothing is done about a target.
+    pub(crate) fn hindrance(&self, target: TargetId) -> Option<Fault> {
+        self.state.lock().hindrances.get(&target).cloned()
+    }
+
+    fn note_hindrance(&self, target: TargetId, hindrance: Option<Fault>) {
+        let mut state = self.state.lock();
+        match hindrance {
+            Some(fault) => {
+                let code = fault.code;
+                if state.hindrances.get(&target).is_none_or(|before| before.code != code) {
+                    tracing::error!(%code, target_name = %target, "{fault}");
+                }
+                state.hindrances.insert(target, fault);
+            }
+            None => drop(state.hindrances.remove(&target)),
+        }
+    }
+}
+
+impl Mgs {
+    /// Decides with what is known at this moment.
+    pub(crate) fn with_situation<T>(&self, rows: &Rows, decide: impl FnOnce(&Situation) -> T) -> T {
+        let is_server = |roles: &str| roles.parse::<Roles>().is_ok_and(|roles| roles.has(HostRole::Server));
+        let servers = rows.hosts().filter(|row| is_server(&row.roles) && row.name != self.config.host);
+        let others: Vec<String> = servers.map(|row| row.name.clone()).collect();
+        let state = self.shared.state.lock();
+        decide(&Situation {
+            now: self.seams.now(),
+            now_s: self.seams.wall().secs,
+            listening: &state.listening,
+            others: &others,
+            has_fence: self.config.fence.is_some(),
+            fencing: &state.fencing,
+        })
+    }
+}
+
+/// Looks after shared targets for as long as the MGS runs.
+pub(crate) async fn watch(mgs: Weak<Mgs>) {
+    let mut last = None;
+    while let Some(mgs) = mgs.upgrade() {
+        let now = mgs.seams.now();
+        let pause_ms = last.map_or(0, |last| now.ms_since(last));
+        if pause_ms > PAUSE_MS {
+            mgs.shared.listening(|listening| listening.was_deaf_for(pause_ms));
+        }
+        last = Some(now);
+        if let Some(hosts) = &mgs.hosts {
+            look(&mgs, hosts).await;
+        }
+        let (seams, sleep_ms) = (mgs.seams.clone(), LOOK_EVERY_MS);
+        drop(mgs);
+        seams.sleep_ms(sleep_ms).await;
+    }
+}
+
+/// Looks at each shared target once.
+async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
+    let rows = hosts.rows();
+    for target in rows.shared().map(|row| row.target.target) {
+        let judged = |rows: &Rows| match rows.shared_target(target) {
+            Some(row) => mgs.with_situation(rows, |situation| judge(row, situation)),
+            None => Verdict::Nothing,
+        };
+        match judged(&rows) {
+            Verdict::Nothing => mgs.shared.note_hindrance(target, None),
+            Verdict::Hindered(fault) => mgs.shared.note_hindrance(target, Some(fault)),
+            Verdict::Fence => fence(mgs, &rows, target),
+            Verdict::Change(_) => {
+                // Judged again with the rows that the change is made from.
+                let decide = |rows: &Rows| -> Result<_> {
+                    Ok(match judged(rows) {
+                        Verdict::Change(row) => (vec![Change::Shared(Box::new(row.clone()))], Some(row)),
+                        _ => (Vec::new(), None),
+                    })
+                };
+                match hosts.change(decide).await {
+                    Ok((_, Some(row))) => {
+                        let t = row.target;
+                        tracing::warn!(
+                            target_name = %mgs.superblock.fs.target(target), owner = %t.owner, turn = t.turn,
+                            phase = ?t.phase, "the owner of a shared target changes"
+                        );
+                    }
+                    Ok((_, None)) => {}
+                    Err(fault) => mgs.shared.note_hindrance(target, Some(fault)),
+                }
+            }
+        }
+    }
+    forget_fencing(mgs, hosts);
+}
+
+/// Has the owner of a target fenced, in the background.
+fn fence(mgs: &Arc<Mgs>, rows: &Rows, target: TargetId) {
+    let (Some(row), Some(fence)) = (rows.shared_target(target), mgs.config.fence.clone()) else { return };
+    let host = row.target.owner.clone();
+    mgs.shared.state.lock().fencing.insert(host.clone(), Fencing::Running);
+    let weak = Arc::downgrade(mgs);
+    tracing::warn!(%host, target_name = %target, audit = true, "fencing");
+    mgs.seams.spawn("shared.fence", async move {
+        let outcome = fence.fence(&host).await;
+        let Some(mgs) = weak.upgrade() else { return };
+        match outcome {
+            Ok(()) => {
+                tracing::warn!(%host, audit = true, "fenced");
+                mgs.shared.state.lock().fencing.insert(host, Fencing::Done);
+            }
+            Err(fault) => {
+                let fault = Fault::new(Code::FencingFailed)
+                    .subject(host.clone())
+                    .why(fault.to_string().replace('\n', ";"))
+                    .data("nothing is lost; clients wait");
+                tracing::error!(%host, code = %fault.code, "{fault}");
+                mgs.shared.state.lock().fencing.insert(host.clone(), Fencing::Failed(fault));
+                mgs.seams.sleep_ms(FENCE_AGAIN_MS).await;
+                let mut state = mgs.shared.state.lock();
+                if matches!(state.fencing.get(&host), Some(Fencing::Failed(_))) {
+                    state.fencing.remove(&host);
+                }
+            }
+        }
+    });
+}
+
+/// What is known of a host's fencing counts only as long as targets wait for it: a host that was started again may have to be fenced again.
+fn forget_fencing(mgs: &Mgs, hosts: &Hosts) {
+    use brindle_wire::mgs::shared::SharedPhase::Fencing as InFencing;
+    let rows = hosts.rows();
+    let waits = |host: &String| {
+        rows.shared().any(|row| row.target.owner == *host && matches!(row.target.phase, InFencing { .. }))
+    };
+    let mut state = mgs.shared.state.lock();
+    state.fencing.retain(|host, fencing| matches!(fencing, Fencing::Running) || waits(host));
+}

@@ -1,0 +1,275 @@
+//! What is to be done about a shared target whose owner dies, hangs, or is to give it up. [`judge`] is a plain function of the target's row and of
+//! what was heard; it is called a few times a second for each shared target.
+//!
+//! ```text
+//!            failover, failback, owner says that it cannot serve
+//!   Owned ------------------------------------------> Handing{to}
+//!     ^ ^                                              |     |
+//!     | `---- the owner has released it: turn + 1 -----'     | owner silent,
+//!     |                                                      | or not able to release it
+//!     |                 owner silent                         v
+//!     |   Owned ------------------------------------> Fencing{to}
+//!     `------ the owner was fenced: turn + 1 ----------------'
+//! ```
+//!
+//! Invariants: the owner changes only when the former one has released the target or was fenced (or an administrator vouches that it is off).
+//! Silence of a host alone takes nothing from it. The turn rises with each change after which a host may serve, also when that is the same host
+//! again, and a host never serves under a turn that it has released: so word of a release is good however old it is.
+
+use std::collections::BTreeMap;
+
+use brindle_stdx::Mono;
+use brindle_types::{Code, Fault};
+use brindle_wire::mgs::shared::{SharedPhase, SharedState, SharedTarget};
+
+use super::listening::Listening;
+use crate::hosts::rows::SharedRow;
+
+/// A host whose daemon was not heard of for so long is taken for dead.
+pub(crate) const DEAD_MS: u64 = 2_500;
+/// Only a host that was heard of within this time is given a target.
+pub(crate) const ALIVE_MS: u64 = 1_500;
+/// After its start an MGS waits so long for hosts that it has not heard of yet, once it has heard of another host...
+const GRACE_MS: u64 = 3_000;
+/// ... and so long while it has heard of none: it may be the one that is cut off.
+const GRACE_ALONE_MS: u64 = 8_000;
+/// An owner that says that it cannot serve has so long to mend it.
+const FAILED_MS: u64 = 3_000;
+/// A target that its owner could not serve goes to the other host once in this time: the cause may be the device.
+const FAILURE_PAUSE_S: i64 = 600;
+
+/// How the fencing of a host went.
+#[derive(Clone, Debug)]
+pub(crate) enum Fencing {
+    /// The program runs.
+    Running,
+    /// The host is off, or cannot write any more.
+    Done,
+    /// It is not known to be off.
+    Failed(Fault),
+}
+
+/// What [`judge`] goes by, beside the row.
+pub(crate) struct Situation<'a> {
+    pub(crate) now: Mono,
+    pub(crate) now_s: i64,
+    pub(crate) listening: &'a Listening,
+    /// Hosts with daemons, without the one of this MGS.
+    pub(crate) others: &'a [String],
+    pub(crate) has_fence: bool,
+    pub(crate) fencing: &'a BTreeMap<String, Fencing>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Nothing,
+    /// The row becomes this one.
+    Change(SharedRow),
+    /// The owner is to be fenced.
+    Fence,
+    /// Something would have to be done, and cannot: why.
+    Hindered(Fault),
+}
+
+impl Situation<'_> {
+    /// How long a host has been silent, as far as this MGS could hear. A host that was not heard of since the start has a time of grace first.
+    pub(crate) fn silent_ms(&self, host: &str) -> u64 {
+        match self.listening.heard_ms_ago(host, self.now) {
+            Some(ms) => ms,
+            None => self.listening.listened_ms(self.now),
+        }
+    }
+
+    pub(crate) fn is_dead(&self, host: &str) -> bool {
+        let limit_ms = match self.listening.heard_ms_ago(host, self.now) {
+            Some(_) => DEAD_MS,
+            None if self.others.iter().any(|other| self.is_alive(other)) => GRACE_MS,
+            None => GRACE_ALONE_MS,
+        };
+        self.silent_ms(host) >= limit_ms
+    }
+
+    pub(crate) fn is_alive(&self, host: &str) -> bool {
+        self.listening.heard_ms_ago(host, self.now).is_some_and(|ms| ms <= ALIVE_MS)
+    }
+
+    /// Whether this MGS hears none of several hosts: then it is rather the one that is cut off.
+    fn is_deaf(&self) -> bool {
+        self.others.len() > 1 && !self.others.iter().any(|host| self.is_alive(host))
+    }
+
+    /// Whether the owner has given the target up, by its own word or by the owner block that another host reads.
+    fn is_released(&self, t: &SharedTarget) -> bool {
+        t.hosts.iter().any(|host| {
+            let Some(told) = self.listening.of(&host.host, t.target) else { return false };
+            match told.report.state {
+                SharedState::Released => host.host == t.owner && told.report.turn == t.turn,
+                SharedState::StandingBy { turn, is_released } => {
+                    host.host != t.owner && is_released && turn == t.turn && self.is_alive(&host.host)
+                }
+                _ => false,
+            }
+        })
+    }
+
+    /// Whether a host is alive, reaches the device, and has nothing of the target in use.
+    fn stands_by(&self, t: &SharedTarget, host: &str) -> bool {
+        let told = self.listening.of(host, t.target);
+        self.is_alive(host)
+            && told.is_some_and(|told| matches!(told.report.state, SharedState::StandingBy { .. }))
+    }
+
+    /// Whether another host could take the target now.
+    pub(crate) fn can_take(&self, t: &SharedTarget, host: &str) -> bool {
+        host != t.owner && self.stands_by(t, host)
+    }
+
+    /// Another host that could take the target.
+    pub(crate) fn standby(&self, t: &SharedTarget) -> Option<String> {
+        let others = t.hosts.iter().filter(|host| host.host != t.owner);
+        others.map(|host| host.host.clone()).find(|host| self.can_take(t, host))
+    }
+}
+
+/// The row when a host owns the target from now on, or again.
+pub(crate) fn taken_by(row: &SharedRow, to: &str) -> SharedRow {
+    let owner = to.to_owned();
+    let target =
+        SharedTarget { owner, turn: row.target.turn + 1, phase: SharedPhase::Owned, ..row.target.clone() };
+    SharedRow { target, ..row.clone() }
+}
+
+fn in_phase(row: &SharedRow, phase: SharedPhase) -> SharedRow {
+    SharedRow { target: SharedTarget { phase, ..row.target.clone() }, ..row.clone() }
+}
+
+/// What is to be done about one shared target.
+pub(crate) fn judge(row: &SharedRow, s: &Situation) -> Verdict {
+    let t = &row.target;
+    match &t.phase {
+        SharedPhase::Owned if !t.is_formatted || !t.is_wanted => Verdict::Nothing,
+        SharedPhase::Owned => judge_owned(row, s),
+        SharedPhase::Handing { to } => judge_handing(row, to, s),
+        SharedPhase::Fencing { to } => judge_fencing(row, to, s),
+    }
+}
+
+fn judge_owned(row: &SharedRow, s: &Situation) -> Verdict {
+    let t = &row.target;
+    if s.is_dead(&t.owner) {
+        return match s.standby(t) {
+            _ if s.is_deaf() => Verdict::Hindered(deaf(t, s)),
+            None => Verdict::Hindered(no_standby(t, s)),
+            Some(to) if s.is_released(t) => Verdict::Change(taken_by(row, &to)),
+            Some(to) => fence_for(row, to, s),
+        };
+    }
+    let told = s.listening.of(&t.owner, t.target).filter(|told| told.report.turn == t.turn);
+    let Some(told) = told else { return Verdict::Nothing };
+    if told.report.state == SharedState::Released {
+        // It was stopped in between, and is to be served again.
+        return Verdict::Change(taken_by(row, &t.owner));
+    }
+    let SharedState::Failed { fault, .. } = &told.report.state else { return Verdict::Nothing };
+    if s.now.ms_since(told.since) < FAILED_MS {
+        return Verdict::Nothing;
+    }
+    if s.now_s < row.moved_for_failure_s + FAILURE_PAUSE_S {
+        let why = format!("it was moved for that reason less than {} min ago", FAILURE_PAUSE_S / 60);
+        return Verdict::Hindered((**fault).clone().why(why));
+    }
+    match s.standby(t) {
+        Some(to) => {
+            let row = in_phase(row, SharedPhase::Handing { to });
+            Verdict::Change(SharedRow { moved_for_failure_s: s.now_s, ..row })
+        }
+        None => Verdict::Hindered(no_standby(t, s)),
+    }
+}
+
+fn judge_handing(row: &SharedRow, to: &str, s: &Situation) -> Verdict {
+    let t = &row.target;
+    if s.is_released(t) {
+        return Verdict::Change(taken_by(row, if s.can_take(t, to) { to } else { &t.owner }));
+    }
+    if s.is_dead(to) {
+        return Verdict::Change(taken_by(row, &t.owner));
+    }
+    if s.is_dead(&t.owner) {
+        return fence_for(row, to.to_owned(), s);
+    }
+    let told = s.listening.of(&t.owner, t.target).filter(|told| told.report.turn == t.turn);
+    match told.map(|told| &told.report.state) {
+        Some(SharedState::Failed { is_held: true, .. }) => fence_for(row, to.to_owned(), s),
+        _ => Verdict::Nothing,
+    }
+}
+
+fn judge_fencing(row: &SharedRow, to: &str, s: &Situation) -> Verdict {
+    let t = &row.target;
+    let next = || if s.can_take(t, to) { Some(to.to_owned()) } else { s.standby(t) };
+    if s.is_released(t) || matches!(s.fencing.get(&t.owner), Some(Fencing::Done)) {
+        // A fenced owner that was started again may have it, too.
+        let again = || s.stands_by(t, &t.owner).then(|| t.owner.clone());
+        return match next().or_else(again) {
+            Some(to) => Verdict::Change(taken_by(row, &to)),
+            None => Verdict::Hindered(no_standby(t, s)),
+        };
+    }
+    match s.fencing.get(&t.owner) {
+        Some(Fencing::Failed(_)) if s.is_alive(&t.owner) => Verdict::Change(taken_by(row, &t.owner)),
+        Some(Fencing::Failed(fault)) => Verdict::Hindered(fault.clone()),
+        Some(_) => Verdict::Nothing,
+        None => Verdict::Fence,
+    }
+}
+
+/// The owner is fenced next, where there is a way to do that.
+fn fence_for(row: &SharedRow, to: String, s: &Situation) -> Verdict {
+    if s.has_fence {
+        return Verdict::Change(in_phase(row, SharedPhase::Fencing { to }));
+    }
+    let t = &row.target;
+    Verdict::Hindered(
+        Fault::new(Code::NoFence)
+            .subject(t.target.to_string())
+            .why(format!("{} is silent for {} s, and may still write", t.owner, s.silent_ms(&t.owner) / 1000))
+            .why("the MGS has no program that fences hosts")
+            .data("nothing is lost; clients wait")
+            .next(format!(
+                "start {0} again; or make sure that {0} is off, then: brindle target failover {1} --owner-is-off",
+                t.owner, t.target
+            )),
+    )
+}
+
+fn no_standby(t: &SharedTarget, s: &Situation) -> Fault {
+    let mut fault = Fault::new(Code::NoStandby).subject(t.target.to_string());
+    for host in &t.hosts {
+        let name = &host.host;
+        fault = match s.listening.of(name, t.target).map(|told| &told.report.state) {
+            _ if !s.is_alive(name) => {
+                fault.why(format!("{name} is silent for {} s", s.silent_ms(name) / 1000))
+            }
+            Some(SharedState::Failed { fault: theirs, .. }) => {
+                let line = theirs.why.first().cloned().unwrap_or_else(|| theirs.what.clone());
+                fault.why(format!("{name} cannot: {line}"))
+            }
+            _ => fault,
+        };
+    }
+    fault.data("nothing is lost; clients wait").next("start one of its hosts again")
+}
+
+fn deaf(t: &SharedTarget, s: &Situation) -> Fault {
+    Fault::new(Code::NoStandby)
+        .subject(t.target.to_string())
+        .why(format!("this MGS hears none of {} hosts: it may be the one that is cut off", s.others.len()))
+        .data("nothing is lost; clients wait")
+        .next("look at the network of the MGS host")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+//! The decisions against a model of two hosts, their daemons, a device and a fence: whatever dies, hangs or is cut off, nobody takes the target
+//! while somebody else may write, and when all is well again somebody serves it.
+
+use brindle_types::TargetId;
+use brindle_wire::mgs::shared::{SharedHost, SharedReport};
+
+use super::*;
+
+const NAMES: [&str; 2] = ["oss1", "oss2"];
+/// What the daemons wait for beyond the last rewriting of the owner block.
+const LEASE_MS: u64 = 2_500;
+
+/// A small generator; the tests name their seeds.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+#[derive(Clone, Default)]
+struct Host {
+    is_up: bool,
+    is_frozen: bool,
+    is_cut: bool,
+    order: Option<SharedTarget>,
+    /// Turn under which it serves, and writes.
+    serves: Option<u64>,
+    has_released: bool,
+}
+
+/// The owner block.
+#[derive(Clone)]
+struct Block {
+    host: usize,
+    turn: u64,
+    is_released: bool,
+    changed: Mono,
+}
+
+struct Model {
+    now: Mono,
+    row: SharedRow,
+    listening: Listening,
+    fencing: BTreeMap<String, Fencing>,
+    others: Vec<String>,
+    has_fence: bool,
+    fence_works: bool,
+    hosts: [Host; 2],
+    block: Block,
+    log: Vec<String>,
+}
+
+fn row() -> SharedRow {
+    let hosts = NAMES.map(|host| SharedHost { host: host.to_owned(), device: "/dev/lun".into() });
+    let target = SharedTarget {
+        target: TargetId::ost(0),
+        uuid: [7; 16],
+        hosts: hosts.to_vec(),
+        dir: "/srv/ost0".into(),
+        port: 9881,
+        is_formatted: true,
+        is_wanted: true,
+        owner: NAMES[0].into(),
+        turn: 1,
+        phase: SharedPhase::Owned,
+    };
+    SharedRow { target, moved_for_failure_s: 0 }
+}
+
+impl Model {
+    fn new(has_fence: bool) -> Model {
+        let now = Mono(0).plus_ms(100_000);
+        let up = Host { is_up: true, ..Host::default() };
+        Model {
+            now,
+            row: row(),
+            listening: Listening::new(now),
+            fencing: BTreeMap::new(),
+            others: NAMES.map(str::to_owned).to_vec(),
+            has_fence,
+            fence_works: true,
+            hosts: [up.clone(), up],
+            block: Block { host: 0, turn: 0, is_released: true, changed: now },
+            log: Vec::new(),
+        }
+    }
+
+    /// 200 ms pass.
+    fn tick(&mut self) {
+        self.now = self.now.plus_ms(200);
+        for n in 0..2 {
+            let host = &self.hosts[n];
+            if !host.is_up || host.is_frozen {
+                continue;
+            }
+            if !host.is_cut {
+                self.hosts[n].order = Some(self.row.target.clone());
+            }
+            self.daemon(n);
+            if !self.hosts[n].is_cut {
+                let report = self.report(n);
+                self.listening.told(NAMES[n], self.now, report.into_iter().collect());
+            }
+        }
+        let situation = Situation {
+            now: self.now,
+            now_s: 1_000_000 + (self.now.0 / 1_000_000_000) as i64,
+            listening: &self.listening,
+            others: &self.others,
+            has_fence: self.has_fence,
+            fencing: &self.fencing,
+        };
+        match judge(&self.row, &situation) {
+            Verdict::Change(row) => {
+                self.log.push(format!(
+                    "{} ms: {:?} turn {}",
+                    self.now.0 / 1_000_000,
+                    row.target.phase,
+                    row.target.turn
+                ));
+                self.row = row;
+            }
+            Verdict::Fence => self.fence(),
+            Verdict::Nothing | Verdict::Hindered(_) => {}
+        }
+        if self.row.target.phase == SharedPhase::Owned {
+            self.fencing.clear();
+        }
+    }
+
+    fn fence(&mut self) {
+        let owner = self.row.target.owner.clone();
+        let n = NAMES.iter().position(|name| *name == owner).expect("a host");
+        let outcome = if self.fence_works {
+            self.hosts[n] = Host { is_cut: self.hosts[n].is_cut, ..Host::default() };
+            Fencing::Done
+        } else {
+            Fencing::Failed(Fault::new(Code::FencingFailed))
+        };
+        self.log.push(format!("{} ms: fence {owner}: {}", self.now.0 / 1_000_000, self.fence_works));
+        self.fencing.insert(owner, outcome);
+    }
+
+    /// What a daemon does with its order.
+    fn daemon(&mut self, n: usize) {
+        let Some(order) = self.hosts[n].order.clone() else { return };
+        let owns = order.owner == NAMES[n];
+        let may_serve = owns && order.is_wanted && order.phase == SharedPhase::Owned;
+        let stays = owns && matches!(order.phase, SharedPhase::Fencing { .. });
+        if let Some(turn) = self.hosts[n].serves {
+            assert_eq!(self.block.host, n, "its block was taken from it: {:#?}", self.log);
+            if may_serve || (stays && turn == order.turn) {
+                self.hosts[n].serves = Some(order.turn.max(turn));
+                self.block = Block { turn: order.turn.max(turn), changed: self.now, ..self.block.clone() };
+            } else {
+                self.hosts[n].serves = None;
+                self.block = Block { is_released: true, changed: self.now, ..self.block.clone() };
+            }
+        }
+        let block = self.block.clone();
+        let is_handed = owns && matches!(order.phase, SharedPhase::Handing { .. });
+        let stops = owns && (!order.is_wanted || is_handed) && self.hosts[n].serves.is_none();
+        if stops && block.host == n && block.turn <= order.turn {
+            self.block = Block { turn: order.turn, is_released: true, ..block.clone() };
+        }
+        let block = self.block.clone();
+        let has_released = owns && block.host == n && block.turn == order.turn && block.is_released;
+        self.hosts[n].has_released = has_released || (stops && is_handed && block.turn < order.turn);
+        if !may_serve || self.hosts[n].serves.is_some() || self.hosts[n].has_released {
+            return;
+        }
+        if block.turn > order.turn || (block.turn == order.turn && block.host != n) {
+            return;
+        }
+        if block.is_released || block.host == n || self.now.ms_since(block.changed) > LEASE_MS {
+            let other = &self.hosts[1 - n];
+            assert!(
+                other.serves.is_none(),
+                "{} takes what the other one writes to: {:#?}",
+                NAMES[n],
+                self.log
+            );
+            self.block = Block { host: n, turn: order.turn, is_released: false, changed: self.now };
+            self.hosts[n].serves = Some(order.turn);
+        }
+    }
+
+    fn report(&self, n: usize) -> Option<SharedReport> {
+        let host = &self.hosts[n];
+        let order = host.order.as_ref()?;
+        let state = match host.serves {
+            Some(_) => SharedState::Serving,
+            None if host.has_released => SharedState::Released,
+            None if order.owner == NAMES[n] && order.phase == SharedPhase::Owned => SharedState::Starting,
+            None => SharedState::StandingBy { turn: self.block.turn, is_released: self.block.is_released },
+        };
+        let SharedTarget { target, uuid, turn, .. } = order.clone();
+        Some(SharedReport { target, uuid, turn, is_formatted: true, state })
+    }
+
+    fn event(&mut self, chance: &mut Chance) {
+        let n = chance.below(2) as usize;
+        let host = &mut self.hosts[n];
+        let what = match chance.below(9) {
+            0 => {
+                *host = Host { is_cut: host.is_cut, ..Host::default() };
+                "dies"
+            }
+            1 | 2 => {
+                host.is_up = true;
+                "is started"
+            }
+            3 => {
+                host.is_frozen = host.is_up;
+                "freezes"
+            }
+            4 => {
+                host.is_frozen = false;
+                "thaws"
+            }
+            5 => {
+                host.is_cut = true;
+                "is cut off"
+            }
+            6 => {
+                host.is_cut = false;
+                "is connected again"
+            }
+            7 => {
+                self.fence_works = !self.fence_works;
+                "has its fence changed"
+            }
+            _ => {
+                let to = NAMES[n].to_owned();
+                if self.row.target.phase == SharedPhase::Owned && self.row.target.owner != to {
+                    self.row.target.phase = SharedPhase::Handing { to };
+                }
+                "is to have it"
+            }
+        };
+        self.log.push(format!("{} ms: {} {what}", self.now.0 / 1_000_000, NAMES[n]));
+    }
+}
+
+#[test]
+fn nobody_takes_what_somebody_may_write_to_and_in_the_end_somebody_serves() {
+    for seed in 0..3_000 {
+        let mut chance = Chance(seed);
+        let mut model = Model::new(seed % 4 != 0);
+        for _ in 0..400 {
+            model.tick();
+            if chance.below(8) == 0 {
+                model.event(&mut chance);
+            }
+        }
+        model.fence_works = true;
+        for host in &mut model.hosts {
+            (host.is_up, host.is_frozen, host.is_cut) = (true, false, false);
+        }
+        for _ in 0..200 {
+            model.tick();
+        }
+        let serving: Vec<&str> =
+            (0..2).filter(|n| model.hosts[*n].serves.is_some()).map(|n| NAMES[n]).collect();
+        assert_eq!(
+            serving,
+            [model.row.target.owner.as_str()],
+            "seed {seed}: {:#?} {:?} {:?} {:?}",
+            model.log,
+            model.row.target,
+            model.hosts.each_ref().map(|h| (h.is_up, h.serves, h.has_released)),
+            (model.block.host, model.block.turn, model.block.is_released)
+        );
+    }
+}
+
+/// Milliseconds until the other host serves after the first one died.
+fn takeover_ms(has_fence: bool, kill: impl Fn(&mut Host)) -> Option<u64> {
+    let mut model = Model::new(has_fence);
+    (0..20).for_each(|_| model.tick());
+    assert!(model.hosts[0].serves.is_some());
+    kill(&mut model.hosts[0]);
+    let died = model.now;
+    for _ in 0..100 {
+        model.tick();
+        if model.hosts[1].serves.is_some() {
+            return Some(model.now.ms_since(died));
+        }
+    }
+    None
+}
+
+#[test]
+fn a_dead_a_frozen_and_a_cut_owner_are_replaced_within_six_seconds() {
+    let kills: [fn(&mut Host); 3] =
+        [|host| *host = Host::default(), |host| host.is_frozen = true, |host| host.is_cut = true];
+    for kill in kills {
+        let ms = takeover_ms(true, kill).expect("it is replaced");
+        assert!((2_500..6_000).contains(&ms), "{ms} ms");
+    }
+}
+
+#[test]
+fn without_a_fence_a_silent_owner_keeps_its_target() {
+    assert_eq!(takeover_ms(false, |host| host.is_frozen = true), None);
+}
+
+#[test]
+fn an_mgs_that_hears_nobody_blames_itself() {
+    let mut model = Model::new(true);
+    model.others.push("mds1".into());
+    (0..20).for_each(|_| model.tick());
+    model.hosts.iter_mut().for_each(|host| host.is_cut = true);
+    (0..200).for_each(|_| model.tick());
+    assert_eq!(model.row.target, SharedTarget { turn: model.row.target.turn, ..row().target });
+    assert!(model.fencing.is_empty() && model.hosts[0].serves.is_some());
+}
