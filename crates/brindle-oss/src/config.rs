@@ -1,5 +1,6 @@
 //! Configuration of an OST.
 
+use brindle_objects::Replies;
 use brindle_types::Nid;
 
 /// How an OST runs.
@@ -13,11 +14,19 @@ pub struct Config {
     pub advertise: Vec<Nid>,
     /// Name of this host, for people.
     pub host: String,
+    /// When a change is answered: [`Replies::Synced`] for an OST that another host may take over.
+    pub replies: Replies,
 }
 
 impl Config {
     /// The usual values.
     pub fn new(dir: impl Into<String>, listen: Nid, host: impl Into<String>) -> Config {
-        Config { dir: dir.into(), listen, advertise: Vec::new(), host: host.into() }
+        Config {
+            dir: dir.into(),
+            listen,
+            advertise: Vec::new(),
+            host: host.into(),
+            replies: Replies::default(),
+        }
     }
 }
