@@ -84,7 +84,10 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
         Role::Ost => {
             let mut config = brindle_oss::Config::new(dir, listen.clone(), host);
             config.advertise = advertise;
-            config.lease.clone_from(&how.lease);
+            if let Some(lease) = &how.lease {
+                config.replies = brindle_oss::Replies::Synced;
+                config.lease = Some(lease.clone());
+            }
             brindle_oss::start(config, seams, transport).await.map(|h| Service::Oss(Arc::new(h)))
         }
     };

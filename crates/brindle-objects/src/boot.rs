@@ -15,6 +15,7 @@ use brindle_stdx::disk::{BootIdentity, OpenHow, read_file, replace_file};
 use brindle_types::{Code, Fault};
 
 use crate::format::{seal, unseal};
+use crate::replies::NOTHING_LOST;
 
 const MAGIC: u32 = 0x4242_4f54; // BBOT
 const VERSION: u16 = 1;
@@ -63,7 +64,8 @@ impl BootFile {
 
     /// The term after a failed sync; `None` when the boot has had all of its own.
     pub fn after_failed_sync(&self) -> Option<BootFile> {
-        let term = self.term.checked_add(1).filter(|next| same_boot(*next, self.term))?;
+        let is_ours = |next: &u32| same_boot(*next, self.term) && *next != NOTHING_LOST;
+        let term = self.term.checked_add(1).filter(is_ours)?;
         Some(BootFile { term, identity: self.identity.clone() })
     }
 

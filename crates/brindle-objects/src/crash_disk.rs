@@ -131,6 +131,10 @@ struct Tree {
     ops: u64,
     die_at: Option<u64>,
     fail_syncs: u32,
+    /// Syncs of files that succeed before the next failure.
+    syncs_before_failure: u32,
+    /// Other tasks run during a sync.
+    slow_syncs: bool,
     /// Files whose next writes of their first bytes fail, and how many of them.
     fail_begins: BTreeMap<usize, u32>,
     /// I/Os that may be in flight at once, if that is bounded.
@@ -239,6 +243,17 @@ impl CrashDisk {
     /// The next `n` syncs of files fail, and lose what they should have written.
     pub fn fail_syncs(&self, n: u32) {
         self.tree.lock().fail_syncs = n;
+    }
+
+    /// Like [`CrashDisk::fail_syncs`] for one sync, after `n` that succeed.
+    pub fn fail_sync_after(&self, n: u32) {
+        let mut t = self.tree.lock();
+        (t.syncs_before_failure, t.fail_syncs) = (n, 1);
+    }
+
+    /// From now on other tasks run during a sync; what they write may or may not be covered.
+    pub fn slow_syncs(&self) {
+        self.tree.lock().slow_syncs = true;
     }
 
     /// The next `n` writes of the first bytes of a file fail and change nothing.
@@ -350,7 +365,9 @@ impl DiskFile for CrashFile {
     fn sync_data(&self) -> io::Result<()> {
         let mut t = self.tree.lock();
         t.op()?;
-        if t.fail_syncs > 0 {
+        if t.fail_syncs > 0 && t.syncs_before_failure > 0 {
+            t.syncs_before_failure -= 1;
+        } else if t.fail_syncs > 0 {
             t.fail_syncs -= 1;
             t.inodes[self.inode].sync_failed();
             return Err(Error::other("the disk failed"));
@@ -360,7 +377,22 @@ impl DiskFile for CrashFile {
     }
 
     fn sync_data_async(&self) -> BoxFuture<'_, io::Result<()>> {
-        Box::pin(async { self.sync_data() })
+        Box::pin(async {
+            let (is_slow, is_early) = {
+                let mut t = self.tree.lock();
+                (t.slow_syncs, draw(&mut t.random).is_multiple_of(2))
+            };
+            if !is_slow {
+                return self.sync_data();
+            }
+            if is_early {
+                let synced = self.sync_data();
+                tokio::task::yield_now().await;
+                return synced;
+            }
+            tokio::task::yield_now().await;
+            self.sync_data()
+        })
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -4,7 +4,7 @@
 //! connections, sessions' rights or the MDT; a request's place in its slot comes in as a [`slots::Turn`].
 //!
 //! Invariants: what was written survives the death of the process, and what was synced survives a power cut, with
-//! right checksums; a block that a crash cannot have torn is never re-summed; nothing with a wrong checksum is
+//! right checksums (a store may answer changes only when they are synced: [`replies`]); a block that a crash cannot have torn is never re-summed; nothing with a wrong checksum is
 //! returned; a lower epoch than a fence's changes nothing.
 //!
 //! How a crash is told from damage: a block may be torn by a power cut only at or above the object's high-water mark,
@@ -22,6 +22,7 @@ pub mod intent;
 pub mod names;
 pub mod ranges;
 pub mod recheck;
+pub mod replies;
 pub mod slots;
 pub mod space;
 pub mod stats;
@@ -53,6 +54,7 @@ pub use destroy::Destroyed;
 pub use list::Listed;
 pub use punch::PunchOp;
 pub use read::ReadOut;
+pub use replies::Replies;
 pub use store::{Changed, ObjectStore, StoreConfig};
 pub use sync::Synced;
 pub use write::WriteOp;

@@ -1,8 +1,8 @@
 //! The slot table: what makes a write that is sent twice land once.
 //!
 //! One record for each (session, slot) in a plain file: written before the data with the range in flight, and behind
-//! the data with the answer. It is never synced: it survives the death of the process, and a power cut takes it (a
-//! resend then counts as a new write). A slot belongs to one connection, which is closed before the slot is served on
+//! the data with the answer. It survives the death of the process. A power cut takes it (a resend then counts as a new
+//! write), unless replies wait for syncs ([`crate::replies`]). A slot belongs to one connection, which is closed before the slot is served on
 //! a newer one.
 //!
 //! | request's sequence | record | what happens |
@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_stdx::codec::Reader;
 use brindle_stdx::disk::OpenHow;
@@ -129,6 +130,11 @@ impl Record {
 pub struct SlotTable {
     file: Arc<dyn DiskFile>,
     inner: Mutex<Inner>,
+    /// Answers recorded so far.
+    answers: AtomicU64,
+    /// How many of them are durable; held by whoever syncs. `None` once a sync failed or was given up: no later one can
+    /// be believed.
+    durable: tokio::sync::Mutex<Option<u64>>,
 }
 
 struct Inner {
@@ -159,6 +165,13 @@ pub enum Enter {
     Run(Turn),
     /// The request was executed: this is the answer.
     Answered(Bytes),
+}
+
+/// An answer that was recorded.
+pub(crate) struct Answer {
+    /// How many answers the table had then.
+    pub number: u64,
+    reply: Bytes,
 }
 
 /// The right to execute one request of a slot; nothing else of the slot runs meanwhile.
@@ -211,12 +224,42 @@ impl SlotTable {
                 None => drop(inner.free.insert(index)),
             }
         }
-        Ok((Arc::new(SlotTable { file, inner: Mutex::new(inner) }), in_flight))
+        let (inner, durable) = (Mutex::new(inner), tokio::sync::Mutex::new(Some(0)));
+        Ok((Arc::new(SlotTable { file, inner, answers: AtomicU64::new(0), durable }), in_flight))
     }
 
     /// Whether any request was recorded before it was opened.
     pub fn was_used(&self) -> bool {
         self.inner.lock().capacity > 0
+    }
+
+    /// Writes every row again as it is, and makes the table durable.
+    pub(crate) fn write_again(&self) -> io::Result<()> {
+        let inner = self.inner.lock();
+        let mut rows = vec![0; GROW as usize * RECORD];
+        for first in (0..inner.capacity).step_by(GROW as usize) {
+            let at = u64::from(first) * RECORD as u64;
+            let len = self.file.read_at(&mut rows, at)?;
+            self.file.write_at(&rows[..len], at)?;
+        }
+        self.file.sync_data()
+    }
+
+    /// Makes the first `needed` answers durable; many callers share one sync. Returns whether this call synced.
+    pub(crate) async fn sync(&self, needed: u64) -> io::Result<bool> {
+        let mut durable = self.durable.lock().await;
+        match durable.take() {
+            None => return Err(io::Error::other("an earlier sync failed")),
+            Some(known) if known >= needed => {
+                *durable = Some(known);
+                return Ok(false);
+            }
+            Some(_) => {}
+        }
+        let written = self.answers.load(Ordering::Acquire);
+        self.file.sync_data_async().await?;
+        *durable = Some(written);
+        Ok(true)
     }
 
     /// Notes that writes in flight at the end of the last process have been put right.
@@ -358,6 +401,16 @@ impl Inner {
             self.free.insert(index);
             return;
         }
+        let age = (record.epoch, record.sequence);
+        if let Some(known) = self.slots.get(&record.key) {
+            // Rows of idle slots are given to others, and stay until those use them.
+            let known_age = known.turn.try_lock().map(|last| (last.epoch, last.sequence)).unwrap_or_default();
+            if known_age >= age {
+                self.free.insert(index);
+                return;
+            }
+            self.free.insert(known.record);
+        }
         let reply = (record.state == State::Done).then_some(record.reply);
         let last = Last { epoch: record.epoch, sequence: record.sequence, reply };
         let turn = Arc::new(tokio::sync::Mutex::new(last));
@@ -417,18 +470,28 @@ impl Turn {
     }
 
     /// Records the answer. An answer that is too long is replaced by `short`.
-    pub fn done(mut self, reply: &Bytes, short: impl FnOnce() -> Bytes) -> Result<(), Fault> {
+    /// `None` for work that came through no slot.
+    pub(crate) fn record(
+        &mut self,
+        reply: &Bytes,
+        short: impl FnOnce() -> Bytes,
+    ) -> Result<Option<Answer>, Fault> {
         if self.last.is_none() {
-            return Ok(());
+            return Ok(None);
         }
-        let stored = if reply.len() <= REPLY_MAX { reply.clone() } else { short() };
-        debug_assert!(stored.len() <= REPLY_MAX, "the short answer is too long");
+        let reply = if reply.len() <= REPLY_MAX { reply.clone() } else { short() };
+        debug_assert!(reply.len() <= REPLY_MAX, "the short answer is too long");
         self.in_flight = None;
-        self.put(State::Done, stored.clone())?;
+        self.put(State::Done, reply.clone())?;
+        let number = self.table.answers.fetch_add(1, Ordering::AcqRel) + 1;
+        Ok(Some(Answer { number, reply }))
+    }
+
+    /// The end of the turn: from now on the request is answered with this.
+    pub(crate) fn answered(mut self, answer: Answer) {
         if let Some(last) = &mut self.last {
-            last.reply = Some(stored);
+            last.reply = Some(answer.reply);
         }
-        Ok(())
     }
 
     fn put(&self, state: State, reply: Bytes) -> Result<(), Fault> {
@@ -499,8 +562,13 @@ mod tests {
         }
     }
 
+    fn done(mut turn: Turn, reply: &Bytes, short: impl FnOnce() -> Bytes) {
+        let answer = turn.record(reply, short).expect("recorded").expect("of a slot");
+        turn.answered(answer);
+    }
+
     fn finish(turn: Turn, reply: &'static [u8]) {
-        turn.done(&Bytes::from_static(reply), Bytes::new).expect("recorded");
+        done(turn, &Bytes::from_static(reply), Bytes::new);
     }
 
     #[test]
@@ -576,7 +644,7 @@ mod tests {
         disk.create_dir_all("/t").expect("dir");
         let (table, _) = SlotTable::open(&*disk, "/t/slots", true).expect("open");
         let turn = run(&table, 1, 1, &line(1));
-        turn.done(&Bytes::from(vec![1; 1000]), || Bytes::from_static(b"short")).expect("recorded");
+        done(turn, &Bytes::from(vec![1; 1000]), || Bytes::from_static(b"short"));
         let got = block_on(table.enter(KEY, epoch(1), 1, line(1))).expect("known");
         assert!(matches!(got, Enter::Answered(b) if b == "short"));
         let mut turn = table.anonymous(None).expect("a record");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use brindle_stdx::disk::DiskSpace;
-use brindle_stdx::{Disk, Seams, planted};
+use brindle_stdx::{Disk, Seams, planted, watch};
 use brindle_types::{Code, Fault, ObjectId, Pair, SessionId};
 use brindle_wire::oss::write::Claim;
 use brindle_wire::oss::{Grant, Ticket};
@@ -22,6 +22,7 @@ use crate::names;
 use crate::object::{DirtyList, Object, State, Table, damaged};
 use crate::ranges::ALL;
 use crate::recent::Recent;
+use crate::replies::{self, Replies};
 use crate::slots::SlotTable;
 use crate::space::Space;
 use crate::stats::{Stats, add};
@@ -41,6 +42,8 @@ pub struct StoreConfig {
     pub root: String,
     /// File system that the objects belong to; 0 while the MGS has not told it yet.
     pub fs_id: u64,
+    /// When a change is answered.
+    pub replies: Replies,
 }
 
 /// The object store of one OST.
@@ -62,9 +65,12 @@ pub struct ObjectStore {
     pub(crate) stopped: AtomicBool,
     pub(crate) writeback_hint: WritebackHint,
     pub(crate) recent: Recent,
+    pub(crate) replies: Replies,
+    /// Set by a failed sync, where replies wait for syncs.
+    pub(crate) ended: watch::Sender<Option<Fault>>,
     term: AtomicU32,
     boot: Mutex<BootFile>,
-    failed: Mutex<Option<Fault>>,
+    pub(crate) failed: Mutex<Option<Fault>>,
     tombstones: Mutex<Tombstones>,
 }
 
@@ -86,7 +92,7 @@ pub struct Changed {
 impl ObjectStore {
     /// Opens the store, makes it on first use, and puts right what was in flight when the last process ended.
     pub async fn open(seams: Seams, config: StoreConfig) -> Result<Arc<ObjectStore>, Fault> {
-        let StoreConfig { root, fs_id } = config;
+        let StoreConfig { root, fs_id, replies } = config;
         let disk = seams.disk.clone();
         let io = |e: io::Error| Fault::io(Code::OstIo, "cannot open the object store", root.clone(), &e);
         check_complete(&*disk, &root)?;
@@ -94,12 +100,19 @@ impl ObjectStore {
             disk.create_dir_all(&format!("{root}/{dir}")).map_err(io)?;
         }
         let (boot, new_term) = boot::start(&*disk, &root, &format!("{root}/boot"))?;
-        let (slots, in_flight) = SlotTable::open(&*disk, &format!("{root}/slots"), new_term)?;
+        let rows_are_synced = replies::rows_are_synced(&*disk, &root).map_err(io)?;
+        let fresh = new_term && !rows_are_synced;
+        let (slots, mut in_flight) = SlotTable::open(&*disk, &format!("{root}/slots"), fresh)?;
+        if new_term {
+            // What a power cut may have torn is told by high-water marks and write intents; rows may be older.
+            in_flight.clear();
+        }
         let was_used = boot.term > boot::FIRST_TERM || slots.was_used();
         let intents = Intents::open(&*disk, &format!("{root}/intents"))?;
         let fences = SessionFences::open(disk.clone(), &format!("{root}/fences"))?;
         let findings = Findings::open(&*disk, &format!("{root}/findings")).map_err(io)?;
         disk.sync_dir(&root).map_err(io)?;
+        replies::begin(&*disk, &root, replies, &slots).map_err(io)?;
         let store = Arc::new(ObjectStore {
             table: Table::default(),
             intents,
@@ -114,6 +127,8 @@ impl ObjectStore {
             stopped: AtomicBool::new(false),
             writeback_hint: WritebackHint::default(),
             recent: Recent::default(),
+            replies,
+            ended: watch::Sender::default(),
             term: AtomicU32::new(boot.term),
             boot: Mutex::new(boot),
             failed: Mutex::new(None),
@@ -368,15 +383,19 @@ impl ObjectStore {
         }
     }
 
-    /// A sync failed in `term`: what was written in it and not synced may be lost, so a new boot term begins.
+    /// A sync failed in `term`: what was written in it and not synced may be lost, so a new boot term begins. A store whose
+    /// replies wait for syncs ends; the new term is for the process that comes after this one.
     pub(crate) fn sync_failed(&self, term: u32, what: String, e: &io::Error) -> Fault {
         let mut boot = self.boot.lock();
-        if boot.term == term {
+        if boot.term == term && !self.has_ended() {
             tracing::error!(what, error = %e, term, "a sync failed: a new boot term begins");
             self.take_next_term(&mut boot);
         }
-        Fault::io(Code::OstIo, "cannot sync", what, e)
-            .data("what was written since the last sync may be lost")
+        match self.replies {
+            Replies::Written => Fault::io(Code::OstIo, "cannot sync", what, e)
+                .data("what was written since the last sync may be lost"),
+            Replies::Synced => self.end(what, e),
+        }
     }
 
     /// Begins the next boot term. The store serves nobody until that could be recorded: a process that came after this
@@ -412,7 +431,7 @@ impl ObjectStore {
 
     /// Tries again to record a boot term that could not be recorded.
     pub(crate) fn record_owed_term(&self) {
-        if self.failure().is_some() {
+        if self.replies == Replies::Written && self.failure().is_some() {
             self.take_next_term(&mut self.boot.lock());
         }
     }

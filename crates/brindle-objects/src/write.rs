@@ -20,6 +20,7 @@ use crate::intent::MarkError;
 use crate::object::Object;
 use crate::ranges::ALL;
 use crate::read::read_blocks;
+use crate::replies::Replies;
 use crate::slots::{InFlight, Turn};
 use crate::space::{BALLAST_TRIES, Room, Taken};
 use crate::stats::add;
@@ -90,7 +91,8 @@ impl ObjectStore {
             add(&self.stats.written_bytes, len);
             // The permit too: a sync waits for all of the object, and who holds a part of it may be waiting for a permit.
             drop((permit, held, taken));
-            if op.sync {
+            // Where replies wait for syncs, the reply to this write does.
+            if op.sync && self.replies == Replies::Written {
                 self.sync_object(&object).await?;
                 self.must_be_of(boot_term, op.object)?;
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use brindle_objects::Replies;
 use brindle_targets::OwnerLease;
 use brindle_types::Nid;
 
@@ -18,11 +19,20 @@ pub struct Config {
     pub host: String,
     /// Where the OST lies on a device that two hosts reach: the right to answer for it.
     pub lease: Option<Arc<OwnerLease>>,
+    /// When a change is answered: [`Replies::Synced`] for an OST that another host may take over.
+    pub replies: Replies,
 }
 
 impl Config {
     /// The usual values.
     pub fn new(dir: impl Into<String>, listen: Nid, host: impl Into<String>) -> Config {
-        Config { dir: dir.into(), listen, advertise: Vec::new(), host: host.into(), lease: None }
+        Config {
+            dir: dir.into(),
+            listen,
+            advertise: Vec::new(),
+            host: host.into(),
+            lease: None,
+            replies: Replies::default(),
+        }
     }
 }

@@ -117,7 +117,7 @@ impl Service for OssService {
         let oss = self.0.clone();
         Box::pin(async move {
             let header = frame.header.clone();
-            let answered = oss.answer(conn, frame).await;
+            let answered = oss.answer(conn.clone(), frame).await;
             if answered.is_ok() && [Op::Write as u16, Op::SyncObjects as u16].contains(&header.op) {
                 oss.disk.succeeded();
             }
@@ -128,6 +128,10 @@ impl Service for OssService {
                 }
                 Err(fault) => {
                     add(&oss.stats.faults, 1);
+                    if oss.store.has_ended() {
+                        // Without an answer the client asks whoever serves the target next.
+                        conn.close();
+                    }
                     oss.disk.failed(&oss.identity.name(), &fault);
                     Frame::fault_reply_to(&header, &fault)
                 }

@@ -80,7 +80,8 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         superblock.fs_id = targets.map().fetch().await?.fs_id;
         superblock.save(&*seams.disk, &config.dir)?;
     }
-    let store_config = StoreConfig { root: config.dir.clone(), fs_id: superblock.fs_id };
+    let store_config =
+        StoreConfig { root: config.dir.clone(), fs_id: superblock.fs_id, replies: config.replies };
     let store = ObjectStore::open(seams.clone(), store_config).await?;
     // Where it cannot be told nothing is said of it.
     let shares_its_disk = matches!(brindle_config::neighbour(&*seams.disk, &config.dir), Ok(Some(_)));
@@ -88,7 +89,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     let oss =
         Oss::new(store, targets.clone(), gate.clone(), superblock.clone(), seams.clone(), shares_its_disk);
     let service = Arc::new(OssService(oss.clone()));
-    let Config { dir, listen, advertise, host, lease } = config;
+    let Config { dir, listen, advertise, host, lease, .. } = config;
     if let Some(lease) = lease {
         oss.gate.owned_under(lease);
     }
@@ -100,6 +101,8 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     member.spawn("oss.fences", fences::follow(oss()));
     member.spawn("oss.collect", collect::run(oss()));
     member.spawn("oss.recheck", collect::recheck(oss()));
+    let store = handle.oss.store.clone();
+    member.fails_with("oss.failed", async move { store.until_failed().await });
     member.join_later();
     Ok(handle)
 }

@@ -9,7 +9,9 @@ use brindle_net::peer::NoNotifies;
 use brindle_net::{
     Peer, PeerConfig, RpcServer, ServerConfig, ServerConn, ServerHandle, Service, TcpTransport,
 };
-use brindle_oss::{Config, Handle, collect};
+use brindle_objects::boot;
+use brindle_objects::replies::NOTHING_LOST;
+use brindle_oss::{Config, Handle, Replies, collect};
 use brindle_stdx::{BoxFuture, Seams, real};
 use brindle_types::{Code, Fault, FsName, Ino, Nid, ObjectId, Pair, Result, SessionId, TargetId};
 use brindle_wire::frame::{Frame, Header, decode_body, decode_reply, encode_body};
@@ -164,8 +166,12 @@ impl Cluster {
     }
 
     async fn start(&self, index: u16) -> Handle {
+        self.start_with(index, Replies::Written).await
+    }
+
+    async fn start_with(&self, index: u16, replies: Replies) -> Handle {
         let listen = Nid { host: "127.0.0.1".into(), port: 0, rail: 0 };
-        let config = Config::new(self.ost_dir(index), listen, "here");
+        let config = Config { replies, ..Config::new(self.ost_dir(index), listen, "here") };
         let transport = Arc::new(TcpTransport::new(self.seams.clone()));
         brindle_oss::start(config, self.seams.clone(), transport).await.expect("started")
     }
@@ -298,6 +304,37 @@ fn bytes_go_in_and_come_out_over_restarts() {
             data[..11],
             "nothing was written"
         );
+    });
+}
+
+#[test]
+fn a_takeover_changes_no_boot_term_that_is_told_and_forgets_no_slot() {
+    run(async {
+        let cluster = Cluster::new().await;
+        cluster.format(0).await;
+        let ost = cluster.start_with(0, Replies::Synced).await;
+        let (one, other) = (cluster.client(&ost, 1), cluster.client(&ost, 2));
+        let o = object(1, 0);
+        let first = one.write(o, 0, b"first", (4, 1)).await.expect("written");
+        assert_eq!(first.boot_term, NOTHING_LOST);
+        other.write(o, 0, b"other", (4, 1)).await.expect("written");
+        let term = ost.oss().store.boot_term();
+        ost.stop();
+
+        // The standby host sees the disk through a boot and a mount of its own.
+        let (disk, path) = (&*cluster.seams.disk, format!("{}/boot", cluster.ost_dir(0)));
+        let mut recorded = boot::load(disk, &path).expect("read").expect("it ran");
+        recorded.identity.boot_id = "the boot of another host".into();
+        recorded.store(disk, &path).expect("recorded");
+        let ost = cluster.start_with(0, Replies::Synced).await;
+        assert!(ost.oss().store.boot_term() > term);
+        let client = cluster.client(&ost, 1);
+        let again = client.write(o, 0, b"first", (4, 1)).await.expect("answered");
+        assert_eq!(again, first, "the stored answer");
+        assert_eq!(client.read(o, 0, 10).await.expect("read"), &b"other"[..]);
+        let synced = client.ask(&SyncObjectsReq { objects: vec![o] }).await.expect("synced");
+        let stat = client.ask(&StatObjectsReq { objects: vec![o] }).await.expect("stat");
+        assert_eq!([synced.boot_term, stat.boot_term], [NOTHING_LOST; 2]);
     });
 }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 
 use brindle_client::{Client, MountConfig, Switches};
 use brindle_config::Superblock;
-use brindle_oss::Oss;
+use brindle_oss::{Oss, Replies};
 use brindle_types::{Code, Fault, FsName, Nid, ObjectId, TargetId};
 use parking_lot::Mutex;
 
@@ -263,8 +263,11 @@ async fn start(node: &NodeSeams) -> Result<Running, Fault> {
             let config = brindle_mds::Config::new(TARGET_DIR, listen, host);
             Running::Mdt(brindle_mds::start(config, seams, transport).await?)
         }
-        Serves::Ost(_) => {
-            let config = brindle_oss::Config::new(TARGET_DIR, listen, host);
+        Serves::Ost(index) => {
+            // Both kinds of OSTs in every cluster: an odd one lies on shared storage.
+            let replies = if index % 2 == 1 { Replies::Synced } else { Replies::Written };
+            let config =
+                brindle_oss::Config { replies, ..brindle_oss::Config::new(TARGET_DIR, listen, host) };
             Running::Ost(brindle_oss::start(config, seams, transport).await?)
         }
     })

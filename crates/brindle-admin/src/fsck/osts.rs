@@ -8,6 +8,7 @@ use brindle_mds::check::{FileObjects, for_each_file};
 use brindle_mds::store::{inode, meta};
 use brindle_objects::check as objects;
 use brindle_objects::check::Problem;
+use brindle_objects::replies::NOTHING_LOST;
 use brindle_stdx::disk::Disk;
 use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, ObjectId};
@@ -134,6 +135,13 @@ fn one_object(reader: &KvReader, file: &FileObjects, object: ObjectId, ost: &Ost
         }
         None if unsynced.is_some() && unsynced == ost.boot_term => {
             let why = "it was written since its OST last lost power, so no power cut has taken it";
+            report.finding(
+                &ost.name,
+                Fault::new(Code::ObjectMissing).subject(subject()).why(why).next(RESTORE),
+            );
+        }
+        None if unsynced == Some(NOTHING_LOST) => {
+            let why = "its OST answered the write when it was on the disk, so no power cut has taken it";
             report.finding(
                 &ost.name,
                 Fault::new(Code::ObjectMissing).subject(subject()).why(why).next(RESTORE),

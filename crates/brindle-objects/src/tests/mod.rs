@@ -7,6 +7,7 @@ mod model;
 mod parallel;
 mod rules;
 mod streams;
+mod synced_replies;
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use brindle_wire::oss::Ticket;
 use bytes::Bytes;
 
 use crate::crash_disk::{CrashDisk, TestClock, block_on, seams};
-use crate::{Changed, ObjectStore, PunchOp, ReadOut, StoreConfig, WriteOp};
+use crate::{Changed, ObjectStore, PunchOp, ReadOut, Replies, StoreConfig, WriteOp};
 
 /// A store over a disk that forgets, and what a test does with it.
 pub(crate) struct Bench {
@@ -24,6 +25,7 @@ pub(crate) struct Bench {
     pub clock: Arc<TestClock>,
     pub store: Arc<ObjectStore>,
     pub ticket: Ticket,
+    pub replies: Replies,
 }
 
 pub(crate) const O: ObjectId =
@@ -39,24 +41,34 @@ impl Bench {
         let disk = CrashDisk::new(seed);
         let clock = Arc::new(TestClock::default());
         let store = Bench::open(&disk, &clock).expect("a new store opens");
-        Bench { disk, clock, store, ticket: Ticket::default() }
+        Bench { disk, clock, store, ticket: Ticket::default(), replies: Replies::Written }
     }
 
     pub fn open(disk: &Arc<CrashDisk>, clock: &Arc<TestClock>) -> Result<Arc<ObjectStore>, Fault> {
-        let config = StoreConfig { root: "/ost".into(), fs_id: FS_ID };
+        Bench::open_with(disk, clock, Replies::Written)
+    }
+
+    pub fn open_with(
+        disk: &Arc<CrashDisk>,
+        clock: &Arc<TestClock>,
+        replies: Replies,
+    ) -> Result<Arc<ObjectStore>, Fault> {
+        let config = StoreConfig { root: "/ost".into(), fs_id: FS_ID, replies };
         block_on(ObjectStore::open(seams(disk.clone(), clock.clone()), config))
     }
 
     /// The process dies and a new one starts.
     pub fn restart(&mut self) {
         self.disk.revive();
-        self.store = Bench::open(&self.disk, &self.clock).expect("a store opens after a kill");
+        self.store =
+            Bench::open_with(&self.disk, &self.clock, self.replies).expect("a store opens after a kill");
     }
 
     /// The power fails.
     pub fn power_cut(&mut self) {
         self.disk.power_cut();
-        self.store = Bench::open(&self.disk, &self.clock).expect("a store opens after a power cut");
+        self.store =
+            Bench::open_with(&self.disk, &self.clock, self.replies).expect("a store opens after a power cut");
     }
 
     pub fn write_to(&self, object: ObjectId, offset: u64, data: &[u8]) -> Result<Changed, Fault> {

@@ -32,8 +32,12 @@ fn neighbouring_bytes_are_exact_and_writes_are_seen_whole() {
     let root = dir.path().to_string_lossy().into_owned();
     let seams = real::seams(runtime.handle().clone());
     runtime.block_on(async {
-        let store =
-            ObjectStore::open(seams, StoreConfig { root: root.clone(), fs_id: 1 }).await.expect("open");
+        let store = ObjectStore::open(
+            seams,
+            StoreConfig { root: root.clone(), fs_id: 1, replies: Replies::default() },
+        )
+        .await
+        .expect("open");
         store.start_background();
         let writers = (0..WRITERS).map(|w| {
             let store = store.clone();

@@ -102,7 +102,12 @@ where
     };
     // A session that was ended while the request waited for its turn.
     oss.store.check_session(header.session, header.session_epoch)?;
-    let changed = change(&oss.store, &mut turn).await.inspect_err(|_| {
+    let made = async {
+        let changed = change(&oss.store, &mut turn).await?;
+        oss.store.sync_before_reply(object, changed.boot_term).await?;
+        Ok(changed)
+    };
+    let changed = made.await.inspect_err(|_: &Fault| {
         // Some of it may have been done, and nobody is told whose pages that makes old.
         oss.marks.forget(object);
     })?;
@@ -112,10 +117,11 @@ where
         oss.marks.forget(object);
     }
     let Changed { boot_term, allocated_bytes } = changed;
+    let boot_term = oss.store.told_term(boot_term);
     let answer = ChangeResp { boot_term, marks, takings, allocated_bytes };
     // A stored answer must be short: everybody counts instead of many.
     let short = || stored(&ChangeResp { marks: Marks::Unknown, ..answer.clone() });
-    if let Err(fault) = turn.done(&stored(&answer), short) {
+    if let Err(fault) = oss.store.record_reply(turn, &stored(&answer), short).await {
         oss.marks.forget(object);
         return Err(fault);
     }

@@ -16,6 +16,9 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: ReadReq) -> Result<Answer>
         oss.marks.read(req.object, call.frame.header.session, req.offset..end);
     }
     let out = oss.store.read(req.object, req.offset, req.len_bytes.into(), &req.ticket).await?;
-    let body = encode_body(&Ok::<_, Fault>(ReadResp { exists: out.exists, boot_term: out.boot_term }));
+    let body = encode_body(&Ok::<_, Fault>(ReadResp {
+        exists: out.exists,
+        boot_term: oss.store.told_term(out.boot_term),
+    }));
     Ok(Answer { body, bulk: out.data, bulk_crc: out.crc })
 }

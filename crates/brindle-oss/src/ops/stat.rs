@@ -13,5 +13,5 @@ pub async fn handle(oss: &Oss, req: StatObjectsReq) -> Result<StatObjectsResp> {
     for id in &req.objects {
         objects.push(oss.store.stat(*id).await?);
     }
-    Ok(StatObjectsResp { objects, boot_term: oss.store.boot_term() })
+    Ok(StatObjectsResp { objects, boot_term: oss.store.told_term(oss.store.boot_term()) })
 }

@@ -14,7 +14,7 @@ pub async fn handle(oss: &Oss, _req: OstStatfsReq) -> Result<OstStatfsResp> {
         total_inodes: space.total_inodes,
         free_inodes: space.free_inodes,
         device_id: space.device_id,
-        boot_term: oss.store.boot_term(),
+        boot_term: oss.store.told_term(oss.store.boot_term()),
         degraded: super::target_info::failure(oss).is_some(),
     })
 }

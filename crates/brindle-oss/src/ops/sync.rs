@@ -11,7 +11,7 @@ pub async fn handle(oss: &Oss, req: SyncObjectsReq) -> Result<SyncObjectsResp> {
     bounded(&req.objects)?;
     let synced = oss.store.sync(&req.objects).await?;
     Ok(SyncObjectsResp {
-        boot_term: synced.boot_term,
+        boot_term: oss.store.told_term(synced.boot_term),
         exists: synced.exists,
         allocated_bytes: synced.allocated_bytes,
     })

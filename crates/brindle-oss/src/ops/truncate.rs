@@ -11,6 +11,7 @@ pub async fn handle(oss: &Oss, req: TruncateObjectReq) -> Result<ChangeResp> {
     let TruncateObjectReq { object, len_bytes, truncate_epoch, make, must_exist } = req;
     let changed = oss.store.truncate(object, len_bytes, truncate_epoch, make, must_exist).await?;
     // The MDT tells every client of the cut itself; marks in front of it stay for the changes to come.
-    let (boot_term, allocated_bytes) = (changed.boot_term, changed.allocated_bytes);
+    let boot_term = oss.store.told_term(changed.boot_term);
+    let allocated_bytes = changed.allocated_bytes;
     Ok(ChangeResp { boot_term, marks: Marks::None, takings: Vec::new(), allocated_bytes })
 }
