@@ -39,7 +39,7 @@ pub fn all() -> Vec<MountLine> {
 }
 
 /// Everything that a process has mounted: `/proc/PID`.
-fn all_of(process: &Path) -> Vec<MountLine> {
+pub(crate) fn all_of(process: &Path) -> Vec<MountLine> {
     let text = std::fs::read(process.join("mountinfo")).unwrap_or_default();
     text.split(|b| *b == b'\n').filter_map(parse).collect()
 }

@@ -34,6 +34,12 @@ impl OwnerLease {
         self.seams.now().0 < self.until.load(Ordering::Acquire)
     }
 
+    /// How long ago it ended, milliseconds; `None` while it holds.
+    pub fn ended_ms_ago(&self) -> Option<u64> {
+        let until = Mono(self.until.load(Ordering::Acquire));
+        (!self.holds()).then(|| self.seams.now().ms_since(until))
+    }
+
     /// The refusal of an answer when it does not.
     pub fn check(&self) -> Result<(), Fault> {
         if self.holds() { Ok(()) } else { Err(Fault::new(Code::NotOwner)) }

@@ -13,6 +13,7 @@ use super::network::Link;
 use super::node::{self, KILL_LIMIT};
 use super::state::{Cluster, HostState, alive};
 use super::{On, bare, image, init};
+use crate::shared::device;
 
 /// The hosts of a cluster.
 #[derive(Debug, Serialize, JsonSchema)]
@@ -149,6 +150,8 @@ impl On<'_> {
             if let Some(run) = cluster.run_of(name).filter(|run| run.identity.alive()) {
                 let subject = || format!("{name} (process {})", run.identity.pid);
                 if cluster.hosts[index].bare {
+                    // The kernel of this machine lives on, and would write what the dead host has in memory.
+                    device::cut_power_of(run.identity.pid)?;
                     bare::wake_senders(run.identity);
                 }
                 run.identity

@@ -227,17 +227,34 @@ pub fn unmount(dir: &Path) -> Result<()> {
 /// As if the power of the host had failed: what was not written to the device is lost, and nothing more is written. For hosts that find that they
 /// do not own the device any more, and for development clusters.
 pub fn cut_power(dir: &Path) -> Result<()> {
+    shut_down(dir)?;
+    let fault =
+        |e: Errno| Fault::io(Code::MountFailed, "cannot unmount", dir.display().to_string(), &e.into());
+    rustix::mount::unmount(dir, UnmountFlags::DETACH).map_err(fault)
+}
+
+/// Cuts the power of whatever a process has mounted from images, and this process has not: of a host that is played by a mount namespace. The
+/// mounts themselves go with the namespace.
+pub fn cut_power_of(pid: u32) -> Result<()> {
+    let here: Vec<(u32, u32)> = mounts::all().iter().map(|line| (line.major, line.minor)).collect();
+    let process = PathBuf::from(format!("/proc/{pid}"));
+    for line in mounts::all_of(&process) {
+        if line.major == LOOP_MAJOR && line.fs_type == "ext4" && !here.contains(&(line.major, line.minor)) {
+            let below = line.mount_point.strip_prefix("/").unwrap_or(&line.mount_point);
+            shut_down(&process.join("root").join(below))?;
+        }
+    }
+    Ok(())
+}
+
+fn shut_down(dir: &Path) -> Result<()> {
     let fault =
         |e: &std::io::Error| Fault::io(Code::MountFailed, "cannot shut down", dir.display().to_string(), e);
     let file = File::open(dir).map_err(|e| fault(&e))?;
     let flag = SHUTDOWN_NO_LOG_FLUSH;
     // SAFETY: the call reads one u32 at the given address, and the descriptor is open.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), EXT4_IOC_SHUTDOWN, &raw const flag) };
-    if done != 0 {
-        return Err(fault(&std::io::Error::last_os_error()));
-    }
-    drop(file);
-    rustix::mount::unmount(dir, UnmountFlags::DETACH).map_err(|e| fault(&e.into()))
+    if done == 0 { Ok(()) } else { Err(fault(&std::io::Error::last_os_error())) }
 }
 
 #[cfg(test)]

@@ -14,7 +14,9 @@ use super::device::SharedDevice;
 /// How often the block is rewritten, milliseconds. A lease (`OWNER_LEASE_MS`) survives two failures.
 const REWRITE_EVERY_MS: u64 = 500;
 
-/// How often it is looked whether the lease still holds, milliseconds.
+/// A device that has not answered for so long is lost. Before that its target answers nothing, and goes on when the device does.
+const SILENT_LIMIT_MS: u64 = 15_000;
+/// How often that is looked at, milliseconds.
 const LOOK_EVERY_MS: u64 = 250;
 
 /// Why an owner has to stop.
@@ -22,7 +24,7 @@ const LOOK_EVERY_MS: u64 = 250;
 pub(crate) enum Lost {
     /// Somebody else has written the block: nothing more may be written to the device.
     Taken(Fault),
-    /// The device did not answer for a whole lease.
+    /// The device did not answer for a long time.
     Silent(Fault),
 }
 
@@ -100,10 +102,10 @@ impl Keeper {
             {
                 return lost;
             }
-            if !self.lease.holds() {
-                // The device may hold a call for ever.
-                let why =
-                    format!("{} has not answered for {OWNER_LEASE_MS} ms", self.device.path().display());
+            // The device may hold a call for ever.
+            if self.lease.ended_ms_ago().is_some_and(|ms| ms + OWNER_LEASE_MS > SILENT_LIMIT_MS) {
+                let seconds = SILENT_LIMIT_MS / 1000;
+                let why = format!("{} has not answered for {seconds} s", self.device.path().display());
                 return Lost::Silent(Fault::new(Code::NotOwner).why(why));
             }
         }
