@@ -9,20 +9,20 @@ use crate::bare_hosts::{said, sh, start, until};
 use crate::dice::seed;
 
 /// Where clients mount: in a directory that each host has for itself.
-const MOUNT: &str = "/run/brindle/m";
+pub(crate) const MOUNT: &str = "/run/brindle/m";
 
 /// `brindle ARGS` on a host.
-fn brindle(cluster: &Cluster, host: &str, args: &str) -> Output {
+pub(crate) fn brindle(cluster: &Cluster, host: &str, args: &str) -> Output {
     sh(cluster, host, &format!("'{}' {args}", binary().display()))
 }
 
 /// The same, which has to succeed.
-fn done(cluster: &Cluster, host: &str, args: &str) -> String {
+pub(crate) fn done(cluster: &Cluster, host: &str, args: &str) -> String {
     said(cluster, host, &format!("'{}' {args}", binary().display()))
 }
 
 /// Starts the daemon of a host.
-fn serve(cluster: &Cluster, host: &str) -> Child {
+pub(crate) fn serve(cluster: &Cluster, host: &str) -> Child {
     let child = start(
         cluster,
         host,
@@ -40,7 +40,7 @@ fn state(cluster: &Cluster, host: &str) -> String {
 }
 
 /// A token made on h1, brought to a host, used there.
-fn join(cluster: &Cluster, host: &str, role: &str) -> Output {
+pub(crate) fn join(cluster: &Cluster, host: &str, role: &str) -> Output {
     let token = done(cluster, "h1", &format!("cluster token --role {role}"));
     sh(
         cluster,
@@ -49,7 +49,7 @@ fn join(cluster: &Cluster, host: &str, role: &str) -> Output {
     )
 }
 
-fn mount(cluster: &Cluster, host: &str) {
+pub(crate) fn mount(cluster: &Cluster, host: &str) {
     let brindle = binary();
     said(
         cluster,
@@ -78,7 +78,7 @@ fn made(name: &str) -> (Cluster, Vec<Child>) {
 }
 
 /// Nothing of the daemons is left when their hosts are gone.
-fn end(cluster: Cluster, daemons: Vec<Child>) {
+pub(crate) fn end(cluster: Cluster, daemons: Vec<Child>) {
     cluster.down();
     for mut daemon in daemons {
         daemon.wait().unwrap();

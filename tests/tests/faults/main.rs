@@ -35,5 +35,6 @@ mod records;
 mod removals;
 mod space;
 mod spares;
+mod standby;
 mod stripes;
 mod tree;

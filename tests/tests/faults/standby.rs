@@ -1,0 +1,237 @@
+//! Targets on devices that two hosts reach: when their owner dies, hangs, or gives them up, the other host serves them, and no program sees an
+//! error. The devices are images that each host attaches and mounts for itself; a host that is killed loses what it had not written.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use brindle_tests::cluster::{Cluster, binary};
+
+use crate::bare_hosts::{said, sh, start, until};
+use crate::dice::seed;
+use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};
+
+/// A stated bound: from the death of a host to the first completed operation of every client.
+const RECOVERY_LIMIT_MS: u64 = 10_000;
+
+/// Fences hosts when the MGS asks for it, as a remote-controlled power switch would: kills them from outside.
+struct Switch {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Switch {
+    /// The switch, and the program that an MGS calls.
+    fn new(cluster: &Cluster) -> (Switch, PathBuf) {
+        let dir = shared_dir(cluster);
+        let program = dir.join("fence");
+        let script = format!(
+            "#!/bin/sh\ncd '{}' && echo > asked.$1\nfor i in $(seq 300); do test -e fenced.$1 && rm fenced.$1 && exit 0; sleep 0.1; done\nexit 1\n",
+            dir.display()
+        );
+        fs::write(&program, script).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let (stop, state) = (Arc::new(AtomicBool::new(false)), format!("--dir={}", cluster.dir().display()));
+        let ends = stop.clone();
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::Acquire) {
+                for host in ["h2", "h3"] {
+                    let asked = dir.join(format!("asked.{host}"));
+                    if asked.exists() {
+                        fs::remove_file(&asked).unwrap();
+                        let mut kill = std::process::Command::new(binary());
+                        assert!(kill.args(["dev", "host", "kill", &state, host]).status().unwrap().success());
+                        fs::write(dir.join(format!("fenced.{host}")), "").unwrap();
+                    }
+                }
+                std::thread::sleep(Duration::from_millis(50));
+            }
+        });
+        (Switch { stop, thread: Some(thread) }, program)
+    }
+}
+
+impl Drop for Switch {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        if let Some(Err(_)) = self.thread.take().map(JoinHandle::join) {
+            eprintln!("the switch has failed");
+        }
+    }
+}
+
+/// A directory that all hosts see.
+fn shared_dir(cluster: &Cluster) -> PathBuf {
+    let dir = cluster.outside().join("shared");
+    fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+fn image(cluster: &Cluster, name: &str) -> PathBuf {
+    let path = shared_dir(cluster).join(name);
+    fs::File::create(&path).unwrap().set_len(1 << 30).unwrap();
+    path
+}
+
+/// The MGS on h1; h2 and h3 share an MDT and an OST that h2 owns, and an OST that h3 owns; h4 is a client.
+fn made(name: &str, fence: Option<&Path>, cluster: Cluster) -> (Cluster, Vec<Child>) {
+    seed(name);
+    done(&cluster, "h1", "cluster init --fs scratch");
+    if let Some(fence) = fence {
+        said(&cluster, "h1", &format!("echo 'fence = \"{}\"' >> /etc/brindle/serve.toml", fence.display()));
+    }
+    let mut daemons = vec![serve(&cluster, "h1")];
+    for host in ["h2", "h3"] {
+        assert!(join(&cluster, host, "server").ok());
+        daemons.push(serve(&cluster, host));
+    }
+    for (what, device, [owner, other]) in
+        [("--mdt", "mdt0", ["h2", "h3"]), ("", "ost0", ["h2", "h3"]), ("", "ost1", ["h3", "h2"])]
+    {
+        let device_path = image(&cluster, device);
+        let added = done(
+            &cluster,
+            "h1",
+            &format!(
+                "target add {what} --node {owner} --standby {other} --device {} --dir /var/lib/brindle/{device}",
+                device_path.display()
+            ),
+        );
+        assert!(added.ends_with(&format!("serving on {owner}")), "{added}");
+    }
+    assert!(join(&cluster, "h4", "client").ok());
+    mount(&cluster, "h4");
+    (cluster, daemons)
+}
+
+/// Host that owns a target, and its state.
+fn owner(cluster: &Cluster, target: &str) -> (String, String) {
+    let listed = brindle(cluster, "h1", "node list -o json");
+    let listed: serde_json::Value = serde_json::from_str(&listed.stdout).unwrap_or_default();
+    let shared = listed["shared"].as_array().cloned().unwrap_or_default();
+    let name = format!("scratch-{target}");
+    let found = shared.iter().find(|shared| shared["name"] == name.as_str()).cloned().unwrap_or_default();
+    let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+    (text("owner"), text("state"))
+}
+
+fn until_served_by(cluster: &Cluster, host: &str) {
+    let here = (host.to_owned(), "serving".to_owned());
+    for target in ["MDT0000", "OST0000", "OST0001"] {
+        until(&format!("{host} serving {target}"), || owner(cluster, target) == here);
+    }
+}
+
+/// A client's work until a file tells it to stop: makes files, writes them over, notes what they hold and how long the slowest took. Fails with the first error.
+const WORK: &str = "cd $M && mkdir -p w && : > $S/sums && worst=0 && n=0 && while ! test -e $S/stop; do \
+     a=$(date +%s%N); head -c 700000 /dev/urandom > $S/src && cp $S/src w/$n && dd if=$S/src of=w/$n bs=4096 count=3 seek=7 conv=notrunc status=none \
+     && mv w/$n w/f$n || exit 1; \
+     b=$(date +%s%N); t=$(((b-a)/1000000)); test $t -gt $worst && worst=$t && echo $t > $S/worst; \
+     cp $S/src $S/src2 && dd if=$S/src of=$S/src2 bs=4096 count=3 seek=7 conv=notrunc status=none; \
+     echo \"$(md5sum < $S/src2 | cut -c1-32)  w/f$n\" >> $S/sums; echo $n > $S/done; n=$((n+1)); done";
+
+struct Work {
+    child: Child,
+    dir: PathBuf,
+}
+
+impl Work {
+    fn begin(cluster: &Cluster) -> Work {
+        let dir = shared_dir(cluster).join("work");
+        fs::create_dir_all(&dir).unwrap();
+        let child = start(cluster, "h4", &format!("M={MOUNT}; S='{}'; {WORK}", dir.display()));
+        let work = Work { child, dir };
+        work.goes_on();
+        work
+    }
+
+    fn number(&self, name: &str) -> u64 {
+        fs::read_to_string(self.dir.join(name)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+    }
+
+    /// Waits until a few more files are done.
+    fn goes_on(&self) {
+        let wanted = self.number("done") + 5;
+        until("the work going on", || self.number("done") >= wanted);
+    }
+
+    /// Stops it, and compares every byte.
+    fn end(mut self, cluster: &Cluster) {
+        fs::write(self.dir.join("stop"), "").unwrap();
+        assert!(self.child.wait().unwrap().success(), "a program saw an error");
+        let worst_ms = self.number("worst");
+        eprintln!("slowest operation: {worst_ms} ms of {} files", self.number("done"));
+        assert!(worst_ms < RECOVERY_LIMIT_MS, "{worst_ms} ms");
+        said(cluster, "h4", &format!("cd {MOUNT} && md5sum --quiet -c '{}/sums'", self.dir.display()));
+        let found = said(cluster, "h4", &format!("ls {MOUNT}/w | wc -l"));
+        assert_eq!(found, (self.number("done") + 1).to_string());
+    }
+}
+
+#[test]
+fn a_partner_takes_over_from_a_host_that_dies_hangs_or_gives_up_and_no_program_sees_an_error() {
+    let cluster = Cluster::up_bare("standby", 4);
+    let (switch, fence) = Switch::new(&cluster);
+    let (cluster, mut daemons) = made("standby", Some(&fence), cluster);
+    let work = Work::begin(&cluster);
+    // Dead.
+    assert!(cluster.dev(&["host", "kill", "h2"]).ok());
+    until_served_by(&cluster, "h3");
+    work.goes_on();
+    daemons.remove(1).wait().unwrap();
+    assert!(cluster.dev(&["host", "start", "h2"]).ok());
+    daemons.insert(1, serve(&cluster, "h2"));
+    until("h2 standing by", || {
+        brindle(&cluster, "h1", "node show h2").text.matches(": standby;").count() == 3
+    });
+    assert_eq!(owner(&cluster, "MDT0000").0, "h3", "nothing goes back by itself");
+    // By hand.
+    for target in ["MDT0000", "OST0000"] {
+        let back = done(&cluster, "h1", &format!("target failback {target}"));
+        assert!(back.ends_with("serving on h2"), "{back}");
+    }
+    let over = done(&cluster, "h1", "target failover OST0001");
+    assert!(over.ends_with("serving on h2"), "{over}");
+    work.goes_on();
+    // Hung: it might write again, so it is fenced.
+    assert!(cluster.dev(&["host", "freeze", "h2"]).ok());
+    until_served_by(&cluster, "h3");
+    work.goes_on();
+    work.end(&cluster);
+    drop(switch);
+    end(cluster, daemons);
+}
+
+#[test]
+fn a_silent_owner_that_cannot_be_fenced_keeps_its_targets_until_an_administrator_vouches_for_it() {
+    let cluster = Cluster::up_bare("standby-fence", 4);
+    let (cluster, mut daemons) = made("standby-fence", None, cluster);
+    said(&cluster, "h4", &format!("cd {MOUNT} && echo kept > f && sync"));
+    let refused = brindle(&cluster, "h1", "target failover OST0000 --owner-is-off");
+    assert!(!refused.ok() && refused.text.contains("h2 is not off"), "{refused}");
+    assert!(cluster.dev(&["host", "kill", "h2"]).ok());
+    daemons.remove(1).wait().unwrap();
+    let told = |needle: &str| brindle(&cluster, "h1", "node list").text.contains(needle);
+    until("the reason", || told("E5013") && told("target failover MDT0000 --owner-is-off"));
+    assert_eq!(owner(&cluster, "MDT0000").0, "h2", "it may still write");
+    for target in ["MDT0000", "OST0000"] {
+        let over = done(&cluster, "h1", &format!("target failover {target} --owner-is-off"));
+        assert!(over.ends_with("serving on h3"), "{over}");
+    }
+    assert_eq!(said(&cluster, "h4", &format!("cd {MOUNT} && cat f")), "kept");
+    // The device of another target, and one that holds something, are refused by name.
+    let other = shared_dir(&cluster).join("other");
+    fs::File::create(&other).unwrap().set_len(1 << 28).unwrap();
+    said(&cluster, "h1", &format!("mkfs.ext4 -q -F '{}'", other.display()));
+    let begun =
+        format!("target add --node h3 --standby h1 --device {} --dir /var/lib/brindle/ost9", other.display());
+    let added = brindle(&cluster, "h1", &begun);
+    assert!(!added.ok() && added.text.contains("it holds something: ext4"), "{added}");
+    assert!(sh(&cluster, "h1", &format!("tune2fs -l '{}'", other.display())).ok(), "it was not touched");
+    end(cluster, daemons);
+}
