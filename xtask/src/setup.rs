@@ -83,11 +83,6 @@ const TOOLS: &[Tool] = &[
         packages: &["dpkg", "libc-bin", "binutils", "xz-utils"],
         targets: &["package", "test"],
     },
-    Tool {
-        probe: &["sh", "-c", "systemd-nspawn --version && nsenter -V && test -x /lib/systemd/systemd"],
-        packages: &["systemd-container", "systemd", "dbus", "util-linux"],
-        targets: &["test"],
-    },
     Tool { probe: &["mkfs.xfs", "-V"], packages: &["xfsprogs"], targets: &["test", "soak"] },
     Tool { probe: &["stress-ng", "--version"], packages: &["stress-ng"], targets: &["soak"] },
     Tool {

@@ -171,7 +171,8 @@ impl Tree {
 
     /// `md5sums`, by which `dpkg --verify` finds files that were changed.
     fn sums(&self) -> Result<(), String> {
-        let script = "cd \"$1\" && find etc usr var -type f | LC_ALL=C sort | xargs -r md5sum > DEBIAN/md5sums";
+        let script =
+            "cd \"$1\" && find etc usr var -type f | LC_ALL=C sort | xargs -r md5sum > DEBIAN/md5sums";
         self.ended("md5sum", Cmd::new("sh").args(["-ec", script, "sums"]).arg(&self.root))?;
         self.mode(&self.root.join("DEBIAN/md5sums"), 0o644)
     }

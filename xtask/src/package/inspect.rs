@@ -10,10 +10,16 @@ use crate::run::{Cmd, capture};
 const CHECKS: &[(&str, &str)] = &[
     ("nobody but root may write any of it", "test -z \"$(find \"$1\" -perm /022 ! -type l)\""),
     ("manual pages are whole", "find \"$1/usr/share/man\" -type f -exec gzip -t {} +"),
-    ("dpkg's scripts are shell", "for s in postinst prerm postrm; do sh -n \"$2/$s\" && test -x \"$2/$s\"; done"),
+    (
+        "dpkg's scripts are shell",
+        "for s in postinst prerm postrm; do sh -n \"$2/$s\" && test -x \"$2/$s\"; done",
+    ),
     ("completions are shell", "bash -n \"$1/usr/share/bash-completion/completions/brindle\""),
     ("checksums are right", "cd \"$1\" && md5sum --check --quiet --strict \"$2/md5sums\""),
-    ("the changelog is Debian's", "gzip -dc \"$1/usr/share/doc/brindle/changelog.gz\" | grep -q '^brindle (.*) stable; '"),
+    (
+        "the changelog is Debian's",
+        "gzip -dc \"$1/usr/share/doc/brindle/changelog.gz\" | grep -q '^brindle (.*) stable; '",
+    ),
     (
         "pages lead to pages",
         "cd \"$1/usr/share/doc/brindle/operations\" && \
@@ -47,7 +53,10 @@ pub fn check(package: &Path, logs: &Path) -> Result<(), String> {
 
 fn fields(package: &Path) -> Result<(), String> {
     let field = |name: &str| {
-        capture("dpkg-deb", &["--field", &package.to_string_lossy(), name]).unwrap_or_default().trim().to_owned()
+        capture("dpkg-deb", &["--field", &package.to_string_lossy(), name])
+            .unwrap_or_default()
+            .trim()
+            .to_owned()
     };
     for (name, wanted) in [("Package", "brindle"), ("Version", control::version())] {
         if field(name) != wanted {
@@ -61,7 +70,8 @@ fn fields(package: &Path) -> Result<(), String> {
 }
 
 fn owners(package: &Path) -> Result<(), String> {
-    let list = capture("dpkg-deb", &["--contents", &package.to_string_lossy()]).ok_or("no list of contents")?;
+    let list =
+        capture("dpkg-deb", &["--contents", &package.to_string_lossy()]).ok_or("no list of contents")?;
     match list.lines().find(|line| line.split_whitespace().nth(1) != Some("root/root")) {
         Some(line) => Err(format!("a file is not root's: {line}")),
         None => Ok(()),
@@ -71,7 +81,8 @@ fn owners(package: &Path) -> Result<(), String> {
 fn links(tree: &Path) -> Result<(), String> {
     for (name, _) in LINKS {
         let at: PathBuf = tree.join(name);
-        let reached = std::fs::canonicalize(&at).map_err(|e| format!("the link {name} leads nowhere: {e}"))?;
+        let reached =
+            std::fs::canonicalize(&at).map_err(|e| format!("the link {name} leads nowhere: {e}"))?;
         let inside = std::fs::canonicalize(tree).is_ok_and(|tree| reached.starts_with(tree));
         if !inside {
             return Err(format!("the link {name} leads out of the package"));

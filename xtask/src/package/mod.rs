@@ -6,8 +6,6 @@
 //! | [`control`] | name, version, what the binary needs |
 //! | [`deb`] | the tree, and the package of it |
 //! | [`inspect`] | what is wrong with a package |
-//! | [`machine`] | hosts that systemd boots on this machine |
-//! | [`newcomer`] | three such hosts become a cluster, word for word as `docs/operations/install.md` says |
 //!
 //! Invariant: the same sources and the same compiler give the same bytes.
 
@@ -15,8 +13,6 @@ mod contents;
 mod control;
 mod deb;
 mod inspect;
-//mod machine;
-//mod newcomer;
 
 use std::path::{Path, PathBuf};
 
@@ -42,7 +38,9 @@ impl Wanted {
         while let Some(word) = words.next() {
             let value = words.next().ok_or_else(usage)?;
             match word.as_str() {
-                "--profile" if matches!(value.as_str(), "dist" | "release") => wanted.profile.clone_from(value),
+                "--profile" if matches!(value.as_str(), "dist" | "release") => {
+                    wanted.profile.clone_from(value)
+                }
                 "--out" => wanted.out = PathBuf::from(value),
                 _ => return Err(usage()),
             }
@@ -71,7 +69,7 @@ fn name_of(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// A package of the release binary: made twice, inspected, installed on booted hosts that become a cluster, removed.
+/// A package of the release binary: made twice, and inspected.
 pub fn test(session: &Session) -> Report {
     let (logs, binary) = (session.logs().join("package"), session.brindle());
     let _ = std::fs::remove_dir_all(&logs);
@@ -83,8 +81,5 @@ pub fn test(session: &Session) -> Report {
     };
     let mut report = Report::check("package::same-bytes", deb::same(&first, &second));
     report.add(Report::check("package::contents", inspect::check(&first, &logs)));
-    if report.failed.is_empty() {
-        //NEW
-    }
     report
 }
