@@ -1,5 +1,5 @@
 # The front door. Each target first sees to it that a Rust toolchain is there, then hands over to `cargo xtask`,
-# where the logic is. Variables: MNT and STATE (places of the demo), SEED (simulation), SECONDS_EACH (soak), PEERS (options).
+# where the logic is. Variables: MNT and STATE (places of the demo), SEED (simulation), SECONDS_EACH (soak), PEERS and PACKAGE (options).
 .POSIX:
 .SUFFIXES:
 XTASK = sh xtask/need-cargo.sh && exec cargo xtask
@@ -11,6 +11,7 @@ help:
 	@echo 'make test       everything that CI runs; the last line is "N passed, N failed, N skipped"'
 	@echo 'make build      only build target/release/brindle'
 	@echo 'make dist       build target/dist/brindle, optimised as a whole: for use and for measuring'
+	@echo 'make package    a Debian package of it, in target/package (PACKAGE="--profile release": built sooner, slower)'
 	@echo 'make soak       the long forms of the tests (SECONDS_EACH=3600), log in bench/soak/'
 	@echo 'make sim        simulated clusters with faults (SEED=n replays one seed)'
 	@echo 'make sim-teeth  check that the simulator catches every planted bug'
@@ -32,6 +33,8 @@ down:
 	@$(XTASK) down
 test:
 	@$(XTASK) test
+package:
+	@$(XTASK) package $(PACKAGE)
 soak:
 	@$(XTASK) soak
 sim:
@@ -49,4 +52,4 @@ lint:
 docs:
 	@$(XTASK) docs
 
-.PHONY: help build dist demo demo-cluster down test soak sim sim-teeth bench peers fmt lint docs
+.PHONY: help build dist package demo demo-cluster down test soak sim sim-teeth bench peers fmt lint docs

@@ -11,6 +11,7 @@
 //! | [`bench`] | figures of a mount beside the local file system |
 //! | [`peers`] | figures of Brindle beside other file systems, each set up here |
 //! | [`soak`] | the long forms of everything |
+//! | [`package`] | a Debian package, and hosts on which it is tried |
 //! | [`docs`] | documents generated from the sources |
 //! | [`setup`] | what each command needs from the machine |
 //! | [`run`], [`report`], [`libtest`] | one command, its result, what `cargo test` printed |
@@ -25,6 +26,7 @@ mod demo;
 mod docs;
 mod libtest;
 mod mounted;
+mod package;
 mod peers;
 mod report;
 mod run;
@@ -78,6 +80,11 @@ const COMMANDS: &[Command] = &[
         run: peers::run,
     },
     Command { name: "soak", about: "the long forms; `soak STEP...` only these", run: soak::run },
+    Command {
+        name: "package",
+        about: "`package [--profile dist|release] [--out DIR]`: a Debian package",
+        run: package::run,
+    },
     Command { name: "docs", about: "write the generated documents again", run: docs::write },
     Command { name: "setup", about: "`setup TARGET`: install what a make target needs", run: setup::run },
 ];

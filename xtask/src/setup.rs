@@ -78,6 +78,11 @@ const TOOLS: &[Tool] = &[
         packages: &["libfuse3-dev", "fuse3", "pkg-config", "gcc", "libc6-dev"],
         targets: &["peers-passthrough"],
     },
+    Tool {
+        probe: &["sh", "-c", "dpkg-deb --version && ldd --version && strip --version && xz --version"],
+        packages: &["dpkg", "libc-bin", "binutils", "xz-utils"],
+        targets: &["package", "test"],
+    },
     Tool { probe: &["mkfs.xfs", "-V"], packages: &["xfsprogs"], targets: &["test", "soak"] },
     Tool { probe: &["stress-ng", "--version"], packages: &["stress-ng"], targets: &["soak"] },
     Tool {
