@@ -192,10 +192,18 @@ fn a_member_that_does_not_answer_stops_nobody_and_writes_nothing_twice() {
         let store = store(&format!("etcd://127.0.0.1:{slow},127.0.0.1:{real}"), None);
         assert_eq!(store.get("a").await.unwrap(), None);
         gate.send_replace(false);
-        // The slow member does what it is asked, and its answer is lost.
-        let swap = within(5_000, store.compare_and_swap("a", 0, Some(b"1"))).await.unwrap();
+        let swap = within(5_000, store.compare_and_swap("b", 0, Some(b"1"))).await.unwrap();
+        assert!(matches!(swap, Swap::Done(_)));
+        // The slow member is asked first; it does what it is asked, and its answer is lost.
+        let (lease, _) = store.gateway.grant(NOTE_SECONDS).await.unwrap();
+        let fresh = self::store(&format!("etcd://127.0.0.1:{slow},127.0.0.1:{real}"), None);
+        let transaction = fresh.transaction("a", (0, Some(b"1")), 0, ("1", &lease));
+        let outcome = within(5_000, fresh.commit(&transaction, 0, "1")).await.unwrap();
+        let Outcome::Swapped(Swap::Done(version)) = outcome else {
+            panic!("the writer that won is told that it lost")
+        };
         let entry = store.get("a").await.unwrap().unwrap();
-        assert_eq!(swap, Swap::Done(entry.version), "the writer that won is not told that it lost");
+        assert_eq!(version, entry.version);
         let again = store.compare_and_swap("a", 0, Some(b"2")).await.unwrap();
         assert_eq!(again, Swap::Lost(entry.version));
     });
