@@ -44,6 +44,7 @@ const TOOLS: &[Tool] = &[
         packages: &["e2fsprogs"],
         targets: &["test", "soak", "peers", "demo-cluster"],
     },
+    Tool { probe: &["etcd", "--version"], packages: &["etcd-server"], targets: &["test", "soak"] },
     Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["test", "soak", "peers"] },
     Tool {
         probe: &["sh", "-c", "nsenter -V && unshare -V && fstrim -V && losetup -V"],

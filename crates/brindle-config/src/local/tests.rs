@@ -90,6 +90,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
+    fn keeps_the_promises_of_every_store(steps in crate::properties::steps()) {
+        let f = fixture();
+        let store = LocalStore::create(f.disk.clone(), &f.path).unwrap();
+        f.runtime.block_on(crate::properties::check(&store, "k/", steps))?;
+    }
+
+    #[test]
     fn a_restart_changes_nothing(steps in prop::collection::vec((0..4u8, 0..3u64, prop::option::of(0..9u8)), 1..20)) {
         let f = fixture();
         let mut model: BTreeMap<String, (u64, Vec<u8>)> = BTreeMap::new();

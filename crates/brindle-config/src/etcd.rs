@@ -1,0 +1,235 @@
+//! The config store in etcd, over its JSON gateway: what a cluster keeps that is to survive the death of any host.
+//!
+//! Keys lie below a root: `<root>c/` holds the configuration, `<root>leader` names the active MGS, `<root>w/<writer>`
+//! notes the last write of each writer. The note makes a write exact: a call that was not answered is repeated at
+//! another member, and the note tells whether the first one was done. A note goes with its writer's lease.
+//!
+//! Invariants: a read sees every write that ended before it (etcd asks its majority); a write of a store that leads is
+//! done only while its leadership key exists ([`Leadership`]), whatever this process believes.
+
+mod address;
+mod gateway;
+mod http;
+mod leader;
+mod watching;
+
+use std::sync::Arc;
+
+use brindle_stdx::{BoxFuture, Seams, watch};
+use brindle_types::{Code, Fault, Result};
+use serde_json::{Value, json};
+use tokio::sync::Mutex;
+
+pub use address::{Address, ENDPOINTS_MAX, Endpoint, PORT_DEFAULT, TlsFiles};
+pub use gateway::MEMBER_ANSWERS_MS;
+pub use leader::{LEASE_SECONDS, Lead, Leadership};
+
+use crate::store::{ConfigStore, Entry, Swap, Watch};
+use gateway::{Answer, Gateway, Kv, encode, kvs, number, range_end};
+
+/// Largest value that is written: etcd takes 1.5 MiB in one transaction.
+pub const VALUE_MAX_BYTES: usize = 1 << 20;
+/// How long the note of a write is kept by a store that does not lead.
+const NOTE_SECONDS: u64 = 120;
+/// Attempts at one write while earlier writes of the same store, thought lost, still arrive.
+const ATTEMPTS_MAX: usize = 8;
+
+/// The store; see the module.
+pub struct EtcdStore {
+    gateway: Arc<Gateway>,
+    root: String,
+    /// Name of this writer among all.
+    writer: String,
+    note: Mutex<Note>,
+    leadership: Option<Arc<Leadership>>,
+    /// Ends the watches when the store is dropped.
+    alive: watch::Sender<()>,
+}
+
+/// What is known of this writer's note.
+#[derive(Default)]
+struct Note {
+    /// Revision that wrote it, 0 where there is none; `None` after a write whose end is unknown.
+    revision: Option<u64>,
+    /// Writes so far.
+    count: u64,
+}
+
+/// What a transaction found.
+enum Outcome {
+    Swapped(Swap),
+    /// An earlier write of this store was done after all; the note's revision.
+    Overtaken(u64),
+}
+
+impl EtcdStore {
+    /// The store below `root` (such as `brindle/`) in the etcd at `address`. Asks nothing yet.
+    pub fn new(seams: Seams, address: Address, tls: Option<&TlsFiles>, root: &str) -> Result<EtcdStore> {
+        if root.is_empty() || !root.is_ascii() {
+            return Err(Fault::new(Code::BadArgument).subject(root.to_owned()).why("it is no root of keys"));
+        }
+        let gateway = Arc::new(Gateway::new(seams, address, tls)?);
+        Ok(EtcdStore::over(gateway, root.to_owned(), None))
+    }
+
+    fn over(gateway: Arc<Gateway>, root: String, leadership: Option<Arc<Leadership>>) -> EtcdStore {
+        let rng = &gateway.seams.rng;
+        let writer = format!("{:016x}{:016x}", rng.next_u64(), rng.next_u64());
+        let alive = watch::Sender::new(());
+        EtcdStore { gateway, root, writer, note: Mutex::default(), leadership, alive }
+    }
+
+    fn key(&self, key: &str) -> String {
+        format!("{}c/{key}", self.root)
+    }
+
+    fn note_key(&self) -> String {
+        format!("{}w/{}", self.root, self.writer)
+    }
+
+    fn leader_key(&self) -> String {
+        format!("{}leader", self.root)
+    }
+
+    fn entry(&self, kv: Kv) -> Entry {
+        let prefix = self.key("").len();
+        Entry { key: kv.key[prefix..].to_owned(), version: kv.modified, value: kv.value }
+    }
+
+    async fn one(&self, key: &str) -> Result<Option<Kv>> {
+        Ok(self.gateway.range(&json!({ "key": encode(key) })).await?.pop())
+    }
+
+    async fn below(&self, prefix: &str) -> Result<Vec<Entry>> {
+        let prefix = self.key(prefix);
+        let range = json!({ "key": encode(&prefix), "range_end": encode(range_end(&prefix)) });
+        let found = self.gateway.range(&range).await?;
+        Ok(found.into_iter().map(|kv| self.entry(kv)).collect())
+    }
+
+    async fn swap(&self, key: &str, expected: u64, value: Option<&[u8]>) -> Result<Swap> {
+        if let Some(value) = value.filter(|value| value.len() > VALUE_MAX_BYTES) {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot write the configuration")
+                .subject(key.to_owned())
+                .why(format!("it has {} bytes, {VALUE_MAX_BYTES} are possible", value.len())));
+        }
+        let mut note = self.note.lock().await;
+        let lease = match &self.leadership {
+            Some(leadership) => {
+                leadership.check()?;
+                leadership.lease().to_owned()
+            }
+            None => self.gateway.grant(NOTE_SECONDS).await?.0,
+        };
+        note.count += 1;
+        let nonce = note.count.to_string();
+        for _ in 0..ATTEMPTS_MAX {
+            let known = match note.revision.take() {
+                Some(revision) => revision,
+                None => self.one(&self.note_key()).await?.map_or(0, |kv| kv.modified),
+            };
+            let transaction = self.transaction(key, (expected, value), known, (&nonce, &lease));
+            match self.commit(&transaction, known, &nonce).await? {
+                Outcome::Swapped(swap) => {
+                    note.revision = Some(if let Swap::Done(revision) = swap { revision } else { known });
+                    return Ok(swap);
+                }
+                Outcome::Overtaken(revision) => note.revision = Some(revision),
+            }
+        }
+        Err(Fault::new(Code::Overloaded)
+            .what("cannot write the configuration")
+            .subject(key.to_owned())
+            .why(format!("{ATTEMPTS_MAX} earlier writes arrived meanwhile")))
+    }
+
+    fn transaction(
+        &self,
+        key: &str,
+        (expected, value): (u64, Option<&[u8]>),
+        known: u64,
+        (nonce, lease): (&str, &str),
+    ) -> Value {
+        let (key, note) = (encode(self.key(key)), encode(self.note_key()));
+        let at = |key: &str, revision: u64| json!({ "key": key, "target": "MOD", "result": "EQUAL", "mod_revision": revision.to_string() });
+        let mut compare = vec![at(&key, expected), at(&note, known)];
+        compare.extend(self.leadership.as_ref().map(|leadership| leadership.condition()));
+        let change = match value {
+            Some(value) => json!({ "request_put": { "key": key, "value": encode(value) } }),
+            None => json!({ "request_delete_range": { "key": key } }),
+        };
+        let read = |key: &str| json!({ "request_range": { "key": key } });
+        json!({
+            "compare": compare,
+            "success": [change, { "request_put": { "key": note, "value": encode(nonce), "lease": lease } }],
+            "failure": [read(&key), read(&note), read(&encode(self.leader_key()))],
+        })
+    }
+
+    async fn commit(&self, transaction: &Value, known: u64, nonce: &str) -> Result<Outcome> {
+        let answer = match self.gateway.ask("/v3/kv/txn", transaction).await? {
+            Answer::Done(answer) => answer,
+            Answer::Refused(gateway::NOT_FOUND, _) if self.leadership.is_some() => {
+                return Err(self.deposed(None));
+            }
+            Answer::Refused(code, words) => return Err(self.gateway.refused(code, &words)),
+        };
+        if answer["succeeded"].as_bool() == Some(true) {
+            return Ok(Outcome::Swapped(Swap::Done(number(&answer["header"]["revision"])?)));
+        }
+        let mut found = Vec::new();
+        for index in 0..3 {
+            found.push(kvs(&answer["responses"][index]["response_range"])?.pop());
+        }
+        let (leader, note, now) = (found.pop().flatten(), found.pop().flatten(), found.pop().flatten());
+        let noted = note.as_ref().map_or(0, |note| note.modified);
+        if let Some(note) = note.filter(|note| note.modified != known && note.value == nonce.as_bytes()) {
+            // An attempt whose answer was lost has written it.
+            return Ok(Outcome::Swapped(Swap::Done(note.modified)));
+        }
+        if let Some(leadership) = &self.leadership
+            && !leadership.is_of(leader.as_ref())
+        {
+            return Err(self.deposed(leader.as_ref()));
+        }
+        if noted != known {
+            return Ok(Outcome::Overtaken(noted));
+        }
+        Ok(Outcome::Swapped(Swap::Lost(now.map_or(0, |kv| kv.modified))))
+    }
+
+    /// Notes that another leads, or nobody, and says so.
+    fn deposed(&self, leader: Option<&Kv>) -> Fault {
+        if let Some(leadership) = &self.leadership {
+            leadership.end();
+        }
+        leader::not_leading(leader.map(|kv| String::from_utf8_lossy(&kv.value).into_owned()))
+    }
+}
+
+impl ConfigStore for EtcdStore {
+    fn get<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Entry>>> {
+        Box::pin(async move { Ok(self.one(&self.key(key)).await?.map(|kv| self.entry(kv))) })
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<Vec<Entry>>> {
+        Box::pin(self.below(prefix))
+    }
+
+    fn compare_and_swap<'a>(
+        &'a self,
+        key: &'a str,
+        expected_version: u64,
+        value: Option<&'a [u8]>,
+    ) -> BoxFuture<'a, Result<Swap>> {
+        Box::pin(self.swap(key, expected_version, value))
+    }
+
+    fn watch(&self, prefix: &str) -> Watch {
+        watching::start(self.gateway.clone(), self.key(prefix), self.alive.subscribe())
+    }
+}
+
+#[cfg(test)]
+mod tests;
