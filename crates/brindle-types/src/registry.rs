@@ -207,11 +207,6 @@ codes! {
         "The OST holds parts of files, or gets new ones; nothing was changed. It is taken out of the file system once it is drained and empty.";
     5012 TargetRemoved ENOENT "the target was removed" "format the directory again to use it: brindle target add"
         "The target was taken out of the file system with brindle target remove. Nothing of the file system lies on it any more.";
-    5013 StoreUnreachable ETIMEDOUT "the configuration store does not answer" "check the members of etcd, their network and the certificate: etcdctl endpoint health"
-        "No member of etcd answered in time, or those that did have lost the majority of their cluster. Files are read and written as before; until etcd answers again nothing changes in the membership of the cluster. The message says of each member what happened.";
-    5014 NotLeading EAGAIN "this MGS is not the active one" "ask the active one"
-        "Several hosts may run the MGS; one of them is active, as long as it holds a lease in the configuration store. The lease of this one has ended, or another holds it, so it changes nothing and answers nothing.";
-
     5013 NoFence EBUSY "no host takes the target over: its owner cannot be fenced" "name a program that switches hosts off: fence = in /etc/brindle/serve.toml of the MGS host"
         "The owner of a shared target is silent. It may still be able to write to the device, and two hosts that write to one file system destroy it. So another host takes the target only when a program has switched the owner off, when the owner has given the target up itself, or when an administrator vouches that it is off.";
     5014 NoStandby EIO "no other host can take the target over" ""
@@ -222,6 +217,10 @@ codes! {
         "The target lies on a device that two hosts reach. Its owner rewrites a block on the device twice a second, and answers nothing when that has not worked for two seconds. Clients ask again.";
     5017 BadOwnerBlock EIO "the owner block of the device cannot be used" "compare the device with the one that the target was made on"
         "A device that two hosts reach has a block that says who owns it. It is missing, damaged, of another target or of a newer release. Nothing was mounted and nothing was changed.";
+    5018 StoreUnreachable ETIMEDOUT "the configuration store does not answer" "check the members of etcd, their network and the certificate: etcdctl endpoint health"
+        "No member of etcd answered in time, or those that did have lost the majority of their cluster. Files are read and written as before; until etcd answers again nothing changes in the membership of the cluster. The message says of each member what happened.";
+    5019 NotLeading EAGAIN "this MGS is not the active one" "ask the active one"
+        "Several hosts may run the MGS; one of them is active, as long as it holds a lease in the configuration store. The lease of this one has ended, or another holds it, so it changes nothing and answers nothing.";
 
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""

@@ -153,7 +153,7 @@ ops! {
     420 ListHosts "list_hosts" plain [Administrator];
     421 CreateToken "create_token" plain [Administrator];
     422 ChangeHost "change_host" plain [Administrator];
-    423 ListShared "list_shared" plain [Administrator User];
+    423 ListShared "list_shared" plain [Administrator];
     424 ChangeShared "change_shared" plain [Administrator];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];

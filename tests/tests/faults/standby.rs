@@ -232,6 +232,7 @@ fn a_silent_owner_that_cannot_be_fenced_keeps_its_targets_until_an_administrator
         format!("target add --node h3 --standby h1 --device {} --dir /var/lib/brindle/ost9", other.display());
     let added = brindle(&cluster, "h1", &begun);
     assert!(!added.ok() && added.text.contains("it holds something: ext4"), "{added}");
+    done(&cluster, "h1", "target remove OST0002");
     assert!(sh(&cluster, "h1", &format!("tune2fs -l '{}'", other.display())).ok(), "it was not touched");
     end(cluster, daemons);
 }

@@ -14,6 +14,7 @@ use brindle_types::{Code, Fault, Result, Role, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::TargetChange;
 use brindle_wire::mgs::hosts::HostChange;
+use brindle_wire::mgs::shared::SharedChange;
 
 use super::ask::{self, servers};
 use super::place::{PlaceArgs, one};
@@ -163,7 +164,14 @@ async fn take_back(servers: &Servers, place: &Place, target: TargetId) -> Result
         Err(fault) => return Err(fault),
     };
     let ordered = hosts.hosts.iter().find(|host| host.assignments.iter().any(|a| a.target == target));
-    let Some(host) = ordered else { return Ok(None) };
+    let Some(host) = ordered else {
+        let shared = servers.shared(place).await?;
+        if shared.targets.iter().all(|info| info.target.target != target) {
+            return Ok(None);
+        }
+        let done = servers.change_shared(place, SharedChange::Forget { target }, false).await?;
+        return Ok(Some(done.target.owner));
+    };
     servers.change_host(place, &host.name, HostChange::ForgetTarget { target }, false).await?;
     Ok(Some(host.name.clone()))
 }
