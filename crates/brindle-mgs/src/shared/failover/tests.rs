@@ -91,7 +91,7 @@ impl Model {
     /// 200 ms pass.
     fn tick(&mut self) {
         self.now = self.now.plus_ms(200);
-        for n in 0..2 {
+        for (n, name) in NAMES.into_iter().enumerate() {
             let host = &self.hosts[n];
             if !host.is_up || host.is_frozen {
                 continue;
@@ -102,7 +102,7 @@ impl Model {
             self.daemon(n);
             if !self.hosts[n].is_cut {
                 let report = self.report(n);
-                self.listening.told(NAMES[n], self.now, report.into_iter().collect());
+                self.listening.told(name, self.now, report.into_iter().collect());
             }
         }
         let situation = Situation {
