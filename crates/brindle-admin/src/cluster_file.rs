@@ -9,6 +9,7 @@ use brindle_types::{Code, Fault, PoolName, Result, Role, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::PoolChange;
 use brindle_wire::mgs::hosts::{HostChange, ListHostsResp};
+use brindle_wire::mgs::shared::{ListSharedResp, SharedChange, SharedHost, SharedTarget};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -45,10 +46,19 @@ pub struct HostSection {
 pub struct TargetSection {
     /// `OST0003`, `MDT0000`.
     pub name: String,
-    /// The host that serves it.
+    /// The host that serves it; of two that share it, the preferred one.
     pub host: String,
     /// Its directory there.
     pub dir: String,
+    /// The second host, where two share its device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<String>,
+    /// The device that two hosts share.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub device: Option<String>,
+    /// Its name on the second host, if that is another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby_device: Option<String>,
     /// Whether it is not to be served now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
@@ -67,12 +77,28 @@ pub struct PoolSection {
 /// The steps that make the cluster as a file says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Changes of hosts, in order: the host, the target, the change.
-    pub targets: Vec<(String, TargetId, HostChange)>,
+    /// Changes of targets, in order: the host, the target, the change.
+    pub targets: Vec<(String, TargetId, Step)>,
     /// Changes of pools, in order.
     pub pools: Vec<(PoolName, PoolChange)>,
     /// Steps that an administrator has to take by hand, and parts of the cluster that the file does not name.
     pub notes: Vec<Note>,
+}
+
+/// A change of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Of one that a single host has.
+    Host(HostChange),
+    /// Of one that two hosts share.
+    Shared(SharedChange),
+}
+
+impl Step {
+    /// Whether the target is made.
+    pub fn makes(&self) -> bool {
+        matches!(self, Step::Host(HostChange::AddTarget { .. }) | Step::Shared(SharedChange::Add { .. }))
+    }
 }
 
 /// Something that applying does not do.
@@ -99,7 +125,7 @@ pub struct ApplyView {
 document!(ApplyView, "brindle.cluster.apply", 1);
 
 /// The cluster as it is.
-pub fn export(map: &Map, hosts: &ListHostsResp) -> ClusterFile {
+pub fn export(map: &Map, hosts: &ListHostsResp, shared: &ListSharedResp) -> ClusterFile {
     let words = |text: &str| text.split(',').map(str::to_owned).collect();
     let host_sections =
         hosts.hosts.iter().map(|host| HostSection { name: host.name.clone(), roles: words(&host.roles) });
@@ -109,9 +135,13 @@ pub fn export(map: &Map, hosts: &ListHostsResp) -> ClusterFile {
             name: a.target.to_string(),
             host: host.name.clone(),
             dir: a.dir.clone(),
+            standby: None,
+            device: None,
+            standby_device: None,
             stopped: !a.is_wanted,
         }));
     }
+    targets.extend(shared.targets.iter().map(|info| shared_section(&info.target)));
     targets.sort_by(|a, b| a.name.cmp(&b.name));
     let pools = map.pools.iter().map(|pool| PoolSection {
         name: pool.name.to_string(),
@@ -120,14 +150,28 @@ pub fn export(map: &Map, hosts: &ListHostsResp) -> ClusterFile {
     ClusterFile { fs: map.fs.to_string(), hosts: host_sections.collect(), targets, pools: pools.collect() }
 }
 
+fn shared_section(t: &SharedTarget) -> TargetSection {
+    let device = t.hosts.first().map(|host| host.device.clone());
+    let second = t.hosts.get(1);
+    TargetSection {
+        name: t.target.to_string(),
+        host: t.hosts.first().map(|host| host.host.clone()).unwrap_or_default(),
+        dir: t.dir.clone(),
+        standby: second.map(|host| host.host.clone()),
+        standby_device: second.map(|host| host.device.clone()).filter(|other| Some(other) != device.as_ref()),
+        device,
+        stopped: !t.is_wanted,
+    }
+}
+
 /// The difference between a file and the cluster. Refuses a file that contradicts the cluster, or itself.
-pub fn plan(file: &ClusterFile, map: &Map, hosts: &ListHostsResp) -> Result<Plan> {
+pub fn plan(file: &ClusterFile, map: &Map, hosts: &ListHostsResp, shared: &ListSharedResp) -> Result<Plan> {
     if file.fs != map.fs.as_str() {
         return Err(refuse(&file.fs, format!("the cluster has the file system {}", map.fs)));
     }
     let mut plan = Plan::default();
     plan_hosts(file, hosts, &mut plan)?;
-    plan_targets(file, map, hosts, &mut plan)?;
+    plan_targets(file, (map, hosts, shared), &mut plan)?;
     plan_pools(file, map, &mut plan)?;
     Ok(plan)
 }
@@ -167,58 +211,90 @@ fn same_roles(joined: &str, wanted: &[String]) -> bool {
     joined == wanted
 }
 
-fn plan_targets(file: &ClusterFile, map: &Map, hosts: &ListHostsResp, plan: &mut Plan) -> Result<()> {
-    let there: BTreeMap<TargetId, _> = hosts
-        .hosts
-        .iter()
-        .flat_map(|host| host.assignments.iter().map(move |a| (a.target, (host, a))))
-        .collect();
+fn plan_targets(
+    file: &ClusterFile,
+    (map, hosts, shared): (&Map, &ListHostsResp, &ListSharedResp),
+    plan: &mut Plan,
+) -> Result<()> {
+    let there = export(map, hosts, shared).targets;
     let mut named = BTreeMap::new();
     for section in &file.targets {
         let target: TargetId = section.name.parse().map_err(|why| refuse(&section.name, why))?;
         if target.role == Role::Mgt {
             return Err(refuse(&section.name, "the MGT is made by brindle cluster init".to_owned()));
         }
-        if named.insert(target, section).is_some() {
+        if named.insert(target.to_string(), section).is_some() {
             return Err(refuse(&section.name, "the file names the target twice".to_owned()));
         }
-        let TargetSection { host, dir, stopped, .. } = section;
-        if let Some((at, assignment)) = there.get(&target) {
-            if at.name != *host || assignment.dir != *dir {
-                let why = format!(
-                    "it is on {} in {}, and the file says on {host} in {dir}",
-                    at.name, assignment.dir
-                );
+        if section.standby.is_some() != section.device.is_some() {
+            return Err(refuse(&section.name, "'standby' and 'device' go together".to_owned()));
+        }
+        let stop = |is_wanted| (section.host.clone(), target, section.want(target, is_wanted));
+        let has_joined = |name: &String| hosts.hosts.iter().any(|joined| joined.name == *name);
+        let absent = section.hosts().into_iter().find(|name| !has_joined(name));
+        if let Some(known) = there.iter().find(|known| known.name == target.to_string()) {
+            if (TargetSection { name: known.name.clone(), stopped: known.stopped, ..section.clone() })
+                != *known
+            {
+                let why = format!("it is {}, and the file says {}", known.place(), section.place());
                 return Err(
                     refuse(&section.name, why).next("targets do not move to another host or directory yet")
                 );
             }
-            if assignment.is_wanted == *stopped {
-                let change = HostChange::WantTarget { target, is_wanted: !stopped };
-                plan.targets.push((host.clone(), target, change));
+            if known.stopped != section.stopped {
+                plan.targets.push(stop(!section.stopped));
             }
         } else if map.target(target).is_some() {
             let why = "it is served by brindle serve --dir, and no host was told to serve it".to_owned();
             return Err(refuse(&section.name, why).next("leave it out of the file"));
-        } else if hosts.hosts.iter().any(|joined| joined.name == *host) {
-            let is_mdt = target.role == Role::Mdt;
-            let change = HostChange::AddTarget { is_mdt, index: Some(target.index), dir: dir.clone() };
-            plan.targets.push((host.clone(), target, change));
-            if *stopped {
-                plan.targets.push((
-                    host.clone(),
-                    target,
-                    HostChange::WantTarget { target, is_wanted: false },
-                ));
-            }
-        } else {
+        } else if let Some(host) = absent {
             plan.notes
                 .push(Note::Missing(format!("target {target} needs the host {host}, which has not joined")));
+        } else {
+            plan.targets.push((section.host.clone(), target, section.add(target)));
+            if section.stopped {
+                plan.targets.push(stop(false));
+            }
         }
     }
-    let others = there.keys().filter(|target| !named.contains_key(target));
-    plan.notes.extend(others.map(|target| Note::LeftAlone(format!("target {target}"))));
+    let others = there.iter().filter(|known| !named.contains_key(&known.name));
+    plan.notes.extend(others.map(|known| Note::LeftAlone(format!("target {}", known.name))));
     Ok(())
+}
+
+impl TargetSection {
+    /// Hosts that it names.
+    fn hosts(&self) -> Vec<&String> {
+        std::iter::once(&self.host).chain(&self.standby).collect()
+    }
+
+    /// Where it lies, in words.
+    fn place(&self) -> String {
+        match (&self.standby, &self.device) {
+            (Some(standby), Some(device)) => {
+                format!("on {} and {standby} from {device} in {}", self.host, self.dir)
+            }
+            _ => format!("on {} in {}", self.host, self.dir),
+        }
+    }
+
+    fn add(&self, target: TargetId) -> Step {
+        let (is_mdt, index, dir) = (target.role == Role::Mdt, Some(target.index), self.dir.clone());
+        let (Some(standby), Some(device)) = (&self.standby, &self.device) else {
+            return Step::Host(HostChange::AddTarget { is_mdt, index, dir });
+        };
+        let second = self.standby_device.as_ref().unwrap_or(device);
+        let hosts = [(&self.host, device), (standby, second)]
+            .map(|(host, device)| SharedHost { host: host.clone(), device: device.clone() });
+        Step::Shared(SharedChange::Add { is_mdt, index, hosts: hosts.to_vec(), dir })
+    }
+
+    fn want(&self, target: TargetId, is_wanted: bool) -> Step {
+        match self.standby {
+            Some(_) => Step::Shared(SharedChange::Want { target, is_wanted }),
+            None => Step::Host(HostChange::WantTarget { target, is_wanted }),
+        }
+    }
 }
 
 fn plan_pools(file: &ClusterFile, map: &Map, plan: &mut Plan) -> Result<()> {
@@ -276,9 +352,15 @@ impl Plan {
 
     /// The plan in words.
     pub fn view(&self, done: bool) -> ApplyView {
-        let targets = self.targets.iter().map(|(host, target, change)| match change {
-            HostChange::AddTarget { dir, .. } => format!("make {target} on {host} in {dir}"),
-            HostChange::WantTarget { is_wanted: true, .. } => format!("start {target} on {host}"),
+        let targets = self.targets.iter().map(|(host, target, step)| match step {
+            Step::Host(HostChange::AddTarget { dir, .. }) => format!("make {target} on {host} in {dir}"),
+            Step::Shared(SharedChange::Add { hosts, dir, .. }) => {
+                let names: Vec<&str> = hosts.iter().map(|host| host.host.as_str()).collect();
+                let device = hosts.first().map_or("", |host| host.device.as_str());
+                format!("make {target} on {} from {device} in {dir}", names.join(" and "))
+            }
+            Step::Host(HostChange::WantTarget { is_wanted: true, .. })
+            | Step::Shared(SharedChange::Want { is_wanted: true, .. }) => format!("start {target} on {host}"),
             _ => format!("stop {target} on {host}"),
         });
         let names = |osts: &[u16]| {
@@ -307,6 +389,7 @@ mod tests {
     use brindle_wire::form::FormatLevel;
     use brindle_wire::map::{Pool, ReplicaSet, TargetEntry, TargetState};
     use brindle_wire::mgs::hosts::{Assignment, HostInfo};
+    use brindle_wire::mgs::shared::{SharedInfo, SharedPhase};
 
     use super::*;
 
@@ -349,17 +432,59 @@ mod tests {
         (map, ListHostsResp { cluster: 7, hosts, tokens: Vec::new() })
     }
 
+    /// OST0007 on a device of oss1 and oss2.
+    fn shared() -> ListSharedResp {
+        let host = |host: &str| SharedHost { host: host.into(), device: "/dev/lun7".into() };
+        let target = SharedTarget {
+            target: TargetId::ost(7),
+            uuid: [7; 16],
+            hosts: vec![host("oss1"), host("c1")],
+            dir: "/srv/ost7".into(),
+            port: 9883,
+            is_formatted: true,
+            is_wanted: true,
+            owner: "c1".into(),
+            turn: 4,
+            phase: SharedPhase::Owned,
+        };
+        let info = SharedInfo { target, words: Vec::new(), hindrance: None };
+        ListSharedResp { targets: vec![info], has_fence: true }
+    }
+
+    fn none() -> ListSharedResp {
+        ListSharedResp { targets: Vec::new(), has_fence: false }
+    }
+
     #[test]
     fn a_cluster_that_was_exported_has_nothing_to_apply() {
         let (map, hosts) = cluster();
-        let file = export(&map, &hosts);
-        assert_eq!(plan(&file, &map, &hosts), Ok(Plan::default()));
+        let file = export(&map, &hosts, &shared());
+        assert!(file.targets.iter().any(|target| target.device.as_deref() == Some("/dev/lun7")));
+        assert_eq!(plan(&file, &map, &hosts, &shared()), Ok(Plan::default()));
+    }
+
+    #[test]
+    fn a_target_that_two_hosts_share_is_made_stopped_and_never_moved() {
+        let (map, hosts) = cluster();
+        let mut file = export(&map, &hosts, &shared());
+        let changes = |file: &ClusterFile, shared: &ListSharedResp| {
+            plan(file, &map, &hosts, shared).map(|plan| plan.view(false).changes)
+        };
+        let made = "make OST0007 on oss1 and c1 from /dev/lun7 in /srv/ost7";
+        assert_eq!(changes(&file, &none()), Ok(vec![made.to_owned()]));
+        let at = file.targets.len() - 1;
+        file.targets[at].stopped = true;
+        assert_eq!(changes(&file, &shared()), Ok(vec!["stop OST0007 on oss1".to_owned()]));
+        file.targets[at].device = Some("/dev/lun8".into());
+        assert!(changes(&file, &shared()).unwrap_err().why[0].contains("from /dev/lun7"));
+        file.targets[at].device = None;
+        assert_eq!(changes(&file, &shared()).unwrap_err().why, ["'standby' and 'device' go together"]);
     }
 
     #[test]
     fn what_is_missing_is_made_and_what_is_not_named_is_left_alone() {
         let (map, hosts) = cluster();
-        let mut file = export(&map, &hosts);
+        let mut file = export(&map, &hosts, &none());
         file.hosts[0] = HostSection { name: "oss2".into(), roles: vec!["server".into()] };
         file.targets[1].stopped = true;
         file.targets.remove(0);
@@ -367,13 +492,16 @@ mod tests {
             name: name.into(),
             host: host.into(),
             dir: "/data/c".into(),
+            standby: None,
+            device: None,
+            standby_device: None,
             stopped: false,
         };
         file.targets.push(target("OST0002", "oss1"));
         file.targets.push(target("OST0003", "oss2"));
         file.pools[0].osts = vec!["OST0001".into(), "OST0002".into(), "OST0003".into()];
         file.pools.push(PoolSection { name: "disk".into(), osts: Vec::new() });
-        let view = plan(&file, &map, &hosts).unwrap().view(false);
+        let view = plan(&file, &map, &hosts, &none()).unwrap().view(false);
         assert_eq!(
             view.changes,
             [
@@ -398,11 +526,11 @@ mod tests {
     #[test]
     fn a_file_that_contradicts_the_cluster_or_itself_is_refused() {
         let (map, hosts) = cluster();
-        let good = export(&map, &hosts);
+        let good = export(&map, &hosts, &none());
         let refused = |change: fn(&mut ClusterFile)| {
             let mut file = good.clone();
             change(&mut file);
-            plan(&file, &map, &hosts).unwrap_err().why.join("; ")
+            plan(&file, &map, &hosts, &none()).unwrap_err().why.join("; ")
         };
         assert_eq!(refused(|f| f.fs = "other".into()), "the cluster has the file system scratch");
         assert_eq!(

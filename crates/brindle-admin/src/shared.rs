@@ -84,7 +84,7 @@ pub fn view(fs: &FsName, info: &SharedInfo) -> SharedView {
         (_, _) if owner.is_none_or(is_silent) => ("silent", format!("{} is silent", t.owner)),
         (_, Some(SharedState::Serving)) => ("serving", String::new()),
         (_, Some(SharedState::Failed { fault, .. })) => ("failed", fault.to_string()),
-        (_, Some(SharedState::Released)) if !t.is_wanted => {
+        (_, Some(SharedState::Released | SharedState::StandingBy { .. })) if !t.is_wanted => {
             ("stopped", "brindle target start starts it".to_owned())
         }
         _ => ("starting", String::new()),

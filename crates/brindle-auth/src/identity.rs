@@ -102,7 +102,7 @@ impl Identity {
         rustls::pki_types::PrivatePkcs8KeyDer::from(self.key.pkcs8.clone()).into()
     }
 
-    /// This host and key with a newer certificate, DER.
+    /// The same host and key with a newer certificate, DER.
     pub fn renewed(&self, certificate: Vec<u8>) -> Result<Identity> {
         let renewed =
             Identity::new(HostKey::from_pem(&self.key.to_pem())?, certificate, self.authority.to_vec())?;

@@ -46,7 +46,7 @@ pub struct EtcdStore {
     alive: watch::Sender<()>,
 }
 
-/// What is known of this writer's note.
+/// The writer's note, as far as its writer knows it.
 #[derive(Default)]
 struct Note {
     /// Revision that wrote it, 0 where there is none; `None` after a write whose end is unknown.
@@ -55,7 +55,7 @@ struct Note {
     count: u64,
 }
 
-/// What a transaction found.
+/// How a transaction ended.
 enum Outcome {
     Swapped(Swap),
     /// An earlier write of this store was done after all; the note's revision.

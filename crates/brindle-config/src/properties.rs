@@ -1,4 +1,4 @@
-//! What every config store promises, tried on each of them: against a model, step by step.
+//! Promises of every config store, tried on each of them: against a model, step by step.
 
 use std::collections::BTreeMap;
 

@@ -12,7 +12,7 @@ use crate::service::{Found, How, Remains};
 
 /// Why a target is not started again in this process.
 const PARTS: &str = "parts of it may still run in this process, so it is not started again here";
-/// What helps then.
+/// Advice for a target whose parts may still run.
 const RESTART: &str = "on that host: systemctl restart brindle-serve";
 /// How long the remains of a stopped target are waited for, and how often they are looked at.
 const GONE_MS: u64 = 20_000;
@@ -42,7 +42,7 @@ impl Drop for Spoiled {
 
 /// Why a target is not served.
 pub(crate) enum Trouble {
-    /// It may be tried again.
+    /// A fault after which the target may be tried again.
     Again(Fault),
     /// Not in this process: parts of it may still run.
     Never(Fault),

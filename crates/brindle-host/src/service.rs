@@ -42,7 +42,7 @@ pub struct How {
     pub advertise: Option<String>,
     /// An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it.
     pub high_water_percent: u64,
-    /// What fences hosts that share devices, for an MGT.
+    /// For an MGT: the way to fence hosts that share devices.
     pub fence: Option<Arc<dyn Fence>>,
     /// The right to answer for the target, where it lies on a device that two hosts reach.
     pub lease: Option<Arc<OwnerLease>>,

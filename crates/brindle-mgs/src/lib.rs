@@ -61,7 +61,7 @@ pub struct Config {
     pub heartbeat_ms: u32,
     /// A target that was not heard of for this long is shown as down, milliseconds.
     pub target_lease_ms: u64,
-    /// What fences hosts that share devices; without it no target is taken over by itself.
+    /// The way to fence hosts that share devices; without one no target is taken over by itself.
     pub fence: Option<Arc<dyn shared::Fence>>,
 }
 

@@ -28,7 +28,7 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// What TLS needs, each the PEM text of a file.
+/// Certificates and key for TLS, each the PEM text of a file.
 #[derive(Clone)]
 pub struct TlsFiles {
     /// Certificates of the authority that made the members' certificates.

@@ -1,4 +1,4 @@
-//! What a host's daemon does with shared targets: it tells the MGS every half second how they are, and goes by its answers.
+//! The part of a host's daemon that serves shared targets. Every half second the daemon tells the MGS how they are, and goes by the answer.
 //!
 //! Each target has a task of its own:
 //!
@@ -40,7 +40,7 @@ use crate::service::{self, Found, How, Service};
 
 /// How long the MGS holds a question while there are shared targets: it hears of this host at least that often.
 const KEEP_MS: u32 = 500;
-/// The same while there are none.
+/// How long the MGS holds a question while there are no shared targets.
 const IDLE_MS: u32 = 5_000;
 /// How much longer than that an answer may take.
 const GRACE_MS: u64 = 2_000;
@@ -67,11 +67,13 @@ struct Hosted {
     released: Arc<Latch>,
 }
 
-/// An owner block, and since when it has been as it is, as far as this host has read it.
+/// An owner block as this host has read it: the end of the first reading that found it so, and the beginning of the last one. What a device held
+/// back for long is no news.
 #[derive(Clone)]
 struct Seen {
     block: Option<OwnerBlock>,
-    since: Mono,
+    first: Mono,
+    last: Mono,
 }
 
 /// The part of a host's daemon that serves shared targets.
@@ -144,7 +146,7 @@ impl SharedDaemon {
             let answer = tokio::select! {
                 biased;
                 answer = asked => answer,
-                // What is new is told at once.
+                // A new state is told at once.
                 _ = changes.changed() => continue,
             };
             match answer {
@@ -156,7 +158,9 @@ impl SharedDaemon {
                 }
                 Some(Err(fault)) => {
                     tracing::debug!(code = %fault.code, "cannot tell the MGS of shared targets: {fault}");
-                    self.how.seams.sleep_ms(PAUSE_MS).await;
+                    // An MGS of an earlier release has none.
+                    let pause_ms = if fault.code == Code::UnknownOp { u64::from(IDLE_MS) } else { PAUSE_MS };
+                    self.how.seams.sleep_ms(pause_ms).await;
                 }
                 None => {}
             }
@@ -235,8 +239,8 @@ impl SharedDaemon {
 struct Hosting<'a> {
     daemon: &'a Arc<SharedDaemon>,
     seen: Option<Seen>,
-    /// A reading that has not ended: a device may hold it for ever, and one is enough.
-    reading: Option<JoinHandle<Result<Option<OwnerBlock>>>>,
+    /// A reading that has not ended, and its beginning. A device may hold it for ever, and one is enough.
+    reading: Option<(Mono, JoinHandle<Result<Option<OwnerBlock>>>)>,
 }
 
 impl Hosting<'_> {
@@ -284,8 +288,11 @@ impl Hosting<'_> {
     /// Reads the owner block, and notes since when it has been as it is.
     async fn read(&mut self, device: &Arc<SharedDevice>) -> Result<Option<OwnerBlock>> {
         let (seams, own) = (self.daemon.how.seams.clone(), device.clone());
-        let reading =
-            self.reading.get_or_insert_with(|| tokio::task::spawn_blocking(move || own.read_block()));
+        let began = seams.now();
+        let (began, reading) = self
+            .reading
+            .get_or_insert_with(|| (began, tokio::task::spawn_blocking(move || own.read_block())));
+        let began = *began;
         let Some(read) = seams.timeout_ms(READ_LIMIT_MS, reading).await else {
             return Err(Fault::new(Code::BadOwnerBlock)
                 .subject(device.path().display().to_string())
@@ -293,9 +300,12 @@ impl Hosting<'_> {
         };
         self.reading = None;
         let block = read.map_err(|e| Fault::new(Code::Bug).why(e.to_string()))??;
-        let is_same = self.seen.as_ref().is_some_and(|seen| seen.block == block);
-        if !is_same {
-            self.seen = Some(Seen { block: block.clone(), since: seams.now() });
+        match self.seen.as_mut().filter(|seen| seen.block == block) {
+            Some(seen) => seen.last = began,
+            None => {
+                let now = seams.now();
+                self.seen = Some(Seen { block: block.clone(), first: now, last: now });
+            }
         }
         Ok(block)
     }
@@ -311,8 +321,11 @@ impl Hosting<'_> {
 
     async fn looked(&mut self, order: &SharedTarget) -> Result<SharedState> {
         let device = self.device_of(order)?;
-        let Some(block) = self.read(&device).await? else {
-            return Ok(SharedState::StandingBy { turn: 0, is_released: true });
+        let block = match self.read(&device).await? {
+            Some(block) => block,
+            // A wrong device is found now, and not when it is needed.
+            None if order.is_formatted => return Err(no_block(&device)),
+            None => return Ok(SharedState::StandingBy { turn: 0, is_released: true }),
         };
         check_target(&block, order, &device)?;
         let is_handed = matches!(order.phase, SharedPhase::Handing { .. });
@@ -413,8 +426,7 @@ impl Hosting<'_> {
                 release.until(other).await;
                 return Ok(None);
             }
-            let unchanged_ms =
-                self.seen.as_ref().map_or(0, |seen| self.daemon.how.seams.now().ms_since(seen.since));
+            let unchanged_ms = self.seen.as_ref().map_or(0, |seen| seen.last.ms_since(seen.first));
             // What this host has left is guarded by the lock in the directory.
             if block.is_released || block.host == host || unchanged_ms > OWNER_LEASE_MS + LEASE_MARGIN_MS {
                 return Ok(Some(own(block.sequence + 1)));

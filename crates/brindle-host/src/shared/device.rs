@@ -210,6 +210,7 @@ pub fn unmount(dir: &Path) -> Result<()> {
     loop {
         match rustix::mount::unmount(dir, UnmountFlags::empty()) {
             Ok(()) | Err(Errno::INVAL) => return Ok(()),
+            // The kernel tells nobody when the last user lets go, so it is asked again.
             Err(Errno::BUSY) if since.elapsed() < BUSY_LIMIT => std::thread::sleep(BUSY_LOOK),
             Err(e) => {
                 return Err(Fault::io(
@@ -250,7 +251,11 @@ pub fn cut_power_of(pid: u32) -> Result<()> {
 fn shut_down(dir: &Path) -> Result<()> {
     let fault =
         |e: &std::io::Error| Fault::io(Code::MountFailed, "cannot shut down", dir.display().to_string(), e);
-    let file = File::open(dir).map_err(|e| fault(&e))?;
+    let file = match File::open(dir) {
+        // Its power was cut before.
+        Err(e) if e.raw_os_error() == Some(libc::EIO) => return Ok(()),
+        opened => opened.map_err(|e| fault(&e))?,
+    };
     let flag = SHUTDOWN_NO_LOG_FLUSH;
     // SAFETY: the call reads one u32 at the given address, and the descriptor is open.
     let done = unsafe { libc::ioctl(file.as_raw_fd(), EXT4_IOC_SHUTDOWN, &raw const flag) };

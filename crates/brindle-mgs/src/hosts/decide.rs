@@ -386,15 +386,21 @@ pub(crate) fn forget_unmade(
     target: TargetId,
 ) -> Result<(Vec<Change>, Assignment)> {
     let (_, assignment) = want(rows, host, target, true)?;
-    if assignment.is_formatted || map.target(target).is_some() {
-        return Err(Fault::new(Code::TargetInUse)
-            .what("cannot remove")
-            .subject(map.fs.target(target))
-            .why("it was formatted, and may hold files")
-            .data("nothing was changed")
-            .next(format!("empty it first: brindle target drain {target} MOUNT")));
-    }
+    check_unmade(map, target, assignment.is_formatted)?;
     Ok((forget_target(rows, target), assignment))
+}
+
+/// Refuses to forget a target that may hold files.
+pub(crate) fn check_unmade(map: &Map, target: TargetId, is_formatted: bool) -> Result<()> {
+    if !is_formatted && map.target(target).is_none() {
+        return Ok(());
+    }
+    Err(Fault::new(Code::TargetInUse)
+        .what("cannot remove")
+        .subject(map.fs.target(target))
+        .why("it was formatted, and may hold files")
+        .data("nothing was changed")
+        .next(format!("empty it first: brindle target drain {target} MOUNT")))
 }
 
 /// A target has left the file system: no host is to serve it.

@@ -6,7 +6,7 @@ use brindle_wire::mgs::shared::{SharedHost, SharedPhase, SharedReport, SharedTar
 
 use super::failover::{Situation, taken_by};
 use crate::hosts::decide::{
-    ASSIGNMENTS_MAX, check_dir, check_is_server, forget_target, free_port, free_target, known,
+    ASSIGNMENTS_MAX, check_dir, check_is_server, check_unmade, forget_target, free_port, free_target, known,
 };
 use crate::hosts::rows::{Change, Rows, SharedRow};
 
@@ -158,14 +158,7 @@ pub(crate) fn want(rows: &Rows, map: &Map, target: TargetId, is_wanted: bool) ->
 /// The target is not to be made after all.
 pub(crate) fn forget(rows: &Rows, map: &Map, target: TargetId) -> Result<Changed> {
     let row = row_of(rows, map, target)?;
-    if row.target.is_formatted || map.target(target).is_some() {
-        return Err(Fault::new(Code::TargetInUse)
-            .what("cannot remove")
-            .subject(map.fs.target(target))
-            .why("it was formatted, and may hold files")
-            .data("nothing was changed")
-            .next(format!("empty it first: brindle target drain {target} MOUNT")));
-    }
+    check_unmade(map, target, row.target.is_formatted)?;
     Ok((forget_target(rows, target), row.target.clone()))
 }
 

@@ -28,19 +28,19 @@ pub struct Wanted {
     pub dir: String,
 }
 
-/// Arguments of `brindle target start` and `stop`.
+/// A target to be started, stopped or moved.
 #[derive(clap::Args)]
-pub struct WantArgs {
+pub struct TargetArgs {
     /// The target: OST0003, scratch-OST0003, MDT0000
     #[arg(value_name = "TARGET", value_parser = parse::<Named>, add = live::targets())]
-    target: Named,
+    pub(super) target: Named,
     /// Say what would be done, and change nothing
     #[arg(long)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
     #[command(flatten)]
-    fs: FsArgs,
+    pub(super) fs: FsArgs,
     #[command(flatten)]
-    output: Output,
+    pub(super) output: Output,
 }
 
 /// A target as people name it.
@@ -96,7 +96,7 @@ pub fn add(mgs: &[Nid], host: &str, wanted: Wanted, is_dry_run: bool, output: Ou
 }
 
 /// Has its host serve a target, or not, and waits until that is so.
-pub fn want(args: &WantArgs, is_wanted: bool) -> Result<Done> {
+pub fn want(args: &TargetArgs, is_wanted: bool) -> Result<Done> {
     let place = args.fs.place()?;
     runtime()?.block_on(async {
         let servers = servers();

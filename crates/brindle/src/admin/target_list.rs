@@ -17,13 +17,13 @@ pub enum Command {
     /// Add a target while the file system runs: on a host of the cluster, or served by this very command
     Add(Box<target_add::Args>),
     /// Have its host serve a target that was stopped
-    Start(target_assign::WantArgs),
+    Start(target_assign::TargetArgs),
     /// Have its host stop serving a target; programs wait for it
-    Stop(target_assign::WantArgs),
+    Stop(target_assign::TargetArgs),
     /// Have the other host of a shared target serve it
     Failover(target_shared::FailoverArgs),
     /// Have the preferred host of a shared target serve it again
-    Failback(target_shared::FailbackArgs),
+    Failback(target_assign::TargetArgs),
     /// Move everything off an OST, and give it no new files
     Drain(target_drain::DrainArgs),
     /// Give an OST that was drained new files again

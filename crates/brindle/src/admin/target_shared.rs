@@ -7,12 +7,11 @@ use brindle_wire::mgs::shared::{SharedChange, SharedHost};
 
 use super::ask::{self, servers};
 use super::place::{PlaceArgs, one};
-use super::target_assign::{Named, Wanted};
+use super::target_assign::{TargetArgs, Wanted};
 use crate::completion::live;
 use crate::exit::Done;
-use crate::format::{parse, runtime};
+use crate::format::runtime;
 use crate::output::{Output, print_json};
-use crate::pool::FsArgs;
 
 /// How long a target may take until it is served, or stopped.
 const SETTLED_LIMIT_MS: u64 = 90_000;
@@ -24,37 +23,14 @@ const SETTLED_LIMIT_MS: u64 = 90_000;
                         If the owner is silent, it is fenced first. Where there is no program for that, and you know that the host is off: --owner-is-off."
 )]
 pub struct FailoverArgs {
-    /// The target: OST0003, scratch-OST0003, MDT0000
-    #[arg(value_name = "TARGET", value_parser = parse::<Named>, add = live::targets())]
-    target: Named,
+    #[command(flatten)]
+    target: TargetArgs,
     /// Host that is to serve it; the other one by default
     #[arg(long, value_name = "HOST", add = live::nodes())]
     to: Option<String>,
     /// The present owner is switched off: I have looked. If it runs and writes on, the target is destroyed
     #[arg(long)]
     owner_is_off: bool,
-    /// Say what would be done, and change nothing
-    #[arg(long)]
-    dry_run: bool,
-    #[command(flatten)]
-    fs: FsArgs,
-    #[command(flatten)]
-    output: Output,
-}
-
-/// Arguments of `brindle target failback`.
-#[derive(clap::Args)]
-pub struct FailbackArgs {
-    /// The target: OST0003, scratch-OST0003, MDT0000
-    #[arg(value_name = "TARGET", value_parser = parse::<Named>, add = live::targets())]
-    target: Named,
-    /// Say what would be done, and change nothing
-    #[arg(long)]
-    dry_run: bool,
-    #[command(flatten)]
-    fs: FsArgs,
-    #[command(flatten)]
-    output: Output,
 }
 
 /// Has two hosts share a new target, and waits until the first one serves it.
@@ -91,12 +67,11 @@ pub fn add(
 
 /// Has the other host serve a target.
 pub fn failover(args: &FailoverArgs) -> Result<Done> {
-    let (to, is_off) = (args.to.clone(), args.owner_is_off);
-    shift(&args.target, (to, is_off), (args.dry_run, &args.fs, args.output))
+    shift(&args.target, args.to.clone(), args.owner_is_off)
 }
 
 /// Has the preferred host serve a target again.
-pub fn failback(args: &FailbackArgs) -> Result<Done> {
+pub fn failback(args: &TargetArgs) -> Result<Done> {
     let place = args.fs.place()?;
     let preferred = runtime()?.block_on(async {
         let shared = servers().shared(&place).await?;
@@ -104,24 +79,20 @@ pub fn failback(args: &FailbackArgs) -> Result<Done> {
         Ok::<_, Fault>(info.and_then(|info| info.target.hosts.into_iter().next()))
     })?;
     let to = preferred.map(|host| host.host);
-    shift(&args.target, (to, false), (args.dry_run, &args.fs, args.output))
+    shift(args, to, false)
 }
 
-fn shift(
-    target: &Named,
-    (to, is_owner_off): (Option<String>, bool),
-    (is_dry_run, fs, output): (bool, &FsArgs, Output),
-) -> Result<Done> {
-    let place = fs.place()?;
+fn shift(args: &TargetArgs, to: Option<String>, is_owner_off: bool) -> Result<Done> {
+    let place = args.fs.place()?;
     runtime()?.block_on(async {
         let servers = servers();
         let map = ask::map(&servers, &place).await?;
-        target.check_fs(&map.fs)?;
-        let target = target.target;
+        args.target.check_fs(&map.fs)?;
+        let target = args.target.target;
         let before = servers.shared(&place).await?;
         let before = before.targets.into_iter().find(|info| info.target.target == target);
         let change = SharedChange::Move { target, to: to.clone(), is_owner_off };
-        let done = servers.change_shared(&place, change, is_dry_run).await?;
+        let done = servers.change_shared(&place, change, args.dry_run).await?;
         let (from, name) = (before.map(|info| info.target.owner).unwrap_or_default(), map.fs.target(target));
         let other = done.target.hosts.iter().map(|host| &host.host).find(|host| **host != from);
         let to = to.or_else(|| other.cloned()).unwrap_or_default();
@@ -129,12 +100,12 @@ fn shift(
             println!("{name}: {to} owns it already; nothing was changed");
             return Ok(Done::Ok);
         }
-        if is_dry_run {
+        if args.dry_run {
             println!("would move {name} from {from} to {to}");
             return Ok(Done::Ok);
         }
         eprintln!("{name}: from {from} to {to}");
-        followed(&place, &map.fs, (target, Some(&to)), output).await
+        followed(&place, &map.fs, (target, Some(&to)), args.output).await
     })
 }
 

@@ -2,13 +2,13 @@
 
 use std::path::PathBuf;
 
-use brindle_admin::cluster_file::{self, ClusterFile, Plan};
+use brindle_admin::cluster_file::{self, ClusterFile, Plan, Step};
 use brindle_admin::hosts::until_hosted;
 use brindle_admin::place::Place;
 use brindle_admin::servers::Servers;
+use brindle_admin::shared::until_settled;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::map::Map;
-use brindle_wire::mgs::hosts::HostChange;
 
 use crate::admin::ask::{self, servers};
 use crate::exit::Done;
@@ -55,7 +55,8 @@ pub fn export(args: &ExportArgs) -> Result<Done> {
         let servers = servers();
         let map = ask::map(&servers, &place).await?;
         let hosts = servers.hosts(&place).await?;
-        Ok::<_, Fault>(cluster_file::export(&map, &hosts))
+        let shared = servers.shared(&place).await?;
+        Ok::<_, Fault>(cluster_file::export(&map, &hosts, &shared))
     })?;
     let text = toml::to_string(&file).map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?;
     print!("# A Brindle cluster: change this file, then: brindle cluster apply FILE\n{text}");
@@ -70,7 +71,8 @@ pub fn apply(args: &ApplyArgs) -> Result<Done> {
         let servers = servers();
         let map = ask::map(&servers, &place).await?;
         let hosts = servers.hosts(&place).await?;
-        let plan = cluster_file::plan(&file, &map, &hosts)?;
+        let shared = servers.shared(&place).await?;
+        let plan = cluster_file::plan(&file, &map, &hosts, &shared)?;
         if !args.output.json() {
             print_plan(&plan, args.dry_run);
         }
@@ -117,35 +119,45 @@ fn print_plan(plan: &Plan, is_dry_run: bool) {
 }
 
 async fn carry_out(servers: &Servers, place: &Place, map: &Map, plan: &Plan, output: Output) -> Result<()> {
-    for (host, target, change) in &plan.targets {
-        servers.change_host(place, host, change.clone(), false).await?;
-        if matches!(change, HostChange::AddTarget { .. })
-            && plan.targets.iter().any(|(_, other, next)| other == target && next != change)
-        {
+    for (host, target, step) in &plan.targets {
+        let shared = match step {
+            Step::Host(change) => {
+                servers.change_host(place, host, change.clone(), false).await?;
+                false
+            }
+            Step::Shared(change) => {
+                servers.change_shared(place, change.clone(), false).await?;
+                true
+            }
+        };
+        if step.makes() && plan.targets.iter().any(|(_, other, next)| other == target && next != step) {
             // It is stopped right away.
             continue;
         }
-        let followed =
-            until_hosted(servers, place, &map.fs, (host, *target), HOSTED_LIMIT_MS, |_| {}).await?;
-        match followed {
-            (view, None) if matches!(view.state, "serving" | "stopped") => {
-                if !output.json() {
-                    println!("{}: {} on {host}", view.name, view.state);
-                }
+        let (name, state, failure) = if shared {
+            let at = (*target, None);
+            let view = until_settled(servers, place, &map.fs, at, HOSTED_LIMIT_MS, |_| {}).await?;
+            let why = (!view.why.is_empty()).then(|| Fault::new(Code::TargetDown).why(view.why.clone()));
+            (view.name, view.state, why)
+        } else {
+            let at = (host.as_str(), *target);
+            let (view, failure) = until_hosted(servers, place, &map.fs, at, HOSTED_LIMIT_MS, |_| {}).await?;
+            (view.name, view.state, failure)
+        };
+        if matches!(state, "serving" | "stopped") {
+            if !output.json() {
+                println!("{name}: {state} on {host}");
             }
-            (view, failure) => {
-                let fault = failure.unwrap_or_else(|| {
-                    Fault::new(Code::TargetDown)
-                        .what("not served yet:")
-                        .subject(view.name)
-                        .why(format!("its state is '{}'", view.state))
-                });
-                return Err(fault
-                    .why(format!("{host} says so, and tries again by itself: brindle node show {host}"))
-                    .data("what was made before stays; what is behind it in the file was not begun")
-                    .next("remove the cause, then apply the same file again"));
-            }
+            continue;
         }
+        let fault = failure.unwrap_or_else(|| {
+            let fault = Fault::new(Code::TargetDown).what("not served yet:").subject(name);
+            fault.why(format!("its state is '{state}'"))
+        });
+        return Err(fault
+            .why(format!("{host} says so, and tries again by itself: brindle node show {host}"))
+            .data("what was made before stays; what is behind it in the file was not begun")
+            .next("remove the cause, then apply the same file again"));
     }
     for (pool, change) in &plan.pools {
         let changed = brindle_admin::pool::change(servers, place, pool, change.clone()).await?;
