@@ -102,6 +102,40 @@ pub fn view(fs: &FsName, info: &SharedInfo) -> SharedView {
     }
 }
 
+/// What stands against a takeover, although every target is served: these become faults when a host dies.
+pub fn warnings(fs: &FsName, answer: &ListSharedResp) -> Vec<Fault> {
+    let mut warnings = Vec::new();
+    let formatted = answer.targets.iter().filter(|info| info.target.is_formatted);
+    if !answer.has_fence && answer.targets.iter().any(|info| info.target.is_formatted) {
+        warnings.push(
+            Fault::new(Code::NoFence)
+                .what("no host takes targets over by itself:")
+                .subject(fs.to_string())
+                .why("the MGS has no program that fences hosts")
+                .data("files are not concerned"),
+        );
+    }
+    for info in formatted {
+        let shared = view(fs, info);
+        for host in shared.hosts.iter().filter(|host| matches!(host.state, "silent" | "failed")) {
+            if host.host != shared.owner {
+                warnings.push(
+                    Fault::new(Code::NoStandby)
+                        .what("nobody could take over")
+                        .subject(shared.name.clone())
+                        .why(match host.state {
+                            "silent" => format!("{} is silent", host.host),
+                            _ => format!("{} cannot use its device", host.host),
+                        })
+                        .data("files are not concerned")
+                        .next(format!("brindle node show {}", host.host)),
+                );
+            }
+        }
+    }
+    warnings
+}
+
 impl Servers {
     /// All shared targets. A release of the MGS that knows of none has none.
     pub async fn shared(&self, place: &Place) -> Result<ListSharedResp> {

@@ -6,7 +6,8 @@ use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result, Role};
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::session::TargetInfoResp;
-use futures_util::future::join_all;
+use brindle_wire::mgs::shared::ListSharedResp;
+use futures_util::future::{join, join_all};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -14,6 +15,7 @@ use crate::document::FaultView;
 use crate::fullness::{self, Fullness};
 use crate::place::Place;
 use crate::servers::Servers;
+use crate::shared;
 use crate::target::is_draining;
 
 /// Words in the names of counters that count damage.
@@ -37,6 +39,8 @@ pub struct Report {
     pub map: Map,
     /// Its targets, in the order of the map.
     pub targets: Vec<Target>,
+    /// Its targets on devices that two hosts reach, where the asker may ask for them.
+    pub shared: ListSharedResp,
     /// What the host of the administrator adds: mounts whose daemons have ended.
     pub here: Vec<Fault>,
 }
@@ -140,8 +144,10 @@ impl Report {
             .targets
             .iter()
             .map(|entry| async { Target { entry: entry.clone(), info: servers.info(&map, entry).await } });
-        let targets = join_all(asking).await;
-        Ok(Report { place, map, targets, here: Vec::new() })
+        let (targets, shared) = join(join_all(asking), servers.shared(&place)).await;
+        // Users and clients' hosts may not ask; an MGS that is away is told of as a target.
+        let shared = shared.unwrap_or_else(|_| ListSharedResp { targets: Vec::new(), has_fence: true });
+        Ok(Report { place, map, targets, shared, here: Vec::new() })
     }
 
     /// How full a target is that answers and is not full to the brim, which is a problem of its own.
@@ -159,7 +165,8 @@ impl Report {
     /// Warnings: these become faults if nobody looks.
     pub fn warnings(&self) -> Vec<Fault> {
         let told = self.targets.iter().map(|target| self.fullness(target));
-        told.filter_map(|f| if let Fullness::FillsUp(fault) = f { Some(fault) } else { None }).collect()
+        let full = told.filter_map(|f| if let Fullness::FillsUp(fault) = f { Some(fault) } else { None });
+        full.chain(shared::warnings(&self.map.fs, &self.shared)).collect()
     }
 
     /// Everything that is wrong, named.
@@ -198,6 +205,9 @@ impl Report {
         let place = format!("{name} on {}", target.entry.host());
         let named = Fault::new(Code::TargetDown).what("does not answer:").subject(place);
         let named = fault.why.iter().cloned().fold(named, Fault::why);
+        let shared = self.shared.targets.iter().find(|info| info.target.target == target.entry.id);
+        let hindrance = shared.and_then(|info| info.hindrance.as_ref());
+        let named = hindrance.iter().flat_map(|fault| &fault.why).cloned().fold(named, Fault::why);
         let data = match target.entry.id.role {
             Role::Mgt => "files are not concerned; new mounts and restarted servers wait for it",
             Role::Mdt => {
@@ -214,7 +224,10 @@ impl Report {
             Some(dev) => {
                 format!("start it: brindle dev start --dir {} {}", dev.dir.display(), dev_name(target))
             }
-            None => format!("on {}: systemctl status brindle-serve", target.entry.host()),
+            None => match hindrance {
+                Some(fault) if !fault.next.is_empty() => fault.next.to_string(),
+                _ => format!("on {}: systemctl status brindle-serve", target.entry.host()),
+            },
         };
         named.data(data).next(next)
     }

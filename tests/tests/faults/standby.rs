@@ -219,6 +219,9 @@ fn a_silent_owner_that_cannot_be_fenced_keeps_its_targets_until_an_administrator
     let told = |needle: &str| brindle(&cluster, "h1", "node list").text.contains(needle);
     until("the reason", || told("E5013") && told("target failover MDT0000 --owner-is-off"));
     assert_eq!(owner(&cluster, "MDT0000").0, "h2", "it may still write");
+    let status = brindle(&cluster, "h1", "status").text;
+    assert!(status.contains("action: start h2 again; or make sure that h2 is off"), "{status}");
+    assert!(status.contains("h2 is silent") && status.contains("no program that fences hosts"), "{status}");
     for target in ["MDT0000", "OST0000"] {
         let over = done(&cluster, "h1", &format!("target failover {target} --owner-is-off"));
         assert!(over.ends_with("serving on h3"), "{over}");

@@ -138,5 +138,5 @@ pub async fn followed(
         .subject(view.name)
         .why(format!("its state is '{}' on {}", view.state, view.owner))
         .why(why)
-        .next("the order stands; look again: brindle node list"))
+        .next(format!("the order stands; look again: brindle node list; take it back, if it is a new target: brindle target remove {target}")))
 }
