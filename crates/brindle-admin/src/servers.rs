@@ -16,6 +16,7 @@ use brindle_wire::mgs::{
     ChangePoolReq, ChangePoolResp, ChangeTargetReq, ChangeTargetResp, GetMapReq, PoolChange, RaiseLevelReq,
     RaiseLevelResp, TargetChange,
 };
+use futures_util::future::select_all;
 use parking_lot::Mutex;
 
 use crate::place::Place;
@@ -31,6 +32,11 @@ type Asked = (Vec<Nid>, Arc<Directory>);
 pub trait OtherSource: Send + Sync {
     /// The map of a file system, if this source has it.
     fn map<'a>(&'a self, place: &'a Place) -> BoxFuture<'a, Option<Map>>;
+    /// Further addresses of its MGS that this host knows.
+    fn mgs(&self, place: &Place) -> Vec<Nid> {
+        let _ = place;
+        Vec::new()
+    }
 }
 
 /// No other source.
@@ -117,17 +123,49 @@ impl Servers {
     }
 
     /// A question to an MGS, whatever file system it has.
-    async fn ask_mgs<M: Message>(&self, mgs: &[Nid], request: &M) -> Result<M::Resp> {
+    async fn ask_mgs<M: Message>(&self, place: &Place, request: &M) -> Result<M::Resp> {
+        let nid = self.active_mgs(place).await?;
+        self.ask_one_mgs(&nid, request).await
+    }
+
+    /// Of several addresses the one at which an MGS answers. All are asked at once, since a host that is dead is silent for a while; two of
+    /// them may be names of one host, so only this question goes to all.
+    async fn active_mgs(&self, place: &Place) -> Result<Nid> {
+        let mut nids = place.mgs.clone();
+        nids.extend(self.other.mgs(place).into_iter().filter(|nid| !place.mgs.contains(nid)));
+        if let [nid] = &nids[..] {
+            return Ok(nid.clone());
+        }
+        let ask = async |nid: &Nid| self.ask_one_mgs(nid, &TargetInfoReq {}).await.map(|_| nid.clone());
+        let mut asked: Vec<_> = nids.iter().map(|nid| Box::pin(ask(nid))).collect();
+        let mut silent = Fault::new(Code::TargetDown);
+        while !asked.is_empty() {
+            let (answer, _, others) = select_all(asked).await;
+            asked = others;
+            match answer {
+                Err(fault) if matches!(fault.code, Code::TargetDown | Code::NotLeading) => {
+                    let shown = fault.subject.clone();
+                    let whys = fault.why.into_iter().map(|why| format!("{shown}: {why}"));
+                    silent = whys.fold(silent, Fault::why);
+                }
+                answer => return answer,
+            }
+        }
+        let shown: Vec<String> = nids.iter().map(ToString::to_string).collect();
+        Err(silent.what("no answer from").subject(shown.join(", ")))
+    }
+
+    async fn ask_one_mgs<M: Message>(&self, nid: &Nid, request: &M) -> Result<M::Resp> {
         let introduction = Introduction::command(&self.host_name);
         let (transport, plain) = (self.transport.clone(), Arc::new(Plain));
         let any = "any".parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
-        let asked = Directory::new(&self.seams, transport, introduction, plain, mgs.to_vec(), any, 0);
+        let asked = Directory::new(&self.seams, transport, introduction, plain, vec![nid.clone()], any, 0);
         asked.mgs().probe_within(request, PATIENCE_MS).await
     }
 
     /// A question to the MGS of a file system.
     pub(crate) async fn ask_the_mgs<M: Message>(&self, place: &Place, request: &M) -> Result<M::Resp> {
-        self.ask_mgs(&place.mgs, request).await.map_err(|f| no_mgs(place, f))
+        self.ask_mgs(place, request).await.map_err(|f| no_mgs(place, f))
     }
 
     /// The map of the file system: from its MGS or, when that does not answer, from the other source; then with the reason.
@@ -154,7 +192,7 @@ impl Servers {
             None => self.only_fs(&place.mgs).await?,
         };
         let request = GetMapReq { fs, known_version: 0, wait_ms: 0 };
-        let answer = self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))?;
+        let answer = self.ask_mgs(place, &request).await.map_err(|f| no_mgs(place, f))?;
         match answer.update {
             Some(MapUpdate::Whole(map)) => Ok(map),
             _ => Err(Fault::new(Code::NoSuchFs).subject(request.fs.to_string())),
@@ -164,7 +202,7 @@ impl Servers {
     /// The name of the file system that an MGS keeps.
     async fn only_fs(&self, mgs: &[Nid]) -> Result<FsName> {
         let place = Place { mgs: mgs.to_vec(), fs: None, dev: None };
-        let info = self.ask_mgs(mgs, &TargetInfoReq {}).await.map_err(|f| no_mgs(&place, f))?;
+        let info = self.ask_mgs(&place, &TargetInfoReq {}).await.map_err(|f| no_mgs(&place, f))?;
         let name = info.name.strip_suffix("-MGT0000").unwrap_or(&info.name).to_owned();
         name.parse().map_err(|why: String| Fault::new(Code::NoSuchFs).why(why))
     }
@@ -199,7 +237,7 @@ impl Servers {
             None => self.only_fs(&place.mgs).await?,
         };
         let request = ChangePoolReq { fs, pool: pool.clone(), change };
-        self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))
+        self.ask_mgs(place, &request).await.map_err(|f| no_mgs(place, f))
     }
 
     /// Raises the format level.
@@ -208,7 +246,7 @@ impl Servers {
             Some(fs) => fs.clone(),
             None => self.only_fs(&place.mgs).await?,
         };
-        self.ask_mgs(&place.mgs, &RaiseLevelReq { fs, level }).await.map_err(|f| no_mgs(place, f))
+        self.ask_mgs(place, &RaiseLevelReq { fs, level }).await.map_err(|f| no_mgs(place, f))
     }
 
     /// Changes what an OST is used for.
@@ -223,7 +261,7 @@ impl Servers {
             None => self.only_fs(&place.mgs).await?,
         };
         let request = ChangeTargetReq { fs, ost, change };
-        self.ask_mgs(&place.mgs, &request).await.map_err(|f| no_mgs(place, f))
+        self.ask_mgs(place, &request).await.map_err(|f| no_mgs(place, f))
     }
 
     /// Files that all MDTs have on an OST.

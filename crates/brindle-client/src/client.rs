@@ -126,6 +126,11 @@ pub struct Client {
 }
 
 impl Client {
+    /// The targets of the file system.
+    pub fn targets(&self) -> &Arc<Directory> {
+        &self.targets
+    }
+
     /// Connects to the MGS, fetches the map and opens a session at the MDT. What the MDT sends is taken in by `mdt_tasks`.
     pub async fn mount(
         config: MountConfig,

@@ -11,6 +11,7 @@ mod address;
 mod gateway;
 mod http;
 mod leader;
+pub mod settings;
 mod watching;
 
 use std::sync::Arc;

@@ -125,6 +125,24 @@ impl Superblock {
         Err(why.into_iter().fold(fault, Fault::why).data("nothing was changed"))
     }
 
+    /// The bytes of its file, for another host that is to have the same MGT.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        self.encode()
+    }
+
+    /// Reads what [`Superblock::to_bytes`] made on another host.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Superblock> {
+        decode(bytes).map_err(|unreadable| {
+            let fault = Fault::new(Code::BadSuperblock).what("cannot use the superblock that was sent");
+            match unreadable {
+                Unreadable::Damaged(why) => fault.why(why),
+                Unreadable::Newer { found, known } => {
+                    fault.why(format!("it has format {found}; this release knows up to {known}"))
+                }
+            }
+        })
+    }
+
     fn encode(&self) -> Vec<u8> {
         let body = postcard::to_stdvec(self).expect("plain fields always serialise");
         envelope::seal(MAGIC, FORMAT_VERSION, &body)
@@ -151,10 +169,14 @@ fn read_copy(disk: &dyn Disk, path: &str) -> std::result::Result<Option<Superblo
         }
         Err(e) => return Err(Unreadable::Damaged(format!("it cannot be read: {e}"))),
     };
-    let (version, body) = envelope::unseal(MAGIC, FORMAT_VERSION, &bytes)?;
+    decode(&bytes).map(Some)
+}
+
+fn decode(bytes: &[u8]) -> std::result::Result<Superblock, Unreadable> {
+    let (version, body) = envelope::unseal(MAGIC, FORMAT_VERSION, bytes)?;
     let damaged = |why| Unreadable::Damaged(format!("it does not decode: {why}"));
     let version = u8::try_from(version).map_err(|_| damaged("its version is out of range".to_owned()))?;
-    form::decode_version(version, body).map(Some).map_err(damaged)
+    form::decode_version(version, body).map_err(damaged)
 }
 
 type Copy = std::result::Result<Option<Superblock>, Unreadable>;

@@ -11,7 +11,7 @@ use brindle_auth::{HostRole, KeyId};
 use brindle_net::{CredentialSource, RemovedKeys, Transport};
 use brindle_stdx::Seams;
 use brindle_targets::{Directory, Introduction, Plain};
-use brindle_types::{Code, Fault, Nid, Result};
+use brindle_types::{Code, Fault, FsName, Nid, Result};
 use brindle_wire::mgs::hosts::{RenewCertificateReq, WatchAccessReq};
 
 use crate::identity::{IdentityFile, write_secret};
@@ -29,15 +29,17 @@ const RENEW_PAUSE_MS: u64 = 60_000;
 /// Last part of the name of the file with removed keys.
 const REMOVED_EXTENSION: &str = "removed";
 
-/// The way of a process of this host to the MGS.
+/// The way of a process of this host to the MGS; of the file system, where its map is wanted too.
 pub fn mgs(
     seams: &Seams,
     transport: Arc<dyn Transport>,
     introduction: Introduction,
     nids: Vec<Nid>,
+    fs: Option<FsName>,
 ) -> Result<Arc<Directory>> {
-    let any = "any".parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
-    Ok(Directory::new(seams, transport, introduction, Arc::new(Plain), nids, any, 0))
+    let any = || "any".parse().map_err(|why: String| Fault::new(Code::Bug).why(why));
+    let fs = fs.map_or_else(any, Ok)?;
+    Ok(Directory::new(seams, transport, introduction, Arc::new(Plain), nids, fs, 0))
 }
 
 /// Takes the removed keys that are on file; then follows the MGS, for as long as the process runs. For servers.
@@ -66,7 +68,7 @@ pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf
                 }
                 seams.sleep_ms(PAUSE_MS).await;
             }
-            None => {}
+            None => mgs.mgs().peer().try_others(),
         }
     }
 }

@@ -12,9 +12,10 @@ use brindle_admin::place::{Place, Source};
 use brindle_admin::servers::OtherSource;
 use brindle_client::control::{self, Answer, Request, ScanAsk};
 use brindle_stdx::{BoxFuture, Seams};
-use brindle_types::{Code, Fault, Ino, Result};
+use brindle_types::{Code, Fault, Ino, Nid, Result};
 use brindle_wire::map::Map;
 
+use crate::enrolment;
 use crate::mounts::{self, MountLine};
 
 /// Directory of the sockets.
@@ -129,6 +130,19 @@ impl OtherSource for MountsHere {
             }
             None
         })
+    }
+
+    /// As the file of the cluster that this host has joined says.
+    fn mgs(&self, place: &Place) -> Vec<Nid> {
+        match enrolment::cluster_here() {
+            Ok(Some(file)) if place.fs.as_ref().is_none_or(|fs| *fs == file.fs) => {
+                let nids = file.nids().unwrap_or_default();
+                // Where none of the addresses that were given is among them, another cluster may be meant.
+                let is_it = place.fs.is_some() || nids.iter().any(|nid| place.mgs.contains(nid));
+                if is_it { nids } else { Vec::new() }
+            }
+            _ => Vec::new(),
+        }
     }
 }
 

@@ -22,7 +22,7 @@ use brindle_net::SOFTWARE;
 use brindle_net::latch::Latch;
 use brindle_stdx::watch;
 use brindle_targets::Directory;
-use brindle_types::{Code, Fault, FsName, Nid, TargetId};
+use brindle_types::{Code, Fault, FsName, TargetId};
 use brindle_wire::mgs::hosts::{Assignment, HostedState, HostedTarget, ReportHostReq, WatchHostReq};
 use parking_lot::Mutex;
 
@@ -56,7 +56,6 @@ pub struct Daemon {
     how: How,
     mgs: Arc<Directory>,
     fs: FsName,
-    mgs_nids: Vec<Nid>,
     shows: Arc<dyn Shows>,
     hosted: Mutex<BTreeMap<TargetId, Hosted>>,
     /// Targets that were taken from this host and are not stopped yet.
@@ -80,21 +79,14 @@ struct Hosted {
 
 impl Daemon {
     /// Begins to serve what the MGS says.
-    pub fn start(
-        how: How,
-        mgs: Arc<Directory>,
-        (fs, mgs_nids): (FsName, Vec<Nid>),
-        shows: Arc<dyn Shows>,
-    ) -> Arc<Daemon> {
+    pub fn start(how: How, mgs: Arc<Directory>, fs: FsName, shows: Arc<dyn Shows>) -> Arc<Daemon> {
         let seams = how.seams.clone();
-        let cluster = (fs.clone(), mgs_nids.clone());
-        let shared = SharedDaemon::start(how.clone(), mgs.clone(), cluster, shows.clone());
+        let shared = SharedDaemon::start(how.clone(), mgs.clone(), fs.clone(), shows.clone());
         let daemon = Arc::new(Daemon {
             shared,
             how,
             mgs,
             fs,
-            mgs_nids,
             shows,
             hosted: Mutex::default(),
             releasing: Mutex::default(),
@@ -159,7 +151,10 @@ impl Daemon {
                     }
                 }
                 Some(Err(fault)) => self.unanswered(fault).await,
-                None => self.look_at_refusal(),
+                None => {
+                    self.look_at_refusal();
+                    self.mgs.mgs().peer().try_others();
+                }
             }
         }
     }
@@ -306,7 +301,7 @@ impl Daemon {
         release: &Latch,
     ) -> std::result::Result<(), Trouble> {
         self.set(order, None, HostedState::Starting);
-        prepare(&self.how, &self.fs, &self.mgs_nids, order).await?;
+        prepare(&self.how, &self.fs, &self.mgs, order).await?;
         if !order.is_formatted {
             self.set(order, Some(true), HostedState::Starting);
             // The MGS notes it, and sends the order that says so.

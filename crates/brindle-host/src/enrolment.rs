@@ -21,7 +21,9 @@ use brindle_auth::{
     Authority, ClusterId, Credentials, HostKey, HostRole, Identity, KeyId, Name, Roles, Secret, Token,
     check_host_name, sha256,
 };
-use brindle_config::Superblock;
+use brindle_config::ConfigStore;
+use brindle_config::etcd::Address;
+use brindle_config::etcd::settings::{Settings, TlsTexts};
 use brindle_mgs::hosts::rows::{HostRow, TokenRow};
 use brindle_net::{Proving, Security, TcpTransport};
 use brindle_stdx::Seams;
@@ -32,6 +34,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::format::{Plan, carry_out, refuse_occupied};
 use crate::identity::{write_secret, write_whole};
+use crate::mgt;
 
 /// Where the files of a host lie.
 pub const CONF_DIR: &str = "/etc/brindle";
@@ -92,6 +95,27 @@ impl ClusterFile {
         })
     }
 
+    /// Keeps the addresses of the MGS in the file, as they change. For as long as the process runs.
+    pub async fn follow_mgs(mut self, conf: PathBuf, mgs: Arc<Directory>) {
+        let mut news = mgs.map().subscribe();
+        mgs.map().watch();
+        while news.changed().await.is_ok() {
+            // The directory goes by the same map; where only one host runs the MGS the addresses that were given stay.
+            let map = news.borrow_and_update().clone();
+            let Some(entry) = map.target(TargetId::MGT).filter(|mgs| !mgs.replicas.standby.is_empty()) else {
+                continue;
+            };
+            let nids: Vec<String> = entry.nids.iter().map(ToString::to_string).collect();
+            if nids == self.mgs {
+                continue;
+            }
+            self.mgs = nids;
+            if let Err(fault) = self.write(&conf) {
+                tracing::warn!(code = %fault.code, "cannot keep the addresses of the MGS: {fault}");
+            }
+        }
+    }
+
     fn write(&self, conf: &Path) -> Result<()> {
         let body = toml::to_string(self).map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?;
         let text =
@@ -101,9 +125,16 @@ impl ClusterFile {
 }
 
 /// The file system of the cluster that this host has joined, if it has.
-pub fn place(conf: &Path) -> Result<Option<Place>> {
-    let Some(file) = ClusterFile::read(conf)? else { return Ok(None) };
+pub fn place() -> Result<Option<Place>> {
+    let Some(file) = cluster_here()? else { return Ok(None) };
     Ok(Some(Place { mgs: file.nids()?, fs: Some(file.fs), dev: None }))
+}
+
+/// The file of the cluster that this host has joined, beside the identity that commands show.
+pub fn cluster_here() -> Result<Option<ClusterFile>> {
+    let named = std::env::var_os(crate::identity::VARIABLE).map(PathBuf::from);
+    let identity = named.unwrap_or_else(|| PathBuf::from(crate::identity::DEFAULT_PATH));
+    ClusterFile::read(conf_of(&identity))
 }
 
 /// The configuration directory that belongs to an identity.
@@ -126,6 +157,23 @@ pub struct Init {
     pub address: String,
     /// Port of the MGS.
     pub port: u16,
+    /// Where the configuration is to lie in etcd; beside the MGT without it.
+    pub etcd: Option<EtcdPlace>,
+}
+
+/// An etcd that is to hold the configuration of a cluster.
+#[derive(Clone)]
+pub struct EtcdPlace {
+    /// Its members.
+    pub address: Address,
+    /// Certificates and key for TLS.
+    pub tls: Option<TlsTexts>,
+}
+
+impl std::fmt::Debug for EtcdPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.address)
+    }
 }
 
 /// A new cluster.
@@ -147,14 +195,7 @@ pub fn init(seams: &Seams, runtime: &tokio::runtime::Handle, init: &Init) -> Res
     })?;
     make_conf(&init.conf)?;
     let nid = Nid { host: init.address.clone(), port: init.port, rail: 0 };
-    let plan = Plan {
-        fs: init.fs.clone(),
-        target: TargetId::MGT,
-        mgs: Vec::new(),
-        dir: init.dir.clone(),
-        uuid: None,
-    };
-    let superblock = runtime.block_on(carry_out(seams, &plan, &[]))?;
+    let store = runtime.block_on(make_mgt(seams, init))?;
     let now_s = seams.wall().secs;
     let authority = Authority::new(ClusterId(seams.rng.next_u64()), now_s)?;
     write_secret(&init.dir.join(brindle_mgs::hosts::AUTHORITY_FILE), &authority.to_pem())?;
@@ -169,7 +210,7 @@ pub fn init(seams: &Seams, runtime: &tokio::runtime::Handle, init: &Init) -> Res
         mgs: vec![nid.clone()],
         expires_s: now_s.saturating_add_unsigned(FIRST_TOKEN_S),
     };
-    runtime.block_on(first_rows(seams, init, &superblock, (roles, &key), &token))?;
+    runtime.block_on(first_rows(seams, init, &*store, (roles, &key), &token))?;
     let name = Name { cluster: authority.cluster(), host: init.host.clone(), roles };
     let certificate = authority.issue(&name, &key.public(), now_s)?;
     let identity = Identity::new(key, certificate, authority.certificate().to_vec())?;
@@ -186,10 +227,29 @@ pub fn init(seams: &Seams, runtime: &tokio::runtime::Handle, init: &Init) -> Res
     Ok(Made { cluster: authority.cluster(), token })
 }
 
+/// Makes the MGT; the store that holds the configuration from then on.
+async fn make_mgt(seams: &Seams, init: &Init) -> Result<Box<dyn ConfigStore>> {
+    if let Some(etcd) = &init.etcd {
+        let settings = Settings::new(&etcd.address, &init.fs, etcd.tls.clone());
+        let store = settings.open(seams.clone())?;
+        mgt::make(seams, (&init.dir, &init.fs), &settings, &store).await?;
+        return Ok(Box::new(store));
+    }
+    let plan = Plan {
+        fs: init.fs.clone(),
+        target: TargetId::MGT,
+        mgs: Vec::new(),
+        dir: init.dir.clone(),
+        uuid: None,
+    };
+    carry_out(seams, &plan, &[]).await?;
+    Ok(Box::new(brindle_mgs::local_store(seams.disk.clone(), &crate::text(&init.dir)?)?))
+}
+
 async fn first_rows(
     seams: &Seams,
     init: &Init,
-    superblock: &Superblock,
+    store: &dyn ConfigStore,
     (roles, key): (Roles, &HostKey),
     token: &Token,
 ) -> Result<()> {
@@ -209,8 +269,7 @@ async fn first_rows(
         expires_s: token.expires_s,
         used_by: None,
     };
-    let dir = crate::text(&init.dir)?;
-    brindle_mgs::hosts::found(seams.disk.clone(), &dir, superblock, host, token).await
+    brindle_mgs::hosts::found(store, host, token).await
 }
 
 /// A host that joins.
@@ -554,8 +613,8 @@ mod tests {
         };
         file.write(dir.path()).unwrap();
         assert_eq!(ClusterFile::read(dir.path()), Ok(Some(file)));
-        let place = place(dir.path()).unwrap().unwrap();
-        assert_eq!((place.mgs[0].port, place.fs.unwrap().as_str()), (9880, "scratch"));
+        let file = ClusterFile::read(dir.path()).unwrap().unwrap();
+        assert_eq!((file.nids().unwrap()[0].port, file.fs.as_str()), (9880, "scratch"));
         std::fs::write(dir.path().join(CLUSTER_FILE), "mgs = 3").unwrap();
         assert_eq!(ClusterFile::read(dir.path()).unwrap_err().code, Code::BadConfigValue);
     }

@@ -108,6 +108,19 @@ pub fn leftovers(disk: &dyn Disk, dir: &Path, uuid: [u8; 16]) -> Result<Vec<Stri
     }
 }
 
+/// Notes that a target is being made.
+pub(crate) fn begin(dir: &Path, uuid: [u8; 16]) -> Result<()> {
+    let path = dir.join(BEGUN_FILE);
+    write_whole(&path, &hex(&uuid), 0o600)
+        .map_err(|e| Fault::io(Code::NotWritable, "cannot format", dir.display().to_string(), &e))
+}
+
+/// The target is made.
+pub(crate) fn ended(dir: &Path) -> Result<()> {
+    std::fs::remove_file(dir.join(BEGUN_FILE))
+        .map_err(|e| Fault::io(Code::NotWritable, "cannot format", dir.display().to_string(), &e))
+}
+
 /// Makes the target. `destroy` are names to remove first.
 pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result<Superblock> {
     let cannot =
@@ -116,9 +129,8 @@ pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result
     // What lies in a target is read by its servers alone.
     std::fs::set_permissions(&plan.dir, std::fs::Permissions::from_mode(0o700)).map_err(|e| cannot(&e))?;
     let _lock = DirLock::target(&plan.dir)?;
-    let begun = plan.dir.join(BEGUN_FILE);
-    if let Some(uuid) = &plan.uuid {
-        write_whole(&begun, &hex(uuid), 0o600).map_err(|e| cannot(&e))?;
+    if let Some(uuid) = plan.uuid {
+        begin(&plan.dir, uuid)?;
     }
     for name in destroy.iter().filter(|name| *name != BEGUN_FILE) {
         let path = plan.dir.join(name);
@@ -129,7 +141,7 @@ pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result
     let dir = text(&plan.dir)?;
     let (disk, rng, now) = (Arc::clone(&seams.disk), &*seams.rng, seams.wall());
     if plan.target.role == Role::Mgt {
-        return brindle_mgs::format(disk, rng, now, &dir, plan.fs.clone());
+        return brindle_mgs::format(disk, rng, now, &dir, plan.fs.clone()).await;
     }
     let mut superblock = Superblock::new(plan.fs.clone(), plan.target, plan.mgs.clone(), now, rng);
     superblock.uuid = plan.uuid.unwrap_or(superblock.uuid);
@@ -141,7 +153,7 @@ pub async fn carry_out(seams: &Seams, plan: &Plan, destroy: &[String]) -> Result
         }
     };
     if plan.uuid.is_some() {
-        std::fs::remove_file(&begun).map_err(|e| cannot(&e))?;
+        ended(&plan.dir)?;
     }
     Ok(made)
 }

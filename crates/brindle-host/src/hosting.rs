@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use brindle_config::{Expected, Superblock};
 use brindle_stdx::{Disk, Seams};
-use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_targets::Directory;
+use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::hosts::Assignment;
 
 use crate::format::{Plan, carry_out, leftovers, refuse_occupied};
+use crate::mgt;
 use crate::service::{Found, How, Remains};
 
 /// Why a target is not started again in this process.
@@ -99,7 +101,8 @@ pub(crate) fn check_port(how: &How, port: u16) -> Result<()> {
 }
 
 /// Makes the target in its directory, unless it is there.
-pub(crate) async fn prepare(how: &How, fs: &FsName, mgs_nids: &[Nid], order: &Assignment) -> Result<()> {
+pub(crate) async fn prepare(how: &How, fs: &FsName, mgs: &Directory, order: &Assignment) -> Result<()> {
+    let mgs_nids = mgs.mgs().peer().nids();
     let disk: &dyn Disk = &*how.seams.disk;
     let dir = PathBuf::from(&order.dir);
     let exists = dir.is_dir() && Superblock::exists(disk, &order.dir)?;
@@ -108,13 +111,10 @@ pub(crate) async fn prepare(how: &How, fs: &FsName, mgs_nids: &[Nid], order: &As
         if leftovers.is_empty() {
             refuse_occupied(disk, &dir)?;
         }
-        let plan = Plan {
-            fs: fs.clone(),
-            target: order.target,
-            mgs: mgs_nids.to_vec(),
-            dir,
-            uuid: Some(order.uuid),
-        };
+        if order.target.role == Role::Mgt {
+            return mgt::fetch(how, mgs, order).await;
+        }
+        let plan = Plan { fs: fs.clone(), target: order.target, mgs: mgs_nids, dir, uuid: Some(order.uuid) };
         carry_out(&how.seams, &plan, &leftovers).await?;
         tracing::info!(target_name = %fs.target(order.target), dir = %order.dir, "formatted");
         return Ok(());
@@ -128,8 +128,13 @@ pub(crate) async fn prepare(how: &How, fs: &FsName, mgs_nids: &[Nid], order: &As
             .next("mount its disk there"));
     }
     let expected = Expected { fs: Some(fs.clone()), target: Some(order.target) };
-    let superblock = Superblock::load(disk, &order.dir, &expected)?.superblock;
+    let mut superblock = Superblock::load(disk, &order.dir, &expected)?.superblock;
     if superblock.uuid == order.uuid {
+        if order.target.role != Role::Mgt && superblock.mgs != mgs_nids {
+            // Its servers ask the MGS there.
+            superblock.mgs = mgs_nids;
+            superblock.save(disk, &order.dir)?;
+        }
         return Ok(());
     }
     Err(Fault::new(Code::ForeignTarget)

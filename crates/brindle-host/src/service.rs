@@ -34,6 +34,8 @@ pub struct How {
     pub seams: Seams,
     /// Connections.
     pub transport: Arc<dyn Transport>,
+    /// Connections of an MGS, which hosts may ask that have not joined yet.
+    pub mgs_transport: Arc<dyn Transport>,
     /// Name of this host.
     pub host: String,
     /// Address to listen at.
@@ -68,6 +70,7 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
             let mut config = brindle_mgs::Config::new(dir, listen.clone(), host);
             config.advertise = advertise;
             config.fence.clone_from(&how.fence);
+            let transport = how.mgs_transport.clone();
             brindle_mgs::start(config, seams, transport).await.map(|h| Service::Mgs(Arc::new(h)))
         }
         Role::Mdt => {
@@ -96,7 +99,7 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
 
 impl How {
     /// Addresses to register, where they are not the one that is listened at.
-    fn advertised(&self, listen: &Nid) -> Result<Vec<Nid>> {
+    pub(crate) fn advertised(&self, listen: &Nid) -> Result<Vec<Nid>> {
         let everywhere = matches!(listen.host.as_str(), "0.0.0.0" | "::");
         let host = self.advertise.clone().or_else(|| everywhere.then(crate::name));
         let Some(host) = host else { return Ok(Vec::new()) };
@@ -157,7 +160,7 @@ impl Service {
     pub async fn stop(self) -> Result<()> {
         match self {
             Service::Mgs(handle) => {
-                handle.stop();
+                handle.hand_over().await;
                 Ok(())
             }
             Service::Mds(handle) => {
@@ -183,7 +186,7 @@ impl Service {
     /// Completes when it can no longer serve, with the reason.
     pub async fn until_failed(&self) -> Fault {
         match self {
-            Service::Mgs(_) => std::future::pending().await,
+            Service::Mgs(handle) => handle.until_failed().await,
             Service::Mds(handle) => handle.until_failed().await,
             Service::Oss(handle) => handle.until_failed().await,
         }

@@ -117,7 +117,7 @@ impl World {
     fn way(&self, host: &str, introduction: Introduction) -> Arc<Directory> {
         let security = identity::security(Some(self.identity(host)), Mode::Auth, Process::Command);
         let transport = TcpTransport::new(self.seams.clone()).over_tcp_only().secured(security);
-        access::mgs(&self.seams, Arc::new(transport), introduction, vec![self.nid.clone()]).unwrap()
+        access::mgs(&self.seams, Arc::new(transport), introduction, vec![self.nid.clone()], None).unwrap()
     }
 
     async fn ask<M: Message>(&self, host: &str, request: &M) -> Result<M::Resp> {

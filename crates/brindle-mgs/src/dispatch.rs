@@ -15,7 +15,10 @@ use crate::{Mgs, ops};
 
 /// Answers one request.
 pub(crate) async fn answer(mgs: Arc<Mgs>, conn: Arc<ServerConn>, frame: Frame) -> Frame {
-    match body(&mgs, &conn, &frame).await {
+    let outcome = body(&mgs, &conn, &frame).await;
+    // What it knows may be out of date by now: so this is asked right before the reply.
+    let outcome = mgs.check_leads().and(outcome);
+    match outcome {
         Ok(body) => Frame::reply_to(&frame.header, body),
         Err(fault) => Frame::fault_reply_to(&frame.header, &fault),
     }
@@ -61,6 +64,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::KeepShared => reply(ops::shared::keep(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListShared => reply(ops::shared::list(mgs)),
         Op::ChangeShared => reply(ops::shared::change(mgs, conn, decode_body(&frame.body)?).await),
+        Op::FetchMgt => reply(ops::hosts::fetch_mgt(mgs, conn, decode_body(&frame.body)?).await),
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

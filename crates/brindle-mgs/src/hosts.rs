@@ -16,7 +16,7 @@ mod tests;
 use std::sync::Arc;
 
 use brindle_auth::{Authority, KeyId, Name};
-use brindle_config::{ConfigStore, Superblock, Swap};
+use brindle_config::{ConfigStore, Swap};
 use brindle_net::RemovedKeys;
 use brindle_stdx::disk::read_file;
 use brindle_stdx::{Disk, watch};
@@ -154,19 +154,12 @@ impl Hosts {
 }
 
 /// The first host of a new cluster, which holds the MGT, and its first token: written while nobody else knows the store (init).
-pub async fn found(
-    disk: Arc<dyn Disk>,
-    dir: &str,
-    superblock: &Superblock,
-    host: rows::HostRow,
-    token: rows::TokenRow,
-) -> Result<()> {
-    let store = brindle_config::LocalStore::open(disk, &crate::store_path(dir))?;
+pub async fn found(store: &dyn ConfigStore, host: rows::HostRow, token: rows::TokenRow) -> Result<()> {
     let none = Rows::default();
     for change in [Change::Host(host), Change::Token(token)] {
         let (key, _, value) = change.entry(&none)?;
-        let value = value.ok_or_else(|| Fault::new(Code::Bug).subject(superblock.name()))?;
-        store.create_entry(&key, &value)?;
+        let value = value.ok_or_else(|| Fault::new(Code::Bug).subject(key.clone()))?;
+        crate::store::create(store, &key, &value).await?;
     }
     Ok(())
 }

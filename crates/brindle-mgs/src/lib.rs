@@ -7,9 +7,13 @@
 //! The MGS is in no data path: while it is away, files are read and written as before; only a server that starts,
 //! or a new mount, must wait for it.
 //!
+//! Where the configuration lies in etcd several hosts run the MGS, with the same superblock ([`active`]): one is active, the others
+//! wait for its lease to end and do not listen meanwhile, so that whoever asks goes on to the next address.
+//!
 //! Invariants: an index belongs to one target identity for ever; a target's epoch rises with every change of who
 //! serves it, and the map's version with every change; both are durable before anybody sees them.
 
+mod active;
 mod dispatch;
 pub mod hosts;
 pub mod liveness;
@@ -17,11 +21,13 @@ mod ops;
 pub mod shared;
 mod store;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use brindle_config::etcd::Leadership;
+use brindle_config::etcd::settings::Settings;
 use brindle_config::{ConfigStore, Expected, LocalStore, Superblock};
-use brindle_net::{RpcServer, ServerConfig, ServerConn, ServerHandle, Service, Transport};
+use brindle_net::{ServerConn, Service};
 use brindle_stdx::disk::Disk;
 use brindle_stdx::{BoxFuture, Rng, Seams, Timestamp};
 use brindle_targets::Gate;
@@ -31,6 +37,7 @@ use brindle_wire::map::Map;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+pub use active::{Handle, start};
 use hosts::Hosts;
 use liveness::Liveness;
 use store::MapStore;
@@ -93,65 +100,32 @@ pub struct Stats {
     pub maps: AtomicU64,
 }
 
-/// A running MGS; stops when dropped.
-pub struct Handle {
-    server: ServerHandle,
-    mgs: Arc<Mgs>,
-}
-
-impl Handle {
-    /// The address, with the port that was chosen.
-    pub fn local_nid(&self) -> &Nid {
-        self.server.local_nid()
-    }
-
-    /// Name of the target: `scratch-MGT0000`.
-    pub fn name(&self) -> String {
-        self.mgs.superblock.name()
-    }
-
-    /// The map as it would be told now.
-    pub fn map(&self) -> Map {
-        self.mgs.map_now()
-    }
-
-    /// Counters.
-    pub fn stats(&self) -> &Stats {
-        &self.mgs.stats
-    }
-
-    /// The gate in front of it.
-    pub fn gate(&self) -> &Gate {
-        &self.mgs.gate
-    }
-
-    /// Counters of its connections.
-    pub fn server_stats(&self) -> brindle_net::ServerStats {
-        self.server.stats()
-    }
-
-    /// Closes its connections.
-    pub fn stop(&self) {
-        self.server.stop();
-    }
-}
-
 /// The service.
 pub(crate) struct Mgs {
     seams: Seams,
     config: Config,
     superblock: Superblock,
-    gate: Gate,
+    gate: Arc<Gate>,
     store: MapStore,
     liveness: Mutex<Liveness>,
     waiters: Semaphore,
-    stats: Stats,
+    stats: Arc<Stats>,
+    /// The right to answer, where several hosts run the MGS.
+    leadership: Option<Arc<Leadership>>,
+    /// Where others reach this one; set once it listens.
+    own_nids: OnceLock<Vec<Nid>>,
     /// `None` where the cluster has no authority.
     hosts: Option<Hosts>,
     shared: shared::Shared,
 }
 
 impl Mgs {
+    /// Whether this MGS may answer at this moment.
+    pub(crate) fn check_leads(&self) -> Result<()> {
+        let Some(leadership) = &self.leadership else { return Ok(()) };
+        leadership.check().map_err(|fault| fault.subject(self.superblock.name()))
+    }
+
     /// The map, with what is known of each target at this moment.
     fn map_now(&self) -> Map {
         let mut map = (*self.store.current()).clone();
@@ -173,6 +147,7 @@ impl Mgs {
 
 impl Service for Mgs {
     fn hello(&self, conn: &Arc<ServerConn>) -> Result<u64> {
+        self.check_leads()?;
         self.gate.hello(conn)
     }
 
@@ -183,8 +158,8 @@ impl Service for Mgs {
     fn closed(&self, _conn_id: u64) {}
 }
 
-/// Makes an MGT in `dir`: superblock, and a config store with an empty map.
-pub fn format(
+/// Makes an MGT in `dir`: superblock, and a config store of its own with an empty map.
+pub async fn format(
     disk: Arc<dyn Disk>,
     rng: &dyn Rng,
     now: Timestamp,
@@ -193,59 +168,39 @@ pub fn format(
 ) -> Result<Superblock> {
     let mut superblock = Superblock::new(fs, TargetId::MGT, Vec::new(), now, rng);
     let store = LocalStore::create(disk.clone(), &store_path(dir))?;
-    MapStore::format(&store, &superblock)?;
+    found(&store, &superblock).await?;
     superblock.save(&*disk, dir)?;
     Ok(superblock)
+}
+
+/// Writes the empty map of a new file system to a config store; `StoreInUse` where the store has one of that name.
+pub async fn found(store: &dyn ConfigStore, superblock: &Superblock) -> Result<()> {
+    MapStore::format(store, superblock).await
+}
+
+/// The config store in the directory of an MGT that was just made.
+pub fn local_store(disk: Arc<dyn Disk>, dir: &str) -> Result<LocalStore> {
+    LocalStore::open(disk, &store_path(dir))
 }
 
 fn store_path(dir: &str) -> String {
     format!("{dir}/{STORE_FILE}")
 }
 
-/// Checks the store of an MGT without changing anything (fsck): how many targets its map has.
-pub async fn check(disk: Arc<dyn Disk>, dir: &str) -> Result<Map> {
+/// Checks what lies in the directory of an MGT, without changing anything (fsck). The configuration itself is looked at where it lies there,
+/// and not where it lies in etcd.
+pub async fn check(disk: Arc<dyn Disk>, dir: &str) -> Result<()> {
     let loaded = Superblock::load(&*disk, dir, &mgt())?;
+    hosts::authority(&*disk, dir)?;
+    if Settings::read(&*disk, dir)?.is_some() {
+        return Ok(());
+    }
     let store = LocalStore::open(disk, &store_path(dir))?;
-    let store = MapStore::open(Arc::new(store), &loaded.superblock).await?;
-    Ok((*store.current()).clone())
+    MapStore::open(Arc::new(store), &loaded.superblock).await.map(drop)
 }
 
 fn mgt() -> Expected {
     Expected { fs: None, target: Some(TargetId::MGT) }
-}
-
-/// Serves the MGT in `config.dir` until the handle is stopped or dropped.
-pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) -> Result<Handle> {
-    let loaded = Superblock::load(&*seams.disk, &config.dir, &mgt())?;
-    let mut superblock = loaded.superblock;
-    if let Some(warning) = loaded.warning {
-        tracing::warn!(code = %warning.code, subject = %warning.subject, "{}", warning.what);
-        superblock.save(&*seams.disk, &config.dir)?;
-    }
-    let store = LocalStore::open(seams.disk.clone(), &store_path(&config.dir))?;
-    let store: Arc<dyn ConfigStore> = Arc::new(store);
-    let hosts = match hosts::authority(&*seams.disk, &config.dir)? {
-        Some(authority) => Some(Hosts::open(authority, store.clone(), transport.removed_keys()).await?),
-        None => None,
-    };
-    let store = MapStore::open(store, &superblock).await?;
-    let mgs = Arc::new(Mgs {
-        hosts,
-        shared: shared::Shared::new(seams.now()),
-        liveness: Mutex::new(Liveness::new(seams.now(), config.target_lease_ms)),
-        waiters: Semaphore::new(MAP_WAITERS_MAX),
-        stats: Stats::default(),
-        seams: seams.clone(),
-        config,
-        gate: Gate::new(TargetId::MGT, superblock.name(), superblock.fs_id),
-        superblock,
-        store,
-    });
-    let listen = &mgs.config.listen;
-    let server = RpcServer::serve(transport, &seams, listen, ServerConfig::default(), mgs.clone()).await?;
-    ops::register::own(&mgs, server.local_nid()).await?;
-    seams.spawn("mgs.shared", shared::watch(Arc::downgrade(&mgs)));
-    Ok(Handle { server, mgs })
 }
 
 #[cfg(test)]

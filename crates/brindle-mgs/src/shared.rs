@@ -161,6 +161,9 @@ async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
 /// Has the owner of a target fenced, in the background.
 fn fence(mgs: &Arc<Mgs>, rows: &Rows, target: TargetId) {
     let (Some(row), Some(fence)) = (rows.shared_target(target), mgs.config.fence.clone()) else { return };
+    if let Err(fault) = mgs.check_leads() {
+        return mgs.shared.note_hindrance(target, Some(fault));
+    }
     let host = row.target.owner.clone();
     mgs.shared.state.lock().fencing.insert(host.clone(), Fencing::Running);
     let weak = Arc::downgrade(mgs);

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use brindle_config::{ConfigStore, LocalStore, Superblock, Swap};
+use brindle_config::{ConfigStore, Superblock, Swap};
 use brindle_stdx::watch;
 use brindle_types::{Code, Fault, FsName, Result};
 use brindle_wire::form::{self, FormatLevel};
@@ -33,6 +33,16 @@ fn key(fs: &FsName) -> String {
     format!("fs/{fs}/map")
 }
 
+/// Writes the first value of a key that must not be there yet.
+pub(crate) async fn create(store: &dyn ConfigStore, key: &str, value: &[u8]) -> Result<()> {
+    match store.compare_and_swap(key, 0, Some(value)).await? {
+        Swap::Done(_) => Ok(()),
+        Swap::Lost(_) => {
+            Err(Fault::new(Code::StoreInUse).subject(key.to_owned()).data("nothing was changed"))
+        }
+    }
+}
+
 fn encode(map: &Map) -> Result<Vec<u8>> {
     form::encode(FormatLevel::NEWEST, map).map(Vec::from)
 }
@@ -44,11 +54,11 @@ fn decode(key: &str, bytes: &[u8]) -> Result<Map> {
 
 impl MapStore {
     /// Writes the first map of a new file system.
-    pub(crate) fn format(store: &LocalStore, superblock: &Superblock) -> Result<()> {
+    pub(crate) async fn format(store: &dyn ConfigStore, superblock: &Superblock) -> Result<()> {
         let fs = superblock.fs.clone();
         let key = key(&fs);
         let map = Map::new(fs, superblock.fs_id);
-        store.create_entry(&key, &encode(&map)?)
+        create(store, &key, &encode(&map)?).await
     }
 
     /// Reads the map.

@@ -302,6 +302,24 @@ impl Peer {
         });
     }
 
+    /// The host at the other end is silent: its connections end, and its addresses are tried after all others. Does nothing where there is
+    /// no other.
+    pub fn try_others(&self) {
+        let connected = |slot: &watch::Sender<LinkState>| match &*slot.borrow() {
+            LinkState::Up(link) => Some(link.info.nid.clone()),
+            _ => None,
+        };
+        let silent: Vec<Nid> = self.inner.links.iter().filter_map(connected).collect();
+        let mut nids = self.nids();
+        if silent.is_empty() || nids.iter().all(|nid| silent.contains(nid)) {
+            return;
+        }
+        // Stable: the others keep their order.
+        nids.sort_by_key(|nid| silent.contains(nid));
+        self.inner.nids.send_replace(nids);
+        self.disconnect();
+    }
+
     /// Ends the connections that exist, as if the network had; new ones are made at once.
     pub fn disconnect(&self) {
         for slot in &self.inner.links {

@@ -425,6 +425,12 @@ impl Exchange {
                             lost = Some(identity.session);
                             Next::NewMap
                         }
+                        Some(fault) if fault.code == Code::NotLeading => {
+                            // Likewise; another MGS is the active one, or will be.
+                            lost = Some(identity.session);
+                            inner.peer.try_others();
+                            Next::Again
+                        }
                         Some(fault) => match next_after(fault.code) {
                             Next::Fail => return Err(fault),
                             Next::NewSession => {

@@ -86,6 +86,8 @@ pub struct Directory {
     introduction: Introduction,
     endpoint: Arc<dyn Endpoint>,
     mgs: Caller,
+    /// Addresses of the MGS that this side was told first.
+    given_mgs: Vec<Nid>,
     map: Arc<MapWatch>,
     callers: Mutex<BTreeMap<TargetId, Caller>>,
     waits: Arc<Waits>,
@@ -118,6 +120,7 @@ impl Directory {
         map: Map,
     ) -> Arc<Directory> {
         let config = config(&introduction, map.fs_id);
+        let given_mgs = mgs.clone();
         let peer = Peer::new(transport.clone(), seams.clone(), mgs, config, Arc::new(NoNotifies));
         let map = MapWatch::new(seams, peer.clone(), map);
         let waits = Arc::<Waits>::default();
@@ -128,6 +131,7 @@ impl Directory {
             introduction,
             endpoint,
             mgs,
+            given_mgs,
             map,
             callers: Mutex::default(),
             waits,
@@ -235,6 +239,12 @@ impl Directory {
 
     /// Goes by a newer map: callers learn new addresses, and end when their target is gone.
     fn take(&self, map: &Map) {
+        if let Some(mgs) = map.target(TargetId::MGT).filter(|mgs| !mgs.replicas.standby.is_empty()) {
+            // The active one first; an address that was given may be the only one that is reached from here.
+            let mut nids = mgs.nids.clone();
+            nids.extend(self.given_mgs.iter().filter(|nid| !mgs.nids.contains(nid)).cloned());
+            self.mgs.peer().set_nids(nids);
+        }
         self.callers.lock().retain(|target, caller| match map.target(*target) {
             Some(entry) => {
                 caller.peer().set_nids(entry.nids.clone());

@@ -19,6 +19,10 @@ use brindle_wire::mgs::GetMapReq;
 const POLL_MS: u32 = 10_000;
 /// How much longer than that a poll may take before it is made anew.
 const POLL_GRACE_MS: u64 = 10_000;
+/// How long one of several MGS holds a poll, and how much longer it may take: then another one is tried. A host that hangs keeps its
+/// connections.
+const POLL_SEVERAL_MS: u32 = 1_500;
+const SEVERAL_GRACE_MS: u64 = 1_500;
 /// Pause after a failed poll.
 const PAUSE_MS: u64 = 200;
 /// Longest wait of [`MapWatch::refresh`].
@@ -125,10 +129,15 @@ impl MapWatch {
 
     async fn poll(&self) {
         loop {
-            let poll = self.get(self.version(), POLL_MS);
-            match self.seams.timeout_ms(u64::from(POLL_MS) + POLL_GRACE_MS, poll).await {
+            let (poll_ms, grace_ms) = match self.mgs.nids().len() {
+                ..=1 => (POLL_MS, POLL_GRACE_MS),
+                _ => (POLL_SEVERAL_MS, SEVERAL_GRACE_MS),
+            };
+            let poll = self.get(self.version(), poll_ms);
+            match self.seams.timeout_ms(u64::from(poll_ms) + grace_ms, poll).await {
                 Some(Ok(Some(map))) => self.offer(map),
-                Some(Ok(None)) | None => {}
+                Some(Ok(None)) => {}
+                None => self.mgs.try_others(),
                 Some(Err(fault)) => {
                     tracing::debug!(code = %fault.code, why = ?fault.why, "cannot fetch the map");
                     self.seams.sleep_ms(PAUSE_MS).await;

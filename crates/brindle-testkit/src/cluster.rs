@@ -239,7 +239,7 @@ async fn format(node: &NodeSeams, what: Serves) -> Result<(), Fault> {
     match what {
         Serves::Mgt => {
             let (disk, rng) = (seams.disk.clone(), &*seams.rng);
-            brindle_mgs::format(disk, rng, seams.wall(), TARGET_DIR, fs_name())?;
+            brindle_mgs::format(disk, rng, seams.wall(), TARGET_DIR, fs_name()).await?;
         }
         Serves::Mdt => drop(brindle_mds::format(seams, TARGET_DIR, fs_name(), 0, mgs).await?),
         Serves::Ost(index) => {

@@ -221,6 +221,8 @@ codes! {
         "No member of etcd answered in time, or those that did have lost the majority of their cluster. Files are read and written as before; until etcd answers again nothing changes in the membership of the cluster. The message says of each member what happened.";
     5019 NotLeading EAGAIN "this MGS is not the active one" "ask the active one"
         "Several hosts may run the MGS; one of them is active, as long as it holds a lease in the configuration store. The lease of this one has ended, or another holds it, so it changes nothing and answers nothing.";
+    5020 StoreInUse EEXIST "the configuration store holds a file system of this name already" "give the new one another name: --fs NAME"
+        "etcd has the configuration of a file system of this name, of another cluster or of an init that was interrupted. Nothing was changed. What is certain to be of no use any more is removed by hand: etcdctl del --prefix brindle/NAME/.";
 
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""

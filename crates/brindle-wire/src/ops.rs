@@ -155,6 +155,7 @@ ops! {
     422 ChangeHost "change_host" plain [Administrator];
     423 ListShared "list_shared" plain [Administrator];
     424 ChangeShared "change_shared" plain [Administrator];
+    425 FetchMgt "fetch_mgt" plain [Agent];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];
     501 InvalidateNotice "invalidate_notice" plain [Mdt];

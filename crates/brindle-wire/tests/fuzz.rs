@@ -136,6 +136,7 @@ try_all![
     brindle_wire::mgs::hosts::JoinReq,
     brindle_wire::mgs::hosts::RenewCertificateReq,
     brindle_wire::mgs::hosts::WatchHostReq,
+    brindle_wire::mgs::hosts::FetchMgtReq,
     brindle_wire::mgs::hosts::ReportHostReq,
     brindle_wire::mgs::hosts::WatchAccessReq,
     brindle_wire::mgs::hosts::ListHostsReq,

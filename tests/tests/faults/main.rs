@@ -33,6 +33,7 @@ mod power;
 mod quota;
 mod records;
 mod removals;
+mod several_mgs;
 mod space;
 mod spares;
 mod standby;

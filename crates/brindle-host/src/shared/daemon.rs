@@ -25,7 +25,7 @@ use std::sync::Arc;
 use brindle_net::latch::Latch;
 use brindle_stdx::{Mono, watch};
 use brindle_targets::{Directory, OWNER_LEASE_MS};
-use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_types::{Code, Fault, FsName, Result, TargetId};
 use brindle_wire::mgs::hosts::Assignment;
 use brindle_wire::mgs::shared::{KeepSharedReq, SharedPhase, SharedReport, SharedState, SharedTarget};
 use parking_lot::Mutex;
@@ -81,7 +81,6 @@ pub struct SharedDaemon {
     how: How,
     mgs: Arc<Directory>,
     fs: FsName,
-    mgs_nids: Vec<Nid>,
     shows: Arc<dyn Shows>,
     /// Tells processes of one host apart.
     process: u64,
@@ -93,12 +92,7 @@ pub struct SharedDaemon {
 
 impl SharedDaemon {
     /// Begins to tell the MGS of this host, and to serve what it says.
-    pub fn start(
-        how: How,
-        mgs: Arc<Directory>,
-        (fs, mgs_nids): (FsName, Vec<Nid>),
-        shows: Arc<dyn Shows>,
-    ) -> Arc<SharedDaemon> {
+    pub fn start(how: How, mgs: Arc<Directory>, fs: FsName, shows: Arc<dyn Shows>) -> Arc<SharedDaemon> {
         let seams = how.seams.clone();
         let daemon = Arc::new(SharedDaemon {
             process: seams.rng.next_u64(),
@@ -106,7 +100,6 @@ impl SharedDaemon {
             how,
             mgs,
             fs,
-            mgs_nids,
             shows,
             hosted: Mutex::default(),
             changes: watch::Sender::new(0),
@@ -162,7 +155,7 @@ impl SharedDaemon {
                     let pause_ms = if fault.code == Code::UnknownOp { u64::from(IDLE_MS) } else { PAUSE_MS };
                     self.how.seams.sleep_ms(pause_ms).await;
                 }
-                None => {}
+                None => self.mgs.mgs().peer().try_others(),
             }
         }
     }
@@ -465,7 +458,7 @@ impl Hosting<'_> {
             is_formatted: order.is_formatted,
             is_wanted: true,
         };
-        let served = match prepare(&daemon.how, &daemon.fs, &daemon.mgs_nids, &assignment).await {
+        let served = match prepare(&daemon.how, &daemon.fs, &daemon.mgs, &assignment).await {
             Ok(()) if order.is_formatted => self.serve_mounted(order, orders, release, keeper).await,
             Ok(()) => {
                 daemon.set(order, true, SharedState::Starting);

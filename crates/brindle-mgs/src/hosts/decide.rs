@@ -3,11 +3,11 @@
 
 use brindle_auth::{CERTIFICATE_DAYS, HostRole, KeyId, Roles, check_host_name, is_proof};
 use brindle_types::ids::DEFAULT_PORT;
-use brindle_types::{Code, Fault, Result, Role, TargetId};
+use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::hosts::{Assignment, CreateTokenReq, HostedTarget, JoinReq};
 
-use super::rows::{Change, HostRow, RemovedRow, Rows, TokenRow};
+use super::rows::{Change, HostRow, MgsRow, RemovedRow, Rows, TokenRow};
 
 /// Most hosts of a cluster.
 pub(crate) const HOSTS_MAX: usize = 4096;
@@ -17,6 +17,10 @@ pub(crate) const TOKENS_MAX: usize = 1024;
 pub(crate) const ASSIGNMENTS_MAX: usize = 256;
 /// Longest time that a token may hold, seconds.
 pub(crate) const TOKEN_LIFETIME_MAX_S: u64 = 30 * 24 * 3600;
+/// Most hosts that run the MGS.
+pub(crate) const MGS_MAX: usize = 7;
+/// Most addresses of the MGS of one host.
+const MGS_NIDS_MAX: usize = 2;
 /// Longest directory of a target, bytes.
 const DIR_MAX_BYTES: usize = 4096;
 const DAY_S: i64 = 24 * 3600;
@@ -201,6 +205,8 @@ pub(crate) fn remove(
         .into_iter()
         .chain(row.assignments.iter().map(|a| a.target))
         .chain(reached(rows, host))
+        // An MGS that stands by holds nothing that others do not have.
+        .filter(|target| target.role != Role::Mgt)
         .collect::<std::collections::BTreeSet<_>>()
         .into_iter()
         .map(|target| map.fs.target(target))
@@ -216,7 +222,10 @@ pub(crate) fn remove(
         return Err(refuse(
             "it serves the MGT, with the authority and the configuration of the cluster".to_owned(),
         )
-        .next("a cluster keeps its MGS host"));
+        .next(match rows.mgs().len() {
+            ..=1 => "a cluster keeps its MGS host",
+            _ => "stop brindle-serve on it: another MGS becomes active; then remove it",
+        }));
     }
     if !serves.is_empty() && !with_targets {
         return Err(refuse(format!("it serves {}", serves.join(", "))).next(
@@ -224,6 +233,7 @@ pub(crate) fn remove(
         ));
     }
     let mut changes = vec![Change::Removed(removed(row, now_s)), Change::NoHost(host.to_owned())];
+    changes.extend(rows.mgs().filter(|row| row.host == host).map(|row| Change::NoMgs(row.host.clone())));
     for shared in rows.shared().filter(|row| row.target.hosts.iter().any(|other| other.host == host)) {
         let mut shared = shared.clone();
         if shared.target.owner == host {
@@ -279,6 +289,72 @@ pub(crate) fn add_target(
     row.assignments.push(assignment.clone());
     row.assignments.sort_by_key(|a| a.target);
     Ok((vec![Change::Host(row)], assignment))
+}
+
+/// A host is to run the MGS too. `uuid` is the identity of the MGT, which is the same on all of them.
+pub(crate) fn add_mgs(
+    rows: &Rows,
+    map: &Map,
+    (host, dir): (&str, &str),
+    uuid: [u8; 16],
+) -> Result<(Vec<Change>, Assignment)> {
+    let row = known(rows, host)?;
+    let refuse = |why: String| {
+        Fault::new(Code::BadArgument)
+            .what("cannot have the host run the MGS")
+            .subject(host.to_owned())
+            .why(why)
+            .data("nothing was changed")
+    };
+    check_is_server(row)?;
+    let runs_it = rows.mgs().any(|row| row.host == host)
+        || row.assignments.iter().any(|a| a.target == TargetId::MGT)
+        || map.target(TargetId::MGT).is_some_and(|mgs| mgs.host() == host);
+    if runs_it {
+        return Err(
+            refuse("it runs it already".to_owned()).next(format!("see how it is: brindle node show {host}"))
+        );
+    }
+    if rows.mgs().len() >= MGS_MAX {
+        return Err(refuse(format!("{MGS_MAX} hosts run it, which is the most")));
+    }
+    check_dir(rows, row, dir).map_err(|why| refuse(why).next("give another directory: --dir /data/mgt"))?;
+    if row.assignments.len() >= ASSIGNMENTS_MAX {
+        return Err(refuse(format!("a host serves at most {ASSIGNMENTS_MAX} targets")));
+    }
+    let is_taken = row.assignments.iter().any(|a| a.port == DEFAULT_PORT)
+        || map.targets.iter().any(|t| t.host() == host && t.nids.iter().any(|nid| nid.port == DEFAULT_PORT));
+    let port = if is_taken { free_port(rows, map, &[host]) } else { Some(DEFAULT_PORT) };
+    let port = port.ok_or_else(|| refuse("all its ports are taken".to_owned()))?;
+    let (target, dir) = (TargetId::MGT, dir.to_owned());
+    let assignment = Assignment { target, uuid, dir, port, is_formatted: false, is_wanted: true };
+    let mut row = row.clone();
+    row.assignments.push(assignment.clone());
+    row.assignments.sort_by_key(|a| a.target);
+    Ok((vec![Change::Host(row)], assignment))
+}
+
+/// Notes where the MGS of a host is reached.
+pub(crate) fn mgs_at(host: &str, nids: &[Nid]) -> Result<Vec<Change>> {
+    if nids.is_empty() || nids.len() > MGS_NIDS_MAX {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot note where the MGS is reached on")
+            .subject(host.to_owned())
+            .why(format!("it names {} addresses; 1 to {MGS_NIDS_MAX} are possible", nids.len())));
+    }
+    Ok(vec![Change::Mgs(MgsRow { host: host.to_owned(), nids: nids.to_vec() })])
+}
+
+/// Whether a host is to have what an MGT holds.
+pub(crate) fn check_runs_mgs(rows: &Rows, host: &str) -> Result<()> {
+    if known(rows, host)?.assignments.iter().any(|a| a.target == TargetId::MGT) {
+        return Ok(());
+    }
+    Err(Fault::new(Code::NotForCaller)
+        .what("will not give the authority of the cluster to the host")
+        .subject(host.to_owned())
+        .why("it was not told to run the MGS")
+        .next(format!("brindle target add --mgt --node {host} --dir DIR")))
 }
 
 /// Refuses a host that may not serve targets.

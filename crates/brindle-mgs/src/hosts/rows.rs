@@ -6,13 +6,14 @@
 //! | `cluster/tokens/NUMBER` | [`TokenRow`] |
 //! | `cluster/removed/KEY` | [`RemovedRow`] |
 //! | `cluster/shared/TARGET` | [`SharedRow`] |
+//! | `cluster/mgs/NAME` | [`MgsRow`], where several hosts run the MGS |
 //!
 //! Invariant: [`Rows::version`] rises with every change, also over a restart: it is that of the store.
 
 use std::collections::BTreeMap;
 
 use brindle_config::ConfigStore;
-use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use brindle_wire::first_form;
 use brindle_wire::form::{self, Form, FormatLevel};
 use brindle_wire::mgs::hosts::Assignment;
@@ -23,6 +24,7 @@ const HOSTS: &str = "cluster/hosts/";
 const TOKENS: &str = "cluster/tokens/";
 const REMOVED: &str = "cluster/removed/";
 const SHARED: &str = "cluster/shared/";
+const MGS: &str = "cluster/mgs/";
 
 /// A host that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,7 +80,16 @@ pub struct SharedRow {
     pub moved_for_failure_s: i64,
 }
 
-first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow);
+/// A host that runs the MGS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MgsRow {
+    /// Its name.
+    pub host: String,
+    /// Where others reach its MGS.
+    pub nids: Vec<Nid>,
+}
+
+first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow, MgsRow);
 
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -99,6 +110,10 @@ pub(crate) enum Change {
     Shared(Box<SharedRow>),
     /// A shared target is gone.
     NoShared(TargetId),
+    /// Makes or replaces a host that runs the MGS.
+    Mgs(MgsRow),
+    /// A host runs the MGS no more.
+    NoMgs(String),
 }
 
 /// All rows, each with its version in the store.
@@ -109,6 +124,7 @@ pub(crate) struct Rows {
     tokens: BTreeMap<[u8; 8], (u64, TokenRow)>,
     removed: BTreeMap<[u8; 32], (u64, RemovedRow)>,
     shared: BTreeMap<TargetId, (u64, SharedRow)>,
+    mgs: BTreeMap<String, (u64, MgsRow)>,
 }
 
 /// Key, version that it must have, and new value of an entry of the store.
@@ -151,6 +167,13 @@ impl Change {
             Change::NoShared(target) => {
                 (format!("{SHARED}{target}"), version(rows.shared.get(target).map(|(v, _)| *v)), None)
             }
+            Change::Mgs(row) => {
+                let known = version(rows.mgs.get(&row.host).map(|(v, _)| *v));
+                (format!("{MGS}{}", row.host), known, Some(encode(row)?))
+            }
+            Change::NoMgs(host) => {
+                (format!("{MGS}{host}"), version(rows.mgs.get(host).map(|(v, _)| *v)), None)
+            }
         })
     }
 }
@@ -174,6 +197,8 @@ impl Rows {
             Change::NotRemoved(key) => drop(self.removed.remove(&key)),
             Change::Shared(row) => drop(self.shared.insert(row.target.target, (version, *row))),
             Change::NoShared(target) => drop(self.shared.remove(&target)),
+            Change::Mgs(row) => drop(self.mgs.insert(row.host.clone(), (version, row))),
+            Change::NoMgs(host) => drop(self.mgs.remove(&host)),
         }
     }
 
@@ -212,6 +237,11 @@ impl Rows {
         self.shared.values().map(|(_, row)| row)
     }
 
+    /// Hosts that run the MGS, by name; none where its configuration lies beside it.
+    pub(crate) fn mgs(&self) -> impl ExactSizeIterator<Item = &MgsRow> {
+        self.mgs.values().map(|(_, row)| row)
+    }
+
     /// A shared target.
     pub(crate) fn shared_target(&self, target: TargetId) -> Option<&SharedRow> {
         self.shared.get(&target).map(|(_, row)| row)
@@ -236,7 +266,7 @@ fn decode<T: Form>(key: &str, bytes: &[u8]) -> Result<T> {
 pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
     let mut rows = Rows::default();
     let mut entries = Vec::new();
-    for prefix in [HOSTS, TOKENS, REMOVED, SHARED] {
+    for prefix in [HOSTS, TOKENS, REMOVED, SHARED, MGS] {
         entries.extend(store.list(prefix).await?.into_iter().map(|entry| (prefix, entry)));
     }
     // Versions rise while they are taken in.
@@ -246,6 +276,7 @@ pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
             HOSTS => Change::Host(decode(&entry.key, &entry.value)?),
             TOKENS => Change::Token(decode(&entry.key, &entry.value)?),
             SHARED => Change::Shared(Box::new(decode(&entry.key, &entry.value)?)),
+            MGS => Change::Mgs(decode(&entry.key, &entry.value)?),
             _ => Change::Removed(decode(&entry.key, &entry.value)?),
         };
         rows.apply(change, entry.version);

@@ -1,13 +1,15 @@
 //! Operations about hosts: join, renew, watch, report, list, change; tokens; who is not let in.
 
 use brindle_auth::{KeyId, Secret, Token};
+use brindle_config::etcd::settings::Settings;
 use brindle_net::ServerConn;
 use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::RegisterReq;
 use brindle_wire::mgs::hosts::{
-    ChangeHostReq, ChangeHostResp, CreateTokenReq, CreateTokenResp, HostChange, HostInfo, HostedState,
-    HostedTarget, JoinReq, JoinResp, ListHostsResp, RenewCertificateReq, RenewCertificateResp, ReportHostReq,
-    ReportHostResp, TokenInfo, WatchAccessReq, WatchAccessResp, WatchHostReq, WatchHostResp,
+    ChangeHostReq, ChangeHostResp, CreateTokenReq, CreateTokenResp, FetchMgtReq, FetchMgtResp, HostChange,
+    HostInfo, HostedState, HostedTarget, JoinReq, JoinResp, ListHostsResp, RenewCertificateReq,
+    RenewCertificateResp, ReportHostReq, ReportHostResp, TokenInfo, WatchAccessReq, WatchAccessResp,
+    WatchHostReq, WatchHostResp,
 };
 
 use crate::hosts::Hosts;
@@ -250,6 +252,13 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
     let map = mgs.store.current();
     let now_s = mgs.seams.wall().secs;
     let uuid = new_uuid(mgs);
+    if matches!(req.change, HostChange::AddMgs { .. }) && mgs.leadership.is_none() {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot have a second host run the MGS")
+            .why("the configuration of this cluster lies on the disk of its MGS host, and not in etcd")
+            .data("nothing was changed")
+            .next("move it to etcd, with the MGS stopped: brindle cluster move-config --to etcd://A,B,C"));
+    }
     let decide = |rows: &Rows| match &req.change {
         HostChange::Remove { with_targets } => {
             decide::remove(rows, &map, &req.host, *with_targets, now_s).map(|changes| (changes, None))
@@ -261,6 +270,10 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
         }
         HostChange::ForgetTarget { target } => {
             decide::forget_unmade(rows, &map, &req.host, *target).map(|(changes, a)| (changes, Some(a)))
+        }
+        HostChange::AddMgs { dir } => {
+            let uuid = mgs.superblock.uuid;
+            decide::add_mgs(rows, &map, (&req.host, dir), uuid).map(|(changes, a)| (changes, Some(a)))
         }
         HostChange::WantTarget { target, is_wanted } => decide::want(rows, &req.host, *target, *is_wanted)
             .map(|(changes, assignment)| (changes, Some(assignment))),
@@ -274,6 +287,7 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
         HostChange::Remove { .. } => "remove host",
         HostChange::AddTarget { .. } => "add target",
         HostChange::ForgetTarget { .. } => "forget target",
+        HostChange::AddMgs { .. } => "add MGS",
         HostChange::WantTarget { is_wanted: true, .. } => "start target",
         HostChange::WantTarget { .. } => "stop target",
     };
@@ -282,8 +296,40 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
     if matches!(req.change, HostChange::Remove { .. }) {
         hosts.heard.lock().forget(&req.host);
         mgs.shared.listening(|listening| listening.forget(&req.host));
+        super::register::tell_addresses(mgs).await?;
     }
     Ok(ChangeHostResp { changed, target })
+}
+
+/// The daemon of a host that is to run the MGS gets what its MGT is to hold: the authority with its key, among others.
+pub(crate) async fn fetch_mgt(mgs: &Mgs, conn: &ServerConn, req: FetchMgtReq) -> Result<FetchMgtResp> {
+    let host = conn.principal().host.clone();
+    let outcome = fetched(mgs, conn, &req).await;
+    audit(conn, "give the MGT", &host, &outcome);
+    outcome
+}
+
+async fn fetched(mgs: &Mgs, conn: &ServerConn, req: &FetchMgtReq) -> Result<FetchMgtResp> {
+    let hosts = mgs.hosts()?;
+    let no_proof = || Fault::new(Code::NotEnrolled).why("the connection proves no host");
+    let host = &conn.proof().ok_or_else(no_proof)?.host;
+    decide::check_runs_mgs(&hosts.rows(), host)?;
+    let settings = Settings::read(&*mgs.seams.disk, &mgs.config.dir)?.ok_or_else(|| {
+        Fault::new(Code::BadConfigValue)
+            .what("cannot give the MGT to another host")
+            .why("its configuration lies beside it, and not in etcd")
+    })?;
+    let noted = |rows: &Rows| {
+        decide::check_runs_mgs(rows, host)?;
+        Ok((decide::mgs_at(host, &req.nids)?, ()))
+    };
+    hosts.change(noted).await?;
+    super::register::tell_addresses(mgs).await?;
+    Ok(FetchMgtResp {
+        superblock: mgs.superblock.to_bytes(),
+        authority: hosts.authority().to_pem(),
+        store: settings.to_toml()?,
+    })
 }
 
 /// A host that has proven who it is registers under its own name, and no target that another host was told to serve.

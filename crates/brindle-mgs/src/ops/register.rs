@@ -11,6 +11,7 @@ use brindle_wire::map::{Map, ReplicaSet, TargetEntry, TargetState};
 use brindle_wire::mgs::{RegisterReq, RegisterResp};
 
 use crate::Mgs;
+use crate::hosts::decide as decide_hosts;
 
 /// Most addresses of one target.
 const NIDS_MAX: usize = 16;
@@ -95,6 +96,23 @@ fn served_elsewhere(owner: &TargetEntry, req: &RegisterReq) -> Fault {
 pub(crate) async fn own(mgs: &Mgs, listens_at: &Nid) -> Result<()> {
     let advertised = &mgs.config.advertise;
     let nids = if advertised.is_empty() { vec![listens_at.clone()] } else { advertised.clone() };
+    if let (Some(hosts), Some(_)) = (&mgs.hosts, &mgs.leadership) {
+        // Written each time: so the rows have a version that no earlier MGS has told.
+        hosts.change(|_| Ok((decide_hosts::mgs_at(&mgs.config.host, &nids)?, ()))).await?;
+    }
+    // There is one listener in the life of a service.
+    drop(mgs.own_nids.set(nids));
+    tell_addresses(mgs).await
+}
+
+/// Has the map say where the MGS is reached: this one first, then those that stand by.
+pub(crate) async fn tell_addresses(mgs: &Mgs) -> Result<()> {
+    let Some(own) = mgs.own_nids.get() else { return Ok(()) };
+    let rows = mgs.hosts.as_ref().map(|hosts| hosts.rows()).unwrap_or_default();
+    let others: Vec<_> = rows.mgs().filter(|row| row.host != mgs.config.host).collect();
+    let mut nids = own.clone();
+    nids.extend(others.iter().flat_map(|row| &row.nids).filter(|nid| !own.contains(nid)).cloned());
+    nids.truncate(NIDS_MAX);
     let req = RegisterReq {
         fs: mgs.superblock.fs.clone(),
         fs_id: mgs.superblock.fs_id,
@@ -104,8 +122,23 @@ pub(crate) async fn own(mgs: &Mgs, listens_at: &Nid) -> Result<()> {
         host: mgs.config.host.clone(),
         format_level_max: FormatLevel::NEWEST,
     };
-    mgs.store.modify(|map| decide(map, &req)).await?;
+    let standby: Vec<String> = others.iter().map(|row| row.host.clone()).collect();
+    mgs.store.modify(|map| with_standby(map, decide(map, &req)?, &standby)).await?;
     Ok(())
+}
+
+/// `next`, or the map as it is, with the hosts whose MGS stand by.
+fn with_standby(map: &Map, next: Option<Map>, standby: &[String]) -> Result<Option<Map>> {
+    let known = map.target(TargetId::MGT).map(|mgs| mgs.replicas.standby.as_slice());
+    if known.unwrap_or_default() == standby {
+        return Ok(next);
+    }
+    let mut next = next.unwrap_or_else(|| Map { version: map.version + 1, ..map.clone() });
+    standby.iter().for_each(|host| next.note_host(host));
+    if let Some(mgs) = next.targets.iter_mut().find(|t| t.id == TargetId::MGT) {
+        mgs.replicas.standby = standby.to_vec();
+    }
+    Ok(Some(next))
 }
 
 /// The map with the target in it; `None` when it is in it as it is.

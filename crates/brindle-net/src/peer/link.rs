@@ -38,9 +38,13 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
     let mut failures = 0u32;
     let mut is_removed = false;
     let mut known = inner.nids.subscribe();
+    let mut last: Option<Nid> = None;
     while !inner.stop.is_set() {
         let nids = known.borrow_and_update().clone();
-        for nid in &nids {
+        let mut order: Vec<&Nid> = nids.iter().collect();
+        // Where a connection has just ended is tried after the others.
+        order.sort_by_key(|nid| Some(*nid) == last.as_ref());
+        for nid in order {
             let attempt = tokio::select! {
                 biased;
                 () = inner.stop.wait() => None,
@@ -55,6 +59,7 @@ pub(super) async fn run(inner: Arc<Inner>, index: usize) {
                 Some(Ok((link, rx))) => {
                     is_removed = false;
                     let started = inner.seams.now();
+                    last = Some(nid.clone());
                     serve(&inner, index, link, rx).await;
                     let good = inner.seams.now().ms_since(started) >= GOOD_AFTER_MS;
                     failures = if good { 0 } else { failures + 1 };

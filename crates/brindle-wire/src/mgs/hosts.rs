@@ -246,6 +246,11 @@ pub enum HostChange {
         /// The target.
         target: TargetId,
     },
+    /// The host is to run the MGS too, and to become active when the active one is away.
+    AddMgs {
+        /// Directory of its MGT on the host.
+        dir: String,
+    },
 }
 
 /// Changes what a host does.
@@ -268,3 +273,28 @@ pub struct ChangeHostResp {
     pub target: Option<Assignment>,
 }
 message!(ChangeHostReq => ChangeHostResp, ChangeHost);
+
+/// The daemon of a host that is to run the MGS asks for what its MGT holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FetchMgtReq {
+    /// Where others reach the MGS of this host.
+    pub nids: Vec<Nid>,
+}
+
+/// What every MGT of the cluster holds. The texts are secrets: they are written to files that only root reads, and never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FetchMgtResp {
+    /// The superblock, as in its file.
+    pub superblock: Vec<u8>,
+    /// The authority, with its key, PEM.
+    pub authority: String,
+    /// Where the configuration lies, and the key to it: the text of `etcd.toml`.
+    pub store: String,
+}
+message!(FetchMgtReq => FetchMgtResp, FetchMgt);
+
+impl std::fmt::Debug for FetchMgtResp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FetchMgtResp")
+    }
+}

@@ -48,7 +48,7 @@ pub fn resolve(args: &PlaceArgs) -> Result<Vec<Place>> {
         }
     }
     if places.is_empty() {
-        places.extend(of_this_host()?);
+        places.extend(enrolment::place()?);
     }
     if places.is_empty() {
         return Err(Fault::new(Code::NotMounted)
@@ -79,13 +79,6 @@ fn of_source(source: &str) -> Result<Place> {
             .why(why)
     })?;
     Ok(Place { mgs: parsed.mgs, fs: Some(parsed.fs), dev: None })
-}
-
-/// The file system of the cluster that this host has joined.
-fn of_this_host() -> Result<Option<Place>> {
-    let named = std::env::var_os(identity::VARIABLE).map(PathBuf::from);
-    let identity = named.unwrap_or_else(|| PathBuf::from(identity::DEFAULT_PATH));
-    enrolment::place(enrolment::conf_of(&identity))
 }
 
 fn of_dev(dir: &Path) -> Result<Place> {

@@ -6,7 +6,7 @@ use brindle_admin::place::Place;
 use brindle_admin::target::free_index;
 use brindle_config::{Expected, Superblock};
 use brindle_host::format::{self, Plan};
-use brindle_types::{Code, Fault, Nid, Result, TargetId};
+use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::shared::SharedHost;
 
 use super::ask::{self, servers};
@@ -44,6 +44,9 @@ pub struct Args {
     /// Add an MDT instead of an OST
     #[arg(long, requires = "host")]
     mdt: bool,
+    /// Have the host run the MGS too, and become active when the active one is away; the configuration must lie in etcd
+    #[arg(long, requires = "host", conflicts_with_all = ["mdt", "standby", "index"])]
+    mgt: bool,
     /// Say what would be done, and change nothing
     #[arg(long, requires = "host")]
     dry_run: bool,
@@ -68,7 +71,9 @@ pub fn run(args: Args) -> Result<Done> {
             .next("add --dir DIR, once"));
     };
     if let Some(host) = &args.host {
-        let wanted = Wanted { is_mdt: args.mdt, index: args.index, dir: dir.display().to_string() };
+        let role = if args.mdt { Role::Mdt } else { Role::Ost };
+        let role = if args.mgt { Role::Mgt } else { role };
+        let wanted = Wanted { role, index: args.index, dir: dir.display().to_string() };
         if let (Some(standby), Some(device)) = (&args.standby, &args.device) {
             let standby_device = args.standby_device.as_ref().unwrap_or(device);
             let hosts = [(host, device), (standby, standby_device)]

@@ -2,7 +2,7 @@
 
 use brindle_admin::hosts::{HostedView, host_of, until_hosted};
 use brindle_admin::place::Place;
-use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::hosts::HostChange;
 use brindle_wire::mgs::shared::SharedChange;
 
@@ -20,8 +20,8 @@ const HOSTED_LIMIT_MS: u64 = 60_000;
 
 /// A target that a host is to serve.
 pub struct Wanted {
-    /// An MDT, or an OST.
-    pub is_mdt: bool,
+    /// What it is.
+    pub role: Role,
     /// Its index; the lowest free one without it.
     pub index: Option<u16>,
     /// Its directory on the host.
@@ -78,8 +78,11 @@ impl std::str::FromStr for Named {
 /// Has a host serve a new target, and waits until it does.
 pub fn add(mgs: &[Nid], host: &str, wanted: Wanted, is_dry_run: bool, output: Output) -> Result<Done> {
     let place = one(&PlaceArgs { path: None, mgs: mgs.to_vec(), dir: None })?;
-    let Wanted { is_mdt, index, dir } = wanted;
-    let change = HostChange::AddTarget { is_mdt, index, dir };
+    let Wanted { role, index, dir } = wanted;
+    let change = match role {
+        Role::Mgt => HostChange::AddMgs { dir },
+        role => HostChange::AddTarget { is_mdt: role == Role::Mdt, index, dir },
+    };
     runtime()?.block_on(async {
         let servers = servers();
         let map = ask::map(&servers, &place).await?;

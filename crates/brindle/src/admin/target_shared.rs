@@ -2,7 +2,7 @@
 
 use brindle_admin::place::Place;
 use brindle_admin::shared::{SharedView, until_settled};
-use brindle_types::{Code, Fault, FsName, Nid, Result, TargetId};
+use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::shared::{SharedChange, SharedHost};
 
 use super::ask::{self, servers};
@@ -42,7 +42,8 @@ pub fn add(
     output: Output,
 ) -> Result<Done> {
     let place = one(&PlaceArgs { path: None, mgs: mgs.to_vec(), dir: None })?;
-    let Wanted { is_mdt, index, dir } = wanted;
+    let Wanted { role, index, dir } = wanted;
+    let is_mdt = role == Role::Mdt;
     runtime()?.block_on(async {
         let servers = servers();
         let map = ask::map(&servers, &place).await?;

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 use brindle_admin::document;
 use brindle_admin::hosts::new_token;
 use brindle_auth::Roles;
-use brindle_host::enrolment::{self, CONF_DIR, Init, own_address};
-use brindle_host::need_root;
+use brindle_config::etcd::Address;
+use brindle_config::etcd::settings::TlsTexts;
+use brindle_host::enrolment::{self, CONF_DIR, EtcdPlace, Init, own_address};
+use brindle_host::{move_config, need_root};
 use brindle_types::ids::DEFAULT_PORT;
-use brindle_types::{FsName, Result};
+use brindle_types::{Code, Fault, FsName, Result};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -24,6 +26,9 @@ use crate::pool::FsArgs;
 /// Where the MGT lies unless told otherwise.
 const MGT_DIR: &str = "/var/lib/brindle/mgt";
 
+/// Largest file that is taken for a certificate or a key.
+const PEM_MAX_BYTES: u64 = 64 << 10;
+
 /// The verbs.
 #[derive(clap::Subcommand)]
 pub enum Command {
@@ -35,6 +40,8 @@ pub enum Command {
     Export(apply::ExportArgs),
     /// Make what a file names and is not there; nothing is removed
     Apply(apply::ApplyArgs),
+    /// Move the configuration of a cluster whose MGS is stopped from its disk to etcd
+    MoveConfig(MoveConfigArgs),
 }
 
 /// Arguments of `brindle cluster init`.
@@ -55,10 +62,76 @@ pub struct InitArgs {
     /// Port of the MGS
     #[arg(long, default_value_t = DEFAULT_PORT)]
     port: u16,
+    /// Keep the configuration in this etcd, so that several hosts can run the MGS: etcd://HOST[:PORT],HOST[:PORT],HOST[:PORT]
+    #[arg(long, value_name = "ETCD", value_parser = address)]
+    config: Option<Address>,
+    #[command(flatten)]
+    tls: EtcdTls,
     #[command(flatten)]
     own: OwnArgs,
     #[command(flatten)]
     output: Output,
+}
+
+/// Files for TLS with etcd.
+#[derive(clap::Args)]
+pub struct EtcdTls {
+    /// Certificates of the authority of etcd's members; without it they are asked in plain HTTP
+    #[arg(long, value_name = "FILE", requires = "etcd_cert", requires = "etcd_key")]
+    etcd_ca: Option<PathBuf>,
+    /// Certificate that etcd's members are shown
+    #[arg(long, value_name = "FILE", requires = "etcd_ca")]
+    etcd_cert: Option<PathBuf>,
+    /// Its private key
+    #[arg(long, value_name = "FILE", requires = "etcd_ca")]
+    etcd_key: Option<PathBuf>,
+}
+
+impl EtcdTls {
+    fn place(&self, address: &Address) -> Result<EtcdPlace> {
+        let tls = match (&self.etcd_ca, &self.etcd_cert, &self.etcd_key) {
+            (Some(ca), Some(certificate), Some(key)) => Some(TlsTexts {
+                authority: read_pem(ca)?,
+                certificate: read_pem(certificate)?,
+                key: read_pem(key)?,
+            }),
+            _ => None,
+        };
+        Ok(EtcdPlace { address: address.clone(), tls })
+    }
+}
+
+fn read_pem(path: &Path) -> Result<String> {
+    let cannot =
+        |e: &std::io::Error| Fault::io(Code::BadArgument, "cannot read", path.display().to_string(), e);
+    let len = std::fs::metadata(path).map_err(|e| cannot(&e))?.len();
+    if len > PEM_MAX_BYTES {
+        return Err(Fault::new(Code::BadArgument)
+            .what("cannot use")
+            .subject(path.display().to_string())
+            .why(format!("it has {len} bytes, and is no PEM file")));
+    }
+    std::fs::read_to_string(path).map_err(|e| cannot(&e))
+}
+
+fn address(text: &str) -> std::result::Result<Address, String> {
+    text.parse().map_err(|fault: Fault| fault.why.join("; "))
+}
+
+/// Arguments of `brindle cluster move-config`.
+#[derive(clap::Args)]
+#[command(after_help = "Example: brindle cluster move-config --to etcd://etcd1,etcd2,etcd3\n\
+                        Run it on the MGS host while its brindle-serve is stopped. Files are read and written meanwhile. When it was interrupted \
+                        the same command goes on.")]
+pub struct MoveConfigArgs {
+    /// The etcd: etcd://HOST[:PORT],HOST[:PORT],HOST[:PORT]
+    #[arg(long, value_name = "ETCD", value_parser = address)]
+    to: Address,
+    /// Directory of the MGT
+    #[arg(long, value_name = "DIR", default_value = MGT_DIR)]
+    dir: PathBuf,
+    #[command(flatten)]
+    tls: EtcdTls,
 }
 
 /// Options about this host.
@@ -144,6 +217,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Token(args) => token(args),
         Command::Export(args) => apply::export(args),
         Command::Apply(args) => apply::apply(args),
+        Command::MoveConfig(args) => move_config(args),
     }
 }
 
@@ -163,6 +237,7 @@ fn init(args: &InitArgs) -> Result<Done> {
         host: host.clone(),
         address: address.clone(),
         port: args.port,
+        etcd: args.config.as_ref().map(|address| args.tls.place(address)).transpose()?,
     };
     let made = enrolment::init(&seams, runtime.handle(), &wanted)?;
     let view = InitView {
@@ -181,6 +256,9 @@ fn init(args: &InitArgs) -> Result<Done> {
     let conf = args.own.conf.display();
     println!("made the cluster {} with the file system {}", view.cluster, view.fs);
     println!("  MGT and authority: {} (back it up; whoever has it is the cluster)", view.dir);
+    if let Some(etcd) = &args.config {
+        println!("  configuration: {etcd}");
+    }
     println!(
         "  this host: {} at {}, identity {conf}/identity.pem, options {conf}/serve.toml",
         view.host, view.mgs
@@ -193,6 +271,18 @@ fn init(args: &InitArgs) -> Result<Done> {
     println!(
         "on each further host: a token of its own, made here by\n  brindle cluster token --role server|client|admin"
     );
+    Ok(Done::Ok)
+}
+
+fn move_config(args: &MoveConfigArgs) -> Result<Done> {
+    need_root("cannot move the configuration")?;
+    let runtime = runtime()?;
+    let seams = brindle_stdx::real::seams(runtime.handle().clone());
+    let place = args.tls.place(&args.to)?;
+    let count = runtime.block_on(move_config::move_config(&seams, &args.dir, &place))?;
+    println!("moved {count} entries to {}", args.to);
+    println!("next, on this host:\n  systemctl start brindle-serve");
+    println!("to have a second host run the MGS:\n  brindle target add --mgt --node HOST --dir {MGT_DIR}");
     Ok(Done::Ok)
 }
 

@@ -18,6 +18,7 @@ use crate::cpu_latency;
 use crate::exit::Done;
 use crate::serve::{self, failed, metrics, raise_limits, start_log, stop_signal};
 use brindle_host::announcement::Mounted;
+use brindle_host::enrolment::{ClusterFile, conf_of};
 use brindle_host::mounts;
 use brindle_host::process::Said;
 use brindle_host::{access, identity};
@@ -120,8 +121,18 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
     let tcp = TcpTransport::new(seams.clone()).secured(security);
     let tcp = if settings.switches.local_sockets { tcp } else { tcp.over_tcp_only() };
     let transport: Arc<dyn Transport> = Arc::new(tcp);
+    let conf = identity.as_ref().map(|identity| conf_of(identity.path()).to_owned());
+    let cluster = conf.as_deref().map(ClusterFile::read).transpose()?.flatten();
+    let cluster = cluster.filter(|file| file.fs == settings.source.fs);
+    let mut mgs = settings.source.mgs.clone();
+    for nid in cluster.as_ref().map(ClusterFile::nids).transpose()?.unwrap_or_default() {
+        // The host that was named may be the one that is down.
+        if !mgs.contains(&nid) {
+            mgs.push(nid);
+        }
+    }
     let config = MountConfig {
-        mgs: settings.source.mgs.clone(),
+        mgs,
         fs: settings.source.fs.clone(),
         host,
         mount: settings.mount_point.display().to_string(),
@@ -148,10 +159,14 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
         let (own, nids) = (seams.clone(), config.mgs.clone());
         // A local socket proves a user, and no key.
         let over_tcp: Arc<dyn Transport> = Arc::new(over_tcp);
-        let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), nids.clone());
+        let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), nids.clone(), None);
         tokio::spawn(access::keep_certificate(seams.clone(), way, identity));
     }
-    Client::mount(config, seams, event_loop.tasks(), transport).await.map_err(refused)
+    let client = Client::mount(config, seams, event_loop.tasks(), transport).await.map_err(refused)?;
+    if let (Some(file), Some(conf)) = (cluster, conf) {
+        tokio::spawn(file.follow_mgs(conf, client.targets().clone()));
+    }
+    Ok(client)
 }
 
 async fn mount(settings: &Settings, client: Arc<Client>, event_loop: EventLoop) -> Result<MountHandle> {

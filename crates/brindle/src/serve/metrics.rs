@@ -24,7 +24,12 @@ pub fn mgs(registry: &Registry, handle: &Arc<brindle_mgs::Handle>) {
     count("heartbeats", "Heartbeats heard", |s| &s.heartbeats);
     count("maps", "Maps given out", |s| &s.maps);
     let map = handle.clone();
-    registry.read("map_version", "Version of the map", Kind::Gauge, move || map.map().version as f64);
+    registry.read("map_version", "Version of the map", Kind::Gauge, move || {
+        map.map().map_or(0.0, |map| map.version as f64)
+    });
+    let active = handle.clone();
+    let read = move || f64::from(u8::from(active.is_active()));
+    registry.read("active", "1 where it is the active MGS, 0 while it stands by", Kind::Gauge, read);
     let server = handle.clone();
     server_stats(&registry, 400..=499, move || server.server_stats());
     let handle = handle.clone();

@@ -16,10 +16,10 @@ use brindle_host::service::{self, Found, How, Service};
 use brindle_host::shared::fence::Program;
 use brindle_host::target_dir::DirLock;
 use brindle_mgs::shared::Fence;
-use brindle_net::{RemovedKeys, TcpTransport, Transport};
+use brindle_net::{RemovedKeys, Security, TcpTransport, Transport};
 use brindle_telemetry::http::Health;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
-use brindle_types::{Code, Fault, Nid, Result, TargetId};
+use brindle_types::{Code, Fault, Nid, Result};
 use futures_util::future::{join_all, select_all};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -205,14 +205,12 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         Some(identity) if options.assigned => Some(daemon_lock(conf_of(identity.path()))?),
         _ => None,
     };
-    let mut security = identity::security(identity.clone(), mode, identity::Process::Server);
+    let security = identity::security(identity.clone(), mode, identity::Process::Server);
     let mut found = Vec::new();
     for dir in &options.dir {
         found.push(Found::lock(dir, &seams)?);
     }
     found.sort_by_key(|f| f.superblock.target);
-    // Whoever means to join asks the MGS.
-    security.admits_strangers = found.iter().any(|f| f.superblock.target == TargetId::MGT);
     if let Some(identity) = &identity {
         security.removed.replace(access::on_file(identity.path()));
     }
@@ -223,6 +221,10 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     let how = How {
         fence: fence.map(|program| Arc::new(program) as Arc<dyn Fence>),
         lease: None,
+        // Whoever means to join asks the MGS.
+        mgs_transport: Arc::new(
+            TcpTransport::new(seams.clone()).secured(Security { admits_strangers: true, ..security.clone() }),
+        ),
         transport: Arc::new(TcpTransport::new(seams.clone()).secured(security)),
         seams,
         host,
@@ -274,17 +276,21 @@ fn of_the_cluster(
     let cluster = ClusterFile::read(conf_of(identity.path()))?;
     let nids = cluster.as_ref().map_or(Ok(mgs_of_targets), ClusterFile::nids)?;
     let introduction = access::introduction(identity)?;
-    let mgs = access::mgs(&how.seams, how.transport.clone(), introduction, nids.clone())?;
+    let fs = cluster.as_ref().map(|file| file.fs.clone());
+    let mgs = access::mgs(&how.seams, how.transport.clone(), introduction, nids.clone(), fs)?;
     let path = identity.path().to_owned();
+    if let Some(file) = cluster.clone() {
+        tokio::spawn(file.follow_mgs(conf_of(identity.path()).to_owned(), mgs.clone()));
+    }
     tokio::spawn(access::follow_removed(how.seams.clone(), mgs.clone(), path, removed));
     let (own, introduction, to) = (how.seams.clone(), access::introduction(identity)?, nids.clone());
-    let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), to.clone());
+    let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), to.clone(), None);
     tokio::spawn(access::keep_certificate(how.seams.clone(), way, identity.clone()));
     if !options.assigned {
         return Ok(None);
     }
     let file = cluster.ok_or_else(no_cluster)?;
-    Ok(Some(Daemon::start(how, mgs, (file.fs, nids), Arc::new(InRegistry(registry.clone())))))
+    Ok(Some(Daemon::start(how, mgs, file.fs, Arc::new(InRegistry(registry.clone())))))
 }
 
 fn no_cluster() -> Fault {
