@@ -68,7 +68,7 @@ pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf
                 }
                 seams.sleep_ms(PAUSE_MS).await;
             }
-            None => mgs.mgs().peer().try_others(),
+            None => mgs.map().mgs_is_silent(),
         }
     }
 }

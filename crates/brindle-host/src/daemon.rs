@@ -153,7 +153,7 @@ impl Daemon {
                 Some(Err(fault)) => self.unanswered(fault).await,
                 None => {
                     self.look_at_refusal();
-                    self.mgs.mgs().peer().try_others();
+                    self.mgs.map().mgs_is_silent();
                 }
             }
         }

@@ -102,7 +102,8 @@ impl ClusterFile {
         while news.changed().await.is_ok() {
             // The directory goes by the same map; where only one host runs the MGS the addresses that were given stay.
             let map = news.borrow_and_update().clone();
-            let Some(entry) = map.target(TargetId::MGT).filter(|mgs| !mgs.replicas.standby.is_empty()) else {
+            let several = |standby: &[String]| !standby.is_empty() || self.mgs.len() > 1;
+            let Some(entry) = map.target(TargetId::MGT).filter(|mgs| several(&mgs.replicas.standby)) else {
                 continue;
             };
             let nids: Vec<String> = entry.nids.iter().map(ToString::to_string).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use brindle_auth::{Authority, HostKey, HostRole, Identity, Mode, Name, Roles, Token};
-use brindle_net::{CredentialSource, TcpTransport};
+use brindle_net::{CredentialSource, TcpTransport, Transport};
 use brindle_stdx::Seams;
 use brindle_targets::{Directory, Introduction};
 use brindle_types::{Code, Nid, Result, TargetId};
@@ -62,6 +62,7 @@ impl World {
             host: "mgs1".into(),
             address: "127.0.0.1".into(),
             port,
+            etcd: None,
         };
         let (own, handle) = (seams.clone(), tokio::runtime::Handle::current());
         let made = tokio::task::spawn_blocking(move || enrolment::init(&own, &handle, &init)).await.unwrap();
@@ -89,9 +90,12 @@ impl World {
     fn how(&self, host: &str, admits_strangers: bool) -> Result<How> {
         let mut security = identity::security(Some(self.identity(host)), Mode::Auth, Process::Server);
         security.admits_strangers = admits_strangers;
+        let transport: Arc<dyn Transport> =
+            Arc::new(TcpTransport::new(self.seams.clone()).over_tcp_only().secured(security));
         Ok(How {
             seams: self.seams.clone(),
-            transport: Arc::new(TcpTransport::new(self.seams.clone()).over_tcp_only().secured(security)),
+            mgs_transport: transport.clone(),
+            transport,
             host: host.to_owned(),
             listen: "127.0.0.1".into(),
             advertise: None,
@@ -154,9 +158,8 @@ impl World {
 
     fn daemon(&self, host: &str) -> Arc<Daemon> {
         let cluster = ClusterFile::read(&self.conf(host)).unwrap().unwrap();
-        let (fs, nids) = (cluster.fs.clone(), cluster.nids().unwrap());
         let mgs = self.way(host, Introduction::agent(host));
-        Daemon::start(self.how(host, false).unwrap(), mgs, (fs, nids), Arc::new(Nothing))
+        Daemon::start(self.how(host, false).unwrap(), mgs, cluster.fs, Arc::new(Nothing))
     }
 }
 

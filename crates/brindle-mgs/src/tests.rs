@@ -21,12 +21,14 @@ struct World {
 }
 
 impl World {
-    fn new() -> World {
+    async fn new() -> World {
         let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
         let transport = Arc::new(TcpTransport::new(seams.clone()));
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().to_str().unwrap();
-        format(seams.disk.clone(), &*seams.rng, seams.wall(), path, "scratch".parse().unwrap()).unwrap();
+        format(seams.disk.clone(), &*seams.rng, seams.wall(), path, "scratch".parse().unwrap())
+            .await
+            .unwrap();
         World { dir, seams, transport }
     }
 
@@ -87,7 +89,7 @@ fn run(test: impl Future<Output = ()>) {
 #[test]
 fn a_waiting_client_hears_of_a_new_target_and_a_restart_forgets_nothing() {
     run(async {
-        let world = World::new();
+        let world = World::new().await;
         let handle = world.start(world.config()).await;
         let peer = world.peer(&handle, 0);
         let map = whole(call(&peer, &get_map(0, 0)).await.unwrap().update);
@@ -125,14 +127,14 @@ fn a_waiting_client_hears_of_a_new_target_and_a_restart_forgets_nothing() {
 #[test]
 fn heartbeats_keep_a_target_up_and_a_stranger_is_not_known() {
     run(async {
-        let world = World::new();
+        let world = World::new().await;
         let config = Config { target_lease_ms: 0, ..world.config() };
         let handle = world.start(config).await;
         let peer = world.peer(&handle, 0);
         let epoch = call(&peer, &register_req(0, 1)).await.unwrap().epoch;
         world.seams.sleep_ms(5).await;
         let state = |map: &Map| map.target(TargetId::ost(0)).unwrap().state;
-        assert_eq!(state(&handle.map()), TargetState::Down, "a lease of no time is over");
+        assert_eq!(state(&handle.map().unwrap()), TargetState::Down, "a lease of no time is over");
         let beat =
             HeartbeatReq { fs: "scratch".parse().unwrap(), target: TargetId::ost(0), uuid: [1; 16], epoch };
         assert!(call(&peer, &beat).await.unwrap().known);
@@ -146,7 +148,7 @@ fn heartbeats_keep_a_target_up_and_a_stranger_is_not_known() {
 #[test]
 fn a_target_that_is_served_is_not_given_to_a_second_server() {
     run(async {
-        let world = World::new();
+        let world = World::new().await;
         let handle = world.start(Config { heartbeat_ms: 200, ..world.config() }).await;
         let peer = world.peer(&handle, 0);
         let epoch = call(&peer, &register_req(0, 1)).await.unwrap().epoch;
@@ -177,9 +179,9 @@ fn a_target_that_is_served_is_not_given_to_a_second_server() {
 #[test]
 fn strangers_are_refused_by_name() {
     run(async {
-        let world = World::new();
+        let world = World::new().await;
         let handle = world.start(world.config()).await;
-        let fs_id = handle.map().fs_id;
+        let fs_id = handle.map().unwrap().fs_id;
         let foreign = world.peer(&handle, fs_id ^ 1);
         assert_eq!(call(&foreign, &get_map(0, 0)).await.unwrap_err().code, Code::WrongFs);
         let peer = world.peer(&handle, fs_id);
@@ -199,7 +201,7 @@ fn strangers_are_refused_by_name() {
 #[test]
 fn what_is_no_sound_mgt_is_not_served() {
     run(async {
-        let world = World::new();
+        let world = World::new().await;
         let other = tempfile::tempdir().unwrap();
         let config = Config { dir: other.path().to_str().unwrap().to_owned(), ..world.config() };
         let start_again = |config: Config| start(config, world.seams.clone(), world.transport.clone());

@@ -302,16 +302,20 @@ impl Peer {
         });
     }
 
-    /// The host at the other end is silent: its connections end, and its addresses are tried after all others. Does nothing where there is
-    /// no other.
-    pub fn try_others(&self) {
+    /// The host at the other end is silent, which `also` may be names of: its connections end, and its addresses are tried after all
+    /// others. Does nothing where there is no other.
+    pub fn try_others(&self, also: &[Nid]) {
         let connected = |slot: &watch::Sender<LinkState>| match &*slot.borrow() {
             LinkState::Up(link) => Some(link.info.nid.clone()),
             _ => None,
         };
-        let silent: Vec<Nid> = self.inner.links.iter().filter_map(connected).collect();
+        let mut silent: Vec<Nid> = self.inner.links.iter().filter_map(connected).collect();
+        if silent.is_empty() {
+            return;
+        }
+        silent.extend_from_slice(also);
         let mut nids = self.nids();
-        if silent.is_empty() || nids.iter().all(|nid| silent.contains(nid)) {
+        if nids.iter().all(|nid| silent.contains(nid)) {
             return;
         }
         // Stable: the others keep their order.

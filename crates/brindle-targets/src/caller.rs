@@ -428,7 +428,7 @@ impl Exchange {
                         Some(fault) if fault.code == Code::NotLeading => {
                             // Likewise; another MGS is the active one, or will be.
                             lost = Some(identity.session);
-                            inner.peer.try_others();
+                            inner.map.mgs_is_silent();
                             Next::Again
                         }
                         Some(fault) => match next_after(fault.code) {

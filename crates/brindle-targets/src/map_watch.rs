@@ -122,6 +122,14 @@ impl MapWatch {
         let _ = self.seams.timeout_ms(REFRESH_MAX_MS, newer).await;
     }
 
+    /// The MGS that was asked does not answer, or is not the active one: others are asked.
+    pub fn mgs_is_silent(&self) {
+        let map = self.current();
+        // The map names the active one first, perhaps otherwise than it was given.
+        let active = map.target(TargetId::MGT).and_then(|mgs| mgs.nids.first());
+        self.mgs.try_others(active.map_or(&[], std::slice::from_ref));
+    }
+
     /// Ends the watch.
     pub fn stop(&self) {
         self.stop.set();
@@ -137,7 +145,7 @@ impl MapWatch {
             match self.seams.timeout_ms(u64::from(poll_ms) + grace_ms, poll).await {
                 Some(Ok(Some(map))) => self.offer(map),
                 Some(Ok(None)) => {}
-                None => self.mgs.try_others(),
+                None => self.mgs_is_silent(),
                 Some(Err(fault)) => {
                     tracing::debug!(code = %fault.code, why = ?fault.why, "cannot fetch the map");
                     self.seams.sleep_ms(PAUSE_MS).await;

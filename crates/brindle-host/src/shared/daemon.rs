@@ -155,7 +155,7 @@ impl SharedDaemon {
                     let pause_ms = if fault.code == Code::UnknownOp { u64::from(IDLE_MS) } else { PAUSE_MS };
                     self.how.seams.sleep_ms(pause_ms).await;
                 }
-                None => self.mgs.mgs().peer().try_others(),
+                None => self.mgs.map().mgs_is_silent(),
             }
         }
     }

@@ -6,7 +6,7 @@ use brindle_wire::map::{Map, ReplicaSet, TargetEntry, TargetState};
 use brindle_wire::mgs::hosts::{Assignment, CreateTokenReq, HostedState, HostedTarget, JoinReq};
 
 use super::decide;
-use super::rows::{Change, HostRow, RemovedRow, Rows, TokenRow};
+use super::rows::{Change, HostRow, MgsRow, RemovedRow, Rows, TokenRow};
 
 const NOW_S: i64 = 1_800_000_000;
 
@@ -271,4 +271,40 @@ fn bytes_in_the_store_never_change() {
     }
     let golden = std::fs::read(path).expect("golden file exists");
     assert_eq!(written, golden, "bytes in the store changed; that needs a new form");
+}
+
+#[test]
+fn a_host_gets_the_authority_only_when_it_was_told_to_run_the_mgs() {
+    let mut world = World::default();
+    world.joined("mgs2", "server");
+    world.joined("c1", "client");
+    let add = |rows: &Rows, host: &str, dir: &str| decide::add_mgs(rows, &map(), (host, dir), [9; 16]);
+    assert_eq!(code(decide::check_runs_mgs(&world.rows, "mgs2")), Code::NotForCaller);
+    assert_eq!(code(add(&world.rows, "c1", "/mgt")), Code::BadArgument, "no server");
+    assert_eq!(code(add(&world.rows, "mgs9", "/mgt")), Code::UnknownHost);
+    assert_eq!(code(add(&world.rows, "mgs2", "mgt")), Code::BadArgument, "no absolute path");
+    let (changes, made) = add(&world.rows, "mgs2", "/mgt").unwrap();
+    world.apply(changes);
+    assert_eq!((made.target, made.uuid, made.is_formatted), (TargetId::MGT, [9; 16], false));
+    assert_eq!(decide::check_runs_mgs(&world.rows, "mgs2"), Ok(()));
+    assert_eq!(code(add(&world.rows, "mgs2", "/mgt2")), Code::BadArgument, "it runs it already");
+    assert!(decide::mgs_at("mgs2", &[]).is_err(), "nobody would find it");
+    world.apply(decide::mgs_at("mgs2", &["10.0.0.2:9880".parse().unwrap()]).unwrap());
+    assert_eq!(world.rows.mgs().len(), 1);
+    // It holds nothing that others do not have: it can leave, and its addresses with it.
+    world.apply(decide::remove(&world.rows, &map(), "mgs2", false, NOW_S).unwrap());
+    assert_eq!(world.rows.mgs().len(), 0);
+    assert_eq!(code(decide::check_runs_mgs(&world.rows, "mgs2")), Code::UnknownHost);
+}
+
+#[test]
+fn bytes_of_a_host_that_runs_the_mgs_never_change() {
+    let row = MgsRow { host: "mgs1".into(), nids: vec!["10.0.0.1:9880@tcp1".parse().unwrap()] };
+    let (key, _, value) = Change::Mgs(row).entry(&Rows::default()).unwrap();
+    assert_eq!(key, "cluster/mgs/mgs1");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/golden/mgs-v1.bin");
+    if std::env::var_os("BRINDLE_GOLDEN").is_some() {
+        std::fs::write(path, value.as_ref().unwrap()).unwrap();
+    }
+    assert_eq!(value.unwrap(), std::fs::read(path).expect("golden file exists"));
 }

@@ -210,3 +210,26 @@ fn connections_beyond_the_bound_are_closed() {
         b.call(request(ECHO, "x")).await.expect("not disturbed");
     });
 }
+
+#[test]
+fn a_silent_host_is_left_for_another_address_and_asked_again_when_that_one_ends() {
+    run(async || {
+        let (one, other) =
+            (Setup::start(ServerConfig::default()).await, Setup::start(ServerConfig::default()).await);
+        let both = vec![one.server.local_nid().clone(), other.server.local_nid().clone()];
+        let peer = one.peer();
+        peer.wait_connected().await.expect("connected");
+        peer.try_others(&[]);
+        assert_eq!(peer.generation(), 1, "there is no other");
+        peer.set_nids(both.clone());
+        let at = async |generation: u64| peer.wait_newer(generation).await.expect("connected").nid;
+        // It answers connections, and nothing else: only whoever asks it finds out.
+        peer.try_others(&[]);
+        assert_eq!(at(1).await, both[1]);
+        // The silent host may be known by another name.
+        peer.try_others(&both[..1]);
+        assert_eq!(peer.generation(), 2, "all of them are silent");
+        other.server.stop();
+        assert_eq!(at(2).await, both[0]);
+    });
+}
