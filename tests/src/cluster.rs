@@ -46,6 +46,8 @@ pub struct Options {
     pub mdt_size: Option<&'static str>,
     /// File system of the images: `ext4` or `xfs`.
     pub image_fs: &'static str,
+    /// Start an agent, too, that serves the directory `archive` beside the cluster.
+    pub archive: bool,
     /// Make it of so many server hosts; the mounts are on client hosts of their own.
     pub hosts: Option<u8>,
     /// How long the test may take in all.
@@ -60,6 +62,7 @@ impl Default for Options {
             ost_size: None,
             mdt_size: None,
             image_fs: "ext4",
+            archive: false,
             hosts: None,
             limit: Duration::from_secs(150),
         }
@@ -203,7 +206,15 @@ impl Cluster {
         args.extend(options.ost_size.map(|size| format!("--ost-size={size}")));
         args.extend(options.mdt_size.map(|size| format!("--mdt-size={size}")));
         args.push(format!("--image-fs={}", options.image_fs));
+        if options.archive {
+            args.push(format!("--archive={}", self.archive().display()));
+        }
         self.dev(&args)
+    }
+
+    /// Directory of the archive.
+    pub fn archive(&self) -> PathBuf {
+        self.base.join("archive")
     }
 
     /// Directory of the cluster's state, for `--dir`.

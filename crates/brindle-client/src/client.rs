@@ -59,6 +59,10 @@ pub struct Switches {
     pub event_loop: bool,
     /// Servers of this machine are called over local sockets, and long bulk is lent (notes 011, 015).
     pub local_sockets: bool,
+    /// Opening a released file brings it back, and waits for that (note 028).
+    pub recall: bool,
+    /// So does opening it with O_NONBLOCK.
+    pub nonblock_recall: bool,
 }
 
 impl Default for Switches {
@@ -71,6 +75,8 @@ impl Default for Switches {
             kernel_names: true,
             event_loop: true,
             local_sockets: true,
+            recall: true,
+            nonblock_recall: true,
         }
     }
 }

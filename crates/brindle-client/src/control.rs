@@ -15,6 +15,7 @@ pub use scan::{FoundLine, PathText, RefusedLine, ScanAsk, ScanPage, SumLine};
 use brindle_types::{Code, Fault, Fid, Ino, Layout, LayoutPolicy};
 use brindle_wire::Cred;
 use brindle_wire::map::Map;
+use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmSetReq, HsmStateReq, HsmStateResp};
 use brindle_wire::mds::migrate::{MigrateReq, MigrateResp};
 use brindle_wire::mds::quota::{QuotaOwner, QuotaSetReq, QuotaUseReq, QuotaUseResp};
 use brindle_wire::mds::waits::MdtWaitsReq;
@@ -95,6 +96,29 @@ pub enum Request {
         inodes_max: Option<u64>,
         /// Most allocated bytes; likewise.
         bytes_max: Option<u64>,
+    },
+    /// State of a file's copies in archives.
+    HsmState {
+        /// Inode number.
+        ino: u64,
+    },
+    /// Archive, release, restore, remove, or give up what is under way.
+    HsmAct {
+        /// Inode number.
+        ino: u64,
+        /// What.
+        ask: HsmAsk,
+    },
+    /// Set and clear flags of tiering.
+    HsmSet {
+        /// Inode number.
+        ino: u64,
+        /// Flags to set.
+        set: u32,
+        /// Flags to clear.
+        clear: u32,
+        /// Number of the archive, if it is to be another one.
+        archive: Option<u32>,
     },
     /// The map that this mount goes by, for commands that find no MGS.
     Map,
@@ -198,6 +222,8 @@ pub enum Answer {
     Df(Vec<TargetSpace>),
     /// To [`Request::Quota`] and [`Request::SetQuota`].
     Quota(QuotaUseResp),
+    /// To [`Request::HsmState`].
+    HsmState(HsmStateResp),
     /// To [`Request::Map`].
     Map(Map),
     /// To [`Request::Scan`], several times.
@@ -390,6 +416,17 @@ impl Client {
                 let cred = ctx.cred.clone();
                 let request = QuotaSetReq { owner, id, inodes_max, bytes_max, cred };
                 self.mds.ask(&request).await.map(Answer::Quota)
+            }
+            Request::HsmState { ino } => {
+                self.mds.ask(&HsmStateReq { ino: Ino(ino) }).await.map(Answer::HsmState)
+            }
+            Request::HsmAct { ino, ask } => {
+                let request = HsmActReq { ino: Ino(ino), ask, cred: ctx.cred.clone() };
+                self.mds.ask(&request).await.map(|_| Answer::Done)
+            }
+            Request::HsmSet { ino, set, clear, archive } => {
+                let request = HsmSetReq { ino: Ino(ino), set, clear, archive, cred: ctx.cred.clone() };
+                self.mds.ask(&request).await.map(|_| Answer::Done)
             }
             Request::Map => Ok(Answer::Map(Map::clone(&self.map()))),
             Request::Sync => self.sync_all().await.map(|()| Answer::Done),

@@ -19,6 +19,7 @@ mod dirs;
 pub mod file;
 mod grants;
 pub mod handles;
+pub mod hsm;
 pub mod inodes;
 pub mod locks;
 mod mark_acks;

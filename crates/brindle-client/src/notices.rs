@@ -94,6 +94,8 @@ impl Client {
                 let notice: ClosedNotice = decode_body(&frame.body)?;
                 let cache = self.cache.read().clone();
                 cache.closed(notice.ino).await;
+                // No program has that one open.
+                self.drop_spare(notice.ino);
                 self.given_back(notice.ino).await;
                 Ok(ack(frame, &notice, ClosedAck {}))
             }

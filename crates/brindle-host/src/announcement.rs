@@ -39,3 +39,10 @@ pub struct Mounted {
     /// Where its numbers are; empty for nowhere.
     pub metrics_url: String,
 }
+
+/// Announcement of an agent that works.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Working {
+    /// The archive that it serves.
+    pub archive: String,
+}

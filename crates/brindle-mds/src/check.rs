@@ -5,14 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use brindle_types::hsm::{HSM_ARCHIVED, HSM_RELEASED};
 use brindle_types::layout::{Component, FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
-use brindle_types::{Change, FileType, Ino, Layout, Pair, Result, Stripe};
+use brindle_types::{ArchivedCopy, Change, FileType, Ino, Layout, Pair, Result, Stripe};
 
 use crate::acl;
 use crate::store::dirent::{Dirent, HashKey};
 use crate::store::usage::{Delta, Kind, Usage};
 use crate::store::{
-    Inode, Rows, changelog, destroy_queue, for_each, keys, link, meta, orphan, row, session, usage, watch,
+    Inode, Rows, changelog, destroy_queue, for_each, hsm, keys, link, meta, orphan, row, session, usage,
+    watch,
 };
 
 /// Something that is not as it must be.
@@ -89,6 +91,7 @@ struct Seen {
     generations: Vec<Pair>,
     inline: bool,
     size_bytes: u64,
+    data_version: Pair,
     has_acl: bool,
     has_xattr: bool,
     /// It must be on the list of inodes to look at after a restart.
@@ -129,6 +132,7 @@ pub fn verify(rows: &(impl Rows + ?Sized)) -> Result<Vec<Finding>> {
     checker.attachments()?;
     checker.usage()?;
     checker.destroys()?;
+    checker.tiering()?;
     checker.sessions()?;
     checker.changelog()?;
     Ok(checker.findings)
@@ -216,6 +220,7 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
             inline: inode.is_inline(),
             name_hint: inode.name_hint,
             size_bytes: inode.size_bytes,
+            data_version: inode.data_version,
             has_acl: inode.has_acl,
             has_xattr: inode.has_xattr,
             watched,
@@ -429,6 +434,36 @@ impl<R: Rows + ?Sized> Checker<'_, R> {
                 }
                 Ok(true)
             })?;
+        }
+        Ok(())
+    }
+
+    /// Invariant 12: released only if archived, of the same contents; and actions are on files that exist.
+    fn tiering(&mut self) -> Result<()> {
+        for (ino, state) in hsm::states(self.rows)? {
+            let Some(seen) = self.inodes.get(&ino) else {
+                self.inode(1, ino, "tiering has a state of it, and it does not exist");
+                continue;
+            };
+            if state.flags & HSM_RELEASED == 0 {
+                continue;
+            }
+            let of_contents = |copy: &ArchivedCopy| {
+                copy.data_version == seen.data_version && copy.size_bytes == seen.size_bytes
+            };
+            let is_archived = state.flags & HSM_ARCHIVED != 0 && state.copy.as_ref().is_some_and(of_contents);
+            let has_bytes = !seen.inline || self.rows.row(&keys::of_ino(keys::INLINE, ino))?.is_some();
+            let what = match (is_archived, has_bytes) {
+                (false, _) => "it is released, and no copy of its contents is known",
+                (true, true) => "it is released, and has bytes of its own",
+                (true, false) => continue,
+            };
+            self.inode(12, ino, what);
+        }
+        for (ino, _) in hsm::actions(self.rows)? {
+            if !self.inodes.contains_key(&ino) {
+                self.inode(1, ino, "an action of tiering is on it, and it does not exist");
+            }
         }
         Ok(())
     }

@@ -6,6 +6,7 @@ use brindle_wire::mds::open::{Access, OpenGrant, OpenMode};
 use brindle_wire::mds::session::ReclaimOpen;
 
 use crate::changelog;
+use crate::hsm;
 use crate::mdt::{Call, Event, SideTask, Step, Stop, Txn};
 use crate::namespace;
 use crate::opens::{Decision, OPENS_MAX, Writing};
@@ -16,6 +17,9 @@ use crate::store::{Inode, inline, inode};
 pub fn open(t: &mut Txn<'_>, call: &Call, inode: &mut Inode, access: Access, handle: u64) -> Step<OpenMode> {
     let (ino, live) = (inode.ino, t.live());
     t.idle(ino)?;
+    if !access.truncate {
+        hsm::here(t, inode)?;
+    }
     if live.recalling.contains(&ino) {
         return Err(Stop::RetryAfter(Event::Recalled(ino)));
     }
@@ -74,8 +78,11 @@ pub fn is_quiet(t: &Txn<'_>, call: &Call, inode: &Inode) -> bool {
     let is_small = inode.kind == FileType::Regular && inode.nlink > 0 && inode.is_inline();
     // Guesses leave room for those who mean it.
     let is_full = live.opens.count() > OPENS_MAX / 2;
-    let is_disturbed =
-        is_full || live.recovering || live.recalling.contains(&inode.ino) || t.idle(inode.ino).is_err();
+    let is_disturbed = is_full
+        || live.recovering
+        || live.recalling.contains(&inode.ino)
+        || t.idle(inode.ino).is_err()
+        || hsm::here(t, inode).is_err();
     let decision = || live.opens.decide(inode.ino, call.session, access, inode.open_for_write);
     is_small && !is_disturbed && decision() == Decision::Grant(OpenMode::Cached)
 }

@@ -31,6 +31,7 @@ pub mod expire;
 pub mod format;
 pub mod grant;
 pub mod hearing;
+pub mod hsm;
 pub mod leases;
 pub mod lock_table;
 pub mod locking;

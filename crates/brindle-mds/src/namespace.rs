@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, FileType, Ino, Result};
 
+use crate::hsm;
 use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::store::dirent::Dirent;
 use crate::store::{Inode, Rows, destroy_queue, dirent, inline, inode, link, orphan, xattr};
@@ -223,6 +224,7 @@ pub fn purge(t: &mut Txn<'_>, child: &Inode) -> Step<()> {
         }
     }
     inline::delete(t, child.ino);
+    hsm::forget(t, child.ino);
     orphan::delete(t, child.ino);
     inode::delete(t, child)?;
     let ino = child.ino;

@@ -153,7 +153,7 @@ fn damage(ino: Ino, layout: &Layout, stripe: Stripe, stat: &ObjectStat) -> Optio
     Some(fault.why(why).data("nothing was moved; the rest of the file is not affected"))
 }
 
-fn by_ost(ino: Ino, components: &[&Component]) -> BTreeMap<u16, Vec<ObjectId>> {
+pub(crate) fn by_ost(ino: Ino, components: &[&Component]) -> BTreeMap<u16, Vec<ObjectId>> {
     let mut by_ost: BTreeMap<u16, Vec<ObjectId>> = BTreeMap::new();
     for (stripe, ost) in components.iter().flat_map(|c| c.stripes()) {
         let objects = by_ost.entry(ost).or_default();
@@ -239,7 +239,7 @@ impl Moving<'_> {
         if matches!(into, Into::New(_)) {
             set_aside(mdt, self.call, ino, &to).await?;
         }
-        let moved = match copy_all(mdt, &self.file, &layout, &runs, room_bytes).await {
+        let moved = match copy_all(mdt, &self.file, (ino, &layout), &runs, room_bytes).await {
             Ok(made) => self.finish(to, &stats, &made).await,
             Err(fault) => Err(fault),
         };
@@ -333,14 +333,15 @@ pub async fn give_up_aside(mdt: &Mdt, ino: Ino, busy: Option<&Busy<'_>>) -> Resu
 }
 
 /// Step 4: copies everything and makes it durable. The objects that exist now: where there were only holes none is made.
-/// `room_bytes`: what all needs, if that is known.
-async fn copy_all(
+/// `room_bytes`: what all needs, if that is known. The bytes may come from another file.
+pub async fn copy_all(
     mdt: &Mdt,
     file: &Inode,
-    layout: &Layout,
+    (source_ino, source_layout): (Ino, &Layout),
     runs: &[Run],
     room_bytes: u64,
 ) -> Result<Vec<Stripe>> {
+    let layout = &file.file()?.layout;
     // A copy is no change: it is made under no epoch of times, so that its own counts for nothing.
     let ticket = Ticket {
         layout_epoch: layout.epoch,
@@ -356,10 +357,10 @@ async fn copy_all(
     let shares = &shares;
     let requests = runs.iter().flat_map(split).map(|Run { source, target }| {
         let request = CopyRangeReq {
-            source: ObjectId::of(file.ino, source.stripe),
+            source: ObjectId::of(source_ino, source.stripe),
             source_ost: source.ost,
             source_offset: source.object_offset,
-            source_must_exist: layout.object_known(source.stripe),
+            source_must_exist: source_layout.object_known(source.stripe),
             object: ObjectId::of(file.ino, target.stripe),
             offset: target.object_offset,
             len_bytes: target.len_bytes,

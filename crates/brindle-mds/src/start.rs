@@ -13,7 +13,7 @@ use crate::connections::Connections;
 use crate::mdt::Mdt;
 use crate::osts::Osts;
 use crate::service::MdsService;
-use crate::{background, changelog, expire, recovery};
+use crate::{background, changelog, expire, hsm, recovery};
 
 /// A running MDT; stops when dropped.
 pub struct Handle {
@@ -114,6 +114,7 @@ impl Handle {
         member.spawn("mds.replaced", background::purge_replaced(mdt()));
         member.spawn("mds.recount", background::recount(mdt()));
         member.spawn("mds.changelog", changelog::keep_small(mdt()));
+        member.spawn("mds.hsm", hsm::watch_agents(mdt()));
         member.spawn("mds.destroy", background::destroy_objects(mdt()));
         member.spawn("mds.space", cluster::poll_space(mdt()));
         let (mdt, targets) = (mdt(), targets.clone());

@@ -15,7 +15,7 @@ use crate::mdt::{Busy, Call, Event, Mdt, SideTask, Step, Stop, Txn};
 use crate::opens::Writing;
 use crate::ops::{append, setattr};
 use crate::store::{Inode, inline, inode};
-use crate::{attrs, changelog, grant, namespace, reports};
+use crate::{attrs, changelog, grant, hsm, namespace, reports};
 
 /// A truncate with whatever else the request changes, all of it in one batch or not at all.
 pub async fn handle(mdt: &Mdt, call: &Call, req: &SetattrReq, size_bytes: u64) -> Result<SetattrResp> {
@@ -89,6 +89,9 @@ fn begin(t: &mut Txn<'_>, session: SessionId, ino: Ino, size_bytes: u64) -> Step
     exclusive_back(t, session, ino)?;
     let mut file = inode::get(t, ino)?;
     let nothing_to_cut = size_bytes == file.size_bytes && !file.open_for_write;
+    if size_bytes > 0 {
+        hsm::here(t, &file)?;
+    }
     if file.file()?.layout.inline || size_bytes == 0 || nothing_to_cut {
         return Ok(None);
     }
@@ -214,6 +217,17 @@ fn cut_here(t: &mut Txn<'_>, file: &mut Inode, size_bytes: u64) -> Result<()> {
 /// The file is empty, and inline again, as it was made: new generations, only the first component has OSTs. The old
 /// objects are queued.
 fn zero(t: &mut Txn<'_>, file: &mut Inode) -> Result<()> {
+    hsm::emptied(t, file)?;
+    let_go(t, file)?;
+    file.size_bytes = 0;
+    file.allocated_bytes = 0;
+    file.truncate_epoch = t.pair();
+    file.attr_epoch = t.pair();
+    Ok(())
+}
+
+/// The bytes of a file go, wherever they lie: it is inline, under a new generation. The old objects are queued. Size and epochs stay.
+pub fn let_go(t: &mut Txn<'_>, file: &mut Inode) -> Result<()> {
     if file.may_have_objects() {
         namespace::destroy_objects(t, file);
     }
@@ -232,10 +246,6 @@ fn zero(t: &mut Txn<'_>, file: &mut Inode) -> Result<()> {
     body.unsynced = Vec::new();
     body.aside = Vec::new();
     body.pending_cut = None;
-    file.size_bytes = 0;
-    file.allocated_bytes = 0;
-    file.truncate_epoch = t.pair();
-    file.attr_epoch = t.pair();
     Ok(())
 }
 

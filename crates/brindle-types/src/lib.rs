@@ -7,6 +7,7 @@ pub mod changelog;
 pub mod code;
 pub mod errno;
 pub mod fault;
+pub mod hsm;
 pub mod ids;
 pub mod layout;
 pub mod units;
@@ -15,6 +16,7 @@ pub use attr::{Attr, FileType};
 pub use changelog::{Change, ChangeKind, ChangeMask, ChangeSource};
 pub use code::Code;
 pub use fault::Fault;
+pub use hsm::{ArchivedCopy, HsmControl, HsmKind};
 pub use ids::{Fid, FsName, Gen, Ino, Nid, ObjectId, Pair, PoolName, Role, SessionId, TargetId};
 pub use layout::{Layout, LayoutPolicy, PoolChoice, Stripe, StripePolicy};
 

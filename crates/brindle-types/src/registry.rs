@@ -224,6 +224,24 @@ codes! {
     5020 StoreInUse EEXIST "the configuration store holds a file system of this name already" "give the new one another name: --fs NAME"
         "etcd has the configuration of a file system of this name, of another cluster or of an init that was interrupted. Nothing was changed. What is certain to be of no use any more is removed by hand: etcdctl del --prefix brindle/NAME/.";
 
+    // 6xxx: tiering
+    6001 Released EAGAIN "the file is released: its bytes lie in an archive" ""
+        "The bytes of this file were moved to an archive and must be brought back before it can be opened. A mount asks for that and waits; a program sees this only where it asked not to wait.";
+    6002 NotRecalled ENODATA "the file is released, and was not brought back" "bring it back: lfs hsm_restore FILE"
+        "The bytes of this file lie in an archive only, and something says that opening it must not fetch them: the mount's option no_recall, an open with O_NONBLOCK under nonblock-recall=refuse, or a copy that is marked as lost.";
+    6003 HsmRefused EPERM "cannot do this with the file's copies" "look at its state: lfs hsm_state FILE"
+        "An action of tiering would lose data, or is forbidden by a flag of the file: only what is archived and has not changed since is released, what is marked norelease never; the only copy of a released file is never removed. Nothing was changed.";
+    6004 StaleAttempt EAGAIN "the attempt was given up" ""
+        "The agent was silent for longer than its lease, or the action was cancelled, so the work was taken from it. What it has done does not count; what it left in the archive is removed later.";
+    6005 ArchiveDamaged EIO "the copy in the archive is damaged" "restore that file of the archive from a backup, then open the file again; or mark it: lfs hsm_set --lost FILE"
+        "The copy in the archive is missing, has another length or has other bytes than were archived: its checksum does not match. Nothing of it is returned as data. The file stays released, and its name and attributes are not affected.";
+    6006 ArchiveFailed EIO "the archive cannot be used" "look whether the archive is mounted, writable and has room, then try again"
+        "The agent could not read or write the archive. Files that lie in the file system are not affected; released ones stay released.";
+    6007 HsmOff EBUSY "tiering is stopped" "lctl set_param mdt.*.hsm_control=enabled"
+        "The administrator has stopped tiering (hsm_control), so that nothing is archived or brought back. Files that are not released are read and written as always.";
+    6008 ChangedMeanwhile EBUSY "the file changed while it was archived" "archive it again when its writer has closed it"
+        "Somebody wrote to the file, or opened it for writing, while it was copied. The copy was thrown away; the file is as its writer left it.";
+
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""
         "The first bytes of a message are not Brindle's; the connection was closed.";

@@ -121,6 +121,15 @@ ops! {
     186 ChangelogRead "changelog_read" plain [Administrator];
     187 ChangelogInfo "changelog_info" plain [Administrator];
     188 ChangelogMask "changelog_mask" plain [Administrator];
+    190 HsmState "hsm_state" plain [Client];
+    191 HsmAct "hsm_act" slotted [Client];
+    192 HsmSet "hsm_set" slotted [Client];
+    193 HsmRecall "hsm_recall" plain [Client];
+    194 HsmTake "hsm_take" plain [Client];
+    195 HsmProgress "hsm_progress" plain [Client];
+    196 HsmDone "hsm_done" plain [Client];
+    197 HsmInfo "hsm_info" plain [Administrator];
+    198 HsmSwitch "hsm_switch" plain [Administrator];
     // 300-399: OSS
     300 Read "read" plain [Client Ost];
     301 Write "write" slotted [Client Mdt];

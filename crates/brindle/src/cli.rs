@@ -9,8 +9,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
 use crate::{
-    admin, bench, changelog, cluster, completion, dev, explain, format, fsck, gen_docs, lctl, lfs, mount,
-    node, pool, print, serve, stripe,
+    admin, bench, changelog, cluster, completion, dev, explain, format, fsck, gen_docs, hsm, lctl, lfs,
+    mount, node, pool, print, serve, stripe,
 };
 
 /// Columns of help texts.
@@ -74,6 +74,14 @@ enum Command {
     Sync(admin::mount_info::SyncArgs),
     /// Show what waits for whom
     Waits(admin::mount_info::WaitsArgs),
+    /// Tiering: archive, release and restore files
+    #[command(subcommand)]
+    Hsm(hsm::Command),
+    /// Move files between a file system and an archive until SIGTERM
+    Agent(hsm::agent::Args),
+    /// The agent, under the command line of Lustre's tool
+    #[command(name = "lhsmtool_posix", hide = true)]
+    PosixTool(hsm::agent::PosixToolArgs),
     /// Lustre's user commands, in Lustre's words
     #[command(subcommand)]
     Lfs(lfs::Command),
@@ -112,6 +120,13 @@ fn by_name(arguments: &[OsString]) -> Vec<OsString> {
     if name == "lfs" || name == "lctl" {
         return [OsString::from("brindle"), name.to_owned()].into_iter().chain(rest).collect();
     }
+    if name == "lhsmtool_posix" || name == "lhmstool_posix" {
+        // (The second is how a paper has it that people type from.)
+        return [OsString::from("brindle"), OsString::from("lhsmtool_posix")]
+            .into_iter()
+            .chain(rest)
+            .collect();
+    }
     if mount::is_asked_by_mount(arguments) {
         return mount::mount_helper(arguments);
     }
@@ -144,6 +159,8 @@ impl Command {
             self,
             Command::Serve(_)
                 | Command::Mount(_)
+                | Command::Agent(_)
+                | Command::PosixTool(_)
                 | Command::Umount(_)
                 | Command::Dev(_)
                 | Command::Target(admin::target_list::Command::Add(_))
@@ -178,6 +195,9 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::File(command) => admin::mount_info::file(&command),
         Command::Sync(args) => admin::mount_info::sync(&args),
         Command::Waits(args) => admin::mount_info::waits(&args),
+        Command::Hsm(command) => hsm::run(&command),
+        Command::Agent(args) => hsm::agent::run(&args),
+        Command::PosixTool(args) => hsm::agent::run(&args.into()),
         Command::Lfs(command) => lfs::run(&command),
         Command::Lctl(args) => lctl::run(&args),
         Command::Format(args) => format::run(&args),

@@ -3,7 +3,7 @@
 use brindle_admin::document::{Document, schema};
 use brindle_admin::{cluster_file, drain, fsck, hosts, pool, rebalance, space, status, target, upgrade};
 
-use crate::{admin, bench, changelog, cluster, dev, explain, find, format, stripe};
+use crate::{admin, bench, changelog, cluster, dev, explain, find, format, hsm, stripe};
 
 /// A document: its name, and its schema as text.
 pub type Entry = (&'static str, String);
@@ -41,6 +41,9 @@ pub fn all() -> Vec<Entry> {
         entry::<find::du::DuView>(),
         entry::<format::FormatView>(),
         entry::<space::SpaceView>(),
+        entry::<hsm::FilesView>(),
+        entry::<hsm::HsmListView>(),
+        entry::<hsm::HsmStatusView>(),
         entry::<rebalance::Rebalanced>(),
         entry::<upgrade::Upgraded>(),
         entry::<fsck::ReportView>(),

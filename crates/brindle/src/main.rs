@@ -27,6 +27,7 @@ mod fsck;
 #[cfg(test)]
 mod fuzz;
 mod gen_docs;
+mod hsm;
 mod lctl;
 mod lfs;
 mod mount;

@@ -13,6 +13,7 @@ use brindle_tests::cluster::{Cluster, Options, binary};
 use brindle_tests::{bytes, same_bytes};
 
 const OPTIONS: Options = Options {
+    archive: false,
     osts: 4,
     mounts: 2,
     ost_size: None,

@@ -38,4 +38,5 @@ mod space;
 mod spares;
 mod standby;
 mod stripes;
+mod tiering;
 mod tree;

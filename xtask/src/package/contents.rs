@@ -36,6 +36,7 @@ pub const MAN: (&str, &str) = ("docs/reference/man", "usr/share/man/man1");
 pub const LINKS: &[(&str, &str)] = &[
     ("usr/bin/lfs", "brindle"),
     ("usr/sbin/lctl", "../bin/brindle"),
+    ("usr/sbin/lhsmtool_posix", "../bin/brindle"),
     ("usr/sbin/mount.brindle", "../bin/brindle"),
     ("usr/sbin/mount.fuse.brindle", "../bin/brindle"),
     ("usr/share/bash-completion/completions/lfs", "brindle"),

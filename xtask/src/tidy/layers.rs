@@ -9,7 +9,7 @@ const LAYERS: &[(u32, &[&str])] = &[
     (2, &["brindle-net", "brindle-objects", "brindle-config"]),
     (3, &["brindle-targets"]),
     (4, &["brindle-mgs", "brindle-mds", "brindle-oss", "brindle-client"]),
-    (5, &["brindle-admin", "brindle-fuse", "brindle-bench"]),
+    (5, &["brindle-admin", "brindle-fuse", "brindle-hsm", "brindle-bench"]),
     (6, &["brindle-host", "brindle-testkit"]),
     (7, &["brindle"]),
     (8, &["brindle-tests", "xtask"]),

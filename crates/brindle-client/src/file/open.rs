@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use brindle_types::{Attr, Fault, Ino};
+use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::open::{Access, OpenGrant, OpenMode, OpenReq};
 
 use crate::handles::Handle;
@@ -34,8 +34,24 @@ pub struct Created {
 }
 
 impl Client {
-    /// Opens a file. `kill_suidgid`: with O_TRUNC, set-id bits go.
+    /// Opens a file, once its bytes are here. `kill_suidgid`: with O_TRUNC, set-id bits go.
     pub async fn open(
+        &self,
+        ctx: &Ctx,
+        ino: Ino,
+        access: Access,
+        kill_suidgid: bool,
+    ) -> Result<Opened, Fault> {
+        loop {
+            match self.open_here(ctx, ino, access, kill_suidgid).await {
+                Err(fault) if fault.code == Code::Released => self.recall(ctx, ino).await?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Opens a file whose bytes are here; `Released` if they lie in an archive only.
+    pub async fn open_here(
         &self,
         ctx: &Ctx,
         ino: Ino,

@@ -1,6 +1,6 @@
 //! create: makes a regular file and opens it. No OST is asked: objects are made by the first write.
 
-use brindle_types::{Fault, Ino};
+use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::create::CreateReq;
 use brindle_wire::mds::open::Access;
 
@@ -27,6 +27,18 @@ pub struct CreateIn<'a> {
 impl Client {
     /// Makes a file and opens it; without `exclusive` opens the one that is there.
     pub async fn create(&self, ctx: &Ctx, create: CreateIn<'_>) -> Result<Created, Fault> {
+        loop {
+            match self.create_here(ctx, create).await {
+                Err(fault) if fault.code == Code::Released => {
+                    let found = self.lookup(create.parent, create.name).await?;
+                    self.recall(ctx, found.ino).await?;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn create_here(&self, ctx: &Ctx, create: CreateIn<'_>) -> Result<Created, Fault> {
         let era = self.session.era();
         let (creating, naming) = (self.inodes.creating(), self.inodes.naming());
         let handle = self.handles.number();

@@ -1,7 +1,7 @@
 //! setattr: mode, owner, times, size (truncate).
 
 use brindle_targets::Options;
-use brindle_types::{Attr, Fault, Ino};
+use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::setattr::{SetTime, SetattrReq};
 
 use crate::inodes::Carry;
@@ -33,12 +33,22 @@ impl Client {
     /// Changes attributes, all of them or none.
     pub async fn setattr(&self, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result<Attr, Fault> {
         if set.handle == 0 {
-            return self.setattr_as(ctx, ino, set, Options::default()).await;
+            return self.setattr_by_name(ctx, ino, set).await;
         }
         let handle = self.handles.get(set.handle)?;
         handle.alive()?;
         let done = self.setattr_as(ctx, ino, set, handle.options()).await;
         handle.changed(done)
+    }
+
+    /// A file that is cut to another length than 0 must be here first.
+    async fn setattr_by_name(&self, ctx: &Ctx, ino: Ino, set: SetAttr) -> Result<Attr, Fault> {
+        loop {
+            match self.setattr_as(ctx, ino, set, Options::default()).await {
+                Err(fault) if fault.code == Code::Released => self.recall(ctx, ino).await?,
+                done => return done,
+            }
+        }
     }
 
     async fn setattr_as(&self, ctx: &Ctx, ino: Ino, set: SetAttr, options: Options) -> Result<Attr, Fault> {

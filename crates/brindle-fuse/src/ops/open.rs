@@ -34,7 +34,20 @@ pub(crate) fn opened(opened: &brindle_client::Opened) -> Opened {
 }
 
 pub(crate) async fn handle(client: &Client, who: &Who, op: Open) -> Result<Done, Fault> {
-    let open = client.open(&who.ctx, who.ino, access(op.flags), op.kill_suidgid).await?;
+    let access = access(op.flags);
+    let waits = client.config().switches.nonblock_recall || op.flags & libc::O_NONBLOCK as u32 == 0;
+    let open = match waits {
+        true => client.open(&who.ctx, who.ino, access, op.kill_suidgid).await?,
+        false => {
+            let opening = client.open_here(&who.ctx, who.ino, access, op.kill_suidgid).await;
+            opening.map_err(|fault| {
+                client.not_recalled(
+                    fault,
+                    "it was opened with O_NONBLOCK, and this mount has nonblock-recall=off",
+                )
+            })?
+        }
+    };
     note_synchronous(client, &open, op.flags);
     Ok(Done { reply: Reply::opened(opened(&open)), undo: Undo::Close(open.attr.ino, open.handle) })
 }

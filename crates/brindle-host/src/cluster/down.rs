@@ -66,6 +66,7 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
         }
     };
     make_reachable(cluster);
+    note(end_processes(on, cluster.agents.iter().map(|a| (a.name.as_str(), a.run.as_ref()))));
     for mount in &cluster.mounts {
         let ours = mounts::find(&mount.mount_point).is_some_and(|m| m.fs_type == mounts::FUSE_TYPE);
         if ours {
@@ -91,6 +92,9 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
         }
         mount.run = mount.run.take().filter(|r| r.identity.alive());
     }
+    for agent in &mut cluster.agents {
+        agent.run = agent.run.take().filter(|r| r.identity.alive());
+    }
     for server in &mut cluster.servers {
         server.run = server.run.take().filter(|r| r.identity.alive());
     }
@@ -115,7 +119,8 @@ fn end_found_strays(on: &On, cluster: &Cluster) -> Result<bool> {
     let servers = cluster.servers.iter().map(|s| (&s.name, &s.log, s.run.as_ref()));
     let mounts = cluster.mounts.iter().map(|m| (&m.name, &m.log, m.run.as_ref()));
     let inits = cluster.hosts.iter().filter(|h| h.bare).map(|h| (&h.name, &h.log, h.init.as_ref()));
-    let all: Vec<_> = servers.chain(mounts).chain(inits).collect();
+    let agents = cluster.agents.iter().map(|a| (&a.name, &a.log, a.run.as_ref()));
+    let all: Vec<_> = servers.chain(mounts).chain(agents).chain(inits).collect();
     let known = |identity| all.iter().any(|(_, _, run)| run.is_some_and(|run| run.identity == identity));
     let mut strays = Vec::new();
     for process in procfs::process::all_processes().into_iter().flatten().flatten() {

@@ -30,7 +30,7 @@ pub use hosts::{HostView, HostsView};
 pub use node::{Killed, Started};
 pub use osts::Removed;
 pub use run::run_on;
-pub use state::{Cluster, HostState, Image, Mount, Run, Server, alive};
+pub use state::{AgentState, Cluster, HostState, Image, Mount, Run, Server, alive};
 pub use up::{Hosts, Up};
 
 /// Name of the file system unless told otherwise.
@@ -60,6 +60,13 @@ pub enum Event<'a> {
         name: &'a str,
         /// Its address.
         address: String,
+    },
+    /// An agent works.
+    Agent {
+        /// Its name: `agent1`.
+        name: &'a str,
+        /// The directory of its archive.
+        archive: &'a Path,
     },
     /// A mount is usable.
     Mounted {

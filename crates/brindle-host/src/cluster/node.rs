@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use super::security::identity_of;
 use super::state::{Cluster, Mount, Run, Server, alive, port_of_url};
 use super::{On, bare, image};
-use crate::announcement::{Mounted, Serving};
+use crate::announcement::{Mounted, Serving, Working};
 use crate::process::Starting;
 use crate::requirements::free_mount_point;
 
@@ -89,6 +89,28 @@ fn server_ready_or_waiting(cluster: &mut Cluster, started: StartingServer, or_wa
     server.metrics_port = port_of_url(&said.metrics_url);
     server.run = Some(Run { identity, addresses, metrics_url: said.metrics_url });
     Ok(true)
+}
+
+/// Starts an agent, and waits until it works.
+pub fn start_agent(program: &Path, cluster: &mut Cluster, index: usize) -> Result<()> {
+    let mgs = cluster.mgs().ok_or_else(|| {
+        Fault::new(Code::NoMgs).subject("mgs").next("start it first: brindle dev start mgs")
+    })?;
+    let agent = &mut cluster.agents[index];
+    std::fs::create_dir_all(&agent.archive)
+        .map_err(|e| Fault::io(Code::NotWritable, "cannot make", agent.archive.display().to_string(), &e))?;
+    let arguments = vec![
+        "agent".to_owned(),
+        "--ready-json".to_owned(),
+        format!("--archive={}", agent.number),
+        format!("--backend=posix:{}", agent.archive.display()),
+        format!("--log={}", agent.log.display()),
+        format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs),
+    ];
+    let ready = Starting::spawn(program, &agent.name, &arguments, &agent.log)?.ready(READY_LIMIT);
+    let (identity, _): (_, Working) = ready.map_err(|f| with_log(f, &agent.log))?;
+    agent.run = Some(Run::of(identity));
+    Ok(())
 }
 
 /// Starts a mount.
@@ -234,6 +256,7 @@ pub fn with_log(fault: Fault, log: &Path) -> Fault {
 enum Named {
     Server(usize),
     Mount(usize),
+    Agent(usize),
 }
 
 fn named(cluster: &Cluster, name: &str) -> Result<Named> {
@@ -245,6 +268,9 @@ fn named(cluster: &Cluster, name: &str) -> Result<Named> {
     }
     if let Some(index) = cluster.mounts.iter().position(|m| m.name == name) {
         return Ok(Named::Mount(index));
+    }
+    if let Some(index) = cluster.agents.iter().position(|a| a.name == name) {
+        return Ok(Named::Agent(index));
     }
     let fault = Fault::new(Code::UnknownTarget).what("no such process").subject(name.to_owned());
     Err(match nearest(name, cluster.names()) {
@@ -269,6 +295,7 @@ fn host_of<'a>(cluster: &'a Cluster, place: &Named) -> Option<&'a str> {
     match place {
         Named::Server(index) => cluster.servers[*index].host.as_deref(),
         Named::Mount(index) => cluster.mounts[*index].host.as_deref(),
+        Named::Agent(_) => None,
     }
 }
 
@@ -312,6 +339,7 @@ impl On<'_> {
         let run = match place {
             Named::Server(index) => &cluster.servers[index].run,
             Named::Mount(index) => &cluster.mounts[index].run,
+            Named::Agent(index) => &cluster.agents[index].run,
         };
         let Some(run) = run.as_ref().filter(|r| r.identity.alive()) else { return Ok(Killed::DidNotRun) };
         let subject = format!("{name} (process {})", run.identity.pid);
@@ -339,6 +367,7 @@ impl On<'_> {
         let run = match place {
             Named::Server(index) => cluster.servers[index].run.as_ref(),
             Named::Mount(index) => cluster.mounts[index].run.as_ref(),
+            Named::Agent(index) => cluster.agents[index].run.as_ref(),
         };
         if let Some(run) = run.filter(|r| alive(Some(r))) {
             return Ok(Started::Before(run.identity.pid));
@@ -355,6 +384,7 @@ impl On<'_> {
                 cluster.save(&self.dir)?;
                 mount_ready(&mut cluster, started)?;
             }
+            Named::Agent(index) => start_agent(program, &mut cluster, index)?,
         }
         cluster.save(&self.dir)?;
         self.warn_of_moved_mgs(&cluster, place);

@@ -31,6 +31,9 @@ pub struct Cluster {
     pub servers: Vec<Server>,
     /// Its mounts: client0, ...
     pub mounts: Vec<Mount>,
+    /// Its agents, which serve archives: agent1, ...
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<AgentState>,
     /// The hosts that the servers and mounts are on; none: all are on this one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<HostState>,
@@ -127,6 +130,21 @@ pub struct Mount {
     pub run: Option<Run>,
 }
 
+/// An agent and its process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentState {
+    /// `agent1`: it serves the archive of this number.
+    pub name: String,
+    /// Number of the archive.
+    pub number: u32,
+    /// The archive's directory.
+    pub archive: PathBuf,
+    /// Its log.
+    pub log: PathBuf,
+    /// Its process, when it was started last.
+    pub run: Option<Run>,
+}
+
 /// A process that was started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
@@ -164,6 +182,7 @@ impl Cluster {
             fs,
             servers: Vec::new(),
             mounts: Vec::new(),
+            agents: Vec::new(),
             hosts: Vec::new(),
             security: Mode::None,
             network: None,
@@ -245,7 +264,8 @@ impl Cluster {
     /// Names of all its processes.
     pub fn names(&self) -> Vec<&str> {
         let servers = self.servers.iter().map(|s| s.name.as_str());
-        servers.chain(self.mounts.iter().map(|m| m.name.as_str())).collect()
+        let mounts = self.mounts.iter().map(|m| m.name.as_str());
+        servers.chain(mounts).chain(self.agents.iter().map(|a| a.name.as_str())).collect()
     }
 }
 

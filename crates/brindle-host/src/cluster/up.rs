@@ -9,7 +9,7 @@ use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 
 use super::down::end_strays;
 use super::network::{self, Link, Network};
-use super::state::{Cluster, HostState, Image, Mount, Server, alive};
+use super::state::{AgentState, Cluster, HostState, Image, Mount, Server, alive};
 use super::{Event, FS_DEFAULT, OSTS_DEFAULT, On, bare, end_all, image, node};
 use crate::format::{self, Plan};
 use crate::target_dir::LOCK_FILE;
@@ -29,6 +29,8 @@ pub struct Up {
     pub mount_points: Vec<PathBuf>,
     /// Whether anything is mounted.
     pub mounts: bool,
+    /// Directory of the archive that an agent serves; for clusters without hosts.
+    pub archive: Option<PathBuf>,
     /// Name of the file system.
     pub fs: Option<FsName>,
     /// Size of the loop image that each new OST lies on.
@@ -75,6 +77,7 @@ impl On<'_> {
             None => {
                 wanted_servers(&mut cluster, &self.dir, up)?;
                 wanted_mounts(&mut cluster, &self.dir, up)?;
+                wanted_agent(&mut cluster, &self.dir, up)?;
             }
         }
         cluster.save(&self.dir)?;
@@ -120,7 +123,14 @@ impl On<'_> {
             return self.start_hosts(cluster);
         }
         self.start_servers(cluster)?;
-        self.start_mounts(cluster)
+        self.start_mounts(cluster)?;
+        for index in 0..cluster.agents.len() {
+            node::start_agent(&self.host.program, cluster, index)?;
+            cluster.save(&self.dir)?;
+            let AgentState { name, archive, .. } = &cluster.agents[index];
+            (self.tell)(Event::Agent { name, archive });
+        }
+        Ok(())
     }
 
     /// The network, then the host of the MGS, then all other servers at once, then all clients at once.
@@ -307,8 +317,10 @@ fn refuse_running(dir: &Path, cluster: &Cluster) -> Result<()> {
     let servers = cluster.servers.iter().map(|s| (&s.name, s.run.as_ref()));
     let mounts = cluster.mounts.iter().map(|m| (&m.name, m.run.as_ref()));
     let inits = cluster.hosts.iter().map(|h| (&h.name, h.init.as_ref()));
+    let agents = cluster.agents.iter().map(|a| (&a.name, a.run.as_ref()));
     let running: Vec<&str> = servers
         .chain(mounts)
+        .chain(agents)
         .chain(inits)
         .filter(|(_, run)| alive(*run))
         .map(|(name, _)| name.as_str())
@@ -484,6 +496,19 @@ fn wanted_servers(cluster: &mut Cluster, dir: &Path, up: &Up) -> Result<()> {
     for index in (taken.unwrap_or(0)..).take(usize::from(osts - have)) {
         cluster.servers.push(new_server(dir, TargetId::ost(index), up.ost_size_bytes, up.image_kind));
     }
+    Ok(())
+}
+
+/// Number of the archive of a development cluster.
+const ARCHIVE: u32 = 1;
+
+/// The agent of the archive that is asked for; as before where none is.
+fn wanted_agent(cluster: &mut Cluster, dir: &Path, up: &Up) -> Result<()> {
+    let Some(archive) = &up.archive else { return Ok(()) };
+    let archive = PathBuf::from(text(archive)?);
+    let name = format!("agent{ARCHIVE}");
+    let log = dir.join("log").join(format!("{name}.log"));
+    cluster.agents = vec![AgentState { name, number: ARCHIVE, archive, log, run: None }];
     Ok(())
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::stop::Event;
 use crate::changelog::Known;
+use crate::hsm::queue::Queue;
 use crate::leases::Leases;
 use crate::opens::Opens;
 use crate::quota::QuotaTable;
@@ -77,6 +78,8 @@ pub struct Live {
     pub limits: QuotaTable,
     /// Readers and size of the changelog.
     pub changelog: Known,
+    /// Actions of tiering, and the agents that carry them out.
+    pub hsm: Queue,
     /// Waits of requests.
     pub events: Events,
 }

@@ -41,6 +41,7 @@ use crate::ask::{self, Notice, Notifier};
 use crate::changelog;
 use crate::config::{Config, Identity};
 use crate::hearing::Hearing;
+use crate::hsm::queue::Queue;
 use crate::locking::LockService;
 use crate::osts::Osts;
 use crate::quota::QuotaTable;
@@ -147,6 +148,7 @@ impl Mdt {
         let mut live = Live { changelog, limits: QuotaTable::load(&engine, term)?, ..Live::default() };
         let device_bytes = engine.space()?.total_bytes;
         let hearing = Hearing::new(seams);
+        live.hsm = Queue::load(&engine, hearing.now())?;
         for (id, row) in store::session::list(&engine)? {
             let must_reclaim = !row.ended;
             live.sessions.insert(id, LiveSession { row, renewed: hearing.now(), must_reclaim });

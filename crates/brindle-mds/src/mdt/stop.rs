@@ -22,6 +22,10 @@ pub enum Event {
     Session(SessionId),
     /// A recall of the lease of a directory is done.
     LeaseFree(Ino),
+    /// The action of tiering on a file has ended.
+    Hsm(Ino),
+    /// There may be work for agents.
+    HsmWork,
 }
 
 /// Work outside of the writer lock that an operation needs before it can go on.

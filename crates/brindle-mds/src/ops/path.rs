@@ -4,7 +4,7 @@ use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::mds::path::{PathOfReq, PathOfResp};
 
 use crate::mdt::{Call, Mdt, Txn};
-use crate::store::{inode, link};
+use crate::store::{Inode, inode, link};
 
 /// Most paths in one answer.
 pub const PATHS_MAX: usize = 1024;
@@ -29,6 +29,11 @@ pub async fn handle(mdt: &Mdt, _call: &Call, req: PathOfReq) -> Result<PathOfRes
         Ok(PathOfResp { paths: paths.collect::<Result<_>>()? })
     })
     .await
+}
+
+/// The first path of an inode that has a name.
+pub fn first(t: &Txn<'_>, inode: &Inode) -> Result<Vec<u8>> {
+    path(t, inode.parent, &inode.name_hint)
 }
 
 fn path(t: &Txn<'_>, parent: Ino, name: &[u8]) -> Result<Vec<u8>> {

@@ -1,7 +1,7 @@
 //! Keys of rows: a letter, then big-endian fields, then a name where there is one.
 //!
 //! `I|ino` `D|dir|shard|hash|name` `X|ino|name` `P|ino|parent|name` `N|ino` `O|ino` `Q|ost|object` `C|session`
-//! `R|session|slot` `U|kind|id` `B|kind|id` `A|ino|offset` `W|ino` `L|index` `M|name` (the bars are not in the bytes).
+//! `R|session|slot` `U|kind|id` `B|kind|id` `A|ino|offset` `W|ino` `L|index` `H|s|ino` `H|a|ino` `M|name` (the bars are not in the bytes).
 
 use brindle_stdx::codec::Reader;
 use brindle_types::{Ino, ObjectId, Pair, SessionId};
@@ -34,6 +34,8 @@ pub const APPEND: u8 = b'A';
 pub const WATCH: u8 = b'W';
 /// Records of the changelog.
 pub const CHANGE: u8 = b'L';
+/// Copies in archives, and actions on them.
+pub const HSM: u8 = b'H';
 /// One of a kind: format, reservations.
 pub const META: u8 = b'M';
 
@@ -221,6 +223,39 @@ pub fn split_change(key: &[u8]) -> Option<u64> {
     reader.is_empty().then_some(index)
 }
 
+/// Prefix of the states of files that tiering knows of.
+pub fn hsm_states() -> Vec<u8> {
+    vec![HSM, b's']
+}
+
+/// Prefix of its actions.
+pub fn hsm_actions() -> Vec<u8> {
+    vec![HSM, b'a']
+}
+
+/// The state of a file.
+pub fn hsm_state(ino: Ino) -> Vec<u8> {
+    of_file(hsm_states(), ino)
+}
+
+/// The action on a file.
+pub fn hsm_action(ino: Ino) -> Vec<u8> {
+    of_file(hsm_actions(), ino)
+}
+
+fn of_file(prefix: Vec<u8>, ino: Ino) -> Vec<u8> {
+    Key(prefix).u64(ino.0).0
+}
+
+/// The file of a key of tiering.
+pub fn split_hsm(key: &[u8]) -> Option<Ino> {
+    let mut reader = Reader::new(key);
+    reader.u8()?;
+    reader.u8()?;
+    let ino = Ino(reader.u64()?);
+    reader.is_empty().then_some(ino)
+}
+
 /// A row that is one of a kind.
 pub fn meta(name: &str) -> Vec<u8> {
     Key::new(META).name(name.as_bytes())
@@ -254,6 +289,8 @@ mod tests {
             prop_assert_eq!(split_link(&key), Some((Ino(a.0), Ino(a.1), &n[..])));
             prop_assert_eq!(split_append(&append(Ino(a.0), a.1)), Some((Ino(a.0), a.1)));
             prop_assert_eq!(split_owner(&usage(1, a.2)), Some((1, a.2)));
+            prop_assert_eq!(split_hsm(&hsm_state(Ino(a.0))), Some(Ino(a.0)));
+            prop_assert_eq!(split_hsm(&hsm_action(Ino(a.0))), Some(Ino(a.0)));
             let object = |f: (u64, u64, u32)| ObjectId {
                 ino: Ino(f.0), generation: Pair { term: f.2, counter: f.1 }, stripe: f.2,
             };

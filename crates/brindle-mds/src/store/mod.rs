@@ -11,6 +11,7 @@ pub mod destroy_queue;
 pub mod dirent;
 pub mod engine;
 pub mod hot;
+pub mod hsm;
 pub mod inline;
 pub mod inode;
 pub mod keys;

@@ -3,14 +3,15 @@
 use brindle_types::attr::Time;
 use brindle_types::layout::{Component, ComponentPolicy, EOF};
 use brindle_types::{
-    Change, ChangeKind, ChangeMask, ChangeSource, FileType, Ino, Layout, LayoutPolicy, Pair, PoolChoice,
-    SessionId, Stripe, StripePolicy,
+    ArchivedCopy, Change, ChangeKind, ChangeMask, ChangeSource, FileType, HsmControl, HsmKind, Ino, Layout,
+    LayoutPolicy, Pair, PoolChoice, SessionId, Stripe, StripePolicy,
 };
 use bytes::Bytes;
 
 use crate::store::append::Reservation;
 use crate::store::changelog::{Reader, Size, State};
 use crate::store::dirent::{Dirent, HashKey};
+use crate::store::hsm;
 use crate::store::inode::FileBody;
 use crate::store::limit::Limit;
 use crate::store::meta::Format;
@@ -135,6 +136,29 @@ fn readers() -> State {
     State { next_id: 5, mask: ChangeMask::DEFAULT, dropped_to: 3 << 40 | 2, readers: vec![reader] }
 }
 
+fn hsm_state() -> hsm::State {
+    let copy = ArchivedCopy {
+        data_version: pair(3, 1),
+        attempt: pair(3, 7),
+        size_bytes: 1 << 40,
+        checksum: [5; 32],
+    };
+    hsm::State { flags: 0xc, archive: 1, copy: Some(copy) }
+}
+
+fn hsm_action() -> hsm::Action {
+    let running = hsm::Running { attempt: pair(3, 9), agent: [6; 16], data_version: pair(3, 1) };
+    hsm::Action {
+        kind: HsmKind::Archive,
+        archive: 2,
+        uid: 1000,
+        cookie: pair(3, 8),
+        asked: Time { secs: 5, nanos: 7 },
+        running: Some(running),
+        lost_attempts: 1,
+    }
+}
+
 fn samples() -> Vec<(&'static str, Bytes)> {
     let session = Session {
         client_uuid: [9; 16],
@@ -157,6 +181,9 @@ fn samples() -> Vec<(&'static str, Bytes)> {
         ("change", encoded(&change())),
         ("changelog-state", encoded(&readers())),
         ("changelog-size", encoded(&Size { records: 3, bytes: 300 })),
+        ("hsm-state", encoded(&hsm_state())),
+        ("hsm-action", encoded(&hsm_action())),
+        ("hsm-control", encoded(&hsm::Control(HsmControl::Stopped))),
         ("format", encoded(&Format { uuid: [1; 16], mdt_index: 0, hash_key: key })),
         ("hash", Bytes::copy_from_slice(&key.hash(b"a name").to_be_bytes())),
     ]

@@ -9,6 +9,7 @@ mod cuts;
 mod destroys;
 mod fuzz;
 mod golden;
+mod hsm;
 mod leases;
 mod model;
 mod moves;

@@ -8,6 +8,7 @@ pub mod create;
 pub mod fences;
 pub mod fsync;
 pub mod getattr;
+pub mod hsm;
 pub mod inline;
 pub mod invalidate;
 pub mod link;

@@ -80,6 +80,9 @@ pub struct UpArgs {
     /// Do not mount
     #[arg(long, conflicts_with = "mount")]
     no_mount: bool,
+    /// Start an agent, too, which serves this directory as archive 1 (docs/operations/tiering.md)
+    #[arg(long, value_name = "DIR", conflicts_with = "hosts")]
+    archive: Option<PathBuf>,
     /// Name of the file system; 'dev' at the first start
     #[arg(long, value_name = "NAME", value_parser = crate::format::parse::<FsName>)]
     fsname: Option<FsName>,
@@ -207,7 +210,8 @@ pub fn process_names(dir: &Path) -> Result<Vec<(String, &'static str)>> {
     let word = |run| if cluster::alive(run) { "running" } else { "stopped" };
     let servers = cluster.servers.iter().map(|s| (s.name.clone(), word(s.run.as_ref())));
     let mounts = cluster.mounts.iter().map(|m| (m.name.clone(), word(m.run.as_ref())));
-    Ok(servers.chain(mounts).collect())
+    let agents = cluster.agents.iter().map(|a| (a.name.clone(), word(a.run.as_ref())));
+    Ok(servers.chain(mounts).chain(agents).collect())
 }
 
 /// The hosts of the cluster in `dir`, and how each is.
@@ -228,6 +232,9 @@ fn on<T>(dir: &DirArg, since: Option<Instant>, work: impl FnOnce(&On) -> Result<
         Event::Runs { name, address } => line(since, name, &format!("runs at {address}")),
         Event::Mounted { name, mount_point } => {
             line(since, name, &format!("mounted at {}", mount_point.display()));
+        }
+        Event::Agent { name, archive } => {
+            line(since, name, &format!("serves archive 1 at {}", archive.display()));
         }
         Event::NotTold(name) => {
             eprintln!(
@@ -254,6 +261,7 @@ fn up(args: &UpArgs) -> Result<Done> {
         osts: args.osts,
         mount_points: args.mount.clone(),
         mounts: !args.no_mount,
+        archive: args.archive.clone(),
         fs: args.fsname.clone(),
         ost_size_bytes: args.ost_size,
         mdt_size_bytes: args.mdt_size,

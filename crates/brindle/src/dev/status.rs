@@ -93,6 +93,11 @@ fn view(cluster_dir: &Path, cluster: &Cluster) -> DevView {
         process.mount = m.mount_point.display().to_string();
         processes.push(process.with_run(m.run.as_ref()));
     }
+    for a in &cluster.agents {
+        let mut process = empty(&a.name, "agent", &a.log);
+        process.data = a.archive.display().to_string();
+        processes.push(process.with_run(a.run.as_ref()));
+    }
     for h in cluster.hosts.iter().filter(|host| host.bare) {
         let mut process = empty(&h.name, "host", &h.log);
         process.data = files_of(cluster_dir, &h.name).display().to_string();

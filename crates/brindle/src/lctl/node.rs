@@ -13,6 +13,7 @@ use brindle_types::{Code, Fault, Ino, Result, Role};
 use brindle_wire::Message;
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::changelog::{ChangelogInfoReq, ChangelogInfoResp};
+use brindle_wire::mds::hsm::{HsmInfoReq, HsmInfoResp};
 use brindle_wire::mds::session::TargetInfoResp;
 
 use crate::admin::ask::servers;
@@ -215,6 +216,11 @@ impl Served {
     /// The readers of its changelog.
     pub fn changelog(&self) -> Result<ChangelogInfoResp> {
         self.ask(&ChangelogInfoReq { cred: own_cred() })
+    }
+
+    /// What is queued at it for tiering, and who works.
+    pub fn hsm(&self) -> Result<HsmInfoResp> {
+        self.ask(&HsmInfoReq { behind: None, cred: own_cred() })
     }
 
     /// Asks it something.

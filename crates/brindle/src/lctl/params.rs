@@ -6,11 +6,13 @@ use std::rc::Rc;
 
 use brindle_types::{ChangeMask, Code, Fault, Result, Role};
 use brindle_wire::map::{Map, TargetState};
+use brindle_wire::mds::hsm::HsmSwitchReq;
 use brindle_wire::mgs::TargetChange;
 
 use super::node::{Link, Mounted, Node, Served};
 use super::read_ahead;
 use crate::changelog;
+use crate::hsm::params as hsm;
 use crate::lfs::lists::target_lines;
 use brindle_admin::target::is_draining;
 
@@ -141,6 +143,24 @@ const TARGET: &[Row<Served>] = &[
     row("uuid", "name of the target in Lustre's form", |t| Ok(format!("{}_UUID", t.name))),
 ];
 
+/// Of an MDT that is served here: tiering.
+const MDT: &[Row<Served>] = &[
+    Row {
+        name: "hsm_control",
+        help: "whether tiering is enabled, disabled (what is asked for waits) or stopped; to be set: enabled, disabled, shutdown, purge",
+        read: |t| Ok(t.hsm()?.control.to_string()),
+        write: Some(Write {
+            check: |text| hsm::switch(text).map(drop),
+            apply: set_hsm_control,
+            is_permanent: true,
+        }),
+    },
+    row("hsm.agents", "the agents that serve archives", |t| Ok(hsm::agents(&t.hsm()?))),
+    row("hsm.actions", "actions of tiering: waiting, under way, ended a moment ago", |t| {
+        Ok(hsm::actions(&t.hsm()?))
+    }),
+];
+
 /// Of an OST that is served here.
 const OBDFILTER: &[Row<Served>] = &[
     row("degraded", "1 while its disk returns errors", |t| Ok(u8::from(t.space()?.degraded).to_string())),
@@ -189,7 +209,6 @@ pub const ABSENT: &[(&[&str], &str)] = &[
         &["read_cache_enable", "writethrough_cache_enable", "readcache_max_filesize"],
         "an OST reads and writes through the page cache of its host; there is no switch",
     ),
-    (&["hsm_control"], "this version has no HSM"),
     (
         &["enable_remote_dir", "enable_remote_dir_gid", "commit_on_sharing", "evict_client"],
         "this version has one MDT, which answers for every directory; clients that are silent are ended by their lease",
@@ -266,7 +285,7 @@ pub fn names(kind: &str) -> Vec<(&'static str, &'static str, bool)> {
         "lov" => of(&[LOV]),
         "mdc" => of(&[LINK, MDC]),
         "mdd" => of(&[MDD]),
-        "mdt" => of(&[TARGET]),
+        "mdt" => of(&[TARGET, MDT]),
         "obdfilter" => of(&[TARGET, OBDFILTER]),
         "osc" => of(&[LINK, OSC]),
         _ => Vec::new(),
@@ -308,7 +327,7 @@ pub fn of_kind(node: &Node, kind: &'static str) -> Result<Vec<Leaf<'static>>> {
         _ => {
             let (role, tables): (Role, &[&'static [Row<Served>]]) = match kind {
                 "mdd" => (Role::Mdt, &[MDD]),
-                "mdt" => (Role::Mdt, &[TARGET]),
+                "mdt" => (Role::Mdt, &[TARGET, MDT]),
                 _ => (Role::Ost, &[TARGET, OBDFILTER]),
             };
             for target in node.targets()?.iter().filter(|target| target.entry.id.role == role) {
@@ -346,7 +365,7 @@ fn add<T: 'static>(
             }
         });
         leaves.push(Leaf {
-            path: vec![kind.to_owned(), device.to_owned(), row.name.to_owned()],
+            path: [kind, device].into_iter().chain(row.name.split('.')).map(str::to_owned).collect(),
             help: row.help,
             read: Box::new(move || (row.read)(&reading)),
             write,
@@ -453,6 +472,12 @@ fn set_no_create(target: &Served, value: &str) -> Result<()> {
         }
         Ok(())
     })
+}
+
+fn set_hsm_control(target: &Served, value: &str) -> Result<()> {
+    let wrong = |why: String| Fault::new(Code::BadArgument).what("cannot set hsm_control").why(why);
+    let switch = hsm::switch(value).map_err(wrong)?;
+    target.ask(&HsmSwitchReq { switch, cred: changelog::own_cred() }).map(drop)
 }
 
 fn set_changelog_mask(target: &Served, value: &str) -> Result<()> {

@@ -57,12 +57,33 @@ pub enum Command {
     Mdts(lists::ListArgs),
     /// Say which servers answer
     Check(lists::CheckArgs),
-    /// Show the HSM flags of files: none, since this version archives nothing
+    /// Show the HSM flags of files
     #[command(name = "hsm_state")]
     HsmState(hsm::Args),
-    /// Show the HSM actions on files: none, since this version archives nothing
+    /// Show the HSM actions on files
     #[command(name = "hsm_action")]
     HsmAction(hsm::Args),
+    /// Copy files into an archive
+    #[command(name = "hsm_archive")]
+    HsmArchive(hsm::ArchiveArgs),
+    /// Let the bytes of archived files go; opening them brings them back
+    #[command(name = "hsm_release")]
+    HsmRelease(hsm::FileArgs),
+    /// Bring the bytes of released files back
+    #[command(name = "hsm_restore")]
+    HsmRestore(hsm::FileArgs),
+    /// Remove the copies of files from their archive
+    #[command(name = "hsm_remove")]
+    HsmRemove(hsm::FileArgs),
+    /// Give up the HSM actions on files
+    #[command(name = "hsm_cancel")]
+    HsmCancel(hsm::FileArgs),
+    /// Set HSM flags of files
+    #[command(name = "hsm_set")]
+    HsmSet(hsm::FlagArgs),
+    /// Clear HSM flags of files
+    #[command(name = "hsm_clear")]
+    HsmClear(hsm::FlagArgs),
 }
 
 /// Runs the command.
@@ -86,5 +107,12 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Check(args) => lists::check(args),
         Command::HsmState(args) => hsm::state(args),
         Command::HsmAction(args) => hsm::action(args),
+        Command::HsmArchive(args) => hsm::archive(args),
+        Command::HsmRelease(args) => hsm::release(args),
+        Command::HsmRestore(args) => hsm::restore(args),
+        Command::HsmRemove(args) => hsm::remove(args),
+        Command::HsmCancel(args) => hsm::cancel(args),
+        Command::HsmSet(args) => hsm::set(args),
+        Command::HsmClear(args) => hsm::clear(args),
     }
 }

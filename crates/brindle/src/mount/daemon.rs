@@ -4,14 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use brindle_client::{Client, MountConfig, control};
+use brindle_admin::place::Source;
+use brindle_auth::Mode;
+use brindle_client::{Client, MountConfig, Switches, control};
 use brindle_fuse::{Ended, EventLoop, MountHandle, MountOptions, MountSettings};
 use brindle_net::{TcpTransport, Transport};
+use brindle_stdx::Spawn;
 use brindle_targets::Introduction;
 use brindle_telemetry::{Registry, panic};
 use brindle_types::{Code, Fault, Result};
 
-use super::options::Settings;
+use super::options::{Settings, source_text};
 use super::subdir::Whole;
 use crate::control::{make_run_dir, socket};
 use crate::cpu_latency;
@@ -79,10 +82,11 @@ async fn serve(settings: &Settings) -> Result<Done> {
         tokio::spawn(endpoint.run());
     }
     let event_loop = EventLoop::start()?;
+    let joining = joining(settings);
     let client = tokio::select! {
         biased;
         () = &mut stop => return Ok(Done::Ok),
-        connected = connect(settings, &event_loop) => connected?,
+        connected = connect(&joining, event_loop.tasks()) => connected?,
     };
     metrics::client(&registry, &client);
     let handle = mount(settings, client.clone(), event_loop).await?;
@@ -111,9 +115,37 @@ async fn serve(settings: &Settings) -> Result<Done> {
     }
 }
 
-async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Client>> {
+/// What a client of a file system needs to know.
+pub struct Connect<'a> {
+    /// The file system.
+    pub source: &'a Source,
+    /// The host's identity, if another one than usual.
+    pub identity: Option<&'a Path>,
+    /// The weakest protection of frames, if another one than usual.
+    pub security: Option<Mode>,
+    /// Mechanisms that it does without.
+    pub switches: Switches,
+    /// Whether every write is durable when it is answered.
+    pub sync: bool,
+    /// The mount point, or what takes its place, for people.
+    pub mount: String,
+}
+
+fn joining(settings: &Settings) -> Connect<'_> {
+    Connect {
+        source: &settings.source,
+        identity: settings.identity.as_deref(),
+        security: settings.security,
+        switches: settings.switches,
+        sync: settings.sync,
+        mount: settings.mount_point.display().to_string(),
+    }
+}
+
+/// Makes a client; what the MDT sends is taken in by `mdt_tasks`.
+pub async fn connect(settings: &Connect<'_>, mdt_tasks: Arc<dyn Spawn>) -> Result<Arc<Client>> {
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-    let identity = identity::find(settings.identity.as_deref())?;
+    let identity = identity::find(settings.identity)?;
     let mode = identity::mode(settings.security, identity.is_some())?;
     let host = identity.as_ref().map_or_else(|| Ok(brindle_host::name()), |identity| identity.host())?;
     let security = identity::security(identity.clone(), mode, identity::Process::Mount);
@@ -135,7 +167,7 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
         mgs,
         fs: settings.source.fs.clone(),
         host,
-        mount: settings.mount_point.display().to_string(),
+        mount: settings.mount.clone(),
         switches: settings.switches,
         sync: settings.sync,
     };
@@ -144,7 +176,7 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
         Code::WrongTarget => fault.why.into_iter().fold(
             Fault::new(Code::NoMgs)
                 .what("no MGS at the address in")
-                .subject(settings.source_text())
+                .subject(source_text(settings.source))
                 .next("name the MGS's address; brindle target list, on a server or another client, shows it"),
             Fault::why,
         ),
@@ -162,7 +194,7 @@ async fn connect(settings: &Settings, event_loop: &EventLoop) -> Result<Arc<Clie
         let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), nids.clone(), None);
         tokio::spawn(access::keep_certificate(seams.clone(), way, identity));
     }
-    let client = Client::mount(config, seams, event_loop.tasks(), transport).await.map_err(refused)?;
+    let client = Client::mount(config, seams, mdt_tasks, transport).await.map_err(refused)?;
     if let (Some(file), Some(conf)) = (cluster, conf) {
         tokio::spawn(file.follow_mgs(conf, client.targets().clone()));
     }

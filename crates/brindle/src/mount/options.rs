@@ -41,7 +41,7 @@ const ACCEPTED: [&str; 21] = [
     "allow_other",
 ];
 /// Options that do something.
-const KNOWN: [&str; 12] = [
+const KNOWN: [&str; 13] = [
     "ro",
     "nodev",
     "nosuid",
@@ -54,6 +54,7 @@ const KNOWN: [&str; 12] = [
     "cpu-latency",
     "sync",
     "async",
+    "no_recall",
 ];
 /// What /proc/mounts shows of a mount and mount(8) repeats at a remount.
 const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
@@ -144,6 +145,8 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
             return Err(fixed(key));
         }
         (name, Some(_)) if settings.remount && find(name).is_some() => return Err(fixed(key)),
+        ("no_recall", None) if settings.remount => return Err(fixed(key)),
+        ("no_recall", None) => settings.switches.recall = false,
         ("sync", None) => settings.sync = true,
         ("async", None) => settings.sync = false,
         ("log", Some(path)) => settings.log = Some(PathBuf::from(path)),
@@ -198,21 +201,21 @@ fn unknown(option: &str) -> Fault {
     }
 }
 
+/// A source as mount(8) and mountinfo show it.
+pub fn source_text(source: &Source) -> String {
+    let text = |nid: &brindle_types::Nid| {
+        let text = nid.to_string();
+        text.strip_suffix("@tcp").map(str::to_owned).unwrap_or(text)
+    };
+    let hosts: Vec<String> = source.mgs.iter().map(text).collect();
+    let sub = if source.subdir.is_empty() { String::new() } else { format!("/{}", source.subdir) };
+    format!("{}:/{}{sub}", hosts.join(","), source.fs)
+}
+
 impl Settings {
     /// The source as mount(8) and mountinfo show it.
     pub fn source_text(&self) -> String {
-        let hosts: Vec<String> = self
-            .source
-            .mgs
-            .iter()
-            .map(|nid| {
-                let text = nid.to_string();
-                text.strip_suffix("@tcp").map(str::to_owned).unwrap_or(text)
-            })
-            .collect();
-        let sub =
-            if self.source.subdir.is_empty() { String::new() } else { format!("/{}", self.source.subdir) };
-        format!("{}:/{}{sub}", hosts.join(","), self.source.fs)
+        source_text(&self.source)
     }
 
     /// The command line that makes the daemon do the same in the foreground.

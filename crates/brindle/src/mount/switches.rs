@@ -18,7 +18,7 @@ pub struct Switch {
 }
 
 /// All of them. Every one is on unless it is turned off.
-pub const SWITCHES: [Switch; 7] = [
+pub const SWITCHES: [Switch; 9] = [
     Switch {
         name: "write-behind",
         of: |s| &mut s.write_behind,
@@ -67,6 +67,20 @@ pub const SWITCHES: [Switch; 7] = [
         buys: "servers of the same machine are called without TCP, and blocks of 256 KiB and more are read out of the sender's memory instead of being copied through a socket",
         costs: "a socket beside each port, and the right to read memory of one's own processes: off to measure TCP, or where that right is taken away",
         note: "011, 015",
+    },
+    Switch {
+        name: "recall",
+        of: |s| &mut s.recall,
+        buys: "opening a file whose bytes lie in an archive only brings them back, and waits for that",
+        costs: "a program that reads everything (a backup, an indexer, a virus scanner) fetches everything: off for its mount (or -o no_recall), and such files fail with E6002",
+        note: "028",
+    },
+    Switch {
+        name: "nonblock-recall",
+        of: |s| &mut s.nonblock_recall,
+        buys: "so does opening one with O_NONBLOCK, as tar does",
+        costs: "a program that means it waits: off, and such opens of such files fail with E6002",
+        note: "028",
     },
 ];
 

@@ -1,0 +1,51 @@
+//! Tiering: waiting until a released file is here, and what an agent asks of the MDT (design note 028).
+
+use brindle_types::{Code, Fault, Ino, Result};
+use brindle_wire::Message;
+use brindle_wire::mds::hsm::{HsmDoneReq, HsmProgressReq, HsmRecallReq, HsmRecallResp, HsmTakeReq};
+
+use crate::{Client, Ctx};
+
+/// What an agent may ask the MDT.
+pub trait AgentAsk: Message {}
+
+impl AgentAsk for HsmTakeReq {}
+impl AgentAsk for HsmProgressReq {}
+impl AgentAsk for HsmDoneReq {}
+
+impl Client {
+    /// Brings a released file back, and waits until it is here. A hundred who wait for one file cause one restore.
+    pub(crate) async fn recall(&self, ctx: &Ctx, ino: Ino) -> Result<()> {
+        if !self.config.switches.recall {
+            let fault = Fault::new(Code::Released).subject(ino.fid().to_string());
+            return Err(self.not_recalled(fault, "this mount has the option no_recall"));
+        }
+        let mut waits_for = None;
+        loop {
+            let request = HsmRecallReq { ino, waits_for, cred: ctx.cred.clone() };
+            // Who is interrupted leaves; the restore goes on.
+            let Some(answer) = ctx.cancel.until(self.mds.ask(&request)).await else {
+                return Err(Fault::new(Code::Interrupted));
+            };
+            match answer? {
+                HsmRecallResp::Here => return Ok(()),
+                HsmRecallResp::Waiting(cookie) => waits_for = Some(cookie),
+                HsmRecallResp::Failed(fault) => return Err(fault),
+            }
+        }
+    }
+
+    /// What whoever does not want to wait for a released file is told.
+    pub fn not_recalled(&self, fault: Fault, why: &'static str) -> Fault {
+        if fault.code != Code::Released {
+            return fault;
+        }
+        let next = "bring it back: lfs hsm_restore FILE; or open it through a mount that recalls";
+        Fault::new(Code::NotRecalled).subject(fault.subject.into_owned()).why(why).next(next)
+    }
+
+    /// Asks the MDT on behalf of an agent.
+    pub async fn ask_as_agent<M: AgentAsk>(&self, request: &M) -> Result<M::Resp> {
+        self.mds.ask(request).await
+    }
+}

@@ -1,0 +1,441 @@
+//! An archive in a directory, in the layout of `lhsmtool_posix`: a file for each FID, and a tree of links with the paths that they had.
+//!
+//! | name | what |
+//! |---|---|
+//! | `DIR/0x200000401:0x1:0x0` | the current copy, as that tool names it |
+//! | `DIR/0x200000401:0x1:0x0.v3-17.a3-20` | the copy of contents 3.17 by attempt 3.20; the current one has this name too |
+//! | `shadow/PATH` | link to the current copy, by the path at the time of archiving |
+//!
+//! `DIR` comes from the FID ([`Layout`]). A copy is written under its own name, which no other attempt has, and is on stable storage before
+//! the MDT is told; the name without a version leads to it only after the MDT has taken it. So what a silent agent writes late is
+//! garbage, which the next complete copy of the file removes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
+use std::path::{Component, Path, PathBuf};
+
+use brindle_types::attr::Time;
+use brindle_types::{ArchivedCopy, Attr, Code, Fault, Fid, Ino, Pair, Result};
+
+/// Directory of the links with paths.
+const SHADOW: &str = "shadow";
+/// Longest path that gets a link.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// How the directory of a FID is made, as `--archive-format` of that tool has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Layout {
+    /// `0001/0000/0401/0000/0002/0000`.
+    #[default]
+    V1,
+    /// `0400`.
+    V2,
+}
+
+impl std::str::FromStr for Layout {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Layout, String> {
+        match text {
+            "v1" | "1" => Ok(Layout::V1),
+            "v2" | "2" => Ok(Layout::V2),
+            other => Err(format!("'{other}' is not v1 or v2")),
+        }
+    }
+}
+
+/// An archive.
+#[derive(Clone, Debug)]
+pub struct Archive {
+    root: PathBuf,
+    layout: Layout,
+    shadow: bool,
+}
+
+/// A copy that is being written.
+pub struct Incoming {
+    file: File,
+    path: PathBuf,
+}
+
+/// An attempt at a copy of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyName {
+    /// The file.
+    pub ino: Ino,
+    /// Its contents.
+    pub data_version: Pair,
+    /// The attempt.
+    pub attempt: Pair,
+}
+
+impl CopyName {
+    /// The name of a copy that the MDT knows.
+    pub fn of(ino: Ino, copy: &ArchivedCopy) -> CopyName {
+        CopyName { ino, data_version: copy.data_version, attempt: copy.attempt }
+    }
+}
+
+/// The name of a FID in an archive: without brackets.
+fn fid_name(fid: Fid) -> String {
+    format!("{:#x}:{:#x}:{:#x}", fid.seq, fid.oid, fid.ver)
+}
+
+fn dir_name(fid: Fid, layout: Layout) -> String {
+    let (oid, seq) = (u64::from(fid.oid), fid.seq);
+    let part = |n: u64, shift: u32| n >> shift & 0xffff;
+    match layout {
+        Layout::V1 => {
+            [part(oid, 0), part(oid, 16), part(seq, 0), part(seq, 16), part(seq, 32), part(seq, 48)]
+                .map(|n| format!("{n:04x}"))
+                .join("/")
+        }
+        Layout::V2 => format!("{:04x}", (oid ^ seq) & 0xffff),
+    }
+}
+
+fn version_suffix(name: &CopyName) -> String {
+    let CopyName { data_version: v, attempt: a, .. } = name;
+    format!(".v{:x}-{:x}.a{:x}-{:x}", v.term, v.counter, a.term, a.counter)
+}
+
+/// The attempt in the name of a copy of this file.
+fn attempt_of(name: &str, fid: &str) -> Option<Pair> {
+    let (_, attempt) = name.strip_prefix(fid)?.strip_prefix(".v")?.split_once(".a")?;
+    let (term, counter) = attempt.split_once('-')?;
+    Some(Pair { term: u32::from_str_radix(term, 16).ok()?, counter: u64::from_str_radix(counter, 16).ok()? })
+}
+
+fn failed(what: &'static str, path: &Path, e: &io::Error) -> Fault {
+    Fault::io(Code::ArchiveFailed, what, path.display().to_string(), e)
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+impl Archive {
+    /// The archive in a directory. Fails if copies could not be made there.
+    pub fn open(root: &Path, layout: Layout, shadow: bool) -> Result<Archive> {
+        let root = root.canonicalize().map_err(|e| failed("cannot use the archive", root, &e))?;
+        let archive = Archive { root, layout, shadow };
+        archive.try_out().map_err(|e| {
+            failed("cannot use the archive", &archive.root, &e)
+                .next("it must be a directory that this user may write to, on a file system with hard links")
+        })?;
+        Ok(archive)
+    }
+
+    /// Makes a file with two names, and removes it.
+    fn try_out(&self) -> io::Result<()> {
+        let id = std::process::id();
+        let (one, two) = (self.root.join(format!(".try-{id}")), self.root.join(format!(".try-{id}-link")));
+        File::create(&one)?.sync_all()?;
+        let linked = fs::hard_link(&one, &two);
+        let removed = fs::remove_file(&one);
+        if linked.is_ok() {
+            fs::remove_file(&two)?;
+        }
+        linked.and(removed)
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn dir(&self, ino: Ino) -> PathBuf {
+        self.root.join(dir_name(ino.fid(), self.layout))
+    }
+
+    /// The current copy of a file.
+    pub fn current(&self, ino: Ino) -> PathBuf {
+        self.dir(ino).join(fid_name(ino.fid()))
+    }
+
+    /// A copy of a file, by its own name.
+    pub fn path(&self, name: &CopyName) -> PathBuf {
+        self.dir(name.ino).join(fid_name(name.ino.fid()) + &version_suffix(name))
+    }
+
+    /// Begins a copy.
+    pub fn begin(&self, name: &CopyName) -> Result<Incoming> {
+        let (dir, path) = (self.dir(name.ino), self.path(name));
+        let made = self.make_dir(&dir).and_then(|()| {
+            let mut options = OpenOptions::new();
+            // Bytes of users: nobody else reads them before the owner is set.
+            options.write(true).create_new(true).mode(0o600).open(&path)
+        });
+        let file = made.map_err(|e| failed("cannot make a copy in the archive:", &path, &e))?;
+        Ok(Incoming { file, path })
+    }
+
+    /// Makes a directory below the root, durably.
+    fn make_dir(&self, dir: &Path) -> io::Result<()> {
+        if dir.is_dir() {
+            return Ok(());
+        }
+        fs::create_dir_all(dir)?;
+        for above in dir.ancestors().take_while(|above| above.starts_with(&self.root)) {
+            sync_dir(above)?;
+        }
+        Ok(())
+    }
+
+    /// The MDT has taken a copy: it is the current one, and copies by earlier attempts go. `path`: of the file, for its link.
+    pub fn make_current(&self, name: &CopyName, path: &[u8]) -> Result<()> {
+        let (copy, current) = (self.path(name), self.current(name.ino));
+        let fresh = current.with_extension(format!("new{}", version_suffix(name)));
+        let linked = match fs::hard_link(&copy, &fresh) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            linked => linked,
+        };
+        let placed =
+            linked.and_then(|()| fs::rename(&fresh, &current)).and_then(|()| self.remove_fresh(&fresh));
+        placed
+            .and_then(|()| sync_dir(&self.dir(name.ino)))
+            .map_err(|e| failed("cannot make a copy the current one:", &current, &e))?;
+        self.remove_attempts(name.ino, |attempt| attempt < name.attempt)?;
+        if self.shadow { self.put_link(name.ino, path) } else { Ok(()) }
+    }
+
+    /// rename(2) of one of two names of a file to the other does nothing, and leaves both.
+    fn remove_fresh(&self, fresh: &Path) -> io::Result<()> {
+        match fs::remove_file(fresh) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => Ok(()),
+        }
+    }
+
+    fn remove_attempts(&self, ino: Ino, goes: impl Fn(Pair) -> bool) -> Result<()> {
+        let (dir, fid) = (self.dir(ino), fid_name(ino.fid()));
+        let remove = || -> io::Result<()> {
+            for entry in fs::read_dir(&dir)? {
+                let name = entry?.file_name();
+                if name.to_str().and_then(|name| attempt_of(name, &fid)).is_some_and(&goes) {
+                    self.remove_fresh(&dir.join(name))?;
+                }
+            }
+            Ok(())
+        };
+        match remove() {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(failed("cannot remove old copies in", &dir, &e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// `shadow/PATH` leads to the current copy. An older link in its place goes; anything else there stays.
+    fn put_link(&self, ino: Ino, path: &[u8]) -> Result<()> {
+        let Some(link) = self.link_of(path) else { return Ok(()) };
+        let above = link.strip_prefix(&self.root).map_or(0, |below| below.components().count() - 1);
+        let target: PathBuf = std::iter::repeat_n("..", above).collect::<PathBuf>();
+        let target = target.join(dir_name(ino.fid(), self.layout)).join(fid_name(ino.fid()));
+        let put = || -> io::Result<()> {
+            if let Some(dir) = link.parent() {
+                fs::create_dir_all(dir)?;
+            }
+            match fs::read_link(&link) {
+                Ok(known) if known == target => return Ok(()),
+                Ok(_) => fs::remove_file(&link)?,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+            symlink(&target, &link)
+        };
+        put().map_err(|e| failed("cannot make the link", &link, &e))
+    }
+
+    /// The link of a path; `None` for what cannot have one.
+    fn link_of(&self, path: &[u8]) -> Option<PathBuf> {
+        let path = Path::new(std::ffi::OsStr::new(std::str::from_utf8(path).ok()?));
+        let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+        let is_meant = is_plain && !path.as_os_str().is_empty() && path.as_os_str().len() < PATH_BYTES_MAX;
+        is_meant.then(|| self.root.join(SHADOW).join(path))
+    }
+
+    /// Opens a copy that the MDT knows. Its length is as it was; whoever reads it compares the checksum.
+    pub fn open_copy(&self, ino: Ino, copy: &ArchivedCopy) -> Result<File> {
+        let path = self.path(&CopyName::of(ino, copy));
+        let opened = match File::open(&path) {
+            // The name without a version may be all that a backup of the archive has brought back.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => File::open(self.current(ino)),
+            opened => opened,
+        };
+        let file = match opened {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(damaged(&path, "it is not there".to_owned()));
+            }
+            opened => opened.map_err(|e| failed("cannot read the copy", &path, &e))?,
+        };
+        let len_bytes = file.metadata().map_err(|e| failed("cannot read the copy", &path, &e))?.len();
+        if len_bytes != copy.size_bytes {
+            return Err(damaged(
+                &path,
+                format!("it has {len_bytes} bytes, {} were archived", copy.size_bytes),
+            ));
+        }
+        Ok(file)
+    }
+
+    /// Removes every copy of a file.
+    pub fn remove(&self, ino: Ino, path: &[u8]) -> Result<()> {
+        self.remove_attempts(ino, |_| true)?;
+        let current = self.current(ino);
+        if let Some(link) = self.link_of(path)
+            && fs::read_link(&link).is_ok_and(|target| target.ends_with(fid_name(ino.fid())))
+        {
+            self.remove_fresh(&link).map_err(|e| failed("cannot remove the link", &link, &e))?;
+        }
+        self.remove_fresh(&current).map_err(|e| failed("cannot remove the copy", &current, &e))
+    }
+}
+
+/// A copy that is not what was archived.
+pub fn damaged(path: &Path, why: String) -> Fault {
+    Fault::new(Code::ArchiveDamaged)
+        .subject(path.display().to_string())
+        .why(why)
+        .data("the file stays released; nothing of the copy was returned")
+}
+
+impl Incoming {
+    /// Writes a part.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let written = self.file.write_all_at(bytes, offset);
+        written.map_err(|e| failed("cannot write the copy", &self.path, &e))
+    }
+
+    /// Gives the copy its length and its attributes, and makes it durable, with its name.
+    pub fn finish(&self, size_bytes: u64, attr: &Attr) -> Result<()> {
+        let finish = || -> io::Result<()> {
+            self.file.set_len(size_bytes)?;
+            let owned = std::os::unix::fs::fchown(&self.file, Some(attr.uid), Some(attr.gid));
+            if let Err(e) = owned {
+                // An archive that belongs to a user, as on a server that trusts nobody's root.
+                tracing::debug!(error = %e, "the copy keeps its owner");
+            }
+            self.file.set_permissions(fs::Permissions::from_mode(u32::from(attr.perm) & 0o777))?;
+            let times = fs::FileTimes::new()
+                .set_modified(system_time(attr.mtime))
+                .set_accessed(system_time(attr.atime));
+            self.file.set_times(times)?;
+            self.file.sync_all()?;
+            self.path.parent().map_or(Ok(()), sync_dir)
+        };
+        finish().map_err(|e| failed("cannot finish the copy", &self.path, &e))
+    }
+
+    /// Removes a copy that does not count.
+    pub fn discard(self) {
+        if let Err(e) = fs::remove_file(&self.path) {
+            tracing::warn!(path = %self.path.display(), error = %e, "a copy that does not count is left; the next one removes it");
+        }
+    }
+}
+
+fn system_time(time: Time) -> std::time::SystemTime {
+    let nanos = std::time::Duration::from_nanos(time.nanos.into());
+    let secs = std::time::Duration::from_secs(time.secs.unsigned_abs());
+    let epoch = std::time::SystemTime::UNIX_EPOCH;
+    let at = if time.secs < 0 { epoch.checked_sub(secs) } else { epoch.checked_add(secs) };
+    at.and_then(|at| at.checked_add(nanos)).unwrap_or(epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use brindle_types::FileType;
+
+    const INO: Ino = Ino(1 << 48 | 7);
+
+    fn name(version: u64, attempt: u64) -> CopyName {
+        let pair = |counter| Pair { term: 3, counter };
+        CopyName { ino: INO, data_version: pair(version), attempt: pair(attempt) }
+    }
+
+    fn attr() -> Attr {
+        let time = Time { secs: 1_000_000, nanos: 5 };
+        Attr {
+            ino: INO,
+            kind: FileType::Regular,
+            perm: 0o640,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            size_bytes: 5,
+            allocated_bytes: 512,
+            atime: time,
+            mtime: time,
+            ctime: time,
+            btime: time,
+            has_acl: false,
+            has_xattr: false,
+            data_version: None,
+            blksize_bytes: 4096,
+        }
+    }
+
+    fn put(archive: &Archive, name: &CopyName, bytes: &[u8]) {
+        let copy = archive.begin(name).expect("begun");
+        copy.write(bytes, 0).expect("written");
+        copy.finish(bytes.len() as u64, &attr()).expect("finished");
+    }
+
+    #[test]
+    fn directories_are_those_of_lhsmtool_posix() {
+        let fid = Fid { seq: 0x2_0000_0401, oid: 1, ver: 0 };
+        assert_eq!(dir_name(fid, Layout::V1), "0001/0000/0401/0000/0002/0000");
+        assert_eq!(dir_name(fid, Layout::V2), "0400");
+        assert_eq!(fid_name(fid), "0x200000401:0x1:0x0");
+    }
+
+    #[test]
+    fn a_copy_is_current_only_once_it_is_made_so_and_then_older_ones_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = Archive::open(dir.path(), Layout::V1, true).unwrap();
+        put(&archive, &name(1, 1), b"old");
+        archive.make_current(&name(1, 1), b"a/b").unwrap();
+        put(&archive, &name(2, 2), b"late and never taken");
+        put(&archive, &name(2, 3), b"fresh");
+        assert_eq!(fs::read(archive.current(INO)).unwrap(), b"old");
+        archive.make_current(&name(2, 3), b"a/b").unwrap();
+        archive.make_current(&name(2, 3), b"a/b").unwrap();
+        assert_eq!(fs::read(archive.current(INO)).unwrap(), b"fresh");
+        assert_eq!(fs::read(dir.path().join("shadow/a/b")).unwrap(), b"fresh", "the link leads there");
+        assert!(!archive.path(&name(1, 1)).exists() && !archive.path(&name(2, 2)).exists());
+        let left = fs::read_dir(archive.dir(INO)).unwrap().count();
+        assert_eq!(left, 2, "the current name and its own");
+        archive.remove(INO, b"a/b").unwrap();
+        assert_eq!(fs::read_dir(archive.dir(INO)).unwrap().count(), 0);
+        assert!(dir.path().join("shadow/a/b").symlink_metadata().is_err());
+    }
+
+    #[test]
+    fn a_copy_of_another_length_is_damage_and_one_that_is_missing_too() {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = Archive::open(dir.path(), Layout::V2, false).unwrap();
+        put(&archive, &name(1, 1), b"bytes");
+        let CopyName { data_version, attempt, .. } = name(1, 1);
+        let copy = ArchivedCopy { data_version, attempt, size_bytes: 5, checksum: [0; 32] };
+        archive.open_copy(INO, &copy).unwrap();
+        let longer = ArchivedCopy { size_bytes: 6, ..copy };
+        assert_eq!(archive.open_copy(INO, &longer).unwrap_err().code, Code::ArchiveDamaged);
+        fs::remove_file(archive.path(&name(1, 1))).unwrap();
+        assert_eq!(archive.open_copy(INO, &copy).unwrap_err().code, Code::ArchiveDamaged);
+    }
+
+    #[test]
+    fn paths_stay_in_the_shadow_tree() {
+        let dir = tempfile::tempdir().unwrap();
+        let archive = Archive::open(dir.path(), Layout::V2, true).unwrap();
+        for path in [&b"../x"[..], b"/etc/x", b"a/../../x", b"", b"\xff"] {
+            assert_eq!(archive.link_of(path), None, "{path:?}");
+        }
+        let fault = Archive::open(&dir.path().join("none"), Layout::V2, true).unwrap_err();
+        assert_eq!(fault.code, Code::ArchiveFailed);
+    }
+}

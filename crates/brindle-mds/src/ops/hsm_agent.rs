@@ -1,0 +1,230 @@
+//! hsm_take, hsm_progress and hsm_done: an agent pulls work, tells how far it is, and ends attempts.
+
+use brindle_types::hsm::{HSM_ARCHIVED, HSM_DIRTY, HSM_LOST};
+use brindle_types::{ArchivedCopy, Code, Fault, HsmKind, Ino, Pair, Result};
+use brindle_wire::mds::Empty;
+use brindle_wire::mds::hsm::{
+    HsmAttempt, HsmDoneReq, HsmOutcome, HsmProgressReq, HsmProgressResp, HsmStatus, HsmTakeReq, HsmTakeResp,
+    HsmWork, PROGRESS_MAX, TAKE_MAX,
+};
+
+use crate::hsm::queue::AGENTS_MAX;
+use crate::hsm::sync::sync_file;
+use crate::hsm::{self, AGENT_LEASE_MS, Told, restore};
+use crate::mdt::{Call, Event, Mdt, Step, Stop, Txn};
+use crate::ops::path;
+use crate::store::hsm::{Action, Running, State};
+use crate::store::{Inode, inode};
+
+/// How long a request waits for work.
+const TAKE_WAIT_MS: u64 = 3_000;
+/// Longest name of an agent's host that is kept.
+const HOST_BYTES_MAX: usize = 255;
+/// Most archives that an agent can name.
+const ARCHIVES_MAX: usize = 64;
+
+/// Gives out actions, each under a new attempt.
+pub async fn handle_take(mdt: &Mdt, call: &Call, req: HsmTakeReq) -> Result<HsmTakeResp> {
+    hsm::root_only(&req.cred, "cannot serve an archive")?;
+    if req.max > TAKE_MAX || req.host.len() > HOST_BYTES_MAX || req.archives.len() > ARCHIVES_MAX {
+        return Err(Fault::new(Code::InvalidArgument).why("more actions, archives or letters than can be"));
+    }
+    {
+        let mut live = mdt.live_mut();
+        let now = mdt.hearing().now();
+        if live.hsm.agents.len() >= AGENTS_MAX && !live.hsm.agents.contains_key(&req.agent) {
+            let why = format!("there are {AGENTS_MAX} agents already");
+            return Err(Fault::new(Code::Overloaded).what("cannot serve an archive").why(why));
+        }
+        live.hsm.heard(req.agent, &req.host, &req.archives, now);
+    }
+    let lease_ms = AGENT_LEASE_MS as u32;
+    // Nothing is changed while it waits, so nothing is lost when the time is over.
+    let waiting = mdt.step(call, |t| match t.live().hsm.has_work(&req.archives) {
+        true => Ok(()),
+        false => Err(Stop::RetryAfter(Event::HsmWork)),
+    });
+    match mdt.seams().timeout_ms(TAKE_WAIT_MS, waiting).await {
+        None => return Ok(HsmTakeResp { work: Vec::new(), lease_ms }),
+        Some(waited) => waited?,
+    }
+    let given = mdt.step(call, |t| give_out(t, &req)).await?;
+    // What was given out is so for good: after a power cut no other agent has the same attempt, and this one need not begin again.
+    mdt.synced().await?;
+    let mut work = Vec::with_capacity(given.len());
+    for item in given {
+        match prepare(mdt, &item).await {
+            Ok(()) => work.push(item),
+            Err(fault) => {
+                fail(mdt, call, &HsmAttempt { ino: item.ino, attempt: item.attempt }, fault).await?
+            }
+        }
+    }
+    Ok(HsmTakeResp { work, lease_ms })
+}
+
+fn give_out(t: &mut Txn<'_>, req: &HsmTakeReq) -> Step<Vec<HsmWork>> {
+    t.frees_space();
+    let mut work = Vec::new();
+    for ino in t.live().hsm.pick(&req.archives, req.max.into()) {
+        let Some(action) = t.live().hsm.actions.get(&ino).copied() else { continue };
+        let Some(file) = inode::find(t, ino)? else {
+            hsm::end_action(t, ino, HsmStatus::Cancelled);
+            continue;
+        };
+        let (kind, uid) = (action.kind, action.uid);
+        t.after(move |live| live.hsm.had_turn(kind, uid));
+        let attempt = t.pair();
+        let running = Running { attempt, agent: req.agent, data_version: file.data_version };
+        hsm::put_action(t, ino, Action { running: Some(running), ..action });
+        let state = hsm::state_of(t, ino)?;
+        work.push(HsmWork {
+            ino,
+            attempt,
+            kind,
+            archive: action.archive,
+            data_version: file.data_version,
+            size_bytes: file.size_bytes,
+            copy: state.copy,
+            path: if file.nlink == 0 { Vec::new() } else { path::first(t, &file)? },
+        });
+    }
+    Ok(work)
+}
+
+/// What is to be archived is durable, and nobody writes it.
+async fn prepare(mdt: &Mdt, work: &HsmWork) -> Result<()> {
+    if work.kind != HsmKind::Archive {
+        return Ok(());
+    }
+    let file = mdt.read(|t| inode::get(t, work.ino)).await?;
+    if file.open_for_write {
+        return Err(changed_meanwhile(work.ino, "it is open for writing"));
+    }
+    sync_file(mdt, work.ino).await
+}
+
+fn changed_meanwhile(ino: Ino, why: &'static str) -> Fault {
+    Fault::new(Code::ChangedMeanwhile).subject(ino.fid().to_string()).why(why)
+}
+
+/// Takes in how far an agent is.
+pub async fn handle_progress(mdt: &Mdt, _call: &Call, req: HsmProgressReq) -> Result<HsmProgressResp> {
+    hsm::root_only(&req.cred, "cannot serve an archive")?;
+    if req.moved_bytes.len() > PROGRESS_MAX {
+        return Err(Fault::new(Code::InvalidArgument).why("it tells of too many attempts at once"));
+    }
+    if req.leaves {
+        hsm::take_back(mdt, req.agent, "it has ended").await?;
+        return Ok(HsmProgressResp { gone: Vec::new() });
+    }
+    let now = mdt.hearing().now();
+    let mut live = mdt.live_mut();
+    live.hsm.keeps(req.agent, now);
+    let told = req.moved_bytes.into_iter();
+    let gone = told.filter(|(at, moved_bytes)| !live.hsm.progress(at.ino, at.attempt, *moved_bytes));
+    Ok(HsmProgressResp { gone: gone.map(|(at, _)| at).collect() })
+}
+
+/// Ends an attempt.
+pub async fn handle_done(mdt: &Mdt, call: &Call, req: HsmDoneReq) -> Result<Empty> {
+    hsm::root_only(&req.cred, "cannot serve an archive")?;
+    let attempt = req.attempt;
+    match req.outcome {
+        HsmOutcome::Archived(copy) => archived(mdt, call, &attempt, copy).await?,
+        HsmOutcome::Restored(from) => restore::complete(mdt, call, &attempt, from).await?,
+        HsmOutcome::Removed => removed(mdt, call, &attempt).await?,
+        HsmOutcome::Failed(fault) => fail(mdt, call, &attempt, fault).await?,
+    }
+    // Whoever hears this may let go of the copy that was current before.
+    mdt.synced().await?;
+    Ok(Empty {})
+}
+
+async fn fail(mdt: &Mdt, call: &Call, attempt: &HsmAttempt, fault: Fault) -> Result<()> {
+    tracing::warn!(inode = %attempt.ino.fid(), %fault, "an action of tiering has failed");
+    mdt.step(call, |t| {
+        t.frees_space();
+        let action = hsm::attempt(t, attempt)?;
+        hsm::end_action(t, attempt.ino, HsmStatus::Failed(fault.clone()));
+        hsm::tell(t, told(action.kind), attempt.ino, None, true);
+        Ok(())
+    })
+    .await
+}
+
+fn told(kind: HsmKind) -> Told {
+    match kind {
+        HsmKind::Archive => Told::Archive,
+        HsmKind::Restore => Told::Restore,
+        HsmKind::Remove => Told::Remove,
+    }
+}
+
+/// The copy is complete: it counts if it is of the contents that the file has now.
+async fn archived(mdt: &Mdt, call: &Call, attempt: &HsmAttempt, copy: ArchivedCopy) -> Result<()> {
+    let refused = mdt.step(call, |t| {
+        t.frees_space();
+        let ino = attempt.ino;
+        let state = hsm::state_of(t, ino)?;
+        if state.copy.is_some_and(|known| known == copy && known.attempt == attempt.attempt) {
+            // The answer was lost.
+            return Ok(None);
+        }
+        let action = hsm::attempt(t, attempt)?;
+        if t.live().recovering {
+            // Somebody may have it open for writing who has not said so yet.
+            return Err(Stop::RetryAfter(Event::Recovered));
+        }
+        t.idle(ino)?;
+        let file = inode::get(t, ino)?;
+        if let Some(fault) = unlike(&file, &action, attempt.attempt, &copy) {
+            hsm::end_action(t, ino, HsmStatus::Failed(fault.clone()));
+            hsm::tell(t, Told::Archive, ino, None, true);
+            return Ok(Some(fault));
+        }
+        let flags = (state.flags | HSM_ARCHIVED) & !(HSM_DIRTY | HSM_LOST);
+        hsm::put_state(t, ino, State { flags, archive: action.archive, copy: Some(copy) });
+        hsm::end_action(t, ino, HsmStatus::Succeeded);
+        hsm::tell(t, Told::Archive, ino, None, false);
+        Ok(None)
+    });
+    refused.await?.map_or(Ok(()), Err)
+}
+
+/// Why a copy is not one of what the file has now.
+fn unlike(file: &Inode, action: &Action, attempt: Pair, copy: &ArchivedCopy) -> Option<Fault> {
+    let ino = file.ino;
+    let given = action.running.map(|running| running.data_version);
+    if file.open_for_write {
+        return Some(changed_meanwhile(ino, "it is open for writing"));
+    }
+    if given != Some(file.data_version)
+        || copy.data_version != file.data_version
+        || copy.size_bytes != file.size_bytes
+    {
+        return Some(changed_meanwhile(ino, "it was written"));
+    }
+    if file.file.as_ref().is_none_or(|body| !body.unsynced.is_empty()) {
+        return Some(changed_meanwhile(ino, "parts of it are not known to be on disk"));
+    }
+    (copy.attempt != attempt).then(|| Fault::new(Code::InvalidArgument).why("the copy is of another attempt"))
+}
+
+async fn removed(mdt: &Mdt, call: &Call, attempt: &HsmAttempt) -> Result<()> {
+    mdt.step(call, |t| {
+        t.frees_space();
+        let action = hsm::attempt(t, attempt)?;
+        if action.kind != HsmKind::Remove {
+            return Err(Fault::new(Code::InvalidArgument)
+                .why("that attempt is not to remove anything")
+                .into());
+        }
+        let state = hsm::state_of(t, attempt.ino)?;
+        hsm::put_state(t, attempt.ino, hsm::without_copy(&state));
+        hsm::end_action(t, attempt.ino, HsmStatus::Succeeded);
+        hsm::tell(t, Told::Remove, attempt.ino, None, false);
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,313 @@
+//! Tiering: the state of files, what is asked for, and the work that agents take (design note 028).
+//!
+//! An agent *takes* work under a lease that every [`HsmTakeReq`] and [`HsmProgressReq`] renews. Each time an action is given out it has a new
+//! attempt; what an older attempt says does not count.
+
+use brindle_types::{ArchivedCopy, Fault, HsmControl, HsmKind, Ino, Pair};
+use serde::{Deserialize, Serialize};
+
+use super::Empty;
+use crate::{Cred, message};
+
+/// Most actions that an agent takes at once.
+pub const TAKE_MAX: u16 = 64;
+/// Most attempts that one request tells of.
+pub const PROGRESS_MAX: usize = 256;
+/// Most actions in one answer of [`HsmInfoReq`].
+pub const ACTIONS_MAX: usize = 1000;
+
+/// Asks for the state of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmStateReq {
+    /// The file.
+    pub ino: Ino,
+}
+
+/// The action on a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmUnderWay {
+    /// Its kind.
+    pub kind: HsmKind,
+    /// Whether an agent has it; otherwise it waits for one.
+    pub running: bool,
+    /// Bytes that were copied.
+    pub moved_bytes: u64,
+}
+
+/// The state of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmStateResp {
+    /// Bits of [`brindle_types::hsm`].
+    pub flags: u32,
+    /// Number of the archive; 0 for none.
+    pub archive: u32,
+    /// The action on it, if there is one.
+    pub under_way: Option<HsmUnderWay>,
+}
+message!(HsmStateReq => HsmStateResp, HsmState);
+
+/// What is to be done with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HsmAsk {
+    /// Copy it into the archive of this number; 0 for the one that it has, or the first.
+    Archive(u32),
+    /// Let its bytes go; they lie in the archive.
+    Release,
+    /// Bring its bytes back.
+    Restore,
+    /// Let its copy go.
+    Remove,
+    /// Give up the action on it.
+    Cancel,
+}
+
+/// Asks for something to be done with a file. Release is done at the answer; the others are queued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmActReq {
+    /// The file.
+    pub ino: Ino,
+    /// What.
+    pub ask: HsmAsk,
+    /// Credentials of the program that asks: the owner's, or root's.
+    pub cred: Cred,
+}
+message!(HsmActReq => Empty, HsmAct);
+
+/// Sets and clears flags.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmSetReq {
+    /// The file.
+    pub ino: Ino,
+    /// Flags that are set.
+    pub set: u32,
+    /// Flags that are cleared.
+    pub clear: u32,
+    /// Number of the archive, if it is to be another one.
+    pub archive: Option<u32>,
+    /// Credentials of the program that asks.
+    pub cred: Cred,
+}
+message!(HsmSetReq => Empty, HsmSet);
+
+/// Waits until a file is here, for whoever opens it. Answered after some seconds at the latest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmRecallReq {
+    /// The file.
+    pub ino: Ino,
+    /// The restore that is waited for, as the answer before told; `None`: one is begun if there is none.
+    pub waits_for: Option<Pair>,
+    /// Credentials of the program that waits.
+    pub cred: Cred,
+}
+
+/// How far the restore is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HsmRecallResp {
+    /// The file is here.
+    Here,
+    /// This restore is queued or under way.
+    Waiting(Pair),
+    /// The restore has failed.
+    Failed(Fault),
+}
+message!(HsmRecallReq => HsmRecallResp, HsmRecall);
+
+/// An attempt at an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HsmAttempt {
+    /// The file.
+    pub ino: Ino,
+    /// Number of the attempt.
+    pub attempt: Pair,
+}
+
+/// An agent asks for work. Answered after some seconds at the latest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmTakeReq {
+    /// The agent: a random number of its process.
+    pub agent: [u8; 16],
+    /// Its host, for people.
+    pub host: String,
+    /// Archives that it serves; none for any.
+    pub archives: Vec<u32>,
+    /// Most actions; at most [`TAKE_MAX`].
+    pub max: u16,
+    /// Credentials of the agent: root's.
+    pub cred: Cred,
+}
+
+/// An action for an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmWork {
+    /// The file.
+    pub ino: Ino,
+    /// Number of this attempt.
+    pub attempt: Pair,
+    /// Its kind.
+    pub kind: HsmKind,
+    /// The archive.
+    pub archive: u32,
+    /// Contents of the file that are to be archived.
+    pub data_version: Pair,
+    /// Length of the file.
+    pub size_bytes: u64,
+    /// The copy that is to be restored or removed.
+    pub copy: Option<ArchivedCopy>,
+    /// A path of the file, from the root of the file system.
+    pub path: Vec<u8>,
+}
+
+/// Work.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmTakeResp {
+    /// The actions; none if there was nothing to do for a while.
+    pub work: Vec<HsmWork>,
+    /// How long the agent may be silent.
+    pub lease_ms: u32,
+}
+message!(HsmTakeReq => HsmTakeResp, HsmTake);
+
+/// An agent tells how far it is, and keeps its lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmProgressReq {
+    /// The agent.
+    pub agent: [u8; 16],
+    /// Bytes that its attempts have copied; at most [`PROGRESS_MAX`].
+    pub moved_bytes: Vec<(HsmAttempt, u64)>,
+    /// The agent ends: what it has is given to others.
+    pub leaves: bool,
+    /// Credentials of the agent: root's.
+    pub cred: Cred,
+}
+
+/// What the agent need not go on with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmProgressResp {
+    /// Attempts that were cancelled, or given to others.
+    pub gone: Vec<HsmAttempt>,
+}
+message!(HsmProgressReq => HsmProgressResp, HsmProgress);
+
+/// What came of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HsmOutcome {
+    /// The copy is in the archive, on stable storage.
+    Archived(ArchivedCopy),
+    /// The bytes are in this file without a name, synced; it has the length of the released one.
+    Restored(Ino),
+    /// The copy is gone.
+    Removed,
+    /// It did not work.
+    Failed(Fault),
+}
+
+/// The end of an attempt. May be sent twice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmDoneReq {
+    /// The attempt.
+    pub attempt: HsmAttempt,
+    /// What came of it.
+    pub outcome: HsmOutcome,
+    /// Credentials of the agent: root's.
+    pub cred: Cred,
+}
+message!(HsmDoneReq => Empty, HsmDone);
+
+/// Asks what is queued and who works.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmInfoReq {
+    /// Actions behind this file, in order of inode number; `None` from the first on.
+    pub behind: Option<Ino>,
+    /// Credentials of the program that asks.
+    pub cred: Cred,
+}
+
+/// An agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmAgent {
+    /// Its number.
+    pub agent: [u8; 16],
+    /// Its host.
+    pub host: String,
+    /// Archives that it serves; none for any.
+    pub archives: Vec<u32>,
+    /// Actions that it has now.
+    pub current: u32,
+    /// Actions that went well since the MDT started.
+    pub ok: u64,
+    /// Actions that failed.
+    pub errors: u64,
+}
+
+/// How an action stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HsmStatus {
+    /// It waits for an agent.
+    Waiting,
+    /// An agent has it.
+    Started,
+    /// It went well, a moment ago.
+    Succeeded,
+    /// It failed, a moment ago.
+    Failed(Fault),
+    /// It was given up, a moment ago.
+    Cancelled,
+}
+
+/// An action.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmAction {
+    /// The file.
+    pub ino: Ino,
+    /// Its number, in the order of asking.
+    pub cookie: Pair,
+    /// Its kind.
+    pub kind: HsmKind,
+    /// The archive.
+    pub archive: u32,
+    /// Who asked.
+    pub uid: u32,
+    /// When, in seconds since 1970.
+    pub asked_secs: i64,
+    /// Bytes that were copied.
+    pub moved_bytes: u64,
+    /// How it stands.
+    pub status: HsmStatus,
+}
+
+/// What is queued and who works.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmInfoResp {
+    /// Whether actions are given out.
+    pub control: HsmControl,
+    /// Actions that wait or are under way.
+    pub queued: u64,
+    /// The agents.
+    pub agents: Vec<HsmAgent>,
+    /// Actions in order of inode number, at most [`ACTIONS_MAX`].
+    pub actions: Vec<HsmAction>,
+    /// Actions that have ended a moment ago; with the first page only.
+    pub finished: Vec<HsmAction>,
+    /// Where the next page begins.
+    pub next: Option<Ino>,
+}
+message!(HsmInfoReq => HsmInfoResp, HsmInfo);
+
+/// A value of `hsm_control`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HsmSwitch {
+    /// From now on that is so.
+    Control(HsmControl),
+    /// Give up everything that is queued or under way.
+    Purge,
+}
+
+/// Sets `hsm_control`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HsmSwitchReq {
+    /// To what.
+    pub switch: HsmSwitch,
+    /// Credentials of the program that asks.
+    pub cred: Cred,
+}
+message!(HsmSwitchReq => Empty, HsmSwitch);

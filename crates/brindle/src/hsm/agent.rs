@@ -1,0 +1,318 @@
+//! `brindle agent`, and `lhsmtool_posix` as the command lines of Lustre start it: a process that moves files between a file system and an
+//! archive, with a client of its own ([`brindle_hsm`]).
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use brindle_admin::place::Source;
+use brindle_auth::Mode;
+use brindle_client::{Client, Switches};
+use brindle_host::announcement::Working;
+use brindle_host::control::MountHere;
+use brindle_host::process::{Said, Starting};
+use brindle_hsm::{Agent, Archive, Layout, Settings};
+use brindle_telemetry::panic;
+use brindle_types::hsm::ARCHIVE_ID_MAX;
+use brindle_types::units::parse_bytes;
+use brindle_types::{Code, Fault, Result};
+
+use crate::exit::Done;
+use crate::mount::{Connect, connect};
+use crate::serve::{failed, raise_limits, say, start_log, stop_signal};
+
+/// How long an agent in the background may take until it works.
+const READY_LIMIT: Duration = Duration::from_secs(60);
+/// Log of agents in the background that were given none.
+const LOG_DEFAULT: &str = "/var/log/brindle/agent.log";
+/// Threads.
+const WORKERS: usize = 4;
+
+/// Arguments of `brindle agent`.
+#[derive(clap::Args, Clone, Debug)]
+#[command(after_help = "Examples:\n  brindle agent --archive 1 --backend posix:/arch /mnt/scratch\n  \
+                        brindle agent --archive 1 --backend posix:/arch --daemon mgs1:/scratch\n\
+                        It needs no mount: a mount point only says which file system is meant. Several agents may serve one archive.")]
+pub struct Args {
+    /// Number of the archive, 1 to 32; repeat it for more, leave it out for any
+    #[arg(long, short = 'A', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ARCHIVE_ID_MAX)))]
+    archive: Vec<u32>,
+    /// Where the archive is: posix:DIR
+    #[arg(long, value_name = "KIND:PLACE", value_parser = crate::format::parse::<Backend>)]
+    backend: Backend,
+    /// Layout of the archive, as lhsmtool_posix has it: v1 or v2
+    #[arg(long, value_name = "LAYOUT", default_value = "v1", value_parser = layout)]
+    archive_format: Layout,
+    /// Make no links with the paths of files
+    #[arg(long)]
+    no_shadow: bool,
+    /// Files at once
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=i64::from(brindle_hsm::agent::STREAMS_MAX)))]
+    streams: u16,
+    /// Most bytes a second, such as 200MB
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    bandwidth: Option<u64>,
+    /// The host's identity; /etc/brindle/identity.pem where there is one
+    #[arg(long, env = "BRINDLE_IDENTITY", value_name = "FILE")]
+    identity: Option<PathBuf>,
+    /// The weakest protection of frames: auth, integrity, privacy or none
+    #[arg(long, env = "BRINDLE_SECURITY", value_name = "MODE", value_parser = crate::format::parse::<Mode>)]
+    security: Option<Mode>,
+    /// Write the log to the end of this file; without it standard error, or /var/log/brindle/agent.log with --daemon
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Go to the background once it works
+    #[arg(long)]
+    daemon: bool,
+    /// Write the process number to this file
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+    /// Print one line of JSON on standard output when it works
+    #[arg(long, hide = true)]
+    ready_json: bool,
+    /// The file system: a path in a mount of it, or HOST[:PORT]:/FSNAME
+    #[arg(value_name = "MNT|SOURCE")]
+    what: String,
+}
+
+/// The command line of `lhsmtool_posix`.
+#[derive(clap::Args, Clone, Debug)]
+pub struct PosixToolArgs {
+    /// Go to the background once it works
+    #[arg(long)]
+    daemon: bool,
+    /// Number of the archive; repeat it for more, leave it out for any
+    #[arg(long, short = 'A', value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(ARCHIVE_ID_MAX)))]
+    archive: Vec<u32>,
+    /// Directory of the archive
+    #[arg(long, short = 'p', value_name = "DIR")]
+    hsm_root: PathBuf,
+    /// Layout of the archive: v1 or v2
+    #[arg(long, short = 'F', value_name = "LAYOUT", default_value = "v1", value_parser = layout)]
+    archive_format: Layout,
+    /// Most MB a second
+    #[arg(long, short = 'b', value_name = "MB")]
+    bandwidth: Option<u64>,
+    /// Make no links with the paths of files
+    #[arg(long)]
+    no_shadow: bool,
+    /// Write the process number to this file
+    #[arg(long, short = 'P', value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+    /// Taken, without effect: extended attributes are not archived
+    #[arg(long, hide = true)]
+    no_xattr: bool,
+    /// Taken, without effect: how often it tells how far it is is fixed
+    #[arg(long, short = 'u', value_name = "SECONDS", hide = true)]
+    update_interval: Option<u32>,
+    /// Taken, without effect: the size of parts is fixed
+    #[arg(long, short = 'c', value_name = "SIZE", hide = true)]
+    chunk_size: Option<u64>,
+    /// Taken, without effect: the log says what is done
+    #[arg(long, short = 'q', hide = true)]
+    quiet: bool,
+    /// Taken, without effect
+    #[arg(long, short = 'v', hide = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+    /// The mount point
+    #[arg(value_name = "MNT")]
+    what: String,
+}
+
+impl From<PosixToolArgs> for Args {
+    fn from(tool: PosixToolArgs) -> Args {
+        Args {
+            archive: tool.archive,
+            backend: Backend(tool.hsm_root),
+            archive_format: tool.archive_format,
+            no_shadow: tool.no_shadow,
+            streams: 4,
+            bandwidth: tool.bandwidth.map(|mb| mb.saturating_mul(1 << 20)),
+            identity: None,
+            security: None,
+            log: None,
+            daemon: tool.daemon,
+            pid_file: tool.pid_file,
+            ready_json: false,
+            what: tool.what,
+        }
+    }
+}
+
+/// `posix:DIR`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Backend(PathBuf);
+
+impl std::str::FromStr for Backend {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Backend, String> {
+        match text.split_once(':') {
+            Some(("posix", dir)) if !dir.is_empty() => Ok(Backend(PathBuf::from(dir))),
+            Some((kind, _)) if kind != "posix" => {
+                Err(format!("there is no archive of kind '{kind}'; this release has posix:DIR"))
+            }
+            _ => Err(format!("'{text}' is not posix:DIR")),
+        }
+    }
+}
+
+fn layout(text: &str) -> std::result::Result<Layout, String> {
+    text.parse()
+}
+
+/// Runs `brindle agent`.
+pub fn run(args: &Args) -> Result<Done> {
+    if args.daemon {
+        return in_background(args);
+    }
+    start_log(args.log.as_deref())?;
+    panic::install("brindle agent".to_owned(), panic::After::Abort);
+    raise_limits();
+    let built = tokio::runtime::Builder::new_multi_thread().worker_threads(WORKERS).enable_all().build();
+    let runtime = built.map_err(|e| Fault::io(Code::Bug, "cannot start threads", "", &e))?;
+    let outcome = runtime.block_on(work(args));
+    runtime.shutdown_background();
+    if let Err(fault) = &outcome {
+        failed(fault, args.ready_json, args.log.is_some());
+    }
+    outcome
+}
+
+fn source(what: &str) -> Result<Source> {
+    if what.contains(":/") {
+        return what.parse().map_err(|why: String| {
+            Fault::new(Code::BadArgument).what("cannot serve").subject(what.to_owned()).why(why)
+        });
+    }
+    let mount = MountHere::of(Path::new(what))?;
+    mount.line().source.parse().map_err(|why: String| {
+        Fault::new(Code::BadArgument).what("cannot serve").subject(what.to_owned()).why(why)
+    })
+}
+
+async fn work(args: &Args) -> Result<Done> {
+    let mut stop = std::pin::pin!(stop_signal()?);
+    let source = source(&args.what)?;
+    let archive = Archive::open(&args.backend.0, args.archive_format, !args.no_shadow)?;
+    let root = archive.root().display().to_string();
+    let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+    // What it reads it reads once, and nothing of it is opened ahead.
+    let switches = Switches { open_prefetch: false, readdir_prefetch: false, ..Switches::default() };
+    let joining = Connect {
+        source: &source,
+        identity: args.identity.as_deref(),
+        security: args.security,
+        switches,
+        sync: false,
+        mount: format!("agent of {root}"),
+    };
+    let client = tokio::select! {
+        biased;
+        () = &mut stop => return Ok(Done::Ok),
+        connected = connect(&joining, seams.tasks.clone()) => connected?,
+    };
+    if let Some(path) = &args.pid_file {
+        std::fs::write(path, format!("{}\n", std::process::id()))
+            .map_err(|e| Fault::io(Code::NotWritable, "cannot write", path.display().to_string(), &e))?;
+    }
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), archive = root, "brindle agent works");
+    if args.ready_json {
+        say(&Said::Ready(Working { archive: root }));
+    }
+    serve(args, client, archive, stop).await;
+    Ok(Done::Ok)
+}
+
+async fn serve(args: &Args, client: Arc<Client>, archive: Archive, stop: impl Future<Output = ()>) {
+    let settings = Settings {
+        host: client.config().host.clone(),
+        archives: args.archive.clone(),
+        streams: args.streams,
+        bytes_per_sec: args.bandwidth,
+    };
+    Agent::new(client.clone(), archive, settings).run(stop).await;
+    client.unmount().await;
+    tracing::info!("the agent has ended");
+}
+
+/// Starts the agent as a process of its own, and waits until it works.
+fn in_background(args: &Args) -> Result<Done> {
+    let log = args.log.clone().unwrap_or_else(|| PathBuf::from(LOG_DEFAULT));
+    let log = PathBuf::from(crate::cli::text(&log)?);
+    let parent = log.parent().unwrap_or(Path::new("/"));
+    std::fs::create_dir_all(parent)
+        .map_err(|e| Fault::io(Code::NotWritable, "cannot make", parent.display().to_string(), &e))?;
+    let program = std::env::current_exe()
+        .map_err(|e| Fault::io(Code::ProcessFailed, "cannot find", "this program", &e))?;
+    let starting = Starting::spawn(&program, "the agent", &foreground_arguments(args, &log)?, &log)?;
+    starting.ready::<Working>(READY_LIMIT)?;
+    Ok(Done::Ok)
+}
+
+fn foreground_arguments(args: &Args, log: &Path) -> Result<Vec<String>> {
+    let layout = match args.archive_format {
+        Layout::V1 => "v1",
+        Layout::V2 => "v2",
+    };
+    let mut arguments = vec![
+        "agent".to_owned(),
+        "--ready-json".to_owned(),
+        format!("--log={}", log.display()),
+        format!("--backend=posix:{}", crate::cli::text(&args.backend.0)?),
+        format!("--archive-format={layout}"),
+        format!("--streams={}", args.streams),
+    ];
+    arguments.extend(args.archive.iter().map(|archive| format!("--archive={archive}")));
+    arguments.extend(args.no_shadow.then(|| "--no-shadow".to_owned()));
+    arguments.extend(args.bandwidth.map(|bytes| format!("--bandwidth={bytes}")));
+    arguments.extend(args.identity.iter().map(|path| format!("--identity={}", path.display())));
+    arguments.extend(args.security.iter().map(|mode| format!("--security={mode}")));
+    arguments.extend(args.pid_file.iter().map(|path| format!("--pid-file={}", path.display())));
+    arguments.push(args.what.clone());
+    Ok(arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[derive(Parser)]
+    struct ToolLine {
+        #[command(flatten)]
+        args: PosixToolArgs,
+    }
+
+    #[test]
+    fn the_seeds_line_is_understood() {
+        let words = ["lhsmtool_posix", "--daemon", "--hsm-root", "/arch", "--archive=1", "/mnt"];
+        let args = Args::from(ToolLine::try_parse_from(words).unwrap().args);
+        assert_eq!((args.backend.0.as_path(), &args.archive[..]), (Path::new("/arch"), &[1][..]));
+        assert!(args.daemon && args.what == "/mnt");
+        assert!(
+            ToolLine::try_parse_from(["lhsmtool_posix", "--hsm-root", "/a", "-A", "33", "/mnt"]).is_err()
+        );
+    }
+
+    #[test]
+    fn the_process_in_the_background_gets_what_the_command_got() {
+        let words =
+            ["agent", "-A", "2", "--backend", "posix:/a", "--bandwidth", "1MiB", "--no-shadow", "m:/fs"];
+        let args = Line::try_parse_from(words).unwrap().args;
+        let again = foreground_arguments(&args, Path::new("/log")).unwrap();
+        let again = Line::try_parse_from(&again).unwrap().args;
+        assert_eq!(
+            (again.archive, again.backend, again.bandwidth),
+            (vec![2], Backend("/a".into()), Some(1 << 20))
+        );
+        assert!(again.no_shadow && again.ready_json && !again.daemon);
+        assert!(Line::try_parse_from(["agent", "--backend", "tape:/x", "m:/fs"]).is_err());
+    }
+}

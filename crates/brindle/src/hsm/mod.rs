@@ -1,0 +1,48 @@
+//! `brindle hsm`: tiering in our own words, and `-o json`. `lfs hsm_*` and `lctl` have the same in Lustre's.
+
+pub mod agent;
+mod files;
+mod info;
+pub mod params;
+
+pub use files::{FilesView, ask, each, state_of, text_of_state};
+pub use info::{HsmListView, HsmStatusView};
+
+use brindle_types::Result;
+
+use crate::exit::Done;
+
+/// The verbs.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Say whether tiering is on, who serves archives, and what waits
+    Status(info::StatusArgs),
+    /// List the actions that wait, are under way, or have ended a moment ago
+    List(info::ListArgs),
+    /// Show where files lie
+    State(files::StateArgs),
+    /// Copy files into an archive
+    Archive(files::ArchiveArgs),
+    /// Let the bytes of archived files go; opening them brings them back
+    Release(files::Args),
+    /// Bring the bytes of released files back
+    Restore(files::Args),
+    /// Remove the copies of files from their archive
+    Remove(files::Args),
+    /// Give up what waits or is under way for files
+    Cancel(files::Args),
+}
+
+/// Runs the command.
+pub fn run(command: &Command) -> Result<Done> {
+    match command {
+        Command::Status(args) => info::status(args),
+        Command::List(args) => info::list(args),
+        Command::State(args) => files::state(args),
+        Command::Archive(args) => files::archive(args),
+        Command::Release(args) => files::release(args),
+        Command::Restore(args) => files::restore(args),
+        Command::Remove(args) => files::remove(args),
+        Command::Cancel(args) => files::cancel(args),
+    }
+}
