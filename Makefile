@@ -8,6 +8,7 @@ help:
 	@echo 'make demo       build, start 1 MGS, 1 MDT and 4 OSTs on this machine, mount at ./mnt (MNT=DIR), take a tour'
 	@echo 'make down       end the demo: no process, mount or file stays behind'
 	@echo 'make demo-cluster  the same with 6 servers and 2 clients on hosts of their own (network namespaces); hosts die, programs go on'
+	@echo 'make demo-slurm  a private Slurm on this machine runs a job with a burst buffer; its life on a time line; nothing stays'
 	@echo 'make test       everything that CI runs; the last line is "N passed, N failed, N skipped"'
 	@echo 'make build      only build target/release/brindle'
 	@echo 'make dist       build target/dist/brindle, optimised as a whole: for use and for measuring'
@@ -29,6 +30,8 @@ demo:
 	@$(XTASK) demo
 demo-cluster:
 	@$(XTASK) demo-cluster
+demo-slurm:
+	@$(XTASK) demo-slurm
 down:
 	@$(XTASK) down
 test:
@@ -52,4 +55,4 @@ lint:
 docs:
 	@$(XTASK) docs
 
-.PHONY: help build dist package demo demo-cluster down test soak sim sim-teeth bench peers fmt lint docs
+.PHONY: help build dist package demo demo-cluster demo-slurm down test soak sim sim-teeth bench peers fmt lint docs

@@ -176,7 +176,7 @@ impl Cluster {
 
     /// The place for a cluster, with a watchdog, and nothing in it.
     fn prepare(name: &str, options: &Options) -> Cluster {
-        let serial = SERIAL.lock().unwrap_or_else(PoisonError::into_inner);
+        let serial = alone();
         leftovers::sweep();
         // SAFETY: geteuid only reads the process's credentials.
         assert_eq!(unsafe { libc::geteuid() }, 0, "these tests mount file systems, which needs root");
@@ -398,6 +398,11 @@ impl Drop for Cluster {
             assert!(left.is_empty(), "brindle dev down left behind: {}", left.join(", "));
         }
     }
+}
+
+/// Held by a test that has processes of its own kind, so that no cluster runs beside it.
+pub fn alone() -> MutexGuard<'static, ()> {
+    SERIAL.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The binary under test.

@@ -7,6 +7,7 @@
 pub mod hosts;
 mod large;
 mod screen;
+pub mod slurm;
 mod tour;
 
 use std::path::{Path, PathBuf};

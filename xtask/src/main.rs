@@ -72,6 +72,11 @@ const COMMANDS: &[Command] = &[
         about: "start a cluster of hosts on this machine, break some, take a tour",
         run: demo::hosts::run,
     },
+    Command {
+        name: "demo-slurm",
+        about: "start a private Slurm on this machine, run a job with a burst buffer, end it",
+        run: demo::slurm::run,
+    },
     Command { name: "down", about: "end the demo; nothing of it stays", run: demo::down },
     Command { name: "bench", about: "measure a mount beside the local file system", run: bench::run },
     Command {

@@ -42,7 +42,7 @@ const TOOLS: &[Tool] = &[
     Tool {
         probe: &["mkfs.ext4", "-V"],
         packages: &["e2fsprogs"],
-        targets: &["test", "soak", "peers", "demo-cluster"],
+        targets: &["test", "soak", "peers", "demo-cluster", "demo-slurm"],
     },
     Tool { probe: &["etcd", "--version"], packages: &["etcd-server"], targets: &["test", "soak"] },
     Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["test", "soak", "peers"] },
@@ -83,6 +83,15 @@ const TOOLS: &[Tool] = &[
         probe: &["sh", "-c", "dpkg-deb --version && ldd --version && strip --version && xz --version"],
         packages: &["dpkg", "libc-bin", "binutils", "xz-utils"],
         targets: &["package", "test"],
+    },
+    Tool {
+        probe: &[
+            "sh",
+            "-c",
+            "command -v slurmctld && command -v slurmd && command -v sbatch && command -v munged",
+        ],
+        packages: &["slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "munge"],
+        targets: &["test", "soak", "demo-slurm"],
     },
     Tool { probe: &["mkfs.xfs", "-V"], packages: &["xfsprogs"], targets: &["test", "soak"] },
     Tool { probe: &["stress-ng", "--version"], packages: &["stress-ng"], targets: &["soak"] },

@@ -8,6 +8,7 @@
 
 pub mod access;
 pub mod announcement;
+pub mod bb;
 pub mod cluster;
 pub mod control;
 pub mod daemon;
@@ -23,6 +24,7 @@ pub mod process;
 pub mod requirements;
 pub mod service;
 pub mod shared;
+pub mod slurm;
 pub mod system;
 pub mod target_dir;
 

@@ -242,6 +242,26 @@ codes! {
     6008 ChangedMeanwhile EBUSY "the file changed while it was archived" "archive it again when its writer has closed it"
         "Somebody wrote to the file, or opened it for writing, while it was copied. The copy was thrown away; the file is as its writer left it.";
 
+    // 7xxx: burst buffers
+    7001 BadDirective EINVAL "cannot use a burst buffer directive" "correct the line, then submit the job again"
+        "A line #DW or #BB of a job script, or the option --bb, cannot be used as it is written. The message names line, column and the nearest form that can. The job was not submitted.";
+    7002 NotOffered ENOSYS "not offered yet" ""
+        "The job asks for something of burst buffers that this release does not have: private or swap mode, persistent buffers, lists of files. It is refused when the job is submitted, instead of being passed over.";
+    7003 PoolFull ENOSPC "the pool of bricks has no room" "look at it: brindle bb pool; buffers that are kept: brindle bb list"
+        "The free parts of the pool's bricks are together smaller than the buffer that is asked for. Nothing was allocated. Buffers whose files could not be staged out hold room until they are retried or destroyed.";
+    7004 NoSuchBuffer ENOENT "no such buffer" "list them: brindle bb list"
+        "No job or number of a buffer is called so. A buffer whose job has ended and whose files were staged out is gone.";
+    7005 BufferBusy EBUSY "another step of this buffer is under way" "try again"
+        "Each buffer takes one step at a time. The step before did not end within the time that this one waits for it.";
+    7006 StageFailed EIO "cannot stage files" ""
+        "Files could not be copied into or out of a buffer. The copy runs as the user of the job. A buffer whose files could not be staged out is kept: mend the cause, then run brindle bb stage --retry.";
+    7007 WrongPhase EINVAL "the buffer is not in a state for this" "see it: brindle bb list"
+        "A step was asked for that does not fit the state of the buffer, such as mounting one that is being destroyed. Nothing was changed.";
+    7008 NoOrchestrator ENOTCONN "the orchestrator of burst buffers does not answer" "start it: brindle bb serve"
+        "Commands and Slurm reach the orchestrator at its local socket (option --socket or BRINDLE_BB_SOCKET). It does not run, or this user may not use the socket.";
+    7009 StageStopped EINTR "staging was stopped" ""
+        "The job was cancelled while its files were copied. A buffer whose job ran is kept with its files: brindle bb stage --retry finishes the copy.";
+
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""
         "The first bytes of a message are not Brindle's; the connection was closed.";

@@ -9,8 +9,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
 use crate::{
-    admin, bench, changelog, cluster, completion, dev, explain, format, fsck, gen_docs, hsm, lctl, lfs,
-    mount, node, pool, print, serve, stripe,
+    admin, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs, hsm, lctl,
+    lfs, mount, node, pool, print, serve, stripe,
 };
 
 /// Columns of help texts.
@@ -98,6 +98,12 @@ enum Command {
     Config(serve::config_command::Command),
     /// Say what a code means, what to do about it, and what programs see
     Explain(explain::Args),
+    /// Burst buffers: file systems of jobs
+    #[command(subcommand)]
+    Bb(bb::Command),
+    /// What Slurm calls for burst buffers
+    #[command(hide = true)]
+    Dacctl(dacctl::Args),
     /// Measure a directory
     #[command(subcommand)]
     Bench(bench::Command),
@@ -126,6 +132,9 @@ fn by_name(arguments: &[OsString]) -> Vec<OsString> {
             .into_iter()
             .chain(rest)
             .collect();
+    }
+    if dacctl::is_asked(name, arguments.get(1)) {
+        return dacctl::command_line(rest);
     }
     if mount::is_asked_by_mount(arguments) {
         return mount::mount_helper(arguments);
@@ -168,6 +177,8 @@ impl Command {
                 | Command::Join(_)
                 | Command::Format(_)
                 | Command::Bench(_)
+                | Command::Bb(_)
+                | Command::Dacctl(_)
         )
     }
 }
@@ -205,6 +216,8 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Fsck(args) => fsck::run(&args),
         Command::Config(command) => serve::config_command::run(&command),
         Command::Explain(args) => explain::run(&args),
+        Command::Bb(command) => bb::run(command),
+        Command::Dacctl(args) => dacctl::run(&args),
         Command::Bench(command) => bench::run(&command),
         Command::Completion(args) => completion::run(&args),
         Command::GenDocs(args) => gen_docs::run(&args),

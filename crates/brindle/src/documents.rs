@@ -16,6 +16,8 @@ fn entry<T: Document>() -> Entry {
 /// All of them.
 pub fn all() -> Vec<Entry> {
     vec![
+        entry::<brindle_host::bb::view::BrickPoolsView>(),
+        entry::<brindle_host::bb::view::BuffersView>(),
         entry::<bench::compare::ComparisonView>(),
         entry::<bench::report::RunView>(),
         entry::<cluster_file::ApplyView>(),

@@ -34,6 +34,7 @@ mod quota;
 mod records;
 mod removals;
 mod several_mgs;
+mod slurm;
 mod space;
 mod spares;
 mod standby;

@@ -5,7 +5,7 @@ use super::{Finding, TextFile};
 /// The layer of each crate. A crate that is not here is refused: put it where it belongs, with a design note.
 const LAYERS: &[(u32, &[&str])] = &[
     (0, &["brindle-types", "brindle-stdx"]),
-    (1, &["brindle-auth", "brindle-wire", "brindle-layout", "brindle-kv", "brindle-telemetry"]),
+    (1, &["brindle-auth", "brindle-bb", "brindle-wire", "brindle-layout", "brindle-kv", "brindle-telemetry"]),
     (2, &["brindle-net", "brindle-objects", "brindle-config"]),
     (3, &["brindle-targets"]),
     (4, &["brindle-mgs", "brindle-mds", "brindle-oss", "brindle-client"]),

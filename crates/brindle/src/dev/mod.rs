@@ -1,6 +1,7 @@
 //! `brindle dev`: a whole cluster on this machine, for trying, testing and showing ([`brindle_host::cluster`]).
 
 pub mod host;
+mod slurm;
 pub mod status;
 
 use std::path::{Path, PathBuf};
@@ -41,6 +42,9 @@ pub enum Command {
     /// The hosts of a cluster that is made of hosts
     #[command(subcommand)]
     Host(host::Command),
+    /// A private Slurm whose jobs get burst buffers
+    #[command(subcommand)]
+    Slurm(slurm::Command),
     /// Unmount, and end every process; the data stays
     Down(DownArgs),
     /// The first process of a bare host
@@ -194,6 +198,7 @@ pub fn run(command: Command) -> Result<Done> {
         Command::AddOst(args) => add_ost(&args),
         Command::RemoveOst(args) => remove_ost(&args),
         Command::Host(command) => host::run(&command),
+        Command::Slurm(command) => slurm::run(&command),
         Command::Down(args) => down(&args),
         Command::HostInit(args) => host::keep(&args),
     }

@@ -1,0 +1,381 @@
+//! The life of a buffer: a state machine without I/O.
+//!
+//! Whoever holds the lock of the buffer asks for a [`Goal`] with [`step`] until nothing is left to do. Each step stores the buffer that
+//! it returns *before* its action is carried out, and reports the outcome with another step. So every action may be cut off by a crash
+//! and asked for again; all of them can be repeated.
+//!
+//! | phase | on disk | goes on with |
+//! |---|---|---|
+//! | `Allocated` | nothing | `Make` |
+//! | `Making` | perhaps a part | `Make` again |
+//! | `Ready` | an empty file system | `StageIn` |
+//! | `StagingIn` | perhaps a part of the files | `StageIn` again |
+//! | `StagedIn` | the files of the job | `Mount` |
+//! | `Mounting` | mounted on some of `nodes` | `Mount` again |
+//! | `Mounted` | mounted on all of `nodes`; the job runs | `Unmount` |
+//! | `Unmounting` | mounted on some of `nodes` | `Unmount` again |
+//! | `Unmounted` | what the job left | `StageOut` |
+//! | `StagingOut` | the same; a part is copied | `StageOut` again |
+//! | `StagedOut` | the same; all is copied | `Destroy` |
+//! | `Kept` | the same; the copy failed or was stopped | `StageOut` when somebody asks |
+//! | `Destroying` | perhaps a part | `Destroy` again |
+//! | `Gone` | nothing | - |
+//!
+//! Invariants: a buffer that [`Buffer::is_pending`] is destroyed for [`Goal::Drop`] only; nothing is staged out or destroyed while it is
+//! mounted on a node.
+
+use brindle_types::{Code, Fault, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::directive::Transfer;
+use crate::pool::Slice;
+
+/// A buffer, as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Buffer {
+    /// Its number; never used twice.
+    pub serial: u64,
+    /// The job, as Slurm names it.
+    pub token: String,
+    /// Owner.
+    pub uid: u32,
+    /// Group of the owner.
+    pub gid: u32,
+    /// The pool that it lies in.
+    pub pool: String,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// When it was allocated, in seconds since 1970.
+    pub created_s: u64,
+    /// Its bricks and sizes.
+    pub slices: Vec<Slice>,
+    /// Copied in before the job starts.
+    pub stage_in: Vec<Transfer>,
+    /// Copied out after the job has ended.
+    pub stage_out: Vec<Transfer>,
+    /// Where it is in its life.
+    pub phase: Phase,
+    /// Nodes on which it may be mounted.
+    pub nodes: Vec<String>,
+    /// Whether the job may have run.
+    pub ran: bool,
+    /// Whether everything that was to be staged out has been, durably.
+    pub staged_out: bool,
+    /// Whether staging out has been tried.
+    pub stage_out_tried: bool,
+    /// Whether the scheduler has forgotten it.
+    pub torn_down: bool,
+    /// Why the last action failed; empty where it did not.
+    pub reason: String,
+}
+
+/// Where a buffer is in its life; see the table above.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[allow(missing_docs, reason = "the table of the module has them")]
+pub enum Phase {
+    Allocated,
+    Making,
+    Ready,
+    StagingIn,
+    StagedIn,
+    Mounting,
+    Mounted,
+    Unmounting,
+    Unmounted,
+    StagingOut,
+    StagedOut,
+    Kept,
+    Destroying,
+    Gone,
+}
+
+/// What somebody wants of a buffer.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Goal {
+    /// A file system.
+    Setup,
+    /// The files of the job in it.
+    DataIn,
+    /// Mounts on these nodes.
+    PreRun(Vec<String>),
+    /// No mount on any node.
+    PostRun,
+    /// Its files copied out.
+    DataOut,
+    /// Nothing left of it; kept where files would be lost.
+    Teardown {
+        /// Without waiting for files to be copied out.
+        hurry: bool,
+    },
+    /// Its files copied out, and nothing left of it if the scheduler has forgotten it.
+    Retry,
+    /// Nothing left of it, whatever is in it.
+    Drop,
+}
+
+/// What has to be done outside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Action {
+    /// Format, serve and mount it for staging.
+    Make,
+    /// Copy `stage_in`.
+    StageIn,
+    /// Mount it on `nodes`.
+    Mount,
+    /// Unmount it from `nodes`.
+    Unmount,
+    /// Copy `stage_out`, durably.
+    StageOut,
+    /// Unmount it, end its servers, remove its slices.
+    Destroy,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Somebody asks for a goal.
+    Asked(Goal),
+    /// An action has been carried out.
+    Done(Action),
+    /// An action has failed, and why.
+    Failed(Action, String),
+}
+
+/// The outcome of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The buffer from now on; to be stored before the action.
+    pub buffer: Buffer,
+    /// What to do now; none where a goal is reached.
+    pub action: Option<Action>,
+}
+
+impl Buffer {
+    /// Whether files of a job that may have run have not been staged out yet.
+    pub fn is_pending(&self) -> bool {
+        self.ran && !self.staged_out && !self.stage_out.is_empty()
+    }
+
+    /// The buffer in another phase.
+    fn at(&self, phase: Phase) -> Buffer {
+        Buffer { phase, ..self.clone() }
+    }
+}
+
+/// The buffer after an event. A refusal changes nothing.
+pub fn step(buffer: &Buffer, event: &Event) -> Result<Step> {
+    match event {
+        Event::Asked(goal) => asked(buffer, goal),
+        Event::Done(action) => Ok(reached(done(buffer, *action))),
+        Event::Failed(action, why) => Ok(reached(failed(buffer, *action, why))),
+    }
+}
+
+fn reached(buffer: Buffer) -> Step {
+    Step { buffer, action: None }
+}
+
+fn act(buffer: Buffer, action: Action) -> Result<Step> {
+    Ok(Step { buffer, action: Some(action) })
+}
+
+fn asked(buffer: &Buffer, goal: &Goal) -> Result<Step> {
+    // What is half destroyed is never used again.
+    if buffer.phase == Phase::Gone {
+        return match goal {
+            Goal::Teardown { .. } | Goal::Drop | Goal::Retry => Ok(reached(buffer.clone())),
+            _ => Err(unfit(buffer, goal)),
+        };
+    }
+    if buffer.phase == Phase::Destroying {
+        return match goal {
+            Goal::Teardown { .. } | Goal::Drop | Goal::Retry => act(buffer.clone(), Action::Destroy),
+            _ => Err(unfit(buffer, goal)),
+        };
+    }
+    match goal {
+        Goal::Setup => setup(buffer),
+        Goal::DataIn => data_in(buffer, goal),
+        Goal::PreRun(nodes) => pre_run(buffer, goal, nodes),
+        Goal::PostRun if buffer.nodes.is_empty() => Ok(reached(buffer.clone())),
+        Goal::PostRun => unmount(buffer),
+        Goal::DataOut => data_out(buffer, goal),
+        Goal::Teardown { hurry } => teardown(buffer, *hurry),
+        Goal::Retry => retry(buffer, goal),
+        Goal::Drop => drop_it(buffer, goal),
+    }
+}
+
+fn setup(buffer: &Buffer) -> Result<Step> {
+    match buffer.phase {
+        Phase::Allocated | Phase::Making => act(buffer.at(Phase::Making), Action::Make),
+        _ => Ok(reached(buffer.clone())),
+    }
+}
+
+fn data_in(buffer: &Buffer, goal: &Goal) -> Result<Step> {
+    match buffer.phase {
+        Phase::Ready | Phase::StagingIn if buffer.stage_in.is_empty() => {
+            Ok(reached(buffer.at(Phase::StagedIn)))
+        }
+        Phase::Ready | Phase::StagingIn => act(buffer.at(Phase::StagingIn), Action::StageIn),
+        Phase::StagedIn => Ok(reached(buffer.clone())),
+        _ => Err(unfit(buffer, goal)),
+    }
+}
+
+/// Nodes that a mount was begun on stay among the buffer's, so that all of them are unmounted.
+fn pre_run(buffer: &Buffer, goal: &Goal, nodes: &[String]) -> Result<Step> {
+    if buffer.phase == Phase::Mounted && nodes.iter().all(|node| buffer.nodes.contains(node)) {
+        return Ok(reached(buffer.clone()));
+    }
+    let fits = match buffer.phase {
+        Phase::StagedIn | Phase::Mounting | Phase::Mounted => true,
+        Phase::Ready => buffer.stage_in.is_empty(),
+        _ => false,
+    };
+    if !fits {
+        return Err(unfit(buffer, goal));
+    }
+    let mut next = buffer.at(Phase::Mounting);
+    next.nodes.extend(nodes.iter().cloned());
+    next.nodes.sort();
+    next.nodes.dedup();
+    act(next, Action::Mount)
+}
+
+fn unmount(buffer: &Buffer) -> Result<Step> {
+    act(buffer.at(Phase::Unmounting), Action::Unmount)
+}
+
+fn data_out(buffer: &Buffer, goal: &Goal) -> Result<Step> {
+    if !buffer.ran {
+        return Err(unfit(buffer, goal));
+    }
+    if !buffer.nodes.is_empty() {
+        return unmount(buffer);
+    }
+    if buffer.is_pending() {
+        return act(buffer.at(Phase::StagingOut), Action::StageOut);
+    }
+    Ok(reached(Buffer { staged_out: true, ..buffer.at(Phase::StagedOut) }))
+}
+
+/// A job that never ran has nothing to lose. What is pending is copied, once; where that failed, or there is no time, it is kept.
+fn teardown(buffer: &Buffer, hurry: bool) -> Result<Step> {
+    if !buffer.nodes.is_empty() {
+        return unmount(buffer);
+    }
+    if !buffer.is_pending() {
+        return act(buffer.at(Phase::Destroying), Action::Destroy);
+    }
+    if !hurry && !buffer.stage_out_tried {
+        return act(buffer.at(Phase::StagingOut), Action::StageOut);
+    }
+    let mut kept = Buffer { torn_down: true, ..buffer.at(Phase::Kept) };
+    if kept.reason.is_empty() {
+        kept.reason = "the job was ended before its files were staged out".to_owned();
+    }
+    Ok(reached(kept))
+}
+
+fn retry(buffer: &Buffer, goal: &Goal) -> Result<Step> {
+    if matches!(buffer.phase, Phase::Mounting | Phase::Mounted) {
+        return Err(unfit(buffer, goal).why("its job runs"));
+    }
+    if !buffer.nodes.is_empty() {
+        return unmount(buffer);
+    }
+    if buffer.is_pending() {
+        return act(buffer.at(Phase::StagingOut), Action::StageOut);
+    }
+    if buffer.torn_down {
+        return act(buffer.at(Phase::Destroying), Action::Destroy);
+    }
+    Ok(reached(buffer.clone()))
+}
+
+fn drop_it(buffer: &Buffer, goal: &Goal) -> Result<Step> {
+    if matches!(buffer.phase, Phase::Mounting | Phase::Mounted) {
+        return Err(unfit(buffer, goal)
+            .why("its job runs")
+            .next(format!("end the job first: scancel {}", buffer.token)));
+    }
+    if !buffer.nodes.is_empty() {
+        return unmount(buffer);
+    }
+    act(buffer.at(Phase::Destroying), Action::Destroy)
+}
+
+fn done(buffer: &Buffer, action: Action) -> Buffer {
+    let fine = Buffer { reason: String::new(), ..buffer.clone() };
+    match action {
+        Action::Make => fine.at(Phase::Ready),
+        Action::StageIn => fine.at(Phase::StagedIn),
+        Action::Mount => Buffer { ran: true, ..fine.at(Phase::Mounted) },
+        // The reason of a failed copy stays until it has worked.
+        Action::Unmount if buffer.stage_out_tried => Buffer { nodes: Vec::new(), ..buffer.at(Phase::Kept) },
+        Action::Unmount => {
+            let phase = if buffer.ran { Phase::Unmounted } else { Phase::StagedIn };
+            Buffer { nodes: Vec::new(), ..fine.at(phase) }
+        }
+        Action::StageOut => Buffer { staged_out: true, stage_out_tried: true, ..fine.at(Phase::StagedOut) },
+        Action::Destroy => fine.at(Phase::Gone),
+    }
+}
+
+fn failed(buffer: &Buffer, action: Action, why: &str) -> Buffer {
+    let sad = Buffer { reason: why.to_owned(), ..buffer.clone() };
+    match action {
+        Action::Make => sad.at(Phase::Making),
+        Action::StageIn => sad.at(Phase::Ready),
+        Action::Mount => sad.at(Phase::Mounting),
+        Action::Unmount => sad.at(Phase::Unmounting),
+        Action::StageOut => Buffer { stage_out_tried: true, ..sad.at(Phase::Kept) },
+        Action::Destroy => sad.at(Phase::Destroying),
+    }
+}
+
+/// A goal that does not fit the phase.
+fn unfit(buffer: &Buffer, goal: &Goal) -> Fault {
+    let wanted = match goal {
+        Goal::Setup => "set up",
+        Goal::DataIn => "stage files into",
+        Goal::PreRun(_) => "mount",
+        Goal::PostRun => "unmount",
+        Goal::DataOut | Goal::Retry => "stage files out of",
+        Goal::Teardown { .. } | Goal::Drop => "destroy",
+    };
+    let fault = Fault::new(Code::WrongPhase)
+        .what(format!("cannot {wanted} the buffer of job"))
+        .subject(buffer.token.clone())
+        .why(format!("it is {}", buffer.phase.word()))
+        .data("nothing was changed");
+    if buffer.reason.is_empty() { fault } else { fault.why(buffer.reason.clone()) }
+}
+
+impl Phase {
+    /// The phase in a word, for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Phase::Allocated => "allocated",
+            Phase::Making => "being made",
+            Phase::Ready => "ready",
+            Phase::StagingIn => "staging in",
+            Phase::StagedIn => "staged in",
+            Phase::Mounting => "being mounted",
+            Phase::Mounted => "mounted",
+            Phase::Unmounting => "being unmounted",
+            Phase::Unmounted => "unmounted",
+            Phase::StagingOut => "staging out",
+            Phase::StagedOut => "staged out",
+            Phase::Kept => "kept",
+            Phase::Destroying => "being destroyed",
+            Phase::Gone => "gone",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

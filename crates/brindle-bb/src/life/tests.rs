@@ -1,0 +1,190 @@
+//! All buffers that can come to be, by all goals, outcomes and crashes: the machine has no hidden state, so this is exhaustive.
+
+use std::collections::{HashSet, VecDeque};
+
+use super::*;
+use crate::directive::Entry;
+
+/// Most steps to any goal.
+const STEPS_MAX: usize = 8;
+
+fn buffer(stages: bool) -> Buffer {
+    let transfer = Transfer { entry: Entry::File, outside: "/x".to_owned(), inside: "x".to_owned() };
+    let transfers = if stages { vec![transfer] } else { Vec::new() };
+    Buffer {
+        serial: 1,
+        token: "7".to_owned(),
+        uid: 1001,
+        gid: 1001,
+        pool: "default".to_owned(),
+        bytes: 16,
+        created_s: 0,
+        slices: Vec::new(),
+        stage_in: transfers.clone(),
+        stage_out: transfers,
+        phase: Phase::Allocated,
+        nodes: Vec::new(),
+        ran: false,
+        staged_out: false,
+        stage_out_tried: false,
+        torn_down: false,
+        reason: String::new(),
+    }
+}
+
+fn goals() -> Vec<Goal> {
+    vec![
+        Goal::Setup,
+        Goal::DataIn,
+        Goal::PreRun(vec!["n1".to_owned(), "n2".to_owned()]),
+        Goal::PostRun,
+        Goal::DataOut,
+        Goal::Teardown { hurry: false },
+        Goal::Teardown { hurry: true },
+        Goal::Retry,
+        Goal::Drop,
+    ]
+}
+
+/// Every buffer that can be stored, with what may be done to it next. A crash is a buffer whose action has no outcome: it is among them.
+fn all_buffers(each: &mut dyn FnMut(&Buffer, &Goal, &Step)) -> HashSet<Buffer> {
+    let mut seen = HashSet::new();
+    let mut queue: VecDeque<Buffer> = [buffer(true), buffer(false)].into();
+    while let Some(now) = queue.pop_front() {
+        if !seen.insert(now.clone()) {
+            continue;
+        }
+        for goal in goals() {
+            let Ok(next) = step(&now, &Event::Asked(goal.clone())) else { continue };
+            each(&now, &goal, &next);
+            queue.push_back(next.buffer.clone());
+            if let Some(action) = next.action {
+                for event in [Event::Done(action), Event::Failed(action, "because".to_owned())] {
+                    queue.push_back(step(&next.buffer, &event).expect("outcomes are taken").buffer);
+                }
+            }
+        }
+    }
+    seen
+}
+
+/// Goes on until the goal is reached, every action working; the actions.
+fn pursue(from: &Buffer, goal: &Goal) -> Result<(Buffer, Vec<Action>)> {
+    let mut now = from.clone();
+    let mut actions = Vec::new();
+    while actions.len() < STEPS_MAX {
+        let next = step(&now, &Event::Asked(goal.clone()))?;
+        now = next.buffer;
+        let Some(action) = next.action else { return Ok((now, actions)) };
+        actions.push(action);
+        now = step(&now, &Event::Done(action))?.buffer;
+    }
+    panic!("{goal:?} is not reached from {from:?}: {actions:?}");
+}
+
+#[test]
+fn what_is_to_be_staged_out_is_never_destroyed_and_mounts_are_gone_first() {
+    let mut checked = 0;
+    let seen = all_buffers(&mut |before, goal, next| {
+        checked += 1;
+        let case = format!("{before:?}\n{goal:?}\n{next:?}");
+        let begins_to_destroy = next.action == Some(Action::Destroy) && before.phase != Phase::Destroying;
+        assert!(!begins_to_destroy || !before.is_pending() || *goal == Goal::Drop, "{case}");
+        if matches!(next.action, Some(Action::Destroy | Action::StageOut)) {
+            assert!(next.buffer.nodes.is_empty(), "{case}");
+        }
+        if next.action == Some(Action::StageOut) {
+            assert!(next.buffer.is_pending(), "{case}");
+        }
+        // Only a copy that worked says so, and only nodes that were asked for have mounts.
+        assert!(next.buffer.staged_out == before.staged_out || before.stage_out.is_empty(), "{case}");
+        assert!(next.buffer.ran == before.ran, "{case}");
+    });
+    assert!(seen.len() > 40 && checked > 200, "{} buffers, {checked} cases", seen.len());
+}
+
+#[test]
+fn teardown_ends_every_buffer_and_can_be_repeated() {
+    for from in all_buffers(&mut |_, _, _| {}) {
+        for hurry in [false, true] {
+            let teardown = Goal::Teardown { hurry };
+            let (end, _) = pursue(&from, &teardown).unwrap();
+            let kept =
+                end.phase == Phase::Kept && end.is_pending() && end.torn_down && !end.reason.is_empty();
+            assert!(kept || end.phase == Phase::Gone, "{from:?}\n{end:?}");
+            let (again, actions) = pursue(&end, &teardown).unwrap();
+            assert!(again == end && actions.is_empty(), "{end:?}\n{again:?}");
+            if kept {
+                assert!(from.ran, "a job that never ran leaves nothing behind: {from:?}");
+                let (retried, actions) = pursue(&end, &Goal::Retry).unwrap();
+                assert_eq!(
+                    (retried.phase, actions.as_slice()),
+                    (Phase::Gone, [Action::StageOut, Action::Destroy].as_slice())
+                );
+                assert_eq!(pursue(&end, &Goal::Drop).unwrap().0.phase, Phase::Gone);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_action_can_be_asked_for_again_and_reaches_the_same() {
+    all_buffers(&mut |before, goal, next| {
+        let Some(action) = next.action else { return };
+        // The pursuit after a crash in the action, and after its failure, ends where the undisturbed one ends.
+        let whole = pursue(before, goal).unwrap().0;
+        let after_crash = pursue(&next.buffer, goal).unwrap().0;
+        assert_eq!(after_crash.phase, whole.phase, "{before:?} {goal:?}");
+        let failed = step(&next.buffer, &Event::Failed(action, "because".to_owned())).unwrap().buffer;
+        let after_failure = pursue(&failed, goal).unwrap().0;
+        let kept = after_failure.phase == Phase::Kept && after_failure.is_pending();
+        assert!(after_failure.phase == whole.phase || kept, "{before:?} {goal:?} {after_failure:?}");
+    });
+}
+
+#[test]
+fn a_job_lives_as_slurm_calls_it() {
+    let nodes = vec!["n1".to_owned(), "n2".to_owned()];
+    let calls = [
+        (Goal::Setup, vec![Action::Make], Phase::Ready),
+        (Goal::DataIn, vec![Action::StageIn], Phase::StagedIn),
+        (Goal::PreRun(nodes), vec![Action::Mount], Phase::Mounted),
+        (Goal::PostRun, vec![Action::Unmount], Phase::Unmounted),
+        (Goal::DataOut, vec![Action::StageOut], Phase::StagedOut),
+        (Goal::Teardown { hurry: false }, vec![Action::Destroy], Phase::Gone),
+    ];
+    let mut now = buffer(true);
+    for (goal, actions, phase) in calls {
+        let (next, done) = pursue(&now, &goal).unwrap();
+        assert_eq!((done, next.phase), (actions, phase), "{goal:?}");
+        now = next;
+    }
+}
+
+#[test]
+fn a_failed_post_run_does_not_skip_the_copy() {
+    let mounted = pursue(
+        &pursue(&pursue(&buffer(true), &Goal::Setup).unwrap().0, &Goal::DataIn).unwrap().0,
+        &Goal::PreRun(vec!["n1".to_owned()]),
+    )
+    .unwrap()
+    .0;
+    let torn = pursue(&mounted, &Goal::Teardown { hurry: false }).unwrap();
+    assert_eq!(torn.1, [Action::Unmount, Action::StageOut, Action::Destroy]);
+    let hurried = pursue(&mounted, &Goal::Teardown { hurry: true }).unwrap();
+    assert_eq!((hurried.1, hurried.0.phase), (vec![Action::Unmount], Phase::Kept));
+}
+
+#[test]
+fn a_running_job_keeps_its_buffer() {
+    let mut now =
+        pursue(&pursue(&buffer(false), &Goal::Setup).unwrap().0, &Goal::PreRun(vec!["n1".to_owned()]))
+            .unwrap()
+            .0;
+    assert_eq!(now.phase, Phase::Mounted);
+    for goal in [Goal::Drop, Goal::Retry, Goal::DataIn] {
+        assert_eq!(pursue(&now, &goal).unwrap_err().code, Code::WrongPhase);
+    }
+    now = pursue(&now, &Goal::PostRun).unwrap().0;
+    assert_eq!(pursue(&now, &Goal::Drop).unwrap().0.phase, Phase::Gone);
+}

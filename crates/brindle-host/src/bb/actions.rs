@@ -1,0 +1,291 @@
+//! What is done to processes, mounts and bricks. Every action can be repeated, also after a half of it.
+//!
+//! Of a buffer there are: `DIR/buffers/SERIAL` (state and logs of its cluster), `DIR/stage/SERIAL` (its mount for staging), and
+//! `BRICK/brindle-bb/SERIAL` on each of its bricks (its targets; each OST on an image of the size of the slice, so that no buffer takes
+//! more than it was given).
+
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use brindle_bb::{Buffer, Pool, Slice};
+use brindle_types::{Code, Fault, Result, TargetId};
+use rustix::process::{Pid, WaitOptions, waitpid};
+
+use super::orchestrator::JobLock;
+use super::{Config, GLOBAL, make_dir, staging, unmount};
+use crate::cluster::image::Kind;
+use crate::cluster::{Cluster, Event, Image, Mount, On, Server, Up, alive};
+use crate::{Host, mounts, requirements, system};
+
+/// Name of the file system of every buffer.
+const FS: &str = "bb";
+/// Directory in each brick.
+const BRICK_DIR: &str = "brindle-bb";
+/// Smallest image with XFS, which has as many inodes as it has room for.
+const XFS_FROM_BYTES: u64 = 512 << 20;
+/// What ext4 on an image takes for itself, beside a part of the slice.
+const EXT4_EXTRA_BYTES: u64 = 14 << 20;
+/// What XFS takes: its log has 64 MiB.
+const XFS_EXTRA_BYTES: u64 = 96 << 20;
+/// The part of the slice: one of so many.
+const IMAGE_EXTRA_PART: u64 = 24;
+/// Permissions of a buffer's root, and of directories with its images: for one user only.
+const ROOT_MODE: u32 = 0o700;
+
+/// Carries out actions on this host.
+pub struct Actions<'a> {
+    host: &'a Host,
+    config: Config,
+}
+
+impl<'a> Actions<'a> {
+    /// On a host.
+    pub fn new(host: &'a Host, config: Config) -> Actions<'a> {
+        Actions { host, config }
+    }
+
+    fn work_dir(&self, buffer: &Buffer) -> PathBuf {
+        self.config.dir.join("buffers").join(buffer.serial.to_string())
+    }
+
+    /// Where the buffer is mounted for staging.
+    fn stage_mount(&self, buffer: &Buffer) -> PathBuf {
+        self.config.dir.join("stage").join(buffer.serial.to_string())
+    }
+
+    /// Does something with the cluster of a buffer.
+    fn on<T>(&self, buffer: &Buffer, work: impl FnOnce(&On) -> Result<T>) -> Result<T> {
+        let tell = |event: Event| match event {
+            Event::Warning(fault) => tracing::warn!(%fault, serial = buffer.serial, "of a buffer"),
+            event => tracing::debug!(?event, serial = buffer.serial, "of a buffer"),
+        };
+        work(&On { host: self.host, dir: self.work_dir(buffer), tell: &tell })
+    }
+
+    /// Formats, serves and mounts it for staging, from scratch: nothing of worth is in it yet.
+    pub fn make(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
+        self.erase(buffer, pool)?;
+        let work = self.work_dir(buffer);
+        make_private_dir(&self.config.dir.join("buffers"))?;
+        make_dir(&work)?;
+        make_dir(&self.config.dir.join("stage"))?;
+        for slice in &buffer.slices {
+            // Images hold the files of users.
+            let dir = slice_dir(pool, slice)?;
+            dir.parent().map_or(Ok(()), make_private_dir)?;
+        }
+        self.cluster_of(buffer, pool)?.save(&work)?;
+        self.start(buffer)?;
+        self.give_to_owner(buffer)
+    }
+
+    /// Its cluster, before anything of it runs.
+    fn cluster_of(&self, buffer: &Buffer, pool: &Pool) -> Result<Cluster> {
+        let fs = FS.parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
+        let mut cluster = Cluster::new(fs);
+        let log = self.work_dir(buffer).join("log");
+        let first =
+            buffer.slices.first().ok_or_else(|| Fault::new(Code::Bug).what("a buffer has no slices"))?;
+        let server = |name: String, target: TargetId, dir: PathBuf, image: Option<Image>| Server {
+            dir: dir.join(&name),
+            log: log.join(format!("{name}.log")),
+            name,
+            target,
+            port: 0,
+            metrics_port: 0,
+            image,
+            host: None,
+            run: None,
+        };
+        let home = slice_dir(pool, first)?;
+        cluster.servers.push(server("mgs".to_owned(), TargetId::MGT, home.clone(), None));
+        cluster.servers.push(server("mdt0".to_owned(), TargetId::mdt(0), home, None));
+        for (index, slice) in (0u16..).zip(&buffer.slices) {
+            let (name, dir) = (format!("ost{index}"), slice_dir(pool, slice)?);
+            let is_large = slice.bytes >= XFS_FROM_BYTES;
+            let (kind, extra) =
+                if is_large { (Kind::Xfs, XFS_EXTRA_BYTES) } else { (Kind::Ext4, EXT4_EXTRA_BYTES) };
+            let size_bytes = slice.bytes + slice.bytes / IMAGE_EXTRA_PART + extra;
+            let image = Image { file: dir.join(format!("{name}.img")), kind, size_bytes };
+            cluster.servers.push(server(name, TargetId::ost(index), dir, Some(image)));
+        }
+        cluster.mounts.push(Mount {
+            name: "client0".to_owned(),
+            mount_point: self.stage_mount(buffer),
+            made_dir: true,
+            log: log.join("client0.log"),
+            metrics_port: 0,
+            host: None,
+            run: None,
+        });
+        Ok(cluster)
+    }
+
+    /// Starts its cluster as it was stored.
+    fn start(&self, buffer: &Buffer) -> Result<()> {
+        let up = Up {
+            osts: None,
+            mount_points: vec![self.stage_mount(buffer)],
+            mounts: true,
+            fs: None,
+            ost_size_bytes: None,
+            mdt_size_bytes: None,
+            image_kind: Kind::Ext4,
+            hosts: None,
+        };
+        self.on(buffer, |on| on.up(&up)).map(drop)
+    }
+
+    /// Nobody but the user of the job may enter.
+    fn give_to_owner(&self, buffer: &Buffer) -> Result<()> {
+        let root = self.stage_mount(buffer);
+        let cannot = |e: &std::io::Error| {
+            Fault::io(Code::NotWritable, "cannot give to its user", root.display().to_string(), e)
+        };
+        let mode = std::fs::Permissions::from_mode(ROOT_MODE);
+        let global = root.join(GLOBAL);
+        std::fs::set_permissions(&root, mode.clone()).map_err(|e| cannot(&e))?;
+        std::fs::create_dir(&global).map_err(|e| cannot(&e))?;
+        std::fs::set_permissions(&global, mode).map_err(|e| cannot(&e))?;
+        chown(&global, Some(buffer.uid), Some(buffer.gid)).map_err(|e| cannot(&e))?;
+        chown(&root, Some(buffer.uid), Some(buffer.gid)).map_err(|e| cannot(&e))
+    }
+
+    /// Sees to it that its servers run and that it is mounted for staging: a host may have been started anew, or a process killed.
+    fn ensure_runs(&self, buffer: &Buffer) -> Result<()> {
+        let cluster = Cluster::load(&self.work_dir(buffer))?;
+        let servers = cluster.servers.iter().map(|s| s.run.as_ref());
+        let all = servers.chain(cluster.mounts.iter().map(|m| m.run.as_ref()));
+        if all.into_iter().all(alive) && mounts::find(&self.stage_mount(buffer)).is_some() {
+            return Ok(());
+        }
+        tracing::warn!(serial = buffer.serial, "a part of the buffer does not run, and is started again");
+        self.on(buffer, |on| on.down(false))?;
+        reap(&cluster);
+        self.start(buffer)
+    }
+
+    /// Copies what is to be staged in or out, as the user of the job.
+    pub fn stage(&self, buffer: &Buffer, stages_in: bool, job: &JobLock) -> Result<()> {
+        self.ensure_runs(buffer)?;
+        staging::run(self.host, buffer, &self.stage_mount(buffer).join(GLOBAL), stages_in, job)
+    }
+
+    /// Mounts it on all its nodes at once.
+    pub fn mount(&self, buffer: &Buffer) -> Result<()> {
+        self.ensure_runs(buffer)?;
+        let cluster = Cluster::load(&self.work_dir(buffer))?;
+        let mgs = cluster
+            .mgs()
+            .ok_or_else(|| Fault::new(Code::NoMgs).subject(format!("buffer of job {}", buffer.token)))?;
+        let source = format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs);
+        let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
+            let mount = |node: &String| self.mount_on(buffer, node, &source);
+            let running: Vec<_> = buffer.nodes.iter().map(|node| scope.spawn(move || mount(node))).collect();
+            running
+                .into_iter()
+                .map(|thread| {
+                    thread.join().unwrap_or_else(|_| Err(Fault::new(Code::Bug).what("a mount panicked")))
+                })
+                .collect()
+        });
+        outcomes.into_iter().collect()
+    }
+
+    fn mount_on(&self, buffer: &Buffer, node: &str, source: &str) -> Result<()> {
+        let at = self.config.mount_point(node, &buffer.token);
+        let is_ours = |line: &mounts::MountLine| line.source == source;
+        if mounts::find(&at).is_some_and(|line| is_ours(&line)) && !mounts::is_dead(&at) {
+            return Ok(());
+        }
+        requirements::free_mount_point(&at)?;
+        make_dir(&at)?;
+        let log = self.work_dir(buffer).join("log").join(format!("node-{node}.log"));
+        let mut command = Command::new(&self.host.program);
+        command.arg("mount").arg(format!("--log={}", log.display())).arg(source).arg(&at);
+        system::run(&mut command, "brindle").map_err(|fault| fault.why(format!("on node {node}")))
+    }
+
+    /// Unmounts it from all its nodes; programs that are still there lose it.
+    pub fn unmount(&self, buffer: &Buffer) -> Result<()> {
+        for node in &buffer.nodes {
+            let at = self.config.mount_point(node, &buffer.token);
+            unmount::unmount(&at)?;
+            // A directory that is not there, or that somebody put something into, is none of the buffer.
+            let _ = std::fs::remove_dir(&at);
+        }
+        Ok(())
+    }
+
+    /// Removes everything of it.
+    pub fn destroy(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
+        self.erase(buffer, pool)
+    }
+
+    fn erase(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
+        let work = self.work_dir(buffer);
+        match Cluster::load(&work) {
+            Ok(cluster) => {
+                self.on(buffer, |on| on.down(false))?;
+                reap(&cluster);
+            }
+            Err(fault) if fault.code == Code::NoSuchCluster && !work.join("state.json").exists() => {}
+            Err(fault) => return Err(fault),
+        }
+        for slice in &buffer.slices {
+            // A brick that has left the pool holds nothing of it any more.
+            if let Ok(dir) = slice_dir(pool, slice) {
+                remove_tree(&dir)?;
+            }
+        }
+        remove_tree(&self.stage_mount(buffer))?;
+        // Last, because it says where everything else is.
+        remove_tree(&work)
+    }
+}
+
+/// The directory of a buffer in a brick.
+fn slice_dir(pool: &Pool, slice: &Slice) -> Result<PathBuf> {
+    let brick = pool.bricks.get(&slice.brick).ok_or_else(|| {
+        Fault::new(Code::Bug)
+            .what("a slice lies on a brick that is not in the pool:")
+            .subject(slice.brick.clone())
+    })?;
+    Ok(Path::new(&brick.dir).join(BRICK_DIR).join(slice.serial.to_string()))
+}
+
+/// Makes a directory that only root enters.
+fn make_private_dir(dir: &Path) -> Result<()> {
+    make_dir(dir)?;
+    let mode = std::fs::Permissions::from_mode(ROOT_MODE);
+    std::fs::set_permissions(dir, mode)
+        .map_err(|e| Fault::io(Code::NotWritable, "cannot close to others", dir.display().to_string(), &e))
+}
+
+/// Removes a directory with all it holds, unless something is mounted in it.
+fn remove_tree(dir: &Path) -> Result<()> {
+    if let Some(left) = mounts::all().iter().find(|m| m.mount_point.starts_with(dir)) {
+        return Err(Fault::new(Code::TargetBusy)
+            .what("will not remove")
+            .subject(dir.display().to_string())
+            .why(format!("{} is still mounted", left.mount_point.display())));
+    }
+    match std::fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Fault::io(Code::NotWritable, "cannot remove", dir.display().to_string(), &e))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Processes that this one has started and that have ended leave nothing behind in the kernel.
+fn reap(cluster: &Cluster) {
+    let servers = cluster.servers.iter().filter_map(|s| s.run.as_ref());
+    for run in servers.chain(cluster.mounts.iter().filter_map(|m| m.run.as_ref())) {
+        if let Some(pid) = i32::try_from(run.identity.pid).ok().and_then(Pid::from_raw) {
+            // Those that an earlier orchestrator started are not this one's.
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+        }
+    }
+}

@@ -1,0 +1,481 @@
+//! The process that copies files between a buffer and another file system, as the user of the job.
+//!
+//! Everything that can be known before is looked at before the first byte: sources, rights, room. A file is written under another name,
+//! synced, and renamed, so that a half of one is never taken for the file; one that is there already with the same time and the same
+//! contents is not copied again, so that a copy that was cut off goes on where it was. Modes, times, groups and holes are kept; hard links become files
+//! of their own; sockets, pipes and devices are passed over.
+
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use brindle_bb::{Entry, Transfer};
+use brindle_types::units::format_bytes;
+use brindle_types::{Code, Fault, Result};
+use rustix::fs::{Access, AtFlags, CWD, SeekFrom, Timespec, Timestamps};
+use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
+
+/// Bytes that are copied at a time.
+const CHUNK_BYTES: usize = 1 << 20;
+/// Deepest directory below the one that is staged.
+const DEPTH_MAX: usize = 512;
+/// What a file is called until it is complete.
+const PARTIAL: &str = ".brindle-stage";
+/// Bits of permissions.
+const MODE_BITS: u32 = 0o7777;
+
+/// What is to be copied, and for whom.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CopyWork {
+    /// The user.
+    pub uid: u32,
+    /// The user's group.
+    pub gid: u32,
+    /// Directory of the buffer.
+    pub root: PathBuf,
+    /// Whether into the buffer.
+    pub stages_in: bool,
+    /// The copies.
+    pub transfers: Vec<Transfer>,
+}
+
+/// What was copied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyOutcome {
+    /// Files that were copied.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Files that were there already.
+    pub unchanged: u64,
+    /// Sockets, pipes and devices.
+    pub skipped: u64,
+}
+
+/// A copy with its paths.
+struct Pair {
+    entry: Entry,
+    from: PathBuf,
+    to: PathBuf,
+}
+
+/// Becomes the user for good. From then on this process ends with the one that started it.
+pub fn become_user(uid: u32, gid: u32) -> Result<PathBuf> {
+    let cannot = |e: nix::errno::Errno| {
+        Fault::new(Code::StageFailed).what("cannot become user").subject(uid.to_string()).why(e.to_string())
+    };
+    if uid == 0 {
+        return Err(Fault::new(Code::PermissionDenied).what("files are never staged as root"));
+    }
+    let parent = rustix::process::getppid();
+    let (user, group) = (nix::unistd::Uid::from_raw(uid), nix::unistd::Gid::from_raw(gid));
+    let entry = nix::unistd::User::from_uid(user).map_err(cannot)?;
+    let home = match &entry {
+        Some(entry) => {
+            let name =
+                std::ffi::CString::new(entry.name.clone()).map_err(|_| cannot(nix::errno::Errno::EINVAL))?;
+            nix::unistd::initgroups(&name, group).map_err(cannot)?;
+            entry.dir.clone()
+        }
+        // A user that this host does not know has no further groups and no home.
+        None => {
+            nix::unistd::setgroups(&[group]).map_err(cannot)?;
+            PathBuf::new()
+        }
+    };
+    nix::unistd::setgid(group).map_err(cannot)?;
+    nix::unistd::setuid(user).map_err(cannot)?;
+    if nix::unistd::setuid(nix::unistd::Uid::from_raw(0)).is_ok() {
+        return Err(Fault::new(Code::StageFailed).what("could become root again, and copies nothing"));
+    }
+    let died = Fault::new(Code::StageStopped).why("the orchestrator has ended");
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(|_| died.clone())?;
+    if rustix::process::getppid() != parent {
+        return Err(died);
+    }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    Ok(home)
+}
+
+/// Copies everything; called as the user.
+pub fn copy_all(work: &CopyWork, home: &Path) -> Result<CopyOutcome> {
+    let root =
+        std::fs::canonicalize(&work.root).map_err(|e| failed("cannot enter the buffer", &work.root, &e))?;
+    let pairs: Vec<Pair> =
+        work.transfers.iter().map(|t| pair(t, work, &root, home)).collect::<Result<_>>()?;
+    let mut needed: u64 = 0;
+    for pair in &pairs {
+        refuse_outside(pair, work.stages_in, &root)?;
+        let mut look = Look { needed: 0 };
+        look.at(pair)?;
+        let parent = existing_parent(&pair.to)?;
+        needed = needed.saturating_add(look.needed);
+        refuse_full(&parent, needed)?;
+    }
+    let mut copy = Copy { outcome: CopyOutcome::default(), chunk: vec![0; CHUNK_BYTES] };
+    for pair in &pairs {
+        copy.pair(pair)?;
+    }
+    Ok(copy.outcome)
+}
+
+fn failed(what: &'static str, path: &Path, e: &std::io::Error) -> Fault {
+    Fault::io(Code::StageFailed, what, path.display().to_string(), e)
+}
+
+/// The paths of a transfer. A file whose destination is a directory goes into it.
+fn pair(transfer: &Transfer, work: &CopyWork, root: &Path, home: &Path) -> Result<Pair> {
+    let inside = root.join(transfer.inside.trim_end_matches('/'));
+    let outside = match transfer.outside.strip_prefix('~') {
+        None => PathBuf::from(&transfer.outside),
+        Some(_) if home.as_os_str().is_empty() => {
+            let why = format!("user {} has no home directory on this host", work.uid);
+            return Err(Fault::new(Code::StageFailed)
+                .what("cannot stage")
+                .subject(transfer.outside.clone())
+                .why(why));
+        }
+        Some(rest) => home.join(rest.trim_start_matches('/')),
+    };
+    let written = if work.stages_in { &transfer.inside } else { &transfer.outside };
+    let (from, mut to) = if work.stages_in { (outside, inside) } else { (inside, outside) };
+    if transfer.entry == Entry::File && (written.ends_with('/') || written.is_empty() || to.is_dir()) {
+        let name = from.file_name().ok_or_else(|| {
+            Fault::new(Code::StageFailed)
+                .what("cannot stage")
+                .subject(from.display().to_string())
+                .why("it has no name of a file")
+        })?;
+        to = to.join(name);
+    }
+    Ok(Pair { entry: transfer.entry, from, to })
+}
+
+/// The nearest directory above a path that exists, by its real path.
+fn existing_parent(path: &Path) -> Result<PathBuf> {
+    let above = path.ancestors().find(|above| std::fs::symlink_metadata(above).is_ok());
+    let above = above.unwrap_or(Path::new("/"));
+    let real = std::fs::canonicalize(above).map_err(|e| failed("cannot write to", path, &e))?;
+    if real.is_dir() {
+        return Ok(real);
+    }
+    Ok(real.parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+/// Symbolic links may not lead out of the buffer on its side of the copy.
+fn refuse_outside(pair: &Pair, stages_in: bool, root: &Path) -> Result<()> {
+    let real = if stages_in {
+        existing_parent(&pair.to)?
+    } else {
+        std::fs::canonicalize(&pair.from).map_err(|e| failed("cannot stage", &pair.from, &e))?
+    };
+    if real.starts_with(root) {
+        return Ok(());
+    }
+    let shown = if stages_in { &pair.to } else { &pair.from };
+    let why = format!("a symbolic link leads out of the buffer, to {}", real.display());
+    Err(Fault::new(Code::StageFailed)
+        .what("cannot stage")
+        .subject(shown.display().to_string())
+        .why(why)
+        .data("nothing was copied"))
+}
+
+fn refuse_full(dir: &Path, needed: u64) -> Result<()> {
+    let stat = rustix::fs::statvfs(dir).map_err(|e| failed("cannot look at", dir, &e.into()))?;
+    let room = stat.f_bavail.saturating_mul(stat.f_frsize);
+    if needed <= room {
+        return Ok(());
+    }
+    let why = format!("{} are to be copied, {} are free", format_bytes(needed), format_bytes(room));
+    Err(Fault::new(Code::StageFailed)
+        .what("no room in")
+        .subject(dir.display().to_string())
+        .why(why)
+        .data("nothing was copied"))
+}
+
+/// A look at everything before the first byte.
+struct Look {
+    /// Bytes that the destination does not have yet.
+    needed: u64,
+}
+
+impl Look {
+    fn at(&mut self, pair: &Pair) -> Result<()> {
+        let meta = std::fs::metadata(&pair.from).map_err(|e| failed("cannot stage", &pair.from, &e))?;
+        let wrong = |why: &str| {
+            Fault::new(Code::StageFailed)
+                .what("cannot stage")
+                .subject(pair.from.display().to_string())
+                .why(why.to_owned())
+                .data("nothing was copied")
+        };
+        let parent = existing_parent(&pair.to)?;
+        may(&parent, Access::WRITE_OK | Access::EXEC_OK, "cannot write to", &pair.to)?;
+        match pair.entry {
+            Entry::File if !meta.is_file() => {
+                return Err(wrong("it is no file; write type=directory for a directory"));
+            }
+            Entry::Directory if !meta.is_dir() => {
+                return Err(wrong("it is no directory; write type=file for a file"));
+            }
+            Entry::Directory if pair.to.exists() && !pair.to.is_dir() => {
+                return Err(wrong(&format!("its destination {} is no directory", pair.to.display())));
+            }
+            Entry::File if pair.to.is_dir() => {
+                return Err(wrong(&format!("its destination {} is a directory", pair.to.display())));
+            }
+            _ => {}
+        }
+        self.entry(&pair.from, &meta, &pair.to, 0)
+    }
+
+    fn entry(&mut self, from: &Path, meta: &Metadata, to: &Path, depth: usize) -> Result<()> {
+        if meta.is_file() {
+            may(from, Access::READ_OK, "cannot read", from)?;
+            let there = std::fs::symlink_metadata(to).map_or(0, |there| there.blocks() * 512);
+            self.needed = self.needed.saturating_add((meta.blocks() * 512).saturating_sub(there));
+        } else if meta.is_dir() {
+            if depth > DEPTH_MAX {
+                let why = format!("directories are nested deeper than {DEPTH_MAX}");
+                return Err(Fault::new(Code::StageFailed)
+                    .what("cannot stage")
+                    .subject(from.display().to_string())
+                    .why(why));
+            }
+            may(from, Access::READ_OK | Access::EXEC_OK, "cannot read", from)?;
+            for entry in std::fs::read_dir(from).map_err(|e| failed("cannot read", from, &e))? {
+                let entry = entry.map_err(|e| failed("cannot read", from, &e))?;
+                let meta = entry.metadata().map_err(|e| failed("cannot look at", &entry.path(), &e))?;
+                self.entry(&entry.path(), &meta, &to.join(entry.file_name()), depth + 1)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether this user may do so.
+fn may(path: &Path, access: Access, what: &'static str, subject: &Path) -> Result<()> {
+    rustix::fs::accessat(CWD, path, access, AtFlags::EACCESS)
+        .map_err(|e| failed(what, subject, &e.into()).data("nothing was copied"))
+}
+
+struct Copy {
+    outcome: CopyOutcome,
+    chunk: Vec<u8>,
+}
+
+impl Copy {
+    fn pair(&mut self, pair: &Pair) -> Result<()> {
+        let parent = pair.to.parent().unwrap_or(Path::new("/")).to_owned();
+        make_parents(&parent)?;
+        match pair.entry {
+            Entry::File => {
+                // The file that a link leads to is replaced, not the link.
+                let to = std::fs::canonicalize(&pair.to).unwrap_or_else(|_| pair.to.clone());
+                self.file(&pair.from, &to)?;
+                sync_dir(to.parent().unwrap_or(&parent))
+            }
+            Entry::Directory => {
+                self.directory(&pair.from, &pair.to)?;
+                sync_dir(&parent)
+            }
+        }
+    }
+
+    /// The contents of a directory; what else the destination holds stays.
+    fn directory(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let meta = std::fs::metadata(from).map_err(|e| failed("cannot look at", from, &e))?;
+        match std::fs::create_dir(to) {
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && to.is_dir() => {}
+            made => made.map_err(|e| failed("cannot make", to, &e))?,
+        }
+        for entry in std::fs::read_dir(from).map_err(|e| failed("cannot read", from, &e))? {
+            let entry = entry.map_err(|e| failed("cannot read", from, &e))?;
+            let (path, target) = (entry.path(), to.join(entry.file_name()));
+            let kind = entry.file_type().map_err(|e| failed("cannot look at", &path, &e))?;
+            if kind.is_dir() {
+                self.directory(&path, &target)?;
+            } else if kind.is_file() {
+                self.file(&path, &target)?;
+            } else if kind.is_symlink() {
+                link(&path, &target)?;
+            } else {
+                self.outcome.skipped += 1;
+            }
+        }
+        let dir = File::open(to).map_err(|e| failed("cannot open", to, &e))?;
+        // A directory of somebody else that was there before keeps its rights.
+        if dir.metadata().is_ok_and(|there| there.uid() == rustix::process::geteuid().as_raw()) {
+            dress(&dir, &meta, to)?;
+        }
+        dir.sync_all().map_err(|e| failed("cannot sync", to, &e))
+    }
+
+    fn file(&mut self, from: &Path, to: &Path) -> Result<()> {
+        let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
+        let meta = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
+        let looks_same = std::fs::symlink_metadata(to).is_ok_and(|there| is_same(&there, &meta));
+        if looks_same && self.has_contents(&source, from, to)? {
+            self.outcome.unchanged += 1;
+            return Ok(());
+        }
+        let partial = partial(to);
+        let mut target = OpenOptions::new();
+        target.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let target = target.open(&partial).map_err(|e| failed("cannot write", to, &e))?;
+        let copied = self.contents(&source, &target, from, to).and_then(|bytes| {
+            dress(&target, &meta, to)?;
+            target.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
+            std::fs::rename(&partial, to).map_err(|e| failed("cannot rename to", to, &e))?;
+            Ok(bytes)
+        });
+        match copied {
+            Ok(bytes) => {
+                self.outcome.files += 1;
+                self.outcome.bytes += bytes;
+                Ok(())
+            }
+            Err(fault) => {
+                // The fault is what counts; a part that stays is overwritten by the next try.
+                let _ = std::fs::remove_file(&partial);
+                Err(fault)
+            }
+        }
+    }
+
+    /// Whether the file at `to`, of the same length, has the contents of the source; it is on the disk then.
+    fn has_contents(&mut self, source: &File, from: &Path, to: &Path) -> Result<bool> {
+        // One that cannot be read is written anew.
+        let Ok(there) = File::open(to) else { return Ok(false) };
+        let mut other = vec![0; CHUNK_BYTES];
+        let mut at = 0;
+        loop {
+            let n = source.read_at(&mut self.chunk, at).map_err(|e| failed("cannot read", from, &e))?;
+            if n == 0 {
+                there.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
+                return Ok(true);
+            }
+            if there.read_exact_at(&mut other[..n], at).is_err() || self.chunk[..n] != other[..n] {
+                return Ok(false);
+            }
+            at += n as u64;
+        }
+    }
+
+    /// The bytes, hole by hole.
+    fn contents(&mut self, mut source: &File, mut target: &File, from: &Path, to: &Path) -> Result<u64> {
+        let read_fault = |e: std::io::Error| failed("cannot read", from, &e);
+        let write_fault = |e: std::io::Error| failed("cannot write", to, &e);
+        let (mut at, mut copied) = (0u64, 0u64);
+        loop {
+            match rustix::fs::seek(source, SeekFrom::Data(at)) {
+                Ok(data) => at = data,
+                // Nothing but a hole is left.
+                Err(rustix::io::Errno::NXIO) => break,
+                Err(e) => return Err(read_fault(e.into())),
+            }
+            let hole = rustix::fs::seek(source, SeekFrom::Hole(at)).map_err(|e| read_fault(e.into()))?;
+            rustix::fs::seek(source, SeekFrom::Start(at)).map_err(|e| read_fault(e.into()))?;
+            rustix::fs::seek(target, SeekFrom::Start(at)).map_err(|e| write_fault(e.into()))?;
+            while at < hole {
+                let most = usize::try_from(hole - at).map_or(CHUNK_BYTES, |left| left.min(CHUNK_BYTES));
+                let n = source.read(&mut self.chunk[..most]).map_err(read_fault)?;
+                if n == 0 {
+                    let why = std::io::Error::new(
+                        std::io::ErrorKind::UnexpectedEof,
+                        "it became shorter while it was copied",
+                    );
+                    return Err(read_fault(why));
+                }
+                target.write_all(&self.chunk[..n]).map_err(write_fault)?;
+                at += n as u64;
+                copied += n as u64;
+            }
+        }
+        let len = source.metadata().map_err(read_fault)?.len();
+        target.set_len(len.max(at)).map_err(write_fault)?;
+        Ok(copied)
+    }
+}
+
+/// Whether a file may be the copy of another: a copy gets its time before its name.
+fn is_same(there: &Metadata, source: &Metadata) -> bool {
+    there.is_file()
+        && there.len() == source.len()
+        && (there.mtime(), there.mtime_nsec()) == (source.mtime(), source.mtime_nsec())
+        && (there.mode() & MODE_BITS) == (source.mode() & MODE_BITS)
+}
+
+/// The name of a file until it is complete.
+fn partial(to: &Path) -> PathBuf {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(to.file_name().unwrap_or_default());
+    name.push(PARTIAL);
+    // A name that would be too long is cut off; the copies of a directory go one after the other.
+    let name = if name.len() > 255 { std::ffi::OsString::from(PARTIAL) } else { name };
+    to.with_file_name(name)
+}
+
+/// Group, permissions and times of the source. The owner is this user.
+fn dress(target: &File, meta: &Metadata, shown: &Path) -> Result<()> {
+    // A group that the user is not in stays at the source; then nobody gets rights by way of the other group.
+    let same_group = std::os::unix::fs::fchown(target, None, Some(meta.gid())).is_ok();
+    let lost = if same_group { 0 } else { 0o2000 };
+    let mode = std::fs::Permissions::from_mode(meta.mode() & MODE_BITS & !lost);
+    target.set_permissions(mode).map_err(|e| failed("cannot set the permissions of", shown, &e))?;
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: meta.atime(), tv_nsec: meta.atime_nsec() },
+        last_modification: Timespec { tv_sec: meta.mtime(), tv_nsec: meta.mtime_nsec() },
+    };
+    rustix::fs::futimens(target, &times).map_err(|e| failed("cannot set the times of", shown, &e.into()))
+}
+
+fn link(from: &Path, to: &Path) -> Result<()> {
+    let target = std::fs::read_link(from).map_err(|e| failed("cannot read", from, &e))?;
+    if std::fs::read_link(to).is_ok_and(|there| there == target) {
+        return Ok(());
+    }
+    let partial = partial(to);
+    match std::fs::remove_file(&partial) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            return Err(failed("cannot replace", &partial, &e));
+        }
+        _ => {}
+    }
+    std::os::unix::fs::symlink(target, &partial).map_err(|e| failed("cannot make", to, &e))?;
+    std::fs::rename(&partial, to).map_err(|e| failed("cannot rename to", to, &e))
+}
+
+/// Makes the directories above a destination, with the usual permissions, and syncs them.
+fn make_parents(dir: &Path) -> Result<()> {
+    if dir.is_dir() {
+        return Ok(());
+    }
+    if let Some(above) = dir.parent() {
+        make_parents(above)?;
+    }
+    std::fs::create_dir(dir).map_err(|e| failed("cannot make", dir, &e))?;
+    let usual = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(dir, usual).map_err(|e| failed("cannot set the permissions of", dir, &e))?;
+    sync_dir(dir.parent().unwrap_or(Path::new("/")))
+}
+
+fn sync_dir(dir: &Path) -> Result<()> {
+    File::open(dir).and_then(|dir| dir.sync_all()).map_err(|e| failed("cannot sync", dir, &e))
+}
+
+/// What the process does: reads its work, becomes the user, copies.
+pub fn run(input: impl Read) -> Result<CopyOutcome> {
+    let work: CopyWork = serde_json::from_reader(input).map_err(|e| {
+        Fault::new(Code::BadArgument).what("cannot understand what to copy").why(e.to_string())
+    })?;
+    let home = become_user(work.uid, work.gid)?;
+    copy_all(&work, &home)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,91 @@
+//! The orchestrator of burst buffers: makes, mounts, stages and destroys them as [`brindle_bb`] says.
+//!
+//! A buffer is a cluster of its own ([`crate::cluster`]) whose targets lie in slices of bricks. [`protocol`] is how `dacctl` and
+//! `brindle bb` reach the orchestrator, [`store`] its state, [`orchestrator`] the locks and the loop around the state machine,
+//! [`actions`] what is done to processes and mounts, [`copy`] the process that copies files as the user of a job.
+//!
+//! Invariant: the stored row of a buffer says what may exist of it, before it does; so whatever is killed, the next start finds it.
+
+pub mod actions;
+pub mod copy;
+pub mod orchestrator;
+pub mod protocol;
+pub mod server;
+mod staging;
+pub mod store;
+mod unmount;
+pub mod view;
+
+use std::path::{Path, PathBuf};
+
+use brindle_types::{Code, Fault, Result};
+
+pub use orchestrator::Orchestrator;
+
+/// Name of the pool that is there without being made.
+pub const POOL_DEFAULT: &str = "default";
+
+/// Places of an orchestrator.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its state, and the work directories of buffers.
+    pub dir: PathBuf,
+    /// Where jobs see their buffers: `MOUNT_ROOT/JOB`.
+    pub mount_root: PathBuf,
+    /// Where the directory of each node is (`NODES_DIR/NODE/JOB`), for nodes that are all on this machine and show it at `mount_root`.
+    /// Without it the only node is this host.
+    pub nodes_dir: Option<PathBuf>,
+    /// The user, beside root, that may ask for everything: the one that slurmctld runs as.
+    pub slurm_uid: u32,
+}
+
+impl Config {
+    /// Where the buffer of a job is mounted on a node, seen from here.
+    pub fn mount_point(&self, node: &str, token: &str) -> PathBuf {
+        match &self.nodes_dir {
+            Some(dir) => dir.join(node).join(token),
+            None => self.mount_root.join(token),
+        }
+    }
+
+    /// The directory of a job's buffer, as the job sees it.
+    pub fn striped(&self, token: &str) -> PathBuf {
+        self.mount_root.join(token).join(GLOBAL)
+    }
+
+    /// Refuses a node that this orchestrator cannot mount on.
+    pub fn refuse_foreign_node(&self, node: &str) -> Result<()> {
+        let refused = |why: &str| {
+            Fault::new(Code::BadArgument)
+                .what("cannot mount on node")
+                .subject(node.to_owned())
+                .why(why.to_owned())
+        };
+        if !is_plain(node) {
+            return Err(refused("it is no name of a node"));
+        }
+        match &self.nodes_dir {
+            Some(dir) if dir.join(node).is_dir() => Ok(()),
+            Some(_) => Err(refused("the cluster of brindle dev slurm has no such node")),
+            None if node == crate::name() => Ok(()),
+            None => Err(refused("this release mounts on the host of the orchestrator only")
+                .next("run the job on that host, or try a cluster of several nodes: brindle dev slurm up")),
+        }
+    }
+}
+
+/// The directory of a buffer that all nodes of a job share.
+pub const GLOBAL: &str = "global";
+
+/// Whether a word can be a part of a path: a token of a job, a name of a node.
+pub fn is_plain(word: &str) -> bool {
+    (1..=64).contains(&word.len())
+        && word.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+        && !word.starts_with('.')
+}
+
+/// Makes a directory that everybody may pass through.
+pub(crate) fn make_dir(dir: &Path) -> Result<()> {
+    std::fs::create_dir_all(dir)
+        .map_err(|e| Fault::io(Code::NotWritable, "cannot make", dir.display().to_string(), &e))
+}

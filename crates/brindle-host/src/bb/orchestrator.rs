@@ -1,0 +1,470 @@
+//! Requests, locks, and the loop around the state machine.
+//!
+//! One lock a job: phases of a job overlap, because a cancelled job is torn down while another phase runs. A hurried teardown stops the
+//! copy that is under way, then waits for the lock like everybody else.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use brindle_bb::answer::{Capacity, Instance, Instances, Links, Pools, RealSize, Session, Sessions};
+use brindle_bb::life::{self, Event};
+use brindle_bb::pool::{self, Brick, GRANULE_DEFAULT_BYTES};
+use brindle_bb::{Action, Buffer, Goal, Phase, Pool};
+use brindle_types::units::format_bytes;
+use brindle_types::{Code, Fault, Result};
+use parking_lot::Mutex;
+use rustix::process::Signal;
+
+use super::actions::Actions;
+use super::protocol::{Reply, Request, Setup};
+use super::store::Store;
+use super::{Config, POOL_DEFAULT, is_plain};
+use crate::Host;
+use crate::process::Identity;
+use crate::target_dir::DirLock;
+
+/// How long a step waits for the one before it. Shorter than the time after which Slurm kills whoever asks.
+const LOCK_WAIT: Duration = Duration::from_secs(120);
+/// Most actions towards one goal.
+const ACTIONS_MAX: usize = 16;
+
+/// The lock of a job, and the copy that runs under it.
+#[derive(Default)]
+pub struct JobLock {
+    step: Mutex<()>,
+    /// How many want the copy to stop.
+    stop: AtomicUsize,
+    copy: Mutex<Option<Identity>>,
+}
+
+impl JobLock {
+    /// Stops the copy that runs, and those that would begin, until [`JobLock::go_on`].
+    fn stop(&self) {
+        self.stop.fetch_add(1, Ordering::SeqCst);
+        if let Some(copy) = *self.copy.lock() {
+            copy.signal(Signal::KILL);
+        }
+    }
+
+    fn go_on(&self) {
+        self.stop.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Whether somebody wants the copy to stop.
+    pub fn stops(&self) -> bool {
+        self.stop.load(Ordering::SeqCst) > 0
+    }
+
+    /// Notes the process of a copy, or that it has ended; kills one that is not wanted any more.
+    pub fn copies(&self, copy: Option<Identity>) {
+        let mut now = self.copy.lock();
+        *now = copy;
+        if let Some(copy) = copy.filter(|_| self.stops()) {
+            copy.signal(Signal::KILL);
+        }
+    }
+}
+
+/// The orchestrator.
+pub struct Orchestrator<'a> {
+    config: Config,
+    store: Store<'a>,
+    actions: Actions<'a>,
+    locks: Mutex<BTreeMap<String, Arc<JobLock>>>,
+    /// The directory is this orchestrator's as long as this lives.
+    _dir: DirLock,
+}
+
+/// A buffer that a goal was reached for.
+struct Reached {
+    buffer: Buffer,
+}
+
+impl<'a> Orchestrator<'a> {
+    /// Opens the state in the directory of `config`, and makes good what a crash has left.
+    pub fn open(host: &'a Host, config: Config) -> Result<Orchestrator<'a>> {
+        super::make_dir(&config.dir)?;
+        // One that was killed a moment ago may hold it still.
+        let lock = DirLock::wait(&config.dir, "another orchestrator of burst buffers", |who| {
+            tracing::warn!(%who, "another orchestrator has the directory, and is waited for");
+        })?;
+        let store = Store::open(host, &config.dir)?;
+        store.make_pool(&Pool::new(POOL_DEFAULT, GRANULE_DEFAULT_BYTES))?;
+        let actions = Actions::new(host, config.clone());
+        let orchestrator =
+            Orchestrator { config, store, actions, locks: Mutex::new(BTreeMap::new()), _dir: lock };
+        orchestrator.reconcile()?;
+        Ok(orchestrator)
+    }
+
+    /// Its places.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Slices without a buffer go back to their pool; what was being destroyed is destroyed. Everything else waits for whoever asked for
+    /// it, who asks again.
+    fn reconcile(&self) -> Result<()> {
+        let buffers = self.store.buffers()?;
+        for pool in self.store.pools()? {
+            let serials: Vec<u64> = buffers.iter().map(|(_, buffer)| buffer.serial).collect();
+            let freed =
+                self.store.change_pool(&pool.name, |pool| Ok(pool.reconcile(serials.iter().copied())))?;
+            if freed > 0 {
+                tracing::warn!(
+                    pool = pool.name,
+                    slices = freed,
+                    "slices of buffers that were never recorded are free again"
+                );
+            }
+        }
+        for (version, buffer) in buffers.into_iter().filter(|(_, buffer)| buffer.phase == Phase::Destroying) {
+            let job = JobLock::default();
+            if let Err(fault) = self.pursue(&job, version, buffer, &Goal::Drop) {
+                tracing::warn!(%fault, "a buffer is still there; it is destroyed when somebody asks again");
+            }
+        }
+        Ok(())
+    }
+
+    /// Answers a request; `only`: for buffers of this user only.
+    pub fn answer(&self, only: Option<u32>, request: &Request) -> Result<Reply> {
+        match request {
+            Request::Pools => Ok(Reply::Pools(Pools::of(&self.store.pools()?))),
+            Request::Instances => Ok(Reply::Instances(self.instances()?)),
+            Request::Sessions => Ok(Reply::Sessions(self.sessions()?)),
+            Request::Check(request) => self.check(request.pool.as_deref(), request.bytes),
+            Request::Setup(setup) => self.setup(setup),
+            Request::DataIn(token) => self.step(token, &Goal::DataIn),
+            Request::RealSize(token) => {
+                let (_, buffer) = self.live(token)?;
+                let (token, units) = (token.clone(), "bytes".to_owned());
+                Ok(Reply::RealSize(RealSize { token, capacity: buffer.bytes, units }))
+            }
+            Request::Paths(token) => {
+                self.live(token)?;
+                Ok(Reply::Path(self.config.striped(token).display().to_string()))
+            }
+            Request::PreRun(token, nodes) => {
+                nodes.iter().try_for_each(|node| self.config.refuse_foreign_node(node))?;
+                self.step(token, &Goal::PreRun(nodes.clone()))
+            }
+            Request::PostRun(token) => self.step(token, &Goal::PostRun),
+            Request::DataOut(token) => self.step(token, &Goal::DataOut),
+            Request::Teardown { token, hurry } => self.teardown(token, *hurry),
+            Request::List => Ok(Reply::Buffers(self.list(only)?)),
+            Request::Retry(name) => self.on_named(name, only, &Goal::Retry),
+            Request::Drop(name) => self.on_named(name, only, &Goal::Drop),
+            Request::Bricks => Ok(Reply::Bricks(self.store.pools()?)),
+            Request::AddBrick { pool, name, dir, bytes } => self.add_brick(pool, name, dir, *bytes),
+        }
+    }
+
+    fn check(&self, pool: Option<&str>, bytes: Option<u64>) -> Result<Reply> {
+        if let Some(bytes) = bytes {
+            self.store.pool(pool.unwrap_or(POOL_DEFAULT))?.refuse_impossible(bytes)?;
+        }
+        Ok(Reply::Done(String::new()))
+    }
+
+    fn list(&self, only: Option<u32>) -> Result<Vec<Buffer>> {
+        let all = self.store.buffers()?.into_iter().map(|(_, buffer)| buffer);
+        Ok(all.filter(|buffer| only.is_none_or(|uid| uid == buffer.uid)).collect())
+    }
+
+    /// Buffers that the scheduler knows.
+    fn known(&self) -> Result<Vec<Buffer>> {
+        Ok(self.list(None)?.into_iter().filter(|buffer| !buffer.torn_down).collect())
+    }
+
+    fn instances(&self) -> Result<Instances> {
+        let instance = |b: Buffer| Instance {
+            id: b.serial,
+            capacity: Capacity { bytes: b.bytes, nodes: 0 },
+            links: Links { session: b.serial },
+        };
+        Ok(Instances { instances: self.known()?.into_iter().map(instance).collect() })
+    }
+
+    fn sessions(&self) -> Result<Sessions> {
+        let session =
+            |b: Buffer| Session { id: b.serial, created: b.created_s, owner: b.uid, token: b.token };
+        Ok(Sessions { sessions: self.known()?.into_iter().map(session).collect() })
+    }
+
+    /// The buffer of a job that the scheduler has not forgotten, with the version of its row.
+    fn find(&self, token: &str) -> Result<Option<(u64, Buffer)>> {
+        let is_it = |b: &Buffer| b.token == token && !b.torn_down;
+        Ok(self.store.buffers()?.into_iter().find(|(_, buffer)| is_it(buffer)))
+    }
+
+    fn live(&self, token: &str) -> Result<(u64, Buffer)> {
+        self.find(token)?.ok_or_else(|| no_buffer(token))
+    }
+
+    fn setup(&self, setup: &Setup) -> Result<Reply> {
+        if !is_plain(&setup.token) {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot use as the name of a job")
+                .subject(setup.token.clone()));
+        }
+        if setup.uid == 0 {
+            return Err(Fault::new(Code::PermissionDenied)
+                .what("no buffers for root")
+                .why("files are staged as the user of the job"));
+        }
+        let lock = self.lock_of(&setup.token);
+        let _step = held(&lock, &setup.token)?;
+        let (version, buffer) = match self.find(&setup.token)? {
+            Some(found) => found,
+            None => self.allocate(setup)?,
+        };
+        self.pursue(&lock, version, buffer, &Goal::Setup)?;
+        Ok(Reply::Done(String::new()))
+    }
+
+    /// Slices first, then the row: slices without a row are free again after a crash.
+    fn allocate(&self, setup: &Setup) -> Result<(u64, Buffer)> {
+        let wanted = setup.bytes.max(setup.request.bytes.unwrap_or(0));
+        if wanted == 0 {
+            return Err(Fault::new(Code::NotOffered)
+                .what("cannot make the buffer of job")
+                .subject(setup.token.clone())
+                .why("it asks for no capacity, and this release offers buffers of jobs only"));
+        }
+        let (serial, slices) = self.store.change_pool(&setup.pool, |pool| pool.allocate(wanted))?;
+        let buffer = Buffer {
+            serial,
+            token: setup.token.clone(),
+            uid: setup.uid,
+            gid: setup.gid,
+            pool: setup.pool.clone(),
+            bytes: slices.iter().map(|slice| slice.bytes).sum(),
+            created_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
+            slices,
+            stage_in: setup.request.stage_in.clone(),
+            stage_out: setup.request.stage_out.clone(),
+            phase: Phase::Allocated,
+            nodes: Vec::new(),
+            ran: false,
+            staged_out: false,
+            stage_out_tried: false,
+            torn_down: false,
+            reason: String::new(),
+        };
+        match self.store.put(0, &buffer) {
+            Ok(version) => Ok((version, buffer)),
+            Err(fault) => {
+                self.store.change_pool(&setup.pool, |pool| {
+                    pool.release(serial);
+                    Ok(())
+                })?;
+                Err(fault)
+            }
+        }
+    }
+
+    fn step(&self, token: &str, goal: &Goal) -> Result<Reply> {
+        let lock = self.lock_of(token);
+        let _step = held(&lock, token)?;
+        let (version, buffer) = self.live(token)?;
+        self.pursue(&lock, version, buffer, goal)?;
+        Ok(Reply::Done(String::new()))
+    }
+
+    /// Succeeds for a job that has no buffer (any more).
+    fn teardown(&self, token: &str, hurry: bool) -> Result<Reply> {
+        let lock = self.lock_of(token);
+        if hurry {
+            lock.stop();
+        }
+        let step = held(&lock, token);
+        if hurry {
+            lock.go_on();
+        }
+        let _step = step?;
+        let Some((version, buffer)) = self.find(token)? else { return Ok(Reply::Done(String::new())) };
+        let reached = self.pursue(&lock, version, buffer, &Goal::Teardown { hurry })?;
+        Ok(Reply::Done(match reached.buffer.phase {
+            Phase::Kept => format!(
+                "the buffer of job {token} is kept: {}; finish it: brindle bb stage --retry {token}",
+                reached.buffer.reason
+            ),
+            _ => String::new(),
+        }))
+    }
+
+    /// Something with the buffer that an operator or its owner names: by job, or by `JOB.SERIAL` where a job has several.
+    fn on_named(&self, name: &str, only: Option<u32>, goal: &Goal) -> Result<Reply> {
+        let named = |b: &Buffer| b.token == name || format!("{}.{}", b.token, b.serial) == name;
+        let find = || -> Result<(u64, Buffer)> {
+            let all = self.store.buffers()?;
+            let mut found = all.into_iter().filter(|(_, b)| only.is_none_or(|uid| uid == b.uid) && named(b));
+            let first = found.next().ok_or_else(|| no_buffer(name))?;
+            let others: Vec<String> = found.map(|(_, b)| format!("{}.{}", b.token, b.serial)).collect();
+            if others.is_empty() {
+                return Ok(first);
+            }
+            Err(Fault::new(Code::BadArgument)
+                .what("more than one buffer is called")
+                .subject(name.to_owned())
+                .next(format!(
+                    "name one of them: {}.{}, {}",
+                    first.1.token,
+                    first.1.serial,
+                    others.join(", ")
+                )))
+        };
+        let lock = self.lock_of(&find()?.1.token);
+        let _step = held(&lock, name)?;
+        let (version, buffer) = find()?;
+        let (bytes, pool) = (format_bytes(buffer.bytes), buffer.pool.clone());
+        let reached = self.pursue(&lock, version, buffer, goal)?;
+        Ok(Reply::Done(match (reached.buffer.phase, goal) {
+            (Phase::Gone, Goal::Drop) => format!("{name} destroyed; {bytes} of pool {pool} are free again"),
+            (Phase::Gone, _) => {
+                format!("{name}: its files are staged out; {bytes} of pool {pool} are free again")
+            }
+            _ => format!(
+                "{name}: its files are staged out; the buffer goes when the job ends (scancel --hurry {name})"
+            ),
+        }))
+    }
+
+    /// Steps until the goal is reached. The row is stored before each action and after it.
+    fn pursue(&self, job: &JobLock, mut version: u64, mut buffer: Buffer, goal: &Goal) -> Result<Reached> {
+        for _ in 0..ACTIONS_MAX {
+            let next = life::step(&buffer, &Event::Asked(goal.clone()))?;
+            if next.buffer != buffer {
+                version = self.store.put(version, &next.buffer)?;
+            }
+            buffer = next.buffer;
+            let Some(action) = next.action else { return Ok(Reached { buffer }) };
+            let mut outcome = self.carry_out(job, action, &buffer, goal);
+            if action == Action::Mount && job.stops() {
+                // Whoever asked was killed before it could be told: the job does not start.
+                outcome = outcome.and_then(|()| Err(stopped(&buffer.token)));
+            }
+            let event = match &outcome {
+                Ok(()) => Event::Done(action),
+                Err(fault) => Event::Failed(action, short(fault)),
+            };
+            buffer = life::step(&buffer, &event)?.buffer;
+            if buffer.phase == Phase::Gone {
+                self.store.remove(version, &buffer)?;
+                return Ok(Reached { buffer });
+            }
+            version = self.store.put(version, &buffer)?;
+            let goes_on = matches!((goal, action), (Goal::Teardown { .. }, Action::StageOut));
+            match outcome {
+                Err(fault) if goes_on => tracing::warn!(%fault, job = buffer.token, "the buffer is kept"),
+                outcome => outcome?,
+            }
+        }
+        Err(Fault::new(Code::Bug).what("a goal was not reached").subject(format!("{goal:?}")))
+    }
+
+    fn carry_out(&self, job: &JobLock, action: Action, buffer: &Buffer, goal: &Goal) -> Result<()> {
+        if job.stops() && !matches!(goal, Goal::Teardown { .. } | Goal::Drop) {
+            return Err(stopped(&buffer.token));
+        }
+        tracing::info!(job = buffer.token, serial = buffer.serial, ?action, "begins");
+        match action {
+            Action::Make => self.actions.make(buffer, &self.store.pool(&buffer.pool)?),
+            Action::StageIn => self.actions.stage(buffer, true, job),
+            Action::Mount => self.actions.mount(buffer),
+            Action::Unmount => self.actions.unmount(buffer),
+            Action::StageOut => self.actions.stage(buffer, false, job),
+            Action::Destroy => {
+                self.actions.destroy(buffer, &self.store.pool(&buffer.pool)?)?;
+                self.store.change_pool(&buffer.pool, |pool| {
+                    pool.release(buffer.serial);
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    fn lock_of(&self, token: &str) -> Arc<JobLock> {
+        let mut locks = self.locks.lock();
+        // Those that nobody holds are not needed.
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        locks.entry(token.to_owned()).or_default().clone()
+    }
+
+    fn add_brick(&self, pool: &str, name: &str, dir: &str, bytes: u64) -> Result<Reply> {
+        let path = Path::new(dir);
+        let refused = |why: String| {
+            Fault::new(Code::BadArgument)
+                .what("cannot add the brick")
+                .subject(dir.to_owned())
+                .why(why)
+                .data("nothing was changed")
+        };
+        if !path.is_absolute() || !path.is_dir() {
+            return Err(refused("it is no directory on this host, by its absolute path".to_owned()));
+        }
+        let stat = rustix::fs::statvfs(path).map_err(|e| refused(e.to_string()))?;
+        let room = stat.f_bavail.saturating_mul(stat.f_frsize);
+        if room < bytes {
+            return Err(refused(format!(
+                "its file system has {} free, {} are promised",
+                format_bytes(room),
+                format_bytes(bytes)
+            )));
+        }
+        if pool::is_name(pool) {
+            self.store.make_pool(&Pool::new(pool, GRANULE_DEFAULT_BYTES))?;
+        }
+        let brick = Brick { dir: dir.to_owned(), bytes };
+        self.store.change_pool(pool, |pool| pool.add_brick(name, brick.clone()))?;
+        Ok(Reply::Done(format!("brick {name} of pool {pool}: {} in {dir}", format_bytes(bytes))))
+    }
+
+    /// Destroys all buffers; those whose files were not staged out.
+    pub fn destroy_all(&self) -> Result<Vec<Buffer>> {
+        let mut lost = Vec::new();
+        for (version, buffer) in self.store.buffers()? {
+            // Whatever it was mounted for has ended.
+            let idle = Buffer { phase: Phase::Unmounting, ..buffer.clone() };
+            let (version, buffer) = match buffer.phase {
+                Phase::Mounting | Phase::Mounted => (self.store.put(version, &idle)?, idle),
+                _ => (version, buffer),
+            };
+            let pending = buffer.is_pending().then(|| buffer.clone());
+            self.pursue(&JobLock::default(), version, buffer, &Goal::Drop)?;
+            lost.extend(pending);
+        }
+        Ok(lost)
+    }
+}
+
+fn held<'a>(lock: &'a JobLock, token: &str) -> Result<parking_lot::MutexGuard<'a, ()>> {
+    lock.step.try_lock_for(LOCK_WAIT).ok_or_else(|| {
+        Fault::new(Code::BufferBusy)
+            .what("another step is under way for job")
+            .subject(token.to_owned())
+            .why(format!("it has not ended within {} s", LOCK_WAIT.as_secs()))
+    })
+}
+
+fn no_buffer(name: &str) -> Fault {
+    Fault::new(Code::NoSuchBuffer).what("no buffer of job").subject(name.to_owned())
+}
+
+/// A copy that was stopped by a hurried teardown.
+pub fn stopped(token: &str) -> Fault {
+    Fault::new(Code::StageStopped).what("stopped: job").subject(token.to_owned()).why("it was cancelled")
+}
+
+/// A fault in one line, as rows and Slurm's reasons have it.
+pub fn short(fault: &Fault) -> String {
+    let mut text = fault.what.to_string();
+    if !fault.subject.is_empty() {
+        text = format!("{text} {}", fault.subject);
+    }
+    fault.why.iter().fold(text, |text, why| format!("{text}: {why}")).replace('\n', " ")
+}

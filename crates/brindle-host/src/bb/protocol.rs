@@ -1,0 +1,160 @@
+//! What `dacctl` and `brindle bb` ask of the orchestrator: one line of JSON there, one back, over a local socket.
+//!
+//! Every request can be repeated. So whoever asks asks again when the orchestrator ended in between, until its patience is over.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use brindle_bb::answer::{Instances, Pools, RealSize, Sessions};
+use brindle_bb::{Buffer, JobRequest, Pool};
+use brindle_types::{Code, Fault, Result};
+use serde::{Deserialize, Serialize};
+
+/// Where the orchestrator listens unless told otherwise.
+pub const SOCKET_DEFAULT: &str = "/run/brindle/bb.sock";
+/// Environment variable that says where it listens.
+pub const SOCKET_VARIABLE: &str = "BRINDLE_BB_SOCKET";
+/// Longest line.
+pub const LINE_MAX_BYTES: u64 = 8 << 20;
+/// Time between two tries to reach it.
+const TRY_AGAIN: Duration = Duration::from_millis(100);
+
+/// A question to the orchestrator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Request {
+    /// The pools, for Slurm.
+    Pools,
+    /// The buffers, for Slurm.
+    Instances,
+    /// The owners of the buffers, for Slurm.
+    Sessions,
+    /// Whether a job could ever get what it asks for.
+    Check(JobRequest),
+    /// A buffer for a job.
+    Setup(Setup),
+    /// Copies the files of a job in.
+    DataIn(String),
+    /// Size of the buffer of a job.
+    RealSize(String),
+    /// Where the job sees its buffer.
+    Paths(String),
+    /// Mounts the buffer of a job on nodes.
+    PreRun(String, Vec<String>),
+    /// Unmounts it.
+    PostRun(String),
+    /// Copies the files of a job out.
+    DataOut(String),
+    /// Destroys the buffer of a job.
+    Teardown {
+        /// The job.
+        token: String,
+        /// Without waiting for files to be copied out.
+        hurry: bool,
+    },
+    /// All buffers; of ordinary users, their own.
+    List,
+    /// Copies the files of a kept buffer out.
+    Retry(String),
+    /// Destroys a buffer with all it holds.
+    Drop(String),
+    /// The pools with their bricks.
+    Bricks,
+    /// Adds a brick to a pool.
+    AddBrick {
+        /// The pool.
+        pool: String,
+        /// Name of the brick.
+        name: String,
+        /// Its directory.
+        dir: String,
+        /// Its capacity.
+        bytes: u64,
+    },
+}
+
+/// A request for a buffer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Setup {
+    /// The job.
+    pub token: String,
+    /// Owner.
+    pub uid: u32,
+    /// Group of the owner.
+    pub gid: u32,
+    /// The pool.
+    pub pool: String,
+    /// Its size.
+    pub bytes: u64,
+    /// What the script of the job says.
+    pub request: JobRequest,
+}
+
+/// An answer of the orchestrator.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// It is done. The text, which may be empty, is for people.
+    Done(String),
+    /// Answer to `Pools`.
+    Pools(Pools),
+    /// Answer to `Instances`.
+    Instances(Instances),
+    /// Answer to `Sessions`.
+    Sessions(Sessions),
+    /// Answer to `RealSize`.
+    RealSize(RealSize),
+    /// Answer to `Paths`.
+    Path(String),
+    /// Answer to `List`.
+    Buffers(Vec<Buffer>),
+    /// Answer to `Bricks`.
+    Bricks(Vec<Pool>),
+}
+
+/// The socket that was asked for, or the usual one.
+pub fn socket(given: Option<&Path>) -> PathBuf {
+    given.map_or_else(|| PathBuf::from(SOCKET_DEFAULT), Path::to_owned)
+}
+
+/// Asks the orchestrator; where it ends meanwhile, or does not run, tries again for as long as `patience`.
+pub fn ask(socket: &Path, request: &Request, patience: Duration) -> Result<Reply> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match ask_once(socket, request) {
+            Ok(outcome) => return outcome,
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied || Instant::now() >= deadline => {
+                return Err(Fault::io(
+                    Code::NoOrchestrator,
+                    "no answer from the orchestrator of burst buffers at",
+                    socket.display().to_string(),
+                    &e,
+                )
+                .data("what it had begun goes on when it runs again"));
+            }
+            Err(_) => std::thread::sleep(TRY_AGAIN),
+        }
+    }
+}
+
+fn ask_once(socket: &Path, request: &Request) -> std::io::Result<Result<Reply>> {
+    let mut stream = UnixStream::connect(socket)?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut answer = String::new();
+    BufReader::new(stream.take(LINE_MAX_BYTES)).read_line(&mut answer)?;
+    if !answer.ends_with('\n') {
+        return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, "it ended before it answered"));
+    }
+    Ok(serde_json::from_str(&answer)?)
+}
+
+/// An answer that does not belong to the question.
+pub fn unexpected(reply: &Reply) -> Fault {
+    Fault::new(Code::Bug)
+        .what("the orchestrator answers something else than was asked:")
+        .subject(format!("{reply:?}"))
+}

@@ -1,0 +1,125 @@
+//! The socket of the orchestrator: who may ask for what, one thread a request.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use brindle_types::{Code, Fault, Result};
+
+use super::orchestrator::Orchestrator;
+use super::protocol::{LINE_MAX_BYTES, Reply, Request};
+
+/// Most requests at a time; Slurm has at most a few for each job that starts or ends.
+const REQUESTS_MAX: usize = 512;
+/// Most of them by ordinary users, so that those of Slurm always have a place.
+const USER_REQUESTS_MAX: usize = 32;
+/// How long somebody who has connected may take to ask.
+const ASK_LIMIT: Duration = Duration::from_secs(10);
+
+/// Listens at a socket. One that an ended orchestrator left is taken away; the caller holds the lock of the orchestrator's directory.
+pub fn listen(socket: &Path) -> Result<UnixListener> {
+    let cannot = |e: &std::io::Error| {
+        Fault::io(Code::NotWritable, "cannot listen at", socket.display().to_string(), e)
+    };
+    if let Some(parent) = socket.parent() {
+        std::fs::create_dir_all(parent).map_err(|e| cannot(&e))?;
+    }
+    match std::fs::remove_file(socket) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(cannot(&e)),
+        _ => {}
+    }
+    let listener = UnixListener::bind(socket).map_err(|e| cannot(&e))?;
+    // Everybody may ask; who asks decides what.
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(0o666)).map_err(|e| cannot(&e))?;
+    Ok(listener)
+}
+
+/// Answers until the process ends.
+pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
+    let busy = [AtomicUsize::new(0), AtomicUsize::new(0)];
+    std::thread::scope(|scope| {
+        for stream in listener.incoming() {
+            let peer = stream.and_then(|stream| {
+                let peer = rustix::net::sockopt::socket_peercred(&stream)?;
+                Ok((peer.uid.as_raw(), stream))
+            });
+            let (uid, stream) = match peer {
+                Ok(peer) => peer,
+                Err(e) => {
+                    tracing::warn!(error = %e, "a connection could not be taken");
+                    continue;
+                }
+            };
+            let (busy, most) = match is_trusted(orchestrator, uid) {
+                true => (&busy[0], REQUESTS_MAX),
+                false => (&busy[1], USER_REQUESTS_MAX),
+            };
+            if busy.fetch_add(1, Ordering::Relaxed) >= most {
+                busy.fetch_sub(1, Ordering::Relaxed);
+                say(&stream, &Err(Fault::new(Code::BufferBusy).what("too many requests at a time")));
+                continue;
+            }
+            scope.spawn(move || {
+                answer(orchestrator, uid, &stream);
+                busy.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+    });
+}
+
+fn answer(orchestrator: &Orchestrator, uid: u32, stream: &UnixStream) {
+    let outcome = hear(stream).and_then(|request| {
+        let allowed = allowed(orchestrator, uid, &request)?;
+        tracing::info!(uid, request = shown(&request), "asked");
+        orchestrator.answer(allowed, &request)
+    });
+    if let Err(fault) = &outcome {
+        tracing::warn!(%fault, "refused or failed");
+    }
+    say(stream, &outcome);
+}
+
+/// Name of a request and the job that it is about, for the log.
+fn shown(request: &Request) -> String {
+    let text = format!("{request:?}");
+    text.chars().take(200).collect()
+}
+
+fn hear(stream: &UnixStream) -> Result<Request> {
+    let wrong = |why: String| Fault::new(Code::BadArgument).what("cannot understand a request").why(why);
+    stream.set_read_timeout(Some(ASK_LIMIT)).map_err(|e| wrong(e.to_string()))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(LINE_MAX_BYTES)).read_line(&mut line).map_err(|e| wrong(e.to_string()))?;
+    serde_json::from_str(&line).map_err(|e| wrong(e.to_string()))
+}
+
+fn say(mut stream: &UnixStream, outcome: &Result<Reply>) {
+    let mut line = serde_json::to_vec(outcome).expect("plain fields always serialise");
+    line.push(b'\n');
+    // Whoever asked may have been killed meanwhile: the step that it asked for has been taken all the same.
+    if let Err(e) = stream.write_all(&line) {
+        tracing::info!(error = %e, "nobody waits for the answer any more");
+    }
+}
+
+/// Root, and the user of slurmctld.
+fn is_trusted(orchestrator: &Orchestrator, uid: u32) -> bool {
+    uid == 0 || uid == orchestrator.config().slurm_uid
+}
+
+/// The user whose buffers a request may concern; `None` for all. Ordinary users see and retry their own buffers.
+fn allowed(orchestrator: &Orchestrator, uid: u32, request: &Request) -> Result<Option<u32>> {
+    if is_trusted(orchestrator, uid) {
+        return Ok(None);
+    }
+    match request {
+        Request::List | Request::Retry(_) | Request::Drop(_) | Request::Pools => Ok(Some(uid)),
+        _ => Err(Fault::new(Code::PermissionDenied)
+            .what("only root and the user of slurmctld may ask for this")
+            .why(format!("user {uid} asks"))
+            .data("nothing was changed")),
+    }
+}

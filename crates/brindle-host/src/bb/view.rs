@@ -1,0 +1,110 @@
+//! Documents of `brindle bb`.
+
+use brindle_admin::document;
+use brindle_bb::{Buffer, Pool};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+/// Buffers.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct BuffersView {
+    /// The buffers, in the order in which they were made.
+    pub buffers: Vec<BufferView>,
+}
+document!(BuffersView, "brindle.burst-buffers", 1);
+
+/// A buffer.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct BufferView {
+    /// The job.
+    pub job: String,
+    /// Number of the buffer, never used twice.
+    pub serial: u64,
+    /// Owner.
+    pub uid: u32,
+    /// The pool that it lies in.
+    pub pool: String,
+    /// Size.
+    pub bytes: u64,
+    /// Seconds since 1970 at which it was allocated.
+    pub created_s: u64,
+    /// State in words, such as `mounted` or `kept`.
+    pub state: String,
+    /// Nodes on which it is mounted.
+    pub nodes: Vec<String>,
+    /// Whether files of it have still to be staged out.
+    pub stage_out_pending: bool,
+    /// Cause of the last failure; empty where there was none.
+    pub reason: String,
+}
+
+impl From<&Buffer> for BufferView {
+    fn from(buffer: &Buffer) -> BufferView {
+        BufferView {
+            job: buffer.token.clone(),
+            serial: buffer.serial,
+            uid: buffer.uid,
+            pool: buffer.pool.clone(),
+            bytes: buffer.bytes,
+            created_s: buffer.created_s,
+            state: buffer.phase.word().to_owned(),
+            nodes: buffer.nodes.clone(),
+            stage_out_pending: buffer.is_pending(),
+            reason: buffer.reason.clone(),
+        }
+    }
+}
+
+/// Pools with their bricks.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct BrickPoolsView {
+    /// The pools.
+    pub pools: Vec<BrickPoolView>,
+}
+document!(BrickPoolsView, "brindle.brick-pools", 1);
+
+/// A pool of bricks.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct BrickPoolView {
+    /// Name.
+    pub name: String,
+    /// Bytes of a granule; buffers are multiples of it.
+    pub granule_bytes: u64,
+    /// Bytes of all bricks.
+    pub bytes: u64,
+    /// Bytes that no buffer has.
+    pub free_bytes: u64,
+    /// Bricks.
+    pub bricks: Vec<BrickView>,
+}
+
+/// A brick.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct BrickView {
+    /// Name.
+    pub name: String,
+    /// Directory.
+    pub dir: String,
+    /// Bytes.
+    pub bytes: u64,
+    /// Bytes that no buffer has.
+    pub free_bytes: u64,
+}
+
+impl From<&Pool> for BrickPoolView {
+    fn from(pool: &Pool) -> BrickPoolView {
+        let bricks = pool.bricks.iter().map(|(name, brick)| BrickView {
+            name: name.clone(),
+            dir: brick.dir.clone(),
+            bytes: brick.bytes,
+            free_bytes: pool.free_of(name) * pool.granule_bytes,
+        });
+        BrickPoolView {
+            name: pool.name.clone(),
+            granule_bytes: pool.granule_bytes,
+            bytes: pool.granules() * pool.granule_bytes,
+            free_bytes: pool.free_granules() * pool.granule_bytes,
+            bricks: bricks.collect(),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The configuration of the private Slurm.
+
+use std::fmt::Write as _;
+
+use super::Places;
+
+/// Ports of the daemons.
+pub struct Ports {
+    /// slurmctld.
+    pub controller: u16,
+    /// slurmd of each node.
+    pub nodes: Vec<u16>,
+}
+
+/// Name of a node.
+pub fn node(index: usize) -> String {
+    format!("n{}", index + 1)
+}
+
+/// `slurm.conf`.
+pub fn slurm_conf(places: &Places, host: &str, ports: &Ports) -> String {
+    let dir = places.dir.display();
+    let mut text = format!(
+        "ClusterName=brindle\n\
+         SlurmctldHost={host}(127.0.0.1)\n\
+         SlurmUser=root\n\
+         SlurmdUser=root\n\
+         AuthType=auth/munge\n\
+         AuthInfo=socket={dir}/run/munge.sock\n\
+         CredType=cred/munge\n\
+         SlurmctldPort={controller}\n\
+         SlurmctldPidFile={dir}/run/slurmctld.pid\n\
+         SlurmdPidFile={dir}/run/slurmd.%n.pid\n\
+         SlurmdSpoolDir={dir}/spool/%n\n\
+         StateSaveLocation={dir}/state\n\
+         SlurmctldLogFile={dir}/log/slurmctld.log\n\
+         SlurmdLogFile={dir}/log/slurmd.%n.log\n\
+         DebugFlags=BurstBuffer\n\
+         ProctrackType=proctrack/pgid\n\
+         TaskPlugin=task/none\n\
+         JobAcctGatherType=jobacct_gather/none\n\
+         AccountingStorageType=accounting_storage/none\n\
+         JobCompType=jobcomp/none\n\
+         SwitchType=switch/none\n\
+         MpiDefault=none\n\
+         SchedulerType=sched/backfill\n\
+         SchedulerParameters=bf_interval=5,sched_interval=2\n\
+         SelectType=select/cons_tres\n\
+         SelectTypeParameters=CR_Core\n\
+         SlurmdParameters=config_overrides\n\
+         SlurmdTimeout=10\n\
+         MessageTimeout=5\n\
+         ReturnToService=2\n\
+         BurstBufferType=burst_buffer/datawarp\n",
+        controller = ports.controller
+    );
+    for (index, port) in ports.nodes.iter().enumerate() {
+        let name = node(index);
+        let _ = writeln!(
+            text,
+            "NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs=2 CoresPerSocket=2 State=UNKNOWN"
+        );
+    }
+    let last = node(ports.nodes.len().saturating_sub(1)).split_off(1);
+    let _ = writeln!(text, "PartitionName=main Nodes=n[1-{last}] Default=YES MaxTime=INFINITE State=UP");
+    text
+}
+
+/// `burst_buffer.conf`. Without `TeardownFailure` Slurm leaves the buffer of a failed stage-out alone.
+pub fn burst_buffer_conf(places: &Places) -> String {
+    let dacctl = places.dacctl();
+    let dacctl = dacctl.display();
+    format!(
+        "GetSysState={dacctl}\n\
+         GetSysStatus={dacctl}\n\
+         DefaultPool=default\n\
+         StageInTimeout=86400\n\
+         StageOutTimeout=86400\n\
+         OtherTimeout=300\n\
+         ValidateTimeout=10\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_names_and_ports() {
+        let places = Places { dir: "/d".into() };
+        let text = slurm_conf(&places, "host", &Ports { controller: 1, nodes: vec![2, 3] });
+        assert!(text.contains("NodeName=n2 NodeHostname=host NodeAddr=127.0.0.1 Port=3 "));
+        assert!(text.contains("PartitionName=main Nodes=n[1-2] "));
+        assert!(burst_buffer_conf(&places).starts_with("GetSysState=/d/bin/dacctl\n"));
+    }
+}

@@ -1,0 +1,215 @@
+//! The start of the private Slurm.
+
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use brindle_bb::pool::GRANULE_DEFAULT_BYTES;
+use brindle_types::{Code, Fault, Result};
+
+use super::conf::{self, Ports};
+use super::{Places, Tell, down, packages};
+use crate::bb::protocol::{self, Request};
+use crate::bb::{POOL_DEFAULT, make_dir};
+use crate::process::Starting;
+use crate::system::{run, run_for_output};
+use crate::{Host, mounts, need_root, requirements};
+
+/// Bricks of the pool.
+const BRICKS: u64 = 2;
+/// How long the nodes may take to be idle.
+const IDLE_LIMIT: Duration = Duration::from_secs(60);
+/// Time between two looks at them.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// How long the orchestrator may take to start.
+const READY_LIMIT: Duration = Duration::from_secs(30);
+/// Bytes of the key of munge.
+const KEY_BYTES: usize = 128;
+/// Packages, for advice.
+const PACKAGES: &str = "slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge";
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Up {
+    /// Number of nodes.
+    pub nodes: u8,
+    /// Size of the pool of bricks.
+    pub pool_bytes: u64,
+}
+
+/// Starts a cluster in a new or empty directory. Where that fails, what was started ends again; logs stay.
+pub fn up(host: &Host, places: &Places, wanted: &Up, tell: Tell) -> Result<()> {
+    need_root("cannot start Slurm")?;
+    requirements::check()?;
+    refuse_used(&places.dir)?;
+    packages::install(tell)?;
+    match start(host, places, wanted, tell) {
+        Ok(()) => Ok(()),
+        Err(fault) => {
+            if let Err(second) = down::end(host, places, tell) {
+                tracing::warn!(fault = %second, "something of the cluster is left");
+            }
+            Err(fault)
+        }
+    }
+}
+
+fn refuse_used(dir: &Path) -> Result<()> {
+    let used = std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some());
+    if !used {
+        return Ok(());
+    }
+    let (why, next) = if dir.join("etc/slurm.conf").exists() {
+        (
+            "a Slurm cluster is there already",
+            format!("end it: brindle dev slurm down --dir {}", dir.display()),
+        )
+    } else {
+        ("it is not empty", "give an empty or a new directory".to_owned())
+    };
+    Err(Fault::new(Code::ClusterExists)
+        .what("cannot start Slurm in")
+        .subject(dir.display().to_string())
+        .why(why)
+        .data("nothing was changed")
+        .next(next))
+}
+
+fn start(host: &Host, places: &Places, wanted: &Up, tell: Tell) -> Result<()> {
+    let names: Vec<String> = (0..usize::from(wanted.nodes)).map(conf::node).collect();
+    make_files(host, places, &names)?;
+    // What is mounted in the nodes' directories from now on appears in the nodes' namespaces.
+    let nodes = places.nodes();
+    run(Command::new("mount").arg("--bind").arg(&nodes).arg(&nodes), "mount")?;
+    run(Command::new("mount").arg("--make-shared").arg(&nodes), "mount")?;
+    start_orchestrator(host, places, wanted.pool_bytes)?;
+    tell(&format!("orchestrator of burst buffers at {}", places.socket().display()));
+    let run_dir = places.dir.join("run");
+    let mut munged = Command::new("munged");
+    munged.arg(format!("--key-file={}", places.key().display()));
+    for (option, file) in [("socket", "munge.sock"), ("pid-file", "munge.pid"), ("seed-file", "munge.seed")] {
+        munged.arg(format!("--{option}={}", run_dir.join(file).display()));
+    }
+    munged.arg(format!("--log-file={}", places.log("munge").display()));
+    run(&mut munged, PACKAGES)?;
+    let mut controller = Command::new("slurmctld");
+    controller.arg("-f").arg(places.conf()).current_dir(&places.dir).env("SLURM_CONF", places.conf());
+    controller.env(protocol::SOCKET_VARIABLE, places.socket());
+    run(&mut controller, PACKAGES)?;
+    tell("slurmctld runs");
+    for name in &names {
+        start_node(places, name)?;
+    }
+    wait_idle(places, names.len())?;
+    tell(&format!("{} nodes are idle", names.len()));
+    Ok(())
+}
+
+/// slurmd in a mount namespace of its own.
+fn start_node(places: &Places, name: &str) -> Result<()> {
+    let mut command = Command::new("unshare");
+    command.args([
+        "--mount",
+        "--propagation",
+        "slave",
+        "sh",
+        "-c",
+        "mount --bind \"$1\" \"$2\" && exec slurmd -f \"$3\" -N \"$4\"",
+        "sh",
+    ]);
+    command.arg(places.nodes().join(name)).arg(places.mount_root()).arg(places.conf()).arg(name);
+    run(command.current_dir(&places.dir).env("SLURM_CONF", places.conf()), PACKAGES)
+}
+
+fn make_files(host: &Host, places: &Places, names: &[String]) -> Result<()> {
+    for name in ["", "etc", "run", "log", "state", "spool", "bin", "mnt", "nodes", "bb"] {
+        make_dir(&places.dir.join(name))?;
+    }
+    for name in names {
+        make_dir(&places.nodes().join(name))?;
+        make_dir(&places.dir.join("spool").join(name))?;
+    }
+    (0..BRICKS).try_for_each(|n| make_dir(&places.dir.join(format!("brick{n}"))))?;
+    let cannot = |path: &Path, e: &std::io::Error| {
+        Fault::io(Code::NotWritable, "cannot write", path.display().to_string(), e)
+    };
+    // Users pass through on their way to their buffers.
+    let passable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(&places.dir, passable).map_err(|e| cannot(&places.dir, &e))?;
+    write_key(&places.key()).map_err(|e| cannot(&places.key(), &e))?;
+    let ports =
+        Ports { controller: free_port()?, nodes: names.iter().map(|_| free_port()).collect::<Result<_>>()? };
+    let text = conf::slurm_conf(places, &crate::name(), &ports);
+    std::fs::write(places.conf(), text).map_err(|e| cannot(&places.conf(), &e))?;
+    let bb_conf = places.dir.join("etc/burst_buffer.conf");
+    std::fs::write(&bb_conf, conf::burst_buffer_conf(places)).map_err(|e| cannot(&bb_conf, &e))?;
+    symlink(&host.program, places.dacctl()).map_err(|e| cannot(&places.dacctl(), &e))
+}
+
+fn write_key(path: &Path) -> std::io::Result<()> {
+    use std::io::{Read, Write};
+    let mut key = [0; KEY_BYTES];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
+    std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(&key)
+}
+
+/// A port that nobody has now.
+fn free_port() -> Result<u16> {
+    let bound = std::net::TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
+    bound
+        .map(|address| address.port())
+        .map_err(|e| Fault::io(Code::AddressInUse, "cannot find a free port", "127.0.0.1", &e))
+}
+
+fn start_orchestrator(host: &Host, places: &Places, pool_bytes: u64) -> Result<()> {
+    let config = places.bb();
+    let arguments = vec![
+        "bb".to_owned(),
+        "serve".to_owned(),
+        "--ready-json".to_owned(),
+        format!("--dir={}", config.dir.display()),
+        format!("--socket={}", places.socket().display()),
+        format!("--mount-root={}", config.mount_root.display()),
+        format!("--nodes-dir={}", places.nodes().display()),
+        format!("--log={}", places.log("bb").display()),
+    ];
+    let starting = Starting::spawn(&host.program, "the orchestrator", &arguments, &places.log("bb"))?;
+    starting.ready::<()>(READY_LIMIT)?;
+    let each = pool_bytes / BRICKS / GRANULE_DEFAULT_BYTES * GRANULE_DEFAULT_BYTES;
+    for n in 0..BRICKS {
+        let name = format!("brick{n}");
+        let dir = places.dir.join(&name).display().to_string();
+        let add = Request::AddBrick { pool: POOL_DEFAULT.to_owned(), name, dir, bytes: each };
+        protocol::ask(&places.socket(), &add, Duration::ZERO)?;
+    }
+    Ok(())
+}
+
+fn wait_idle(places: &Places, nodes: usize) -> Result<()> {
+    let deadline = Instant::now() + IDLE_LIMIT;
+    loop {
+        let mut sinfo = Command::new("sinfo");
+        sinfo.args(["-h", "-N", "-o", "%T"]).env("SLURM_CONF", places.conf());
+        let said = run_for_output(&mut sinfo, PACKAGES, &[0, 1])?;
+        if said.lines().filter(|line| *line == "idle").count() == nodes {
+            return Ok(());
+        }
+        if Instant::now() >= deadline {
+            return Err(Fault::new(Code::ProcessFailed)
+                .what("the nodes of Slurm are not idle after")
+                .subject(format!("{} s", IDLE_LIMIT.as_secs()))
+                .why(format!("sinfo says: {}", said.trim().replace('\n', ", ")))
+                .next(format!("read the logs in {}", places.dir.join("log").display())));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Whether something is mounted below a directory.
+pub fn anything_mounted(dir: &Path) -> Option<String> {
+    mounts::all()
+        .into_iter()
+        .find(|line| line.mount_point.starts_with(dir))
+        .map(|line| line.mount_point.display().to_string())
+}

@@ -1,0 +1,287 @@
+//! `brindle bb`: burst buffers, their bricks and their orchestrator ([`brindle_host::bb`]).
+
+mod serve;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use brindle_bb::{Buffer, Pool};
+use brindle_host::bb::protocol::{self, Reply, Request, SOCKET_VARIABLE, unexpected};
+use brindle_host::bb::view::{BrickPoolView, BrickPoolsView, BufferView, BuffersView};
+use brindle_host::bb::{POOL_DEFAULT, copy};
+use brindle_types::units::{format_bytes, parse_bytes};
+use brindle_types::{Code, Fault, Result};
+
+use crate::cli;
+use crate::exit::Done;
+use crate::output::{Output, print_json, print_line, table};
+
+/// The verbs.
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Run the orchestrator of burst buffers
+    Serve(serve::Args),
+    /// Bricks: the directories that buffers lie in
+    #[command(subcommand)]
+    Brick(BrickCommand),
+    /// Show the pools of bricks
+    Pool(ListArgs),
+    /// List buffers, and say of each that is not normal why
+    List(ListArgs),
+    /// Show one buffer
+    Show(ShowArgs),
+    /// Copy the files of a kept buffer out
+    Stage(StageArgs),
+    /// Destroy a buffer with everything in it
+    Destroy(DestroyArgs),
+    /// Copy files as a user; its work stands on standard input
+    #[command(hide = true)]
+    Copy,
+}
+
+/// Verbs of bricks.
+#[derive(clap::Subcommand)]
+pub enum BrickCommand {
+    /// Add a directory to a pool
+    Add(BrickAddArgs),
+    /// List bricks
+    List(ListArgs),
+}
+
+/// Where the orchestrator is.
+#[derive(clap::Args, Clone, Debug)]
+pub struct SocketArg {
+    /// Socket of the orchestrator; /run/brindle/bb.sock unless given
+    #[arg(long, value_name = "SOCKET", env = SOCKET_VARIABLE, hide_env_values = true)]
+    socket: Option<PathBuf>,
+}
+
+impl SocketArg {
+    /// Asks it; waits for `patience` for one that does not run.
+    pub fn ask(&self, request: &Request, patience: Duration) -> Result<Reply> {
+        protocol::ask(&protocol::socket(self.socket.as_deref()), request, patience)
+    }
+
+    /// The socket.
+    pub fn path(&self) -> PathBuf {
+        protocol::socket(self.socket.as_deref())
+    }
+}
+
+/// Arguments of the commands that list.
+#[derive(clap::Args)]
+pub struct ListArgs {
+    #[command(flatten)]
+    socket: SocketArg,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Arguments of `brindle bb show`.
+#[derive(clap::Args)]
+pub struct ShowArgs {
+    /// The job, or JOB.SERIAL
+    #[arg(value_name = "JOB")]
+    job: String,
+    #[command(flatten)]
+    socket: SocketArg,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Arguments of `brindle bb stage`.
+#[derive(clap::Args)]
+pub struct StageArgs {
+    /// Try again to copy out what could not be copied
+    #[arg(long, required = true)]
+    retry: bool,
+    /// The job, or JOB.SERIAL
+    #[arg(value_name = "JOB")]
+    job: String,
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
+/// Arguments of `brindle bb destroy`.
+#[derive(clap::Args)]
+pub struct DestroyArgs {
+    /// The job, or JOB.SERIAL
+    #[arg(value_name = "JOB")]
+    job: String,
+    /// Destroy it, also files that were to be staged out
+    #[arg(long)]
+    yes: bool,
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
+/// Arguments of `brindle bb brick add`.
+#[derive(clap::Args)]
+#[command(after_help = "Example: brindle bb brick add --name nvme0 --capacity 1400GiB /bricks/nvme0")]
+pub struct BrickAddArgs {
+    /// Directory on this host
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Name of the brick
+    #[arg(long, value_name = "NAME")]
+    name: String,
+    /// Bytes that buffers may have of it
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    capacity: u64,
+    /// Pool; one that does not exist is made
+    #[arg(long, value_name = "POOL", default_value = POOL_DEFAULT)]
+    pool: String,
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
+/// Runs the command.
+pub fn run(command: Command) -> Result<Done> {
+    match command {
+        Command::Serve(args) => serve::run(&args),
+        Command::Brick(BrickCommand::Add(args)) => {
+            let dir = cli::text(&args.dir)?;
+            say(
+                &args.socket,
+                &Request::AddBrick { pool: args.pool, name: args.name, dir, bytes: args.capacity },
+            )
+        }
+        Command::Brick(BrickCommand::List(args)) => bricks(&args, true),
+        Command::Pool(args) => bricks(&args, false),
+        Command::List(args) => list(&args.socket, args.output, |_| true),
+        Command::Show(args) => show(&args),
+        Command::Stage(args) => say(&args.socket, &Request::Retry(args.job)),
+        Command::Destroy(args) => destroy(args),
+        Command::Copy => copy_as_user(),
+    }
+}
+
+/// Asks for something, and prints what the orchestrator says.
+fn say(socket: &SocketArg, request: &Request) -> Result<Done> {
+    match socket.ask(request, Duration::ZERO)? {
+        Reply::Done(text) => println!("{text}"),
+        other => return Err(unexpected(&other)),
+    }
+    Ok(Done::Ok)
+}
+
+fn destroy(args: DestroyArgs) -> Result<Done> {
+    if args.yes {
+        return say(&args.socket, &Request::Drop(args.job));
+    }
+    let found = named(buffers(&args.socket)?, &args.job);
+    let pending = found.iter().any(Buffer::is_pending);
+    let why =
+        if pending { "it holds files that were to be staged out" } else { "everything in it is lost then" };
+    Err(Fault::new(Code::BadArgument)
+        .what("will not destroy the buffer of job")
+        .subject(args.job.clone())
+        .why(why)
+        .data("nothing was changed")
+        .next(format!("add --yes; or copy its files out: brindle bb stage --retry {}", args.job)))
+}
+
+fn buffers(socket: &SocketArg) -> Result<Vec<Buffer>> {
+    match socket.ask(&Request::List, Duration::ZERO)? {
+        Reply::Buffers(buffers) => Ok(buffers),
+        other => Err(unexpected(&other)),
+    }
+}
+
+fn named(buffers: Vec<Buffer>, name: &str) -> Vec<Buffer> {
+    let is_it = |b: &Buffer| b.token == name || format!("{}.{}", b.token, b.serial) == name;
+    buffers.into_iter().filter(is_it).collect()
+}
+
+fn show(args: &ShowArgs) -> Result<Done> {
+    if named(buffers(&args.socket)?, &args.job).is_empty() {
+        return Err(Fault::new(Code::NoSuchBuffer).what("no buffer of job").subject(args.job.clone()));
+    }
+    let name = args.job.clone();
+    list(&args.socket, args.output, move |b| b.token == name || format!("{}.{}", b.token, b.serial) == name)
+}
+
+fn list(socket: &SocketArg, output: Output, wanted: impl Fn(&Buffer) -> bool) -> Result<Done> {
+    let shown: Vec<Buffer> = buffers(socket)?.into_iter().filter(wanted).collect();
+    if output.json() {
+        print_json(&BuffersView { buffers: shown.iter().map(BufferView::from).collect() })?;
+        return Ok(Done::Ok);
+    }
+    if shown.is_empty() {
+        println!("no buffers");
+        return Ok(Done::Ok);
+    }
+    let row = |b: &Buffer| {
+        vec![
+            b.token.clone(),
+            b.serial.to_string(),
+            b.uid.to_string(),
+            b.pool.clone(),
+            format_bytes(b.bytes),
+            b.phase.word().to_owned(),
+            b.nodes.join(","),
+        ]
+    };
+    println!(
+        "{}",
+        table(&["JOB", "SERIAL", "UID", "POOL", "SIZE", "STATE", "NODES"], shown.iter().map(row).collect())
+    );
+    for buffer in shown.iter().filter(|b| !b.reason.is_empty()) {
+        println!("\njob {}: {}", buffer.token, buffer.reason);
+        if buffer.is_pending() {
+            println!(
+                "  its files are kept; copy them out: brindle bb stage --retry {}.{}",
+                buffer.token, buffer.serial
+            );
+        }
+    }
+    Ok(Done::Ok)
+}
+
+fn bricks(args: &ListArgs, each: bool) -> Result<Done> {
+    let pools: Vec<Pool> = match args.socket.ask(&Request::Bricks, Duration::ZERO)? {
+        Reply::Bricks(pools) => pools,
+        other => return Err(unexpected(&other)),
+    };
+    let view = BrickPoolsView { pools: pools.iter().map(BrickPoolView::from).collect() };
+    if args.output.json() {
+        print_json(&view)?;
+        return Ok(Done::Ok);
+    }
+    let rows = if each {
+        let row = |pool: &BrickPoolView| {
+            let name = pool.name.clone();
+            let row = move |b: &brindle_host::bb::view::BrickView| {
+                vec![
+                    b.name.clone(),
+                    name.clone(),
+                    format_bytes(b.bytes),
+                    format_bytes(b.free_bytes),
+                    b.dir.clone(),
+                ]
+            };
+            pool.bricks.iter().map(row).collect::<Vec<_>>()
+        };
+        (vec!["BRICK", "POOL", "SIZE", "FREE", "DIRECTORY"], view.pools.iter().flat_map(row).collect())
+    } else {
+        let row = |pool: &BrickPoolView| {
+            let (size, free) = (format_bytes(pool.bytes), format_bytes(pool.free_bytes));
+            vec![
+                pool.name.clone(),
+                size,
+                free,
+                format_bytes(pool.granule_bytes),
+                pool.bricks.len().to_string(),
+            ]
+        };
+        (vec!["POOL", "SIZE", "FREE", "GRANULE", "BRICKS"], view.pools.iter().map(row).collect())
+    };
+    println!("{}", table(&rows.0, rows.1));
+    Ok(Done::Ok)
+}
+
+/// The outcome goes to whoever started this process, as JSON.
+fn copy_as_user() -> Result<Done> {
+    print_line(&copy::run(std::io::stdin().lock()))?;
+    Ok(Done::Ok)
+}
