@@ -5,6 +5,7 @@
 //! | [`test`] | what CI runs, as a table of steps |
 //! | [`suites`] | programs and POSIX suites on any directory |
 //! | [`cluster`], [`mounted`] | a cluster of real processes for a step, and what runs on its mounts |
+//! | [`console`] | the web console: built again, and walked through in a browser |
 //! | [`sim`] | simulated clusters, planted bugs |
 //! | [`tidy`] | the rules of the house that neither rustfmt nor clippy checks |
 //! | [`demo`] | the tour of `make demo`, and its end |
@@ -22,6 +23,7 @@
 
 mod bench;
 mod cluster;
+mod console;
 mod demo;
 mod docs;
 mod libtest;

@@ -45,6 +45,13 @@ const TOOLS: &[Tool] = &[
         targets: &["test", "soak", "peers", "demo-cluster", "demo-slurm"],
     },
     Tool { probe: &["etcd", "--version"], packages: &["etcd-server"], targets: &["test", "soak"] },
+    Tool {
+        probe: &["sh", "-c", "node --version && npm --version"],
+        packages: &["nodejs", "npm"],
+        targets: &["test", "soak"],
+    },
+    Tool { probe: &["chromium", "--version"], packages: &["chromium"], targets: &["test", "soak"] },
+    Tool { probe: &["gzip", "--version"], packages: &["gzip"], targets: &["test"] },
     Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["test", "soak", "peers"] },
     Tool {
         probe: &["sh", "-c", "nsenter -V && unshare -V && fstrim -V && losetup -V"],

@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::report::{AllowedSkips, Report};
 use crate::run::{Cmd, interrupted, tail};
 use crate::tools::{self, DENY, MACHETE, Tool};
-use crate::{Session, docs, libtest, mounted, package, setup, tidy};
+use crate::{Session, console, docs, libtest, mounted, package, setup, tidy};
 
 /// One step of the run.
 struct Step {
@@ -26,6 +26,11 @@ const STEPS: &[Step] = &[
     Step { name: "build", about: "the binary and all tests", run: build },
     Step { name: "cargo-test", about: "unit, property, golden and model tests", run: cargo_test },
     Step { name: "faults", about: "real processes killed, cut off, filled up, damaged", run: faults },
+    Step {
+        name: "console",
+        about: "the console is what its sources build; a walk through it in a browser",
+        run: console::run,
+    },
     Step { name: "package", about: "a package of the binary, made twice and inspected", run: package::test },
     Step { name: "demo", about: "make demo, and make down after it", run: demo },
     Step { name: "teeth", about: "two planted bugs are caught (make sim-teeth: all)", run: teeth },

@@ -17,6 +17,8 @@ use crate::target::hex;
 
 /// A daemon that was not heard of for so long is shown as silent.
 pub const SILENT_MS: u64 = 15_000;
+/// How long a host may take until it serves a target, or has stopped it.
+pub const HOSTED_LIMIT_MS: u64 = 60_000;
 /// How often a host is looked at while it is waited for.
 const LOOK_EVERY_MS: u64 = 300;
 
@@ -269,5 +271,22 @@ pub async fn until_hosted(
             return Ok((view, fault));
         }
         seams.sleep_ms(LOOK_EVERY_MS).await;
+    }
+}
+
+/// Whether a host has done what [`until_hosted`] waited for, for [`HOSTED_LIMIT_MS`]; if not, the fault to show.
+pub fn outcome(view: &HostedView, failure: Option<Fault>, host: &str, target: TargetId) -> Result<()> {
+    match view.state {
+        "serving" | "stopped" => Ok(()),
+        "failed" => Err(failure
+            .unwrap_or_else(|| Fault::new(Code::ProcessFailed))
+            .why(format!("{host} says so, and tries again by itself: brindle node show {host}"))
+            .next(format!("remove the cause; or take the order back, if it is a new target: brindle target remove {target}"))),
+        state => Err(Fault::new(Code::TargetDown)
+            .what("not served yet:")
+            .subject(view.name.clone())
+            .why(format!("{host} has not done it within {} s; its state is '{state}'", HOSTED_LIMIT_MS / 1000))
+            .why(if view.why.is_empty() { "nothing is wrong so far".to_owned() } else { view.why.clone() })
+            .next(format!("the order stands; look again: brindle node show {host}; on {host}: systemctl status brindle-serve"))),
     }
 }

@@ -13,6 +13,8 @@ use crate::servers::Servers;
 
 /// A host that shares a device tells of itself twice a second; one that was not heard of for so long is shown as silent.
 pub const SILENT_MS: u64 = 2_500;
+/// How long a target may take until it is served, or stopped.
+pub const SETTLED_LIMIT_MS: u64 = 90_000;
 /// How often a target is looked at while it is waited for.
 const LOOK_EVERY_MS: u64 = 200;
 
@@ -186,4 +188,19 @@ pub async fn until_settled(
         }
         seams.sleep_ms(LOOK_EVERY_MS).await;
     }
+}
+
+/// Whether a target is as it was wanted when [`until_settled`] has ended; if not, the fault to show.
+pub fn outcome(view: &SharedView, owner: Option<&str>, target: TargetId) -> Result<()> {
+    let is_there = owner.is_none_or(|owner| owner == view.owner);
+    if matches!(view.state, "serving" | "stopped") && is_there {
+        return Ok(());
+    }
+    let why = if view.why.is_empty() { "nothing is wrong so far".to_owned() } else { view.why.clone() };
+    Err(Fault::new(Code::TargetDown)
+        .what("not served yet:")
+        .subject(view.name.clone())
+        .why(format!("its state is '{}' on {}", view.state, view.owner))
+        .why(why)
+        .next(format!("the order stands; look again: brindle node list; take it back, if it is a new target: brindle target remove {target}")))
 }

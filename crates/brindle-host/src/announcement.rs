@@ -22,6 +22,17 @@ pub struct ServedTarget {
     pub dir: String,
 }
 
+/// Announcement of a manager that is ready.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Managing {
+    /// Where browsers find it.
+    pub url: String,
+    /// Where somebody logs in for the first time: a secret. `None` where there are users.
+    pub first_log_in_url: Option<String>,
+    /// SHA-256 of its certificate; empty without TLS.
+    pub fingerprint: String,
+}
+
 /// Announcement of a bare host that runs.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Booted {

@@ -48,11 +48,16 @@ pub struct Host {
 impl Host {
     /// This host, whose processes run the same program as this one.
     pub fn new(runtime: &tokio::runtime::Runtime) -> Result<Host> {
-        let program = std::env::current_exe()
-            .map_err(|e| Fault::io(Code::ProcessFailed, "cannot find", "this program", &e))?;
         let runtime = runtime.handle().clone();
         let seams = brindle_stdx::real::seams(runtime.clone());
-        Ok(Host { program, servers: servers(&seams), runtime })
+        Host::with(servers(&seams), runtime)
+    }
+
+    /// The same, with a way to servers and a runtime that there are already.
+    pub fn with(servers: Servers, runtime: tokio::runtime::Handle) -> Result<Host> {
+        let program = std::env::current_exe()
+            .map_err(|e| Fault::io(Code::ProcessFailed, "cannot find", "this program", &e))?;
+        Ok(Host { program, servers, runtime })
     }
 
     /// Time, tasks, chance, disk.

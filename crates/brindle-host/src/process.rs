@@ -75,6 +75,18 @@ impl Identity {
         }
     }
 
+    /// Whether this process may forget it: it has ended, and is not left as a zombie if it was a child of this one.
+    pub fn is_gone(self) -> bool {
+        if self.alive() {
+            return false;
+        }
+        if let Some(pid) = Pid::from_raw(self.pid as i32) {
+            // An error says that it is no child of this process, or that its status was taken before.
+            let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
+        }
+        true
+    }
+
     /// Waits until it has ended, for `limit` at most; says whether it has.
     pub fn wait_end(self, limit: Duration) -> bool {
         self.open().is_none_or(|fd| readable(&fd, limit) || !self.alive())

@@ -415,6 +415,7 @@ fn init_changes_nothing_where_something_is() {
             host: "mgs2".into(),
             address: "127.0.0.1".into(),
             port: free_port(),
+            etcd: None,
         };
         std::fs::create_dir(world.dir.path().join("options")).unwrap();
         std::fs::write(world.dir.path().join("options/serve.toml"), "").unwrap();

@@ -1,7 +1,7 @@
 //! The service over real connections: what one server registers, others see, also over a restart.
 
 use brindle_net::peer::NoNotifies;
-use brindle_net::{Peer, PeerConfig, TcpTransport};
+use brindle_net::{Peer, PeerConfig, TcpTransport, Transport};
 use brindle_types::Role;
 use brindle_wire::Message;
 use brindle_wire::form::FormatLevel;

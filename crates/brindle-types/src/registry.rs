@@ -223,6 +223,26 @@ codes! {
         "Several hosts may run the MGS; one of them is active, as long as it holds a lease in the configuration store. The lease of this one has ended, or another holds it, so it changes nothing and answers nothing.";
     5020 StoreInUse EEXIST "the configuration store holds a file system of this name already" "give the new one another name: --fs NAME"
         "etcd has the configuration of a file system of this name, of another cluster or of an init that was interrupted. Nothing was changed. What is certain to be of no use any more is removed by hand: etcdctl del --prefix brindle/NAME/.";
+    5040 LogInRefused EACCES "cannot log in" "check the name and the password; an administrator can give you a new password"
+        "The manager knows no user of this name with this password, or the address for the first log-in has been used or has run out. Which of the two is wrong is not told.";
+    5041 NotLoggedIn EACCES "not logged in" "log in"
+        "The request has no session, or its session has ended: after an hour without a request, after twelve hours, at a log-out, or when the user was removed.";
+    5042 RoleForbids EPERM "the role of the user does not permit this" "ask an administrator"
+        "A viewer looks, an operator starts, stops and moves targets, an administrator also manages users and reads the audit log. Nothing was changed.";
+    5043 TooManyTries EAGAIN "too many tries to log in" "wait some minutes, then try again"
+        "The manager answers only so many tries to log in from one address, and for one user, in five minutes. Sessions that exist are not concerned.";
+    5044 ForgedRequest EACCES "the request does not come from the console" "reload the page and try again"
+        "A request that changes something must carry the number that the session was given at log-in, and must come from a page of the manager itself. Another page that a browser has open cannot know it. Nothing was changed.";
+    5045 UnknownUser ENOENT "no such user" "list the users"
+        "The manager has no user of this name.";
+    5046 UserExists EEXIST "there is a user of this name" "choose another name, or remove the user first"
+        "Each user of the manager has a name of their own.";
+    5047 ManagerBusy EBUSY "the manager does as much as it may at once" "wait until running work has ended, then try again"
+        "Each target is worked on by one task at a time, and tasks, sessions and live views are bounded in number.";
+    5048 UnknownResource ENOENT "the manager has nothing at this address" "the addresses are listed in docs/reference/openapi.json"
+        "The address is not one of the manager's, or what it names does not exist.";
+    5049 AuditFailed EIO "the audit log cannot be written" "make room where the manager keeps its state, then try again"
+        "Every change is noted in the audit log before it is made. Where that is not possible, nothing is changed.";
 
     // 6xxx: tiering
     6001 Released EAGAIN "the file is released: its bytes lie in an archive" ""

@@ -9,8 +9,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
 use crate::{
-    admin, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs, hsm, lctl,
-    lfs, mount, node, pool, print, serve, stripe,
+    admin, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs, hsm,
+    lctl, lfs, manager, mount, node, pool, print, serve, stripe,
 };
 
 /// Columns of help texts.
@@ -91,6 +91,8 @@ enum Command {
     Format(format::Args),
     /// Serve the targets in directories until SIGTERM
     Serve(serve::Args),
+    /// Show the cluster to people in a browser, and act for them, until SIGTERM
+    Manager(Box<manager::Args>),
     /// Check the targets of a file system, changing nothing
     Fsck(fsck::Args),
     /// Show or check the configuration of `brindle serve`
@@ -170,6 +172,7 @@ impl Command {
                 | Command::Mount(_)
                 | Command::Agent(_)
                 | Command::PosixTool(_)
+                | Command::Manager(_)
                 | Command::Umount(_)
                 | Command::Dev(_)
                 | Command::Target(admin::target_list::Command::Add(_))
@@ -213,6 +216,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Lctl(args) => lctl::run(&args),
         Command::Format(args) => format::run(&args),
         Command::Serve(args) => serve::run(args),
+        Command::Manager(args) => manager::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Config(command) => serve::config_command::run(&command),
         Command::Explain(args) => explain::run(&args),

@@ -44,6 +44,7 @@ pub fn files() -> Result<BTreeMap<String, String>> {
     files.insert("completions/brindle.bash".to_owned(), completion::script(Shell::Bash));
     files.insert("completions/_brindle".to_owned(), completion::script(Shell::Zsh));
     files.insert("completions/brindle.fish".to_owned(), completion::script(Shell::Fish));
+    files.insert("openapi.json".to_owned(), brindle_manager::api::openapi::text());
     for (name, schema) in documents::all() {
         files.insert(format!("schema/{name}.json"), schema);
     }

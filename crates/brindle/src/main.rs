@@ -32,6 +32,7 @@ mod gen_docs;
 mod hsm;
 mod lctl;
 mod lfs;
+mod manager;
 mod mount;
 mod node;
 mod output;

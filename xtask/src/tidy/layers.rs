@@ -11,8 +11,9 @@ const LAYERS: &[(u32, &[&str])] = &[
     (4, &["brindle-mgs", "brindle-mds", "brindle-oss", "brindle-client"]),
     (5, &["brindle-admin", "brindle-fuse", "brindle-hsm", "brindle-bench"]),
     (6, &["brindle-host", "brindle-testkit"]),
-    (7, &["brindle"]),
-    (8, &["brindle-tests", "xtask"]),
+    (7, &["brindle-manager"]),
+    (8, &["brindle"]),
+    (9, &["brindle-tests", "xtask"]),
 ];
 
 fn layer(name: &str) -> Option<u32> {

@@ -125,6 +125,8 @@ impl<'a> Actions<'a> {
     /// Starts its cluster as it was stored.
     fn start(&self, buffer: &Buffer) -> Result<()> {
         let up = Up {
+            archive: None,
+            manager: false,
             osts: None,
             mount_points: vec![self.stage_mount(buffer)],
             mounts: true,

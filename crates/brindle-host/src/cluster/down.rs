@@ -7,7 +7,7 @@ use brindle_types::{Code, Fault, Result};
 use rustix::process::Signal;
 
 use super::network::Link;
-use super::state::{Cluster, Run};
+use super::state::{Cluster, MANAGER, Run};
 use super::{On, bare, image};
 use crate::mounts;
 use crate::process::Identity;
@@ -67,6 +67,7 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
     };
     make_reachable(cluster);
     note(end_processes(on, cluster.agents.iter().map(|a| (a.name.as_str(), a.run.as_ref()))));
+    note(end_processes(on, cluster.manager.iter().map(|manager| (MANAGER, manager.run.as_ref()))));
     for mount in &cluster.mounts {
         let ours = mounts::find(&mount.mount_point).is_some_and(|m| m.fs_type == mounts::FUSE_TYPE);
         if ours {
@@ -101,6 +102,9 @@ pub fn end_all(on: &On, cluster: &mut Cluster, force: bool) -> Result<()> {
     for host in &mut cluster.hosts {
         host.init = host.init.take().filter(|r| r.identity.alive());
     }
+    if let Some(manager) = &mut cluster.manager {
+        manager.run = manager.run.take().filter(|run| run.identity.alive());
+    }
     bare::remove_mount_points(cluster);
     note(cluster.save(&on.dir));
     first_fault.map_or(Ok(()), Err)
@@ -116,11 +120,12 @@ pub fn end_strays(on: &On, cluster: &Cluster) -> Result<()> {
 
 /// Ends the strays that there are now; whether there were any.
 fn end_found_strays(on: &On, cluster: &Cluster) -> Result<bool> {
-    let servers = cluster.servers.iter().map(|s| (&s.name, &s.log, s.run.as_ref()));
-    let mounts = cluster.mounts.iter().map(|m| (&m.name, &m.log, m.run.as_ref()));
-    let inits = cluster.hosts.iter().filter(|h| h.bare).map(|h| (&h.name, &h.log, h.init.as_ref()));
-    let agents = cluster.agents.iter().map(|a| (&a.name, &a.log, a.run.as_ref()));
-    let all: Vec<_> = servers.chain(mounts).chain(agents).chain(inits).collect();
+    let servers = cluster.servers.iter().map(|s| (s.name.as_str(), &s.log, s.run.as_ref()));
+    let mounts = cluster.mounts.iter().map(|m| (m.name.as_str(), &m.log, m.run.as_ref()));
+    let inits = cluster.hosts.iter().filter(|h| h.bare).map(|h| (h.name.as_str(), &h.log, h.init.as_ref()));
+    let agents = cluster.agents.iter().map(|a| (a.name.as_str(), &a.log, a.run.as_ref()));
+    let manager = cluster.manager.iter().map(|m| (MANAGER, &m.log, m.run.as_ref()));
+    let all: Vec<_> = servers.chain(mounts).chain(agents).chain(inits).chain(manager).collect();
     let known = |identity| all.iter().any(|(_, _, run)| run.is_some_and(|run| run.identity == identity));
     let mut strays = Vec::new();
     for process in procfs::process::all_processes().into_iter().flatten().flatten() {
@@ -131,7 +136,7 @@ fn end_found_strays(on: &On, cluster: &Cluster) -> Result<bool> {
         let identity = u32::try_from(process.pid).ok().and_then(Identity::of);
         strays.extend(identity.filter(|identity| !known(*identity)).map(|id| (*name, Run::of(id))));
     }
-    end_processes(on, strays.iter().map(|(name, run)| (name.as_str(), Some(run))))?;
+    end_processes(on, strays.iter().map(|(name, run)| (*name, Some(run))))?;
     Ok(!strays.is_empty())
 }
 

@@ -8,6 +8,7 @@ mod down;
 mod hosts;
 pub mod image;
 pub mod init;
+mod manager;
 pub mod network;
 mod node;
 mod osts;
@@ -22,6 +23,7 @@ use brindle_admin::place::{DevCluster, Place};
 use brindle_types::{Code, Fault, Nid, Result, TargetId};
 
 use crate::Host;
+use crate::announcement::Managing;
 use crate::mounts;
 use crate::target_dir::DirLock;
 
@@ -30,7 +32,7 @@ pub use hosts::{HostView, HostsView};
 pub use node::{Killed, Started};
 pub use osts::Removed;
 pub use run::run_on;
-pub use state::{AgentState, Cluster, HostState, Image, Mount, Run, Server, alive};
+pub use state::{AgentState, Cluster, HostState, Image, MANAGER, ManagerState, Mount, Run, Server, alive};
 pub use up::{Hosts, Up};
 
 /// Name of the file system unless told otherwise.
@@ -74,6 +76,11 @@ pub enum Event<'a> {
         name: &'a str,
         /// Where.
         mount_point: &'a Path,
+    },
+    /// The manager is ready.
+    Manages {
+        /// Where browsers find it, and where somebody logs in for the first time.
+        announced: &'a Managing,
     },
     /// This MDT does not know of a change yet; it takes it in when it finds the MGS.
     NotTold(String),

@@ -8,8 +8,9 @@ use brindle_types::ids::DEFAULT_PORT;
 use brindle_types::{Code, Fault, Result, TargetId};
 use rustix::process::Signal;
 
+use super::down::end_processes;
 use super::security::identity_of;
-use super::state::{Cluster, Mount, Run, Server, alive, port_of_url};
+use super::state::{Cluster, MANAGER, Mount, Run, Server, alive, port_of_url};
 use super::{On, bare, image};
 use crate::announcement::{Mounted, Serving, Working};
 use crate::process::Starting;
@@ -62,7 +63,7 @@ fn server_arguments(server: &Server) -> Vec<String> {
 }
 
 /// The port if nobody has it now; otherwise 0 for any. A restarted server is found at its old address at once.
-fn free_or_any(port: u16) -> u16 {
+pub fn free_or_any(port: u16) -> u16 {
     if port != 0 && std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() { port } else { 0 }
 }
 
@@ -257,6 +258,19 @@ enum Named {
     Server(usize),
     Mount(usize),
     Agent(usize),
+    Manager,
+}
+
+impl Named {
+    /// The process, as it was started last.
+    fn run<'a>(&self, cluster: &'a Cluster) -> Option<&'a Run> {
+        match self {
+            Named::Server(index) => cluster.servers[*index].run.as_ref(),
+            Named::Mount(index) => cluster.mounts[*index].run.as_ref(),
+            Named::Agent(index) => cluster.agents[*index].run.as_ref(),
+            Named::Manager => cluster.manager.as_ref()?.run.as_ref(),
+        }
+    }
 }
 
 fn named(cluster: &Cluster, name: &str) -> Result<Named> {
@@ -271,6 +285,9 @@ fn named(cluster: &Cluster, name: &str) -> Result<Named> {
     }
     if let Some(index) = cluster.agents.iter().position(|a| a.name == name) {
         return Ok(Named::Agent(index));
+    }
+    if name == MANAGER && cluster.manager.is_some() {
+        return Ok(Named::Manager);
     }
     let fault = Fault::new(Code::UnknownTarget).what("no such process").subject(name.to_owned());
     Err(match nearest(name, cluster.names()) {
@@ -295,7 +312,7 @@ fn host_of<'a>(cluster: &'a Cluster, place: &Named) -> Option<&'a str> {
     match place {
         Named::Server(index) => cluster.servers[*index].host.as_deref(),
         Named::Mount(index) => cluster.mounts[*index].host.as_deref(),
-        Named::Agent(_) => None,
+        Named::Agent(_) | Named::Manager => None,
     }
 }
 
@@ -306,7 +323,11 @@ fn on_a_host(name: &str, host: &str, verb: &str, dir: &Path) -> Fault {
         .subject(format!("{verb} {name}"))
         .why(format!("it is on the host {host}"))
         .data("nothing was changed")
-        .next(format!("brindle dev host {verb} --dir {} {host}", dir.display()))
+        .next(match verb {
+            // A host has no order to end but its power switch.
+            "stop" => format!("brindle dev host kill --dir {} {host}", dir.display()),
+            verb => format!("brindle dev host {verb} --dir {} {host}", dir.display()),
+        })
 }
 
 /// A process that was to be killed.
@@ -336,12 +357,8 @@ impl On<'_> {
         if let Some(host) = host_of(&cluster, &place) {
             return Err(on_a_host(name, host, "kill", &self.dir));
         }
-        let run = match place {
-            Named::Server(index) => &cluster.servers[index].run,
-            Named::Mount(index) => &cluster.mounts[index].run,
-            Named::Agent(index) => &cluster.agents[index].run,
-        };
-        let Some(run) = run.as_ref().filter(|r| r.identity.alive()) else { return Ok(Killed::DidNotRun) };
+        let run = place.run(&cluster).filter(|run| run.identity.alive());
+        let Some(run) = run else { return Ok(Killed::DidNotRun) };
         let subject = format!("{name} (process {})", run.identity.pid);
         run.identity.try_signal(Signal::KILL).map_err(|e| {
             let denied = e.kind() == std::io::ErrorKind::PermissionDenied;
@@ -355,6 +372,30 @@ impl On<'_> {
         Ok(Killed::Now(run.identity.pid))
     }
 
+    /// Ends one of the processes in order (SIGTERM), as an administrator would; programs that need it wait.
+    pub fn stop(&self, name: &str) -> Result<Killed> {
+        Cluster::load(&self.dir)?;
+        let _lock = self.lock()?;
+        let cluster = Cluster::load(&self.dir)?;
+        let place = named(&cluster, name)?;
+        if let Some(host) = host_of(&cluster, &place) {
+            return Err(on_a_host(name, host, "stop", &self.dir));
+        }
+        if let Named::Mount(index) = place {
+            let at = cluster.mounts[index].mount_point.display();
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot stop a mount:")
+                .subject(name.to_owned())
+                .why("a mount ends when it is unmounted")
+                .data("nothing was changed")
+                .next(format!("umount {at}")));
+        }
+        let run = place.run(&cluster).filter(|run| run.identity.alive());
+        let Some(run) = run else { return Ok(Killed::DidNotRun) };
+        end_processes(self, std::iter::once((name, Some(run))))?;
+        Ok(Killed::Now(run.identity.pid))
+    }
+
     /// Starts one of the processes again.
     pub fn start(&self, name: &str) -> Result<Started> {
         Cluster::load(&self.dir)?;
@@ -364,12 +405,7 @@ impl On<'_> {
         if let Some(host) = host_of(&cluster, &place) {
             return Err(on_a_host(name, host, "start", &self.dir));
         }
-        let run = match place {
-            Named::Server(index) => cluster.servers[index].run.as_ref(),
-            Named::Mount(index) => cluster.mounts[index].run.as_ref(),
-            Named::Agent(index) => cluster.agents[index].run.as_ref(),
-        };
-        if let Some(run) = run.filter(|r| alive(Some(r))) {
+        if let Some(run) = place.run(&cluster).filter(|run| alive(Some(run))) {
             return Ok(Started::Before(run.identity.pid));
         }
         let program = &self.host.program;
@@ -385,6 +421,7 @@ impl On<'_> {
                 mount_ready(&mut cluster, started)?;
             }
             Named::Agent(index) => start_agent(program, &mut cluster, index)?,
+            Named::Manager => self.start_manager(&mut cluster)?,
         }
         cluster.save(&self.dir)?;
         self.warn_of_moved_mgs(&cluster, place);

@@ -17,6 +17,8 @@ use crate::target_dir::DirLock;
 
 /// Format of the file.
 const VERSION: u32 = 1;
+/// Name of the manager's process.
+pub const MANAGER: &str = "manager";
 /// Name of the file.
 const FILE: &str = "state.json";
 
@@ -43,6 +45,9 @@ pub struct Cluster {
     /// What connects the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// Its manager, if one was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub manager: Option<ManagerState>,
     /// Directories of this machine that were made for bare hosts to mount theirs on, and go with them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub made_dirs: Vec<PathBuf>,
@@ -145,6 +150,19 @@ pub struct AgentState {
     pub run: Option<Run>,
 }
 
+/// The manager and its process.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ManagerState {
+    /// Directory of its files.
+    pub dir: PathBuf,
+    /// Port that it listened at last; 0 before the first start.
+    pub port: u16,
+    /// Its log.
+    pub log: PathBuf,
+    /// Its process, when it was started last.
+    pub run: Option<Run>,
+}
+
 /// A process that was started.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Run {
@@ -186,6 +204,7 @@ impl Cluster {
             hosts: Vec::new(),
             security: Mode::None,
             network: None,
+            manager: None,
             made_dirs: Vec::new(),
         }
     }
@@ -265,7 +284,8 @@ impl Cluster {
     pub fn names(&self) -> Vec<&str> {
         let servers = self.servers.iter().map(|s| s.name.as_str());
         let mounts = self.mounts.iter().map(|m| m.name.as_str());
-        servers.chain(mounts).chain(self.agents.iter().map(|a| a.name.as_str())).collect()
+        let agents = self.agents.iter().map(|a| a.name.as_str());
+        servers.chain(mounts).chain(agents).chain(self.manager.iter().map(|_| MANAGER)).collect()
     }
 }
 

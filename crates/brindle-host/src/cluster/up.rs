@@ -8,8 +8,9 @@ use brindle_types::ids::DEFAULT_PORT;
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 
 use super::down::end_strays;
+use super::manager::new_manager;
 use super::network::{self, Link, Network};
-use super::state::{AgentState, Cluster, HostState, Image, Mount, Server, alive};
+use super::state::{AgentState, Cluster, HostState, Image, MANAGER, Mount, Server, alive};
 use super::{Event, FS_DEFAULT, OSTS_DEFAULT, On, bare, end_all, image, node};
 use crate::format::{self, Plan};
 use crate::target_dir::LOCK_FILE;
@@ -39,6 +40,8 @@ pub struct Up {
     pub mdt_size_bytes: Option<u64>,
     /// File system of new images.
     pub image_kind: image::Kind,
+    /// Whether a manager is started too; one that there was before is started again anyway.
+    pub manager: bool,
     /// Makes a cluster of so many server hosts and client hosts.
     pub hosts: Option<Hosts>,
 }
@@ -80,6 +83,17 @@ impl On<'_> {
                 wanted_agent(&mut cluster, &self.dir, up)?;
             }
         }
+        if up.manager && cluster.is_bare() {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot start a manager of")
+                .subject(self.dir.display().to_string())
+                .why("its hosts are bare: it is not known what was installed on them")
+                .data("nothing was changed")
+                .next("start one on a host: brindle manager"));
+        }
+        if up.manager && cluster.manager.is_none() {
+            cluster.manager = Some(new_manager(&self.dir));
+        }
         cluster.save(&self.dir)?;
         match self.bring_up(&mut cluster) {
             Ok(()) => Ok(cluster),
@@ -120,10 +134,16 @@ impl On<'_> {
             .map_err(|e| Fault::io(Code::NotWritable, "cannot make", logs.display().to_string(), &e))?;
         attach_images(cluster)?;
         if !cluster.hosts.is_empty() {
-            return self.start_hosts(cluster);
+            self.start_hosts(cluster)?;
+        } else {
+            self.start_servers(cluster)?;
+            self.start_mounts(cluster)?;
+            self.start_agents(cluster)?;
         }
-        self.start_servers(cluster)?;
-        self.start_mounts(cluster)?;
+        if cluster.manager.is_some() { self.start_manager(cluster) } else { Ok(()) }
+    }
+
+    fn start_agents(&self, cluster: &mut Cluster) -> Result<()> {
         for index in 0..cluster.agents.len() {
             node::start_agent(&self.host.program, cluster, index)?;
             cluster.save(&self.dir)?;
@@ -314,16 +334,18 @@ fn is_empty_dir(path: &Path) -> bool {
 }
 
 fn refuse_running(dir: &Path, cluster: &Cluster) -> Result<()> {
-    let servers = cluster.servers.iter().map(|s| (&s.name, s.run.as_ref()));
-    let mounts = cluster.mounts.iter().map(|m| (&m.name, m.run.as_ref()));
-    let inits = cluster.hosts.iter().map(|h| (&h.name, h.init.as_ref()));
-    let agents = cluster.agents.iter().map(|a| (&a.name, a.run.as_ref()));
+    let servers = cluster.servers.iter().map(|s| (s.name.as_str(), s.run.as_ref()));
+    let mounts = cluster.mounts.iter().map(|m| (m.name.as_str(), m.run.as_ref()));
+    let inits = cluster.hosts.iter().map(|h| (h.name.as_str(), h.init.as_ref()));
+    let agents = cluster.agents.iter().map(|a| (a.name.as_str(), a.run.as_ref()));
+    let manager = cluster.manager.iter().map(|m| (MANAGER, m.run.as_ref()));
     let running: Vec<&str> = servers
         .chain(mounts)
         .chain(agents)
         .chain(inits)
+        .chain(manager)
         .filter(|(_, run)| alive(*run))
-        .map(|(name, _)| name.as_str())
+        .map(|(name, _)| name)
         .collect();
     if running.is_empty() {
         return Ok(());

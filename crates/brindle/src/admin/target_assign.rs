@@ -1,6 +1,6 @@
 //! `brindle target add --node`, `start` and `stop`: targets that hosts of the cluster are told to serve.
 
-use brindle_admin::hosts::{HostedView, host_of, until_hosted};
+use brindle_admin::hosts::{HOSTED_LIMIT_MS, HostedView, host_of, outcome, until_hosted};
 use brindle_admin::place::Place;
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::hosts::HostChange;
@@ -14,9 +14,6 @@ use crate::exit::Done;
 use crate::format::{parse, runtime};
 use crate::output::{Output, print_json};
 use crate::pool::FsArgs;
-
-/// How long a host may take until it serves a target, or has stopped it.
-const HOSTED_LIMIT_MS: u64 = 60_000;
 
 /// A target that a host is to serve.
 pub struct Wanted {
@@ -154,24 +151,11 @@ async fn followed(
     if output.json() {
         print_json(&view)?;
     }
-    match view.state {
-        "serving" | "stopped" => {
-            if !output.json() {
-                println!("{}: {} on {host}", view.name, view.state);
-            }
-            Ok(Done::Ok)
-        }
-        "failed" => Err(failure
-            .unwrap_or_else(|| Fault::new(Code::ProcessFailed))
-            .why(format!("{host} says so, and tries again by itself: brindle node show {host}"))
-            .next(format!("remove the cause; or take the order back, if it is a new target: brindle target remove {target}"))),
-        state => Err(Fault::new(Code::TargetDown)
-            .what("not served yet:")
-            .subject(view.name)
-            .why(format!("{host} has not done it within {} s; its state is '{state}'", HOSTED_LIMIT_MS / 1000))
-            .why(if view.why.is_empty() { "nothing is wrong so far".to_owned() } else { view.why })
-            .next(format!("the order stands; look again: brindle node show {host}; on {host}: systemctl status brindle-serve"))),
+    outcome(&view, failure, host, target)?;
+    if !output.json() {
+        println!("{}: {} on {host}", view.name, view.state);
     }
+    Ok(Done::Ok)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `brindle target add --standby`, `failover` and `failback`: targets on devices that two hosts reach.
 
 use brindle_admin::place::Place;
-use brindle_admin::shared::{SharedView, until_settled};
-use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
+use brindle_admin::shared::{SETTLED_LIMIT_MS, SharedView, outcome, until_settled};
+use brindle_types::{Fault, FsName, Nid, Result, Role, TargetId};
 use brindle_wire::mgs::shared::{SharedChange, SharedHost};
 
 use super::ask::{self, servers};
@@ -12,9 +12,6 @@ use crate::completion::live;
 use crate::exit::Done;
 use crate::format::runtime;
 use crate::output::{Output, print_json};
-
-/// How long a target may take until it is served, or stopped.
-const SETTLED_LIMIT_MS: u64 = 90_000;
 
 /// Arguments of `brindle target failover`.
 #[derive(clap::Args)]
@@ -126,18 +123,9 @@ pub async fn followed(
     if output.json() {
         print_json(&view)?;
     }
-    let is_there = owner.is_none_or(|owner| owner == view.owner);
-    if matches!(view.state, "serving" | "stopped") && is_there {
-        if !output.json() {
-            println!("{}: {} on {}", view.name, view.state, view.owner);
-        }
-        return Ok(Done::Ok);
+    outcome(&view, owner, target)?;
+    if !output.json() {
+        println!("{}: {} on {}", view.name, view.state, view.owner);
     }
-    let why = if view.why.is_empty() { "nothing is wrong so far".to_owned() } else { view.why };
-    Err(Fault::new(Code::TargetDown)
-        .what("not served yet:")
-        .subject(view.name)
-        .why(format!("its state is '{}' on {}", view.state, view.owner))
-        .why(why)
-        .next(format!("the order stands; look again: brindle node list; take it back, if it is a new target: brindle target remove {target}")))
+    Ok(Done::Ok)
 }

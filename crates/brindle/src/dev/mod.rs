@@ -33,6 +33,8 @@ pub enum Command {
     Status(StatusArgs),
     /// Kill one of its processes (SIGKILL), as a crash would
     Kill(NameArgs),
+    /// End one of its servers in order (SIGTERM); programs that need it wait
+    Stop(NameArgs),
     /// Start one of its processes again
     Start(NameArgs),
     /// Add an OST while the cluster runs; new files lie on it at once
@@ -70,7 +72,8 @@ impl DirArg {
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:\n  brindle dev up --dir /tmp/b --osts 4 --mount /mnt/a --mount /mnt/b\n  \
                         brindle dev up --dir /tmp/c --hosts 6 --clients 2 --rate 1gbit\n  \
-                        brindle dev up --dir /tmp/d --hosts 3 --bare\n\
+                        brindle dev up --dir /tmp/d --hosts 3 --bare\n  \
+                        brindle dev up --dir /tmp/b --manager\n\
                         The options of the first start are kept; later ones may add OSTs and change the mount points.")]
 pub struct UpArgs {
     #[command(flatten)]
@@ -112,6 +115,9 @@ pub struct UpArgs {
     /// Let each link pass so many bits a second each way, such as 1gbit
     #[arg(long, value_name = "RATE", value_parser = host::rate, requires = "hosts")]
     rate: Option<host::Rate>,
+    /// Start a manager too, and print the address of its console
+    #[arg(long, conflicts_with = "bare")]
+    manager: bool,
     /// How hosts protect what they say to each other: auth (the default), integrity, privacy or none
     #[arg(long, value_name = "MODE", value_parser = crate::format::parse::<Mode>, requires = "hosts")]
     security: Option<Mode>,
@@ -155,12 +161,12 @@ pub struct StatusArgs {
     output: Output,
 }
 
-/// Arguments of `brindle dev kill`, `start` and `remove-ost`.
+/// Arguments of `brindle dev kill`, `stop`, `start` and `remove-ost`.
 #[derive(clap::Args, Debug)]
 pub struct NameArgs {
     #[command(flatten)]
     dir: DirArg,
-    /// Name of the process as in `brindle dev status`: mgs, mdt0, ost0, client0
+    /// Name of the process as in `brindle dev status`: mgs, mdt0, ost0, client0, manager
     #[arg(add = crate::completion::live::processes())]
     name: String,
 }
@@ -194,6 +200,7 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Up(args) => up(&args),
         Command::Status(args) => status::run(&args),
         Command::Kill(args) => kill(&args),
+        Command::Stop(args) => stop(&args),
         Command::Start(args) => start(&args),
         Command::AddOst(args) => add_ost(&args),
         Command::RemoveOst(args) => remove_ost(&args),
@@ -216,7 +223,8 @@ pub fn process_names(dir: &Path) -> Result<Vec<(String, &'static str)>> {
     let servers = cluster.servers.iter().map(|s| (s.name.clone(), word(s.run.as_ref())));
     let mounts = cluster.mounts.iter().map(|m| (m.name.clone(), word(m.run.as_ref())));
     let agents = cluster.agents.iter().map(|a| (a.name.clone(), word(a.run.as_ref())));
-    Ok(servers.chain(mounts).chain(agents).collect())
+    let manager = cluster.manager.iter().map(|m| (cluster::MANAGER.to_owned(), word(m.run.as_ref())));
+    Ok(servers.chain(mounts).chain(agents).chain(manager).collect())
 }
 
 /// The hosts of the cluster in `dir`, and how each is.
@@ -241,6 +249,7 @@ fn on<T>(dir: &DirArg, since: Option<Instant>, work: impl FnOnce(&On) -> Result<
         Event::Agent { name, archive } => {
             line(since, name, &format!("serves archive 1 at {}", archive.display()));
         }
+        Event::Manages { announced } => crate::manager::print(announced),
         Event::NotTold(name) => {
             eprintln!(
                 "warning: {name} does not know of the change yet; it takes it in when it finds the MGS"
@@ -271,6 +280,7 @@ fn up(args: &UpArgs) -> Result<Done> {
         ost_size_bytes: args.ost_size,
         mdt_size_bytes: args.mdt_size,
         image_kind: args.image_fs.into(),
+        manager: args.manager,
         hosts: args.hosts.map(|servers| Hosts {
             servers: servers.into(),
             clients: if args.bare { 0 } else { args.clients.into() },
@@ -309,6 +319,14 @@ fn kill(args: &NameArgs) -> Result<Done> {
     match on(&args.dir, None, |on| on.kill(&args.name))? {
         Killed::DidNotRun => println!("{} does not run", args.name),
         Killed::Now(pid) => println!("{} killed (process {pid})", args.name),
+    }
+    Ok(Done::Ok)
+}
+
+fn stop(args: &NameArgs) -> Result<Done> {
+    match on(&args.dir, None, |on| on.stop(&args.name))? {
+        Killed::DidNotRun => println!("{} does not run", args.name),
+        Killed::Now(pid) => println!("{} stopped (process {pid})", args.name),
     }
     Ok(Done::Ok)
 }

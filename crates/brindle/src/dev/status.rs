@@ -4,7 +4,7 @@ use std::path::Path;
 
 use brindle_admin::document;
 use brindle_host::cluster::init::files_of;
-use brindle_host::cluster::{Cluster, Run, alive};
+use brindle_host::cluster::{Cluster, MANAGER, Run, alive};
 use brindle_types::Result;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -20,7 +20,7 @@ pub struct DevView {
     dir: String,
     /// Its file system.
     fs: String,
-    /// Servers, then mounts, or bare hosts.
+    /// Servers, then mounts, then the manager; or bare hosts.
     processes: Vec<Process>,
 }
 document!(DevView, "brindle.dev.status", 1);
@@ -30,7 +30,7 @@ document!(DevView, "brindle.dev.status", 1);
 struct Process {
     /// `ost0`; `h1` of a bare host.
     name: String,
-    /// `mgs`, `mdt`, `ost` or `client`; `host`: the init of a bare host.
+    /// `mgs`, `mdt`, `ost`, `client` or `manager`; `host`: the init of a bare host.
     kind: &'static str,
     /// Full name of the target; empty for mounts.
     target: String,
@@ -97,6 +97,11 @@ fn view(cluster_dir: &Path, cluster: &Cluster) -> DevView {
         let mut process = empty(&a.name, "agent", &a.log);
         process.data = a.archive.display().to_string();
         processes.push(process.with_run(a.run.as_ref()));
+    }
+    if let Some(m) = &cluster.manager {
+        let mut process = empty(MANAGER, "manager", &m.log);
+        process.data = m.dir.display().to_string();
+        processes.push(process.with_run(m.run.as_ref()));
     }
     for h in cluster.hosts.iter().filter(|host| host.bare) {
         let mut process = empty(&h.name, "host", &h.log);

@@ -1,0 +1,199 @@
+// One walk through the console in a real browser, on a real cluster: first log-in, live figures under load, a target stopped and started by
+// click, users, log-out. Each page is checked by axe, at 1366x768, in dark and in light.
+//
+// Arguments: the printed address of the first log-in, a mount of the cluster, a directory for screenshots. Prints a line a check; exits with 1
+// at the first that fails. The step `console` of `cargo xtask test` makes the cluster and calls this.
+
+import { execFileSync } from 'node:child_process';
+import { createRequire } from 'node:module';
+import fs from 'node:fs';
+import path from 'node:path';
+import { chromium } from 'playwright-core';
+
+const [firstLogIn, mount, shots] = process.argv.slice(2);
+const PASSWORD = 'a password for the test';
+const LIMIT_MS = 20_000;
+/** Seconds of load on the picture of the dashboard. */
+const PICTURE_SAMPLES = 10;
+const axeSource = fs.readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+const FLAGS = [
+  '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking',
+  '--disable-component-update', '--disable-sync', '--disable-dev-shm-usage',
+];
+
+function chromiumPath() {
+  const names = ['chromium', 'chromium-browser', 'google-chrome'];
+  const places = process.env.PATH.split(':').flatMap((dir) => names.map((name) => path.join(dir, name)));
+  const found = places.find((place) => fs.existsSync(place));
+  if (!found) throw new Error('no chromium on this machine; apt-get install chromium');
+  return found;
+}
+
+function check(name, fine, detail = '') {
+  if (!fine) throw new Error(`${name}: ${detail}`);
+  console.log(`ok ${name}`);
+}
+
+/** Writes files until it is told to stop: the load that the dashboard shows. */
+function load() {
+  let number = 0;
+  const bytes = Buffer.alloc(4 << 20, 'brindle');
+  const timer = setInterval(() => {
+    const dir = path.join(mount, `load-${number}`);
+    fs.mkdirSync(dir);
+    fs.writeFileSync(path.join(dir, 'large'), bytes);
+    for (let n = 0; n < 20; n += 1) fs.writeFileSync(path.join(dir, `small-${n}`), 'x');
+    fs.readdirSync(dir);
+    fs.rmSync(dir, { recursive: true });
+    number += 1;
+  }, 150);
+  return () => clearInterval(timer);
+}
+
+async function main() {
+  const browser = await chromium.launch({ executablePath: chromiumPath(), args: FLAGS });
+  const context = await browser.newContext({ viewport: { width: 1366, height: 768 }, ignoreHTTPSErrors: true, colorScheme: 'dark' });
+  await context.grantPermissions(['clipboard-write']);
+  const page = await context.newPage();
+  page.setDefaultTimeout(LIMIT_MS);
+  const errors = [];
+  const foreign = [];
+  const origin = new URL(firstLogIn).origin;
+  page.on('console', (message) => message.type() === 'error' && errors.push(message.text()));
+  page.on('pageerror', (error) => errors.push(error.message));
+  page.on('request', (request) => !request.url().startsWith(origin) && foreign.push(request.url()));
+
+  const shot = (name) => page.screenshot({ path: path.join(shots, `${name}.png`) });
+  const axe = async (name) => {
+    // The policy of the page forbids scripts in it; what the test runs comes in past the page.
+    const found = await page.evaluate(`${axeSource}; axe.run(document, { resultTypes: ['violations'] })`);
+    const bad = found.violations.map((v) => `${v.id} (${v.impact}): ${v.nodes.map((n) => n.target).join(' ')}`);
+    check(`axe finds nothing on ${name}`, bad.length === 0, bad.join('\n'));
+  };
+  const wide = async (name) => {
+    const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+    check(`${name} is not wider than the window`, over <= 0, `${over} px`);
+  };
+  const goTo = (title) => page.getByRole('navigation').getByRole('link', { name: title }).click();
+
+  await page.goto(firstLogIn);
+  await page.getByRole('heading', { name: 'Welcome to Brindle' }).waitFor();
+  await shot('first-log-in');
+  await axe('the first log-in');
+  await page.getByLabel('Name').fill('ada');
+  await page.getByLabel('Password', { exact: true }).fill(PASSWORD);
+  await page.getByLabel('Password, again').fill(PASSWORD);
+  // By keyboard, as everything can be done.
+  await page.getByLabel('Password, again').press('Enter');
+  await page.getByText('All is well').waitFor();
+  check('the first log-in leads to a healthy dashboard', true);
+
+  const stopLoad = load();
+  const figure = async (name) => parseFloat(await page.locator(`[data-test=${name}]`).innerText());
+  await page.waitForFunction(() => parseFloat(document.querySelector('[data-test=throughput]').textContent) > 0);
+  await page.waitForFunction(() => parseFloat(document.querySelector('[data-test=metadata]').textContent) > 0);
+  await page.waitForFunction(() => parseFloat(document.querySelector('[data-test=iops]').textContent) > 0);
+  check('the dashboard shows throughput, operations and metadata under load', true);
+  check('the dashboard shows the capacity', (await page.locator('[data-test=capacity]').innerText()).includes('% used'));
+  const first = await page.evaluate(() => fetch('/api/v1/history/10m').then((answer) => answer.json()));
+  const written = first.samples.filter((sample) => sample.written_bytes_per_second > 0).length;
+  check('the history has the load', written > 0 && first.step_s === 1, JSON.stringify(first.samples.at(-1)));
+  await page.waitForFunction(() => document.querySelectorAll('.plot canvas').length === 3);
+  // Enough of it for a picture.
+  const until = Date.now() + LIMIT_MS;
+  for (let enough = false; !enough; ) {
+    const history = await page.evaluate(() => fetch('/api/v1/history/10m').then((answer) => answer.json()));
+    enough = history.samples.filter((sample) => sample.metadata.create > 0).length >= PICTURE_SAMPLES;
+    if (Date.now() > until) throw new Error('the load is not seen any more');
+    await page.waitForTimeout(1000);
+  }
+  await shot('dashboard');
+  await axe('the dashboard');
+  await wide('the dashboard');
+  stopLoad();
+
+  await goTo('Targets');
+  const row = page.locator('tr[data-target$=OST0001]');
+  await row.getByText('active').waitFor();
+  await row.getByRole('button', { name: 'Stop' }).click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByText('would end the process ost1').waitFor();
+  check('the plan is shown first, with the same command', (await dialog.locator('code').innerText()).startsWith('brindle dev stop --dir '));
+  await shot('stop-plan');
+  await axe('the plan');
+  await dialog.getByRole('button', { name: 'Cancel' }).click();
+  await row.getByText('active').waitFor();
+  check('a plan that is not confirmed changes nothing', true);
+  await row.getByRole('button', { name: 'Stop' }).click();
+  await dialog.getByRole('button', { name: /^Stop .*OST0001$/ }).click();
+  await dialog.getByText('ost1 has ended').waitFor();
+  await dialog.getByRole('button', { name: 'Close' }).click();
+  await row.getByText('unreachable').waitFor();
+  check('a target is stopped by click, and its state changes', true);
+  const status = JSON.parse(execFileSync(process.env.BRINDLE, ['dev', 'status', '--dir', process.env.CLUSTER, '-o', 'json']));
+  check('the process has ended', status.processes.find((p) => p.name === 'ost1').state === 'dead');
+  await goTo('Dashboard');
+  await page.getByText('does not answer').first().waitFor();
+  await shot('degraded');
+  await axe('the degraded dashboard');
+  await goTo('Targets');
+  await row.getByRole('button', { name: 'Start' }).click();
+  await dialog.getByRole('button', { name: /^Start .*OST0001$/ }).click();
+  await dialog.getByText('serves again').waitFor();
+  await dialog.getByRole('button', { name: 'Close' }).click();
+  await row.getByText('active').waitFor();
+  check('the target is started again by click', true);
+  await shot('targets');
+  await axe('the targets');
+  await wide('the targets');
+
+  for (const [title, name] of [['Servers', 'servers'], ['Tasks', 'tasks'], ['Audit log', 'audit'], ['Users', 'users']]) {
+    await goTo(title);
+    await page.getByRole('heading', { name: title }).waitFor();
+    await axe(name);
+    await wide(name);
+    await shot(name);
+  }
+  await page.getByLabel('Name').fill('vera');
+  await page.getByLabel('Password').fill(PASSWORD);
+  await page.getByRole('button', { name: 'Add' }).click();
+  await page.getByRole('rowheader', { name: 'vera' }).waitFor();
+  await page.getByRole('button', { name: 'Light colours' }).click();
+  await goTo('Dashboard');
+  await page.getByText('All is well').waitFor();
+  await axe('the dashboard in light');
+  await shot('dashboard-light');
+  await goTo('Targets');
+  await row.getByText('active').waitFor();
+  await axe('the targets in light');
+
+  await page.getByRole('button', { name: 'Log out' }).click();
+  await page.getByRole('button', { name: 'Log in' }).waitFor();
+  const after = await page.evaluate(() => fetch('/api/v1/state').then((answer) => answer.status));
+  check('after the log-out nothing is told', after === 401, after);
+  await page.getByLabel('Name').fill('vera');
+  await page.getByLabel('Password').fill('a wrong password');
+  await page.getByRole('button', { name: 'Log in' }).click();
+  await page.getByRole('alert').waitFor();
+  await axe('a refused log-in');
+  await page.getByLabel('Password').fill(PASSWORD);
+  await page.getByRole('button', { name: 'Log in' }).click();
+  await goTo('Targets');
+  await row.getByText('active').waitFor();
+  check('a viewer can stop nothing', await row.getByRole('button', { name: 'Stop' }).isDisabled());
+  check('a viewer sees no users', (await page.getByRole('link', { name: 'Users' }).count()) === 0);
+
+  check('the page asked nobody but the manager', foreign.length === 0, foreign.join(' '));
+  // A refusal that the test asked for is noted by the browser.
+  const unexpected = errors.filter((text) => !text.includes('401'));
+  check('the browser notes no errors', unexpected.length === 0, unexpected.join('\n'));
+  await browser.close();
+}
+
+main().then(
+  () => process.exit(0),
+  (error) => {
+    console.error(`FAILED ${error.message}`);
+    process.exit(1);
+  },
+);

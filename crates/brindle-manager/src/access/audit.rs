@@ -1,0 +1,178 @@
+//! The audit log: who changed what, from where, and how it went. `audit.log`, a line of JSON each; one older file is kept.
+
+use std::collections::VecDeque;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use brindle_stdx::Clock;
+use brindle_types::{Code, Fault, Result};
+use parking_lot::Mutex;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Name of the file.
+const FILE: &str = "audit.log";
+/// Name of the older file.
+const OLDER: &str = "audit.log.1";
+/// A file of this size becomes the older one.
+const FILE_MAX_BYTES: u64 = 16 << 20;
+/// Records that are kept in memory and shown.
+pub const SHOWN_MAX: usize = 500;
+/// Longest text of a field.
+const TEXT_MAX_CHARS: usize = 400;
+
+/// A change, or a try to log in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AuditRecord {
+    /// When, seconds since 1970.
+    pub at_s: i64,
+    /// The user; at a log-in, the name that was given.
+    pub user: String,
+    /// Address of the browser.
+    pub from: String,
+    /// What: `log-in`, `log-out`, `target.stop`, `user.add` and so on.
+    pub action: String,
+    /// The target or the user that it concerns.
+    pub subject: String,
+    /// `accepted`, `done`, `failed` or `refused`.
+    pub outcome: String,
+    /// Code of the fault, if there was one.
+    pub code: String,
+}
+
+/// The log.
+pub struct Audit {
+    dir: PathBuf,
+    clock: Arc<dyn Clock>,
+    log: Mutex<Log>,
+}
+
+struct Log {
+    file: File,
+    bytes: u64,
+    shown: VecDeque<AuditRecord>,
+}
+
+/// Who does something, and from where.
+#[derive(Clone, Debug)]
+pub struct Doer {
+    /// The user.
+    pub user: String,
+    /// Address of the browser.
+    pub from: String,
+}
+
+impl Audit {
+    /// Opens the log in a directory.
+    pub fn open(dir: &Path, clock: Arc<dyn Clock>) -> Result<Audit> {
+        let (file, bytes) = open(dir).map_err(|e| cannot(dir, &e))?;
+        let mut shown = VecDeque::new();
+        for name in [OLDER, FILE] {
+            read(&dir.join(name), &mut shown).map_err(|e| cannot(dir, &e))?;
+        }
+        Ok(Audit { dir: dir.to_owned(), clock, log: Mutex::new(Log { file, bytes, shown }) })
+    }
+
+    /// Notes what somebody does. Whoever is about to change something does not if this fails.
+    pub fn note(
+        &self,
+        doer: &Doer,
+        action: &str,
+        subject: &str,
+        outcome: &str,
+        code: Option<Code>,
+    ) -> Result<()> {
+        let record = AuditRecord {
+            at_s: self.clock.wall().secs,
+            user: shortened(&doer.user),
+            from: shortened(&doer.from),
+            action: shortened(action),
+            subject: shortened(subject),
+            outcome: outcome.to_owned(),
+            code: code.map(|code| code.to_string()).unwrap_or_default(),
+        };
+        let line = serde_json::to_string(&record).expect("plain fields always serialise") + "\n";
+        let mut log = self.log.lock();
+        if log.bytes + line.len() as u64 > FILE_MAX_BYTES {
+            std::fs::rename(self.dir.join(FILE), self.dir.join(OLDER)).map_err(|e| cannot(&self.dir, &e))?;
+            (log.file, log.bytes) = open(&self.dir).map_err(|e| cannot(&self.dir, &e))?;
+        }
+        log.file
+            .write_all(line.as_bytes())
+            .and_then(|()| log.file.sync_data())
+            .map_err(|e| cannot(&self.dir, &e))?;
+        log.bytes += line.len() as u64;
+        remember(&mut log.shown, record);
+        Ok(())
+    }
+
+    /// The last records, the newest first.
+    pub fn last(&self) -> Vec<AuditRecord> {
+        self.log.lock().shown.iter().rev().cloned().collect()
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(TEXT_MAX_CHARS).collect()
+}
+
+fn remember(shown: &mut VecDeque<AuditRecord>, record: AuditRecord) {
+    if shown.len() >= SHOWN_MAX {
+        shown.pop_front();
+    }
+    shown.push_back(record);
+}
+
+fn open(dir: &Path) -> std::io::Result<(File, u64)> {
+    let file = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.join(FILE))?;
+    let bytes = file.metadata()?.len();
+    Ok((file, bytes))
+}
+
+/// Takes in the records of a file. A line that a crash cut off is passed over.
+fn read(path: &Path, shown: &mut VecDeque<AuditRecord>) -> std::io::Result<()> {
+    let file = match File::open(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        opened => opened?,
+    };
+    for line in BufReader::new(file).split(b'\n') {
+        if let Ok(record) = serde_json::from_slice(&line?) {
+            remember(shown, record);
+        }
+    }
+    Ok(())
+}
+
+fn cannot(dir: &Path, e: &std::io::Error) -> Fault {
+    Fault::io(Code::AuditFailed, "cannot write the audit log in", dir.display().to_string(), e)
+        .data("nothing was changed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::Hand;
+
+    #[test]
+    fn records_survive_a_restart_and_a_torn_line() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let doer = Doer { user: "ada".to_owned(), from: "127.0.0.1".to_owned() };
+        let audit = Audit::open(dir.path(), Hand::new()).unwrap();
+        audit.note(&doer, "target.stop", "dev-OST0000", "accepted", None).unwrap();
+        let path = dir.path().join(FILE);
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut file = OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"{\"at_s\":1,\"us\n").unwrap();
+        let audit = Audit::open(dir.path(), Hand::new()).unwrap();
+        audit.note(&doer, "target.start", "x\ny", "failed", Some(Code::TargetDown)).unwrap();
+        let last = audit.last();
+        assert_eq!(last.len(), 2);
+        assert_eq!(last[0].action, "target.start");
+        assert_eq!(last[0].code, Code::TargetDown.to_string());
+        assert_eq!(last[1].subject, "dev-OST0000");
+    }
+}

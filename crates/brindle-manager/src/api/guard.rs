@@ -1,0 +1,100 @@
+//! Who asks, and may they: sessions by cookie, requests forged by other pages, roles.
+
+use axum::http::{HeaderMap, Method, header};
+use brindle_types::{Code, Fault, Result};
+
+use super::{Caller, Endpoint, Needs};
+use crate::Manager;
+use crate::access::secret::hashed;
+
+/// Header that a request which changes something must carry. Pages of others cannot set it.
+pub const CSRF_HEADER: &str = "x-brindle-csrf";
+/// Name of the cookie behind TLS. Browsers take one of this name only from this very host, over TLS.
+const COOKIE_SECURE: &str = "__Host-brindle-session";
+/// Name of the cookie without TLS.
+const COOKIE_PLAIN: &str = "brindle-session";
+
+/// Name of the session's cookie.
+pub fn cookie_name(is_secure: bool) -> &'static str {
+    if is_secure { COOKIE_SECURE } else { COOKIE_PLAIN }
+}
+
+/// The cookie of a session, or the one that removes it.
+pub fn cookie(is_secure: bool, id: Option<&str>) -> String {
+    let (name, secure) = (cookie_name(is_secure), if is_secure { "; Secure" } else { "" });
+    match id {
+        Some(id) => format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict{secure}"),
+        None => format!("{name}=; Path=/; HttpOnly; SameSite=Strict; Max-Age=0{secure}"),
+    }
+}
+
+/// The session's number that a request shows.
+pub fn shown_session(headers: &HeaderMap, is_secure: bool) -> Option<&str> {
+    let name = cookie_name(is_secure);
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs = cookies.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+}
+
+/// Lets a request pass, or refuses it; who asks.
+pub fn check(manager: &Manager, endpoint: &Endpoint, headers: &HeaderMap) -> Result<Option<Caller>> {
+    let changes = endpoint.method != Method::GET;
+    if changes {
+        check_origin(headers)?;
+    }
+    let Needs::Role(needed) = endpoint.needs else {
+        // Nobody is known yet; that the header is there says that no other page's form has sent it.
+        return if headers.contains_key(CSRF_HEADER) {
+            Ok(None)
+        } else {
+            Err(forged("the header X-Brindle-CSRF is missing"))
+        };
+    };
+    let caller = caller(manager, headers)?;
+    if changes {
+        let shown = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        if hashed(shown) != hashed(&caller.session.csrf) {
+            return Err(forged("the header X-Brindle-CSRF is missing, or is not that of the session"));
+        }
+    }
+    if caller.role < needed {
+        return Err(Fault::new(Code::RoleForbids)
+            .what("may not do this:")
+            .subject(caller.session.user.clone())
+            .why(format!("the role is {}, and {} is needed", caller.role.word(), needed.word()))
+            .data("nothing was changed"));
+    }
+    Ok(Some(caller))
+}
+
+/// The user whose session a request shows, with the role that the user has now.
+pub fn caller(manager: &Manager, headers: &HeaderMap) -> Result<Caller> {
+    let none = || Fault::new(Code::NotLoggedIn);
+    let id = shown_session(headers, manager.is_secure).ok_or_else(none)?;
+    let session = manager.sessions.used(id).ok_or_else(none)?;
+    let role = manager.users.role(&session.user).ok_or_else(none)?;
+    Ok(Caller { session_id: id.to_owned(), session, role })
+}
+
+/// Refuses what a browser says to come from another page.
+fn check_origin(headers: &HeaderMap) -> Result<()> {
+    let text = |name: header::HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let site = headers.get("sec-fetch-site").map(|value| value.to_str().unwrap_or("?"));
+    if let Some(site) = site.filter(|site| !matches!(*site, "same-origin" | "none")) {
+        return Err(forged(&format!("the browser says that it comes from a page elsewhere ({site})")));
+    }
+    if let Some(origin) = text(header::ORIGIN) {
+        let host = origin.split_once("://").map_or(origin, |(_, host)| host);
+        if text(header::HOST) != Some(host) {
+            return Err(forged("its origin is another address than the manager's"));
+        }
+    }
+    let is_json = text(header::CONTENT_TYPE).is_none_or(|kind| {
+        kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/json"))
+    });
+    if is_json { Ok(()) } else { Err(forged("its body is not said to be JSON")) }
+}
+
+fn forged(why: &str) -> Fault {
+    Fault::new(Code::ForgedRequest).why(why.to_owned()).data("nothing was changed")
+}

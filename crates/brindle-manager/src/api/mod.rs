@@ -1,0 +1,274 @@
+//! The REST interface below `/api/v1`: one table of endpoints. The router is made from it, and so is the OpenAPI description, so neither
+//! can say what the other does not do.
+//!
+//! A request passes here, in this order: does it come from the console ([`guard`]), who asks, with which role; only then its body is
+//! read and its handler called.
+
+pub mod guard;
+pub mod live;
+pub mod openapi;
+pub mod session;
+pub mod targets;
+pub mod users;
+pub mod views;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::{RawPathParams, Request, State};
+use axum::http::{HeaderMap, HeaderValue, Method, Response, header};
+use axum::routing::{MethodFilter, on};
+use brindle_stdx::BoxFuture;
+use brindle_types::{Code, Fault, Result};
+use parking_lot::Mutex;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::access::Role;
+use crate::access::audit::Doer;
+use crate::access::sessions::Session;
+use crate::web::Peer;
+use crate::{Manager, fault};
+
+/// Where the interface begins.
+pub const BASE: &str = "/api/v1";
+/// Largest body of a request.
+const BODY_MAX_BYTES: usize = 64 << 10;
+
+/// Who may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Needs {
+    /// Anybody: this is how one logs in.
+    Nothing,
+    /// A user with at least this role.
+    Role(Role),
+}
+
+/// A user who asks.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// The session.
+    pub session: Session,
+    /// Its number, as the cookie has it.
+    pub session_id: String,
+    /// The present role of the user.
+    pub role: Role,
+}
+
+/// A request on its way through a handler.
+pub struct Call {
+    /// The manager.
+    pub manager: Arc<Manager>,
+    /// Who asks; `None` only where nobody needs to be known.
+    pub caller: Option<Caller>,
+    /// Address of the browser.
+    pub peer: Peer,
+    /// Headers of the request.
+    pub headers: HeaderMap,
+    params: Vec<(String, String)>,
+    cookie: Mutex<Option<String>>,
+}
+
+impl Call {
+    /// The user who asks.
+    pub fn caller(&self) -> Result<&Caller> {
+        self.caller.as_ref().ok_or_else(|| Fault::new(Code::NotLoggedIn))
+    }
+
+    /// The part of the path that stands for `name`.
+    pub fn param(&self, name: &str) -> &str {
+        self.params.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value)
+    }
+
+    /// Gives the browser a cookie with the answer.
+    pub fn set_cookie(&self, cookie: String) {
+        *self.cookie.lock() = Some(cookie);
+    }
+
+    /// The user, for the audit log.
+    pub fn doer(&self) -> Doer {
+        let user = self.caller.as_ref().map(|caller| caller.session.user.clone()).unwrap_or_default();
+        self.doer_named(user)
+    }
+
+    /// The same, for somebody who is not known yet.
+    pub fn doer_named(&self, user: String) -> Doer {
+        Doer { user, from: self.peer.0.ip().to_string() }
+    }
+}
+
+type SchemaOf = fn(&mut SchemaGenerator) -> Schema;
+type Handler = Arc<dyn Fn(Call, Bytes) -> BoxFuture<'static, Result<Response<Body>>> + Send + Sync>;
+
+/// An endpoint of the table.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// Its method.
+    pub method: Method,
+    /// Its path below [`BASE`].
+    pub path: &'static str,
+    /// Who may ask.
+    pub needs: Needs,
+    /// What it does, in a line.
+    pub summary: &'static str,
+    /// Schema of the request's body; none without a body.
+    pub request: Option<SchemaOf>,
+    /// Schema of the answer.
+    pub answer: SchemaOf,
+    /// Media type of the answer.
+    pub media: &'static str,
+    handler: Handler,
+}
+
+/// No body.
+#[derive(Debug, Default, Serialize, serde::Deserialize, JsonSchema)]
+pub struct Nothing {}
+
+fn schema_of<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
+    generator.subschema_for::<T>()
+}
+
+/// An endpoint with JSON on both sides; the types of its handler are its description.
+fn json<Q, A, F, R>(
+    method: Method,
+    path: &'static str,
+    needs: Needs,
+    summary: &'static str,
+    handler: F,
+) -> Endpoint
+where
+    Q: DeserializeOwned + JsonSchema + 'static,
+    A: Serialize + JsonSchema + 'static,
+    F: Fn(Arc<Call>, Q) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<A>> + Send + 'static,
+{
+    let handler = Arc::new(handler);
+    let has_body = std::any::TypeId::of::<Q>() != std::any::TypeId::of::<Nothing>();
+    let run = move |call: Call, body: Bytes| -> BoxFuture<'static, Result<Response<Body>>> {
+        let handler = handler.clone();
+        Box::pin(async move {
+            let text: &[u8] = if has_body { &body } else { b"{}" };
+            let request: Q = serde_json::from_slice(text).map_err(|e| bad_body(&e))?;
+            let call = Arc::new(call);
+            let answer = handler(call.clone(), request).await?;
+            let text = serde_json::to_string(&answer)
+                .map_err(|e| Fault::new(Code::Bug).what("cannot print JSON").why(e.to_string()))?;
+            let mut response = Response::new(Body::from(text));
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            if let Some(cookie) = call.cookie.lock().take() {
+                let cookie = HeaderValue::try_from(cookie)
+                    .map_err(|e| Fault::new(Code::Bug).what("cannot set a cookie").why(e.to_string()))?;
+                response.headers_mut().insert(header::SET_COOKIE, cookie);
+            }
+            Ok(response)
+        })
+    };
+    Endpoint {
+        method,
+        path,
+        needs,
+        summary,
+        request: has_body.then_some(schema_of::<Q> as SchemaOf),
+        answer: schema_of::<A>,
+        media: "application/json",
+        handler: Arc::new(run),
+    }
+}
+
+fn bad_body(e: &serde_json::Error) -> Fault {
+    Fault::new(Code::BadArgument)
+        .what("cannot read the body of the request")
+        .why(e.to_string())
+        .data("nothing was changed")
+        .next("send JSON as docs/reference/openapi.json has it")
+}
+
+/// The table.
+pub fn endpoints() -> Vec<Endpoint> {
+    let viewer = Needs::Role(Role::Viewer);
+    let operator = Needs::Role(Role::Operator);
+    let administrator = Needs::Role(Role::Administrator);
+    vec![
+        json(Method::POST, "/first", Needs::Nothing, "Become the first administrator", session::first),
+        json(Method::POST, "/session", Needs::Nothing, "Log in", session::log_in),
+        json(Method::GET, "/session", viewer, "Who is logged in", session::show),
+        json(Method::DELETE, "/session", viewer, "Log out", session::log_out),
+        json(Method::GET, "/state", viewer, "Health, hosts and targets", targets::state),
+        json(
+            Method::GET,
+            "/history/{span}",
+            viewer,
+            "Samples of the last minutes (10m) or hours (6h)",
+            targets::history,
+        ),
+        live::endpoint(viewer),
+        json(
+            Method::POST,
+            "/targets/{target}/{action}",
+            operator,
+            "Plan (dry_run) or begin start, stop, failover or failback of a target",
+            targets::act,
+        ),
+        json(Method::GET, "/tasks", viewer, "Actions that run, and those that ran", targets::tasks),
+        json(Method::GET, "/users", administrator, "List the users", users::list),
+        json(Method::POST, "/users", administrator, "Add a user", users::add),
+        json(Method::DELETE, "/users/{name}", administrator, "Remove a user", users::remove),
+        json(Method::GET, "/audit", administrator, "Who changed what, the newest first", users::audit),
+        json(Method::GET, "/openapi.json", viewer, "This description", openapi::show),
+    ]
+}
+
+/// The router of the table.
+pub fn router(manager: &Arc<Manager>) -> Router {
+    let mut router = Router::new();
+    for endpoint in endpoints() {
+        let filter = MethodFilter::try_from(endpoint.method.clone()).expect("the table has usual methods");
+        let path = format!("{BASE}{}", endpoint.path);
+        let serve = move |State(manager): State<Arc<Manager>>, params: RawPathParams, request: Request| {
+            let endpoint = endpoint.clone();
+            let params = params.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+            async move { answer(&endpoint, manager, params, request).await }
+        };
+        router = router.route(&path, on(filter, serve));
+    }
+    let nothing_there = || async { fault::response(&Fault::new(Code::UnknownResource)) };
+    router.fallback(nothing_there).method_not_allowed_fallback(nothing_there).with_state(manager.clone())
+}
+
+async fn answer(
+    endpoint: &Endpoint,
+    manager: Arc<Manager>,
+    params: Vec<(String, String)>,
+    request: Request,
+) -> Response<Body> {
+    let answered = try_answer(endpoint, manager, params, request).await;
+    answered.unwrap_or_else(|fault| {
+        if fault.code == Code::Bug {
+            tracing::error!(code = %fault.code, path = endpoint.path, "{fault}");
+        }
+        fault::response(&fault)
+    })
+}
+
+async fn try_answer(
+    endpoint: &Endpoint,
+    manager: Arc<Manager>,
+    params: Vec<(String, String)>,
+    request: Request,
+) -> Result<Response<Body>> {
+    let (parts, body) = request.into_parts();
+    let peer =
+        parts.extensions.get::<Peer>().copied().ok_or_else(|| Fault::new(Code::Bug).why("nobody asks"))?;
+    let caller = guard::check(&manager, endpoint, &parts.headers)?;
+    let body = axum::body::to_bytes(body, BODY_MAX_BYTES).await.map_err(|e| {
+        Fault::new(Code::BadArgument)
+            .what("cannot read the body of the request")
+            .why(e.to_string())
+            .why(format!("it may have {BODY_MAX_BYTES} bytes"))
+            .data("nothing was changed")
+    })?;
+    let call = Call { manager, caller, peer, headers: parts.headers, params, cookie: Mutex::new(None) };
+    (endpoint.handler)(call, body).await
+}

@@ -1,0 +1,106 @@
+//! Bodies of requests and answers.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::access::Role;
+use crate::access::audit::AuditRecord;
+use crate::access::users::UserView;
+use crate::live::history::Sample;
+use crate::live::rates::TargetRates;
+use crate::live::state::StateView;
+use crate::tasks::TasksView;
+
+/// A name and a password.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LogInReq {
+    /// Name of the user.
+    pub name: String,
+    /// Password of the user.
+    pub password: String,
+}
+
+/// The secret of the first log-in, and the administrator that is to be.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct FirstReq {
+    /// The secret from the printed address.
+    pub token: String,
+    /// Name of the administrator.
+    pub name: String,
+    /// Password of the administrator.
+    pub password: String,
+}
+
+/// Who is logged in.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SessionView {
+    /// The user.
+    pub user: String,
+    /// The role.
+    pub role: Role,
+    /// Value of the header `X-Brindle-CSRF` of requests that change something.
+    pub csrf: String,
+    /// Name of the cluster's file system; empty where it is not known.
+    pub fs: String,
+    /// Release of the manager.
+    pub version: &'static str,
+}
+
+/// Whether an action is only planned.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ActReq {
+    /// Says what would be done, and changes nothing.
+    pub dry_run: bool,
+}
+
+/// A user to be added.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AddUserReq {
+    /// Name at log-in.
+    pub name: String,
+    /// Role.
+    pub role: Role,
+    /// Password.
+    pub password: String,
+}
+
+/// All users.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct UsersView {
+    /// By name.
+    pub users: Vec<UserView>,
+}
+
+/// The audit log.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AuditView {
+    /// The newest first.
+    pub records: Vec<AuditRecord>,
+}
+
+/// What the cluster did in the last second.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SampleView {
+    /// All of it.
+    #[serde(flatten)]
+    pub sample: Sample,
+    /// Target by target, by full name.
+    pub targets: BTreeMap<String, TargetRates>,
+}
+
+/// An event of the live view: its name is that of the field, its data the field's value.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LiveView {
+    /// Once a second.
+    pub sample: SampleView,
+    /// Every other second, and at the beginning.
+    pub state: StateView,
+    /// When a task begins, tells of progress or ends, and at the beginning.
+    pub tasks: TasksView,
+}

@@ -1,0 +1,207 @@
+//! The manager: one process that shows a cluster to people and acts for them. REST and live data for programs, a console for browsers.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`access`] | users, roles, sessions, tries to log in, the audit log |
+//! | [`live`] | numbers of the daemons by the second, their history, the state of the cluster |
+//! | [`actions`], [`tasks`] | what a person asks for: plan, progress, result |
+//! | [`api`] | the table of REST endpoints, from which the router and the OpenAPI description are made |
+//! | [`web`] | HTTP and TLS, security headers, the console's files |
+//!
+//! Called by `brindle manager`. Invariants: no file's data passes through it, and nobody needs it to read or write files; whoever asks
+//! is known by a session and has the role that the endpoint needs, before anything is looked at; every change is in the audit log
+//! before it is made; everything is bounded.
+
+pub mod access;
+pub mod actions;
+pub mod api;
+pub mod cluster;
+pub mod fault;
+pub mod live;
+pub mod tasks;
+#[cfg(test)]
+mod tests;
+pub mod web;
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use brindle_stdx::Seams;
+use brindle_types::{Code, Fault, Nid, Result};
+use parking_lot::Mutex;
+use tokio::sync::{Semaphore, broadcast};
+
+use access::attempts::Attempts;
+use access::audit::Audit;
+use access::first::FirstLogIn;
+use access::sessions::Sessions;
+use access::users::Users;
+use cluster::Managed;
+use live::history::History;
+use live::rates::Rates;
+use live::state::{self, StateView};
+use tasks::Tasks;
+
+/// How often daemons are asked for their numbers.
+const SAMPLE_EVERY_MS: u64 = 1_000;
+/// How often the state of the cluster is asked for.
+const STATE_EVERY_MS: u64 = 2_000;
+/// Events that wait for a slow browser; older ones are lost to it.
+const EVENTS_WAITING_MAX: usize = 32;
+/// Live views at once.
+pub const LIVE_VIEWS_MAX: usize = 128;
+/// Passwords that are hashed at once: each takes 19 MiB and a processor for some time.
+const HASHING_MAX: usize = 2;
+
+/// An event of the live view, as a browser gets it.
+#[derive(Clone, Debug)]
+pub struct LiveEvent {
+    /// `sample`, `state` or `tasks`.
+    pub name: &'static str,
+    /// JSON.
+    pub data: Arc<str>,
+}
+
+/// A manager.
+pub struct Manager {
+    /// Time, tasks.
+    pub seams: Seams,
+    /// Its cluster.
+    pub managed: Managed,
+    /// Who may log in.
+    pub users: Users,
+    /// Who is logged in.
+    pub sessions: Sessions,
+    /// Tries to log in.
+    pub attempts: Attempts,
+    /// The first log-in.
+    pub first: FirstLogIn,
+    /// Who changed what.
+    pub audit: Audit,
+    /// Actions.
+    pub tasks: Tasks,
+    /// Whether browsers reach it through TLS.
+    pub is_secure: bool,
+    hashing: Semaphore,
+    live_views: Arc<Semaphore>,
+    history: Mutex<History>,
+    state: Mutex<Arc<StateView>>,
+    events: broadcast::Sender<LiveEvent>,
+}
+
+impl Manager {
+    /// A manager with its files in `dir`, which is made if it is missing.
+    pub fn new(seams: Seams, managed: Managed, dir: &Path, is_secure: bool) -> Result<Arc<Manager>> {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+        made.map_err(|e| Fault::io(Code::NotWritable, "cannot make", dir.display().to_string(), &e))?;
+        let clock = seams.clock.clone();
+        let nothing = Fault::new(Code::NoMgs).what("nobody was asked").subject("yet");
+        let state = state::unreachable(clock.wall().secs, &nothing);
+        Ok(Arc::new(Manager {
+            managed,
+            users: Users::load(dir)?,
+            sessions: Sessions::new(clock.clone()),
+            attempts: Attempts::new(clock.clone()),
+            first: FirstLogIn::closed(clock.clone()),
+            audit: Audit::open(dir, clock.clone())?,
+            tasks: Tasks::new(clock),
+            is_secure,
+            hashing: Semaphore::new(HASHING_MAX),
+            live_views: Arc::new(Semaphore::new(LIVE_VIEWS_MAX)),
+            history: Mutex::default(),
+            state: Mutex::new(Arc::new(state)),
+            events: broadcast::Sender::new(EVENTS_WAITING_MAX),
+            seams,
+        }))
+    }
+
+    /// Makes the first log-in possible if there are no users; its secret.
+    pub fn open_first_log_in(&self) -> Result<Option<String>> {
+        if self.users.is_empty() { self.first.open().map(Some) } else { Ok(None) }
+    }
+
+    /// The state of the cluster when it was asked for last.
+    pub fn state(&self) -> Arc<StateView> {
+        self.state.lock().clone()
+    }
+
+    /// Runs work that hashes a password: on a thread that may wait, and not many at once.
+    pub async fn hashing<T: Send + 'static>(
+        self: &Arc<Self>,
+        work: impl FnOnce(&Manager) -> T + Send + 'static,
+    ) -> Result<T> {
+        let bug = |why: String| Fault::new(Code::Bug).what("cannot hash a password").why(why);
+        let _permit = self.hashing.acquire().await.map_err(|e| bug(e.to_string()))?;
+        let manager = self.clone();
+        tokio::task::spawn_blocking(move || work(&manager)).await.map_err(|e| bug(e.to_string()))
+    }
+
+    /// Tells all live views.
+    fn tell(&self, name: &'static str, body: &impl serde::Serialize) {
+        // Without a live view there is nobody to tell.
+        let _ = self.events.send(event(name, body));
+    }
+
+    /// Tells all live views of the tasks.
+    pub fn tell_tasks(&self) {
+        self.tell("tasks", &self.tasks.view());
+    }
+
+    /// Begins what goes on as long as the process: samples and states.
+    pub fn watch(self: &Arc<Self>) {
+        tokio::spawn(sample_always(self.clone()));
+        tokio::spawn(look_always(self.clone()));
+    }
+
+    /// Asks for the state now.
+    pub async fn look(&self) {
+        let at_s = self.seams.wall().secs;
+        let state = match self.managed.ask().await {
+            Ok(asked) => state::view(at_s, &asked),
+            Err(fault) => state::unreachable(at_s, &fault),
+        };
+        let state = Arc::new(state);
+        *self.state.lock() = state.clone();
+        self.tell("state", &*state);
+    }
+}
+
+fn event(name: &'static str, body: &impl serde::Serialize) -> LiveEvent {
+    let data = serde_json::to_string(body).expect("plain fields always serialise");
+    LiveEvent { name, data: data.into() }
+}
+
+async fn look_always(manager: Arc<Manager>) {
+    loop {
+        manager.look().await;
+        manager.seams.sleep_ms(STATE_EVERY_MS).await;
+    }
+}
+
+/// Hosts of the servers, as their addresses have it.
+fn server_hosts(state: &StateView) -> BTreeSet<String> {
+    let addresses = state.targets.iter().flat_map(|target| &target.target.addresses);
+    addresses.filter_map(|address| address.parse::<Nid>().ok()).map(|nid| nid.host).collect()
+}
+
+async fn sample_always(manager: Arc<Manager>) {
+    let (mut rates, mut before) = (Rates::default(), manager.seams.now());
+    loop {
+        let state = manager.state();
+        let urls = manager.managed.metrics_urls(&server_hosts(&state));
+        let asked = urls.len() as u32;
+        let texts = live::scrape::all(urls).await;
+        let now = manager.seams.now();
+        let seconds = now.ms_since(before) as f64 / 1_000.0;
+        before = now;
+        let (mut sample, targets) = rates.since_last(&texts, seconds);
+        sample.at_s = manager.seams.wall().secs;
+        (sample.used_bytes, sample.total_bytes) = (state.used_bytes, state.total_bytes);
+        (sample.daemons_heard, sample.daemons_asked) = (texts.len() as u32, asked);
+        manager.history.lock().add(sample);
+        manager.tell("sample", &api::views::SampleView { sample, targets });
+        manager.seams.clock.sleep_until(now.plus_ms(SAMPLE_EVERY_MS)).await;
+    }
+}

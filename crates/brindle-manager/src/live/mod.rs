@@ -1,0 +1,7 @@
+//! What the cluster does now and did a while ago: numbers of the daemons, gathered once a second, and the state of targets.
+
+pub mod history;
+pub mod metrics;
+pub mod rates;
+pub mod scrape;
+pub mod state;

@@ -1,0 +1,430 @@
+//! The manager as a browser meets it: requests against the real router.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Method, Request, Response, StatusCode, header};
+use brindle_admin::place::Place;
+use brindle_stdx::{BoxFuture, Clock, Mono, Timestamp};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use crate::Manager;
+use crate::access::Role;
+use crate::access::sessions::IDLE_MAX_MS;
+use crate::cluster::{At, Managed};
+use crate::web::{Peer, router};
+
+/// A clock that the test moves.
+pub struct Hand(AtomicU64);
+
+impl Hand {
+    pub fn new() -> Arc<Hand> {
+        Arc::new(Hand(AtomicU64::new(1)))
+    }
+
+    pub fn forward_ms(&self, ms: u64) {
+        self.0.fetch_add(ms * 1_000_000, Ordering::SeqCst);
+    }
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Mono {
+        Mono(self.0.load(Ordering::SeqCst))
+    }
+    fn wall(&self) -> Timestamp {
+        Timestamp::new(1_800_000_000, 0)
+    }
+    fn sleep_until(&self, _: Mono) -> BoxFuture<'static, ()> {
+        Box::pin(std::future::pending())
+    }
+}
+
+const PASSWORD: &str = "correct horse";
+
+/// A manager of a cluster that does not answer, with a user of each role.
+struct Desk {
+    manager: Arc<Manager>,
+    router: Router,
+    clock: Arc<Hand>,
+    _dir: tempfile::TempDir,
+}
+
+/// A browser that is logged in.
+#[derive(Clone)]
+struct Browser {
+    cookie: String,
+    csrf: String,
+}
+
+impl Desk {
+    fn new() -> Desk {
+        let dir = tempfile::tempdir().unwrap();
+        let clock = Hand::new();
+        let mut seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+        let servers = brindle_host::servers(&seams);
+        seams.clock = clock.clone();
+        let place = Place { mgs: vec!["127.0.0.1:1".parse().unwrap()], fs: None, dev: None };
+        let managed = Managed { servers, at: At::Place(place), scrape_urls: Vec::new(), scrape_port: None };
+        let manager = Manager::new(seams, managed, &dir.path().join("manager"), true).unwrap();
+        let router = router(&manager, false);
+        Desk { manager, router, clock, _dir: dir }
+    }
+
+    fn with_users() -> Desk {
+        let desk = Desk::new();
+        for (name, role) in [("vera", Role::Viewer), ("otto", Role::Operator), ("ada", Role::Administrator)] {
+            desk.manager.users.add(name, role, PASSWORD).unwrap();
+        }
+        desk
+    }
+
+    async fn send(&self, request: Request<Body>) -> Response<Body> {
+        self.send_from(request, "127.0.0.1:9").await
+    }
+
+    async fn send_from(&self, mut request: Request<Body>, peer: &str) -> Response<Body> {
+        request.extensions_mut().insert(Peer(peer.parse::<SocketAddr>().unwrap()));
+        self.router.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn ask(
+        &self,
+        browser: Option<&Browser>,
+        method: Method,
+        path: &str,
+        body: Value,
+    ) -> (StatusCode, Value) {
+        let response = self.send(request(browser, method, path, body)).await;
+        read(response).await
+    }
+
+    async fn log_in(&self, name: &str) -> Browser {
+        let body = json!({ "name": name, "password": PASSWORD });
+        let response = self.send(request(None, Method::POST, "/api/v1/session", body)).await;
+        assert_eq!(response.status(), StatusCode::OK);
+        browser(response).await
+    }
+}
+
+async fn browser(response: Response<Body>) -> Browser {
+    let cookie = response.headers()[header::SET_COOKIE].to_str().unwrap().to_owned();
+    for word in ["__Host-brindle-session=", "; Path=/", "; HttpOnly", "; SameSite=Strict", "; Secure"] {
+        assert!(cookie.contains(word), "{cookie}");
+    }
+    let (_, body) = read(response).await;
+    Browser {
+        cookie: cookie.split(';').next().unwrap().to_owned(),
+        csrf: body["csrf"].as_str().unwrap().to_owned(),
+    }
+}
+
+fn request(browser: Option<&Browser>, method: Method, path: &str, body: Value) -> Request<Body> {
+    let mut builder = Request::builder().method(method).uri(path).header("content-type", "application/json");
+    builder = match browser {
+        Some(browser) => builder.header("cookie", &browser.cookie).header("x-brindle-csrf", &browser.csrf),
+        None => builder.header("x-brindle-csrf", "log-in"),
+    };
+    builder.body(Body::from(body.to_string())).unwrap()
+}
+
+async fn read(response: Response<Body>) -> (StatusCode, Value) {
+    let status = response.status();
+    let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    (status, serde_json::from_slice(&bytes).unwrap_or(Value::Null))
+}
+
+fn code(answer: &(StatusCode, Value)) -> (u16, &str) {
+    (answer.0.as_u16(), answer.1["code"].as_str().unwrap_or(""))
+}
+
+#[tokio::test]
+async fn the_first_log_in_makes_an_administrator_once() {
+    let desk = Desk::new();
+    let token = desk.manager.open_first_log_in().unwrap().expect("there is nobody yet");
+    let first = |token: &str, name: &str, password: &str| json!({ "token": token, "name": name, "password": password });
+    let wrong = desk.ask(None, Method::POST, "/api/v1/first", first("0", "ada", PASSWORD)).await;
+    assert_eq!(code(&wrong), (401, "E5040"));
+    let weak = desk.ask(None, Method::POST, "/api/v1/first", first(&token, "ada", "short")).await;
+    assert_eq!(code(&weak), (400, "E1001"), "a bad password does not use the address up");
+    let good = request(None, Method::POST, "/api/v1/first", first(&token, "ada", PASSWORD));
+    let ada = browser(desk.send(good).await).await;
+    let (status, session) = desk.ask(Some(&ada), Method::GET, "/api/v1/session", json!({})).await;
+    assert_eq!((status, session["role"].as_str()), (StatusCode::OK, Some("administrator")));
+    let again = desk.ask(None, Method::POST, "/api/v1/first", first(&token, "eve", PASSWORD)).await;
+    assert_eq!(code(&again), (401, "E5040"));
+    assert!(desk.manager.open_first_log_in().unwrap().is_none(), "there is somebody");
+}
+
+#[tokio::test]
+async fn nothing_is_told_without_a_session_and_forged_ones_are_none() {
+    let desk = Desk::with_users();
+    let paths = ["session", "state", "history/10m", "live", "tasks", "users", "audit", "openapi.json"];
+    let forged =
+        Browser { cookie: format!("__Host-brindle-session={}", "a".repeat(64)), csrf: "x".to_owned() };
+    let plain = Browser { cookie: "brindle-session=1".to_owned(), csrf: "x".to_owned() };
+    for path in paths {
+        for shown in [None, Some(&forged), Some(&plain)] {
+            let answer = desk.ask(shown, Method::GET, &format!("/api/v1/{path}"), json!({})).await;
+            assert_eq!(code(&answer), (401, "E5041"), "{path}");
+            assert_eq!(answer.1["next"], "log in");
+        }
+    }
+    let answer = desk
+        .ask(Some(&forged), Method::POST, "/api/v1/targets/dev-OST0000/stop", json!({"dry_run": false}))
+        .await;
+    assert_eq!(code(&answer), (401, "E5041"));
+}
+
+#[tokio::test]
+async fn sessions_end_at_log_out_in_time_and_with_their_user() {
+    let desk = Desk::with_users();
+    let vera = desk.log_in("vera").await;
+    let show = || desk.ask(Some(&vera), Method::GET, "/api/v1/session", json!({}));
+    assert_eq!(show().await.0, StatusCode::OK);
+    let out = desk.send(request(Some(&vera), Method::DELETE, "/api/v1/session", json!({}))).await;
+    assert!(out.headers()[header::SET_COOKIE].to_str().unwrap().contains("Max-Age=0"));
+    assert_eq!(code(&show().await), (401, "E5041"), "logged out");
+    let vera = desk.log_in("vera").await;
+    desk.clock.forward_ms(IDLE_MAX_MS);
+    let late = desk.ask(Some(&vera), Method::GET, "/api/v1/session", json!({})).await;
+    assert_eq!(code(&late), (401, "E5041"), "quiet for an hour");
+    let (vera, ada) = (desk.log_in("vera").await, desk.log_in("ada").await);
+    let removed = desk.ask(Some(&ada), Method::DELETE, "/api/v1/users/vera", json!({})).await;
+    assert_eq!(removed.0, StatusCode::OK);
+    let gone = desk.ask(Some(&vera), Method::GET, "/api/v1/state", json!({})).await;
+    assert_eq!(code(&gone), (401, "E5041"), "the user was removed");
+}
+
+#[tokio::test]
+async fn a_session_cannot_be_fixed_by_somebody_else() {
+    let desk = Desk::with_users();
+    let eve = desk.log_in("otto").await;
+    let mut log_in =
+        request(None, Method::POST, "/api/v1/session", json!({ "name": "ada", "password": PASSWORD }));
+    log_in.headers_mut().insert(header::COOKIE, eve.cookie.parse().unwrap());
+    let ada = browser(desk.send(log_in).await).await;
+    assert_ne!(ada.cookie, eve.cookie, "a log-in begins a session of a new number");
+    let old = desk.ask(Some(&eve), Method::GET, "/api/v1/session", json!({})).await;
+    assert_eq!(code(&old), (401, "E5041"));
+}
+
+#[tokio::test]
+async fn other_pages_cannot_change_anything() {
+    let desk = Desk::with_users();
+    let ada = desk.log_in("ada").await;
+    let add = json!({ "name": "eve", "role": "administrator", "password": PASSWORD });
+    let with = |name: &'static str, value: Option<&'static str>| {
+        let mut request = request(Some(&ada), Method::POST, "/api/v1/users", add.clone());
+        match value {
+            Some(value) => drop(request.headers_mut().insert(name, value.parse().unwrap())),
+            None => drop(request.headers_mut().remove(name)),
+        }
+        request
+    };
+    let forgeries = [
+        with("x-brindle-csrf", None),
+        with("x-brindle-csrf", Some("")),
+        with("x-brindle-csrf", Some("0000")),
+        with("content-type", Some("text/plain")),
+        with("content-type", Some("application/x-www-form-urlencoded")),
+        with("sec-fetch-site", Some("cross-site")),
+        with("sec-fetch-site", Some("same-site")),
+        with("origin", Some("https://evil.example")),
+    ];
+    for forgery in forgeries {
+        let answer = read(desk.send(forgery).await).await;
+        assert_eq!(code(&answer), (403, "E5044"));
+    }
+    assert_eq!(desk.manager.users.role("eve"), None);
+    let mut log_in =
+        request(None, Method::POST, "/api/v1/session", json!({ "name": "ada", "password": PASSWORD }));
+    log_in.headers_mut().remove("x-brindle-csrf");
+    assert_eq!(
+        code(&read(desk.send(log_in).await).await),
+        (403, "E5044"),
+        "a log-in cannot be forged either"
+    );
+    let mut own = with("sec-fetch-site", Some("same-origin"));
+    own.headers_mut().insert("origin", "https://manager:8443".parse().unwrap());
+    own.headers_mut().insert("host", "manager:8443".parse().unwrap());
+    assert_eq!(desk.send(own).await.status(), StatusCode::OK);
+    assert_eq!(desk.manager.users.role("eve"), Some(Role::Administrator));
+}
+
+#[tokio::test]
+async fn each_role_may_do_what_it_may_and_no_more() {
+    let desk = Desk::with_users();
+    let (vera, otto, ada) = (desk.log_in("vera").await, desk.log_in("otto").await, desk.log_in("ada").await);
+    let stop = ("/api/v1/targets/dev-OST0000/stop", json!({ "dry_run": true }));
+    let refused = desk.ask(Some(&vera), Method::POST, stop.0, stop.1.clone()).await;
+    assert_eq!(code(&refused), (403, "E5042"));
+    assert_eq!(refused.1["why"][0], "the role is viewer, and operator is needed");
+    // The cluster does not answer; that it is asked shows that the role sufficed.
+    for browser in [&otto, &ada] {
+        let asked = desk.ask(Some(browser), Method::POST, stop.0, stop.1.clone()).await;
+        assert_eq!(code(&asked), (503, "E5001"), "{asked:?}");
+    }
+    let add = json!({ "name": "eve", "role": "administrator", "password": PASSWORD });
+    for browser in [&vera, &otto] {
+        let attempts = [
+            desk.ask(Some(browser), Method::GET, "/api/v1/users", json!({})).await,
+            desk.ask(Some(browser), Method::POST, "/api/v1/users", add.clone()).await,
+            desk.ask(Some(browser), Method::DELETE, "/api/v1/users/ada", json!({})).await,
+            desk.ask(Some(browser), Method::GET, "/api/v1/audit", json!({})).await,
+        ];
+        for attempt in attempts {
+            assert_eq!(code(&attempt), (403, "E5042"));
+        }
+    }
+    assert_eq!(desk.manager.users.list().len(), 3);
+    assert_eq!(desk.ask(Some(&vera), Method::GET, "/api/v1/state", json!({})).await.0, StatusCode::OK);
+    let last = desk.ask(Some(&ada), Method::DELETE, "/api/v1/users/ada", json!({})).await;
+    assert_eq!(code(&last), (403, "E5042"), "the last administrator stays");
+}
+
+#[tokio::test]
+async fn passwords_cannot_be_tried_without_end() {
+    let desk = Desk::with_users();
+    let wrong = || {
+        request(None, Method::POST, "/api/v1/session", json!({ "name": "ada", "password": "a wrong one" }))
+    };
+    for _ in 0..crate::access::attempts::OF_ADDRESS_MAX {
+        let answer = read(desk.send_from(wrong(), "10.0.0.1:1").await).await;
+        assert_eq!(code(&answer), (401, "E5040"));
+    }
+    let good =
+        || request(None, Method::POST, "/api/v1/session", json!({ "name": "ada", "password": PASSWORD }));
+    let refused = read(desk.send_from(good(), "10.0.0.1:2").await).await;
+    assert_eq!(code(&refused), (429, "E5043"), "not even the right one");
+    assert_eq!(desk.send_from(good(), "10.0.0.2:1").await.status(), StatusCode::OK, "others can");
+    let unknown = json!({ "name": "nobody", "password": "a wrong one" });
+    let unknown =
+        read(desk.send_from(request(None, Method::POST, "/api/v1/session", unknown), "10.0.0.3:1").await)
+            .await;
+    let wrong = read(desk.send_from(wrong(), "10.0.0.3:1").await).await;
+    assert_eq!(unknown, wrong, "whether a name exists is not told");
+}
+
+#[tokio::test]
+async fn changes_are_audited_without_passwords() {
+    let desk = Desk::with_users();
+    let ada = desk.log_in("ada").await;
+    let add = json!({ "name": "eve", "role": "operator", "password": PASSWORD });
+    assert_eq!(desk.ask(Some(&ada), Method::POST, "/api/v1/users", add.clone()).await.0, StatusCode::OK);
+    let twice = desk.ask(Some(&ada), Method::POST, "/api/v1/users", add).await;
+    assert_eq!(code(&twice), (409, "E5046"));
+    let (_, audit) = desk.ask(Some(&ada), Method::GET, "/api/v1/audit", json!({})).await;
+    let lines: Vec<String> = audit["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|r| {
+            ["user", "from", "action", "subject", "outcome", "code"]
+                .map(|key| r[key].as_str().unwrap())
+                .join(" ")
+        })
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "ada 127.0.0.1 user.add eve (operator) refused E5046",
+            "ada 127.0.0.1 user.add eve (operator) accepted ",
+            "ada 127.0.0.1 user.add eve (operator) accepted ",
+            "ada 127.0.0.1 log-in  done ",
+        ]
+    );
+    assert!(!audit.to_string().contains(PASSWORD));
+}
+
+#[tokio::test]
+async fn only_the_files_of_the_console_are_served_with_headers_that_protect() {
+    let desk = Desk::new();
+    for path in [
+        "/../../etc/passwd",
+        "/assets/../../../etc/passwd",
+        "/assets/%2e%2e/%2e%2e/etc/passwd",
+        "/assets/..%2f..%2fetc/passwd",
+        "//etc/passwd",
+        "/etc/passwd",
+        "/assets/",
+        "/users.json",
+        "/api/v1/../../users.json",
+        "/api/v1/nothing",
+        "/.git/config",
+    ] {
+        let answer = desk.ask(None, Method::GET, path, json!({})).await;
+        assert_eq!(code(&answer), (404, "E5048"), "{path}");
+    }
+    let page = desk.send(Request::get("/").body(Body::empty()).unwrap()).await;
+    assert_eq!(page.status(), StatusCode::OK);
+    let policy = page.headers()["content-security-policy"].to_str().unwrap();
+    assert!(policy.contains("script-src 'self'") && !policy.contains("unsafe"), "{policy}");
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("x-frame-options", "DENY"),
+        ("referrer-policy", "no-referrer"),
+    ] {
+        assert_eq!(page.headers()[name], value);
+    }
+    assert!(
+        page.headers().get("strict-transport-security").is_none(),
+        "nobody could come in with our own certificate"
+    );
+    let tag = page.headers()["etag"].clone();
+    let again = Request::get("/").header("if-none-match", tag).body(Body::empty()).unwrap();
+    assert_eq!(desk.send(again).await.status(), StatusCode::NOT_MODIFIED);
+    let session = desk.send(request(None, Method::GET, "/api/v1/session", json!({}))).await;
+    assert_eq!(session.headers()["cache-control"], "no-store");
+    assert_eq!(session.headers()["content-type"], "application/problem+json");
+}
+
+#[tokio::test]
+async fn bodies_are_bounded_and_bad_ones_are_named() {
+    let desk = Desk::with_users();
+    let ada = desk.log_in("ada").await;
+    for body in [
+        json!({}),
+        json!({ "dry_run": "yes" }),
+        json!({ "dry_run": true, "force": true }),
+        json!([]),
+        json!("x".repeat(100_000)),
+    ] {
+        let answer = desk.ask(Some(&ada), Method::POST, "/api/v1/targets/dev-OST0000/stop", body).await;
+        assert_eq!(code(&answer), (400, "E1001"));
+    }
+    let unknown = desk
+        .ask(Some(&ada), Method::POST, "/api/v1/targets/dev-OST0000/destroy", json!({ "dry_run": false }))
+        .await;
+    assert_eq!(code(&unknown), (404, "E5048"));
+    let method = desk.ask(Some(&ada), Method::PUT, "/api/v1/users", json!({})).await;
+    assert_eq!(code(&method), (404, "E5048"));
+}
+
+#[tokio::test]
+async fn live_views_are_bounded_and_end_with_their_session() {
+    use futures_util::StreamExt as _;
+    let desk = Desk::with_users();
+    let vera = desk.log_in("vera").await;
+    let live = || desk.send(request(Some(&vera), Method::GET, "/api/v1/live", json!({})));
+    let first = live().await;
+    assert_eq!(first.headers()["content-type"], "text/event-stream");
+    let mut events = first.into_body().into_data_stream();
+    let event = events.next().await.unwrap().unwrap();
+    assert!(event.starts_with(b"event: state\ndata: {"), "{event:?}");
+    assert!(events.next().await.unwrap().unwrap().starts_with(b"event: tasks\n"));
+    let mut open = Vec::new();
+    for _ in 1..crate::LIVE_VIEWS_MAX {
+        open.push(live().await);
+    }
+    let refused = read(live().await).await;
+    assert_eq!(code(&refused), (409, "E5047"));
+    drop(open);
+    assert_eq!(live().await.status(), StatusCode::OK, "closed ones make room");
+    desk.ask(Some(&vera), Method::DELETE, "/api/v1/session", json!({})).await;
+    desk.manager.tell_tasks();
+    assert!(events.next().await.is_none(), "logged out");
+}

@@ -1,0 +1,182 @@
+//! `brindle manager`: the process behind the console ([`brindle_manager`]).
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brindle_admin::place::Place;
+use brindle_host::announcement::Managing;
+use brindle_host::process::Said;
+use brindle_manager::Manager;
+use brindle_manager::cluster::{At, Managed};
+use brindle_manager::web;
+use brindle_manager::web::serve::bind;
+use brindle_manager::web::tls::{self, Protection};
+use brindle_telemetry::panic;
+use brindle_types::{Fault, Nid, Result};
+
+use crate::admin::ask::servers;
+use crate::admin::place::{PlaceArgs, one};
+use crate::exit::Done;
+use crate::format::{parse, runtime};
+use crate::serve::{failed, say, start_log, stop_signal};
+
+/// Where the manager keeps its files unless told otherwise.
+const DIR_DEFAULT: &str = "/var/lib/brindle/manager";
+/// Where browsers find it unless told otherwise.
+const LISTEN_DEFAULT: &str = "127.0.0.1:8443";
+
+/// Arguments of `brindle manager`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Examples:\n  brindle manager --mgs mgs1,mgs2 --listen 10.0.0.9:8443 --scrape-port 9870\n  \
+                  brindle manager --dev /tmp/b --dir /tmp/m\n\
+                  There is no password to begin with: while there are no users, the start prints an address for a first log-in.\n\
+                  The manager asks servers with the identity of this host, as commands do; what a person may do depends on the person's role."
+)]
+pub struct Args {
+    /// Directory of its users, certificate and audit log
+    #[arg(long, value_name = "DIR", default_value = DIR_DEFAULT)]
+    dir: PathBuf,
+    /// Address and port for browsers; port 0 for any free one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = LISTEN_DEFAULT)]
+    listen: SocketAddr,
+    /// Address of the MGS; without it, the cluster that this host has joined or whose file system is mounted here
+    #[arg(long, value_name = "NID", value_parser = parse::<Nid>, value_delimiter = ',', conflicts_with = "dev")]
+    mgs: Vec<Nid>,
+    /// Directory of a development cluster
+    #[arg(long, value_name = "DIR")]
+    dev: Option<PathBuf>,
+    /// Port at which each server tells its numbers: that of the key 'metrics' in its configuration
+    #[arg(long, value_name = "PORT")]
+    scrape_port: Option<u16>,
+    /// Address of a daemon's numbers, such as http://10.0.0.7:9870/metrics; may be given many times
+    #[arg(long, value_name = "URL", value_parser = scrape_url)]
+    scrape: Vec<String>,
+    /// Certificate for browsers, in PEM; without it the manager makes one and signs it itself
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// Key of the certificate
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// Serve without TLS, on a loopback address only: passwords cross in clear text
+    #[arg(long, conflicts_with_all = ["certificate", "key"])]
+    insecure_http: bool,
+    /// Append the log to this file instead of standard error
+    #[arg(long, value_name = "FILE")]
+    log: Option<PathBuf>,
+    /// Announce on standard output, as JSON, that it is ready or why not
+    #[arg(long, hide = true)]
+    ready_json: bool,
+}
+
+fn scrape_url(text: &str) -> std::result::Result<String, String> {
+    let rest = text.strip_prefix("http://").ok_or("it does not begin with http://")?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    match authority.rsplit_once(':') {
+        Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(text.to_owned()),
+        _ => Err("it has no host and port: http://HOST:PORT/metrics".to_owned()),
+    }
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Done> {
+    start_log(args.log.as_deref())?;
+    panic::install("brindle manager".to_owned(), panic::After::Unwind);
+    let runtime = runtime()?;
+    let outcome = runtime.block_on(manage(args));
+    runtime.shutdown_background();
+    if let Err(fault) = &outcome {
+        failed(fault, args.ready_json, args.log.is_some());
+    }
+    outcome.map(|()| Done::Ok)
+}
+
+async fn manage(args: &Args) -> Result<()> {
+    let stop = stop_signal()?;
+    let at = match &args.dev {
+        Some(dir) => At::Dev(PathBuf::from(crate::cli::text(dir)?)),
+        None => At::Place(place(args)?),
+    };
+    let managed =
+        Managed { servers: servers(), at, scrape_urls: args.scrape.clone(), scrape_port: args.scrape_port };
+    // Says at once when there is no such cluster.
+    managed.place()?;
+    let protection = match (&args.certificate, &args.key) {
+        (Some(certificate), Some(key)) => {
+            Protection::Given { certificate: certificate.clone(), key: key.clone() }
+        }
+        _ if args.insecure_http => Protection::InsecureHttp,
+        _ => Protection::SelfSigned,
+    };
+    let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
+    let manager = Manager::new(seams.clone(), managed, &args.dir, !args.insecure_http)?;
+    let names = tls::names(&brindle_host::name(), args.listen.ip());
+    let tls = tls::load(&protection, &args.dir, &names, seams.wall().secs)?;
+    let listening = bind(args.listen, tls).await?;
+    let managing = announcement(&manager, listening.address()?, listening.fingerprint())?;
+    let router = web::router(&manager, matches!(protection, Protection::Given { .. }));
+    manager.watch();
+    tracing::info!(url = managing.url, "the manager serves");
+    if args.ready_json {
+        say(&Said::Ready(managing));
+    } else {
+        print(&managing);
+    }
+    tokio::select! {
+        () = listening.run(router) => {}
+        () = stop => tracing::info!("the manager ends"),
+    }
+    Ok(())
+}
+
+fn place(args: &Args) -> Result<Place> {
+    one(&PlaceArgs { path: None, mgs: args.mgs.clone(), dir: None }).map_err(|fault: Fault| {
+        match args.mgs.is_empty() {
+            true => fault.next("name it: --mgs HOST[:PORT], or --dev DIR of a development cluster"),
+            false => fault,
+        }
+    })
+}
+
+fn announcement(manager: &Arc<Manager>, address: SocketAddr, fingerprint: String) -> Result<Managing> {
+    let scheme = if fingerprint.is_empty() { "http" } else { "https" };
+    // Nobody can open 0.0.0.0: the name of this host stands for it.
+    let host = if address.ip().is_unspecified() { brindle_host::name() } else { String::new() };
+    let url = match host.as_str() {
+        "" => format!("{scheme}://{address}/"),
+        host => format!("{scheme}://{host}:{}/", address.port()),
+    };
+    let first_log_in_url = manager.open_first_log_in()?.map(|token| format!("{url}#/first/{token}"));
+    Ok(Managing { url, first_log_in_url, fingerprint })
+}
+
+/// Prints where the console is.
+pub fn print(managing: &Managing) {
+    println!("console: {}", managing.url);
+    if let Some(url) = &managing.first_log_in_url {
+        println!("first log-in, once and within an hour: {url}");
+    }
+    if managing.fingerprint.is_empty() {
+        eprintln!(
+            "warning: without TLS (--insecure-http): passwords cross in clear text, on this machine only"
+        );
+    } else {
+        eprintln!("certificate, SHA-256: {}", managing.fingerprint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_numbers_are_checked() {
+        assert!(
+            scrape_url("http://10.0.0.7:9870/metrics").is_ok() && scrape_url("http://[::1]:9870").is_ok()
+        );
+        for bad in ["https://a:1", "a:1", "http://a", "http://:1/", "http://a:x/"] {
+            assert!(scrape_url(bad).is_err(), "{bad}");
+        }
+    }
+}
