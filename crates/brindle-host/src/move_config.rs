@@ -26,7 +26,8 @@ pub async fn move_config(seams: &Seams, dir: &Path, etcd: &EtcdPlace) -> Result<
         return Err(Fault::new(Code::StoreInUse)
             .what("the configuration lies in etcd already:")
             .subject(settings.address)
-            .data("nothing was changed"));
+            .data("nothing was changed")
+            .next("nothing is to be done"));
     }
     let settings = Settings::new(&etcd.address, &superblock.fs, etcd.tls.clone());
     let (from, to) = (brindle_mgs::local_store(seams.disk.clone(), &text)?, settings.open(seams.clone())?);

@@ -140,8 +140,8 @@ fn the_configuration_of_a_cluster_that_runs_is_moved_to_etcd() {
     let refused = brindle(&cluster, "h1", add);
     assert!(!refused.ok() && refused.text.contains("cluster move-config"), "{refused}");
     let busy = brindle(&cluster, "h1", "cluster move-config --to etcd://h2");
-    assert!(!busy.ok() && busy.text.contains("E3"), "{busy}");
-    said(&cluster, "h1", "pkill -TERM -f 'brindle serve'");
+    assert!(!busy.ok() && busy.text.contains("it is locked by process"), "{busy}");
+    said(&cluster, "h1", "pkill -TERM -f 'brindle serv[e]'");
     daemon.wait().unwrap();
     done(&cluster, "h1", "cluster move-config --to etcd://h2");
     let twice = brindle(&cluster, "h1", "cluster move-config --to etcd://h2");
@@ -150,7 +150,7 @@ fn the_configuration_of_a_cluster_that_runs_is_moved_to_etcd() {
     let added = done(&cluster, "h1", add);
     assert!(added.ends_with("serving on h2"), "{added}");
     // A planned stop hands over at once.
-    said(&cluster, "h1", "pkill -TERM -f 'brindle serve'");
+    said(&cluster, "h1", "pkill -TERM -f 'brindle serv[e]'");
     daemons.remove(0).wait().unwrap();
     daemons.extend(others);
     until("h2 being active", || {
