@@ -83,8 +83,8 @@ mod tests {
 
     #[test]
     fn a_crate_without_a_layer_is_refused() {
-        let found = check(&[manifest("brindle-hsm", "")]);
-        assert!(found[0].text.starts_with("crate 'brindle-hsm' has no layer;"));
+        let found = check(&[manifest("brindle-unknown", "")]);
+        assert!(found[0].text.starts_with("crate 'brindle-unknown' has no layer;"));
     }
 
     #[test]
