@@ -48,7 +48,7 @@ const CARGO_TEST_SECS_MAX: u64 = 1500;
 /// Longest time for building with planted bugs and catching two of them.
 const TEETH_SECS_MAX: u64 = 1500;
 /// Longest time of the demo with its build, and of its end.
-const DEMO_SECS_MAX: u64 = 600;
+const DEMO_SECS_MAX: u64 = 1500;
 /// Two bugs that few seeds are needed for: one of the MDT, one of an OST.
 const TEETH: [&str; 2] = ["mds_reply_before_log", "ost_skip_fdatasync"];
 /// Longest time for building and running the faults; they take five minutes.

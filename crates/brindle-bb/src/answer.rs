@@ -42,7 +42,7 @@ pub struct Instance {
     pub id: u64,
     /// Its size.
     pub capacity: Capacity,
-    /// What it belongs to.
+    /// The session of its job.
     pub links: Links,
 }
 

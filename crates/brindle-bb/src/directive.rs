@@ -17,7 +17,7 @@ const NOT_OFFERED: [&str; 4] = ["persistentdw", "swap", "create_persistent", "de
 const COMMANDS: [&str; 7] =
     ["jobdw", "stage_in", "stage_out", "persistentdw", "swap", "create_persistent", "destroy_persistent"];
 
-/// What a job asks for.
+/// The directives of a job, as they were understood.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRequest {
     /// Size of its buffer, as it was written.
@@ -30,7 +30,7 @@ pub struct JobRequest {
     pub stage_out: Vec<Transfer>,
 }
 
-/// What is copied.
+/// Kind of the source of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Entry {
@@ -43,7 +43,7 @@ pub enum Entry {
 /// One copy between the buffer and another file system.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Transfer {
-    /// What is copied.
+    /// A file or a directory.
     pub entry: Entry,
     /// Path outside of the buffer: absolute, or below the user's home directory (`~/...`).
     pub outside: String,

@@ -90,7 +90,7 @@ pub enum Phase {
     Gone,
 }
 
-/// What somebody wants of a buffer.
+/// A state of the buffer that somebody asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Goal {
     /// A file system.
@@ -114,7 +114,7 @@ pub enum Goal {
     Drop,
 }
 
-/// What has to be done outside.
+/// Work on processes, mounts and disks, for the caller to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// Format, serve and mount it for staging.
@@ -131,7 +131,7 @@ pub enum Action {
     Destroy,
 }
 
-/// What happened.
+/// Input of the state machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// Somebody asks for a goal.
@@ -147,7 +147,7 @@ pub enum Event {
 pub struct Step {
     /// The buffer from now on; to be stored before the action.
     pub buffer: Buffer,
-    /// What to do now; none where a goal is reached.
+    /// The next work; none where the goal is reached.
     pub action: Option<Action>,
 }
 
@@ -181,7 +181,7 @@ fn act(buffer: Buffer, action: Action) -> Result<Step> {
 }
 
 fn asked(buffer: &Buffer, goal: &Goal) -> Result<Step> {
-    // What is half destroyed is never used again.
+    // A buffer that is half destroyed is never used again.
     if buffer.phase == Phase::Gone {
         return match goal {
             Goal::Teardown { .. } | Goal::Drop | Goal::Retry => Ok(reached(buffer.clone())),

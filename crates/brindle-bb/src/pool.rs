@@ -180,7 +180,7 @@ impl Pool {
     }
 }
 
-/// The same number of granules, or one more on the first ones, on each of as many bricks as possible.
+/// Spreads `wanted` granules evenly over as many bricks as possible; shares differ by one granule at most.
 fn equal_shares(free: &[(u64, String)], wanted: u64) -> Option<Vec<(u64, String)>> {
     let most = (free.len() as u64).min(SLICES_MAX).min(wanted);
     (1..=most).rev().find_map(|n| {
@@ -192,7 +192,7 @@ fn equal_shares(free: &[(u64, String)], wanted: u64) -> Option<Vec<(u64, String)
     })
 }
 
-/// What is free, from the emptiest brick on.
+/// Takes free granules brick by brick, from the emptiest brick on.
 fn any_shares(free: &[(u64, String)], wanted: u64) -> Option<Vec<(u64, String)>> {
     let mut left = wanted;
     let mut shares = Vec::new();
@@ -259,7 +259,7 @@ mod tests {
         }
     }
 
-    /// What a run of requests does to a pool.
+    /// A request to a pool, of a random run of them.
     #[derive(Clone, Debug)]
     enum Ask {
         Allocate(u64),

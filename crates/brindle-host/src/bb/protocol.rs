@@ -134,6 +134,7 @@ pub fn ask(socket: &Path, request: &Request, patience: Duration) -> Result<Reply
                 )
                 .data("what it had begun goes on when it runs again"));
             }
+            // Nothing tells when an orchestrator listens again; the deadline ends this.
             Err(_) => std::thread::sleep(TRY_AGAIN),
         }
     }
