@@ -321,14 +321,17 @@ impl Osts {
         self.full.lock().get(&ost).is_some_and(|refused| *refused <= len_bytes)
     }
 
-    /// An OST has refused bytes for want of room.
+    /// An OST has refused bytes for want of room. It counts also for one whose space was not heard of since the start.
     pub fn note_full(&self, ost: u16, len_bytes: u64) {
+        if self.is_removed(ost) {
+            return;
+        }
         if let Some(candidate) = self.candidates.write().get_mut(&ost) {
             candidate.free_bytes = candidate.free_bytes.min(len_bytes);
-            let mut full = self.full.lock();
-            let refused = full.entry(ost).or_insert(len_bytes);
-            *refused = len_bytes.min(*refused);
         }
+        let mut full = self.full.lock();
+        let refused = full.entry(ost).or_insert(len_bytes);
+        *refused = len_bytes.min(*refused);
     }
 
     fn place_among(&self, all: Vec<Candidate>, asked: &StripePolicy) -> Result<Vec<u16>> {

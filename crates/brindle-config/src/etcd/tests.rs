@@ -2,6 +2,7 @@
 //! lead no more.
 
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use proptest::test_runner::{Config, TestRunner};
@@ -12,6 +13,8 @@ use crate::properties;
 
 /// Longest time that anything may take that is waited for.
 const PATIENCE_MS: u64 = 20_000;
+/// Pause between two looks whether something has come about.
+const LOOK: Duration = Duration::from_millis(20);
 
 struct Member {
     arguments: Vec<String>,
@@ -31,9 +34,21 @@ impl Drop for Etcd {
     }
 }
 
+/// Ports that no connection uses by itself: the kernel gives those the ports above. They are this process's until it ends,
+/// so no two tests get the same.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
 fn free_ports(count: usize) -> Vec<u16> {
-    let held: Vec<_> = (0..count).map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    held.iter().map(|socket| socket.local_addr().unwrap().port()).collect()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let span = u32::from(PORTS.end - PORTS.start);
+    // Processes begin at different places.
+    let first = std::process::id().wrapping_mul(64) % span;
+    let next = || {
+        let number = first + NEXT.fetch_add(1, Ordering::Relaxed);
+        PORTS.start + u16::try_from(number % span).expect("less than the span")
+    };
+    let free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(next).take(span as usize).filter(free).take(count).collect()
 }
 
 impl Etcd {
@@ -102,7 +117,12 @@ fn store(address: &str, tls: Option<&TlsFiles>) -> EtcdStore {
 
 /// Waits until a majority answers.
 async fn ready(store: &EtcdStore) {
-    within(PATIENCE_MS, async { while store.get("x").await.is_err() {} }).await;
+    let answers = async {
+        while store.get("x").await.is_err() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    within(PATIENCE_MS, answers).await;
 }
 
 async fn within<T>(ms: u64, work: impl Future<Output = T>) -> T {

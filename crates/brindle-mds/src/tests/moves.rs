@@ -176,6 +176,12 @@ fn bytes_that_are_free_are_no_room_where_no_inodes_are() {
         assert!(osts.is_full(1, 4096), "or two OSTs without inodes are chosen in turn for ever");
         osts.set_candidate(report(1));
         assert!(!osts.is_full(1, 4096));
+
+        // The MDT has restarted and not heard of this one: a small file of it that grows asks no other in vain.
+        osts.note_full(9, 4096);
+        assert!(osts.is_avoided(9, 4096), "a refusal counts before the first report");
+        osts.set_candidate(Candidate { index: 9, ..report(1) });
+        assert!(!osts.is_avoided(9, 4096));
     });
 }
 
