@@ -13,6 +13,7 @@ pub mod fsck;
 pub mod fullness;
 pub mod hosts;
 pub mod job;
+pub mod mdt_backup;
 pub mod migrate;
 pub mod mount;
 pub mod moving;

@@ -102,11 +102,22 @@ impl Servers {
 
     /// A question to a target of a map.
     pub async fn ask<M: Message>(&self, map: &Map, target: TargetId, request: &M) -> Result<M::Resp> {
+        self.ask_within(map, target, request, PATIENCE_MS).await
+    }
+
+    /// The same for a question that may take longer.
+    pub async fn ask_within<M: Message>(
+        &self,
+        map: &Map,
+        target: TargetId,
+        request: &M,
+        patience_ms: u64,
+    ) -> Result<M::Resp> {
         let mgs = map.target(TargetId::MGT).map_or(&[][..], |mgs| &mgs.nids);
         let targets = self.targets(mgs, map.clone());
         let unknown = || Fault::new(Code::UnknownTarget).subject(map.fs.target(target));
         let caller = targets.known(target).ok_or_else(unknown)?;
-        let answer = caller.probe_within(request, PATIENCE_MS).await;
+        let answer = caller.probe_within(request, patience_ms).await;
         let may_have_moved = |fault: &Fault| {
             matches!(
                 fault.code,
@@ -116,7 +127,7 @@ impl Servers {
         match answer {
             Err(fault) if may_have_moved(&fault) && targets.refetch(REFETCH_MS).await => {
                 let caller = targets.known(target).ok_or_else(unknown)?;
-                caller.probe_within(request, PATIENCE_MS).await
+                caller.probe_within(request, patience_ms).await
             }
             answer => answer,
         }

@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::fault::store_io;
 use crate::open::{self, Replayed};
 use crate::options::{Durability, DurabilityMode, KvOptions, KvStats, OpenReport};
+use crate::snapshot::Snapshot;
 
 /// An open store. Clones share it; dropping the last clone stops its background tasks (as a kill would: nothing is
 /// flushed). [`Kv::close`] stops it in order.
@@ -35,7 +36,12 @@ impl Kv {
     /// Makes an empty store in `dir` (created where missing) and syncs it. Refuses a directory that holds one
     /// ([`brindle_types::Code::AlreadyFormatted`]). [`Kv::open`] never makes one.
     pub fn create(disk: &dyn Disk, dir: &str, opts: &KvOptions) -> Result<()> {
-        open::create(disk, dir, opts)
+        open::create(disk, dir, opts, 1)
+    }
+
+    /// The same for a store that takes the place of one that was lost: its first opening has a term above `term`.
+    pub fn create_above(disk: &dyn Disk, dir: &str, opts: &KvOptions, term: u32) -> Result<()> {
+        open::create(disk, dir, opts, term.max(1))
     }
 
     /// Opens the store, durably takes a new term, replays the log, starts the background tasks.
@@ -185,6 +191,13 @@ impl Kv {
     /// Writes a checkpoint of everything appended so far and returns when it is durable (tests, `brindle sync`).
     pub async fn checkpoint(&self) -> Result<()> {
         self.engine.checkpoint().await
+    }
+
+    /// All rows as they are at one moment, which is after everything that was appended before the call. Writes a checkpoint first.
+    /// The pages that it shows stay in the file for as long as it is kept.
+    pub async fn snapshot(&self) -> Result<Snapshot> {
+        self.checkpoint().await?;
+        Ok(Snapshot::of(&self.engine.layers.read()))
     }
 
     /// Syncs everything, stops the background tasks and waits until they have ended, also where it cannot be synced.

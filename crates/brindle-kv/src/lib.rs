@@ -26,6 +26,7 @@ mod reader;
 mod replica;
 mod scan;
 mod segment;
+mod snapshot;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -38,6 +39,7 @@ pub use options::{
 };
 pub use reader::KvReader;
 pub use replica::Replica;
+pub use snapshot::Snapshot;
 
 #[cfg(not(test))]
 pub(crate) use brindle_stdx::planted;

@@ -49,8 +49,8 @@ fn what_is_there(disk: &dyn Disk, dir: &str) -> Result<(bool, bool)> {
     Ok((has_store, names.iter().any(|n| parse_segment_name(n).is_some())))
 }
 
-/// Makes an empty store. The first segment comes last: a directory without one holds no store.
-pub(crate) fn create(disk: &dyn Disk, dir: &str, opts: &KvOptions) -> Result<()> {
+/// Makes an empty store whose terms begin above `term`. The first segment comes last: a directory without one holds no store.
+pub(crate) fn create(disk: &dyn Disk, dir: &str, opts: &KvOptions, term: u32) -> Result<()> {
     check_options(opts)?;
     let io = |e| store_io("cannot create the metadata store", dir, &e);
     disk.create_dir_all(dir).map_err(io)?;
@@ -65,14 +65,8 @@ pub(crate) fn create(disk: &dyn Disk, dir: &str, opts: &KvOptions) -> Result<()>
     let identity = identity_of(opts);
     Store::create(disk, dir, identity)?;
     disk.sync_dir(dir).map_err(io)?;
-    let header = SegmentHeader {
-        identity,
-        term: 1,
-        first_index: 1,
-        previous_term: 0,
-        previous_last_index: 0,
-        salt: 0,
-    };
+    let header =
+        SegmentHeader { identity, term, first_index: 1, previous_term: 0, previous_last_index: 0, salt: 0 };
     make_segment(disk, dir, header, opts.segment_bytes)?;
     disk.sync_dir(brindle_stdx::disk::parent(dir)).map_err(io)
 }

@@ -14,6 +14,7 @@ use brindle_types::{Code, Fault, Pair, Result, Role, SessionId, TargetId};
 use brindle_wire::Op;
 use brindle_wire::form::FormatLevel;
 use brindle_wire::frame::Frame;
+use brindle_wire::mgs::NoteTermReq;
 use brindle_wire::oss::statfs::OstStatfsReq;
 use bytes::Bytes;
 use futures_util::future::join_all;
@@ -186,8 +187,30 @@ pub async fn poll_space(mdt: Arc<Mdt>) {
         let (version, osts) = mdt.osts().of_map();
         join_all(osts.iter().map(|ost| ask_space(&mdt, *ost))).await;
         mdt.osts().set_asked(version);
+        mdt.backups().drop_idle(mdt.seams().now());
         // Both outcomes mean that it is time to look again.
         let _ = mdt.seams().timeout_ms(POLL_MS, mdt.osts().until_newer_than(version)).await;
+    }
+}
+
+/// Tells the MGS the term of this opening. Completes only if there was one of a later term: then this is an old copy of the MDT's
+/// disk, or a backup of it has been restored.
+pub async fn note_term(mdt: Arc<Mdt>, targets: Arc<Directory>) -> Fault {
+    let identity = mdt.identity();
+    let term = mdt.numbers().term();
+    let request =
+        NoteTermReq { fs: identity.fs.clone(), target: identity.target(), uuid: identity.uuid, term };
+    match targets.mgs().ask(&request).await {
+        Ok(answer) if answer.highest > term => Fault::new(Code::LaterMdt)
+            .subject(identity.name())
+            .why(format!("this is its term {term}, and the MGS was told of term {}", answer.highest))
+            .data("nothing was changed"),
+        Ok(_) => std::future::pending().await,
+        Err(fault) => {
+            // An MGS of an earlier release, which keeps no terms.
+            tracing::warn!(code = %fault.code, "the MGS does not keep the term of this MDT: {fault}");
+            std::future::pending().await
+        }
     }
 }
 

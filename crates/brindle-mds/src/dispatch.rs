@@ -54,7 +54,15 @@ pub async fn dispatch(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::SetStripe => run(mdt, call, body, stripe::handle_set).await,
         Op::GetStripe => run(mdt, call, body, stripe::handle_get).await,
         Op::PathOf => run(mdt, call, body, path::handle).await,
+        _ => dispatch_others(mdt, call, body).await,
+    }
+}
+
+/// Operations of servers, administrators, readers of the changelog and agents.
+async fn dispatch_others(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
+    match call.op {
         Op::Scan => run(mdt, call, body, scan::handle).await,
+        Op::BackupRead => run(mdt, call, body, backup::handle).await,
         Op::OstUse => run(mdt, call, body, ost_use::handle).await,
         Op::OwnerQuery => run(mdt, call, body, owner::handle).await,
         Op::FenceTable => run(mdt, call, body, fences::handle).await,

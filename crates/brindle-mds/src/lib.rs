@@ -44,6 +44,7 @@ pub mod quota;
 pub mod recovery;
 pub mod relocate;
 pub mod reports;
+pub mod restore;
 pub mod scan;
 pub mod service;
 pub mod start;

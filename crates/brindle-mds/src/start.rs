@@ -117,6 +117,11 @@ impl Handle {
         member.spawn("mds.hsm", hsm::watch_agents(mdt()));
         member.spawn("mds.destroy", background::destroy_objects(mdt()));
         member.spawn("mds.space", cluster::poll_space(mdt()));
+        let (noting, directory, registered) = (mdt(), targets.directory().clone(), self.member.registered());
+        member.fails_with("mds.term", async move {
+            registered.wait().await;
+            cluster::note_term(noting, directory).await
+        });
         let (mdt, targets) = (mdt(), targets.clone());
         member.fails_with("mds.failed", async move { mdt.engine().until_failed().await });
         member.fails_with("mds.deposed", async move { targets.until_deposed().await });

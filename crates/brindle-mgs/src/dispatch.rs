@@ -7,7 +7,9 @@ use brindle_targets::gate::check_speaks_for;
 use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
-use brindle_wire::mgs::{ChangePoolReq, ChangeTargetReq, HeartbeatReq, RaiseLevelReq, RegisterReq};
+use brindle_wire::mgs::{
+    ChangePoolReq, ChangeTargetReq, HeartbeatReq, NoteTermReq, RaiseLevelReq, RegisterReq,
+};
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -65,6 +67,11 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::ListShared => reply(ops::shared::list(mgs)),
         Op::ChangeShared => reply(ops::shared::change(mgs, conn, decode_body(&frame.body)?).await),
         Op::FetchMgt => reply(ops::hosts::fetch_mgt(mgs, conn, decode_body(&frame.body)?).await),
+        Op::NoteTerm => {
+            let request: NoteTermReq = decode_body(&frame.body)?;
+            check_speaks_for(Op::NoteTerm, conn.principal(), request.target)?;
+            reply(ops::note_term::handle(mgs, request).await)
+        }
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

@@ -1,16 +1,17 @@
 //! The map in the config store, and the newest map in memory: the only code of the MGS that touches the store.
 //!
-//! Key `fs/<name>/map`. Invariant: the map in memory is the one in the store; it is replaced only after the store has
+//! Key `fs/<name>/map`; beside it `fs/<name>/term/<MDT>`, the highest term that each MDT has opened under. Invariant: the map in memory is the one in the store; it is replaced only after the store has
 //! made the new one durable.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use brindle_config::{ConfigStore, Superblock, Swap};
 use brindle_stdx::watch;
-use brindle_types::{Code, Fault, FsName, Result};
+use brindle_types::{Code, Fault, FsName, Result, TargetId};
 use brindle_wire::form::{self, FormatLevel};
 use brindle_wire::map::Map;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
 /// Earlier versions of the map that are remembered, to tell what changed since.
@@ -25,8 +26,39 @@ pub(crate) struct MapStore {
     /// Version of the store's entry; also makes changes of this process one after the other.
     entry_version: Mutex<u64>,
     current: watch::Sender<Arc<Map>>,
+    terms: Terms,
     /// Versions that this process has told, the newest last.
     earlier: parking_lot::Mutex<VecDeque<Arc<Map>>>,
+}
+
+/// Prefix of the keys of terms, and what they hold, each with its version.
+struct Terms {
+    prefix: String,
+    highest: parking_lot::Mutex<BTreeMap<TargetId, (u64, u32)>>,
+}
+
+/// The highest term of an MDT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TermRow {
+    /// The term.
+    pub term: u32,
+}
+
+brindle_wire::first_form!(1 => TermRow);
+
+impl Terms {
+    async fn load(store: &dyn ConfigStore, fs: &FsName) -> Result<Terms> {
+        let prefix = format!("fs/{fs}/term/");
+        let mut highest = BTreeMap::new();
+        for entry in store.list(&prefix).await? {
+            let damaged = |why: String| Fault::new(Code::StoreDamaged).subject(entry.key.clone()).why(why);
+            let target: TargetId = entry.key[prefix.len()..].parse().map_err(damaged)?;
+            let row: TermRow =
+                form::decode(&entry.value).map_err(|why| why.fault("the term of an MDT", damaged))?;
+            highest.insert(target, (entry.version, row.term));
+        }
+        Ok(Terms { prefix, highest: highest.into() })
+    }
 }
 
 fn key(fs: &FsName) -> String {
@@ -79,7 +111,32 @@ impl MapStore {
         }
         let current = watch::Sender::new(Arc::new(map));
         let earlier = parking_lot::Mutex::default();
-        Ok(MapStore { store, key, entry_version: Mutex::new(entry.version), current, earlier })
+        let terms = Terms::load(&*store, &superblock.fs).await?;
+        Ok(MapStore { store, key, entry_version: Mutex::new(entry.version), current, terms, earlier })
+    }
+
+    /// Keeps the highest term of an MDT; that term.
+    pub(crate) async fn note_term(&self, mdt: TargetId, term: u32) -> Result<u32> {
+        // One change of the store at a time.
+        let _turn = self.entry_version.lock().await;
+        let (version, highest) = self.terms.highest.lock().get(&mdt).copied().unwrap_or_default();
+        if highest >= term {
+            return Ok(highest);
+        }
+        let key = format!("{}{mdt}", self.terms.prefix);
+        let value = form::encode(FormatLevel::NEWEST, &TermRow { term })?;
+        match self.store.compare_and_swap(&key, version, Some(&value)).await? {
+            Swap::Done(version) => {
+                self.terms.highest.lock().insert(mdt, (version, term));
+                Ok(term)
+            }
+            Swap::Lost(_) => Err(Fault::new(Code::NotLeading).why("another MGS has changed the terms")),
+        }
+    }
+
+    /// The highest terms that MDTs have told.
+    pub(crate) fn terms(&self) -> Vec<(TargetId, u32)> {
+        self.terms.highest.lock().iter().map(|(mdt, (_, term))| (*mdt, *term)).collect()
     }
 
     /// The newest map.

@@ -250,6 +250,11 @@ impl ObjectStore {
         self.fences.check(session, epoch)
     }
 
+    /// The lowest epoch that is accepted of a session: of an MDT's, its highest term so far.
+    pub fn lowest_epoch(&self, session: SessionId) -> Pair {
+        self.fences.lowest(session)
+    }
+
     /// Checks the session of an MDT. Its epoch is the MDT's term: once one of a later term is here, which is durable on return, everything
     /// of an earlier one is refused, and nothing of it is under way any more.
     pub async fn admit_mdt(self: &Arc<Self>, session: SessionId, epoch: Pair) -> Result<(), Fault> {

@@ -113,6 +113,11 @@ impl Member {
         self.registered.wait().await;
     }
 
+    /// Set once the MGS knows the target under its address.
+    pub fn registered(&self) -> Arc<Latch> {
+        self.registered.clone()
+    }
+
     /// Registers with the MGS. Returns when the MGS has answered.
     pub async fn join(&self) -> Result<()> {
         self.joining().await

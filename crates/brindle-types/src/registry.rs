@@ -155,6 +155,12 @@ codes! {
 
     3036 OverQuota EDQUOT "over the limit of a user or group" "remove files, or ask the administrator for more: lfs quota"
         "A user or a group has as many inodes, or as many bytes, as the administrator allows (lfs setquota). What was written before is safe.";
+    3037 BackupBusy EBUSY "another backup of this MDT is being read" "wait until it is done; one that was cut off is forgotten after a minute"
+        "A backup shows the metadata of one moment, and keeps what it shows from being overwritten. So only one is read at a time.";
+    3038 BadBackup EINVAL "not a whole backup of an MDT" "take another file, or make a new backup: brindle mdt backup"
+        "The file is not a backup that brindle mdt backup has written, or it is cut off or damaged. Every part of it has a checksum, and its end says how many rows there are. Nothing was changed.";
+    3039 LaterMdt ESTALE "this MDT has been at work under a later term elsewhere" "serve that one; this copy of its disk is out of date"
+        "Each start of an MDT has a term of its own, and the MGS keeps the highest. This MDT was restored from a backup, or served from another copy of its disk, after this copy was last in use. Two of them would give out the same numbers twice, so this one stops.";
 
     // 4xxx: OSS
     4001 OstFull ENOSPC "the storage target is full" "remove files: lfs df"

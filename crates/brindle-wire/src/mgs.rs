@@ -84,6 +84,27 @@ pub struct HeartbeatResp {
 }
 message!(HeartbeatReq => HeartbeatResp, Heartbeat);
 
+/// An MDT has opened under a term. The MGS keeps the highest one, so that an MDT which is restored from a backup begins above it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoteTermReq {
+    /// Name of the file system.
+    pub fs: FsName,
+    /// The MDT.
+    pub target: TargetId,
+    /// Its identity, from the superblock.
+    pub uuid: [u8; 16],
+    /// The term.
+    pub term: u32,
+}
+
+/// The highest term that the MGS was ever told, this one included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoteTermResp {
+    /// The term.
+    pub highest: u32,
+}
+message!(NoteTermReq => NoteTermResp, NoteTerm);
+
 /// A change of a target's use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum TargetChange {

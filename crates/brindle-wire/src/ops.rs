@@ -130,6 +130,7 @@ ops! {
     196 HsmDone "hsm_done" plain [Client];
     197 HsmInfo "hsm_info" plain [Administrator];
     198 HsmSwitch "hsm_switch" plain [Administrator];
+    220 BackupRead "backup_read" plain [Administrator];
     // 300-399: OSS
     300 Read "read" plain [Client Ost];
     301 Write "write" slotted [Client Mdt];
@@ -165,6 +166,7 @@ ops! {
     423 ListShared "list_shared" plain [Administrator];
     424 ChangeShared "change_shared" plain [Administrator];
     425 FetchMgt "fetch_mgt" plain [Agent];
+    426 NoteTerm "note_term" plain [Mdt];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];
     501 InvalidateNotice "invalidate_notice" plain [Mdt];

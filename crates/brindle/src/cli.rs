@@ -55,6 +55,9 @@ enum Command {
     /// Targets of a file system
     #[command(subcommand)]
     Target(admin::target_list::Command),
+    /// Backups of metadata targets
+    #[command(subcommand)]
+    Mdt(admin::mdt::Command),
     /// File systems
     #[command(subcommand)]
     Fs(admin::fs_df::Command),
@@ -177,6 +180,7 @@ impl Command {
                 | Command::Dev(_)
                 | Command::Target(admin::target_list::Command::Add(_))
                 | Command::Cluster(_)
+                | Command::Mdt(_)
                 | Command::Join(_)
                 | Command::Format(_)
                 | Command::Bench(_)
@@ -202,6 +206,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Join(args) => cluster::join::run(&args),
         Command::Node(command) => node::run(&command),
         Command::Target(command) => admin::target_list::run(command),
+        Command::Mdt(command) => admin::mdt::run(&command),
         Command::Fs(command) => admin::fs_df::run(&command),
         Command::Pool(command) => pool::run(&command),
         Command::Changelog(command) => changelog::run(&command),

@@ -46,6 +46,8 @@ pub fn all() -> Vec<Entry> {
         entry::<hsm::FilesView>(),
         entry::<hsm::HsmListView>(),
         entry::<hsm::HsmStatusView>(),
+        entry::<brindle_admin::mdt_backup::Backup>(),
+        entry::<brindle_admin::mdt_backup::Restored>(),
         entry::<rebalance::Rebalanced>(),
         entry::<upgrade::Upgraded>(),
         entry::<fsck::ReportView>(),

@@ -9,6 +9,7 @@
 mod admin;
 mod ahead;
 mod append;
+mod backup;
 mod bare_hosts;
 mod behind;
 mod client;

@@ -7,6 +7,7 @@ mod golden;
 mod model;
 mod replica;
 mod sim;
+mod snapshot;
 mod space;
 mod teeth;
 

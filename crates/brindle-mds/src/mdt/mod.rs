@@ -43,6 +43,7 @@ use crate::config::{Config, Identity};
 use crate::hearing::Hearing;
 use crate::hsm::queue::Queue;
 use crate::locking::LockService;
+use crate::ops::backup::Backups;
 use crate::osts::Osts;
 use crate::quota::QuotaTable;
 use crate::store::{self, Changes, Engine, meta, reply};
@@ -69,6 +70,7 @@ pub struct Mdt {
     locks: LockService,
     changelog: changelog::Log,
     scans: Semaphore,
+    backups: Backups,
     /// The latest time that was given, in nanoseconds since 1970: a clock that is set back gives it again.
     last_time_ns: AtomicI64,
     /// The wall clock is more than [`CLOCK_SLACK_NS`] behind the latest time that was given; the log has said so.
@@ -144,6 +146,7 @@ impl Mdt {
         if brindle_stdx::planted("mds_number_reuse") {
             first = highest_inode(&engine)?.max(INODES_FIRST) + 1;
         }
+        let lost = meta::lost_terms(&engine)?;
         let changelog = changelog::Known::load(&engine)?;
         let mut live = Live { changelog, limits: QuotaTable::load(&engine, term)?, ..Live::default() };
         let device_bytes = engine.space()?.total_bytes;
@@ -154,7 +157,7 @@ impl Mdt {
             live.sessions.insert(id, LiveSession { row, renewed: hearing.now(), must_reclaim });
         }
         let mdt = Arc::new_cyclic(|me| Mdt {
-            numbers: Numbers::new(identity.index, term, first),
+            numbers: Numbers::new(identity.index, term, first).without(lost),
             changelog: changelog::Log::new(term, config.changelog_bytes_max, device_bytes),
             engine,
             seams: seams.clone(),
@@ -169,6 +172,7 @@ impl Mdt {
             replaced: Notify::new(),
             locks: LockService::default(),
             scans: Semaphore::new(SCAN_PAGES_MAX),
+            backups: Backups::default(),
             last_time_ns: AtomicI64::new(i64::MIN),
             clock_is_behind: AtomicBool::new(false),
             fences_version: AtomicU64::new(u64::from(term) << 32),
@@ -294,6 +298,11 @@ impl Mdt {
     /// Room for pages of scans.
     pub fn scans(&self) -> &Semaphore {
         &self.scans
+    }
+
+    /// The backup that is being read.
+    pub fn backups(&self) -> &Backups {
+        &self.backups
     }
 
     /// This MDT for a task that goes on by itself; `None` while it is going down.

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use brindle_types::{Ino, Pair};
 use tokio::sync::Notify;
 
+use crate::store::meta::LostTerms;
+
 /// Inode numbers reserved at once.
 pub const INODES_RESERVED: u64 = 1 << 16;
 /// Counters up to here are kept for what exists from the beginning (the root is 1).
@@ -22,6 +24,8 @@ pub struct Numbers {
     inodes_end: AtomicU64,
     /// The reservation is half used.
     low: Notify,
+    /// Terms of which a backup, that this MDT was restored from, does not know all.
+    lost: LostTerms,
 }
 
 impl Numbers {
@@ -34,7 +38,19 @@ impl Numbers {
             next_inode: AtomicU64::new(first_inode),
             inodes_end: AtomicU64::new(first_inode),
             low: Notify::new(),
+            lost: LostTerms::default(),
         }
+    }
+
+    /// The same for an MDT that was restored from a backup.
+    pub fn without(self, lost: LostTerms) -> Numbers {
+        Numbers { lost, ..self }
+    }
+
+    /// Whether something of this term may have been made after the backup that the MDT was restored from. What it made is not
+    /// known, and so nobody may say that it is of no use.
+    pub fn is_lost(&self, term: u32) -> bool {
+        self.lost.ranges.iter().any(|range| range.contains(&term))
     }
 
     /// Term of this opening.

@@ -1,6 +1,7 @@
 //! Operations, one file each, named like the message that asks for it.
 
 pub mod append;
+pub mod backup;
 pub mod changelog_read;
 pub mod changelog_readers;
 pub mod close;

@@ -28,11 +28,13 @@ fn verdict(t: &Txn<'_>, object: &ObjectId, ost: u16) -> Result<Verdict> {
     if !numbers.issued(object.ino) || term == 0 || term > numbers.term() {
         return Ok(Verdict::Unknown);
     }
-    let Some(found) = inode::find(t, object.ino)? else { return Ok(Verdict::Disowned) };
+    // What was made after the backup that this MDT was restored from may be all that is left of somebody's work.
+    let nobodys = if numbers.is_lost(term) { Verdict::Unknown } else { Verdict::Disowned };
+    let Some(found) = inode::find(t, object.ino)? else { return Ok(nobodys) };
     let Some(file) = &found.file else { return Ok(Verdict::Unknown) };
     // A file in the MDT has objects only from a convert that has begun; others are of one that a power cut took.
     let mine = (object.named(), ost);
     let owned = found.may_have_objects() && file.layout.ost_of(mine.0) == Some(ost)
         || file.aside.iter().any(|c| c.stripes().any(|stripe| stripe == mine));
-    Ok(if owned { Verdict::Owned } else { Verdict::Disowned })
+    Ok(if owned { Verdict::Owned } else { nobodys })
 }

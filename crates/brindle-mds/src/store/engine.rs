@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use brindle_kv::{Kv, KvOptions, LogPos, OpenReport};
+use brindle_kv::{Kv, KvOptions, LogPos, OpenReport, Snapshot};
 use brindle_stdx::Seams;
 use brindle_stdx::disk::{Disk, DiskSpace, parent};
 use brindle_types::{Code, Fault, Result};
@@ -52,6 +52,11 @@ impl Engine {
             .ok_or_else(|| Fault::new(Code::NotATarget).subject(target).why("the store has no format row"))?;
         let level = AtomicU16::new(meta::format_level(&kv)?.0);
         Ok(Engine { kv, hot: Hot::default(), format, report, level })
+    }
+
+    /// All rows as they are now.
+    pub async fn snapshot(&self) -> Result<Snapshot> {
+        self.kv.snapshot().await
     }
 
     /// Settings of the MDT since it was made.
@@ -153,7 +158,7 @@ impl Engine {
 }
 
 /// A small device gets a small log, so that the rows have the rest. The store's directory may not exist yet.
-fn sized(seams: &Seams, dir: &str, options: KvOptions) -> Result<KvOptions> {
+pub fn sized(seams: &Seams, dir: &str, options: KvOptions) -> Result<KvOptions> {
     let above = parent(dir);
     let space = seams.disk.space(above).map_err(|e| {
         Fault::io(Code::KvFailed, "cannot see the space of the metadata target", above.to_owned(), &e)

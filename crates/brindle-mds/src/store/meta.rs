@@ -7,12 +7,13 @@ use super::dirent::HashKey;
 use super::row::FormatLevel;
 use super::{Changes, Rows, keys, row};
 
-row::first_form!(Format);
+row::first_form!(Format, LostTerms);
 
 const FORMAT: &str = "format";
 const INODES: &str = "inodes";
 const LEVEL: &str = "format-level";
 const SESSIONS: &str = "sessions";
+const LOST: &str = "lost-terms";
 
 /// Settings of the MDT since it was made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,37 @@ pub struct Format {
     pub mdt_index: u16,
     /// Key of the order of directories.
     pub hash_key: HashKey,
+}
+
+/// Terms of which only the part before a backup is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LostTerms {
+    /// From the term in which the backup was made up to that of the restored MDT, for each restore.
+    pub ranges: Vec<std::ops::Range<u32>>,
+}
+
+/// The terms that backups have lost; none in an MDT that was never restored.
+pub fn lost_terms(rows: &(impl Rows + ?Sized)) -> Result<LostTerms> {
+    let key = keys::meta(LOST);
+    let found = rows.row(&key)?.map(|value| row::decode("lost terms", &key, &value)).transpose()?;
+    Ok(found.unwrap_or_default())
+}
+
+/// Sets them.
+pub fn put_lost_terms(t: &mut Changes<'_>, lost: &LostTerms) {
+    t.put_row(keys::meta(LOST), lost);
+}
+
+/// The last session id that was given out.
+pub fn last_session(rows: &(impl Rows + ?Sized)) -> Result<u64> {
+    let key = keys::meta(SESSIONS);
+    let last = rows.row(&key)?.map(|value| row::decode("session counter", &key, &value)).transpose()?;
+    Ok(last.unwrap_or(0))
+}
+
+/// Sets it.
+pub fn put_last_session(t: &mut Changes<'_>, last: u64) {
+    t.put_row(keys::meta(SESSIONS), &last);
 }
 
 /// The format row; `None` in a store that was never formatted.
@@ -70,10 +102,7 @@ pub fn put_inodes_reserved(t: &mut Changes<'_>, end: u64) {
 
 /// Takes the next session id. It is told to the client only when the batch is synced.
 pub fn next_session(t: &mut Changes<'_>) -> Result<SessionId> {
-    let key = keys::meta(SESSIONS);
-    let last: Option<u64> =
-        t.row(&key)?.map(|value| row::decode("session counter", &key, &value)).transpose()?;
-    let next = last.unwrap_or(0) + 1;
-    t.put_row(key, &next);
+    let next = last_session(t)? + 1;
+    put_last_session(t, next);
     Ok(SessionId(next))
 }

@@ -3,6 +3,7 @@
 mod disk;
 mod rig;
 
+mod backup;
 mod batch;
 mod changelog;
 mod cuts;

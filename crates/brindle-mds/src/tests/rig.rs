@@ -283,7 +283,7 @@ pub struct Rig {
     pub osts: Arc<FakeOsts>,
     pub mdt: Arc<Mdt>,
     sequence: AtomicU64,
-    seams: Seams,
+    pub seams: Seams,
 }
 
 pub const A: SessionId = SessionId(1);
@@ -317,27 +317,43 @@ impl Rig {
         crate::format::make_store(&seams, DIR, &identity()).await.expect("formatted");
         let (clients, osts) = (Arc::new(Clients::default()), Arc::new(FakeOsts::default()));
         let mdt = open(&seams, &clients, &osts).await.expect("opened");
-        for id in [A, B] {
-            let row = session::Session {
-                client_uuid: [id.0 as u8; 16],
-                epoch: EPOCH,
-                ended: false,
-                fenced: true,
-                host: "cn1".into(),
-                mount: "/mnt".into(),
-            };
-            let call = Call::internal(Op::SessionOpen);
-            let made = mdt.step(&call, |t| {
-                session::put(t, id, &row);
-                let (row, now) = (row.clone(), t.mdt().seams().now());
-                t.after(move |live| {
-                    live.sessions.insert(id, LiveSession { row, renewed: now, must_reclaim: false });
-                });
-                Ok(())
+        let rig = Rig { disk, clients, osts, mdt, sequence: AtomicU64::new(1), seams };
+        rig.join(A).await;
+        rig.join(B).await;
+        rig
+    }
+
+    /// Opens a session.
+    pub async fn join(&self, id: SessionId) {
+        let row = session::Session {
+            client_uuid: [id.0 as u8; 16],
+            epoch: EPOCH,
+            ended: false,
+            fenced: true,
+            host: "cn1".into(),
+            mount: "/mnt".into(),
+        };
+        let call = Call::internal(Op::SessionOpen);
+        let made = self.mdt.step(&call, |t| {
+            session::put(t, id, &row);
+            let (row, now) = (row.clone(), t.mdt().seams().now());
+            t.after(move |live| {
+                live.sessions.insert(id, LiveSession { row, renewed: now, must_reclaim: false });
             });
-            made.await.expect("session made");
-        }
-        Rig { disk, clients, osts, mdt, sequence: AtomicU64::new(1), seams }
+            Ok(())
+        });
+        made.await.expect("session made");
+    }
+
+    /// Puts an empty disk in place of the MDT's.
+    pub fn new_disk(&mut self) {
+        self.disk = Arc::new(MemDisk::default());
+        self.seams.disk = self.disk.clone();
+    }
+
+    /// Starts the MDT from what is on the disk.
+    pub async fn open_again(&mut self) {
+        self.mdt = open(&self.seams, &self.clients, &self.osts).await.expect("opened again");
     }
 
     /// Kills the MDT and starts it again.

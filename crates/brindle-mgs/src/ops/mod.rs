@@ -4,6 +4,7 @@ pub(crate) mod change_target;
 pub(crate) mod get_map;
 pub(crate) mod heartbeat;
 pub(crate) mod hosts;
+pub(crate) mod note_term;
 pub(crate) mod pool;
 pub(crate) mod raise_level;
 pub(crate) mod register;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use brindle_net::SOFTWARE;
 use brindle_types::{Code, Fault, Result};
-use brindle_wire::mds::session::TargetInfoResp;
+use brindle_wire::mds::session::{TargetInfoResp, term_counter};
 
 use crate::Mgs;
 
@@ -28,13 +28,16 @@ pub(crate) fn handle(mgs: &Mgs) -> Result<TargetInfoResp> {
         clients: 0,
         total_bytes: space.total_bytes,
         available_bytes: space.available_bytes,
-        counters: vec![
+        counters: [
             ("map_version".to_owned(), map.version),
             ("targets".to_owned(), map.targets.len() as u64),
             ("pools".to_owned(), map.pools.len() as u64),
             ("registrations".to_owned(), count(&mgs.stats.registrations)),
             ("heartbeats".to_owned(), count(&mgs.stats.heartbeats)),
             ("refused_callers".to_owned(), mgs.gate.refused_callers()),
-        ],
+        ]
+        .into_iter()
+        .chain(mgs.store.terms().into_iter().map(|(mdt, term)| (term_counter(mdt), term.into())))
+        .collect(),
     })
 }

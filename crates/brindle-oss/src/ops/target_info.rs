@@ -1,7 +1,8 @@
 //! target_info: which target this is, and how it does.
 
-use brindle_types::{Code, Fault, Result};
-use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp};
+use brindle_types::{Code, Fault, Result, Role, SessionId};
+use brindle_wire::map::TargetEntry;
+use brindle_wire::mds::session::{TargetInfoReq, TargetInfoResp, term_counter};
 
 use crate::service::Oss;
 
@@ -26,7 +27,7 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
         [("known_damaged_blocks", known.damaged_blocks), ("known_missing_objects", known.missing_objects)];
     let shares = ("shares_its_disk".to_owned(), u64::from(oss.shares_its_disk));
     let refused = ("refused_callers".to_owned(), oss.gate.refused_callers());
-    let counters = counters.chain([shares, refused]);
+    let counters = counters.chain([shares, refused]).chain(terms_of_mdts(oss));
     let counters = counters.chain(known.map(|(name, n)| (name.to_owned(), n)));
     let counters = counters.chain(objects.map(|(name, n)| (name.to_owned(), n))).collect();
     Ok(TargetInfoResp {
@@ -40,6 +41,14 @@ pub async fn handle(oss: &Oss, _req: TargetInfoReq) -> Result<TargetInfoResp> {
         available_bytes: space.available_bytes,
         counters,
     })
+}
+
+/// The highest term under which each MDT has asked this OST (`brindle mdt restore` begins above it).
+fn terms_of_mdts(oss: &Oss) -> Vec<(String, u64)> {
+    let map = oss.targets.map().current();
+    let mdts = map.targets.iter().filter(|t| t.id.role == Role::Mdt);
+    let term = |mdt: &TargetEntry| oss.store.lowest_epoch(SessionId::of_mdt(mdt.id.index)).term;
+    mdts.map(|mdt| (term_counter(mdt.id), term(mdt).into())).collect()
 }
 
 /// Why its disk cannot be trusted with anything new.

@@ -1,6 +1,7 @@
 //! Messages of the MDS, one file per operation or per small family.
 
 pub mod append;
+pub mod backup;
 pub mod changelog;
 pub mod close;
 pub mod convert;

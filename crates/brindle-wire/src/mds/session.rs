@@ -1,6 +1,6 @@
 //! Sessions: a client's identity at one MDT, durable there until it says goodbye.
 
-use brindle_types::{Ino, Pair, SessionId};
+use brindle_types::{Ino, Pair, SessionId, TargetId};
 use serde::{Deserialize, Serialize};
 
 use super::Empty;
@@ -123,6 +123,11 @@ message!(ReclaimReq => ReclaimResp, Reclaim);
 /// Asks any server which target it is and how it does (status, fsck, tests).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetInfoReq {}
+
+/// Name of the counter with the highest term of an MDT that a server knows of: `term of MDT0000`.
+pub fn term_counter(mdt: TargetId) -> String {
+    format!("term of {mdt}")
+}
 
 /// Status of a target.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,6 +4,7 @@
 pub mod ask;
 pub mod fs_df;
 pub mod fs_upgrade;
+pub mod mdt;
 pub mod mount_info;
 pub mod place;
 pub mod rebalance;

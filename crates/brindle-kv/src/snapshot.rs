@@ -1,0 +1,31 @@
+//! `Snapshot`: the rows of a store at one moment, for a backup that is read while the store goes on.
+
+use std::sync::Arc;
+
+use brindle_types::Result;
+use bytes::Bytes;
+
+use crate::engine::scan_layers;
+use crate::memtable::{Layers, Memtable, successor};
+
+/// Rows that do not change any more. Holds a state of the checkpoint, and the changes that were on their way into the next one;
+/// what came later is not in it.
+///
+/// Fails with `KvFailed` once a checkpoint has failed under it (the device was full): then it is taken again.
+pub struct Snapshot {
+    layers: Layers,
+}
+
+impl Snapshot {
+    /// The state below the memtable that still changes.
+    pub(crate) fn of(layers: &Layers) -> Snapshot {
+        let (frozen, view) = (layers.frozen.clone(), Arc::clone(&layers.view));
+        Snapshot { layers: Layers { active: Memtable::default(), frozen, view } }
+    }
+
+    /// At most `limit` rows in order of key, those behind `after` where it is given.
+    pub fn rows(&self, after: Option<&[u8]>, limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        let start = after.map_or_else(Vec::new, successor);
+        scan_layers(&|start, end| self.layers.chunk(start, end), &start, None, limit)
+    }
+}

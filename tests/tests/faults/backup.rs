@@ -1,0 +1,115 @@
+//! The disk of the MDT is lost, and a backup of it is put in its place: what was there at the time of the backup is there again, what
+//! was made later is kept by the OSTs, and the old disk can do no harm any more.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use brindle_tests::cluster::{Cluster, Options};
+use brindle_tests::{bytes, same_bytes};
+
+use crate::dice::seed;
+
+/// The pause of a mount whose MDT was away, and the time of a slow machine.
+const WITHIN: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of our own")
+}
+
+fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !is_so() {
+        assert!(since.elapsed() < WITHIN, "this does not happen: {what}");
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Makes files for as long as it is told to, while `work` runs.
+fn beside_a_writer<T>(dir: &Path, work: impl FnOnce() -> T) -> T {
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0.. {
+                if is_over.load(Ordering::SeqCst) {
+                    break;
+                }
+                fs::write(dir.join(format!("w{n}")), bytes(n, 5000)).unwrap();
+            }
+        });
+        let done = work();
+        is_over.store(true, Ordering::SeqCst);
+        done
+    })
+}
+
+#[test]
+fn a_lost_mdt_comes_back_from_its_backup() {
+    seed("backup");
+    let cluster = Cluster::up("backup", &Options { osts: 2, mounts: 1, ..Options::default() });
+    let a = cluster.a().to_owned();
+    let files: Vec<_> =
+        [("small", 100), ("large", 3 << 20)].map(|(name, len)| (a.join(name), bytes(7, len))).into();
+    for (path, data) in &files {
+        fs::write(path, data).unwrap();
+    }
+    fs::create_dir(a.join("busy")).unwrap();
+    let backup = cluster.outside().join("mdt.backup");
+    let taken = beside_a_writer(&a.join("busy"), || {
+        cluster.brindle(&["mdt", "backup", "--to", text(&backup), text(&a)])
+    });
+    assert!(taken.ok(), "{taken}");
+    assert!(cluster.brindle(&["mdt", "show", text(&backup)]).ok());
+    let later = a.join("later");
+    fs::write(&later, bytes(9, 2 << 20)).unwrap();
+    assert!(cluster.brindle(&["sync", text(&a)]).ok());
+
+    cluster.kill(&["mdt0"]);
+    let dir = cluster.process("mdt0").data;
+    let restore = || cluster.brindle(&["mdt", "restore", "--from", text(&backup), "--to", text(&dir)]);
+    let refused = restore();
+    assert!(!refused.ok() && refused.text.contains("it holds a target"), "{refused}");
+    let old = dir.with_extension("old");
+    fs::rename(&dir, &old).unwrap();
+    // A backup that is cut off makes no target.
+    let cut = cluster.outside().join("cut.backup");
+    let whole = fs::read(&backup).unwrap();
+    fs::write(&cut, &whole[..whole.len() - 1]).unwrap();
+    let refused = cluster.brindle(&["mdt", "restore", "--from", text(&cut), "--to", text(&dir)]);
+    assert!(!refused.ok() && refused.text.contains("E3038"), "{refused}");
+    assert!(!dir.exists());
+    // Nor does one while an OST may know of a later term.
+    cluster.kill(&["ost1"]);
+    let refused = restore();
+    assert!(!refused.ok() && refused.text.contains("OST0001"), "{refused}");
+    cluster.start(&["ost1"]);
+    wait("the OST answers again, and the MDT is restored", || restore().ok());
+    cluster.start(&["mdt0"]);
+
+    wait("the mount goes on", || fs::metadata(&files[0].0).is_ok());
+    for (path, data) in &files {
+        same_bytes(&fs::read(path).unwrap(), data, text(path));
+    }
+    assert_eq!(fs::metadata(&later).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    let new = a.join("new");
+    fs::write(&new, bytes(11, 4 << 20)).unwrap();
+    same_bytes(&fs::read(&new).unwrap(), &bytes(11, 4 << 20), "new");
+
+    // Nobody takes the old disk for the MDT any more.
+    cluster.kill(&["mdt0"]);
+    let restored = dir.with_extension("restored");
+    fs::rename(&dir, &restored).unwrap();
+    fs::rename(&old, &dir).unwrap();
+    cluster.dev(&["start", "mdt0"]);
+    wait("the old one stops", || !cluster.process("mdt0").running());
+    let log = fs::read_to_string(cluster.process("mdt0").log).unwrap();
+    assert!(log.contains("E3039") || log.contains("E4006"), "{log}");
+    fs::rename(&dir, &old).unwrap();
+    fs::rename(&restored, &dir).unwrap();
+    cluster.start(&["mdt0"]);
+    wait("the mount goes on", || fs::metadata(&new).is_ok());
+    same_bytes(&fs::read(&new).unwrap(), &bytes(11, 4 << 20), "new");
+    fs::remove_file(&new).unwrap();
+}
