@@ -32,6 +32,7 @@ const POLL_TIMEOUT_MS: u64 = 1_500;
 pub struct OstTargets {
     targets: Arc<Directory>,
     host: Arc<MdtAtOsts>,
+    own: TargetId,
 }
 
 /// How the MDT calls: with its session at OSTs.
@@ -89,7 +90,7 @@ impl OstTargets {
             own.fs.clone(),
             own.fs_id,
         );
-        Arc::new(OstTargets { targets, host: at_osts })
+        Arc::new(OstTargets { targets, host: at_osts, own: own.target })
     }
 
     /// The directory.
@@ -100,10 +101,10 @@ impl OstTargets {
     /// Completes when an OST has refused this MDT because there is one of a later term; with what it said.
     pub async fn until_deposed(&self) -> Fault {
         let mut deposed = self.host.deposed.subscribe();
-        match deposed.wait_for(Option::is_some).await {
-            Ok(fault) => fault.clone().unwrap_or_else(|| Fault::new(Code::Fenced)),
-            Err(_) => Fault::new(Code::Shutdown),
-        }
+        let Ok(refusal) = deposed.wait_for(Option::is_some).await else { return Fault::new(Code::Shutdown) };
+        let name = self.targets.map().current().fs.target(self.own);
+        let fault = Fault::new(Code::LaterMdt).subject(name).why("an OST refuses it");
+        refusal.iter().flat_map(|fault| &fault.why).cloned().fold(fault, Fault::why)
     }
 
     fn indices(&self) -> Vec<u16> {
