@@ -136,7 +136,7 @@ impl Servers {
     /// A question to an MGS, whatever file system it has.
     async fn ask_mgs<M: Message>(&self, place: &Place, request: &M) -> Result<M::Resp> {
         let nid = self.active_mgs(place).await?;
-        self.ask_one_mgs(&nid, request).await
+        self.ask_one_mgs(&nid, request, PATIENCE_MS).await
     }
 
     /// Of several addresses the one at which an MGS answers. All are asked at once, since a host that is dead is silent for a while; two of
@@ -147,7 +147,9 @@ impl Servers {
         if let [nid] = &nids[..] {
             return Ok(nid.clone());
         }
-        let ask = async |nid: &Nid| self.ask_one_mgs(nid, &TargetInfoReq {}).await.map(|_| nid.clone());
+        let ask = async |nid: &Nid| {
+            self.ask_one_mgs(nid, &TargetInfoReq {}, PATIENCE_MS).await.map(|_| nid.clone())
+        };
         let mut asked: Vec<_> = nids.iter().map(|nid| Box::pin(ask(nid))).collect();
         let mut silent = Fault::new(Code::TargetDown);
         while !asked.is_empty() {
@@ -166,17 +168,28 @@ impl Servers {
         Err(silent.what("no answer from").subject(shown.join(", ")))
     }
 
-    async fn ask_one_mgs<M: Message>(&self, nid: &Nid, request: &M) -> Result<M::Resp> {
+    async fn ask_one_mgs<M: Message>(&self, nid: &Nid, request: &M, patience_ms: u64) -> Result<M::Resp> {
         let introduction = Introduction::command(&self.host_name);
         let (transport, plain) = (self.transport.clone(), Arc::new(Plain));
         let any = "any".parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
         let asked = Directory::new(&self.seams, transport, introduction, plain, vec![nid.clone()], any, 0);
-        asked.mgs().probe_within(request, PATIENCE_MS).await
+        asked.mgs().probe_within(request, patience_ms).await
     }
 
     /// A question to the MGS of a file system.
     pub(crate) async fn ask_the_mgs<M: Message>(&self, place: &Place, request: &M) -> Result<M::Resp> {
         self.ask_mgs(place, request).await.map_err(|f| no_mgs(place, f))
+    }
+
+    /// The same for a question that may take longer.
+    pub(crate) async fn ask_the_mgs_within<M: Message>(
+        &self,
+        place: &Place,
+        request: &M,
+        patience_ms: u64,
+    ) -> Result<M::Resp> {
+        let nid = self.active_mgs(place).await.map_err(|f| no_mgs(place, f))?;
+        self.ask_one_mgs(&nid, request, patience_ms).await.map_err(|f| no_mgs(place, f))
     }
 
     /// The map of the file system: from its MGS or, when that does not answer, from the other source; then with the reason.

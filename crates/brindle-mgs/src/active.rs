@@ -21,6 +21,7 @@ use brindle_wire::map::Map;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::events::{self, Events};
 use crate::hosts::{self, Hosts};
 use crate::liveness::Liveness;
 use crate::store::MapStore;
@@ -249,6 +250,7 @@ impl Standing {
             seams: seams.clone(),
             config: self.config.clone(),
             gate: self.gate.clone(),
+            events: Events::open(store.clone(), &self.superblock.fs).await?,
             store: MapStore::open(store, &self.superblock).await?,
             superblock: self.superblock.clone(),
             leadership,
@@ -258,6 +260,7 @@ impl Standing {
         let server = RpcServer::serve(self.transport.clone(), seams, listen, config, mgs.clone()).await?;
         ops::register::own(&mgs, server.local_nid()).await?;
         seams.spawn("mgs.shared", shared::watch(Arc::downgrade(&mgs)));
+        seams.spawn("mgs.events", events::watch(Arc::downgrade(&mgs)));
         Ok(Active { server, mgs })
     }
 }

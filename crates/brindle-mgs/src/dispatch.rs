@@ -67,6 +67,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::ListShared => reply(ops::shared::list(mgs)),
         Op::ChangeShared => reply(ops::shared::change(mgs, conn, decode_body(&frame.body)?).await),
         Op::FetchMgt => reply(ops::hosts::fetch_mgt(mgs, conn, decode_body(&frame.body)?).await),
+        Op::Events => reply(ops::events::handle(mgs, conn, decode_body(&frame.body)?).await),
         Op::NoteTerm => {
             let request: NoteTermReq = decode_body(&frame.body)?;
             check_speaks_for(Op::NoteTerm, conn.principal(), request.target)?;

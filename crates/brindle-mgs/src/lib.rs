@@ -15,6 +15,7 @@
 
 mod active;
 mod dispatch;
+mod events;
 pub mod hosts;
 pub mod liveness;
 mod ops;
@@ -107,6 +108,7 @@ pub(crate) struct Mgs {
     superblock: Superblock,
     gate: Arc<Gate>,
     store: MapStore,
+    events: events::Events,
     liveness: Mutex<Liveness>,
     waiters: Semaphore,
     stats: Arc<Stats>,

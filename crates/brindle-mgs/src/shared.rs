@@ -16,6 +16,7 @@ use brindle_stdx::{BoxFuture, Mono};
 use brindle_types::{Code, Fault, Result, TargetId};
 
 use crate::Mgs;
+use crate::events::FenceOutcome;
 use crate::hosts::Hosts;
 use crate::hosts::rows::{Change, Rows};
 use failover::{Fencing, Situation, Verdict, judge};
@@ -67,6 +68,17 @@ impl Shared {
     /// Why nothing is done about a target.
     pub(crate) fn hindrance(&self, target: TargetId) -> Option<Fault> {
         self.state.lock().hindrances.get(&target).cloned()
+    }
+
+    /// Hosts that are being fenced, with the outcome where there is one.
+    pub(crate) fn fencing_now(&self) -> BTreeMap<String, Option<FenceOutcome>> {
+        let outcome = |fencing: &Fencing| match fencing {
+            Fencing::Running => None,
+            Fencing::Done => Some(Ok(())),
+            Fencing::Failed(fault) => Some(Err(fault.why.join("; "))),
+        };
+        let state = self.state.lock();
+        state.fencing.iter().map(|(host, fencing)| (host.clone(), outcome(fencing))).collect()
     }
 
     fn note_hindrance(&self, target: TargetId, hindrance: Option<Fault>) {

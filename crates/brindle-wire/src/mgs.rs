@@ -84,6 +84,62 @@ pub struct HeartbeatResp {
 }
 message!(HeartbeatReq => HeartbeatResp, Heartbeat);
 
+/// How much an event matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum EventLevel {
+    /// It was asked for, or all is well again.
+    Info,
+    /// Something was changed so that work goes on.
+    Warning,
+    /// Somebody may have to wait.
+    Error,
+}
+
+impl EventLevel {
+    /// The level as a word.
+    pub fn name(self) -> &'static str {
+        match self {
+            EventLevel::Info => "info",
+            EventLevel::Warning => "warning",
+            EventLevel::Error => "error",
+        }
+    }
+}
+
+/// Something that has happened in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Rises with every event of the file system.
+    pub number: u64,
+    /// When, seconds since 1970.
+    pub at_s: i64,
+    /// What kind of event: `target.silent`. These words do not change.
+    pub name: String,
+    /// How much it matters.
+    pub level: EventLevel,
+    /// Which host or target.
+    pub subject: String,
+    /// What, for people.
+    pub text: String,
+}
+
+/// Asks for events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventsReq {
+    /// Number of the last one that is known; 0 for none.
+    pub after: u64,
+    /// How long to wait for one, milliseconds.
+    pub wait_ms: u32,
+}
+
+/// Events in order; the MGS keeps the last few hundred.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventsResp {
+    /// The events.
+    pub events: Vec<Event>,
+}
+message!(EventsReq => EventsResp, Events);
+
 /// An MDT has opened under a term. The MGS keeps the highest one, so that an MDT which is restored from a backup begins above it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NoteTermReq {

@@ -167,6 +167,7 @@ ops! {
     424 ChangeShared "change_shared" plain [Administrator];
     425 FetchMgt "fetch_mgt" plain [Agent];
     426 NoteTerm "note_term" plain [Mdt];
+    427 Events "events" plain [Administrator];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];
     501 InvalidateNotice "invalidate_notice" plain [Mdt];

@@ -142,6 +142,7 @@ try_all![
     brindle_wire::mgs::HeartbeatReq,
     brindle_wire::mgs::ChangePoolReq,
     brindle_wire::mgs::ChangeTargetReq,
+    brindle_wire::mgs::EventsReq,
     brindle_wire::mgs::NoteTermReq,
     brindle_wire::mgs::RaiseLevelReq,
     brindle_wire::mgs::hosts::JoinReq,

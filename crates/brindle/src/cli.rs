@@ -44,6 +44,8 @@ enum Command {
     Umount(mount::UmountArgs),
     /// Say whether everything is well, what is not, and what to do
     Status(admin::status::Args),
+    /// Show what has happened: hosts and targets that came, fell silent, moved and went
+    Events(admin::events::Args),
     /// A cluster of hosts: make one, let hosts join
     #[command(subcommand)]
     Cluster(cluster::Command),
@@ -202,6 +204,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Mount(args) => mount::run(args),
         Command::Umount(args) => mount::umount(&args),
         Command::Status(args) => admin::status::run(&args),
+        Command::Events(args) => admin::events::run(&args),
         Command::Cluster(command) => cluster::run(&command),
         Command::Join(args) => cluster::join::run(&args),
         Command::Node(command) => node::run(&command),

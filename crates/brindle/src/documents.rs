@@ -46,6 +46,7 @@ pub fn all() -> Vec<Entry> {
         entry::<hsm::FilesView>(),
         entry::<hsm::HsmListView>(),
         entry::<hsm::HsmStatusView>(),
+        entry::<brindle_admin::events::EventView>(),
         entry::<brindle_admin::mdt_backup::Backup>(),
         entry::<brindle_admin::mdt_backup::Restored>(),
         entry::<rebalance::Rebalanced>(),

@@ -2,6 +2,7 @@
 //! one file a command.
 
 pub mod ask;
+pub mod events;
 pub mod fs_df;
 pub mod fs_upgrade;
 pub mod mdt;

@@ -1,0 +1,367 @@
+//! Events: what has happened in the cluster, for people who ask the next morning (`brindle events`).
+//!
+//! Twice a second the MGS looks at what it knows (hosts, targets, who is silent, who is fenced) and compares it with the last look
+//! ([`between`], a plain function). So nothing that changes can forget to tell of it. The last [`EVENTS_MAX`] lie in one entry of the config store, and
+//! outlive the MGS; what happened in the half second before it died may be missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Weak};
+
+use brindle_config::{ConfigStore, Swap};
+use brindle_stdx::watch;
+use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
+use brindle_wire::form::{self, FormatLevel};
+use brindle_wire::map::TargetState;
+use brindle_wire::mgs::{Event, EventLevel};
+use serde::{Deserialize, Serialize};
+
+use crate::Mgs;
+
+/// Events that are kept.
+pub const EVENTS_MAX: usize = 500;
+/// How often the MGS looks.
+const LOOK_EVERY_MS: u64 = 500;
+/// A daemon that was not heard of for so long is silent: it asks several times a minute.
+const HOST_SILENT_MS: u64 = 15_000;
+
+/// The events in the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EventsRow {
+    /// In order of their numbers.
+    pub events: Vec<Event>,
+}
+
+brindle_wire::first_form!(1 => EventsRow);
+
+/// The journal.
+pub(crate) struct Events {
+    store: Arc<dyn ConfigStore>,
+    key: String,
+    /// Version of the entry; looks come one after the other.
+    version: tokio::sync::Mutex<u64>,
+    kept: watch::Sender<Arc<Vec<Event>>>,
+}
+
+impl Events {
+    /// Reads the journal.
+    pub(crate) async fn open(store: Arc<dyn ConfigStore>, fs: &FsName) -> Result<Events> {
+        let key = format!("fs/{fs}/events");
+        let (version, row) = match store.get(&key).await? {
+            None => (0, EventsRow::default()),
+            Some(entry) => {
+                let damaged = |why| Fault::new(Code::StoreDamaged).subject(key.clone()).why(why);
+                let row = form::decode(&entry.value).map_err(|why| why.fault("the events", damaged))?;
+                (entry.version, row)
+            }
+        };
+        Ok(Events { store, key, version: version.into(), kept: watch::Sender::new(Arc::new(row.events)) })
+    }
+
+    /// Events behind a number.
+    pub(crate) fn after(&self, number: u64) -> Vec<Event> {
+        self.kept.borrow().iter().filter(|event| event.number > number).cloned().collect()
+    }
+
+    /// Completes when there is one behind a number.
+    pub(crate) async fn later_than(&self, number: u64) {
+        let later = |kept: &Arc<Vec<Event>>| kept.last().is_some_and(|event| event.number > number);
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.kept.subscribe().wait_for(later).await;
+    }
+
+    /// Adds events. They are shown when they are durable.
+    async fn add(&self, at_s: i64, found: &[Happening]) -> Result<()> {
+        let mut version = self.version.lock().await;
+        let mut events = self.kept.borrow().as_ref().clone();
+        for happening in found {
+            let number = events.last().map_or(0, |last| last.number) + 1;
+            let Happening { name, level, subject, text } = happening.clone();
+            events.push(Event { number, at_s, name: name.to_owned(), level, subject, text });
+        }
+        let from = events.len().saturating_sub(EVENTS_MAX);
+        let row = EventsRow { events: events.split_off(from) };
+        let value = form::encode(FormatLevel::NEWEST, &row)?;
+        match self.store.compare_and_swap(&self.key, *version, Some(&value)).await? {
+            Swap::Done(written) => {
+                *version = written;
+                self.kept.send_replace(Arc::new(row.events));
+                Ok(())
+            }
+            Swap::Lost(_) => Err(Fault::new(Code::NotLeading).why("another MGS writes the events")),
+        }
+    }
+}
+
+/// How fencing a host has ended: why it failed, if it did.
+pub(crate) type FenceOutcome = std::result::Result<(), String>;
+
+/// Something that has happened, before it has a number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Happening {
+    name: &'static str,
+    level: EventLevel,
+    subject: String,
+    text: String,
+}
+
+fn happened(level: EventLevel, name: &'static str, subject: impl Into<String>, text: String) -> Happening {
+    Happening { name, level, subject: subject.into(), text }
+}
+
+/// What the MGS knows at a moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    hosts: BTreeMap<String, SeenHost>,
+    targets: BTreeMap<TargetId, SeenTarget>,
+    /// Hosts that are being fenced, with the outcome where there is one.
+    fencing: BTreeMap<String, Option<FenceOutcome>>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct SeenHost {
+    roles: String,
+    /// `None`: it was not heard of since this MGS began.
+    is_silent: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SeenTarget {
+    host: String,
+    nids: Vec<Nid>,
+    is_up: bool,
+    is_draining: bool,
+    is_removed: bool,
+    /// Of a target that two hosts reach: whose it is.
+    owner: Option<String>,
+}
+
+/// What has happened between two looks, in an order in which it can be read.
+fn between(fs: &FsName, before: &Seen, now: &Seen) -> Vec<Happening> {
+    let mut found = Vec::new();
+    hosts_between(before, now, &mut found);
+    for (host, outcome) in &now.fencing {
+        let known = before.fencing.get(host);
+        match (known, outcome) {
+            (Some(known), outcome) if known == outcome => {}
+            (None, None) => found.push(happened(
+                EventLevel::Warning,
+                "host.fencing",
+                host,
+                "is switched off, so that its targets can move".to_owned(),
+            )),
+            (_, Some(Ok(()))) => found.push(happened(
+                EventLevel::Warning,
+                "host.fenced",
+                host,
+                "is off, or cannot write any more".to_owned(),
+            )),
+            (_, Some(Err(why))) => {
+                found.push(happened(EventLevel::Error, "host.fence_failed", host, why.clone()));
+            }
+            (Some(_), None) => {}
+        }
+    }
+    for (id, target) in &now.targets {
+        targets_between(&fs.target(*id), before.targets.get(id), target, &mut found);
+    }
+    found
+}
+
+fn hosts_between(before: &Seen, now: &Seen, found: &mut Vec<Happening>) {
+    let names: BTreeSet<&String> = before.hosts.keys().chain(now.hosts.keys()).collect();
+    for name in names {
+        match (before.hosts.get(name), now.hosts.get(name)) {
+            (None, Some(host)) => {
+                let text = format!("joined as {}", host.roles);
+                found.push(happened(EventLevel::Info, "host.joined", name, text));
+            }
+            (Some(_), None) => {
+                let text = "was removed from the cluster".to_owned();
+                found.push(happened(EventLevel::Warning, "host.removed", name, text));
+            }
+            (Some(a), Some(b)) if a.is_silent == Some(false) && b.is_silent == Some(true) => {
+                let text = format!("its daemon is silent for {} s", HOST_SILENT_MS / 1000);
+                found.push(happened(EventLevel::Error, "host.silent", name, text));
+            }
+            (Some(a), Some(b)) if a.is_silent == Some(true) && b.is_silent == Some(false) => {
+                let text = "its daemon is heard again".to_owned();
+                found.push(happened(EventLevel::Info, "host.back", name, text));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn targets_between(name: &str, before: Option<&SeenTarget>, now: &SeenTarget, found: &mut Vec<Happening>) {
+    let mut tell = |level, event, text: String| found.push(happened(level, event, name, text));
+    let Some(before) = before else {
+        if !now.is_removed {
+            tell(EventLevel::Info, "target.added", format!("is served by {}", now.host));
+        }
+        return;
+    };
+    if now.is_removed {
+        if !before.is_removed {
+            tell(EventLevel::Warning, "target.removed", "was taken out of the file system".to_owned());
+        }
+        return;
+    }
+    if before.owner != now.owner
+        && let (Some(from), Some(to)) = (&before.owner, &now.owner)
+    {
+        tell(EventLevel::Warning, "target.failover", format!("goes from {from} to {to}"));
+    }
+    if before.host != now.host {
+        let text = format!("is served by {}, before by {}", now.host, before.host);
+        tell(EventLevel::Warning, "target.moved", text);
+    } else if before.nids != now.nids {
+        let nids: Vec<String> = now.nids.iter().map(ToString::to_string).collect();
+        tell(EventLevel::Info, "target.moved", format!("has another address: {}", nids.join(", ")));
+    }
+    match (before.is_up, now.is_up) {
+        (true, false) => tell(EventLevel::Error, "target.silent", format!("{} does not answer", now.host)),
+        (false, true) => tell(EventLevel::Info, "target.back", format!("{} answers again", now.host)),
+        _ => {}
+    }
+    match (before.is_draining, now.is_draining) {
+        (false, true) => tell(EventLevel::Info, "target.draining", "gets no new files".to_owned()),
+        (true, false) => tell(EventLevel::Info, "target.undrained", "gets new files again".to_owned()),
+        _ => {}
+    }
+}
+
+impl Mgs {
+    fn seen(&self) -> Seen {
+        let (map, now) = (self.store.current(), self.seams.now());
+        let rows = self.hosts.as_ref().map(|hosts| hosts.rows()).unwrap_or_default();
+        let silent = |name: &str| {
+            let heard = self.hosts.as_ref().and_then(|hosts| hosts.heard.lock().of(name, now).0);
+            heard.map(|ms| ms > HOST_SILENT_MS)
+        };
+        let host = |name: &String, roles: &String| {
+            (name.clone(), SeenHost { roles: roles.clone(), is_silent: silent(name) })
+        };
+        let liveness = self.liveness.lock();
+        let targets = map.targets.iter().filter(|t| t.id != TargetId::MGT).map(|t| {
+            let shared = rows.shared_target(t.id).map(|row| &row.target);
+            let seen = SeenTarget {
+                host: t.host().to_owned(),
+                nids: t.nids.clone(),
+                is_up: liveness.state(t.id, now) == TargetState::Up,
+                is_draining: map.draining.contains(&t.id.index) && t.id.role == Role::Ost,
+                is_removed: map.is_removed(t.id),
+                owner: shared.map(|shared| shared.owner.clone()),
+            };
+            (t.id, seen)
+        });
+        Seen {
+            targets: targets.collect(),
+            hosts: rows.hosts().map(|row| host(&row.name, &row.roles)).collect(),
+            fencing: self.shared.fencing_now(),
+        }
+    }
+}
+
+/// Keeps the journal for as long as the MGS runs.
+pub(crate) async fn watch(mgs: Weak<Mgs>) {
+    let Some(mut before) = mgs.upgrade().map(|mgs| mgs.seen()) else { return };
+    let mut found: Vec<Happening> = Vec::new();
+    if let Some(mgs) = mgs.upgrade() {
+        let text = "answers from now on".to_owned();
+        found.push(happened(EventLevel::Info, "mgs.active", mgs.config.host.clone(), text));
+    }
+    while let Some(mgs) = mgs.upgrade() {
+        let now = mgs.seen();
+        found.extend(between(&mgs.superblock.fs, &before, &now));
+        // While the store is away the newest of them are kept.
+        found.drain(..found.len().saturating_sub(EVENTS_MAX));
+        before = now;
+        if !found.is_empty() && mgs.check_leads().is_ok() {
+            match mgs.events.add(mgs.seams.wall().secs, &found).await {
+                Ok(()) => found.clear(),
+                Err(fault) => {
+                    tracing::warn!(code = %fault.code, "cannot write down what has happened: {fault}")
+                }
+            }
+        }
+        let seams = mgs.seams.clone();
+        drop(mgs);
+        seams.sleep_ms(LOOK_EVERY_MS).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn host(is_silent: Option<bool>) -> SeenHost {
+        SeenHost { roles: "server".to_owned(), is_silent }
+    }
+
+    fn target(host: &str) -> SeenTarget {
+        SeenTarget {
+            host: host.to_owned(),
+            nids: vec!["10.0.0.1:9881".parse().unwrap()],
+            is_up: true,
+            is_draining: false,
+            is_removed: false,
+            owner: Some(host.to_owned()),
+        }
+    }
+
+    fn seen(hosts: &[(&str, Option<bool>)], targets: &[SeenTarget]) -> Seen {
+        let hosts = hosts.iter().map(|(name, is_silent)| ((*name).to_owned(), host(*is_silent))).collect();
+        let targets = targets.iter().enumerate().map(|(n, t)| (TargetId::ost(n as u16), t.clone())).collect();
+        Seen { hosts, targets, fencing: BTreeMap::new() }
+    }
+
+    fn names(before: &Seen, now: &Seen) -> Vec<String> {
+        let found = between(&"scratch".parse().unwrap(), before, now);
+        found.iter().map(|h| format!("{} {}", h.name, h.subject)).collect()
+    }
+
+    #[test]
+    fn a_host_that_dies_and_whose_target_moves_is_told_in_order_and_once() {
+        let well = seen(&[("h1", Some(false)), ("h2", Some(false))], &[target("h1")]);
+        assert!(names(&well, &well).is_empty());
+        let mut fencing = well.clone();
+        fencing.fencing.insert("h1".to_owned(), None);
+        assert_eq!(names(&well, &fencing), ["host.fencing h1"]);
+        let mut moved = seen(&[("h1", Some(true)), ("h2", Some(false))], &[target("h2")]);
+        moved.fencing.insert("h1".to_owned(), Some(Ok(())));
+        let expected = [
+            "host.silent h1",
+            "host.fenced h1",
+            "target.failover scratch-OST0000",
+            "target.moved scratch-OST0000",
+        ];
+        assert_eq!(names(&fencing, &moved), expected);
+        assert!(names(&moved, &moved).is_empty());
+        let back = seen(&[("h1", Some(false)), ("h2", Some(false))], &[target("h2")]);
+        assert_eq!(names(&moved, &back), ["host.back h1"]);
+    }
+
+    #[test]
+    fn a_host_that_was_never_heard_is_neither_silent_nor_back() {
+        let (unheard, heard) = (seen(&[("h1", None)], &[]), seen(&[("h1", Some(false))], &[]));
+        assert!(names(&unheard, &heard).is_empty());
+        assert!(names(&heard, &unheard).is_empty(), "the MGS was restarted");
+        assert_eq!(names(&seen(&[], &[]), &unheard), ["host.joined h1"]);
+        assert_eq!(names(&unheard, &seen(&[], &[])), ["host.removed h1"]);
+    }
+
+    #[test]
+    fn targets_come_fall_silent_are_drained_and_go() {
+        let none = seen(&[], &[]);
+        let there = seen(&[], &[target("h1")]);
+        assert_eq!(names(&none, &there), ["target.added scratch-OST0000"]);
+        let down = seen(&[], &[SeenTarget { is_up: false, ..target("h1") }]);
+        assert_eq!(names(&there, &down), ["target.silent scratch-OST0000"]);
+        assert_eq!(names(&down, &there), ["target.back scratch-OST0000"]);
+        let drained = seen(&[], &[SeenTarget { is_draining: true, ..target("h1") }]);
+        assert_eq!(names(&there, &drained), ["target.draining scratch-OST0000"]);
+        let gone = seen(&[], &[SeenTarget { is_removed: true, is_up: false, ..target("h1") }]);
+        assert_eq!(names(&drained, &gone), ["target.removed scratch-OST0000"]);
+        assert!(names(&none, &gone).is_empty());
+    }
+}
