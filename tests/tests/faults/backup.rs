@@ -112,4 +112,11 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     wait("the mount goes on", || fs::metadata(&new).is_ok());
     same_bytes(&fs::read(&new).unwrap(), &bytes(11, 4 << 20), "new");
     fs::remove_file(&new).unwrap();
+
+    let events = cluster.brindle(&["events", "--last", "500", "-o", "json", text(&a)]);
+    assert!(events.ok(), "{events}");
+    for (name, subject) in [("target.added", "MDT0000"), ("target.added", "OST0001"), ("mgs.active", "")] {
+        let is_it = |line: &str| line.contains(name) && line.contains(subject);
+        assert!(events.stdout.lines().any(is_it), "{name} {subject}: {events}");
+    }
 }
