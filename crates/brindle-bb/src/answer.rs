@@ -119,9 +119,14 @@ pub fn json<T: Serialize>(answer: &T) -> String {
     serde_json::to_string(answer).expect("plain fields always serialise")
 }
 
-/// The line that Slurm puts into the environment of a job for each variable: the path of its buffer under both names.
-pub fn path_lines(striped: &str) -> String {
-    format!("DW_JOB_STRIPED={striped}\nBRINDLE_JOB_STRIPED={striped}\n")
+/// The lines that Slurm puts into the environment of a job: each variable under its name at the Data Accelerator and under ours.
+/// `variables`: names that begin with `DW_`, and their values.
+pub fn variable_lines(variables: &[(String, String)]) -> String {
+    let lines = variables.iter().map(|(name, value)| {
+        let rest = name.strip_prefix("DW_").unwrap_or(name);
+        format!("{name}={value}\nBRINDLE_{rest}={value}\n")
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
@@ -155,7 +160,7 @@ mod tests {
         let size = RealSize { token: "42".to_owned(), capacity: 9, units: "bytes".to_owned() };
         assert_eq!(json(&size), r#"{"token":"42","capacity":9,"units":"bytes"}"#);
         assert_eq!(
-            path_lines("/m/42/global"),
+            variable_lines(&[("DW_JOB_STRIPED".to_owned(), "/m/42/global".to_owned())]),
             "DW_JOB_STRIPED=/m/42/global\nBRINDLE_JOB_STRIPED=/m/42/global\n"
         );
     }

@@ -9,10 +9,16 @@ use serde::{Deserialize, Serialize};
 
 /// Most stage_in and stage_out lines of a job.
 pub const TRANSFERS_MAX: usize = 256;
+/// Most persistent buffers that a job uses, and most that it makes or destroys.
+pub const PERSISTENT_MAX: usize = 16;
 /// Variables that stand for the buffer of the job.
 const STRIPED: [&str; 2] = ["DW_JOB_STRIPED", "BRINDLE_JOB_STRIPED"];
-/// Commands that exist elsewhere and not yet here.
-const NOT_OFFERED: [&str; 4] = ["persistentdw", "swap", "create_persistent", "destroy_persistent"];
+/// Variables that stand for the directory of a node.
+const PRIVATE: [&str; 2] = ["DW_JOB_PRIVATE", "BRINDLE_JOB_PRIVATE"];
+/// Beginnings of variables that stand for persistent buffers.
+pub const PERSISTENT: [&str; 2] = ["DW_PERSISTENT_STRIPED_", "BRINDLE_PERSISTENT_STRIPED_"];
+/// Longest name of a persistent buffer.
+const NAME_MAX: usize = 32;
 /// All commands.
 const COMMANDS: [&str; 7] =
     ["jobdw", "stage_in", "stage_out", "persistentdw", "swap", "create_persistent", "destroy_persistent"];
@@ -24,10 +30,71 @@ pub struct JobRequest {
     pub bytes: Option<u64>,
     /// Pool of its buffer.
     pub pool: Option<String>,
+    /// What its nodes see of it.
+    #[serde(default)]
+    pub access: Access,
+    /// Names of the persistent buffers that it uses.
+    #[serde(default)]
+    pub persistent: Vec<String>,
+    /// Persistent buffers that it makes.
+    #[serde(default)]
+    pub create: Vec<CreateRequest>,
+    /// Names of the persistent buffers that it destroys.
+    #[serde(default)]
+    pub destroy: Vec<String>,
     /// Copied into the buffer before the job starts.
     pub stage_in: Vec<Transfer>,
     /// Copied out of the buffer after the job has ended.
     pub stage_out: Vec<Transfer>,
+}
+
+/// What the nodes of a job see of its buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Access {
+    /// One directory that all of them share.
+    #[default]
+    Striped,
+    /// A directory for each node that the others do not see.
+    Private,
+    /// Both.
+    StripedPrivate,
+}
+
+impl Access {
+    /// Whether there is a directory that all nodes share.
+    pub fn is_striped(self) -> bool {
+        self != Access::Private
+    }
+
+    /// Whether each node has a directory of its own.
+    pub fn is_private(self) -> bool {
+        self != Access::Striped
+    }
+}
+
+/// A persistent buffer that a job makes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct CreateRequest {
+    /// Its name; see [`check_name`].
+    pub name: String,
+    /// Its size, as it was written.
+    pub bytes: u64,
+    /// Pool that it lies in.
+    pub pool: Option<String>,
+    /// Group whose members may use it, too: a name or a number.
+    pub group: Option<String>,
+}
+
+/// The buffer at one end of a copy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// The directory of the job that all its nodes share.
+    #[default]
+    Striped,
+    /// The persistent buffer of this name.
+    Persistent(String),
 }
 
 /// Kind of the source of a copy.
@@ -38,6 +105,8 @@ pub enum Entry {
     File,
     /// The contents of a directory, with everything below it.
     Directory,
+    /// What a file names, one path a line.
+    List,
 }
 
 /// One copy between the buffer and another file system.
@@ -47,6 +116,9 @@ pub struct Transfer {
     pub entry: Entry,
     /// Path outside of the buffer: absolute, or below the user's home directory (`~/...`).
     pub outside: String,
+    /// The buffer that `inside` lies in.
+    #[serde(default)]
+    pub place: Place,
     /// Path within the buffer, relative to it; empty for all of it. Ends with `/` where it did in the script.
     pub inside: String,
 }
@@ -62,25 +134,49 @@ struct Word {
 /// Reads the directives of a script. What comes behind a NUL byte is not part of it: Slurm ends scripts with one.
 pub fn parse(script: &str) -> Result<JobRequest> {
     let script = script.split('\0').next().unwrap_or_default();
-    let mut request = JobRequest::default();
-    let mut jobdw: Option<Word> = None;
+    let mut reader = Reader::default();
     for words in directives(script)? {
         let Some((command, options)) = words.split_first() else { continue };
+        reader.directive(command, options)?;
+    }
+    reader.finish()
+}
+
+/// The directives that were read so far.
+#[derive(Default)]
+struct Reader {
+    request: JobRequest,
+    /// The word `jobdw`.
+    jobdw: Option<Word>,
+    /// The word that names the buffer of each copy: those in, then those out.
+    places: [Vec<Word>; 2],
+}
+
+impl Reader {
+    fn directive(&mut self, command: &Word, options: &[Word]) -> Result<()> {
+        let request = &mut self.request;
         match command.text.as_str() {
             "jobdw" => {
-                if let Some(first) = &jobdw {
+                if let Some(first) = &self.jobdw {
                     let why = format!("a job has one jobdw, and line {} has it", first.line);
                     return Err(wrong(command, why, "put all options into one line"));
                 }
-                read_jobdw(command, options, &mut request)?;
-                jobdw = Some(command.clone());
+                read_jobdw(command, options, request)?;
+                self.jobdw = Some(command.clone());
             }
-            "stage_in" => request.stage_in.push(read_transfer(command, options, true)?),
-            "stage_out" => request.stage_out.push(read_transfer(command, options, false)?),
-            other if NOT_OFFERED.contains(&other) => {
+            "stage_in" | "stage_out" => {
+                let stages_in = command.text == "stage_in";
+                let (transfer, place) = read_transfer(command, options, stages_in)?;
+                if stages_in { &mut request.stage_in } else { &mut request.stage_out }.push(transfer);
+                self.places[usize::from(!stages_in)].push(place);
+            }
+            "persistentdw" => read_name(command, options, &mut request.persistent)?,
+            "destroy_persistent" => read_name(command, options, &mut request.destroy)?,
+            "create_persistent" => read_create(command, options, &mut request.create)?,
+            "swap" => {
                 return Err(not_offered(
                     command,
-                    other,
+                    "swap",
                     "use a buffer of the job: #DW jobdw capacity=SIZE access_mode=striped type=scratch",
                 ));
             }
@@ -99,20 +195,133 @@ pub fn parse(script: &str) -> Result<JobRequest> {
                 "stage directories instead of single files",
             ));
         }
-        if jobdw.is_none() && command.text != "jobdw" && !later_has_jobdw(script) {
-            return Err(wrong(
-                command,
-                "the job has no buffer to stage into or out of".to_owned(),
-                "add #DW jobdw capacity=SIZE access_mode=striped type=scratch, or --bb",
-            ));
-        }
+        Ok(())
     }
-    Ok(request)
+
+    /// What could only be known at the end: a copy names a buffer that the job has.
+    fn finish(self) -> Result<JobRequest> {
+        let Reader { mut request, jobdw, places } = self;
+        for (index, name) in request.persistent.iter().enumerate() {
+            let variable = variable_of(name);
+            if let Some(other) = request.persistent[..index].iter().find(|n| variable_of(n) == variable) {
+                let both = Word { text: format!("name={name}"), line: 0, column: 0 };
+                let why = format!("'{other}' and '{name}' would have the same variable {variable}");
+                return Err(Fault { what: "in".into(), ..wrong(&both, why, "use one of them in a job") });
+            }
+        }
+        let (access, known) = (request.access, request.persistent.clone());
+        let transfers = request.stage_in.iter_mut().chain(&mut request.stage_out);
+        for (transfer, word) in transfers.zip(places.iter().flatten()) {
+            match &mut transfer.place {
+                Place::Striped if jobdw.is_none() => {
+                    return Err(wrong(
+                        word,
+                        "the job has no buffer to stage into or out of".to_owned(),
+                        "add #DW jobdw capacity=SIZE access_mode=striped type=scratch, or --bb",
+                    ));
+                }
+                Place::Striped if !access.is_striped() => {
+                    return Err(wrong(
+                        word,
+                        "the job has access_mode=private, so its nodes share no directory".to_owned(),
+                        "write access_mode=striped,private",
+                    ));
+                }
+                Place::Striped => {}
+                Place::Persistent(variable) => {
+                    let name = known.iter().find(|name| variable_of(name).ends_with(variable.as_str()));
+                    let name = name.filter(|name| name.len() == variable.len()).ok_or_else(|| {
+                        wrong(
+                            word,
+                            "the job does not use this persistent buffer".to_owned(),
+                            &format!("add #DW persistentdw name={variable}"),
+                        )
+                    })?;
+                    *variable = name.clone();
+                }
+            }
+        }
+        Ok(request)
+    }
 }
 
-/// Whether a line gives the job a buffer, wherever it stands.
-fn later_has_jobdw(script: &str) -> bool {
-    script.lines().filter_map(directive_text).any(|text| text.split_whitespace().next() == Some("jobdw"))
+/// The variable in which a job finds a persistent buffer: `-` stands as `_` in it.
+pub fn variable_of(name: &str) -> String {
+    format!("{}{}", PERSISTENT[0], name.replace('-', "_"))
+}
+
+/// Refuses what cannot be the name of a persistent buffer: it begins with a letter, because numbers are jobs.
+pub fn check_name(name: &str) -> std::result::Result<(), String> {
+    let fits = (1..=NAME_MAX).contains(&name.len())
+        && name.starts_with(|c: char| c.is_ascii_alphabetic())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+    if fits {
+        return Ok(());
+    }
+    Err(format!("a name is a letter and up to {} letters, digits, '-' or '_'", NAME_MAX - 1))
+}
+
+/// `name=` of `persistentdw` and `destroy_persistent`. Slurm's word `hurry` may stand behind it.
+fn read_name(command: &Word, options: &[Word], names: &mut Vec<String>) -> Result<()> {
+    let mut found = None;
+    let options: Vec<Word> = options.iter().filter(|word| word.text != "hurry").cloned().collect();
+    for (word, _, value) in pairs(&options, &["name"])? {
+        check_name(&value).map_err(|why| wrong(word, why, "such as name=shared"))?;
+        found = Some((word.clone(), value));
+    }
+    let (word, name) =
+        found.ok_or_else(|| wrong(command, format!("{} has no name", command.text), "add name=NAME"))?;
+    if names.contains(&name) {
+        return Err(wrong(&word, "an earlier line names it".to_owned(), "leave one of them out"));
+    }
+    names.push(name);
+    refuse_many(command, names.len())
+}
+
+fn read_create(command: &Word, options: &[Word], all: &mut Vec<CreateRequest>) -> Result<()> {
+    const KEYS: [&str; 6] = ["name", "capacity", "access_mode", "type", "pool", "group"];
+    let mut found = CreateRequest { name: String::new(), bytes: 0, pool: None, group: None };
+    for (word, key, value) in pairs(options, &KEYS)? {
+        match key.as_str() {
+            "name" => {
+                check_name(&value).map_err(|why| wrong(word, why, "such as name=shared"))?;
+                found.name = value;
+            }
+            "capacity" => found.bytes = size(word, &value)?,
+            "access_mode" if value != "striped" => {
+                let why = "a persistent buffer is shared by all nodes of its jobs".to_owned();
+                return Err(wrong(word, why, "write access_mode=striped"));
+            }
+            "access_mode" => {}
+            "type" => kind_of_buffer(word, &value)?,
+            "pool" => found.pool = Some(value),
+            _ => found.group = Some(value),
+        }
+    }
+    if found.name.is_empty() {
+        return Err(wrong(command, "create_persistent has no name".to_owned(), "add name=NAME"));
+    }
+    if found.bytes == 0 {
+        let next = "add capacity=SIZE, such as capacity=100GiB";
+        return Err(wrong(command, "create_persistent has no capacity".to_owned(), next));
+    }
+    if all.iter().any(|other| other.name == found.name) {
+        return Err(wrong(
+            command,
+            format!("an earlier line makes '{}'", found.name),
+            "leave one of them out",
+        ));
+    }
+    all.push(found);
+    refuse_many(command, all.len())
+}
+
+fn refuse_many(command: &Word, count: usize) -> Result<()> {
+    if count <= PERSISTENT_MAX {
+        return Ok(());
+    }
+    let why = format!("a job may have {PERSISTENT_MAX} lines {}", command.text);
+    Err(wrong(command, why, "use several jobs"))
 }
 
 /// The text behind `#DW` or `#BB`.
@@ -184,7 +393,7 @@ fn read_jobdw(command: &Word, options: &[Word], request: &mut JobRequest) -> Res
     for (word, key, value) in pairs(options, &KEYS)? {
         match key.as_str() {
             "capacity" => request.bytes = Some(size(word, &value)?),
-            "access_mode" => access(word, &value)?,
+            "access_mode" => request.access = access(word, &value)?,
             "type" => kind_of_buffer(word, &value)?,
             _ => request.pool = Some(value),
         }
@@ -208,15 +417,16 @@ fn size(word: &Word, value: &str) -> Result<u64> {
     Ok(bytes)
 }
 
-fn access(word: &Word, value: &str) -> Result<()> {
+fn access(word: &Word, value: &str) -> Result<Access> {
     match value {
-        "striped" => Ok(()),
-        "private" | "striped,private" | "private,striped" => Err(not_offered(
+        "striped" => Ok(Access::Striped),
+        "private" => Ok(Access::Private),
+        "striped,private" | "private,striped" => Ok(Access::StripedPrivate),
+        _ => Err(wrong(
             word,
-            "access_mode=private",
-            "write access_mode=striped, and let each node use a directory of its own",
+            format!("'{value}' is no access mode"),
+            "write access_mode=striped, private or striped,private",
         )),
-        _ => Err(wrong(word, format!("'{value}' is no access mode"), "write access_mode=striped")),
     }
 }
 
@@ -232,7 +442,8 @@ fn kind_of_buffer(word: &Word, value: &str) -> Result<()> {
     }
 }
 
-fn read_transfer(command: &Word, options: &[Word], stages_in: bool) -> Result<Transfer> {
+/// A copy, and the word that names its buffer.
+fn read_transfer(command: &Word, options: &[Word], stages_in: bool) -> Result<(Transfer, Word)> {
     const KEYS: [&str; 3] = ["type", "source", "destination"];
     let (mut entry, mut source, mut destination) = (None, None, None);
     for (word, key, value) in pairs(options, &KEYS)? {
@@ -252,26 +463,29 @@ fn read_transfer(command: &Word, options: &[Word], stages_in: bool) -> Result<Tr
     let destination = destination.ok_or_else(|| missing("destination", to))?;
     let ((outer_word, outer), (inner_word, inner)) =
         if stages_in { (source, destination) } else { (destination, source) };
-    let transfer =
-        Transfer { entry, outside: outside(outer_word, &outer)?, inside: inside(inner_word, &inner)? };
-    if entry == Entry::File && !stages_in && (transfer.inside.is_empty() || transfer.inside.ends_with('/')) {
+    let (place, inside) = inside(inner_word, &inner)?;
+    let transfer = Transfer { entry, outside: outside(outer_word, &outer)?, place, inside };
+    if entry != Entry::Directory
+        && !stages_in
+        && (transfer.inside.is_empty() || transfer.inside.ends_with('/'))
+    {
         return Err(wrong(
             inner_word,
             "it names a directory".to_owned(),
             "name a file, or write type=directory",
         ));
     }
-    Ok(transfer)
+    Ok((transfer, inner_word.clone()))
 }
 
 fn entry_of(word: &Word, value: &str) -> Result<Entry> {
     match value {
         "file" => Ok(Entry::File),
         "directory" => Ok(Entry::Directory),
-        "list" => Err(not_offered(word, "type=list", "write one line for each file, or stage a directory")),
+        "list" => Ok(Entry::List),
         _ => {
-            let next = near(value, &["file", "directory"])
-                .map_or("write type=file or type=directory".to_owned(), |v| {
+            let next = near(value, &["file", "directory", "list"])
+                .map_or("write type=file, type=directory or type=list".to_owned(), |v| {
                     format!("did you mean type={v}?")
                 });
             Err(wrong(word, format!("'{value}' is no type of a transfer"), &next))
@@ -294,8 +508,8 @@ fn outside(word: &Word, value: &str) -> Result<String> {
     Err(wrong(word, format!("'{value}' is no absolute path"), "write an absolute path or ~/PATH"))
 }
 
-/// A path within the buffer, relative to it.
-fn inside(word: &Word, value: &str) -> Result<String> {
+/// A path within a buffer, relative to it. Of a persistent buffer the end of its variable stands for its name until all lines are read.
+fn inside(word: &Word, value: &str) -> Result<(Place, String)> {
     let example = "begin it with $DW_JOB_STRIPED";
     let Some(text) = value.strip_prefix('$') else {
         return Err(wrong(word, format!("'{value}' is not in the buffer of the job"), example));
@@ -309,13 +523,19 @@ fn inside(word: &Word, value: &str) -> Result<String> {
             text.split_at(end)
         }
     };
-    if name == "DW_JOB_PRIVATE" || name.starts_with("DW_PERSISTENT") {
-        return Err(not_offered(word, &format!("${name}"), example));
+    if PRIVATE.contains(&name) {
+        let why = format!("each node has another ${name}, and it goes with the job");
+        return Err(wrong(word, why, "stage $DW_JOB_STRIPED, and copy between the two in the job"));
     }
-    if !STRIPED.contains(&name) {
-        let next = near(name, &STRIPED).map_or(example.to_owned(), |n| format!("did you mean ${n}?"));
-        return Err(wrong(word, format!("'${name}' is no variable of a buffer"), &next));
-    }
+    let persistent = PERSISTENT.iter().find_map(|prefix| name.strip_prefix(prefix));
+    let place = match persistent {
+        Some(variable) => Place::Persistent(variable.to_owned()),
+        None if STRIPED.contains(&name) => Place::Striped,
+        None => {
+            let next = near(name, &STRIPED).map_or(example.to_owned(), |n| format!("did you mean ${n}?"));
+            return Err(wrong(word, format!("'${name}' is no variable of a buffer"), &next));
+        }
+    };
     if !rest.is_empty() && !rest.starts_with('/') {
         return Err(wrong(word, format!("'/' is missing behind ${name}"), &format!("write ${name}/{rest}")));
     }
@@ -327,7 +547,7 @@ fn inside(word: &Word, value: &str) -> Result<String> {
         return Err(wrong(word, "'..' could leave the buffer".to_owned(), "write the path without '..'"));
     }
     let slash = if rest.ends_with('/') && !parts.is_empty() { "/" } else { "" };
-    Ok(parts.join("/") + slash)
+    Ok((place, parts.join("/") + slash))
 }
 
 /// `key=value` of each word; `access` is another name of `access_mode`.

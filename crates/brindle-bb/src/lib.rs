@@ -11,6 +11,6 @@ pub mod directive;
 pub mod life;
 pub mod pool;
 
-pub use directive::{Entry, JobRequest, Transfer};
-pub use life::{Action, Buffer, Goal, Phase};
+pub use directive::{Access, CreateRequest, Entry, JobRequest, Place, Transfer};
+pub use life::{Action, Buffer, Goal, PersistentUse, Phase};
 pub use pool::{Pool, Slice};

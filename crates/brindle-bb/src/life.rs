@@ -21,21 +21,35 @@
 //! | `Destroying` | perhaps a part | `Destroy` again |
 //! | `Gone` | nothing | - |
 //!
-//! Invariants: a buffer that [`Buffer::is_pending`] is destroyed for [`Goal::Drop`] only; nothing is staged out or destroyed while it is
-//! mounted on a node.
+//! A persistent buffer belongs to no job: it is made and destroyed by name, and jobs use it. Its phases are `Allocated`, `Making`, `Ready`,
+//! `Destroying` and `Gone`. The row of a job names the persistent buffers that it uses, from its allocation to its end; a job that only
+//! uses persistent buffers has a row without slices. Who uses a persistent buffer is read from those rows, and stored nowhere else.
+//!
+//! Invariants: a buffer that [`Buffer::is_pending`] is destroyed for [`Goal::Drop`] only, or for [`Goal::Expire`] where a hurried teardown
+//! has thrown it away; nothing is staged out or destroyed while it is mounted on a node; no persistent buffer is destroyed while the row of
+//! a job names it.
 
 use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::directive::Transfer;
+use crate::directive::{Access, Transfer};
 use crate::pool::Slice;
+
+/// A persistent buffer that a job uses.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PersistentUse {
+    /// Its name.
+    pub name: String,
+    /// Its serial number.
+    pub serial: u64,
+}
 
 /// A buffer, as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Buffer {
     /// Its number; never used twice.
     pub serial: u64,
-    /// The job, as Slurm names it.
+    /// The job, as Slurm names it; of a persistent buffer its name.
     pub token: String,
     /// Owner.
     pub uid: u32,
@@ -67,6 +81,27 @@ pub struct Buffer {
     pub torn_down: bool,
     /// Why the last action failed; empty where it did not.
     pub reason: String,
+    /// Whether it is persistent.
+    #[serde(default)]
+    pub persistent: bool,
+    /// What the nodes of the job see of it.
+    #[serde(default)]
+    pub access: Access,
+    /// Persistent buffers that the job uses.
+    #[serde(default)]
+    pub uses: Vec<PersistentUse>,
+    /// Group whose members may use a persistent buffer beside its owner.
+    #[serde(default)]
+    pub group: Option<u32>,
+    /// Whether a hurried teardown has thrown it away while files had still to be staged out.
+    #[serde(default)]
+    pub discarded: bool,
+    /// When that was, in seconds since 1970.
+    #[serde(default)]
+    pub discarded_s: Option<u64>,
+    /// Jobs that use a persistent buffer. Read from the rows of the jobs, under the lock of the buffer, before each step; never stored.
+    #[serde(default)]
+    pub users: Vec<String>,
 }
 
 /// Where a buffer is in its life; see the table above.
@@ -112,6 +147,8 @@ pub enum Goal {
     Retry,
     /// Nothing left of it, whatever is in it.
     Drop,
+    /// Nothing left of it, because the time is over for which a buffer is kept that was thrown away.
+    Expire,
 }
 
 /// Work on processes, mounts and disks, for the caller to do.
@@ -157,6 +194,14 @@ impl Buffer {
         self.ran && !self.staged_out && !self.stage_out.is_empty()
     }
 
+    /// Refuses a job that wants to use a persistent buffer which is not there, or not any more.
+    pub fn refuse_use(&self) -> Result<()> {
+        if self.persistent && self.phase == Phase::Ready {
+            return Ok(());
+        }
+        Err(unfit(self, "use"))
+    }
+
     /// The buffer in another phase.
     fn at(&self, phase: Phase) -> Buffer {
         Buffer { phase, ..self.clone() }
@@ -181,18 +226,14 @@ fn act(buffer: Buffer, action: Action) -> Result<Step> {
 }
 
 fn asked(buffer: &Buffer, goal: &Goal) -> Result<Step> {
+    let ends = matches!(goal, Goal::Teardown { .. } | Goal::Drop | Goal::Retry | Goal::Expire);
     // A buffer that is half destroyed is never used again.
-    if buffer.phase == Phase::Gone {
-        return match goal {
-            Goal::Teardown { .. } | Goal::Drop | Goal::Retry => Ok(reached(buffer.clone())),
-            _ => Err(unfit(buffer, goal)),
-        };
-    }
-    if buffer.phase == Phase::Destroying {
-        return match goal {
-            Goal::Teardown { .. } | Goal::Drop | Goal::Retry => act(buffer.clone(), Action::Destroy),
-            _ => Err(unfit(buffer, goal)),
-        };
+    match buffer.phase {
+        Phase::Gone | Phase::Destroying if !ends => return Err(unfit(buffer, goal.verb())),
+        Phase::Gone => return Ok(reached(buffer.clone())),
+        Phase::Destroying => return act(buffer.clone(), Action::Destroy),
+        _ if buffer.persistent => return asked_of_persistent(buffer, goal),
+        _ => {}
     }
     match goal {
         Goal::Setup => setup(buffer),
@@ -204,6 +245,23 @@ fn asked(buffer: &Buffer, goal: &Goal) -> Result<Step> {
         Goal::Teardown { hurry } => teardown(buffer, *hurry),
         Goal::Retry => retry(buffer, goal),
         Goal::Drop => drop_it(buffer, goal),
+        Goal::Expire if buffer.phase == Phase::Kept && buffer.discarded => drop_it(buffer, goal),
+        Goal::Expire => Err(unfit(buffer, goal.verb())),
+    }
+}
+
+fn asked_of_persistent(buffer: &Buffer, goal: &Goal) -> Result<Step> {
+    match goal {
+        Goal::Setup => setup(buffer),
+        Goal::Teardown { .. } | Goal::Drop if buffer.users.is_empty() => {
+            act(buffer.at(Phase::Destroying), Action::Destroy)
+        }
+        Goal::Teardown { .. } | Goal::Drop => Err(Fault::new(Code::BufferInUse)
+            .what("cannot destroy the persistent buffer")
+            .subject(buffer.token.clone())
+            .why(format!("used by job {}", buffer.users.join(", ")))
+            .data("nothing was changed")),
+        _ => Err(unfit(buffer, goal.verb()).why("it is a persistent buffer")),
     }
 }
 
@@ -221,7 +279,7 @@ fn data_in(buffer: &Buffer, goal: &Goal) -> Result<Step> {
         }
         Phase::Ready | Phase::StagingIn => act(buffer.at(Phase::StagingIn), Action::StageIn),
         Phase::StagedIn => Ok(reached(buffer.clone())),
-        _ => Err(unfit(buffer, goal)),
+        _ => Err(unfit(buffer, goal.verb())),
     }
 }
 
@@ -236,7 +294,7 @@ fn pre_run(buffer: &Buffer, goal: &Goal, nodes: &[String]) -> Result<Step> {
         _ => false,
     };
     if !fits {
-        return Err(unfit(buffer, goal));
+        return Err(unfit(buffer, goal.verb()));
     }
     let mut next = buffer.at(Phase::Mounting);
     next.nodes.extend(nodes.iter().cloned());
@@ -250,8 +308,12 @@ fn unmount(buffer: &Buffer) -> Result<Step> {
 }
 
 fn data_out(buffer: &Buffer, goal: &Goal) -> Result<Step> {
+    if !buffer.ran && buffer.stage_out.is_empty() && buffer.nodes.is_empty() {
+        // Slurm mounts nothing for a job that only makes or destroys persistent buffers.
+        return Ok(reached(buffer.clone()));
+    }
     if !buffer.ran {
-        return Err(unfit(buffer, goal));
+        return Err(unfit(buffer, goal.verb()));
     }
     if !buffer.nodes.is_empty() {
         return unmount(buffer);
@@ -273,7 +335,8 @@ fn teardown(buffer: &Buffer, hurry: bool) -> Result<Step> {
     if !hurry && !buffer.stage_out_tried {
         return act(buffer.at(Phase::StagingOut), Action::StageOut);
     }
-    let mut kept = Buffer { torn_down: true, ..buffer.at(Phase::Kept) };
+    let discarded = buffer.discarded || (hurry && !buffer.torn_down);
+    let mut kept = Buffer { torn_down: true, discarded, ..buffer.at(Phase::Kept) };
     if kept.reason.is_empty() {
         kept.reason = "the job was ended before its files were staged out".to_owned();
     }
@@ -282,7 +345,7 @@ fn teardown(buffer: &Buffer, hurry: bool) -> Result<Step> {
 
 fn retry(buffer: &Buffer, goal: &Goal) -> Result<Step> {
     if matches!(buffer.phase, Phase::Mounting | Phase::Mounted) {
-        return Err(unfit(buffer, goal).why("its job runs"));
+        return Err(unfit(buffer, goal.verb()).why("its job runs"));
     }
     if !buffer.nodes.is_empty() {
         return unmount(buffer);
@@ -298,7 +361,7 @@ fn retry(buffer: &Buffer, goal: &Goal) -> Result<Step> {
 
 fn drop_it(buffer: &Buffer, goal: &Goal) -> Result<Step> {
     if matches!(buffer.phase, Phase::Mounting | Phase::Mounted) {
-        return Err(unfit(buffer, goal)
+        return Err(unfit(buffer, goal.verb())
             .why("its job runs")
             .next(format!("end the job first: scancel {}", buffer.token)));
     }
@@ -337,18 +400,25 @@ fn failed(buffer: &Buffer, action: Action, why: &str) -> Buffer {
     }
 }
 
-/// A goal that does not fit the phase.
-fn unfit(buffer: &Buffer, goal: &Goal) -> Fault {
-    let wanted = match goal {
-        Goal::Setup => "set up",
-        Goal::DataIn => "stage files into",
-        Goal::PreRun(_) => "mount",
-        Goal::PostRun => "unmount",
-        Goal::DataOut | Goal::Retry => "stage files out of",
-        Goal::Teardown { .. } | Goal::Drop => "destroy",
-    };
+impl Goal {
+    /// What is to be done to the buffer, for a refusal.
+    fn verb(&self) -> &'static str {
+        match self {
+            Goal::Setup => "set up",
+            Goal::DataIn => "stage files into",
+            Goal::PreRun(_) => "mount",
+            Goal::PostRun => "unmount",
+            Goal::DataOut | Goal::Retry => "stage files out of",
+            Goal::Teardown { .. } | Goal::Drop | Goal::Expire => "destroy",
+        }
+    }
+}
+
+/// Something that does not fit the phase.
+fn unfit(buffer: &Buffer, verb: &str) -> Fault {
+    let kind = if buffer.persistent { "persistent buffer" } else { "buffer of job" };
     let fault = Fault::new(Code::WrongPhase)
-        .what(format!("cannot {wanted} the buffer of job"))
+        .what(format!("cannot {verb} the {kind}"))
         .subject(buffer.token.clone())
         .why(format!("it is {}", buffer.phase.word()))
         .data("nothing was changed");

@@ -132,14 +132,20 @@ impl Pool {
         let shares = equal_shares(&free, wanted)
             .or_else(|| any_shares(&free, wanted))
             .ok_or_else(|| self.full(bytes))?;
-        let serial = self.next_serial;
-        self.next_serial += 1;
+        let serial = self.number();
         let slices: Vec<Slice> = shares
             .into_iter()
             .map(|(granules, brick)| Slice { serial, brick, bytes: granules * self.granule_bytes })
             .collect();
         self.slices.extend(slices.iter().cloned());
         Ok((serial, slices))
+    }
+
+    /// The serial number of a job that has no slices of its own.
+    pub fn number(&mut self) -> u64 {
+        let serial = self.next_serial;
+        self.next_serial += 1;
+        serial
     }
 
     /// Takes the slices of a buffer back; nothing happens where it has none.

@@ -272,7 +272,7 @@ codes! {
     7001 BadDirective EINVAL "cannot use a burst buffer directive" "correct the line, then submit the job again"
         "A line #DW or #BB of a job script, or the option --bb, cannot be used as it is written. The message names line, column and the nearest form that can. The job was not submitted.";
     7002 NotOffered ENOSYS "not offered yet" ""
-        "The job asks for something of burst buffers that this release does not have: private or swap mode, persistent buffers, lists of files. It is refused when the job is submitted, instead of being passed over.";
+        "The job asks for something of burst buffers that this release does not have, such as swap. It is refused when the job is submitted, instead of being passed over.";
     7003 PoolFull ENOSPC "the pool of bricks has no room" "look at it: brindle bb pool; buffers that are kept: brindle bb list"
         "The free parts of the pool's bricks are together smaller than the buffer that is asked for. Nothing was allocated. Buffers whose files could not be staged out hold room until they are retried or destroyed.";
     7004 NoSuchBuffer ENOENT "no such buffer" "list them: brindle bb list"
@@ -287,6 +287,13 @@ codes! {
         "Commands and Slurm reach the orchestrator at its local socket (option --socket or BRINDLE_BB_SOCKET). It does not run, or this user may not use the socket.";
     7009 StageStopped EINTR "staging was stopped" ""
         "The job was cancelled while its files were copied. A buffer whose job ran is kept with its files: brindle bb stage --retry finishes the copy.";
+
+    7010 NameTaken EEXIST "the name of a persistent buffer is taken" "choose another name, or use the buffer: #DW persistentdw name=NAME"
+        "Persistent buffers have one name in the whole cluster, whoever owns them. One of this name is there with another owner, size, pool or group. Nothing was made or changed.";
+    7011 BufferInUse EBUSY "the persistent buffer is in use" "wait until these jobs have ended, or stage their files out: brindle bb list"
+        "Jobs that have been set up use the buffer, or one whose files could not be staged out is kept and may need it. It is destroyed when they have ended, and never under them. Nothing was changed.";
+    7012 NotYourBuffer EACCES "the buffer belongs to another user" "ask its owner; a buffer for a group is made with #BB create_persistent ... group=GROUP"
+        "A persistent buffer is used by its owner, and by the members of its group where it was made with one. Only its owner or an operator destroys it. Nothing was changed.";
 
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use brindle_bb::answer::{self, Configurations};
 use brindle_bb::directive::{self, JobRequest};
-use brindle_host::bb::protocol::{Reply, Request, Setup, unexpected};
+use brindle_host::bb::persistent::main_group;
+use brindle_host::bb::protocol::{Create, Reply, Request, Setup, unexpected};
 use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Result};
 
@@ -82,7 +83,7 @@ pub enum Function {
     DataOut(TokenArgs),
     /// Destroy it
     Teardown(TeardownArgs),
-    /// Refuse a persistent buffer
+    /// Make a persistent buffer
     CreatePersistent(PersistentArgs),
     /// Print the buffers for people
     Status(StatusArgs),
@@ -144,9 +145,9 @@ pub struct PathsArgs {
 pub struct PreRunArgs {
     #[command(flatten)]
     job: TokenArgs,
-    /// File with names of nodes
+    /// File with names of nodes; without it Slurm is asked
     #[arg(long, value_name = "FILE")]
-    nodehostnamefile: PathBuf,
+    nodehostnamefile: Option<PathBuf>,
     /// File with the name of the node of the batch script
     #[arg(long, value_name = "FILE")]
     jobexecutionnodefile: Option<PathBuf>,
@@ -173,10 +174,10 @@ pub struct PersistentArgs {
     caller: Option<String>,
     /// POOL:SIZE
     #[arg(short = 'C', long)]
-    capacity: Option<String>,
+    capacity: String,
     /// Owner
     #[arg(short, long)]
-    user: Option<u32>,
+    user: u32,
     /// Group of the owner
     #[arg(short, long, alias = "group")]
     groupid: Option<u32>,
@@ -290,38 +291,75 @@ fn call(args: &Args) -> Result<String> {
             other => Err(unexpected(&other)),
         },
         Function::Paths(paths) => match ask(Request::Paths(paths.job.token.clone()), SHORT_PATIENCE)? {
-            Reply::Path(striped) => write_paths(&paths.pathfile, &striped),
+            Reply::Variables(variables) => write_paths(&paths.pathfile, &variables),
+            Reply::Path(striped) => write_paths(&paths.pathfile, &[("DW_JOB_STRIPED".to_owned(), striped)]),
             other => Err(unexpected(&other)),
         },
         Function::PreRun(run) => {
-            step(Request::PreRun(run.job.token.clone(), read_nodes(&run.nodehostnamefile)?))
+            let nodes = match &run.nodehostnamefile {
+                Some(file) => read_nodes(file)?,
+                None => nodes_of(&run.job.token)?,
+            };
+            step(Request::PreRun(run.job.token.clone(), nodes))
         }
         Function::PostRun(job) => step(Request::PostRun(job.token.clone())),
         Function::DataOut(job) => step(Request::DataOut(job.token.clone())),
         Function::Teardown(t) => step(Request::Teardown { token: t.job.token.clone(), hurry: t.hurry }),
-        Function::CreatePersistent(args) => Err(Fault::new(Code::NotOffered)
-            .what("cannot make the persistent buffer")
-            .subject(args.token.clone())
-            .why("this release offers buffers of jobs only")
-            .data("nothing was made")
-            .next("use a buffer of the job: #DW jobdw capacity=SIZE access_mode=striped type=scratch")),
+        Function::CreatePersistent(args) => step(Request::CreatePersistent(create_of(args)?)),
         Function::Status(status) => status_text(args, &status.words),
     }
 }
 
 fn setup_of(args: &SetupArgs) -> Result<Setup> {
+    let (pool, bytes) = pool_and_size(&args.capacity)?;
+    let request = args.job.job.as_deref().map(read_script).transpose()?.unwrap_or_default();
+    let token = args.job.token.clone();
+    // Without a group it is that of the same number, as everywhere that numbers users by themselves.
+    let gid = args.groupid.unwrap_or(args.user);
+    let makes_persistent = args.is_called_by_lua();
+    Ok(Setup { token, uid: args.user, gid, pool, bytes, request, makes_persistent })
+}
+
+impl SetupArgs {
+    /// Whether `burst_buffer.lua` calls: Slurm then leaves persistent buffers to it.
+    fn is_called_by_lua(&self) -> bool {
+        self.caller.as_deref() == Some("LUA")
+    }
+}
+
+fn create_of(args: &PersistentArgs) -> Result<Create> {
+    let refused = |what: &'static str, value: &str, next: &'static str| {
+        Err(Fault::new(Code::NotOffered)
+            .what(format!("cannot make the persistent buffer {}: {what}", args.token))
+            .subject(value.to_owned())
+            .data("nothing was made")
+            .next(next))
+    };
+    match (args.access.as_deref(), args.kind.as_deref()) {
+        (Some(other), _) if other != "striped" => {
+            return refused("access mode", other, "all nodes share it: write access_mode=striped");
+        }
+        (_, Some(other)) if other != "scratch" => {
+            return refused("type", other, "write type=scratch");
+        }
+        _ => {}
+    }
+    let (pool, bytes) = pool_and_size(&args.capacity)?;
+    // Slurm gives no group here.
+    let gid = args.groupid.unwrap_or_else(|| main_group(args.user));
+    Ok(Create { name: args.token.clone(), uid: args.user, gid, pool, bytes, group: None })
+}
+
+fn pool_and_size(text: &str) -> Result<(String, u64)> {
     let wrong = || {
         Fault::new(Code::BadArgument)
             .what("cannot use as POOL:SIZE")
-            .subject(args.capacity.clone())
+            .subject(text.to_owned())
             .next("such as default:4GiB")
     };
-    let (pool, size) = args.capacity.split_once(':').ok_or_else(wrong)?;
+    let (pool, size) = text.split_once(':').ok_or_else(wrong)?;
     let bytes = parse_bytes(size).map_err(|why| wrong().why(why))?;
-    let request = args.job.job.as_deref().map(read_script).transpose()?.unwrap_or_default();
-    let (token, pool) = (args.job.token.clone(), pool.to_owned());
-    // Without a group it is that of the same number, as everywhere that numbers users by themselves.
-    Ok(Setup { token, uid: args.user, gid: args.groupid.unwrap_or(args.user), pool, bytes, request })
+    Ok((pool.to_owned(), bytes))
 }
 
 fn read_script(path: &Path) -> Result<JobRequest> {
@@ -330,6 +368,17 @@ fn read_script(path: &Path) -> Result<JobRequest> {
 
 fn read_nodes(path: &Path) -> Result<Vec<String>> {
     Ok(read(path)?.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+}
+
+/// The nodes of a job, as Slurm has them: its plug-in `burst_buffer/lua` does not say them.
+fn nodes_of(job: &str) -> Result<Vec<String>> {
+    let ask = |program: &str, args: &[&str]| {
+        let mut command = std::process::Command::new(program);
+        brindle_host::system::run_for_output(command.args(args), "slurm-client", &[0])
+    };
+    let list = ask("squeue", &["--noheader", "--format=%N", &format!("--jobs={job}")])?;
+    let names = ask("scontrol", &["show", "hostnames", list.trim()])?;
+    Ok(names.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
 }
 
 /// A file of Slurm. Bytes that are no text stand in no directive that could be used.
@@ -343,8 +392,8 @@ fn read(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-fn write_paths(path: &Path, striped: &str) -> Result<String> {
-    std::fs::write(path, answer::path_lines(striped))
+fn write_paths(path: &Path, variables: &[(String, String)]) -> Result<String> {
+    std::fs::write(path, answer::variable_lines(variables))
         .map_err(|e| Fault::io(Code::NotWritable, "cannot write", path.display().to_string(), &e))?;
     Ok(String::new())
 }
@@ -357,7 +406,8 @@ fn status_text(args: &Args, words: &[String]) -> Result<String> {
             let shown = buffers.iter().filter(|b| wanted.is_none_or(|token| *token == b.token));
             let line = |b: &brindle_bb::Buffer| {
                 let reason = if b.reason.is_empty() { String::new() } else { format!(": {}", b.reason) };
-                format!("job {}: {}{reason}", b.token, b.phase.word())
+                let kind = if b.persistent { "persistent buffer" } else { "job" };
+                format!("{kind} {}: {}{reason}", b.token, b.phase.word())
             };
             let lines: Vec<String> = shown.map(line).collect();
             Ok(if lines.is_empty() { "no buffers".to_owned() } else { lines.join("\n") })

@@ -15,6 +15,8 @@ use crate::dice::{Dice, seed};
 
 /// Whoever submits jobs; every Debian has this user.
 const NOBODY: u32 = 65_534;
+/// Another one, and the main group of that.
+const GAMES: (u32, u32) = (5, 60);
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Time between two looks.
@@ -35,6 +37,10 @@ struct Slurm {
 
 impl Slurm {
     fn up(name: &str) -> Slurm {
+        Slurm::up_with(name, "--plugin=datawarp")
+    }
+
+    fn up_with(name: &str, plugin: &str) -> Slurm {
         let alone = alone();
         let base = PathBuf::from(format!("/var/tmp/brindle-slurm-{}-{name}", std::process::id()));
         let slurm = Slurm { dir: base.join("slurm"), work: base.join("work"), _alone: alone };
@@ -48,6 +54,7 @@ impl Slurm {
             "up",
             "--nodes=2",
             "--bb-pool=384MiB",
+            plugin,
             &format!("--dir={}", slurm.dir.display()),
         ]);
         assert!(said.contains("slurm.conf"), "{said}");
@@ -79,14 +86,29 @@ impl Slurm {
 
     /// Submits a script as an ordinary user, with a buffer of 64 MiB.
     fn sbatch(&self, lines: &str) -> String {
-        let script = self.work.join("job.sh");
-        std::fs::write(
-            &script,
-            format!("#!/bin/bash\n#SBATCH -N2 -o {}/log.%j\n{lines}\n", self.work.display()),
-        )
-        .unwrap();
         let bb = "capacity=64MiB access_mode=striped type=scratch";
-        self.say(self.command("sbatch").args(["--parsable", "--bb", bb]).arg(&script).uid(NOBODY).gid(NOBODY))
+        self.sbatch_as((NOBODY, NOBODY), &["--bb", bb], lines)
+    }
+
+    /// Submits a script that has all directives itself.
+    fn sbatch_as(&self, (uid, gid): (u32, u32), args: &[&str], lines: &str) -> String {
+        let script = self.work.join("job.sh");
+        let log = self.work.display();
+        let text = format!("#!/bin/bash\n#SBATCH -N2 -o {log}/log.%j\n{lines}\n");
+        std::fs::write(&script, text).unwrap();
+        let mut sbatch = self.command("sbatch");
+        sbatch.arg("--parsable").args(args).arg(&script).uid(uid).gid(gid);
+        self.say(&mut sbatch).trim().to_owned()
+    }
+
+    fn submit_plain(&self, lines: &str) -> String {
+        let said = self.sbatch_as((NOBODY, NOBODY), &[], lines);
+        assert!(said.parse::<u32>().is_ok(), "{said}");
+        said
+    }
+
+    fn completed(&self, job: &str) {
+        self.until(&["JobState=COMPLETED"], || self.job(job));
     }
 
     fn submit(&self, lines: &str) -> String {
@@ -138,6 +160,11 @@ impl Slurm {
 
     /// Kills the orchestrator and starts it as it was started before.
     fn restart_orchestrator(&self) {
+        self.restart_orchestrator_with(&[]);
+    }
+
+    /// The same, with further options.
+    fn restart_orchestrator_with(&self, options: &[&str]) {
         let socket = format!("--socket={}", self.dir.join("run/bb.sock").display());
         let processes = std::fs::read_dir("/proc").unwrap().flatten();
         let found: Vec<(i32, i32, Vec<String>)> = processes
@@ -170,6 +197,7 @@ impl Slurm {
         command
             .arg("-f")
             .args(&words)
+            .args(options)
             .stdin(std::process::Stdio::null())
             .stdout(std::process::Stdio::null())
             .stderr(log);
@@ -313,6 +341,131 @@ fn a_stage_out_that_fails_is_kept_and_finished_by_a_retry() {
     slurm.until(&["staged out"], || slurm.brindle(&["bb", "stage", "--retry", &job]));
     assert_eq!(std::fs::read_to_string(out.join("result")).unwrap(), "42\n");
     slurm.slurm("scancel", &["--hurry", &job]);
+    slurm.wait_empty();
+}
+
+#[test]
+fn a_persistent_buffer_is_shared_by_jobs_and_outlives_them() {
+    let slurm = Slurm::up("persistent");
+    let work = slurm.work.display();
+    std::fs::write(slurm.work.join("in/numbers"), "1\n2\n").unwrap();
+    let made = "#BB create_persistent capacity=64MiB access_mode=striped type=scratch";
+    slurm.completed(
+        &slurm.submit_plain(&format!("{made} name=my-data\n{made} name=shared group=games\ntrue")),
+    );
+    let again = ["bb", "create", "--capacity=64MiB", "--user=65534", "--group=games", "shared"];
+    assert_eq!(slurm.brindle(&again), "created shared\n");
+    let shares = "#DW persistentdw name=shared\numask 002; date > $DW_PERSISTENT_STRIPED_shared/by.$(id -u)";
+    let member = slurm.sbatch_as(GAMES, &["-o", "/dev/null"], shares);
+    let listed = slurm.brindle(&["bb", "show", "my-data"]);
+    assert!(listed.contains("ready") && listed.contains("persistent"), "{listed}");
+    let taken = slurm.brindle(&["bb", "create", "--capacity=64MiB", "--user=games", "my-data"]);
+    assert!(
+        taken.contains("E7010") && taken.contains(&format!("user {NOBODY} has one of this name")),
+        "{taken}"
+    );
+    // Two jobs at a time; one of them also has a buffer of its own.
+    let uses = "#DW persistentdw name=my-data";
+    let stages = format!(
+        "#DW stage_in type=file source={work}/in/numbers destination=$DW_PERSISTENT_STRIPED_my_data/n"
+    );
+    let waits = "until [ -e go ]; do sleep 0.05; done";
+    let first = slurm.submit_plain(&format!("{uses}\n{stages}\n: > began\n{waits}\nsrun -N1 -n1 cp $DW_PERSISTENT_STRIPED_my_data/n $BRINDLE_PERSISTENT_STRIPED_my_data/copy"));
+    slurm.until(&["began"], || slurm.slurm("ls", &[&work.to_string()]));
+    let refused = slurm.brindle(&["bb", "destroy", "--yes", "my-data"]);
+    assert!(refused.contains("E7011") && refused.contains(&format!("used by job {first}")), "{refused}");
+    let second = slurm.submit_plain(&format!("#DW jobdw capacity=32MiB access_mode=striped type=scratch\n{uses}\n#DW stage_out type=file source=$DW_PERSISTENT_STRIPED_my_data/copy destination={work}/result\n{waits}\nuntil [ -e $DW_PERSISTENT_STRIPED_my_data/copy ]; do sleep 0.05; done; : > $DW_JOB_STRIPED/x"));
+    let other = slurm.sbatch_as(GAMES, &[], &format!("{uses}\ntrue"));
+    slurm.until(&["E7012", "my-data"], || slurm.job(&other));
+    slurm.slurm("scancel", &[&other]);
+    slurm.restart_orchestrator();
+    std::fs::write(slurm.work.join("go"), "").unwrap();
+    slurm.completed(&first);
+    slurm.completed(&second);
+    assert_eq!(std::fs::read_to_string(slurm.work.join("result")).unwrap(), "1\n2\n");
+    slurm.until(&["persistent"], || slurm.brindle(&["bb", "show", "my-data"]));
+    slurm.completed(&member);
+    the_group_enters(&slurm, "shared");
+    let ends = "#BB destroy_persistent name=my-data\n#BB destroy_persistent name=shared\ntrue";
+    slurm.completed(&slurm.submit_plain(ends));
+    slurm.wait_empty();
+}
+
+/// What a member of its group has made in a persistent buffer belongs to the group, and nobody else gets in.
+fn the_group_enters(slurm: &Slurm, name: &str) {
+    let listed = slurm.brindle(&["bb", "show", name]);
+    let serial = listed.lines().find(|line| line.starts_with(name)).and_then(|l| l.split_whitespace().nth(1));
+    let dir = slurm.dir.join("bb/stage").join(serial.unwrap()).join("global");
+    let made = dir.join(format!("by.{}", GAMES.0)).metadata().unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::gid(&made), GAMES.1);
+    let entered = run_as(ANN, || std::fs::read_dir(&dir).map(|_| ()));
+    assert_eq!(entered.unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);
+}
+
+#[test]
+fn each_node_has_a_private_directory_that_the_others_do_not_see() {
+    let slurm = Slurm::up("private");
+    let job = slurm.submit_plain(
+        "#DW jobdw capacity=64MiB access_mode=striped,private type=scratch\n\
+         srun -N2 -n2 bash -c 'echo $SLURMD_NODENAME > $DW_JOB_PRIVATE/name; ls -a ${DW_JOB_STRIPED%/global}/private > $DW_JOB_STRIPED/seen.$SLURMD_NODENAME 2>&1'\n\
+         srun -N2 -n2 bash -c 'cat $BRINDLE_JOB_PRIVATE/name; ls $DW_JOB_PRIVATE; stat -c %a:%u $DW_JOB_PRIVATE; cat $DW_JOB_STRIPED/seen.$SLURMD_NODENAME' > said",
+    );
+    let only = slurm.submit_plain("#DW jobdw capacity=32MiB access_mode=private type=scratch\necho ${DW_JOB_STRIPED-none} > only; date > $DW_JOB_PRIVATE/x");
+    slurm.completed(&job);
+    let said = std::fs::read_to_string(slurm.work.join("said")).unwrap();
+    for line in ["n1\n", "n2\n", "700:65534\n"] {
+        assert!(said.contains(line), "{said}");
+    }
+    assert_eq!((said.matches("name\n").count(), said.matches("Permission denied").count()), (2, 2), "{said}");
+    slurm.completed(&only);
+    assert_eq!(std::fs::read_to_string(slurm.work.join("only")).unwrap(), "none\n");
+    slurm.wait_empty();
+}
+
+#[test]
+fn what_was_thrown_away_is_kept_for_its_time_and_then_destroyed() {
+    let slurm = Slurm::up("discarded");
+    let job = slurm.submit(&format!("{}\ndate > $DW_JOB_STRIPED/data/begun\n{WAITS}", stages(&slurm)));
+    slurm.wait_file("where");
+    slurm.slurm("scancel", &["--hurry", &job]);
+    slurm.until(&["kept", "thrown away with --hurry, it is destroyed in 23 h 59 min"], || {
+        slurm.brindle(&["bb", "list"])
+    });
+    slurm.restart_orchestrator_with(&["--keep-discarded=1s"]);
+    slurm.wait_empty();
+    assert!(!slurm.work.join("out").exists());
+}
+
+#[test]
+fn jobs_live_the_same_under_the_plug_in_lua() {
+    let slurm = Slurm::up_with("lua", "--plugin=lua");
+    std::fs::write(slurm.work.join("in/numbers"), "1\n2\n3\n").unwrap();
+    let dw = "#DW jobdw capacity=64MiB access_mode=striped,private type=scratch pool=default";
+    let misspelt = "#DW stage_in type=file sorce=/etc/hostname destination=$DW_JOB_STRIPED/h\ntrue";
+    let said = slurm.sbatch_as((NOBODY, NOBODY), &[], &format!("{dw}\n{misspelt}"));
+    assert!(
+        said.contains("burst_buffer/lua: E7001 line 4, column 24:") && said.contains("did you mean source="),
+        "{said}"
+    );
+    let whole = slurm.submit_plain(&format!("{dw}\n{}\nsrun -N2 -n2 bash -c 'wc -l < $DW_JOB_STRIPED/data/numbers > $DW_JOB_STRIPED/data/lines.$SLURMD_NODENAME; date > $DW_JOB_PRIVATE/x'", stages(&slurm)));
+    let missing = slurm.submit_plain(&format!(
+        "{dw}\n#DW stage_in type=file source=/nowhere/x destination=$DW_JOB_STRIPED/x\ntrue"
+    ));
+    slurm.completed(&whole);
+    let out = |name: &str| std::fs::read_to_string(slurm.work.join("out").join(name)).unwrap();
+    assert_eq!((out("lines.n1").as_str(), out("lines.n2").as_str()), ("3\n", "3\n"));
+    slurm.until(&["E7006", "/nowhere/x"], || slurm.job(&missing));
+    slurm.slurm("scancel", &[&missing]);
+    // Persistent buffers are the orchestrator's alone here.
+    let failed = slurm.submit_plain(&format!("{dw}\n#DW create_persistent name=shared capacity=32MiB pool=default\n#DW persistentdw name=shared\n#DW stage_out type=file source=$DW_JOB_STRIPED/r destination=/root/r\ndate > $DW_PERSISTENT_STRIPED_shared/x; cp $DW_PERSISTENT_STRIPED_shared/x $DW_JOB_STRIPED/r"));
+    slurm.until(&["E7006 cannot write to /root/r"], || slurm.job(&failed));
+    let refused = slurm.brindle(&["bb", "destroy", "--yes", "shared"]);
+    assert!(refused.contains("E7011") && refused.contains(&format!("used by job {failed}")), "{refused}");
+    slurm.slurm("scancel", &["--hurry", &failed]);
+    slurm.until(&["thrown away with --hurry"], || slurm.brindle(&["bb", "list"]));
+    slurm.brindle(&["bb", "destroy", "--yes", &failed]);
+    slurm.completed(&slurm.submit_plain("#DW destroy_persistent name=shared\ntrue"));
+    slurm.until(&["no buffers"], || slurm.slurm("scontrol", &["show", "bbstat"]));
     slurm.wait_empty();
 }
 

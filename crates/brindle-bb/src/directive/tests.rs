@@ -15,6 +15,7 @@ fn the_job_of_the_seed_is_read() {
     let transfer = |outside: &str| Transfer {
         entry: Entry::Directory,
         outside: outside.to_owned(),
+        place: Place::Striped,
         inside: "data".to_owned(),
     };
     assert_eq!(request.stage_in, [transfer("/home/user/data-in/")]);
@@ -65,7 +66,7 @@ fn refusals_name_the_place_and_the_nearest_form() {
         ),
         (
             "#DW jobdw capacity=1GiB access_mode=ldbalance",
-            "line 2, column 25: access_mode=ldbalance: 'ldbalance' is no access mode; write access_mode=striped",
+            "line 2, column 25: access_mode=ldbalance: 'ldbalance' is no access mode; write access_mode=striped, private or striped,private",
         ),
         (
             "#DW jobdw capacity=1GiB type=cache",
@@ -99,7 +100,7 @@ fn refusals_of_transfers_name_the_place_and_the_nearest_form() {
             "'..' could leave the buffer",
         ),
         ("#DW stage_in type=file source=/in destination=/tmp/x", "'/tmp/x' is not in the buffer of the job"),
-        ("#DW stage_in type=list source=/in destination=$DW_JOB_STRIPED", "does not offer type=list yet"),
+        ("#DW stage_in type=lst source=/in destination=$DW_JOB_STRIPED", "did you mean type=list?"),
         ("#DW stage_in type=dir source=/in destination=$DW_JOB_STRIPED", "'dir' is no type of a transfer"),
         (
             "#DW stage_in type=file source=/in",
@@ -111,7 +112,7 @@ fn refusals_of_transfers_name_the_place_and_the_nearest_form() {
         ),
         (
             "#DW stage_out type=file source=$DW_JOB_PRIVATE/x destination=/out",
-            "does not offer $DW_JOB_PRIVATE yet",
+            "each node has another $DW_JOB_PRIVATE",
         ),
         (
             "#DW stage_out type=file source=$DW_JOB_STRIPEDx destination=/out",
@@ -131,6 +132,64 @@ fn refusals_of_transfers_name_the_place_and_the_nearest_form() {
         "#DW jobdw capacity=1GiB\ntrue\n#DW stage_out type=file source=$DW_JOB_STRIPED/x destination=/x",
     );
     assert!(said.contains("line 4, column 1") && said.contains("below the first command (line 3)"), "{said}");
+}
+
+#[test]
+fn persistent_buffers_and_private_directories_are_read() {
+    let script = "#BB create_persistent name=my-data capacity=2GiB access=striped type=scratch group=staff\n\
+        #BB destroy_persistent name=old hurry\n#DW persistentdw name=my-data\n\
+        #DW jobdw capacity=1GiB access_mode=striped,private type=scratch\n\
+        #DW stage_in type=file source=/a destination=$DW_PERSISTENT_STRIPED_my_data/in/a\n\
+        #DW stage_out type=file source=$DW_JOB_STRIPED/b destination=/b\n";
+    let request = parse(script).unwrap();
+    let (name, group) = ("my-data".to_owned(), Some("staff".to_owned()));
+    assert_eq!(request.create, [CreateRequest { name, bytes: 2 << 30, pool: None, group }]);
+    assert_eq!((request.destroy, request.persistent), (vec!["old".to_owned()], vec!["my-data".to_owned()]));
+    assert_eq!(request.access, Access::StripedPrivate);
+    assert_eq!(request.stage_in[0].place, Place::Persistent("my-data".to_owned()));
+    assert_eq!(
+        (&request.stage_in[0].inside, &request.stage_out[0].place),
+        (&"in/a".to_owned(), &Place::Striped)
+    );
+    assert_eq!(parse("#DW jobdw capacity=1GiB access_mode=private").unwrap().access, Access::Private);
+}
+
+#[test]
+fn refusals_of_persistent_buffers_name_the_place_and_the_nearest_form() {
+    let cases = [
+        ("#DW persistentdw", "line 2, column 5: persistentdw: persistentdw has no name; add name=NAME"),
+        (
+            "#DW persistentdw name=7",
+            "line 2, column 18: name=7: a name is a letter and up to 31 letters, digits, '-' or '_'; such as name=shared",
+        ),
+        (
+            "#DW persistentdw name=a\n#DW persistentdw name=a",
+            "line 3, column 18: name=a: an earlier line names it; leave one of them out",
+        ),
+        (
+            "#BB create_persistent name=a",
+            "line 2, column 5: create_persistent: create_persistent has no capacity; add capacity=SIZE, such as capacity=100GiB",
+        ),
+        (
+            "#BB create_persistent name=a capacity=1GiB access_mode=private",
+            "line 2, column 44: access_mode=private: a persistent buffer is shared by all nodes of its jobs; write access_mode=striped",
+        ),
+        (
+            "#DW persistentdw name=a-b\n#DW persistentdw name=a_b",
+            "in name=a_b: 'a-b' and 'a_b' would have the same variable DW_PERSISTENT_STRIPED_a_b; use one of them in a job",
+        ),
+        (
+            "#DW persistentdw name=a\n#DW stage_in type=file source=/x destination=$DW_PERSISTENT_STRIPED_b/x",
+            "line 3, column 34: destination=$DW_PERSISTENT_STRIPED_b/x: the job does not use this persistent buffer; add #DW persistentdw name=b",
+        ),
+        (
+            "#DW jobdw capacity=1GiB access_mode=private\n#DW stage_in type=file source=/x destination=$DW_JOB_STRIPED/x",
+            "line 3, column 34: destination=$DW_JOB_STRIPED/x: the job has access_mode=private, so its nodes share no directory; write access_mode=striped,private",
+        ),
+    ];
+    for (line, wanted) in cases {
+        assert_eq!(refused(line), wanted);
+    }
 }
 
 #[test]

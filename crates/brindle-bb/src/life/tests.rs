@@ -3,13 +3,14 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::*;
-use crate::directive::Entry;
+use crate::directive::{Entry, Place};
 
 /// Most steps to any goal.
 const STEPS_MAX: usize = 8;
 
 fn buffer(stages: bool) -> Buffer {
-    let transfer = Transfer { entry: Entry::File, outside: "/x".to_owned(), inside: "x".to_owned() };
+    let (place, outside, inside) = (Place::Striped, "/x".to_owned(), "x".to_owned());
+    let transfer = Transfer { entry: Entry::File, outside, place, inside };
     let transfers = if stages { vec![transfer] } else { Vec::new() };
     Buffer {
         serial: 1,
@@ -29,6 +30,13 @@ fn buffer(stages: bool) -> Buffer {
         stage_out_tried: false,
         torn_down: false,
         reason: String::new(),
+        persistent: false,
+        access: Access::Striped,
+        uses: Vec::new(),
+        group: None,
+        discarded: false,
+        discarded_s: None,
+        users: Vec::new(),
     }
 }
 
@@ -43,6 +51,7 @@ fn goals() -> Vec<Goal> {
         Goal::Teardown { hurry: true },
         Goal::Retry,
         Goal::Drop,
+        Goal::Expire,
     ]
 }
 
@@ -82,6 +91,11 @@ fn pursue(from: &Buffer, goal: &Goal) -> Result<(Buffer, Vec<Action>)> {
     panic!("{goal:?} is not reached from {from:?}: {actions:?}");
 }
 
+/// Whether files may be given up: somebody says so, or has thrown them away and the time is over.
+fn is_word(buffer: &Buffer, goal: &Goal) -> bool {
+    *goal == Goal::Drop || (*goal == Goal::Expire && buffer.discarded && buffer.torn_down)
+}
+
 #[test]
 fn what_is_to_be_staged_out_is_never_destroyed_and_mounts_are_gone_first() {
     let mut checked = 0;
@@ -89,7 +103,7 @@ fn what_is_to_be_staged_out_is_never_destroyed_and_mounts_are_gone_first() {
         checked += 1;
         let case = format!("{before:?}\n{goal:?}\n{next:?}");
         let begins_to_destroy = next.action == Some(Action::Destroy) && before.phase != Phase::Destroying;
-        assert!(!begins_to_destroy || !before.is_pending() || *goal == Goal::Drop, "{case}");
+        assert!(!begins_to_destroy || !before.is_pending() || is_word(before, goal), "{case}");
         if matches!(next.action, Some(Action::Destroy | Action::StageOut)) {
             assert!(next.buffer.nodes.is_empty(), "{case}");
         }
@@ -187,4 +201,112 @@ fn a_running_job_keeps_its_buffer() {
     }
     now = pursue(&now, &Goal::PostRun).unwrap().0;
     assert_eq!(pursue(&now, &Goal::Drop).unwrap().0.phase, Phase::Gone);
+}
+
+#[test]
+fn only_what_was_thrown_away_expires() {
+    for from in all_buffers(&mut |_, _, _| {}) {
+        assert!(!from.discarded || from.torn_down, "{from:?}");
+        if let Ok((end, _)) = pursue(&from, &Goal::Expire) {
+            assert_eq!(end.phase, Phase::Gone);
+            let ends = matches!(from.phase, Phase::Gone | Phase::Destroying);
+            assert!(ends || (from.phase == Phase::Kept && from.discarded), "{from:?}");
+        }
+    }
+}
+
+/// A persistent buffer and the rows of two jobs that use it, or have not begun to, or have ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Shared {
+    buffer: Buffer,
+    jobs: [Option<Buffer>; 2],
+}
+
+impl Shared {
+    /// What the orchestrator sees when it has the lock of the persistent buffer.
+    fn locked(&self) -> Buffer {
+        let users = self.jobs.iter().flatten().map(|job| job.token.clone()).collect();
+        Buffer { users, ..self.buffer.clone() }
+    }
+
+    /// The states after a step of the persistent buffer, with every outcome and a crash.
+    fn of_buffer(&self, goal: &Goal) -> Vec<Shared> {
+        let Ok(next) = step(&self.locked(), &Event::Asked(goal.clone())) else { return Vec::new() };
+        if next.action == Some(Action::Destroy) {
+            assert!(self.jobs.iter().all(Option::is_none), "{self:?} {goal:?}");
+        }
+        let outcomes = next.action.into_iter().flat_map(|action| {
+            let events = [Event::Done(action), Event::Failed(action, "because".to_owned())];
+            events.map(|event| step(&next.buffer, &event).unwrap().buffer)
+        });
+        let all = std::iter::once(next.buffer.clone()).chain(outcomes);
+        all.map(|buffer| Shared { buffer: Buffer { users: Vec::new(), ..buffer }, ..self.clone() }).collect()
+    }
+
+    /// The states after a step of a job. Its row comes with its allocation, which refuses a buffer that is not ready.
+    fn of_job(&self, index: usize, goal: &Goal) -> Vec<Shared> {
+        let with = |job: Option<Buffer>| {
+            let mut next = self.clone();
+            next.jobs[index] = job.filter(|job| job.phase != Phase::Gone);
+            next
+        };
+        let Some(job) = &self.jobs[index] else {
+            let fresh = Buffer { serial: index as u64 + 2, token: format!("{index}"), ..buffer(index == 0) };
+            return self.buffer.refuse_use().map(|()| with(Some(fresh))).into_iter().collect();
+        };
+        let Ok(next) = step(job, &Event::Asked(goal.clone())) else { return Vec::new() };
+        if matches!(next.action, Some(Action::Mount | Action::StageIn | Action::StageOut)) {
+            assert_eq!(self.buffer.phase, Phase::Ready, "{self:?} {goal:?}");
+        }
+        let mut all = vec![with(Some(next.buffer.clone()))];
+        if let Some(action) = next.action {
+            for event in [Event::Done(action), Event::Failed(action, "because".to_owned())] {
+                all.push(with(Some(step(&next.buffer, &event).unwrap().buffer)));
+            }
+        }
+        all
+    }
+}
+
+#[test]
+fn a_persistent_buffer_outlives_all_jobs_that_use_it() {
+    let fresh = Buffer { persistent: true, token: "data".to_owned(), ..buffer(false) };
+    let mut seen = HashSet::new();
+    let mut queue: VecDeque<Shared> = [Shared { buffer: fresh, jobs: [None, None] }].into();
+    while let Some(now) = queue.pop_front() {
+        if !seen.insert(now.clone()) {
+            continue;
+        }
+        let reachable = [Phase::Allocated, Phase::Making, Phase::Ready, Phase::Destroying, Phase::Gone];
+        assert!(reachable.contains(&now.buffer.phase), "{now:?}");
+        // Jobs are alike: the goals of the second one are those that Slurm sends when all goes well.
+        for goal in goals() {
+            queue.extend(now.of_buffer(&goal));
+            queue.extend(now.of_job(0, &goal));
+        }
+        for goal in [Goal::Setup, Goal::PreRun(vec!["n1".to_owned()]), Goal::Teardown { hurry: true }] {
+            queue.extend(now.of_job(1, &goal));
+        }
+    }
+    let phases: HashSet<Phase> = seen.iter().map(|shared| shared.buffer.phase).collect();
+    assert!(phases.len() == 5 && seen.len() > 300, "{} states, {phases:?}", seen.len());
+}
+
+#[test]
+fn a_persistent_buffer_in_use_is_not_destroyed_and_takes_no_goals_of_jobs() {
+    let fresh = Buffer { persistent: true, token: "data".to_owned(), ..buffer(false) };
+    assert_eq!(fresh.refuse_use().unwrap_err().code, Code::WrongPhase);
+    let (ready, actions) = pursue(&fresh, &Goal::Setup).unwrap();
+    assert_eq!((ready.phase, actions), (Phase::Ready, vec![Action::Make]));
+    ready.refuse_use().unwrap();
+    assert_eq!(buffer(false).refuse_use().unwrap_err().code, Code::WrongPhase);
+    let used = Buffer { users: vec!["7".to_owned(), "9".to_owned()], ..ready.clone() };
+    for goal in [Goal::Drop, Goal::Teardown { hurry: true }] {
+        let fault = pursue(&used, &goal).unwrap_err();
+        assert_eq!((fault.code, fault.why[0].as_ref()), (Code::BufferInUse, "used by job 7, 9"));
+        assert_eq!(pursue(&ready, &goal).unwrap().0.phase, Phase::Gone);
+    }
+    for goal in [Goal::DataIn, Goal::PreRun(Vec::new()), Goal::PostRun, Goal::DataOut, Goal::Retry] {
+        assert_eq!(pursue(&ready, &goal).unwrap_err().code, Code::WrongPhase, "{goal:?}");
+    }
 }

@@ -4,16 +4,19 @@
 //! `BRICK/brindle-bb/SERIAL` on each of its bricks (its targets; each OST on an image of the size of the slice, so that no buffer takes
 //! more than it was given).
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
-use brindle_bb::{Buffer, Pool, Slice};
+use brindle_bb::{Buffer, Place, Pool, Slice};
 use brindle_types::{Code, Fault, Result, TargetId};
+use parking_lot::Mutex;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::orchestrator::JobLock;
-use super::{Config, GLOBAL, make_dir, staging, unmount};
+use super::{Config, GLOBAL, PRIVATE, make_dir, persistent_name, private_name, staging, unmount};
 use crate::cluster::image::Kind;
 use crate::cluster::{Cluster, Event, Image, Mount, On, Server, Up, alive};
 use crate::{Host, mounts, requirements, system};
@@ -30,53 +33,63 @@ const EXT4_EXTRA_BYTES: u64 = 14 << 20;
 const XFS_EXTRA_BYTES: u64 = 96 << 20;
 /// The part of the slice: one of so many.
 const IMAGE_EXTRA_PART: u64 = 24;
-/// Permissions of a buffer's root, and of directories with its images: for one user only.
-const ROOT_MODE: u32 = 0o700;
+/// Permissions of directories for one user only.
+const OWNER_MODE: u32 = 0o700;
+/// Permissions of a directory that a group shares: what is made in it belongs to the group.
+const GROUP_MODE: u32 = 0o2770;
+/// Permissions of a buffer's root, which belongs to root: users pass through to what is theirs.
+const ROOT_MODE: u32 = 0o711;
 
 /// Carries out actions on this host.
 pub struct Actions<'a> {
     host: &'a Host,
     config: Config,
+    /// One lock a buffer for starting it again: several jobs may find at once that a persistent one does not run.
+    starts: Mutex<BTreeMap<u64, Arc<Mutex<()>>>>,
 }
 
 impl<'a> Actions<'a> {
     /// On a host.
     pub fn new(host: &'a Host, config: Config) -> Actions<'a> {
-        Actions { host, config }
+        Actions { host, config, starts: Mutex::new(BTreeMap::new()) }
     }
 
-    fn work_dir(&self, buffer: &Buffer) -> PathBuf {
-        self.config.dir.join("buffers").join(buffer.serial.to_string())
+    fn work_dir(&self, serial: u64) -> PathBuf {
+        self.config.dir.join("buffers").join(serial.to_string())
     }
 
     /// Where the buffer is mounted for staging.
-    fn stage_mount(&self, buffer: &Buffer) -> PathBuf {
-        self.config.dir.join("stage").join(buffer.serial.to_string())
+    fn stage_mount(&self, serial: u64) -> PathBuf {
+        self.config.dir.join("stage").join(serial.to_string())
     }
 
     /// Does something with the cluster of a buffer.
-    fn on<T>(&self, buffer: &Buffer, work: impl FnOnce(&On) -> Result<T>) -> Result<T> {
+    fn on<T>(&self, serial: u64, work: impl FnOnce(&On) -> Result<T>) -> Result<T> {
         let tell = |event: Event| match event {
-            Event::Warning(fault) => tracing::warn!(%fault, serial = buffer.serial, "of a buffer"),
-            event => tracing::debug!(?event, serial = buffer.serial, "of a buffer"),
+            Event::Warning(fault) => tracing::warn!(%fault, serial, "of a buffer"),
+            event => tracing::debug!(?event, serial, "of a buffer"),
         };
-        work(&On { host: self.host, dir: self.work_dir(buffer), tell: &tell })
+        work(&On { host: self.host, dir: self.work_dir(serial), tell: &tell })
     }
 
     /// Formats, serves and mounts it for staging, from scratch: nothing of worth is in it yet.
     pub fn make(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
         self.erase(buffer, pool)?;
-        let work = self.work_dir(buffer);
+        let work = self.work_dir(buffer.serial);
         make_private_dir(&self.config.dir.join("buffers"))?;
         make_dir(&work)?;
         make_dir(&self.config.dir.join("stage"))?;
+        if buffer.slices.is_empty() {
+            // A job that has no buffer of its own has logs of its mounts.
+            return make_dir(&work.join("log"));
+        }
         for slice in &buffer.slices {
             // Images hold the files of users.
             let dir = slice_dir(pool, slice)?;
             dir.parent().map_or(Ok(()), make_private_dir)?;
         }
         self.cluster_of(buffer, pool)?.save(&work)?;
-        self.start(buffer)?;
+        self.start(buffer.serial)?;
         self.give_to_owner(buffer)
     }
 
@@ -84,7 +97,7 @@ impl<'a> Actions<'a> {
     fn cluster_of(&self, buffer: &Buffer, pool: &Pool) -> Result<Cluster> {
         let fs = FS.parse().map_err(|why: String| Fault::new(Code::Bug).why(why))?;
         let mut cluster = Cluster::new(fs);
-        let log = self.work_dir(buffer).join("log");
+        let log = self.work_dir(buffer.serial).join("log");
         let first =
             buffer.slices.first().ok_or_else(|| Fault::new(Code::Bug).what("a buffer has no slices"))?;
         let server = |name: String, target: TargetId, dir: PathBuf, image: Option<Image>| Server {
@@ -112,7 +125,7 @@ impl<'a> Actions<'a> {
         }
         cluster.mounts.push(Mount {
             name: "client0".to_owned(),
-            mount_point: self.stage_mount(buffer),
+            mount_point: self.stage_mount(buffer.serial),
             made_dir: true,
             log: log.join("client0.log"),
             metrics_port: 0,
@@ -123,12 +136,12 @@ impl<'a> Actions<'a> {
     }
 
     /// Starts its cluster as it was stored.
-    fn start(&self, buffer: &Buffer) -> Result<()> {
+    fn start(&self, serial: u64) -> Result<()> {
         let up = Up {
             archive: None,
             manager: false,
             osts: None,
-            mount_points: vec![self.stage_mount(buffer)],
+            mount_points: vec![self.stage_mount(serial)],
             mounts: true,
             fs: None,
             ost_size_bytes: None,
@@ -136,54 +149,100 @@ impl<'a> Actions<'a> {
             image_kind: Kind::Ext4,
             hosts: None,
         };
-        self.on(buffer, |on| on.up(&up)).map(drop)
+        self.on(serial, |on| on.up(&up)).map(drop)
     }
 
-    /// Nobody but the user of the job may enter.
+    /// Its user enters the directory that nodes share, for a persistent buffer with a group also the group; the directories of nodes can
+    /// be reached by way of their mounts only.
     fn give_to_owner(&self, buffer: &Buffer) -> Result<()> {
-        let root = self.stage_mount(buffer);
-        let cannot = |e: &std::io::Error| {
-            Fault::io(Code::NotWritable, "cannot give to its user", root.display().to_string(), e)
+        let root = self.stage_mount(buffer.serial);
+        let set = |dir: &Path, mode: u32| {
+            std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode))
+                .map_err(|e| cannot_give(dir, &e))
         };
-        let mode = std::fs::Permissions::from_mode(ROOT_MODE);
+        set(&root, ROOT_MODE)?;
+        if buffer.access.is_private() {
+            make_dir(&root.join(PRIVATE))?;
+            set(&root.join(PRIVATE), OWNER_MODE)?;
+        }
         let global = root.join(GLOBAL);
-        std::fs::set_permissions(&root, mode.clone()).map_err(|e| cannot(&e))?;
-        std::fs::create_dir(&global).map_err(|e| cannot(&e))?;
-        std::fs::set_permissions(&global, mode).map_err(|e| cannot(&e))?;
-        chown(&global, Some(buffer.uid), Some(buffer.gid)).map_err(|e| cannot(&e))?;
-        chown(&root, Some(buffer.uid), Some(buffer.gid)).map_err(|e| cannot(&e))
+        make_dir(&global)?;
+        // Closed before it changes hands: a change of the owner takes the bit away that gives new files the group.
+        set(&global, OWNER_MODE)?;
+        chown(&global, Some(buffer.uid), Some(buffer.group.unwrap_or(buffer.gid)))
+            .map_err(|e| cannot_give(&global, &e))?;
+        set(&global, if buffer.group.is_some() { GROUP_MODE } else { OWNER_MODE })
     }
 
-    /// Sees to it that its servers run and that it is mounted for staging: a host may have been started anew, or a process killed.
-    fn ensure_runs(&self, buffer: &Buffer) -> Result<()> {
-        let cluster = Cluster::load(&self.work_dir(buffer))?;
+    /// Opens a persistent buffer to its group. It may have to be mounted for staging first: what is below the mount point stays empty.
+    pub fn share(&self, buffer: &Buffer) -> Result<()> {
+        self.ensure_runs(buffer.serial)?;
+        self.give_to_owner(buffer)
+    }
+
+    /// Sees to it that the servers of a buffer run and that it is mounted for staging: a host may have been started anew, or a process
+    /// killed.
+    fn ensure_runs(&self, serial: u64) -> Result<()> {
+        let lock = {
+            let mut starts = self.starts.lock();
+            starts.retain(|_, lock| Arc::strong_count(lock) > 1);
+            starts.entry(serial).or_default().clone()
+        };
+        let _start = lock.lock();
+        let cluster = Cluster::load(&self.work_dir(serial))?;
         let servers = cluster.servers.iter().map(|s| s.run.as_ref());
         let all = servers.chain(cluster.mounts.iter().map(|m| m.run.as_ref()));
-        if all.into_iter().all(alive) && mounts::find(&self.stage_mount(buffer)).is_some() {
+        if all.into_iter().all(alive) && mounts::find(&self.stage_mount(serial)).is_some() {
             return Ok(());
         }
-        tracing::warn!(serial = buffer.serial, "a part of the buffer does not run, and is started again");
-        self.on(buffer, |on| on.down(false))?;
+        tracing::warn!(serial, "a part of the buffer does not run, and is started again");
+        self.on(serial, |on| on.down(false))?;
         reap(&cluster);
-        self.start(buffer)
+        self.start(serial)
     }
 
     /// Copies what is to be staged in or out, as the user of the job.
     pub fn stage(&self, buffer: &Buffer, stages_in: bool, job: &JobLock) -> Result<()> {
-        self.ensure_runs(buffer)?;
-        staging::run(self.host, buffer, &self.stage_mount(buffer).join(GLOBAL), stages_in, job)
+        let transfers = if stages_in { &buffer.stage_in } else { &buffer.stage_out };
+        let mut work = Vec::new();
+        for transfer in transfers {
+            let serial = match &transfer.place {
+                Place::Striped => buffer.serial,
+                Place::Persistent(name) => serial_of(buffer, name)?,
+            };
+            work.push((transfer.clone(), self.stage_mount(serial).join(GLOBAL), serial));
+        }
+        let mut serials: Vec<u64> = work.iter().map(|(.., serial)| *serial).collect();
+        serials.sort_unstable();
+        serials.dedup();
+        serials.into_iter().try_for_each(|serial| self.ensure_runs(serial))?;
+        let work = work.into_iter().map(|(transfer, root, _)| (transfer, root)).collect();
+        staging::run(self.host, buffer, work, stages_in, job)
     }
 
-    /// Mounts it on all its nodes at once.
+    /// What each node mounts of a job: below which name, from where.
+    fn sources(&self, buffer: &Buffer) -> Result<Vec<(String, String)>> {
+        let own = (!buffer.slices.is_empty()).then(|| (buffer.token.clone(), buffer.serial));
+        let used = buffer.uses.iter().map(|used| (persistent_name(&buffer.token, &used.name), used.serial));
+        let mut sources = Vec::new();
+        for (name, serial) in own.into_iter().chain(used) {
+            self.ensure_runs(serial)?;
+            let cluster = Cluster::load(&self.work_dir(serial))?;
+            let mgs =
+                cluster.mgs().ok_or_else(|| Fault::new(Code::NoMgs).subject(format!("buffer {name}")))?;
+            sources.push((name, format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs)));
+        }
+        Ok(sources)
+    }
+
+    /// Mounts what the job has on all its nodes at once.
     pub fn mount(&self, buffer: &Buffer) -> Result<()> {
-        self.ensure_runs(buffer)?;
-        let cluster = Cluster::load(&self.work_dir(buffer))?;
-        let mgs = cluster
-            .mgs()
-            .ok_or_else(|| Fault::new(Code::NoMgs).subject(format!("buffer of job {}", buffer.token)))?;
-        let source = format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs);
+        let sources = self.sources(buffer)?;
         let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
-            let mount = |node: &String| self.mount_on(buffer, node, &source);
+            let mount = |node: &str| {
+                sources.iter().try_for_each(|(name, source)| self.mount_on(buffer, node, name, source))?;
+                self.bind_private(buffer, node)
+            };
             let running: Vec<_> = buffer.nodes.iter().map(|node| scope.spawn(move || mount(node))).collect();
             running
                 .into_iter()
@@ -195,27 +254,58 @@ impl<'a> Actions<'a> {
         outcomes.into_iter().collect()
     }
 
-    fn mount_on(&self, buffer: &Buffer, node: &str, source: &str) -> Result<()> {
-        let at = self.config.mount_point(node, &buffer.token);
+    fn mount_on(&self, buffer: &Buffer, node: &str, name: &str, source: &str) -> Result<()> {
+        let at = self.config.mount_point(node, name);
         let is_ours = |line: &mounts::MountLine| line.source == source;
         if mounts::find(&at).is_some_and(|line| is_ours(&line)) && !mounts::is_dead(&at) {
             return Ok(());
         }
         requirements::free_mount_point(&at)?;
         make_dir(&at)?;
-        let log = self.work_dir(buffer).join("log").join(format!("node-{node}.log"));
+        let log = self.work_dir(buffer.serial).join("log").join(format!("node-{node}-{name}.log"));
         let mut command = Command::new(&self.host.program);
         command.arg("mount").arg(format!("--log={}", log.display())).arg(source).arg(&at);
         system::run(&mut command, "brindle").map_err(|fault| fault.why(format!("on node {node}")))
     }
 
-    /// Unmounts it from all its nodes; programs that are still there lose it.
+    /// Shows a node its own directory, where the job has such. Everything on the way to it belongs to root: no user can put a link there.
+    fn bind_private(&self, buffer: &Buffer, node: &str) -> Result<()> {
+        if buffer.slices.is_empty() || !buffer.access.is_private() {
+            return Ok(());
+        }
+        let own = self.config.mount_point(node, &buffer.token).join(PRIVATE).join(node);
+        let at = self.config.mount_point(node, &private_name(&buffer.token));
+        if mounts::find(&at).is_some() {
+            // What an earlier try has left may be of a daemon that has died.
+            unmount::unbind(&at)?;
+        }
+        make_dir(&own)?;
+        chown(&own, Some(buffer.uid), Some(buffer.gid)).map_err(|e| cannot_give(&own, &e))?;
+        let mode = std::fs::Permissions::from_mode(OWNER_MODE);
+        std::fs::set_permissions(&own, mode).map_err(|e| cannot_give(&own, &e))?;
+        make_dir(&at)?;
+        rustix::mount::mount_bind(&own, &at).map_err(|e| {
+            Fault::io(Code::MountFailed, "cannot mount", at.display().to_string(), &e.into())
+                .why(format!("on node {node}"))
+        })
+    }
+
+    /// Unmounts everything of the job from all its nodes; programs that are still there lose it.
     pub fn unmount(&self, buffer: &Buffer) -> Result<()> {
+        let used = buffer.uses.iter().map(|used| persistent_name(&buffer.token, &used.name));
+        let names: Vec<String> = std::iter::once(buffer.token.clone()).chain(used).collect();
         for node in &buffer.nodes {
-            let at = self.config.mount_point(node, &buffer.token);
-            unmount::unmount(&at)?;
-            // A directory that is not there, or that somebody put something into, is none of the buffer.
-            let _ = std::fs::remove_dir(&at);
+            let private = self.config.mount_point(node, &private_name(&buffer.token));
+            unmount::unbind(&private)?;
+            let mounted: Vec<PathBuf> =
+                names.iter().map(|name| self.config.mount_point(node, name)).collect();
+            for at in &mounted {
+                unmount::unmount(at)?;
+            }
+            for at in mounted.iter().chain([&private]) {
+                // A directory that is not there, or that somebody put something into, is none of the buffer.
+                let _ = std::fs::remove_dir(at);
+            }
         }
         Ok(())
     }
@@ -226,10 +316,10 @@ impl<'a> Actions<'a> {
     }
 
     fn erase(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
-        let work = self.work_dir(buffer);
+        let work = self.work_dir(buffer.serial);
         match Cluster::load(&work) {
             Ok(cluster) => {
-                self.on(buffer, |on| on.down(false))?;
+                self.on(buffer.serial, |on| on.down(false))?;
                 reap(&cluster);
             }
             Err(fault) if fault.code == Code::NoSuchCluster && !work.join("state.json").exists() => {}
@@ -241,10 +331,24 @@ impl<'a> Actions<'a> {
                 remove_tree(&dir)?;
             }
         }
-        remove_tree(&self.stage_mount(buffer))?;
+        remove_tree(&self.stage_mount(buffer.serial))?;
         // Last, because it says where everything else is.
         remove_tree(&work)
     }
+}
+
+/// The persistent buffer that a job uses by this name.
+fn serial_of(buffer: &Buffer, name: &str) -> Result<u64> {
+    buffer.uses.iter().find(|used| used.name == name).map(|used| used.serial).ok_or_else(|| {
+        Fault::new(Code::NoSuchBuffer)
+            .what("the job does not use the persistent buffer")
+            .subject(name.to_owned())
+            .next(format!("add #DW persistentdw name={name}"))
+    })
+}
+
+fn cannot_give(dir: &Path, e: &std::io::Error) -> Fault {
+    Fault::io(Code::NotWritable, "cannot give to its user", dir.display().to_string(), e)
 }
 
 /// The directory of a buffer in a brick.
@@ -260,7 +364,7 @@ fn slice_dir(pool: &Pool, slice: &Slice) -> Result<PathBuf> {
 /// Makes a directory that only root enters.
 fn make_private_dir(dir: &Path) -> Result<()> {
     make_dir(dir)?;
-    let mode = std::fs::Permissions::from_mode(ROOT_MODE);
+    let mode = std::fs::Permissions::from_mode(OWNER_MODE);
     std::fs::set_permissions(dir, mode)
         .map_err(|e| Fault::io(Code::NotWritable, "cannot close to others", dir.display().to_string(), &e))
 }

@@ -2,9 +2,13 @@
 //!
 //! Everything that can be known before is looked at before the first byte: sources, rights, room. A file is written under another name,
 //! synced, and renamed, so that a half of one is never taken for the file; one that is there already with the same time and the same
-//! contents is not copied again, so that a copy that was cut off goes on where it was. Modes, times, groups and holes are kept; hard links become files
-//! of their own; sockets, pipes and devices are passed over.
+//! contents is not copied again, so that a copy that was cut off goes on where it was. Modes, times, groups, extended attributes, ACLs, hard
+//! links and holes are kept; sockets, pipes and devices are passed over.
 
+mod list;
+mod xattr;
+
+use std::collections::HashMap;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{Read, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -25,6 +29,8 @@ const DEPTH_MAX: usize = 512;
 const PARTIAL: &str = ".brindle-stage";
 /// Bits of permissions.
 const MODE_BITS: u32 = 0o7777;
+/// Most files with several names whose first name is remembered; further ones become files of their own.
+const HARD_LINKS_MAX: usize = 1 << 20;
 
 /// What is to be copied, and for whom.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -33,12 +39,10 @@ pub struct CopyWork {
     pub uid: u32,
     /// The user's group.
     pub gid: u32,
-    /// Directory of the buffer.
-    pub root: PathBuf,
     /// Whether into the buffer.
     pub stages_in: bool,
-    /// The copies.
-    pub transfers: Vec<Transfer>,
+    /// The copies, each with the directory of the buffer that it goes into or comes out of.
+    pub transfers: Vec<(Transfer, PathBuf)>,
 }
 
 /// What was copied.
@@ -52,6 +56,10 @@ pub struct CopyOutcome {
     pub unchanged: u64,
     /// Sockets, pipes and devices.
     pub skipped: u64,
+    /// Further names of files.
+    pub links: u64,
+    /// Extended attributes that the destination cannot hold.
+    pub attributes_lost: u64,
 }
 
 /// A copy with its paths.
@@ -59,6 +67,10 @@ struct Pair {
     entry: Entry,
     from: PathBuf,
     to: PathBuf,
+    /// The real path of the buffer's directory.
+    root: PathBuf,
+    /// The directive that asks for it. Names of a file become links within one directive: two of them make two copies.
+    directive: usize,
 }
 
 /// Becomes the user for good. From then on this process ends with the one that started it.
@@ -101,21 +113,32 @@ pub fn become_user(uid: u32, gid: u32) -> Result<PathBuf> {
 
 /// Copies everything; called as the user.
 pub fn copy_all(work: &CopyWork, home: &Path) -> Result<CopyOutcome> {
-    let root =
-        std::fs::canonicalize(&work.root).map_err(|e| failed("cannot enter the buffer", &work.root, &e))?;
-    let pairs: Vec<Pair> =
-        work.transfers.iter().map(|t| pair(t, work, &root, home)).collect::<Result<_>>()?;
+    let pairs: Vec<Pair> = work
+        .transfers
+        .iter()
+        .enumerate()
+        .map(|(directive, (transfer, dir))| {
+            let root = std::fs::canonicalize(dir).map_err(|e| failed("cannot enter the buffer", dir, &e))?;
+            Ok(Pair { directive, ..pair(transfer, work, root, home)? })
+        })
+        .collect::<Result<_>>()?;
     let mut needed: u64 = 0;
+    let pairs = list::expand(pairs, work.stages_in, home)?;
     for pair in &pairs {
-        refuse_outside(pair, work.stages_in, &root)?;
+        refuse_outside(pair, work.stages_in)?;
         let mut look = Look { needed: 0 };
         look.at(pair)?;
         let parent = existing_parent(&pair.to)?;
         needed = needed.saturating_add(look.needed);
         refuse_full(&parent, needed)?;
     }
-    let mut copy = Copy { outcome: CopyOutcome::default(), chunk: vec![0; CHUNK_BYTES] };
+    let (outcome, chunk) = (CopyOutcome::default(), vec![0; CHUNK_BYTES]);
+    let mut copy = Copy { outcome, chunk, directive: 0, first_names: HashMap::new() };
     for pair in &pairs {
+        if pair.directive != copy.directive {
+            copy.directive = pair.directive;
+            copy.first_names.clear();
+        }
         copy.pair(pair)?;
     }
     Ok(copy.outcome)
@@ -126,7 +149,7 @@ fn failed(what: &'static str, path: &Path, e: &std::io::Error) -> Fault {
 }
 
 /// The paths of a transfer. A file whose destination is a directory goes into it.
-fn pair(transfer: &Transfer, work: &CopyWork, root: &Path, home: &Path) -> Result<Pair> {
+fn pair(transfer: &Transfer, work: &CopyWork, root: PathBuf, home: &Path) -> Result<Pair> {
     let inside = root.join(transfer.inside.trim_end_matches('/'));
     let outside = match transfer.outside.strip_prefix('~') {
         None => PathBuf::from(&transfer.outside),
@@ -150,7 +173,7 @@ fn pair(transfer: &Transfer, work: &CopyWork, root: &Path, home: &Path) -> Resul
         })?;
         to = to.join(name);
     }
-    Ok(Pair { entry: transfer.entry, from, to })
+    Ok(Pair { entry: transfer.entry, from, to, root, directive: 0 })
 }
 
 /// The nearest directory above a path that exists, by its real path.
@@ -165,13 +188,13 @@ fn existing_parent(path: &Path) -> Result<PathBuf> {
 }
 
 /// Symbolic links may not lead out of the buffer on its side of the copy.
-fn refuse_outside(pair: &Pair, stages_in: bool, root: &Path) -> Result<()> {
+fn refuse_outside(pair: &Pair, stages_in: bool) -> Result<()> {
     let real = if stages_in {
         existing_parent(&pair.to)?
     } else {
         std::fs::canonicalize(&pair.from).map_err(|e| failed("cannot stage", &pair.from, &e))?
     };
-    if real.starts_with(root) {
+    if real.starts_with(&pair.root) {
         return Ok(());
     }
     let shown = if stages_in { &pair.to } else { &pair.from };
@@ -266,6 +289,10 @@ fn may(path: &Path, access: Access, what: &'static str, subject: &Path) -> Resul
 struct Copy {
     outcome: CopyOutcome,
     chunk: Vec<u8>,
+    /// The directive whose copies are made.
+    directive: usize,
+    /// Device and inode of each source of the directive that has several names, and where its copy is.
+    first_names: HashMap<(u64, u64), PathBuf>,
 }
 
 impl Copy {
@@ -283,6 +310,7 @@ impl Copy {
                 self.directory(&pair.from, &pair.to)?;
                 sync_dir(&parent)
             }
+            Entry::List => Err(Fault::new(Code::Bug).what("a list was not read")),
         }
     }
 
@@ -293,6 +321,7 @@ impl Copy {
             Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && to.is_dir() => {}
             made => made.map_err(|e| failed("cannot make", to, &e))?,
         }
+        open_to_owner(to)?;
         for entry in std::fs::read_dir(from).map_err(|e| failed("cannot read", from, &e))? {
             let entry = entry.map_err(|e| failed("cannot read", from, &e))?;
             let (path, target) = (entry.path(), to.join(entry.file_name()));
@@ -310,6 +339,8 @@ impl Copy {
         let dir = File::open(to).map_err(|e| failed("cannot open", to, &e))?;
         // A directory of somebody else that was there before keeps its rights.
         if dir.metadata().is_ok_and(|there| there.uid() == rustix::process::geteuid().as_raw()) {
+            let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
+            self.outcome.attributes_lost += xattr::copy(&source, &dir, to)?;
             dress(&dir, &meta, to)?;
         }
         dir.sync_all().map_err(|e| failed("cannot sync", to, &e))
@@ -318,9 +349,13 @@ impl Copy {
     fn file(&mut self, from: &Path, to: &Path) -> Result<()> {
         let source = File::open(from).map_err(|e| failed("cannot read", from, &e))?;
         let meta = source.metadata().map_err(|e| failed("cannot look at", from, &e))?;
+        if self.is_linked(&meta, to)? {
+            return Ok(());
+        }
         let looks_same = std::fs::symlink_metadata(to).is_ok_and(|there| is_same(&there, &meta));
         if looks_same && self.has_contents(&source, from, to)? {
             self.outcome.unchanged += 1;
+            self.remember(&meta, to);
             return Ok(());
         }
         let partial = partial(to);
@@ -328,6 +363,7 @@ impl Copy {
         target.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let target = target.open(&partial).map_err(|e| failed("cannot write", to, &e))?;
         let copied = self.contents(&source, &target, from, to).and_then(|bytes| {
+            self.outcome.attributes_lost += xattr::copy(&source, &target, to)?;
             dress(&target, &meta, to)?;
             target.sync_all().map_err(|e| failed("cannot sync", to, &e))?;
             std::fs::rename(&partial, to).map_err(|e| failed("cannot rename to", to, &e))?;
@@ -337,6 +373,7 @@ impl Copy {
             Ok(bytes) => {
                 self.outcome.files += 1;
                 self.outcome.bytes += bytes;
+                self.remember(&meta, to);
                 Ok(())
             }
             Err(fault) => {
@@ -347,10 +384,40 @@ impl Copy {
         }
     }
 
+    /// Notes where the copy of a file with several names is.
+    fn remember(&mut self, meta: &Metadata, to: &Path) {
+        if meta.nlink() > 1 && self.first_names.len() < HARD_LINKS_MAX {
+            self.first_names.insert((meta.dev(), meta.ino()), to.to_owned());
+        }
+    }
+
+    /// Gives the copy of a source with several names this name, too. `false`: the source has to be copied.
+    fn is_linked(&mut self, meta: &Metadata, to: &Path) -> Result<bool> {
+        let Some(first) = self.first_names.get(&(meta.dev(), meta.ino())) else { return Ok(false) };
+        let identity = |path: &Path| std::fs::symlink_metadata(path).map(|m| (m.dev(), m.ino()));
+        if identity(to).is_ok_and(|there| identity(first).is_ok_and(|first| first == there)) {
+            return Ok(true);
+        }
+        let partial = partial(to);
+        remove_if_there(&partial)?;
+        match std::fs::hard_link(first, &partial) {
+            Ok(()) => {}
+            // Another file system, one without hard links, or too many of them: a file of its own holds the same.
+            Err(e) if is_no_link(&e) => return Ok(false),
+            Err(e) => return Err(failed("cannot link", to, &e)),
+        }
+        std::fs::rename(&partial, to).map_err(|e| failed("cannot rename to", to, &e))?;
+        self.outcome.links += 1;
+        Ok(true)
+    }
+
     /// Whether the file at `to`, of the same length, has the contents of the source; it is on the disk then.
     fn has_contents(&mut self, source: &File, from: &Path, to: &Path) -> Result<bool> {
         // One that cannot be read is written anew.
         let Ok(there) = File::open(to) else { return Ok(false) };
+        if !xattr::are_same(source, &there) {
+            return Ok(false);
+        }
         let mut other = vec![0; CHUNK_BYTES];
         let mut at = 0;
         loop {
@@ -427,26 +494,57 @@ fn dress(target: &File, meta: &Metadata, shown: &Path) -> Result<()> {
     let lost = if same_group { 0 } else { 0o2000 };
     let mode = std::fs::Permissions::from_mode(meta.mode() & MODE_BITS & !lost);
     target.set_permissions(mode).map_err(|e| failed("cannot set the permissions of", shown, &e))?;
-    let times = Timestamps {
-        last_access: Timespec { tv_sec: meta.atime(), tv_nsec: meta.atime_nsec() },
-        last_modification: Timespec { tv_sec: meta.mtime(), tv_nsec: meta.mtime_nsec() },
-    };
-    rustix::fs::futimens(target, &times).map_err(|e| failed("cannot set the times of", shown, &e.into()))
+    rustix::fs::futimens(target, &times_of(meta))
+        .map_err(|e| failed("cannot set the times of", shown, &e.into()))
 }
 
+fn times_of(meta: &Metadata) -> Timestamps {
+    Timestamps {
+        last_access: Timespec { tv_sec: meta.atime(), tv_nsec: meta.atime_nsec() },
+        last_modification: Timespec { tv_sec: meta.mtime(), tv_nsec: meta.mtime_nsec() },
+    }
+}
+
+/// Errors of link(2) that say that there cannot be such a link.
+fn is_no_link(e: &std::io::Error) -> bool {
+    let none = [libc::EXDEV, libc::EMLINK, libc::EPERM, libc::EOPNOTSUPP];
+    e.raw_os_error().is_some_and(|errno| none.contains(&errno))
+}
+
+fn remove_if_there(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(failed("cannot replace", path, &e)),
+        _ => Ok(()),
+    }
+}
+
+/// A directory of this user's that an earlier copy has closed again is opened until its contents are complete.
+fn open_to_owner(dir: &Path) -> Result<()> {
+    let meta = std::fs::metadata(dir).map_err(|e| failed("cannot look at", dir, &e))?;
+    let mode = meta.mode() & MODE_BITS;
+    if meta.uid() != rustix::process::geteuid().as_raw() || mode & 0o700 == 0o700 {
+        return Ok(());
+    }
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(mode | 0o700))
+        .map_err(|e| failed("cannot set the permissions of", dir, &e))
+}
+
+/// A symbolic link with its times.
 fn link(from: &Path, to: &Path) -> Result<()> {
     let target = std::fs::read_link(from).map_err(|e| failed("cannot read", from, &e))?;
-    if std::fs::read_link(to).is_ok_and(|there| there == target) {
+    let meta = std::fs::symlink_metadata(from).map_err(|e| failed("cannot look at", from, &e))?;
+    let time = |meta: &Metadata| (meta.mtime(), meta.mtime_nsec());
+    let same_time = std::fs::symlink_metadata(to).is_ok_and(|there| time(&there) == time(&meta));
+    if same_time && std::fs::read_link(to).is_ok_and(|there| there == target) {
         return Ok(());
     }
     let partial = partial(to);
-    match std::fs::remove_file(&partial) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            return Err(failed("cannot replace", &partial, &e));
-        }
-        _ => {}
-    }
+    remove_if_there(&partial)?;
     std::os::unix::fs::symlink(target, &partial).map_err(|e| failed("cannot make", to, &e))?;
+    // A group that the user is not in stays at the source.
+    let _ = std::os::unix::fs::lchown(&partial, None, Some(meta.gid()));
+    rustix::fs::utimensat(CWD, &partial, &times_of(&meta), AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|e| failed("cannot set the times of", to, &e.into()))?;
     std::fs::rename(&partial, to).map_err(|e| failed("cannot rename to", to, &e))
 }
 

@@ -9,6 +9,7 @@
 pub mod actions;
 pub mod copy;
 pub mod orchestrator;
+pub mod persistent;
 pub mod protocol;
 pub mod server;
 mod staging;
@@ -17,10 +18,14 @@ mod unmount;
 pub mod view;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use brindle_types::{Code, Fault, Result};
 
 pub use orchestrator::Orchestrator;
+
+/// [`Config::keep_discarded`] unless told otherwise.
+pub const KEEP_DISCARDED_DEFAULT: Duration = Duration::from_secs(24 * 3600);
 
 /// Name of the pool that is there without being made.
 pub const POOL_DEFAULT: &str = "default";
@@ -35,22 +40,34 @@ pub struct Config {
     /// Where the directory of each node is (`NODES_DIR/NODE/JOB`), for nodes that are all on this machine and show it at `mount_root`.
     /// Without it the only node is this host.
     pub nodes_dir: Option<PathBuf>,
+    /// How long a buffer is kept that a hurried teardown has thrown away while its files had still to be staged out.
+    pub keep_discarded: Duration,
     /// The user, beside root, that may ask for everything: the one that slurmctld runs as.
     pub slurm_uid: u32,
 }
 
 impl Config {
-    /// Where the buffer of a job is mounted on a node, seen from here.
-    pub fn mount_point(&self, node: &str, token: &str) -> PathBuf {
+    /// Where something of a job is mounted on a node, seen from here. `name`: the token of the job, [`private_name`], [`persistent_name`].
+    pub fn mount_point(&self, node: &str, name: &str) -> PathBuf {
         match &self.nodes_dir {
-            Some(dir) => dir.join(node).join(token),
-            None => self.mount_root.join(token),
+            Some(dir) => dir.join(node).join(name),
+            None => self.mount_root.join(name),
         }
     }
 
     /// The directory of a job's buffer, as the job sees it.
     pub fn striped(&self, token: &str) -> PathBuf {
         self.mount_root.join(token).join(GLOBAL)
+    }
+
+    /// The directory of its node, as the job sees it.
+    pub fn private(&self, token: &str) -> PathBuf {
+        self.mount_root.join(private_name(token))
+    }
+
+    /// A persistent buffer, as the job sees it.
+    pub fn persistent(&self, token: &str, name: &str) -> PathBuf {
+        self.mount_root.join(persistent_name(token, name)).join(GLOBAL)
     }
 
     /// Refuses a node that this orchestrator cannot mount on.
@@ -76,6 +93,19 @@ impl Config {
 
 /// The directory of a buffer that all nodes of a job share.
 pub const GLOBAL: &str = "global";
+
+/// The directory of a buffer with a directory for each node; only root enters it.
+pub const PRIVATE: &str = "private";
+
+/// The mount of a job on which a node finds its own directory.
+pub fn private_name(token: &str) -> String {
+    format!("{token}_private")
+}
+
+/// The mount of a job on which a node finds a persistent buffer.
+pub fn persistent_name(token: &str, name: &str) -> String {
+    format!("{token}_persistent_{name}")
+}
 
 /// Whether a word can be a part of a path: a token of a job, a name of a node.
 pub fn is_plain(word: &str) -> bool {

@@ -10,16 +10,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use brindle_bb::answer::{Capacity, Instance, Instances, Links, Pools, RealSize, Session, Sessions};
+use brindle_bb::directive::variable_of;
 use brindle_bb::life::{self, Event};
 use brindle_bb::pool::{self, Brick, GRANULE_DEFAULT_BYTES};
-use brindle_bb::{Action, Buffer, Goal, Phase, Pool};
+use brindle_bb::{Access, Action, Buffer, CreateRequest, Goal, JobRequest, Phase, Pool, Slice};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
 use parking_lot::Mutex;
 use rustix::process::Signal;
 
 use super::actions::Actions;
-use super::protocol::{Reply, Request, Setup};
+use super::protocol::{Create, Reply, Request, Setup};
 use super::store::Store;
 use super::{Config, POOL_DEFAULT, is_plain};
 use crate::Host;
@@ -70,17 +71,19 @@ impl JobLock {
 
 /// The orchestrator.
 pub struct Orchestrator<'a> {
-    config: Config,
-    store: Store<'a>,
-    actions: Actions<'a>,
+    pub(super) config: Config,
+    pub(super) store: Store<'a>,
+    pub(super) actions: Actions<'a>,
+    /// Held while a serial number is given out: they are counted over all pools.
+    serials: Mutex<()>,
     locks: Mutex<BTreeMap<String, Arc<JobLock>>>,
     /// The directory is this orchestrator's as long as this lives.
     _dir: DirLock,
 }
 
 /// A buffer that a goal was reached for.
-struct Reached {
-    buffer: Buffer,
+pub(super) struct Reached {
+    pub(super) buffer: Buffer,
 }
 
 impl<'a> Orchestrator<'a> {
@@ -94,8 +97,8 @@ impl<'a> Orchestrator<'a> {
         let store = Store::open(host, &config.dir)?;
         store.make_pool(&Pool::new(POOL_DEFAULT, GRANULE_DEFAULT_BYTES))?;
         let actions = Actions::new(host, config.clone());
-        let orchestrator =
-            Orchestrator { config, store, actions, locks: Mutex::new(BTreeMap::new()), _dir: lock };
+        let (serials, locks) = (Mutex::new(()), Mutex::new(BTreeMap::new()));
+        let orchestrator = Orchestrator { config, store, actions, serials, locks, _dir: lock };
         orchestrator.reconcile()?;
         Ok(orchestrator)
     }
@@ -136,7 +139,7 @@ impl<'a> Orchestrator<'a> {
             Request::Pools => Ok(Reply::Pools(Pools::of(&self.store.pools()?))),
             Request::Instances => Ok(Reply::Instances(self.instances()?)),
             Request::Sessions => Ok(Reply::Sessions(self.sessions()?)),
-            Request::Check(request) => self.check(request.pool.as_deref(), request.bytes),
+            Request::Check(request) => self.check(request),
             Request::Setup(setup) => self.setup(setup),
             Request::DataIn(token) => self.step(token, &Goal::DataIn),
             Request::RealSize(token) => {
@@ -144,10 +147,7 @@ impl<'a> Orchestrator<'a> {
                 let (token, units) = (token.clone(), "bytes".to_owned());
                 Ok(Reply::RealSize(RealSize { token, capacity: buffer.bytes, units }))
             }
-            Request::Paths(token) => {
-                self.live(token)?;
-                Ok(Reply::Path(self.config.striped(token).display().to_string()))
-            }
+            Request::Paths(token) => Ok(self.paths(&self.live(token)?.1)),
             Request::PreRun(token, nodes) => {
                 nodes.iter().try_for_each(|node| self.config.refuse_foreign_node(node))?;
                 self.step(token, &Goal::PreRun(nodes.clone()))
@@ -158,21 +158,53 @@ impl<'a> Orchestrator<'a> {
             Request::List => Ok(Reply::Buffers(self.list(only)?)),
             Request::Retry(name) => self.on_named(name, only, &Goal::Retry),
             Request::Drop(name) => self.on_named(name, only, &Goal::Drop),
+            Request::CreatePersistent(create) => self.create(create),
             Request::Bricks => Ok(Reply::Bricks(self.store.pools()?)),
             Request::AddBrick { pool, name, dir, bytes } => self.add_brick(pool, name, dir, *bytes),
         }
     }
 
-    fn check(&self, pool: Option<&str>, bytes: Option<u64>) -> Result<Reply> {
-        if let Some(bytes) = bytes {
+    fn check(&self, request: &JobRequest) -> Result<Reply> {
+        let own = request.bytes.map(|bytes| (request.pool.as_deref(), bytes));
+        let made = request.create.iter().map(|create| (create.pool.as_deref(), create.bytes));
+        for (pool, bytes) in own.into_iter().chain(made) {
             self.store.pool(pool.unwrap_or(POOL_DEFAULT))?.refuse_impossible(bytes)?;
         }
         Ok(Reply::Done(String::new()))
     }
 
+    /// The variables of a job.
+    fn paths(&self, buffer: &Buffer) -> Reply {
+        let (config, token) = (&self.config, &buffer.token);
+        let (own, access) = (!buffer.slices.is_empty(), buffer.access);
+        let striped = (own && access.is_striped()).then(|| ("DW_JOB_STRIPED", config.striped(token)));
+        let private = (own && access.is_private()).then(|| ("DW_JOB_PRIVATE", config.private(token)));
+        let named = striped.into_iter().chain(private).map(|(name, path)| (name.to_owned(), path));
+        let shared =
+            buffer.uses.iter().map(|used| (variable_of(&used.name), config.persistent(token, &used.name)));
+        Reply::Variables(named.chain(shared).map(|(name, path)| (name, path.display().to_string())).collect())
+    }
+
     fn list(&self, only: Option<u32>) -> Result<Vec<Buffer>> {
-        let all = self.store.buffers()?.into_iter().map(|(_, buffer)| buffer);
-        Ok(all.filter(|buffer| only.is_none_or(|uid| uid == buffer.uid)).collect())
+        let all: Vec<Buffer> = self.store.buffers()?.into_iter().map(|(_, buffer)| buffer).collect();
+        let users = |serial: u64| {
+            let uses = |job: &&Buffer| job.uses.iter().any(|used| used.serial == serial);
+            all.iter().filter(uses).map(|job| job.token.clone()).collect()
+        };
+        let shown = all.iter().filter(|buffer| only.is_none_or(|uid| uid == buffer.uid));
+        Ok(shown.map(|b| Buffer { users: users(b.serial), ..self.with_end(b) }).collect())
+    }
+
+    /// A buffer whose reason says until when it is kept, where that has an end.
+    fn with_end(&self, buffer: &Buffer) -> Buffer {
+        let mut shown = buffer.clone();
+        if let Some(since) = buffer.discarded_s.filter(|_| buffer.phase == Phase::Kept) {
+            let left_s = since.saturating_add(self.config.keep_discarded.as_secs()).saturating_sub(now_s());
+            let (hours, minutes) = (left_s / 3600, left_s % 3600 / 60);
+            shown.reason +=
+                &format!("; thrown away with --hurry, it is destroyed in {hours} h {minutes} min");
+        }
+        shown
     }
 
     /// Buffers that the scheduler knows.
@@ -186,7 +218,8 @@ impl<'a> Orchestrator<'a> {
             capacity: Capacity { bytes: b.bytes, nodes: 0 },
             links: Links { session: b.serial },
         };
-        Ok(Instances { instances: self.known()?.into_iter().map(instance).collect() })
+        let with_room = self.known()?.into_iter().filter(|b| b.bytes > 0);
+        Ok(Instances { instances: with_room.map(instance).collect() })
     }
 
     fn sessions(&self) -> Result<Sessions> {
@@ -195,8 +228,8 @@ impl<'a> Orchestrator<'a> {
         Ok(Sessions { sessions: self.known()?.into_iter().map(session).collect() })
     }
 
-    /// The buffer of a job that the scheduler has not forgotten, with the version of its row.
-    fn find(&self, token: &str) -> Result<Option<(u64, Buffer)>> {
+    /// The buffer of a job that the scheduler has not forgotten, or a persistent one; with the version of its row.
+    pub(super) fn find(&self, token: &str) -> Result<Option<(u64, Buffer)>> {
         let is_it = |b: &Buffer| b.token == token && !b.torn_down;
         Ok(self.store.buffers()?.into_iter().find(|(_, buffer)| is_it(buffer)))
     }
@@ -211,14 +244,25 @@ impl<'a> Orchestrator<'a> {
                 .what("cannot use as the name of a job")
                 .subject(setup.token.clone()));
         }
-        if setup.uid == 0 {
-            return Err(Fault::new(Code::PermissionDenied)
-                .what("no buffers for root")
-                .why("files are staged as the user of the job"));
+        refuse_root(setup.uid)?;
+        let request = &setup.request;
+        if setup.makes_persistent {
+            request.create.iter().try_for_each(|create| self.create(&setup.create(create)).map(drop))?;
+            request.destroy.iter().try_for_each(|name| self.destroy_persistent(name, setup.uid))?;
+        }
+        for create in &request.create {
+            // The scheduler's own call does not know of groups.
+            create.group.as_ref().map_or(Ok(()), |group| self.share(&create.name, setup.uid, group))?;
         }
         let lock = self.lock_of(&setup.token);
         let _step = held(&lock, &setup.token)?;
         let (version, buffer) = match self.find(&setup.token)? {
+            Some((_, taken)) if taken.persistent => {
+                return Err(Fault::new(Code::NameTaken)
+                    .what("cannot make the buffer of job")
+                    .subject(taken.token)
+                    .why("a persistent buffer is called so"));
+            }
             Some(found) => found,
             None => self.allocate(setup)?,
         };
@@ -228,38 +272,54 @@ impl<'a> Orchestrator<'a> {
 
     /// Slices first, then the row: slices without a row are free again after a crash.
     fn allocate(&self, setup: &Setup) -> Result<(u64, Buffer)> {
-        let wanted = setup.bytes.max(setup.request.bytes.unwrap_or(0));
-        if wanted == 0 {
-            return Err(Fault::new(Code::NotOffered)
-                .what("cannot make the buffer of job")
-                .subject(setup.token.clone())
-                .why("it asks for no capacity, and this release offers buffers of jobs only"));
-        }
-        let (serial, slices) = self.store.change_pool(&setup.pool, |pool| pool.allocate(wanted))?;
-        let buffer = Buffer {
-            serial,
-            token: setup.token.clone(),
-            uid: setup.uid,
-            gid: setup.gid,
-            pool: setup.pool.clone(),
-            bytes: slices.iter().map(|slice| slice.bytes).sum(),
-            created_s: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()),
-            slices,
-            stage_in: setup.request.stage_in.clone(),
-            stage_out: setup.request.stage_out.clone(),
-            phase: Phase::Allocated,
-            nodes: Vec::new(),
-            ran: false,
-            staged_out: false,
-            stage_out_tried: false,
-            torn_down: false,
-            reason: String::new(),
-        };
+        let mut names = setup.request.persistent.clone();
+        // In one order, so that jobs never wait for each other in a circle; and no job is called as a persistent buffer.
+        names.sort();
+        names.retain(|name| *name != setup.token);
+        let locks: Vec<_> = names.iter().map(|name| self.lock_of(name)).collect();
+        let _held: Vec<_> =
+            locks.iter().zip(&names).map(|(lock, name)| held(lock, name)).collect::<Result<_>>()?;
+        let uses = names.iter().map(|name| self.usable(name, setup.uid, setup.gid)).collect::<Result<_>>()?;
+        let (serial, slices) = self.slices(setup.pool(), setup.wanted_bytes())?;
+        let request = &setup.request;
+        self.record(Buffer {
+            access: request.access,
+            uses,
+            stage_in: request.stage_in.clone(),
+            stage_out: request.stage_out.clone(),
+            ..setup
+                .create(&CreateRequest {
+                    name: setup.token.clone(),
+                    bytes: 0,
+                    pool: Some(setup.pool().to_owned()),
+                    group: None,
+                })
+                .row(serial, slices)
+        })
+    }
+
+    /// A serial number, and so many bytes of a pool, which may be none.
+    pub(super) fn slices(&self, pool: &str, bytes: u64) -> Result<(u64, Vec<Slice>)> {
+        let _serials = self.serials.lock();
+        let next = self.store.pools()?.iter().map(|pool| pool.next_serial).max().unwrap_or(1);
+        self.store.change_pool(pool, |pool| {
+            pool.next_serial = pool.next_serial.max(next);
+            if bytes == 0 { Ok((pool.number(), Vec::new())) } else { pool.allocate(bytes) }
+        })
+    }
+
+    /// A size in whole granules of a pool.
+    pub(super) fn rounded(&self, pool: &str, bytes: u64) -> Result<u64> {
+        Ok(self.store.pool(pool)?.rounded(bytes).unwrap_or(bytes))
+    }
+
+    /// Writes the row of a new buffer; where that fails, its slices are free again.
+    pub(super) fn record(&self, buffer: Buffer) -> Result<(u64, Buffer)> {
         match self.store.put(0, &buffer) {
             Ok(version) => Ok((version, buffer)),
             Err(fault) => {
-                self.store.change_pool(&setup.pool, |pool| {
-                    pool.release(serial);
+                self.store.change_pool(&buffer.pool, |pool| {
+                    pool.release(buffer.serial);
                     Ok(())
                 })?;
                 Err(fault)
@@ -324,6 +384,7 @@ impl<'a> Orchestrator<'a> {
         let (bytes, pool) = (format_bytes(buffer.bytes), buffer.pool.clone());
         let reached = self.pursue(&lock, version, buffer, goal)?;
         Ok(Reply::Done(match (reached.buffer.phase, goal) {
+            _ if reached.buffer.slices.is_empty() => format!("{name}: nothing of it is left"),
             (Phase::Gone, Goal::Drop) => format!("{name} destroyed; {bytes} of pool {pool} are free again"),
             (Phase::Gone, _) => {
                 format!("{name}: its files are staged out; {bytes} of pool {pool} are free again")
@@ -335,9 +396,21 @@ impl<'a> Orchestrator<'a> {
     }
 
     /// Steps until the goal is reached. The row is stored before each action and after it.
-    fn pursue(&self, job: &JobLock, mut version: u64, mut buffer: Buffer, goal: &Goal) -> Result<Reached> {
+    pub(super) fn pursue(
+        &self,
+        job: &JobLock,
+        mut version: u64,
+        mut buffer: Buffer,
+        goal: &Goal,
+    ) -> Result<Reached> {
         for _ in 0..ACTIONS_MAX {
-            let next = life::step(&buffer, &Event::Asked(goal.clone()))?;
+            if buffer.persistent {
+                buffer.users = self.users_of(buffer.serial)?;
+            }
+            let mut next = life::step(&buffer, &Event::Asked(goal.clone()))?;
+            if next.buffer.discarded {
+                next.buffer.discarded_s.get_or_insert_with(now_s);
+            }
             if next.buffer != buffer {
                 version = self.store.put(version, &next.buffer)?;
             }
@@ -388,11 +461,40 @@ impl<'a> Orchestrator<'a> {
         }
     }
 
-    fn lock_of(&self, token: &str) -> Arc<JobLock> {
+    pub(super) fn lock_of(&self, token: &str) -> Arc<JobLock> {
         let mut locks = self.locks.lock();
         // Those that nobody holds are not needed.
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);
         locks.entry(token.to_owned()).or_default().clone()
+    }
+
+    /// Destroys the buffers that were thrown away and kept for as long as they should be. One that somebody works on is left alone until
+    /// the next look.
+    pub(super) fn expire(&self) {
+        let all = match self.store.buffers() {
+            Ok(all) => all,
+            Err(fault) => return tracing::warn!(%fault, "cannot look for buffers whose time is over"),
+        };
+        let kept_s = self.config.keep_discarded.as_secs();
+        let is_over = |b: &Buffer| b.discarded_s.is_some_and(|since| since.saturating_add(kept_s) <= now_s());
+        for (_, buffer) in all.into_iter().filter(|(_, b)| b.phase == Phase::Kept && is_over(b)) {
+            let lock = self.lock_of(&buffer.token);
+            let Some(_step) = lock.step.try_lock() else { continue };
+            let (job, serial) = (buffer.token, buffer.serial);
+            // It may be another one now that the lock is held.
+            let expired = self.store.buffers().and_then(|all| {
+                let found = all.into_iter().find(|(_, b)| b.serial == serial && b.phase == Phase::Kept);
+                found.map_or(Ok(()), |(version, b)| self.pursue(&lock, version, b, &Goal::Expire).map(drop))
+            });
+            match expired {
+                Ok(()) => {
+                    tracing::warn!(job, serial, "thrown away by a hurried teardown, kept, and now destroyed")
+                }
+                Err(fault) => {
+                    tracing::warn!(%fault, job, serial, "cannot destroy a buffer whose time is over")
+                }
+            }
+        }
     }
 
     fn add_brick(&self, pool: &str, name: &str, dir: &str, bytes: u64) -> Result<Reply> {
@@ -424,17 +526,20 @@ impl<'a> Orchestrator<'a> {
         Ok(Reply::Done(format!("brick {name} of pool {pool}: {} in {dir}", format_bytes(bytes))))
     }
 
-    /// Destroys all buffers; those whose files were not staged out.
+    /// Destroys all buffers; those whose files were not staged out, and the persistent ones.
     pub fn destroy_all(&self) -> Result<Vec<Buffer>> {
         let mut lost = Vec::new();
-        for (version, buffer) in self.store.buffers()? {
+        let mut all = self.store.buffers()?;
+        // Persistent ones when the jobs that use them are gone.
+        all.sort_by_key(|(_, buffer)| buffer.persistent);
+        for (version, buffer) in all {
             // Whatever it was mounted for has ended.
             let idle = Buffer { phase: Phase::Unmounting, ..buffer.clone() };
             let (version, buffer) = match buffer.phase {
                 Phase::Mounting | Phase::Mounted => (self.store.put(version, &idle)?, idle),
                 _ => (version, buffer),
             };
-            let pending = buffer.is_pending().then(|| buffer.clone());
+            let pending = (buffer.is_pending() || buffer.persistent).then(|| buffer.clone());
             self.pursue(&JobLock::default(), version, buffer, &Goal::Drop)?;
             lost.extend(pending);
         }
@@ -442,7 +547,7 @@ impl<'a> Orchestrator<'a> {
     }
 }
 
-fn held<'a>(lock: &'a JobLock, token: &str) -> Result<parking_lot::MutexGuard<'a, ()>> {
+pub(super) fn held<'a>(lock: &'a JobLock, token: &str) -> Result<parking_lot::MutexGuard<'a, ()>> {
     lock.step.try_lock_for(LOCK_WAIT).ok_or_else(|| {
         Fault::new(Code::BufferBusy)
             .what("another step is under way for job")
@@ -451,8 +556,57 @@ fn held<'a>(lock: &'a JobLock, token: &str) -> Result<parking_lot::MutexGuard<'a
     })
 }
 
-fn no_buffer(name: &str) -> Fault {
-    Fault::new(Code::NoSuchBuffer).what("no buffer of job").subject(name.to_owned())
+/// Seconds since 1970.
+fn now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// Files are staged as the user of a job, and never as root.
+pub(super) fn refuse_root(uid: u32) -> Result<()> {
+    if uid != 0 {
+        return Ok(());
+    }
+    Err(Fault::new(Code::PermissionDenied)
+        .what("no buffers for root")
+        .why("files are staged as the user of the job"))
+}
+
+impl Create {
+    /// The row of a buffer that has been allocated.
+    pub(super) fn row(&self, serial: u64, slices: Vec<Slice>) -> Buffer {
+        Buffer {
+            serial,
+            token: self.name.clone(),
+            uid: self.uid,
+            gid: self.gid,
+            pool: self.pool.clone(),
+            bytes: slices.iter().map(|slice| slice.bytes).sum(),
+            created_s: now_s(),
+            slices,
+            stage_in: Vec::new(),
+            stage_out: Vec::new(),
+            phase: Phase::Allocated,
+            nodes: Vec::new(),
+            ran: false,
+            staged_out: false,
+            stage_out_tried: false,
+            torn_down: false,
+            reason: String::new(),
+            persistent: false,
+            access: Access::Striped,
+            uses: Vec::new(),
+            group: None,
+            discarded: false,
+            discarded_s: None,
+            users: Vec::new(),
+        }
+    }
+}
+
+pub(super) fn no_buffer(name: &str) -> Fault {
+    Fault::new(Code::NoSuchBuffer)
+        .what("no job has a buffer, and no persistent buffer is called")
+        .subject(name.to_owned())
 }
 
 /// A copy that was stopped by a hurried teardown.

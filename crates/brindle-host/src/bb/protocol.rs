@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use brindle_bb::answer::{Instances, Pools, RealSize, Sessions};
-use brindle_bb::{Buffer, JobRequest, Pool};
+use brindle_bb::{Buffer, CreateRequest, JobRequest, Pool};
 use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
 
@@ -60,6 +60,8 @@ pub enum Request {
     Retry(String),
     /// Destroys a buffer with all it holds.
     Drop(String),
+    /// A persistent buffer.
+    CreatePersistent(Create),
     /// The pools with their bricks.
     Bricks,
     /// Adds a brick to a pool.
@@ -90,6 +92,56 @@ pub struct Setup {
     pub bytes: u64,
     /// What the script of the job says.
     pub request: JobRequest,
+    /// Whether the orchestrator makes and destroys the persistent buffers that the script names: Slurm's plug-in `burst_buffer/lua` does
+    /// not ask for them by itself, and counts their capacity as the job's.
+    #[serde(default)]
+    pub makes_persistent: bool,
+}
+
+impl Setup {
+    /// Bytes of the job's own buffer.
+    pub fn wanted_bytes(&self) -> u64 {
+        let written = self.request.bytes.unwrap_or(0);
+        if self.makes_persistent { written } else { self.bytes.max(written) }
+    }
+
+    /// The pool that the buffer lies in.
+    pub fn pool(&self) -> &str {
+        match self.wanted_bytes() {
+            0 => super::POOL_DEFAULT,
+            _ if self.makes_persistent => self.request.pool.as_deref().unwrap_or(super::POOL_DEFAULT),
+            _ => &self.pool,
+        }
+    }
+
+    /// A persistent buffer of the user of this job.
+    pub fn create(&self, create: &CreateRequest) -> Create {
+        Create {
+            name: create.name.clone(),
+            uid: self.uid,
+            gid: self.gid,
+            pool: create.pool.clone().unwrap_or_else(|| super::POOL_DEFAULT.to_owned()),
+            bytes: create.bytes,
+            group: create.group.clone(),
+        }
+    }
+}
+
+/// A request for a persistent buffer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Create {
+    /// Its name.
+    pub name: String,
+    /// Owner.
+    pub uid: u32,
+    /// Group of the owner.
+    pub gid: u32,
+    /// The pool.
+    pub pool: String,
+    /// Its size.
+    pub bytes: u64,
+    /// Group whose members may use it, too: a name or a number.
+    pub group: Option<String>,
 }
 
 /// An answer of the orchestrator.
@@ -106,8 +158,10 @@ pub enum Reply {
     Sessions(Sessions),
     /// Answer to `RealSize`.
     RealSize(RealSize),
-    /// Answer to `Paths`.
+    /// Answer to `Paths`, of an orchestrator of the release before.
     Path(String),
+    /// Answer to `Paths`: names and values of the job's variables.
+    Variables(Vec<(String, String)>),
     /// Answer to `List`.
     Buffers(Vec<Buffer>),
     /// Answer to `Bricks`.

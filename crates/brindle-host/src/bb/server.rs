@@ -16,6 +16,8 @@ use super::protocol::{LINE_MAX_BYTES, Reply, Request};
 const REQUESTS_MAX: usize = 512;
 /// Most of them by ordinary users, so that those of Slurm always have a place.
 const USER_REQUESTS_MAX: usize = 32;
+/// Time between two looks for buffers that were thrown away and are not kept any longer.
+const EXPIRE_EVERY: Duration = Duration::from_secs(5);
 /// How long somebody who has connected may take to ask.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 
@@ -41,6 +43,12 @@ pub fn listen(socket: &Path) -> Result<UnixListener> {
 pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
     let busy = [AtomicUsize::new(0), AtomicUsize::new(0)];
     std::thread::scope(|scope| {
+        scope.spawn(|| {
+            loop {
+                orchestrator.expire();
+                std::thread::sleep(EXPIRE_EVERY);
+            }
+        });
         for stream in listener.incoming() {
             let peer = stream.and_then(|stream| {
                 let peer = rustix::net::sockopt::socket_peercred(&stream)?;

@@ -1,10 +1,10 @@
 //! The process that copies for a job: started, fed, stopped.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use brindle_bb::Buffer;
+use brindle_bb::{Buffer, Transfer};
 use brindle_types::{Code, Fault, Result};
 
 use super::copy::{CopyOutcome, CopyWork};
@@ -12,16 +12,15 @@ use super::orchestrator::{JobLock, stopped};
 use crate::Host;
 use crate::process::Identity;
 
-/// Copies the files of a buffer into it or out of it. `root`: its directory in the mount for staging.
-pub fn run(host: &Host, buffer: &Buffer, root: &Path, stages_in: bool, job: &JobLock) -> Result<()> {
-    let transfers = if stages_in { &buffer.stage_in } else { &buffer.stage_out };
-    let work = CopyWork {
-        uid: buffer.uid,
-        gid: buffer.gid,
-        root: root.to_owned(),
-        stages_in,
-        transfers: transfers.clone(),
-    };
+/// Copies the files of a job into buffers or out of them. With each copy stands the directory of the buffer, in the mount for staging.
+pub fn run(
+    host: &Host,
+    buffer: &Buffer,
+    transfers: Vec<(Transfer, PathBuf)>,
+    stages_in: bool,
+    job: &JobLock,
+) -> Result<()> {
+    let work = CopyWork { uid: buffer.uid, gid: buffer.gid, stages_in, transfers };
     let failed = |e: std::io::Error| {
         Fault::io(Code::StageFailed, "cannot stage files of job", buffer.token.clone(), &e)
     };
@@ -60,6 +59,8 @@ pub fn run(host: &Host, buffer: &Buffer, root: &Path, stages_in: bool, job: &Job
         bytes = done.bytes,
         unchanged = done.unchanged,
         skipped = done.skipped,
+        links = done.links,
+        attributes_lost = done.attributes_lost,
         "staged"
     );
     Ok(())

@@ -92,7 +92,9 @@ impl<'a> Store<'a> {
 
     /// Writes a buffer whose row has this version (0: none); the new version.
     pub fn put(&self, version: u64, buffer: &Buffer) -> Result<u64> {
-        self.swap(buffer.serial, version, Some(&encode(buffer)))
+        // Who uses it is in the rows of the users.
+        let row = Buffer { users: Vec::new(), ..buffer.clone() };
+        self.swap(buffer.serial, version, Some(&encode(&row)))
     }
 
     /// Removes the row of a buffer.

@@ -44,6 +44,15 @@ pub fn unmount(at: &Path) -> Result<()> {
     )))
 }
 
+/// Unmounts the directory of a node, whose daemon serves another mount that ends afterwards.
+pub fn unbind(at: &Path) -> Result<()> {
+    if let Err(fault) = mounts::unmount(at, false) {
+        tracing::warn!(%fault, "programs of an ended job lose their directory");
+        mounts::unmount(at, true)?;
+    }
+    Ok(())
+}
+
 /// The process at the other end of the control socket of a mount.
 fn daemon_of(minor: u32) -> Option<Identity> {
     let stream = UnixStream::connect(socket(minor)).ok()?;

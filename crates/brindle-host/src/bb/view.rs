@@ -16,8 +16,16 @@ document!(BuffersView, "brindle.burst-buffers", 1);
 /// A buffer.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct BufferView {
-    /// The job.
+    /// The job; of a persistent buffer its name.
     pub job: String,
+    /// Whether it is persistent.
+    pub persistent: bool,
+    /// Group whose members may use a persistent buffer beside its owner.
+    pub group: Option<u32>,
+    /// Jobs that use a persistent buffer.
+    pub used_by: Vec<String>,
+    /// Persistent buffers that the job uses.
+    pub uses: Vec<String>,
     /// Number of the buffer, never used twice.
     pub serial: u64,
     /// Owner.
@@ -42,6 +50,10 @@ impl From<&Buffer> for BufferView {
     fn from(buffer: &Buffer) -> BufferView {
         BufferView {
             job: buffer.token.clone(),
+            persistent: buffer.persistent,
+            group: buffer.group,
+            used_by: buffer.users.clone(),
+            uses: buffer.uses.iter().map(|used| used.name.clone()).collect(),
             serial: buffer.serial,
             uid: buffer.uid,
             pool: buffer.pool.clone(),

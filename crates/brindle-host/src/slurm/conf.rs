@@ -12,13 +12,36 @@ pub struct Ports {
     pub nodes: Vec<u16>,
 }
 
+/// `burst_buffer.lua`: Slurm's plug-in `burst_buffer/lua` runs it.
+pub const LUA: &str = include_str!("burst_buffer.lua");
+
+/// Slurm's plug-in for burst buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Plugin {
+    /// Calls `dacctl`.
+    #[default]
+    Datawarp,
+    /// Runs `burst_buffer.lua`, which calls `dacctl`.
+    Lua,
+}
+
+impl Plugin {
+    /// Its name in `BurstBufferType`.
+    fn name(self) -> &'static str {
+        match self {
+            Plugin::Datawarp => "datawarp",
+            Plugin::Lua => "lua",
+        }
+    }
+}
+
 /// Name of a node.
 pub fn node(index: usize) -> String {
     format!("n{}", index + 1)
 }
 
 /// `slurm.conf`.
-pub fn slurm_conf(places: &Places, host: &str, ports: &Ports) -> String {
+pub fn slurm_conf(places: &Places, host: &str, ports: &Ports, plugin: Plugin) -> String {
     let dir = places.dir.display();
     let mut text = format!(
         "ClusterName=brindle\n\
@@ -51,8 +74,9 @@ pub fn slurm_conf(places: &Places, host: &str, ports: &Ports) -> String {
          SlurmdTimeout=10\n\
          MessageTimeout=5\n\
          ReturnToService=2\n\
-         BurstBufferType=burst_buffer/datawarp\n",
-        controller = ports.controller
+         BurstBufferType=burst_buffer/{plugin}\n",
+        controller = ports.controller,
+        plugin = plugin.name()
     );
     for (index, port) in ports.nodes.iter().enumerate() {
         let name = node(index);
@@ -67,13 +91,17 @@ pub fn slurm_conf(places: &Places, host: &str, ports: &Ports) -> String {
 }
 
 /// `burst_buffer.conf`. Without `TeardownFailure` Slurm leaves the buffer of a failed stage-out alone.
-pub fn burst_buffer_conf(places: &Places) -> String {
+pub fn burst_buffer_conf(places: &Places, plugin: Plugin) -> String {
     let dacctl = places.dacctl();
     let dacctl = dacctl.display();
+    let own = match plugin {
+        Plugin::Datawarp => format!(
+            "GetSysState={dacctl}\nGetSysStatus={dacctl}\nDefaultPool=default\nFlags=EnablePersistent\n"
+        ),
+        Plugin::Lua => "Directive=DW\n".to_owned(),
+    };
     format!(
-        "GetSysState={dacctl}\n\
-         GetSysStatus={dacctl}\n\
-         DefaultPool=default\n\
+        "{own}\
          StageInTimeout=86400\n\
          StageOutTimeout=86400\n\
          OtherTimeout=300\n\
@@ -88,9 +116,10 @@ mod tests {
     #[test]
     fn nodes_have_names_and_ports() {
         let places = Places { dir: "/d".into() };
-        let text = slurm_conf(&places, "host", &Ports { controller: 1, nodes: vec![2, 3] });
+        let text = slurm_conf(&places, "host", &Ports { controller: 1, nodes: vec![2, 3] }, Plugin::Lua);
+        assert!(text.contains("BurstBufferType=burst_buffer/lua\n"));
         assert!(text.contains("NodeName=n2 NodeHostname=host NodeAddr=127.0.0.1 Port=3 "));
         assert!(text.contains("PartitionName=main Nodes=n[1-2] "));
-        assert!(burst_buffer_conf(&places).starts_with("GetSysState=/d/bin/dacctl\n"));
+        assert!(burst_buffer_conf(&places, Plugin::Datawarp).starts_with("GetSysState=/d/bin/dacctl\n"));
     }
 }

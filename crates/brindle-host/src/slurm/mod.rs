@@ -18,6 +18,7 @@ use brindle_types::Result;
 
 use crate::bb;
 
+pub use conf::{LUA, Plugin};
 pub use down::{Downed, down};
 pub use packages::install;
 pub use up::{Up, up};
@@ -74,6 +75,7 @@ impl Places {
             dir: self.dir.join("bb"),
             mount_root: self.mount_root(),
             nodes_dir: Some(self.nodes()),
+            keep_discarded: bb::KEEP_DISCARDED_DEFAULT,
             slurm_uid: 0,
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use brindle_bb::pool::GRANULE_DEFAULT_BYTES;
 use brindle_types::{Code, Fault, Result};
 
-use super::conf::{self, Ports};
+use super::conf::{self, Plugin, Ports};
 use super::{Places, Tell, down, packages};
 use crate::bb::protocol::{self, Request};
 use crate::bb::{POOL_DEFAULT, make_dir};
@@ -36,6 +36,8 @@ pub struct Up {
     pub nodes: u8,
     /// Size of the pool of bricks.
     pub pool_bytes: u64,
+    /// Slurm's plug-in.
+    pub plugin: Plugin,
 }
 
 /// Starts a cluster in a new or empty directory. Where that fails, what was started ends again; logs stay.
@@ -78,7 +80,7 @@ fn refuse_used(dir: &Path) -> Result<()> {
 
 fn start(host: &Host, places: &Places, wanted: &Up, tell: Tell) -> Result<()> {
     let names: Vec<String> = (0..usize::from(wanted.nodes)).map(conf::node).collect();
-    make_files(host, places, &names)?;
+    make_files(host, places, &names, wanted.plugin)?;
     // What is mounted in the nodes' directories from now on appears in the nodes' namespaces.
     let nodes = places.nodes();
     run(Command::new("mount").arg("--bind").arg(&nodes).arg(&nodes), "mount")?;
@@ -96,6 +98,7 @@ fn start(host: &Host, places: &Places, wanted: &Up, tell: Tell) -> Result<()> {
     let mut controller = Command::new("slurmctld");
     controller.arg("-f").arg(places.conf()).current_dir(&places.dir).env("SLURM_CONF", places.conf());
     controller.env(protocol::SOCKET_VARIABLE, places.socket());
+    controller.env("BRINDLE_DACCTL", places.dacctl());
     run(&mut controller, PACKAGES)?;
     tell("slurmctld runs");
     for name in &names {
@@ -122,7 +125,7 @@ fn start_node(places: &Places, name: &str) -> Result<()> {
     run(command.current_dir(&places.dir).env("SLURM_CONF", places.conf()), PACKAGES)
 }
 
-fn make_files(host: &Host, places: &Places, names: &[String]) -> Result<()> {
+fn make_files(host: &Host, places: &Places, names: &[String], plugin: Plugin) -> Result<()> {
     for name in ["", "etc", "run", "log", "state", "spool", "bin", "mnt", "nodes", "bb"] {
         make_dir(&places.dir.join(name))?;
     }
@@ -140,10 +143,14 @@ fn make_files(host: &Host, places: &Places, names: &[String]) -> Result<()> {
     write_key(&places.key()).map_err(|e| cannot(&places.key(), &e))?;
     let ports =
         Ports { controller: free_port()?, nodes: names.iter().map(|_| free_port()).collect::<Result<_>>()? };
-    let text = conf::slurm_conf(places, &crate::name(), &ports);
+    let text = conf::slurm_conf(places, &crate::name(), &ports, plugin);
     std::fs::write(places.conf(), text).map_err(|e| cannot(&places.conf(), &e))?;
     let bb_conf = places.dir.join("etc/burst_buffer.conf");
-    std::fs::write(&bb_conf, conf::burst_buffer_conf(places)).map_err(|e| cannot(&bb_conf, &e))?;
+    std::fs::write(&bb_conf, conf::burst_buffer_conf(places, plugin)).map_err(|e| cannot(&bb_conf, &e))?;
+    if plugin == Plugin::Lua {
+        let lua = places.dir.join("etc/burst_buffer.lua");
+        std::fs::write(&lua, conf::LUA).map_err(|e| cannot(&lua, &e))?;
+    }
     symlink(&host.program, places.dacctl()).map_err(|e| cannot(&places.dacctl(), &e))
 }
 

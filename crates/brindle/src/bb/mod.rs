@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use brindle_bb::{Buffer, Pool};
-use brindle_host::bb::protocol::{self, Reply, Request, SOCKET_VARIABLE, unexpected};
+use brindle_host::bb::persistent::main_group;
+use brindle_host::bb::protocol::{self, Create, Reply, Request, SOCKET_VARIABLE, unexpected};
 use brindle_host::bb::view::{BrickPoolView, BrickPoolsView, BufferView, BuffersView};
 use brindle_host::bb::{POOL_DEFAULT, copy};
 use brindle_types::units::{format_bytes, parse_bytes};
@@ -32,8 +33,12 @@ pub enum Command {
     Show(ShowArgs),
     /// Copy the files of a kept buffer out
     Stage(StageArgs),
+    /// Make a persistent buffer
+    Create(CreateArgs),
     /// Destroy a buffer with everything in it
     Destroy(DestroyArgs),
+    /// Print burst_buffer.lua, for Slurm's plug-in burst_buffer/lua
+    Lua,
     /// Copy files as a user; its work stands on standard input
     #[command(hide = true)]
     Copy,
@@ -102,10 +107,36 @@ pub struct StageArgs {
     socket: SocketArg,
 }
 
+/// Arguments of `brindle bb create`.
+#[derive(clap::Args)]
+#[command(
+    after_help = "Example: brindle bb create --capacity 100GiB --user ann --group climate reference-data\n\
+                        Users make one with a job: #BB create_persistent name=NAME capacity=SIZE access_mode=striped type=scratch"
+)]
+pub struct CreateArgs {
+    /// Name of the buffer
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Its size
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    capacity: u64,
+    /// Owner: a name or a number
+    #[arg(long, value_name = "USER")]
+    user: String,
+    /// Group whose members may use it, too: a name or a number
+    #[arg(long, value_name = "GROUP")]
+    group: Option<String>,
+    /// Pool of bricks
+    #[arg(long, value_name = "POOL", default_value = POOL_DEFAULT)]
+    pool: String,
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
 /// Arguments of `brindle bb destroy`.
 #[derive(clap::Args)]
 pub struct DestroyArgs {
-    /// The job, or JOB.SERIAL
+    /// The job, or JOB.SERIAL, or the name of a persistent buffer
     #[arg(value_name = "JOB")]
     job: String,
     /// Destroy it, also files that were to be staged out
@@ -151,7 +182,12 @@ pub fn run(command: Command) -> Result<Done> {
         Command::List(args) => list(&args.socket, args.output, |_| true),
         Command::Show(args) => show(&args),
         Command::Stage(args) => say(&args.socket, &Request::Retry(args.job)),
+        Command::Create(args) => create(args),
         Command::Destroy(args) => destroy(args),
+        Command::Lua => {
+            print!("{}", brindle_host::slurm::LUA);
+            Ok(Done::Ok)
+        }
         Command::Copy => copy_as_user(),
     }
 }
@@ -165,11 +201,40 @@ fn say(socket: &SocketArg, request: &Request) -> Result<Done> {
     Ok(Done::Ok)
 }
 
+fn create(args: CreateArgs) -> Result<Done> {
+    let CreateArgs { name, capacity: bytes, user, group, pool, socket } = args;
+    let uid = user_of(&user)?;
+    let create = Create { name, uid, gid: main_group(uid), pool, bytes, group };
+    say(&socket, &Request::CreatePersistent(create))
+}
+
+/// A user by name or number.
+fn user_of(text: &str) -> Result<u32> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let found = nix::unistd::User::from_name(text).ok().flatten();
+    found.map(|user| user.uid.as_raw()).ok_or_else(|| {
+        Fault::new(Code::BadArgument)
+            .what("this host knows no user")
+            .subject(text.to_owned())
+            .data("nothing was made")
+    })
+}
+
 fn destroy(args: DestroyArgs) -> Result<Done> {
     if args.yes {
         return say(&args.socket, &Request::Drop(args.job));
     }
     let found = named(buffers(&args.socket)?, &args.job);
+    if found.iter().any(|buffer| buffer.persistent) {
+        return Err(Fault::new(Code::BadArgument)
+            .what("will not destroy the persistent buffer")
+            .subject(args.job.clone())
+            .why("everything in it is lost then")
+            .data("nothing was changed")
+            .next("add --yes"));
+    }
     let pending = found.iter().any(Buffer::is_pending);
     let why =
         if pending { "it holds files that were to be staged out" } else { "everything in it is lost then" };
@@ -220,14 +285,26 @@ fn list(socket: &SocketArg, output: Output, wanted: impl Fn(&Buffer) -> bool) ->
             format_bytes(b.bytes),
             b.phase.word().to_owned(),
             b.nodes.join(","),
+            match b.users.as_slice() {
+                [] if b.persistent => "persistent".to_owned(),
+                users => users.join(","),
+            },
         ]
     };
     println!(
         "{}",
-        table(&["JOB", "SERIAL", "UID", "POOL", "SIZE", "STATE", "NODES"], shown.iter().map(row).collect())
+        table(
+            &["JOB", "SERIAL", "UID", "POOL", "SIZE", "STATE", "NODES", "USED BY"],
+            shown.iter().map(row).collect()
+        )
     );
     for buffer in shown.iter().filter(|b| !b.reason.is_empty()) {
-        println!("\njob {}: {}", buffer.token, buffer.reason);
+        println!(
+            "\n{} {}: {}",
+            if buffer.persistent { "persistent buffer" } else { "job" },
+            buffer.token,
+            buffer.reason
+        );
         if buffer.is_pending() {
             println!(
                 "  its files are kept; copy them out: brindle bb stage --retry {}.{}",

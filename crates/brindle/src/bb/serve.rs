@@ -1,6 +1,7 @@
 //! `brindle bb serve`: the orchestrator as a process.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use brindle_host::Host;
 use brindle_host::bb::{Config, Orchestrator, server};
@@ -40,12 +41,30 @@ pub struct Args {
     /// User that slurmctld runs as
     #[arg(long, value_name = "UID", default_value_t = 0)]
     slurm_uid: u32,
+    /// How long a buffer is kept that Slurm threw away (scancel --hurry) before its files were staged out: a number with s, min, h or d
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "24h")]
+    keep_discarded: Duration,
     /// Log file; standard error unless given
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
     /// Say on standard output, as JSON, when it is ready
     #[arg(long, hide = true)]
     ready_json: bool,
+}
+
+/// A time such as `90s`, `30min`, `24h` or `7d`.
+fn duration(text: &str) -> std::result::Result<Duration, String> {
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let factor_s = match unit {
+        "s" => 1,
+        "min" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return Err("write a number with s, min, h or d, such as 24h".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|e| format!("'{number}' is no number: {e}"))?;
+    number.checked_mul(factor_s).map(Duration::from_secs).ok_or_else(|| "it is too long".to_owned())
 }
 
 /// Runs until it is ended. It may be killed at any time: what it had begun goes on at the next start.
@@ -68,6 +87,7 @@ fn serve(args: &Args, host: &Host) -> Result<Done> {
         dir: cli::text(&args.dir)?.into(),
         mount_root: cli::text(&args.mount_root)?.into(),
         nodes_dir,
+        keep_discarded: args.keep_discarded,
         slurm_uid: args.slurm_uid,
     };
     let cannot = |e: &std::io::Error| {
@@ -82,4 +102,19 @@ fn serve(args: &Args, host: &Host) -> Result<Done> {
     }
     server::serve(&orchestrator, &listener);
     Ok(Done::Ok)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, wanted_s) in [("0s", 0), ("30min", 1800), ("24h", 86_400), ("7d", 604_800)] {
+            assert_eq!(duration(text), Ok(Duration::from_secs(wanted_s)), "{text}");
+        }
+        for text in ["", "24", "h", "-1h", "1.5h", "24 h", "99999999999999999999s", "999999999999999999d"] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
 }

@@ -53,8 +53,10 @@ pub struct UpArgs {
 /// A plug-in of Slurm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Plugin {
-    /// #DW and #BB lines, by way of dacctl
+    /// Calls dacctl
     Datawarp,
+    /// Runs burst_buffer.lua, which calls dacctl
+    Lua,
 }
 
 /// Arguments of `brindle dev slurm down`.
@@ -84,7 +86,11 @@ pub fn run(command: &Command) -> Result<Done> {
     match command {
         Command::Up(args) => {
             let places = Places::of(&args.dir.dir)?;
-            slurm::up(&host, &places, &Up { nodes: args.nodes, pool_bytes: args.bb_pool }, &tell)?;
+            let plugin = match args.plugin {
+                Plugin::Datawarp => slurm::Plugin::Datawarp,
+                Plugin::Lua => slurm::Plugin::Lua,
+            };
+            slurm::up(&host, &places, &Up { nodes: args.nodes, pool_bytes: args.bb_pool, plugin }, &tell)?;
             println!(
                 "export SLURM_CONF={} BRINDLE_BB_SOCKET={}",
                 places.conf().display(),
@@ -101,10 +107,13 @@ pub fn run(command: &Command) -> Result<Done> {
                 Downed::NothingThere => println!("nothing to do: {} does not exist", places.dir.display()),
                 Downed::Gone(lost) => {
                     for buffer in lost {
-                        println!(
-                            "lost with it: the files of job {} that had not been staged out",
-                            buffer.token
-                        );
+                        let token = buffer.token;
+                        match buffer.persistent {
+                            true => println!("lost with it: the persistent buffer {token}"),
+                            false => println!(
+                                "lost with it: the files of job {token} that had not been staged out"
+                            ),
+                        }
                     }
                     println!("down; {} removed", places.dir.display());
                 }

@@ -1,20 +1,15 @@
 use std::os::unix::fs::symlink;
 
+use brindle_bb::Place;
+
 use super::*;
 
 fn work(root: &Path, stages_in: bool, transfers: &[(Entry, &Path, &str)]) -> CopyWork {
-    let transfer = |(entry, outside, inside): &(Entry, &Path, &str)| Transfer {
-        entry: *entry,
-        outside: outside.display().to_string(),
-        inside: (*inside).to_owned(),
+    let transfer = |(entry, outside, inside): &(Entry, &Path, &str)| {
+        let (outside, inside) = (outside.display().to_string(), (*inside).to_owned());
+        (Transfer { entry: *entry, outside, place: Place::Striped, inside }, root.to_owned())
     };
-    CopyWork {
-        uid: 1,
-        gid: 1,
-        root: root.to_owned(),
-        stages_in,
-        transfers: transfers.iter().map(transfer).collect(),
-    }
+    CopyWork { uid: 1, gid: 1, stages_in, transfers: transfers.iter().map(transfer).collect() }
 }
 
 fn copied(work: &CopyWork) -> Result<CopyOutcome> {
@@ -100,4 +95,88 @@ fn files_go_into_directories_and_replace_what_links_lead_to() {
     assert_eq!(std::fs::read(home.join("made/result")).unwrap(), b"new");
     assert_eq!(std::fs::read(home.join("old")).unwrap(), b"new");
     assert!(home.join("latest").is_symlink());
+}
+
+#[test]
+fn hard_links_attributes_times_of_links_and_closed_directories_are_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, root) = (dir.path().join("home"), dir.path().join("buffer"));
+    std::fs::create_dir_all(home.join("closed")).unwrap();
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(home.join("a"), b"contents").unwrap();
+    std::fs::hard_link(home.join("a"), home.join("closed/b")).unwrap();
+    symlink("a", home.join("link")).unwrap();
+    let set = |path: &Path, name: &str, value: &[u8]| {
+        rustix::fs::setxattr(path, name, value, rustix::fs::XattrFlags::empty()).unwrap();
+    };
+    set(&home.join("a"), "user.origin", b"here");
+    set(&home.join("closed"), "user.kind", &[0, 255]);
+    std::fs::set_permissions(home.join("a"), std::fs::Permissions::from_mode(0o444)).unwrap();
+    std::fs::set_permissions(home.join("closed"), std::fs::Permissions::from_mode(0o555)).unwrap();
+    let work = work(&root, true, &[(Entry::Directory, &home, "in")]);
+    let first = copied(&work).unwrap();
+    assert_eq!((first.files, first.links, first.attributes_lost), (1, 1, 0));
+    let to = root.join("in");
+    let inode = |path: &str| to.join(path).metadata().unwrap().ino();
+    assert_eq!(inode("a"), inode("closed/b"));
+    let get = |path: &Path, name: &str| {
+        let mut value = [0; 64];
+        rustix::fs::getxattr(path, name, &mut value[..]).map(|len| value[..len].to_vec())
+    };
+    assert_eq!(get(&to.join("a"), "user.origin").unwrap(), b"here");
+    assert_eq!(get(&to.join("closed"), "user.kind").unwrap(), [0, 255]);
+    assert_eq!(to.join("closed").metadata().unwrap().mode() & MODE_BITS, 0o555);
+    let time = |path: PathBuf| std::fs::symlink_metadata(path).map(|m| (m.mtime(), m.mtime_nsec())).unwrap();
+    assert_eq!(time(to.join("link")), time(home.join("link")));
+    // Another directive makes another copy.
+    let other =
+        self::work(&root, true, &[(Entry::Directory, &home, "in"), (Entry::File, &home.join("a"), "b")]);
+    assert_eq!(copied(&other).unwrap().files, 1);
+    assert_ne!(inode("a"), root.join("b").metadata().unwrap().ino());
+    // A second copy finds all of it, and one after a change of an attribute only brings that.
+    let second = copied(&work).unwrap();
+    assert_eq!((second.files, second.unchanged, second.links), (0, 1, 0));
+    set(&home.join("a"), "user.origin", b"there");
+    let third = copied(&work).unwrap();
+    assert_eq!((third.files, third.links), (1, 1));
+    assert_eq!(get(&to.join("closed/b"), "user.origin").unwrap(), b"there");
+    assert_eq!(inode("a"), inode("closed/b"));
+}
+
+#[test]
+fn a_list_names_files_and_directories() {
+    let dir = tempfile::tempdir().unwrap();
+    let (home, root) = (dir.path().join("home"), dir.path().join("buffer"));
+    std::fs::create_dir_all(home.join("sub/deep")).unwrap();
+    std::fs::create_dir(&root).unwrap();
+    std::fs::write(home.join("sub/deep/a"), b"a").unwrap();
+    std::fs::write(home.join("b c"), b"b").unwrap();
+    let list = home.join("list");
+    let work = |stages_in: bool, outside: &Path, inside: &str| {
+        work(&root, stages_in, &[(Entry::List, outside, inside)])
+    };
+    let text = format!("# what the job needs\n\n./sub/deep\n{}\r\n", home.join("b c").display());
+    std::fs::write(&list, text).unwrap();
+    assert_eq!(copied(&work(true, &list, "in")).unwrap().files, 2);
+    assert_eq!(std::fs::read(root.join("in/sub/deep/a")).unwrap(), b"a");
+    assert_eq!(std::fs::read(root.join("in/b c")).unwrap(), b"b");
+    // The same out of the buffer, where a list says nothing of other places.
+    std::fs::write(root.join("in/list"), "sub/deep/a\nb c\n").unwrap();
+    let out = dir.path().join("out");
+    assert_eq!(copied(&work(false, &out, "in/list")).unwrap().files, 2);
+    assert_eq!(std::fs::read(out.join("sub/deep/a")).unwrap(), b"a");
+    symlink(&home, root.join("in/away")).unwrap();
+    let cases = [
+        ("b c\ngone\n", "line 2 of the list"),
+        ("../in/list\n", "line 1: '../in/list' names no entry"),
+        ("/etc/hostname\n", "line 1: '/etc/hostname' is absolute"),
+        ("b c\n./b c\n", "line 2: an earlier line is copied to"),
+        ("away/b c\n", "leads out of the buffer"),
+    ];
+    for (text, why) in cases {
+        std::fs::write(root.join("in/list"), text).unwrap();
+        let fault = copied(&work(false, &dir.path().join("none"), "in/list")).unwrap_err();
+        assert!(fault.why.join(" ").contains(why), "{text}: {fault}");
+        assert!(!dir.path().join("none").exists(), "{fault}");
+    }
 }
