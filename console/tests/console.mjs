@@ -4,7 +4,7 @@
 // Arguments: the printed address of the first log-in, a mount of the cluster, a directory for screenshots. Prints a line a check; exits with 1
 // at the first that fails. The step `console` of `cargo xtask test` makes the cluster and calls this.
 
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { createRequire } from 'node:module';
 import fs from 'node:fs';
 import path from 'node:path';
@@ -136,6 +136,28 @@ async function main() {
   await page.getByText('does not answer').first().waitFor();
   await shot('degraded');
   await axe('the degraded dashboard');
+  await goTo('Alerts');
+  const alert = page.locator('tr[data-alert^="E5005"]');
+  await alert.getByText('does not answer').waitFor();
+  await shot('alerts');
+  await axe('the alerts');
+  await wide('the alerts');
+  await alert.getByRole('button', { name: 'Acknowledge' }).click();
+  await alert.getByText('known to ada').waitFor();
+  check('an alert is acknowledged by click', true);
+  await alert.getByRole('button', { name: 'Silence' }).click();
+  const silence = page.getByRole('form', { name: 'Silence' });
+  check('a silence shows its command', (await silence.locator('code').innerText()).startsWith('brindle alerts silence --code E5005 '));
+  await silence.getByLabel('Why').fill('work on the disks');
+  await axe('a silence');
+  await silence.getByRole('button', { name: 'Silence' }).click();
+  await page.getByText('work on the disks').waitFor();
+  const listed = spawnSync(process.env.BRINDLE, ['alerts', 'list', '--manager', `${process.env.CLUSTER}/manager`, '-o', 'json']);
+  const told = JSON.parse(listed.stdout);
+  check('the command lists the same', told.alerts[0].acknowledged_by === 'ada' && told.silences[0].why === 'work on the disks' && listed.status === 8, listed.stdout);
+  await page.getByRole('button', { name: /^End the silence of/ }).click();
+  await page.getByText('work on the disks').waitFor({ state: 'detached' });
+  check('a silence is ended by click', true);
   await goTo('Targets');
   await row.getByRole('button', { name: 'Start' }).click();
   await dialog.getByRole('button', { name: /^Start .*OST0001$/ }).click();
@@ -146,6 +168,14 @@ async function main() {
   await shot('targets');
   await axe('the targets');
   await wide('the targets');
+
+  await goTo('Alerts');
+  await page.getByText('Nothing is wrong.').waitFor();
+  await page.getByRole('button', { name: 'Show those that ended' }).click();
+  await alert.getByText('ended').waitFor();
+  check('the alert has ended by itself, and is kept', true);
+  await shot('alerts-ended');
+  await axe('alerts that ended');
 
   for (const [title, name] of [['Servers', 'servers'], ['Tasks', 'tasks'], ['Audit log', 'audit'], ['Users', 'users']]) {
     await goTo(title);

@@ -51,6 +51,11 @@ const TOOLS: &[Tool] = &[
         targets: &["test", "soak"],
     },
     Tool { probe: &["chromium", "--version"], packages: &["chromium"], targets: &["test", "soak"] },
+    Tool {
+        probe: &["sh", "-c", "prometheus --version && promtool --version"],
+        packages: &["prometheus"],
+        targets: &["test", "soak"],
+    },
     Tool { probe: &["gzip", "--version"], packages: &["gzip"], targets: &["test"] },
     Tool { probe: &["ip", "-V"], packages: &["iproute2"], targets: &["test", "soak", "peers"] },
     Tool {

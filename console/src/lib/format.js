@@ -33,8 +33,8 @@ export const date = (seconds) => new Date(seconds * 1000).toLocaleString('sv-SE'
 
 /** What a state means for the colour and the sign; never the colour alone. */
 export function kind(state) {
-  if (['active', 'up', 'serving', 'healthy', 'done', 'owner', 'joined'].includes(state)) return 'good';
+  if (['active', 'up', 'serving', 'healthy', 'done', 'owner', 'joined', 'ended'].includes(state)) return 'good';
   if (['recovering', 'draining', 'starting', 'moving', 'fencing', 'warning', 'running', 'standby', 'accepted'].includes(state)) return 'busy';
-  if (['stopped'].includes(state)) return 'off';
+  if (['stopped', 'known', 'silenced'].includes(state)) return 'off';
   return 'bad';
 }

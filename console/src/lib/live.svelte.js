@@ -9,6 +9,8 @@ export const live = $state({
   connected: false,
   state: null,
   tasks: [],
+  alerts: [],
+  silences: [],
   sample: null,
   targets: {},
   /** Counts up when samples have come; the samples themselves are no state, because they are many. */
@@ -41,6 +43,11 @@ export async function listen(ended) {
     live.version += 1;
   });
   source.addEventListener('state', (event) => (live.state = JSON.parse(event.data)));
+  source.addEventListener('alerts', (event) => {
+    const { alerts, silences } = JSON.parse(event.data);
+    live.alerts = alerts;
+    live.silences = silences;
+  });
   source.addEventListener('tasks', (event) => (live.tasks = JSON.parse(event.data).tasks));
 }
 

@@ -1,6 +1,6 @@
 //! The cluster that a manager is for: the way to it, and who of it tells numbers.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use brindle_admin::place::Place;
@@ -8,9 +8,9 @@ use brindle_admin::servers::Servers;
 use brindle_admin::space::Spaces;
 use brindle_admin::status::Report;
 use brindle_host::cluster::{self, Cluster};
-use brindle_types::{Result, TargetId};
+use brindle_types::{Nid, Result, TargetId};
 
-use crate::live::state::Asked;
+use crate::live::state::{Asked, StateView};
 
 /// Most daemons that are asked for their numbers.
 const DAEMONS_MAX: usize = 1024;
@@ -26,6 +26,18 @@ pub struct Managed {
     pub scrape_urls: Vec<String>,
     /// Port at which each host of the map tells numbers.
     pub scrape_port: Option<u16>,
+    /// Port at which the mount of each host with the role `client` tells numbers.
+    pub client_scrape_port: Option<u16>,
+}
+
+/// A daemon that tells numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Daemon {
+    /// Where: `http://10.0.0.7:9870/metrics`.
+    pub url: String,
+    /// Labels: `fs`, `host`, `role` (`server` or `client`), and `daemon` where its name is known. Empty for one of which only the
+    /// address was given.
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Where a cluster is.
@@ -52,8 +64,6 @@ pub struct DevProcess {
     pub host: Option<String>,
     /// Whether it runs.
     pub runs: bool,
-    /// Where its numbers are.
-    metrics_url: String,
 }
 
 impl DevProcesses {
@@ -89,7 +99,6 @@ impl Managed {
             target: server.target,
             host: server.host.clone(),
             runs: server.run.as_ref().is_some_and(|run| !run.identity.is_gone()),
-            metrics_url: server.run.as_ref().map(|run| run.metrics_url.clone()).unwrap_or_default(),
         };
         Ok(DevProcesses(cluster.servers.iter().map(process).collect()))
     }
@@ -107,22 +116,70 @@ impl Managed {
         Ok(Asked { report: report?, spaces: spaces.ok(), hosts: hosts.ok(), dev })
     }
 
-    /// Addresses of all daemons that tell numbers; `hosts` are the servers of the map.
-    pub fn metrics_urls(&self, hosts: &BTreeSet<String>) -> Vec<String> {
-        let mut urls: BTreeSet<String> = self.scrape_urls.iter().cloned().collect();
+    /// All daemons that tell numbers, each address once, in order. A process of a development cluster is among them also while it does
+    /// not run: its silence is news.
+    pub fn daemons(&self, state: &StateView) -> Vec<Daemon> {
+        let fs = state.fs.as_ref().map(|fs| fs.fs.clone()).unwrap_or_default();
+        let mut found: BTreeMap<String, BTreeMap<String, String>> = BTreeMap::new();
+        let mut add = |url: String, role: &str, host: &str, daemon: &str| {
+            let labels = [("fs", fs.as_str()), ("role", role), ("host", host), ("daemon", daemon)];
+            let known = labels.into_iter().filter(|(_, value)| !value.is_empty());
+            found.insert(url, known.map(|(key, value)| (key.to_owned(), value.to_owned())).collect());
+        };
+        self.scrape_urls.iter().for_each(|url| add(url.clone(), "", "", ""));
         if let Some(port) = self.scrape_port {
-            urls.extend(hosts.iter().map(|host| match host.contains(':') {
-                true => format!("http://[{host}]:{port}/metrics"),
-                false => format!("http://{host}:{port}/metrics"),
-            }));
+            for (address, host) in server_hosts(state) {
+                add(url(&address, port), "server", &host, "");
+            }
         }
-        match self.dev_processes() {
-            Ok(dev) => urls.extend(
-                dev.0.into_iter().filter(|p| p.runs && !p.metrics_url.is_empty()).map(|p| p.metrics_url),
-            ),
+        if let Some(port) = self.client_scrape_port {
+            let has_mount = |roles: &[String]| roles.iter().any(|role| role == "client");
+            for host in state.hosts.iter().filter(|host| has_mount(&host.roles)) {
+                add(url(&host.name, port), "client", &host.name, "");
+            }
+        }
+        match self.dev_dir().map(|dir| Cluster::load(dir)).transpose() {
+            Ok(cluster) => add_dev(cluster.as_ref(), &mut add),
             // The state that is asked for meanwhile has this as its fault.
             Err(fault) => tracing::debug!(code = %fault.code, "cannot find the processes of the cluster"),
         }
-        urls.into_iter().take(DAEMONS_MAX).collect()
+        let daemons = found.into_iter().map(|(url, labels)| Daemon { url, labels });
+        daemons.take(DAEMONS_MAX).collect()
+    }
+}
+
+/// Adds the servers and mounts of a development cluster. One process of a host serves all its targets.
+fn add_dev(cluster: Option<&Cluster>, add: &mut impl FnMut(String, &str, &str, &str)) {
+    let Some(cluster) = cluster else { return };
+    let this_machine = brindle_host::name();
+    let mut one = |run: Option<&cluster::Run>, role: &str, host: Option<&String>, name: &str| {
+        if let Some(run) = run.filter(|run| !run.metrics_url.is_empty()) {
+            let host = host.unwrap_or(&this_machine);
+            add(run.metrics_url.clone(), role, host, name);
+        }
+    };
+    for server in &cluster.servers {
+        let name = server.host.as_ref().unwrap_or(&server.name);
+        one(server.run.as_ref(), "server", server.host.as_ref(), name);
+    }
+    for mount in &cluster.mounts {
+        one(mount.run.as_ref(), "client", mount.host.as_ref(), &mount.name);
+    }
+}
+
+/// Addresses of the servers' hosts, with the names of the hosts.
+fn server_hosts(state: &StateView) -> BTreeMap<String, String> {
+    let of = |target: &crate::live::state::TargetState| {
+        let host = target.target.host.clone();
+        let nids = target.target.addresses.iter().filter_map(|address| address.parse::<Nid>().ok());
+        nids.map(|nid| (nid.host, host.clone())).collect::<Vec<_>>()
+    };
+    state.targets.iter().flat_map(of).collect()
+}
+
+fn url(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("http://[{host}]:{port}/metrics"),
+        false => format!("http://{host}:{port}/metrics"),
     }
 }

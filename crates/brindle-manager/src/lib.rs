@@ -4,8 +4,10 @@
 //! |---|---|
 //! | [`access`] | users, roles, sessions, tries to log in, the audit log |
 //! | [`live`] | numbers of the daemons by the second, their history, the state of the cluster |
+//! | [`alerts`] | what is wrong: raised, acknowledged, silenced, ended, told |
 //! | [`actions`], [`tasks`] | what a person asks for: plan, progress, result |
 //! | [`api`] | the table of REST endpoints, from which the router and the OpenAPI description are made |
+//! | [`monitoring`] | what a site's own Prometheus gets |
 //! | [`web`] | HTTP and TLS, security headers, the console's files |
 //!
 //! Called by `brindle manager`. Invariants: no file's data passes through it, and nobody needs it to read or write files; whoever asks
@@ -14,30 +16,37 @@
 
 pub mod access;
 pub mod actions;
+pub mod alerts;
 pub mod api;
 pub mod cluster;
 pub mod fault;
 pub mod live;
+pub mod monitoring;
 pub mod tasks;
 #[cfg(test)]
 mod tests;
 pub mod web;
 
-use std::collections::BTreeSet;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use brindle_stdx::Seams;
-use brindle_types::{Code, Fault, Nid, Result};
+use brindle_telemetry::Registry;
+use brindle_types::{Code, Fault, Result};
 use parking_lot::Mutex;
 use tokio::sync::{Semaphore, broadcast};
 
 use access::attempts::Attempts;
 use access::audit::Audit;
 use access::first::FirstLogIn;
+use access::monitoring_token::MonitoringToken;
 use access::sessions::Sessions;
 use access::users::Users;
+use alerts::conditions::{self, Inputs};
+use alerts::notify::{Notifier, Ways};
+use alerts::numbers::{Numbers, Watcher};
+use alerts::store::Alerts;
 use cluster::Managed;
 use live::history::History;
 use live::rates::Rates;
@@ -58,10 +67,22 @@ const HASHING_MAX: usize = 2;
 /// An event of the live view, as a browser gets it.
 #[derive(Clone, Debug)]
 pub struct LiveEvent {
-    /// `sample`, `state` or `tasks`.
+    /// `sample`, `state`, `tasks` or `alerts`.
     pub name: &'static str,
     /// JSON.
     pub data: Arc<str>,
+}
+
+/// What a manager is told at its start.
+pub struct Settings {
+    /// Whether browsers reach it through TLS.
+    pub is_secure: bool,
+    /// When its certificate ends, seconds since 1970.
+    pub certificate_ends_s: Option<i64>,
+    /// Numbers of the process.
+    pub registry: Registry,
+    /// Where alerts are told.
+    pub ways: Ways,
 }
 
 /// A manager.
@@ -84,6 +105,15 @@ pub struct Manager {
     pub tasks: Tasks,
     /// Whether browsers reach it through TLS.
     pub is_secure: bool,
+    /// What a site's monitoring shows.
+    pub monitoring_token: MonitoringToken,
+    /// Its own numbers.
+    pub registry: Registry,
+    /// What is wrong, and what was.
+    pub alerts: Alerts,
+    notifier: Notifier,
+    numbers: Mutex<Arc<Numbers>>,
+    certificate_ends_s: Option<i64>,
     hashing: Semaphore,
     live_views: Arc<Semaphore>,
     history: Mutex<History>,
@@ -92,10 +122,9 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// A manager with its files in `dir`, which is made if it is missing.
-    pub fn new(seams: Seams, managed: Managed, dir: &Path, is_secure: bool) -> Result<Arc<Manager>> {
-        let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
-        made.map_err(|e| Fault::io(Code::NotWritable, "cannot make", dir.display().to_string(), &e))?;
+    /// A manager with its files in `dir`, a directory that [`make_dir`] has made; its numbers are added to the registry. Called within a
+    /// runtime.
+    pub fn new(seams: Seams, managed: Managed, dir: &Path, settings: Settings) -> Result<Arc<Manager>> {
         let clock = seams.clock.clone();
         let nothing = Fault::new(Code::NoMgs).what("nobody was asked").subject("yet");
         let state = state::unreachable(clock.wall().secs, &nothing);
@@ -107,7 +136,13 @@ impl Manager {
             first: FirstLogIn::closed(clock.clone()),
             audit: Audit::open(dir, clock.clone())?,
             tasks: Tasks::new(clock),
-            is_secure,
+            is_secure: settings.is_secure,
+            monitoring_token: MonitoringToken::load(dir)?,
+            registry: settings.registry,
+            alerts: Alerts::load(dir, seams.clock.clone())?,
+            notifier: Notifier::start(settings.ways),
+            numbers: Mutex::default(),
+            certificate_ends_s: settings.certificate_ends_s,
             hashing: Semaphore::new(HASHING_MAX),
             live_views: Arc::new(Semaphore::new(LIVE_VIEWS_MAX)),
             history: Mutex::default(),
@@ -144,6 +179,11 @@ impl Manager {
         let _ = self.events.send(event(name, body));
     }
 
+    /// Tells all live views of the alerts.
+    pub fn tell_alerts(&self) {
+        self.tell("alerts", &self.alerts.view());
+    }
+
     /// Tells all live views of the tasks.
     pub fn tell_tasks(&self) {
         self.tell("tasks", &self.tasks.view());
@@ -158,14 +198,49 @@ impl Manager {
     /// Asks for the state now.
     pub async fn look(&self) {
         let at_s = self.seams.wall().secs;
-        let state = match self.managed.ask().await {
-            Ok(asked) => state::view(at_s, &asked),
-            Err(fault) => state::unreachable(at_s, &fault),
+        let (state, problems, warnings, is_whole) = match self.managed.ask().await {
+            Ok(asked) => {
+                let (problems, warnings) = (asked.report.problems(), asked.report.warnings());
+                (state::view(at_s, &asked), problems, warnings, true)
+            }
+            Err(fault) => (state::unreachable(at_s, &fault), vec![fault], Vec::new(), false),
         };
         let state = Arc::new(state);
         *self.state.lock() = state.clone();
         self.tell("state", &*state);
+        self.alert(&state, &problems, &warnings, is_whole);
     }
+
+    /// Raises and ends alerts. `is_whole`: the cluster has told of itself.
+    fn alert(&self, state: &StateView, problems: &[Fault], warnings: &[Fault], is_whole: bool) {
+        let numbers = self.numbers.lock().clone();
+        let of_hosts =
+            state.hosts.iter().filter_map(|host| Some((host.name.clone(), host.certificate_ends_s?)));
+        let own = self.certificate_ends_s.map(|ends_s| ("the manager".to_owned(), ends_s));
+        let certificates: Vec<(String, i64)> = of_hosts.chain(own).collect();
+        let found = conditions::find(&Inputs {
+            now_s: state.at_s,
+            state,
+            problems,
+            warnings,
+            numbers: &numbers,
+            full_in_s: self.history.lock().full_in_s(),
+            certificates: &certificates,
+            not_sent: self.notifier.not_sent(),
+        });
+        let fs = state.fs.as_ref().map_or("", |fs| fs.fs.as_str());
+        let observed = self.alerts.observe(fs, &found, is_whole);
+        observed.notices.into_iter().for_each(|notice| self.notifier.tell(notice));
+        if observed.has_changed {
+            self.tell_alerts();
+        }
+    }
+}
+
+/// Makes the directory of a manager's files, for root alone, if it is missing.
+pub fn make_dir(dir: &Path) -> Result<()> {
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|e| Fault::io(Code::NotWritable, "cannot make", dir.display().to_string(), &e))
 }
 
 fn event(name: &'static str, body: &impl serde::Serialize) -> LiveEvent {
@@ -180,22 +255,20 @@ async fn look_always(manager: Arc<Manager>) {
     }
 }
 
-/// Hosts of the servers, as their addresses have it.
-fn server_hosts(state: &StateView) -> BTreeSet<String> {
-    let addresses = state.targets.iter().flat_map(|target| &target.target.addresses);
-    addresses.filter_map(|address| address.parse::<Nid>().ok()).map(|nid| nid.host).collect()
-}
-
 async fn sample_always(manager: Arc<Manager>) {
-    let (mut rates, mut before) = (Rates::default(), manager.seams.now());
+    let (mut rates, mut watcher, mut before) = (Rates::default(), Watcher::default(), manager.seams.now());
     loop {
         let state = manager.state();
-        let urls = manager.managed.metrics_urls(&server_hosts(&state));
+        let daemons = manager.managed.daemons(&state);
+        let urls: Vec<String> = daemons.iter().map(|daemon| daemon.url.clone()).collect();
         let asked = urls.len() as u32;
         let texts = live::scrape::all(urls).await;
         let now = manager.seams.now();
         let seconds = now.ms_since(before) as f64 / 1_000.0;
         before = now;
+        let wall = manager.seams.wall();
+        let clock_s = wall.secs as f64 + f64::from(wall.nanos) / 1e9;
+        *manager.numbers.lock() = Arc::new(watcher.take(&daemons, &texts, now, clock_s));
         let (mut sample, targets) = rates.since_last(&texts, seconds);
         sample.at_s = manager.seams.wall().secs;
         (sample.used_bytes, sample.total_bytes) = (state.used_bytes, state.total_bytes);

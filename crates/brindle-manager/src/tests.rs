@@ -12,11 +12,12 @@ use brindle_stdx::{BoxFuture, Clock, Mono, Timestamp};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-use crate::Manager;
 use crate::access::Role;
 use crate::access::sessions::IDLE_MAX_MS;
+use crate::alerts::notify::Ways;
 use crate::cluster::{At, Managed};
 use crate::web::{Peer, router};
+use crate::{Manager, Settings, make_dir};
 
 /// A clock that the test moves.
 pub struct Hand(AtomicU64);
@@ -68,8 +69,22 @@ impl Desk {
         let servers = brindle_host::servers(&seams);
         seams.clock = clock.clone();
         let place = Place { mgs: vec!["127.0.0.1:1".parse().unwrap()], fs: None, dev: None };
-        let managed = Managed { servers, at: At::Place(place), scrape_urls: Vec::new(), scrape_port: None };
-        let manager = Manager::new(seams, managed, &dir.path().join("manager"), true).unwrap();
+        let managed = Managed {
+            servers,
+            at: At::Place(place),
+            scrape_urls: Vec::new(),
+            scrape_port: None,
+            client_scrape_port: None,
+        };
+        let settings = Settings {
+            is_secure: true,
+            certificate_ends_s: None,
+            registry: brindle_telemetry::Registry::new("process"),
+            ways: Ways::default(),
+        };
+        let files = dir.path().join("manager");
+        make_dir(&files).unwrap();
+        let manager = Manager::new(seams, managed, &files, settings).unwrap();
         let router = router(&manager, false);
         Desk { manager, router, clock, _dir: dir }
     }
@@ -162,7 +177,8 @@ async fn the_first_log_in_makes_an_administrator_once() {
 #[tokio::test]
 async fn nothing_is_told_without_a_session_and_forged_ones_are_none() {
     let desk = Desk::with_users();
-    let paths = ["session", "state", "history/10m", "live", "tasks", "users", "audit", "openapi.json"];
+    let paths =
+        ["session", "state", "history/10m", "live", "alerts", "tasks", "users", "audit", "openapi.json"];
     let forged =
         Browser { cookie: format!("__Host-brindle-session={}", "a".repeat(64)), csrf: "x".to_owned() };
     let plain = Browser { cookie: "brindle-session=1".to_owned(), csrf: "x".to_owned() };
@@ -177,6 +193,39 @@ async fn nothing_is_told_without_a_session_and_forged_ones_are_none() {
         .ask(Some(&forged), Method::POST, "/api/v1/targets/dev-OST0000/stop", json!({"dry_run": false}))
         .await;
     assert_eq!(code(&answer), (401, "E5041"));
+}
+
+#[tokio::test]
+async fn monitoring_shows_its_token_and_that_opens_nothing_else() {
+    let desk = Desk::with_users();
+    let token = std::fs::read_to_string(desk._dir.path().join("manager/monitoring-token")).unwrap();
+    let get = |path: &str, shown: Option<String>| {
+        let mut builder = Request::builder().uri(path);
+        if let Some(shown) = shown {
+            builder = builder.header("authorization", shown);
+        }
+        builder.body(Body::empty()).unwrap()
+    };
+    let wrong =
+        [None, Some(String::new()), Some("Bearer ".to_owned()), Some(format!("Bearer {}", "0".repeat(64)))];
+    for path in ["/sd/prometheus", "/metrics"] {
+        for shown in wrong.clone().into_iter().chain([Some(token.clone()), Some(format!("Basic {token}"))]) {
+            let answer = read(desk.send(get(path, shown)).await).await;
+            assert_eq!(code(&answer), (401, "E5041"), "{path}");
+        }
+    }
+    let (status, groups) =
+        read(desk.send(get("/sd/prometheus", Some(format!("Bearer {token}")))).await).await;
+    assert_eq!((status, groups), (StatusCode::OK, json!([])), "nobody tells of the daemons");
+    let response = desk.send(get("/metrics", Some(format!("Bearer {token}")))).await;
+    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("application/openmetrics-text"));
+    let bytes = axum::body::to_bytes(response.into_body(), 1 << 20).await.unwrap();
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(text.contains("brindle_manager_health{state=\"unreachable\"} 1\n"), "{text}");
+    for path in ["/api/v1/state", "/api/v1/users"] {
+        let answer = read(desk.send(get(path, Some(format!("Bearer {token}")))).await).await;
+        assert_eq!(code(&answer), (401, "E5041"), "{path}");
+    }
 }
 
 #[tokio::test]
@@ -416,6 +465,7 @@ async fn live_views_are_bounded_and_end_with_their_session() {
     let event = events.next().await.unwrap().unwrap();
     assert!(event.starts_with(b"event: state\ndata: {"), "{event:?}");
     assert!(events.next().await.unwrap().unwrap().starts_with(b"event: tasks\n"));
+    assert!(events.next().await.unwrap().unwrap().starts_with(b"event: alerts\n"));
     let mut open = Vec::new();
     for _ in 1..crate::LIVE_VIEWS_MAX {
         open.push(live().await);

@@ -249,6 +249,34 @@ codes! {
         "The address is not one of the manager's, or what it names does not exist.";
     5049 AuditFailed EIO "the audit log cannot be written" "make room where the manager keeps its state, then try again"
         "Every change is noted in the audit log before it is made. Where that is not possible, nothing is changed.";
+    5050 HostSilent ETIMEDOUT "a host is silent" "look whether the host runs and is on the network: brindle node list"
+        "No daemon of the host has been heard of. Clients wait for its targets; those on devices that two hosts reach are taken over where the host can be fenced.";
+    5051 FailedOver EAGAIN "a target is served by its other host" "find out why its preferred host lost it, then: brindle target failback TARGET"
+        "The target lies on a device that two hosts reach, and the one that is not preferred serves it. Nothing is wrong with the data; but until the preferred host serves it again there may be no other host left to take it over.";
+    5052 FullSoon ENOSPC "the file system will be full soon" "add an OST, or find what grows: brindle file du -h --max-depth 1 MNT"
+        "At the pace of the last hours the OSTs will be full within the time that the message names. Nothing is refused yet.";
+    5053 InodesLow ENOSPC "few inodes are left" "remove files, or give the MDT a larger disk"
+        "The MDTs have room for few more files and directories. Nothing is refused yet.";
+    5054 CertificateExpiring EACCES "a certificate ends soon" "renew it before it ends; hosts of the cluster renew theirs themselves while they reach the MGS"
+        "Behind its last day a certificate is refused: browsers do not open the console any more, or the host cannot prove to others who it is.";
+    5055 ArchiveBehind EAGAIN "the archive is behind" "look at the agents and what they do: brindle hsm status; start more of them: brindle agent"
+        "Actions of tiering have waited for long. What is not archived cannot be released, and a program that reads a released file waits for it to come back.";
+    5056 ArchiveUnreachable ETIMEDOUT "nobody works for the archive" "start an agent where the archive is mounted: brindle agent; look at its log"
+        "Actions of tiering wait, and no agent asks for work. Programs that read a released file wait until one does.";
+    5057 ClientsEvicted EIO "clients were evicted" "look at the MDT's log for their names, then at their hosts and the network between"
+        "An MDT has ended sessions of clients that were silent for longer than their lease. What such a client had not yet written is lost to it, and its programs were told so; other clients go on.";
+    5058 ClockWrong EINVAL "the clock of a host is wrong" "have the host keep its time with NTP: chronyc tracking, timedatectl"
+        "The clock of a host differs by seconds from the manager's. Times of files come from the MDT's clock, and certificates and log lines are hard to compare between hosts.";
+    5059 NotificationFailed EIO "alerts cannot be sent" "try the address by hand: curl for a webhook, sendmail -t for mail"
+        "The webhook or the program that sends mail has refused what the manager gave it, or did not answer. The alerts themselves are in the console and in 'brindle alerts'.";
+    5060 DaemonSilent ETIMEDOUT "a daemon does not tell its numbers" "look whether it runs, and whether its metrics port can be reached"
+        "The address at which a server or a mount tells its numbers does not answer. The file system may be well; nobody sees it there any more.";
+    5061 UnknownAlert ENOENT "no such alert" "list them: brindle alerts list"
+        "The manager has no alert of this number. Alerts that ended long ago are forgotten.";
+    5062 TieringFails EIO "actions of tiering fail" "read why: brindle hsm list, and the agents' logs"
+        "Agents report that copies to the archive or from it fail. Files that were not archived are not released; a released file whose restore fails cannot be read for now.";
+    5063 HistoryFailed EIO "the history cannot be written" "make room where the manager keeps its files"
+        "The manager keeps what the cluster did in files of a fixed size. Live numbers are shown as before; what cannot be written is missing after a restart.";
 
     // 6xxx: tiering
     6001 Released EAGAIN "the file is released: its bytes lie in an archive" ""

@@ -9,8 +9,8 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::exit::{self, Done};
 use crate::{
-    admin, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs, hsm,
-    lctl, lfs, manager, mount, node, pool, print, serve, stripe,
+    admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
+    hsm, lctl, lfs, manager, mount, node, pool, print, prometheus, serve, stripe,
 };
 
 /// Columns of help texts.
@@ -98,6 +98,12 @@ enum Command {
     Serve(serve::Args),
     /// Show the cluster to people in a browser, and act for them, until SIGTERM
     Manager(Box<manager::Args>),
+    /// What the manager of this host calls wrong; acknowledge and silence it
+    #[command(subcommand)]
+    Alerts(alerts::Command),
+    /// What a site's own Prometheus needs to know
+    #[command(subcommand)]
+    Prometheus(prometheus::Command),
     /// Check the targets of a file system, changing nothing
     Fsck(fsck::Args),
     /// Show or check the configuration of `brindle serve`
@@ -225,6 +231,8 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Format(args) => format::run(&args),
         Command::Serve(args) => serve::run(args),
         Command::Manager(args) => manager::run(&args),
+        Command::Alerts(command) => alerts::run(&command),
+        Command::Prometheus(command) => prometheus::run(&command),
         Command::Fsck(args) => fsck::run(&args),
         Command::Config(command) => serve::config_command::run(&command),
         Command::Explain(args) => explain::run(&args),

@@ -16,6 +16,7 @@ fn entry<T: Document>() -> Entry {
 /// All of them.
 pub fn all() -> Vec<Entry> {
     vec![
+        entry::<brindle_manager::alerts::store::AlertsView>(),
         entry::<brindle_host::bb::view::BrickPoolsView>(),
         entry::<brindle_host::bb::view::BuffersView>(),
         entry::<bench::compare::ComparisonView>(),

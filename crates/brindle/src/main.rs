@@ -9,6 +9,7 @@
 mod print;
 
 mod admin;
+mod alerts;
 mod bb;
 mod bench;
 mod changelog;
@@ -37,6 +38,7 @@ mod mount;
 mod node;
 mod output;
 mod pool;
+mod prometheus;
 mod serve;
 mod stripe;
 

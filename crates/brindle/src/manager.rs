@@ -7,13 +7,16 @@ use std::sync::Arc;
 use brindle_admin::place::Place;
 use brindle_host::announcement::Managing;
 use brindle_host::process::Said;
-use brindle_manager::Manager;
+use brindle_manager::alerts::notify::{Ways, mail_address};
+use brindle_manager::alerts::post::{AUTHORITIES_DEFAULT, Webhook};
 use brindle_manager::cluster::{At, Managed};
 use brindle_manager::web;
+use brindle_manager::web::local;
 use brindle_manager::web::serve::bind;
 use brindle_manager::web::tls::{self, Protection};
+use brindle_manager::{Manager, Settings};
 use brindle_telemetry::panic;
-use brindle_types::{Fault, Nid, Result};
+use brindle_types::{Code, Fault, Nid, Result};
 
 use crate::admin::ask::servers;
 use crate::admin::place::{PlaceArgs, one};
@@ -22,9 +25,14 @@ use crate::format::{parse, runtime};
 use crate::serve::{failed, say, start_log, stop_signal};
 
 /// Where the manager keeps its files unless told otherwise.
-const DIR_DEFAULT: &str = "/var/lib/brindle/manager";
+pub const DIR_DEFAULT: &str = "/var/lib/brindle/manager";
 /// Where browsers find it unless told otherwise.
 const LISTEN_DEFAULT: &str = "127.0.0.1:8443";
+
+/// Sender of mail unless told otherwise.
+const MAIL_FROM_DEFAULT: &str = "brindle@localhost";
+/// Where Debian has the program that sends mail.
+const SENDMAIL_DEFAULT: &str = "/usr/sbin/sendmail";
 
 /// Arguments of `brindle manager`.
 #[derive(clap::Args)]
@@ -50,9 +58,27 @@ pub struct Args {
     /// Port at which each server tells its numbers: that of the key 'metrics' in its configuration
     #[arg(long, value_name = "PORT")]
     scrape_port: Option<u16>,
+    /// Port at which mounts tell their numbers, on each host that joined as a client: that of the mount option 'metrics'
+    #[arg(long, value_name = "PORT")]
+    client_scrape_port: Option<u16>,
     /// Address of a daemon's numbers, such as http://10.0.0.7:9870/metrics; may be given many times
     #[arg(long, value_name = "URL", value_parser = scrape_url)]
     scrape: Vec<String>,
+    /// Tell alerts to this webhook: a POST of JSON for each that is raised or ended
+    #[arg(long, value_name = "URL")]
+    webhook: Option<String>,
+    /// PEM file with the authorities that may have signed the webhook's certificate
+    #[arg(long, value_name = "FILE", default_value = AUTHORITIES_DEFAULT, requires = "webhook")]
+    webhook_ca: String,
+    /// Tell alerts by mail to this address; may be given many times
+    #[arg(long, value_name = "ADDRESS", value_parser = mail_address)]
+    mail_to: Vec<String>,
+    /// Sender of the mail
+    #[arg(long, value_name = "ADDRESS", value_parser = mail_address, requires = "mail_to", default_value = MAIL_FROM_DEFAULT)]
+    mail_from: String,
+    /// Program that takes a mail on its standard input, as sendmail does with '-t -i'
+    #[arg(long, value_name = "PROGRAM", requires = "mail_to", default_value = SENDMAIL_DEFAULT)]
+    sendmail: String,
     /// Certificate for browsers, in PEM; without it the manager makes one and signs it itself
     #[arg(long, value_name = "FILE", requires = "key")]
     certificate: Option<PathBuf>,
@@ -98,8 +124,13 @@ async fn manage(args: &Args) -> Result<()> {
         Some(dir) => At::Dev(PathBuf::from(crate::cli::text(dir)?)),
         None => At::Place(place(args)?),
     };
-    let managed =
-        Managed { servers: servers(), at, scrape_urls: args.scrape.clone(), scrape_port: args.scrape_port };
+    let managed = Managed {
+        servers: servers(),
+        at,
+        scrape_urls: args.scrape.clone(),
+        scrape_port: args.scrape_port,
+        client_scrape_port: args.client_scrape_port,
+    };
     // Says at once when there is no such cluster.
     managed.place()?;
     let protection = match (&args.certificate, &args.key) {
@@ -110,9 +141,19 @@ async fn manage(args: &Args) -> Result<()> {
         _ => Protection::SelfSigned,
     };
     let seams = brindle_stdx::real::seams(tokio::runtime::Handle::current());
-    let manager = Manager::new(seams.clone(), managed, &args.dir, !args.insecure_http)?;
+    brindle_manager::make_dir(&args.dir)?;
     let names = tls::names(&brindle_host::name(), args.listen.ip());
     let tls = tls::load(&protection, &args.dir, &names, seams.wall().secs)?;
+    let registry = brindle_telemetry::Registry::new("process");
+    crate::serve::metrics::process(&registry);
+    let settings = Settings {
+        is_secure: !args.insecure_http,
+        certificate_ends_s: tls.as_ref().and_then(|tls| tls.ends_s),
+        registry,
+        ways: ways(args)?,
+    };
+    let manager = Manager::new(seams.clone(), managed, &args.dir, settings)?;
+    let local = local::bind(&args.dir)?;
     let listening = bind(args.listen, tls).await?;
     let managing = announcement(&manager, listening.address()?, listening.fingerprint())?;
     let router = web::router(&manager, matches!(protection, Protection::Given { .. }));
@@ -124,10 +165,30 @@ async fn manage(args: &Args) -> Result<()> {
         print(&managing);
     }
     tokio::select! {
-        () = listening.run(router) => {}
+        () = listening.run(router.clone()) => {}
+        () = local::run(local, router) => {}
         () = stop => tracing::info!("the manager ends"),
     }
     Ok(())
+}
+
+/// Where alerts are told.
+fn ways(args: &Args) -> Result<Ways> {
+    let webhook = args.webhook.as_ref().map(|url| {
+        Webhook::new(url, &args.webhook_ca).map_err(|why| {
+            Fault::new(Code::BadArgument)
+                .what("cannot use --webhook")
+                .subject(url.clone())
+                .why(why)
+                .data("nothing was started")
+        })
+    });
+    Ok(Ways {
+        webhook: webhook.transpose()?,
+        mail_to: args.mail_to.clone(),
+        mail_from: args.mail_from.clone(),
+        sendmail: args.sendmail.clone(),
+    })
 }
 
 fn place(args: &Args) -> Result<Place> {

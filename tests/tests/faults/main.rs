@@ -8,6 +8,7 @@
 
 mod admin;
 mod ahead;
+mod alerts;
 mod append;
 mod backup;
 mod bare_hosts;
@@ -27,6 +28,7 @@ mod kill;
 mod leases;
 mod load;
 mod logs;
+mod monitoring;
 mod names;
 mod parameters;
 mod pools;

@@ -10,6 +10,36 @@ pub const FILES: &[(&str, &str, u32)] = &[
         "usr/share/doc/brindle/examples/prometheus/brindle-alerts.yml",
         0o644,
     ),
+    (
+        "deploy/prometheus/grafana/clients.json",
+        "usr/share/doc/brindle/examples/prometheus/grafana/clients.json",
+        0o644,
+    ),
+    (
+        "deploy/prometheus/grafana/metadata.json",
+        "usr/share/doc/brindle/examples/prometheus/grafana/metadata.json",
+        0o644,
+    ),
+    (
+        "deploy/prometheus/grafana/overview.json",
+        "usr/share/doc/brindle/examples/prometheus/grafana/overview.json",
+        0o644,
+    ),
+    (
+        "deploy/prometheus/grafana/servers.json",
+        "usr/share/doc/brindle/examples/prometheus/grafana/servers.json",
+        0o644,
+    ),
+    (
+        "deploy/prometheus/grafana/targets.json",
+        "usr/share/doc/brindle/examples/prometheus/grafana/targets.json",
+        0o644,
+    ),
+    (
+        "deploy/prometheus/grafana/tiering.json",
+        "usr/share/doc/brindle/examples/prometheus/grafana/tiering.json",
+        0o644,
+    ),
     ("docs/reference/serve.toml", "usr/share/doc/brindle/reference/serve.toml", 0o644),
     ("docs/reference/completions/brindle.bash", "usr/share/bash-completion/completions/brindle", 0o644),
     ("docs/reference/completions/_brindle", "usr/share/zsh/vendor-completions/_brindle", 0o644),

@@ -6,6 +6,7 @@
 //! Invariant: a session that is dropped leaves no mount behind.
 
 pub mod channel;
+pub mod counts;
 pub mod event_loop;
 pub mod init;
 pub mod mount;
@@ -33,6 +34,7 @@ use crate::request::{Message, decode};
 use readers::Readers;
 
 pub use channel::{Channel, Ended};
+pub use counts::RequestCounts;
 pub use event_loop::EventLoop;
 pub use init::{Negotiated, PageInvalidation, Wanted};
 pub use mount::{MountOptions, Mounted, have_attributes_asked};
@@ -139,6 +141,7 @@ impl Connected {
         }
         let at_device = Arc::new(Readers::new(channels.len()));
         let notifier = Notifier::new(channels[0].clone(), at_device.clone());
+        let counts = Arc::new(RequestCounts::default());
         let shared = Arc::new(serve::Shared {
             fs: make(notifier.clone(), negotiated),
             where_woken: event_loop.where_woken(tasks.clone()),
@@ -153,6 +156,7 @@ impl Connected {
             ),
             channels,
             setxattr_ext: negotiated.has(SETXATTR_EXT),
+            counts: counts.clone(),
         });
         let watched = Arc::downgrade(&shared);
         event_loop.beat().on_unwatched(Box::new(move || {
@@ -175,6 +179,7 @@ impl Connected {
             readers: Mutex::new(readers),
             led,
             _lead: event_loop,
+            counts,
         })
     }
 }
@@ -273,12 +278,18 @@ pub struct Session {
     /// Ends without a word when the event loop has left.
     led: mpsc::Receiver<()>,
     _lead: EventLoop,
+    counts: Arc<RequestCounts>,
 }
 
 impl Session {
     /// The agreement with the kernel.
     pub fn negotiated(&self) -> Negotiated {
         self.negotiated
+    }
+
+    /// What the kernel has asked for so far.
+    pub fn counts(&self) -> Arc<RequestCounts> {
+        self.counts.clone()
     }
 
     /// Posts notices to the kernel.

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::channel::{Channel, Ended};
+use super::counts::RequestCounts;
 use super::reader_pool::{Pace, ReaderPool, Window};
 use super::readers::Readers;
 use crate::Filesystem;
@@ -49,6 +50,8 @@ pub struct Shared<F> {
     pub readers: Arc<Readers>,
     /// Form of SETXATTR.
     pub setxattr_ext: bool,
+    /// What was asked for.
+    pub counts: Arc<RequestCounts>,
 }
 
 impl<F: Filesystem> Shared<F> {
@@ -120,9 +123,13 @@ impl<F: Filesystem> Shared<F> {
 
     fn request(&self, channel: &Arc<Channel>, head: crate::abi::inputs::InHeader, groups: Vec<u32>, op: Op) {
         brindle_stdx::request_rate::beat();
+        self.counts.came(head.opcode, &op);
         let asked = Asked { nodeid: head.nodeid, uid: head.uid, pid: head.pid };
         match catch_unwind(AssertUnwindSafe(|| self.fs.fast_path(asked, &op))) {
             Ok(Some(reply)) => {
+                if matches!(op, Op::Read(_)) {
+                    self.counts.read(reply.body_len());
+                }
                 return answered(channel.reply(head.unique, &reply), &reply, name_of(head.opcode));
             }
             Ok(None) => {}
@@ -143,8 +150,14 @@ impl<F: Filesystem> Shared<F> {
         let name = name_of(head.opcode);
         let tasks = if request.op.moves_data() { &self.tasks } else { &self.where_woken };
         let parked = Arc::new(Parked { state: Mutex::default(), tasks: tasks.clone(), name });
-        let responder =
-            Responder { channel: channel.clone(), unique: head.unique, name, done: false, registration };
+        let responder = Responder {
+            channel: channel.clone(),
+            unique: head.unique,
+            name,
+            done: false,
+            counts: matches!(request.op, Op::Read(_)).then(|| self.counts.clone()),
+            registration,
+        };
         let fs = &self.fs;
         let waker = Waker::from(parked.clone());
         let first = catch_unwind(AssertUnwindSafe(|| {
@@ -228,6 +241,8 @@ struct Responder {
     unique: u64,
     name: &'static str,
     done: bool,
+    /// Where the bytes of a READ are counted.
+    counts: Option<Arc<RequestCounts>>,
     // Dropped with the responder, after the answer was written.
     #[expect(dead_code, reason = "its drop takes the request out of the table")]
     registration: Registration,
@@ -236,6 +251,9 @@ struct Responder {
 impl Responder {
     fn send(mut self, reply: &Reply) {
         self.done = true;
+        if let Some(counts) = &self.counts {
+            counts.read(reply.body_len());
+        }
         answered(self.channel.reply(self.unique, reply), reply, self.name);
     }
 }

@@ -3,6 +3,7 @@
 pub mod attempts;
 pub mod audit;
 pub mod first;
+pub mod monitoring_token;
 pub mod secret;
 pub mod sessions;
 pub mod users;

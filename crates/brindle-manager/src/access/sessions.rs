@@ -18,6 +18,9 @@ pub const SESSIONS_MAX: usize = 256;
 /// Most sessions of one user, likewise.
 pub const SESSIONS_OF_USER_MAX: usize = 16;
 
+/// Name of whoever gives commands on the manager's own host.
+const LOCAL_USER: &str = "root";
+
 /// What a browser gets when a session begins.
 pub struct Begun {
     /// The cookie's value.
@@ -35,6 +38,13 @@ pub struct Session {
     pub csrf: String,
     began: Mono,
     used: Mono,
+}
+
+impl Session {
+    /// That of a command on the manager's own host, which has none.
+    pub fn local(now: Mono) -> Session {
+        Session { user: LOCAL_USER.to_owned(), csrf: String::new(), began: now, used: now }
+    }
 }
 
 /// All sessions.

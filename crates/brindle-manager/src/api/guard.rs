@@ -5,7 +5,9 @@ use brindle_types::{Code, Fault, Result};
 
 use super::{Caller, Endpoint, Needs};
 use crate::Manager;
+use crate::access::Role;
 use crate::access::secret::hashed;
+use crate::access::sessions::Session;
 
 /// Header that a request which changes something must carry. Pages of others cannot set it.
 pub const CSRF_HEADER: &str = "x-brindle-csrf";
@@ -65,6 +67,12 @@ pub fn check(manager: &Manager, endpoint: &Endpoint, headers: &HeaderMap) -> Res
             .data("nothing was changed"));
     }
     Ok(Some(caller))
+}
+
+/// Whoever may open the local socket.
+pub fn local(manager: &Manager) -> Caller {
+    let session = Session::local(manager.seams.now());
+    Caller { session_id: String::new(), session, role: Role::Administrator }
 }
 
 /// The user whose session a request shows, with the role that the user has now.

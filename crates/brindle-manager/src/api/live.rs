@@ -52,7 +52,11 @@ fn begin(call: Call) -> Result<Response<Body>> {
     })?;
     let session_id = call.caller()?.session_id.clone();
     let events = manager.events.subscribe();
-    let first = [event("state", &*manager.state()), event("tasks", &manager.tasks.view())];
+    let first = [
+        event("state", &*manager.state()),
+        event("tasks", &manager.tasks.view()),
+        event("alerts", &manager.alerts.view()),
+    ];
     let watching = Watching { manager, session_id, events, _room: room };
     let events = stream::iter(first).chain(stream::unfold(watching, next)).map(sent);
     Ok(Sse::new(events_only(events)).keep_alive(KeepAlive::default()).into_response())

@@ -4,6 +4,7 @@
 //! A request passes here, in this order: does it come from the console ([`guard`]), who asks, with which role; only then its body is
 //! read and its handler called.
 
+pub mod alerts;
 pub mod guard;
 pub mod live;
 pub mod openapi;
@@ -30,6 +31,7 @@ use crate::access::Role;
 use crate::access::audit::Doer;
 use crate::access::sessions::Session;
 use crate::web::Peer;
+use crate::web::local::Local;
 use crate::{Manager, fault};
 
 /// Where the interface begins.
@@ -211,6 +213,16 @@ pub fn endpoints() -> Vec<Endpoint> {
             "Plan (dry_run) or begin start, stop, failover or failback of a target",
             targets::act,
         ),
+        json(Method::GET, "/alerts", viewer, "What is wrong, and what was; silences", alerts::list),
+        json(
+            Method::POST,
+            "/alerts/{id}/acknowledge",
+            operator,
+            "Say that somebody knows of an alert: it is told no more",
+            alerts::acknowledge,
+        ),
+        json(Method::POST, "/silences", operator, "Tell nobody of some alerts for a while", alerts::silence),
+        json(Method::DELETE, "/silences/{id}", operator, "End a silence", alerts::unsilence),
         json(Method::GET, "/tasks", viewer, "Actions that run, and those that ran", targets::tasks),
         json(Method::GET, "/users", administrator, "List the users", users::list),
         json(Method::POST, "/users", administrator, "Add a user", users::add),
@@ -261,7 +273,10 @@ async fn try_answer(
     let (parts, body) = request.into_parts();
     let peer =
         parts.extensions.get::<Peer>().copied().ok_or_else(|| Fault::new(Code::Bug).why("nobody asks"))?;
-    let caller = guard::check(&manager, endpoint, &parts.headers)?;
+    let caller = match parts.extensions.get::<Local>() {
+        Some(Local) => Some(guard::local(&manager)),
+        None => guard::check(&manager, endpoint, &parts.headers)?,
+    };
     let body = axum::body::to_bytes(body, BODY_MAX_BYTES).await.map_err(|e| {
         Fault::new(Code::BadArgument)
             .what("cannot read the body of the request")

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::Role;
 use crate::access::audit::AuditRecord;
 use crate::access::users::UserView;
+use crate::alerts::store::AlertsView;
 use crate::live::history::Sample;
 use crate::live::rates::TargetRates;
 use crate::live::state::StateView;
@@ -103,4 +104,6 @@ pub struct LiveView {
     pub state: StateView,
     /// When a task begins, tells of progress or ends, and at the beginning.
     pub tasks: TasksView,
+    /// When an alert is raised, changes or ends, and at the beginning.
+    pub alerts: AlertsView,
 }

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub const SECONDS_MAX: usize = 600;
 /// Samples of ten seconds each that are kept: six hours.
 pub const TENS_MAX: usize = 2160;
+/// Long samples that a forecast needs: half an hour of them.
+pub const FORECAST_MIN: usize = 180;
 /// Seconds of a long sample.
 const LONG_SECONDS: usize = 10;
 
@@ -129,6 +131,32 @@ impl History {
         }
     }
 
+    /// In how many seconds the OSTs are full at the pace of the last hours: where the straight line of least squares through what was in
+    /// use meets what there is. None where it does not rise, or it is too soon to say.
+    pub fn full_in_s(&self) -> Option<f64> {
+        let last = self.tens.back()?;
+        // A change of the OSTs is no pace.
+        let same = self.tens.iter().rev().take_while(|sample| sample.total_bytes == last.total_bytes);
+        let points: Vec<(f64, f64)> =
+            same.map(|s| ((s.at_s - last.at_s) as f64, s.used_bytes as f64)).collect();
+        if points.len() < FORECAST_MIN || last.total_bytes == 0 {
+            return None;
+        }
+        let n = points.len() as f64;
+        let (mean_at, mean_used) =
+            (points.iter().map(|p| p.0).sum::<f64>() / n, points.iter().map(|p| p.1).sum::<f64>() / n);
+        let covariance: f64 = points.iter().map(|p| (p.0 - mean_at) * (p.1 - mean_used)).sum();
+        let variance: f64 = points.iter().map(|p| (p.0 - mean_at).powi(2)).sum();
+        let bytes_per_second = if variance > 0.0 { covariance / variance } else { 0.0 };
+        let left = last.total_bytes.saturating_sub(last.used_bytes) as f64;
+        (bytes_per_second > 0.0).then(|| left / bytes_per_second)
+    }
+
+    /// The last sample.
+    pub fn last(&self) -> Sample {
+        self.seconds.back().copied().unwrap_or_default()
+    }
+
     /// The samples of a span.
     pub fn view(&self, span: Span) -> HistoryView {
         let (step_s, samples) = match span {
@@ -186,6 +214,30 @@ mod tests {
             assert!((sample.metadata.create - 4.5).abs() < 1e-9);
             assert_eq!(sample.at_s % 10, 9);
         }
+    }
+
+    #[test]
+    fn the_forecast_follows_the_line() {
+        let grown = |bytes_per_second: i64, seconds: i64, total_bytes: u64| {
+            let mut history = History::default();
+            for at_s in 0..seconds {
+                let used_bytes = (1_000_000 + at_s * bytes_per_second) as u64;
+                history.add(Sample { at_s, used_bytes, total_bytes, ..Sample::default() });
+            }
+            history
+        };
+        let needed = (FORECAST_MIN * LONG_SECONDS) as i64;
+        let full_in_s = grown(100, needed, 11_000_000).full_in_s().unwrap();
+        let expected = (11_000_000 - 1_000_000 - (needed - 1) * 100) as f64 / 100.0;
+        assert!((full_in_s - expected).abs() < 1.0, "{full_in_s} {expected}");
+        assert_eq!(grown(100, needed - 10, 11_000_000).full_in_s(), None, "too soon");
+        assert_eq!(grown(0, needed, 11_000_000).full_in_s(), None);
+        assert_eq!(grown(-100, needed, 11_000_000).full_in_s(), None);
+        let mut history = grown(100, needed, 11_000_000);
+        for at_s in needed..needed + 100 {
+            history.add(Sample { at_s, used_bytes: 1, total_bytes: 99, ..Sample::default() });
+        }
+        assert_eq!(history.full_in_s(), None, "there are other OSTs now");
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub struct HostState {
     pub targets: Vec<String>,
     /// How long ago its daemon was heard of, seconds.
     pub heard_seconds_ago: Option<f64>,
+    /// When its certificate ends unless it is renewed before, seconds since 1970; none where it has not joined.
+    pub certificate_ends_s: Option<i64>,
 }
 
 /// A target.
@@ -144,16 +146,7 @@ fn health(report: &Report) -> (&'static str, String) {
         n => format!(" There are {n} more problems."),
     };
     if let Some(first) = problems.first() {
-        if first.code == Code::TargetDown {
-            let (subject, data) = (&first.subject, &first.data);
-            return ("degraded", format!("{subject} does not answer: {data}.{}", more(problems.len() - 1)));
-        }
-        let data = if first.data.is_empty() { String::new() } else { format!(": {}", first.data) };
-        let subject = first.subject.trim();
-        return (
-            "degraded",
-            format!("{} {subject}{data}.{}", capital(&first.what), more(problems.len() - 1)),
-        );
+        return ("degraded", format!("{}{}", sentence(first), more(problems.len() - 1)));
     }
     if let Some(first) = warnings.first() {
         return ("warning", format!("All targets work. {} {}.", capital(&first.what), first.subject));
@@ -162,6 +155,16 @@ fn health(report: &Report) -> (&'static str, String) {
     let plural = |n: usize, word: &str| if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") };
     let (mdts, osts) = (plural(count(Role::Mdt), "MDT"), plural(count(Role::Ost), "OST"));
     ("healthy", format!("All is well: {mdts} and {osts} answer."))
+}
+
+/// What a fault says, in a sentence.
+pub fn sentence(fault: &Fault) -> String {
+    let (subject, data) = (fault.subject.trim(), &fault.data);
+    if fault.code == Code::TargetDown {
+        return format!("{subject} does not answer: {data}.");
+    }
+    let data = if data.is_empty() { String::new() } else { format!(": {data}") };
+    format!("{} {subject}{data}.", capital(&fault.what))
 }
 
 fn capital(text: &str) -> String {
@@ -214,6 +217,7 @@ fn joined(listed: &HostsView, targets: &[TargetState]) -> Vec<HostState> {
         software: host.software.clone(),
         targets: of(&host.name, host.targets.iter().map(|t| t.name.clone()).collect()),
         heard_seconds_ago: host.heard_seconds_ago,
+        certificate_ends_s: Some(host.certificate_ends_s).filter(|ends_s| *ends_s > 0),
     };
     listed.hosts.iter().map(host).collect()
 }
@@ -233,6 +237,7 @@ fn derived(targets: &[TargetState]) -> Vec<HostState> {
             software: answers.map(|target| target.target.version.clone()).unwrap_or_default(),
             targets: targets.iter().map(|target| target.target.name.clone()).collect(),
             heard_seconds_ago: None,
+            certificate_ends_s: None,
         }
     };
     hosts.into_iter().map(host).collect()

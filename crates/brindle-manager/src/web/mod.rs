@@ -2,8 +2,10 @@
 
 pub mod assets;
 pub mod headers;
+pub mod local;
 pub mod serve;
 pub mod tls;
+pub mod validity;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::Response;
 use brindle_types::{Code, Fault};
 
-use crate::{Manager, api, fault};
+use crate::{Manager, api, fault, monitoring};
 
 /// How long an answer may take to begin. Longer work is a task.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
@@ -28,6 +30,7 @@ pub struct Peer(pub SocketAddr);
 pub fn router(manager: &Arc<Manager>, is_trusted: bool) -> Router {
     api::router(manager)
         .merge(assets::router())
+        .merge(monitoring::router(manager))
         .layer(from_fn(in_time))
         .layer(from_fn(move |request: Request, next: Next| headers::add(is_trusted, request, next)))
 }

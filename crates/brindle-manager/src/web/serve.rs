@@ -17,6 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt as _;
 
 use super::Peer;
+use super::local::Local;
 use super::tls::Tls;
 
 /// Connections at once; further ones wait to be accepted.
@@ -26,7 +27,7 @@ const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 /// How long the head of a request may take, and how long a connection may be without one.
 const HEAD_LIMIT: Duration = Duration::from_secs(30);
 /// Pause after a connection that could not be accepted, because there are no descriptors left, say.
-const PAUSE: Duration = Duration::from_millis(100);
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
 
 /// A socket that listens.
 pub struct Listening {
@@ -97,29 +98,34 @@ async fn connection(
         tracing::debug!(%peer, error = %e, "cannot switch the delay of small packets off");
     }
     let Some(acceptor) = acceptor else {
-        requests(stream, peer, router).await;
+        requests(stream, Peer(peer), false, router).await;
         return;
     };
     match tokio::time::timeout(HANDSHAKE_LIMIT, acceptor.accept(stream)).await {
-        Ok(Ok(stream)) => requests(stream, peer, router).await,
+        Ok(Ok(stream)) => requests(stream, Peer(peer), false, router).await,
         Ok(Err(e)) => tracing::debug!(%peer, error = %e, "a TLS handshake failed"),
         Err(_) => tracing::debug!(%peer, "a TLS handshake took too long"),
     }
 }
 
-async fn requests(
+/// Serves the requests of a connection; `is_local` if it came over the local socket.
+pub(super) async fn requests(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: SocketAddr,
+    peer: Peer,
+    is_local: bool,
     router: Router,
 ) {
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer));
+        request.extensions_mut().insert(peer);
+        if is_local {
+            request.extensions_mut().insert(Local);
+        }
         router.clone().oneshot(request)
     });
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT);
     if let Err(e) = builder.serve_connection(TokioIo::new(stream), service).await {
-        tracing::debug!(%peer, error = %e, "a connection ended");
+        tracing::debug!(peer = %peer.0, error = %e, "a connection ended");
     }
 }
 

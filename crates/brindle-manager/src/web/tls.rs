@@ -11,6 +11,8 @@ use rustls::ServerConfig;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
+use super::validity;
+
 /// Name of the file with a certificate that the manager has made, and its key.
 const FILE: &str = "certificate.pem";
 /// Days that such a certificate holds; browsers accept no more.
@@ -41,6 +43,8 @@ pub struct Tls {
     pub config: Arc<ServerConfig>,
     /// SHA-256 of the certificate, as browsers show it.
     pub fingerprint: String,
+    /// When the certificate ends, seconds since 1970.
+    pub ends_s: Option<i64>,
 }
 
 /// The certificate to use; one that the manager makes is kept in `dir` and is for these names and addresses.
@@ -96,7 +100,7 @@ fn read(certificate: &Path, key: &Path) -> Result<Tls> {
         .and_then(Iterator::collect)
         .map_err(|e| wrong(certificate, e.to_string()))?;
     let first = chain.first().ok_or_else(|| wrong(certificate, "it holds no certificate".to_owned()))?;
-    let fingerprint = fingerprint(first);
+    let (fingerprint, ends_s) = (fingerprint(first), validity::ends_s(first));
     let secret = PrivateKeyDer::from_pem_file(key).map_err(|e| wrong(key, e.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let mut config = ServerConfig::builder_with_provider(provider)
@@ -104,7 +108,7 @@ fn read(certificate: &Path, key: &Path) -> Result<Tls> {
         .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, secret))
         .map_err(|e| wrong(certificate, e.to_string()))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(Tls { config: Arc::new(config), fingerprint })
+    Ok(Tls { config: Arc::new(config), fingerprint, ends_s })
 }
 
 fn fingerprint(certificate: &CertificateDer) -> String {

@@ -59,6 +59,10 @@ pub struct Queue {
     turn: BTreeMap<HsmKind, u32>,
     moved_bytes: BTreeMap<Ino, u64>,
     finished: VecDeque<HsmAction>,
+    /// Actions that went well since the MDT started.
+    pub succeeded: u64,
+    /// Actions that failed since the MDT started.
+    pub failed: u64,
 }
 
 impl Queue {
@@ -116,6 +120,11 @@ impl Queue {
     pub fn end(&mut self, ino: Ino, status: HsmStatus) {
         let moved_bytes = self.moved_bytes(ino);
         let Some(action) = self.take_out(ino) else { return };
+        match status {
+            HsmStatus::Succeeded => self.succeeded += 1,
+            HsmStatus::Failed(_) => self.failed += 1,
+            _ => {}
+        }
         if let Some(agent) = action.running.and_then(|running| self.agents.get_mut(&running.agent)) {
             match status {
                 HsmStatus::Succeeded => agent.ok += 1,
@@ -127,6 +136,28 @@ impl Queue {
             self.finished.pop_front();
         }
         self.finished.push_back(shown(ino, &action, moved_bytes, status));
+    }
+
+    /// Actions of a kind that no agent has.
+    pub fn waiting(&self, kind: HsmKind) -> usize {
+        self.waiting.get(&kind).map_or(0, |of_kind| of_kind.values().map(BTreeMap::len).sum())
+    }
+
+    /// Actions that an agent has.
+    pub fn running(&self) -> usize {
+        self.running.len()
+    }
+
+    /// When the oldest action that no agent has was asked for, seconds since 1970.
+    pub fn oldest_waiting_s(&self) -> Option<i64> {
+        let lines = self.waiting.values().flat_map(BTreeMap::values);
+        let first = lines.filter_map(|line| line.values().next());
+        first.filter_map(|ino| self.actions.get(ino)).map(|action| action.asked.secs).min()
+    }
+
+    /// Agents that have asked for work since the MDT started and are not silent.
+    pub fn working_agents(&self) -> usize {
+        self.agents.values().filter(|agent| agent.has_asked).count()
     }
 
     /// Whether one more action may be queued.
@@ -314,6 +345,24 @@ mod tests {
 
     fn order(queue: &Queue, archives: &[u32], most: usize) -> Vec<u64> {
         queue.pick(archives, most).iter().map(|ino| ino.0).collect()
+    }
+
+    #[test]
+    fn what_waits_is_counted_by_kind_with_the_age_of_the_oldest() {
+        let mut queue = Queue::default();
+        assert_eq!((queue.waiting(HsmKind::Archive), queue.oldest_waiting_s()), (0, None));
+        for (ino, uid, secs) in [(1, 7, 300), (2, 7, 100), (3, 8, 200)] {
+            let asked = Time { secs, nanos: 0 };
+            queue.put(Ino(ino), Action { asked, ..action(HsmKind::Archive, uid, ino) });
+        }
+        // Within a user's line the first one is the oldest, unless the clock was set back.
+        assert_eq!((queue.waiting(HsmKind::Archive), queue.oldest_waiting_s()), (3, Some(200)));
+        assert_eq!((queue.waiting(HsmKind::Restore), queue.running(), queue.working_agents()), (0, 0, 0));
+        queue.end(Ino(3), HsmStatus::Succeeded);
+        queue.end(Ino(3), HsmStatus::Succeeded);
+        queue.end(Ino(1), HsmStatus::Failed(brindle_types::Fault::new(brindle_types::Code::Bug)));
+        assert_eq!((queue.waiting(HsmKind::Archive), queue.succeeded, queue.failed), (1, 1, 1));
+        assert_eq!(queue.oldest_waiting_s(), Some(100));
     }
 
     #[test]

@@ -90,6 +90,7 @@ async fn serve(settings: &Settings) -> Result<Done> {
     };
     metrics::client(&registry, &client);
     let handle = mount(settings, client.clone(), event_loop).await?;
+    metrics::kernel(&registry, handle.client(), &handle.session().counts());
     cpu_latency::watch(settings.cpu_latency);
     let connection = handle.session().connection().unwrap_or(0);
     make_run_dir()?;

@@ -6,8 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use brindle_client::Client;
 use brindle_client::control::{Answer, Request};
+use brindle_fuse::session::RequestCounts;
 use brindle_layout::{Candidate, is_full, usable};
+use brindle_mds::hsm::queue::Queue as HsmQueue;
+use brindle_stdx::Clock as _;
 use brindle_telemetry::{Kind, Registry};
+use brindle_types::HsmKind;
 use brindle_wire::Op;
 use futures_util::FutureExt;
 
@@ -68,6 +72,17 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
     registry.read("available_bytes", "Space left for names and inodes", Kind::Gauge, move || {
         space.mdt().engine().space().map_or(0.0, |s| s.available_bytes as f64)
     });
+    let space = handle.clone();
+    registry.read("total_bytes", "Space for names and inodes in all", Kind::Gauge, move || {
+        space.mdt().engine().space().map_or(0.0, |s| s.total_bytes as f64)
+    });
+    let ended = handle.clone();
+    let help =
+        "Sessions that the MDT has ended since it started: their clients were silent, or have begun again";
+    // The lower half of the version counts the sessions that were ended in this term.
+    let read = move || f64::from(ended.mdt().fences_version() as u32);
+    registry.read("sessions_ended", help, Kind::Counter, read);
+    tiering(&registry, handle);
     let osts = |name: &str, help: &str, get: fn(&Candidate, u64) -> bool| {
         let handle = handle.clone();
         registry.read(name, help, Kind::Gauge, move || {
@@ -86,6 +101,45 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
     });
     let server = handle.clone();
     server_stats(&registry, 100..=299, move || server.server_stats());
+}
+
+/// A number of the queue of tiering; the other argument is the time, seconds since 1970.
+type HsmNumber = fn(&HsmQueue, i64) -> f64;
+
+/// Numbers of tiering at an MDT.
+fn tiering(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
+    let add = |registry: &Registry, name: &str, help: &str, kind, get: HsmNumber| {
+        let handle = handle.clone();
+        registry.read(name, help, kind, move || {
+            let now_s = handle.mdt().seams().wall().secs;
+            get(&handle.mdt().live().hsm, now_s)
+        });
+    };
+    let help = "Actions of tiering that no agent has yet, by kind";
+    let waiting: [(&str, HsmNumber); 3] = [
+        ("archive", |q, _| q.waiting(HsmKind::Archive) as f64),
+        ("restore", |q, _| q.waiting(HsmKind::Restore) as f64),
+        ("remove", |q, _| q.waiting(HsmKind::Remove) as f64),
+    ];
+    for (kind, get) in waiting {
+        add(&registry.label("kind", kind), "hsm_actions_waiting", help, Kind::Gauge, get);
+    }
+    add(registry, "hsm_actions_running", "Actions of tiering that agents carry out", Kind::Gauge, |q, _| {
+        q.running() as f64
+    });
+    add(registry, "hsm_actions_succeeded", "Actions of tiering that went well", Kind::Counter, |q, _| {
+        q.succeeded as f64
+    });
+    add(registry, "hsm_actions_failed", "Actions of tiering that failed", Kind::Counter, |q, _| {
+        q.failed as f64
+    });
+    add(registry, "hsm_agents", "Agents of tiering that ask for work", Kind::Gauge, |q, _| {
+        q.working_agents() as f64
+    });
+    let help = "Age of the oldest action of tiering that no agent has; 0 where there is none";
+    add(registry, "hsm_oldest_waiting_seconds", help, Kind::Gauge, |q, now_s| {
+        q.oldest_waiting_s().map_or(0.0, |asked_s| now_s.saturating_sub(asked_s).max(0) as f64)
+    });
 }
 
 /// Numbers of an OST.
@@ -129,6 +183,24 @@ pub fn client(registry: &Registry, client: &Arc<Client>) {
     add("targets_connected", "Targets that this client is connected to", |s| s.connected);
     add("targets_disconnected", "Targets that do not answer; calls to them wait", |s| s.disconnected);
     add("requests_in_flight", "Requests without an answer", |s| s.in_flight);
+}
+
+/// Requests of the kernel at a mount.
+pub fn kernel(registry: &Registry, client: &Arc<Client>, counts: &Arc<RequestCounts>) {
+    let registry = registry.service("client").label("fs", client.config().fs.to_string());
+    let read = counts.clone();
+    let help =
+        "Bytes that reads of files were answered with; what the kernel has cached is read without the mount";
+    registry.read("read_bytes", help, Kind::Counter, move || read.read_bytes() as f64);
+    let written = counts.clone();
+    let help = "Bytes that came with writes to files";
+    registry.read("written_bytes", help, Kind::Counter, move || written.written_bytes() as f64);
+    for (code, name) in brindle_fuse::session::counts::counted() {
+        let counts = counts.clone();
+        let labelled = registry.label("op", name);
+        let help = "Requests of the kernel, by operation";
+        labelled.read("operations", help, Kind::Counter, move || counts.of(code) as f64);
+    }
 }
 
 /// Numbers of a mount.
@@ -192,6 +264,21 @@ pub fn server_stats(
 /// Numbers of the process itself.
 pub fn process(registry: &Registry) {
     let registry = registry.service("process");
+    let release = registry.label("version", env!("CARGO_PKG_VERSION"));
+    release.read("info", "1, with the release of the program as a label", Kind::Gauge, || 1.0);
+    let started = wall_seconds();
+    registry.read(
+        "start_time_seconds",
+        "When the process was started, seconds since 1970",
+        Kind::Gauge,
+        move || started,
+    );
+    registry.read(
+        "clock_seconds",
+        "What this host takes the time to be, seconds since 1970",
+        Kind::Gauge,
+        wall_seconds,
+    );
     registry.read("resident_bytes", "Memory in use", Kind::Gauge, || status_kib("VmRSS:") * 1024.0);
     registry.read("threads", "Threads", Kind::Gauge, || status_kib("Threads:"));
     registry.read("cpu_seconds", "Processor time used", Kind::Counter, cpu_seconds);
@@ -211,6 +298,11 @@ fn status_kib(field: &str) -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix(field));
     line.and_then(|l| l.split_whitespace().next()?.parse().ok()).unwrap_or(0.0)
+}
+
+fn wall_seconds() -> f64 {
+    let now = brindle_stdx::real::RealClock.wall();
+    now.secs as f64 + f64::from(now.nanos) / 1e9
 }
 
 fn cpu_seconds() -> f64 {
