@@ -162,7 +162,8 @@ impl<'a> Demo<'a> {
         }
         self.refuse_used_mount_point()?;
         let mount = format!("--mount={}", self.mount.display());
-        let up = self.dev("up", &["--osts=4", &mount]);
+        let archive = format!("--archive={}", self.state.join("archive").display());
+        let up = self.dev("up", &["--osts=4", &mount, &archive]);
         if !up.ok() {
             return Err(up.explain());
         }

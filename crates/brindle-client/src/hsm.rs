@@ -2,16 +2,24 @@
 
 use brindle_types::{Code, Fault, Ino, Result};
 use brindle_wire::Message;
-use brindle_wire::mds::hsm::{HsmDoneReq, HsmProgressReq, HsmRecallReq, HsmRecallResp, HsmTakeReq};
+use brindle_wire::mds::hsm::{
+    HsmActReq, HsmDoneReq, HsmProgressReq, HsmRecallReq, HsmRecallResp, HsmTakeReq,
+};
+use brindle_wire::mds::policy::{PolicyRemoveReq, PolicyScanReq};
+use brindle_wire::mds::quota::QuotaUseReq;
 
 use crate::{Client, Ctx};
 
-/// What an agent may ask the MDT.
+/// What an agent or the policy engine may ask the MDT.
 pub trait AgentAsk: Message {}
 
 impl AgentAsk for HsmTakeReq {}
 impl AgentAsk for HsmProgressReq {}
 impl AgentAsk for HsmDoneReq {}
+impl AgentAsk for HsmActReq {}
+impl AgentAsk for PolicyScanReq {}
+impl AgentAsk for PolicyRemoveReq {}
+impl AgentAsk for QuotaUseReq {}
 
 impl Client {
     /// Brings a released file back, and waits until it is here. A hundred who wait for one file cause one restore.
@@ -44,7 +52,7 @@ impl Client {
         Fault::new(Code::NotRecalled).subject(fault.subject.into_owned()).why(why).next(next)
     }
 
-    /// Asks the MDT on behalf of an agent.
+    /// Asks the MDT on behalf of an agent or the policy engine.
     pub async fn ask_as_agent<M: AgentAsk>(&self, request: &M) -> Result<M::Resp> {
         self.mds.ask(request).await
     }

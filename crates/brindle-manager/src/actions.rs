@@ -287,6 +287,7 @@ async fn dev_process(managed: &Managed, name: &str, is_wanted: bool, tell: &Tell
             | Event::Mounted { .. }
             | Event::Manages { .. }
             | Event::Agent { .. }
+            | Event::Policy { .. }
             | Event::NotTold(_) => {}
         };
         let on = On { host: &host, dir, tell: &hear };

@@ -1,4 +1,4 @@
-//! Operation number -> handler: the only match over operations.
+//! Operation number -> handler: the only matches over operations.
 
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::frame::{decode_body, encode_body};
@@ -75,6 +75,14 @@ async fn dispatch_others(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::QuotaUse => run(mdt, call, body, quota::handle_use).await,
         Op::QuotaSet => run(mdt, call, body, quota::handle_set).await,
         Op::QuotaRoom => run(mdt, call, body, quota::handle_room).await,
+        Op::MdtWaits => run(mdt, call, body, waits::handle).await,
+        _ => dispatch_tiering(mdt, call, body).await,
+    }
+}
+
+/// The operations of tiering and policies.
+async fn dispatch_tiering(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
+    match call.op {
         Op::HsmState => run(mdt, call, body, hsm::handle_state).await,
         Op::HsmAct => run(mdt, call, body, hsm::handle_act).await,
         Op::HsmSet => run(mdt, call, body, hsm::handle_set).await,
@@ -84,7 +92,9 @@ async fn dispatch_others(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::HsmDone => run(mdt, call, body, hsm_agent::handle_done).await,
         Op::HsmInfo => run(mdt, call, body, hsm_info::handle_info).await,
         Op::HsmSwitch => run(mdt, call, body, hsm_info::handle_switch).await,
-        Op::MdtWaits => run(mdt, call, body, waits::handle).await,
+        Op::PolicyScan => run(mdt, call, body, policy::handle_scan).await,
+        Op::PolicyRemove => run(mdt, call, body, policy::handle_remove).await,
+        Op::HsmBacklog => run(mdt, call, body, policy::handle_backlog).await,
         _ => encode_body(&Err::<(), Fault>(unknown(call))),
     }
 }

@@ -296,6 +296,25 @@ codes! {
     6008 ChangedMeanwhile EBUSY "the file changed while it was archived" "archive it again when its writer has closed it"
         "Somebody wrote to the file, or opened it for writing, while it was copied. The copy was thrown away; the file is as its writer left it.";
 
+    6010 BadPolicy EINVAL "cannot use the policy text" ""
+        "The text of a policy has a block, a criterion, a value or an action that this release does not carry out, or that is misspelt. The message names file, line and column. Nothing of the text was carried out: an unknown criterion never counts as true.";
+    6011 NotConfirmed EPERM "this policy deletes, and was not confirmed" "look at what it would do: brindle policy preview FILE MNT; then: brindle policy confirm FILE"
+        "Policies that delete (cleanup, rmdir, hsm_remove, unlink, cmd) stay off until the same text, with its includes and variables, was previewed and confirmed. Whoever changes the text confirms it again. Policies that only archive and release run all the same.";
+    6012 NotPreviewed EPERM "this text was not previewed" "brindle policy preview FILE MNT"
+        "A text is confirmed only after a preview of exactly this text, with its includes and variables, has shown what it would delete.";
+    6013 NoAccessTime ENOSYS "no access times are kept" "use last_mod, last_mdchange or creation"
+        "Reading a file does not change the access time that the MDT has, so a policy that goes by last_access would release or delete files in daily use. The criterion is refused until access times are kept.";
+    6014 EntryChanged EAGAIN "it is not as the scan has found it" ""
+        "Between the scan of a policy and the action, the entry was written, renamed, replaced or opened. It was left alone; the next run looks at it again.";
+    6015 PolicyCommandFailed EIO "a command of a policy has failed" ""
+        "A policy with cmd() started a program, and that ended with an error, was killed or took too long. The next run starts it again for the same file.";
+    6016 NoAgent ENOTCONN "nobody serves this archive" "start an agent: brindle agent --archive N --backend posix:DIR MNT"
+        "Files wait for an archive of a number that no agent serves now. Nothing is lost: archives wait, and whoever opens a released file waits with it, until an agent of that number works or the action is cancelled (lfs hsm_cancel).";
+    6017 PolicyRuns EBUSY "another policy engine uses this directory" "stop it, or give another directory with --state"
+        "Two engines in one directory would write over each other's history. The lock goes with its process, however that ends.";
+    6018 PolicyStateDamaged EIO "cannot read the state of the policy engine" ""
+        "A file in the policy engine's directory cannot be read or is not what the engine writes. Confirmations that cannot be read do not count.";
+
     // 7xxx: burst buffers
     7001 BadDirective EINVAL "cannot use a burst buffer directive" "correct the line, then submit the job again"
         "A line #DW or #BB of a job script, or the option --bb, cannot be used as it is written. The message names line, column and the nearest form that can. The job was not submitted.";

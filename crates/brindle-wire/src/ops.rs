@@ -130,6 +130,9 @@ ops! {
     196 HsmDone "hsm_done" plain [Client];
     197 HsmInfo "hsm_info" plain [Administrator];
     198 HsmSwitch "hsm_switch" plain [Administrator];
+    200 PolicyScan "policy_scan" plain [Client];
+    201 PolicyRemove "policy_remove" slotted [Client];
+    202 HsmBacklog "hsm_backlog" plain [Client Administrator];
     220 BackupRead "backup_read" plain [Administrator];
     // 300-399: OSS
     300 Read "read" plain [Client Ost];

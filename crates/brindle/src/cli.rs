@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{self, Done};
 use crate::{
     admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
-    hsm, lctl, lfs, manager, mount, node, pool, print, prometheus, serve, stripe,
+    hsm, lctl, lfs, manager, mount, node, policy, pool, print, prometheus, serve, stripe,
 };
 
 /// Columns of help texts.
@@ -84,6 +84,9 @@ enum Command {
     Hsm(hsm::Command),
     /// Move files between a file system and an archive until SIGTERM
     Agent(hsm::agent::Args),
+    /// Policies: what is archived, released and removed by itself, in Robinhood's words
+    #[command(subcommand)]
+    Policy(policy::Command),
     /// The agent, under the command line of Lustre's tool
     #[command(name = "lhsmtool_posix", hide = true)]
     PosixTool(hsm::agent::PosixToolArgs),
@@ -183,6 +186,7 @@ impl Command {
                 | Command::Mount(_)
                 | Command::Agent(_)
                 | Command::PosixTool(_)
+                | Command::Policy(_)
                 | Command::Manager(_)
                 | Command::Umount(_)
                 | Command::Dev(_)
@@ -225,6 +229,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Waits(args) => admin::mount_info::waits(&args),
         Command::Hsm(command) => hsm::run(&command),
         Command::Agent(args) => hsm::agent::run(&args),
+        Command::Policy(command) => policy::run(&command),
         Command::PosixTool(args) => hsm::agent::run(&args.into()),
         Command::Lfs(command) => lfs::run(&command),
         Command::Lctl(args) => lctl::run(&args),

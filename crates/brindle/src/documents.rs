@@ -3,7 +3,7 @@
 use brindle_admin::document::{Document, schema};
 use brindle_admin::{cluster_file, drain, fsck, hosts, pool, rebalance, space, status, target, upgrade};
 
-use crate::{admin, bench, changelog, cluster, dev, explain, find, format, hsm, stripe};
+use crate::{admin, bench, changelog, cluster, dev, explain, find, format, hsm, policy, stripe};
 
 /// A document: its name, and its schema as text.
 pub type Entry = (&'static str, String);
@@ -53,6 +53,8 @@ pub fn all() -> Vec<Entry> {
         entry::<rebalance::Rebalanced>(),
         entry::<upgrade::Upgraded>(),
         entry::<fsck::ReportView>(),
+        entry::<policy::PreviewView>(),
+        entry::<policy::PolicyStatusView>(),
         entry::<pool::PoolsView>(),
         entry::<status::StatusView>(),
         entry::<stripe::StripesView>(),

@@ -37,6 +37,7 @@ mod manager;
 mod mount;
 mod node;
 mod output;
+mod policy;
 mod pool;
 mod prometheus;
 mod serve;

@@ -31,6 +31,7 @@ mod logs;
 mod monitoring;
 mod names;
 mod parameters;
+mod policies;
 mod pools;
 mod power;
 mod quota;

@@ -4,7 +4,7 @@ use std::io::{IsTerminal, Write};
 use std::time::Instant;
 
 /// Steps of the tour.
-const STEPS: u32 = 6;
+const STEPS: u32 = 7;
 /// Columns of a progress bar.
 const BAR: u64 = 30;
 

@@ -26,6 +26,7 @@ pub fn take(demo: &Demo<'_>) -> Result<(), String> {
     large_file(demo, &striped)?;
     sources(demo, &tour.join("sources"))?;
     broken_server(demo, &striped)?;
+    policies(demo, &tour)?;
     status(demo)
 }
 
@@ -108,8 +109,66 @@ fn broken_server(demo: &Demo<'_>, striped: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// What the policy of the tour says: archive and release what lies in its directory.
+const POLICY: &str = "\
+migration_rules { rule default { condition { tree == tour/tiering } } }
+purge_rules     { rule default { condition { tree == tour/tiering } } }
+purge_trigger   { trigger_on = periodic; check_interval = 1h; }
+";
+/// Size of the file that is archived.
+const ARCHIVED_BYTES: u64 = 64 << 20;
+/// How long a file may take until it is in the archive, or released.
+const TIERED_LIMIT: Duration = Duration::from_secs(60);
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// A file is archived, released and opened again, by policy.
+fn policies(demo: &Demo<'_>, tour: &Path) -> Result<(), String> {
+    let step = screen::step(6, "Let a policy archive and release a file, and open it again");
+    let dir = tour.join("tiering");
+    std::fs::create_dir_all(&dir).map_err(|e| format!("cannot make {}: {e}", dir.display()))?;
+    let file = dir.join("results");
+    large::write(&file, ARCHIVED_BYTES).end()?;
+    let text = demo.state.join("tour.conf");
+    std::fs::write(&text, POLICY).map_err(|e| format!("cannot write {}: {e}", text.display()))?;
+    POLICY.lines().for_each(screen::text);
+    let state = demo.state.join("tour-policy");
+    let mount = demo.mount.display().to_string();
+    let state = format!("--state={}", state.display());
+    let run = || {
+        let done = demo.brindle(&["policy", "run", "--once", &state, &text.display().to_string(), &mount]);
+        if done.ok() { Ok(()) } else { Err(done.explain()) }
+    };
+    let seen = |word: &str| Ok::<_, String>(hsm_state(demo, &file)?.contains(word));
+    until("the file is archived", || run().and_then(|()| seen("archived")))?;
+    lfs(demo, &["hsm_state"], &file)?;
+    until("the file is released", || run().and_then(|()| seen("released")))?;
+    lfs(demo, &["hsm_state"], &file)?;
+    let read = timed(|| large::compare(&file, ARCHIVED_BYTES).end())?;
+    screen::text(&format!("opened, fetched and compared in {read:.1} s"));
+    step.end("it came back when it was opened, and every byte is as it was written");
+    Ok(())
+}
+
+fn hsm_state(demo: &Demo<'_>, file: &Path) -> Result<String, String> {
+    let done = demo.brindle(&["lfs", "hsm_state", &file.display().to_string()]);
+    if done.ok() { Ok(done.output()) } else { Err(done.explain()) }
+}
+
+/// Looks until something is so.
+fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, String>) -> Result<(), String> {
+    let since = Instant::now();
+    while !is_so()? {
+        if since.elapsed() > TIERED_LIMIT {
+            return Err(format!("{what}: not within {} s", TIERED_LIMIT.as_secs()));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    Ok(())
+}
+
 fn status(demo: &Demo<'_>) -> Result<(), String> {
-    let step = screen::step(6, "See how it is");
+    let step = screen::step(7, "See how it is");
     let done = demo.brindle(&["status", "--dir", &demo.state.display().to_string()]);
     if !done.ok() {
         return Err(done.explain());

@@ -6,7 +6,7 @@ use super::{Finding, TextFile};
 const LAYERS: &[(u32, &[&str])] = &[
     (0, &["brindle-types", "brindle-stdx"]),
     (1, &["brindle-auth", "brindle-bb", "brindle-wire", "brindle-layout", "brindle-kv", "brindle-telemetry"]),
-    (2, &["brindle-net", "brindle-objects", "brindle-config"]),
+    (2, &["brindle-net", "brindle-objects", "brindle-config", "brindle-policy"]),
     (3, &["brindle-targets"]),
     (4, &["brindle-mgs", "brindle-mds", "brindle-oss", "brindle-client"]),
     (5, &["brindle-admin", "brindle-fuse", "brindle-hsm", "brindle-bench"]),

@@ -63,6 +63,13 @@ pub enum Event<'a> {
         /// Its address.
         address: String,
     },
+    /// A policy engine works.
+    Policy {
+        /// Its name: `policy`.
+        name: &'a str,
+        /// The text that it carries out.
+        file: &'a Path,
+    },
     /// An agent works.
     Agent {
         /// Its name: `agent1`.

@@ -100,18 +100,52 @@ pub fn start_agent(program: &Path, cluster: &mut Cluster, index: usize) -> Resul
     let agent = &mut cluster.agents[index];
     std::fs::create_dir_all(&agent.archive)
         .map_err(|e| Fault::io(Code::NotWritable, "cannot make", agent.archive.display().to_string(), &e))?;
-    let arguments = vec![
-        "agent".to_owned(),
-        "--ready-json".to_owned(),
-        format!("--archive={}", agent.number),
-        format!("--backend=posix:{}", agent.archive.display()),
-        format!("--log={}", agent.log.display()),
-        format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs),
-    ];
+    let log = format!("--log={}", agent.log.display());
+    let mut arguments = match &agent.policy {
+        None => vec![
+            "agent".to_owned(),
+            format!("--archive={}", agent.number),
+            format!("--backend=posix:{}", agent.archive.display()),
+        ],
+        Some(file) => {
+            example_policy(file)?;
+            let state = format!("--state={}", agent.archive.display());
+            vec!["policy".to_owned(), "run".to_owned(), state, file.display().to_string()]
+        }
+    };
+    arguments.extend(["--ready-json".to_owned(), log, format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs)]);
     let ready = Starting::spawn(program, &agent.name, &arguments, &agent.log)?.ready(READY_LIMIT);
     let (identity, _): (_, Working) = ready.map_err(|f| with_log(f, &agent.log))?;
     agent.run = Some(Run::of(identity));
     Ok(())
+}
+
+/// The policies of a new development cluster: those of Intel's paper on storage tiers.
+const EXAMPLE_POLICY: &str = "\
+# What this cluster archives and releases by itself (docs/operations/policies.md). Change it as you like: it is read again.
+Migration_policies {
+  policy default {
+    condition {
+      last_mod > 5min
+    }
+  }
+}
+Purge_trigger {
+  trigger_on         = global_usage;
+  high_threshold_pct = 66%;
+  low_threshold_pct  = 33%;
+  check_interval     = 5min;
+}
+";
+
+/// Writes the example where there is no text yet.
+fn example_policy(file: &Path) -> Result<()> {
+    let cannot =
+        |e: std::io::Error| Fault::io(Code::NotWritable, "cannot write", file.display().to_string(), &e);
+    match file.try_exists().map_err(cannot)? {
+        true => Ok(()),
+        false => std::fs::write(file, EXAMPLE_POLICY).map_err(cannot),
+    }
 }
 
 /// Starts a mount.

@@ -135,15 +135,18 @@ pub struct Mount {
     pub run: Option<Run>,
 }
 
-/// An agent and its process.
+/// An agent, or the policy engine beside it, and its process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentState {
     /// `agent1`: it serves the archive of this number.
     pub name: String,
     /// Number of the archive.
     pub number: u32,
-    /// The archive's directory.
+    /// The archive's directory; of a policy engine that of its history.
     pub archive: PathBuf,
+    /// The text that a policy engine carries out; `None` for an agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PathBuf>,
     /// Its log.
     pub log: PathBuf,
     /// Its process, when it was started last.

@@ -147,8 +147,11 @@ impl On<'_> {
         for index in 0..cluster.agents.len() {
             node::start_agent(&self.host.program, cluster, index)?;
             cluster.save(&self.dir)?;
-            let AgentState { name, archive, .. } = &cluster.agents[index];
-            (self.tell)(Event::Agent { name, archive });
+            let AgentState { name, archive, policy, .. } = &cluster.agents[index];
+            match policy {
+                Some(file) => (self.tell)(Event::Policy { name, file }),
+                None => (self.tell)(Event::Agent { name, archive }),
+            }
         }
         Ok(())
     }
@@ -524,13 +527,25 @@ fn wanted_servers(cluster: &mut Cluster, dir: &Path, up: &Up) -> Result<()> {
 /// Number of the archive of a development cluster.
 const ARCHIVE: u32 = 1;
 
-/// The agent of the archive that is asked for; as before where none is.
+/// Name of the policy engine of a development cluster.
+const POLICY: &str = "policy";
+
+/// The agent of the archive that is asked for, and the policy engine; as before where none is.
 fn wanted_agent(cluster: &mut Cluster, dir: &Path, up: &Up) -> Result<()> {
     let Some(archive) = &up.archive else { return Ok(()) };
     let archive = PathBuf::from(text(archive)?);
     let name = format!("agent{ARCHIVE}");
-    let log = dir.join("log").join(format!("{name}.log"));
-    cluster.agents = vec![AgentState { name, number: ARCHIVE, archive, log, run: None }];
+    let log = |name: &str| dir.join("log").join(format!("{name}.log"));
+    let agent = AgentState { log: log(&name), name, number: ARCHIVE, archive, policy: None, run: None };
+    let engine = AgentState {
+        name: POLICY.to_owned(),
+        number: ARCHIVE,
+        archive: dir.join("policy"),
+        policy: Some(dir.join("policy.conf")),
+        log: log(POLICY),
+        run: None,
+    };
+    cluster.agents = vec![agent, engine];
     Ok(())
 }
 

@@ -26,6 +26,7 @@ pub mod open_ahead;
 pub mod ost_use;
 pub mod owner;
 pub mod path;
+pub mod policy;
 pub mod quota;
 pub mod readdir;
 pub mod readlink;

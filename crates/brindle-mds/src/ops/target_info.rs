@@ -4,6 +4,7 @@ use brindle_types::{Fault, Result};
 use brindle_wire::mds::session::TargetInfoResp;
 
 use crate::mdt::Mdt;
+use crate::ops::policy;
 use crate::ops::statfs::BYTES_PER_INODE;
 use crate::store::{destroy_queue, orphan, usage};
 
@@ -14,10 +15,11 @@ const QUEUE_COUNT_MAX: usize = 100_000;
 pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
     let space = mdt.engine().space()?;
     let failed = mdt.engine().failed();
-    let (recovering, hears_few, clients, opens) = {
+    let (recovering, hears_few, clients, opens, unserved) = {
         let live = mdt.live();
         let clients = live.sessions.values().filter(|s| !s.row.ended).count();
-        (live.recovering, live.hears_few, clients as u32, live.opens.count() as u64)
+        let unserved = policy::unserved(&live.hsm, mdt.seams().wall().secs);
+        (live.recovering, live.hears_few, clients as u32, live.opens.count() as u64, unserved)
     };
     let (inodes, orphans, queued) = mdt
         .read(|t| {
@@ -47,7 +49,7 @@ pub async fn handle(mdt: &Mdt) -> Result<TargetInfoResp> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         term: mdt.numbers().term(),
         state: state(&failed, recovering, hears_few, space.available_bytes).to_owned(),
-        problems: failed.into_iter().collect(),
+        problems: failed.into_iter().chain(unserved).collect(),
         clients,
         total_bytes: space.total_bytes,
         available_bytes: space.available_bytes,

@@ -87,7 +87,7 @@ pub struct UpArgs {
     /// Do not mount
     #[arg(long, conflicts_with = "mount")]
     no_mount: bool,
-    /// Start an agent, too, which serves this directory as archive 1 (docs/operations/tiering.md)
+    /// Start an agent, too, which serves this directory as archive 1, and a policy engine with an example, DIR/policy.conf (docs/operations/tiering.md)
     #[arg(long, value_name = "DIR", conflicts_with = "hosts")]
     archive: Option<PathBuf>,
     /// Name of the file system; 'dev' at the first start
@@ -249,6 +249,7 @@ fn on<T>(dir: &DirArg, since: Option<Instant>, work: impl FnOnce(&On) -> Result<
         Event::Agent { name, archive } => {
             line(since, name, &format!("serves archive 1 at {}", archive.display()));
         }
+        Event::Policy { name, file } => line(since, name, &format!("carries out {}", file.display())),
         Event::Manages { announced } => crate::manager::print(announced),
         Event::NotTold(name) => {
             eprintln!(

@@ -94,7 +94,8 @@ fn view(cluster_dir: &Path, cluster: &Cluster) -> DevView {
         processes.push(process.with_run(m.run.as_ref()));
     }
     for a in &cluster.agents {
-        let mut process = empty(&a.name, "agent", &a.log);
+        let kind = if a.policy.is_some() { "policy" } else { "agent" };
+        let mut process = empty(&a.name, kind, &a.log);
         process.data = a.archive.display().to_string();
         processes.push(process.with_run(a.run.as_ref()));
     }

@@ -179,7 +179,8 @@ pub fn run(args: &Args) -> Result<Done> {
     outcome
 }
 
-fn source(what: &str) -> Result<Source> {
+/// The file system that a mount point or a source names.
+pub fn source(what: &str) -> Result<Source> {
     if what.contains(":/") {
         return what.parse().map_err(|why: String| {
             Fault::new(Code::BadArgument).what("cannot serve").subject(what.to_owned()).why(why)

@@ -1,7 +1,14 @@
 //! `brindle hsm status` and `list`: what the MDTs say of tiering.
 
-use brindle_types::{Ino, Result, Role};
+use std::collections::{BTreeMap, BTreeSet};
+
+use brindle_admin::servers::Servers;
+use brindle_admin::space::Spaces;
+use brindle_types::units::format_bytes;
+use brindle_types::{Code, Ino, Result, Role, TargetId};
+use brindle_wire::map::Map;
 use brindle_wire::mds::hsm::{HsmAction, HsmInfoReq, HsmInfoResp, HsmStatus};
+use brindle_wire::mds::policy::{HsmBacklog, HsmBacklogReq};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -34,6 +41,8 @@ pub struct ListArgs {
 /// Tiering of a file system.
 #[derive(Serialize, JsonSchema)]
 pub struct HsmStatusView {
+    /// The fast tier.
+    tier: TierLine,
     /// The MDTs.
     mdts: Vec<MdtLine>,
 }
@@ -52,6 +61,36 @@ struct MdtLine {
     agents: Vec<AgentLine>,
     /// Actions that have failed a moment ago.
     failed: Vec<ActionLine>,
+    /// What waits and is under way, by archive and action.
+    backlog: Vec<BacklogLine>,
+}
+
+/// Actions of one kind for one archive.
+#[derive(Serialize, JsonSchema)]
+struct BacklogLine {
+    /// The archive.
+    archive: u32,
+    /// RESTORE, REMOVE or ARCHIVE.
+    action: String,
+    /// Actions that wait for an agent.
+    waiting: u64,
+    /// Actions that agents have.
+    running: u64,
+    /// How long the oldest of those that wait has waited, in seconds.
+    oldest_waits_secs: u64,
+    /// The file of that one.
+    oldest: Option<String>,
+    /// Whether an agent serves this archive.
+    is_served: bool,
+}
+
+/// The tier: the OSTs.
+#[derive(Serialize, JsonSchema)]
+struct TierLine {
+    /// Bytes of the OSTs, each device once.
+    total_bytes: u64,
+    /// Of those, bytes that are used.
+    used_bytes: u64,
 }
 
 /// An agent.
@@ -145,16 +184,91 @@ fn infos(place: &PlaceArgs, pages: bool) -> Result<Vec<(String, HsmInfoResp)>> {
     })
 }
 
+/// What waits at an MDT; nothing where its server is of a release that cannot tell.
+async fn backlog(servers: &Servers, map: &Map, mdt: TargetId) -> Result<Vec<BacklogLine>> {
+    let told = match servers.ask(map, mdt, &HsmBacklogReq { cred: own_cred() }).await {
+        Err(fault) if fault.code == Code::UnknownOp => return Ok(Vec::new()),
+        told => told?,
+    };
+    let line = |line: &HsmBacklog| BacklogLine {
+        archive: line.archive,
+        action: line.kind.to_string(),
+        waiting: line.waiting,
+        running: line.running,
+        oldest_waits_secs: line.oldest_waits_secs,
+        oldest: line.oldest.map(|ino| ino.fid().to_string()),
+        is_served: line.is_served,
+    };
+    Ok(told.lines.iter().map(line).collect())
+}
+
+/// How full the OSTs are, and what waits at each MDT, by its name.
+fn tier_and_backlogs(place: &PlaceArgs) -> Result<(TierLine, BTreeMap<String, Vec<BacklogLine>>)> {
+    let place = one(place)?;
+    runtime()?.block_on(async {
+        let servers = servers();
+        let spaces = Spaces::of(&servers, &place).await?;
+        let sum = spaces.sum();
+        let used_bytes = sum.total_bytes.saturating_sub(sum.available_bytes);
+        let mut backlogs = BTreeMap::new();
+        for target in spaces.map.targets.iter().filter(|target| target.id.role == Role::Mdt) {
+            let lines = backlog(&servers, &spaces.map, target.id).await?;
+            backlogs.insert(spaces.map.fs.target(target.id), lines);
+        }
+        Ok((TierLine { total_bytes: sum.total_bytes, used_bytes }, backlogs))
+    })
+}
+
+fn show_backlog(lines: &[BacklogLine]) {
+    if !lines.is_empty() {
+        let row = |line: &BacklogLine| {
+            let oldest = line
+                .oldest
+                .as_ref()
+                .map_or("-".to_owned(), |fid| format!("{} s {fid}", line.oldest_waits_secs));
+            vec![
+                line.archive.to_string(),
+                line.action.clone(),
+                line.waiting.to_string(),
+                line.running.to_string(),
+                oldest,
+            ]
+        };
+        println!(
+            "{}",
+            table(&["ARCHIVE", "ACTION", "WAITING", "RUNNING", "OLDEST"], lines.iter().map(row).collect())
+        );
+    }
+    let unserved = lines.iter().filter(|line| line.waiting > 0 && !line.is_served);
+    let archives: BTreeSet<u32> = unserved.map(|line| line.archive).collect();
+    for archive in archives {
+        println!(
+            "nobody serves archive {archive}; start an agent: brindle agent --archive {archive} --backend posix:DIR MNT"
+        );
+    }
+}
+
 /// Runs `brindle hsm status`.
 pub fn status(args: &StatusArgs) -> Result<Done> {
     let infos = infos(&args.place, false)?;
-    let mdts: Vec<MdtLine> = infos.into_iter().map(mdt_line).collect();
+    let mut mdts: Vec<MdtLine> = infos.into_iter().map(mdt_line).collect();
+    let (tier, mut backlogs) = tier_and_backlogs(&args.place)?;
+    for mdt in &mut mdts {
+        mdt.backlog = backlogs.remove(&mdt.mdt).unwrap_or_default();
+    }
     if args.output.json() {
-        print_json(&HsmStatusView { mdts })?;
+        print_json(&HsmStatusView { tier, mdts })?;
         return Ok(Done::Ok);
     }
+    let percent = (tier.used_bytes * 100).checked_div(tier.total_bytes).unwrap_or(0);
+    println!(
+        "OSTs: {} of {} used ({percent}%)",
+        format_bytes(tier.used_bytes),
+        format_bytes(tier.total_bytes)
+    );
     for mdt in &mdts {
         println!("{}: {}, {} actions wait or are under way", mdt.mdt, mdt.control, mdt.queued);
+        show_backlog(&mdt.backlog);
         if mdt.agents.is_empty() {
             println!(
                 "no agent serves an archive; start one: brindle agent --archive 1 --backend posix:DIR MNT"
@@ -191,6 +305,7 @@ fn mdt_line((mdt, info): (String, HsmInfoResp)) -> MdtLine {
         queued: info.queued,
         agents: agents.collect(),
         failed: failed.map(ActionLine::new).collect(),
+        backlog: Vec::new(),
     }
 }
 

@@ -1,0 +1,244 @@
+//! The loop: looks at the triggers when their time has come, scans once for all policies that are due, and acts.
+
+use brindle_policy::trigger::{On, Target};
+use brindle_policy::{Plan, Program};
+use brindle_stdx::Mono;
+use brindle_types::Result;
+
+use super::state::{Run, State};
+use super::{Due, Engine, Outcome};
+
+/// How often the text is looked at, and the shortest time between two looks at triggers.
+const TICK_MS: u64 = 500;
+/// A policy that is not started by usage pauses so many times as long as its scan took: a scan is at most 5 % of the MDT's time.
+const PAUSE_FACTOR: u64 = 19;
+/// Pause after a run by usage where the text gives none: released objects go from the OSTs a little later.
+const POST_WAIT_SECS: u64 = 60;
+
+/// Reads the text again.
+pub type Load<'a> = dyn Fn() -> Result<Program> + Send + Sync + 'a;
+
+/// When one trigger of one policy is looked at next.
+struct Timer {
+    policy: usize,
+    /// `None`: the policy has no trigger, and an interval.
+    trigger: Option<usize>,
+    interval_ms: u64,
+    next: Mono,
+}
+
+impl Timer {
+    fn key(&self, program: &Program) -> String {
+        let name = &program.policies[self.policy].name;
+        self.trigger.map_or_else(|| name.clone(), |trigger| format!("{name}#{trigger}"))
+    }
+
+    fn is_by_usage(&self, program: &Program) -> bool {
+        let policy = &program.policies[self.policy];
+        self.trigger.is_some_and(|trigger| policy.triggers[trigger].on != On::Periodic)
+    }
+}
+
+fn timers(engine: &Engine, program: &Program, state: &State) -> Vec<Timer> {
+    let now = engine.client.seams().now();
+    let wall = engine.client.seams().wall().secs;
+    let mut all = Vec::new();
+    for (index, policy) in program.policies.iter().enumerate() {
+        let by_trigger =
+            policy.triggers.iter().enumerate().map(|(n, trigger)| (Some(n), trigger.interval_secs));
+        let by_interval = policy.parameters.interval_secs.filter(|_| policy.triggers.is_empty());
+        for (trigger, secs) in by_trigger.chain(by_interval.map(|secs| (None, secs))) {
+            let mut timer =
+                Timer { policy: index, trigger, interval_ms: secs.saturating_mul(1000), next: now };
+            // A restart does not begin a week anew.
+            let last =
+                state.history.last_runs.get(&timer.key(program)).filter(|_| !timer.is_by_usage(program));
+            if let Some(last) = last {
+                let passed_ms = u64::try_from(wall - last).unwrap_or(0).saturating_mul(1000);
+                timer.next = now.plus_ms(timer.interval_ms.saturating_sub(passed_ms));
+            }
+            all.push(timer);
+        }
+    }
+    all
+}
+
+/// Runs a text until it is dropped; with `once` each trigger is looked at once, now.
+pub async fn run(
+    engine: &Engine,
+    mut program: Program,
+    load: &Load<'_>,
+    state: &mut State,
+    once: bool,
+) -> Result<u64> {
+    state.history.sum.clone_from(&program.sum);
+    state.history.problem = None;
+    state.history.unconfirmed.clear();
+    state.save()?;
+    let mut timers = timers(engine, &program, state);
+    if once {
+        return pass(engine, &program, state, timers.iter_mut().collect()).await;
+    }
+    loop {
+        if let Some(newer) = reload(&program, load, state)? {
+            tracing::info!(sum = newer.sum, "the text has changed");
+            program = newer;
+            timers = self::timers(engine, &program, state);
+        }
+        let now = engine.client.seams().now();
+        let due: Vec<&mut Timer> = timers.iter_mut().filter(|timer| timer.next <= now).collect();
+        if !due.is_empty()
+            && let Err(fault) = pass(engine, &program, state, due).await
+        {
+            tracing::warn!(%fault, "this pass of the policies is given up; the next one comes");
+        }
+        engine.client.seams().sleep_ms(TICK_MS).await;
+    }
+}
+
+/// The text, if it has changed since and is good; a bad one is noted, and the one before goes on.
+fn reload(program: &Program, load: &Load<'_>, state: &mut State) -> Result<Option<Program>> {
+    let (newer, problem) = match load() {
+        Ok(newer) => (Some(newer).filter(|newer| newer.sum != program.sum), None),
+        Err(fault) => (None, Some(fault.to_string())),
+    };
+    if problem != state.history.problem {
+        if let Some(problem) = &problem {
+            tracing::error!("the text cannot be used; the one before goes on: {problem}");
+        }
+        state.history.problem = problem;
+        state.save()?;
+    }
+    if let Some(newer) = &newer {
+        state.history.sum.clone_from(&newer.sum);
+        state.save()?;
+    }
+    Ok(newer)
+}
+
+/// Looks at some triggers, and runs what follows. Answers with the number of actions that failed.
+async fn pass(
+    engine: &Engine,
+    program: &Program,
+    state: &mut State,
+    mut timers: Vec<&mut Timer>,
+) -> Result<u64> {
+    let now = engine.client.seams().now();
+    for timer in &mut timers {
+        timer.next = now.plus_ms(timer.interval_ms);
+    }
+    let (due, owners) = due(engine, program, state, &timers).await?;
+    if due.is_empty() {
+        return Ok(0);
+    }
+    let planned = engine.plan(program, &due).await?;
+    let mut failed = 0;
+    for ((due, owner), plan) in due.iter().zip(owners).zip(&planned.plans) {
+        let timer = &mut timers[owner];
+        let outcome = carry_out(engine, program, state, due, plan, &timer.key(program)).await?;
+        failed += outcome.failed;
+        let now = engine.client.seams().now();
+        if !timer.is_by_usage(program) {
+            let pause_ms = planned.took_ms.saturating_mul(PAUSE_FACTOR).max(timer.interval_ms);
+            timer.next = now.plus_ms(pause_ms);
+        } else if outcome.done > 0 {
+            timer.next = now.plus_ms(post_wait_ms(program, timer).max(timer.interval_ms));
+        }
+    }
+    Ok(failed)
+}
+
+fn post_wait_ms(program: &Program, timer: &Timer) -> u64 {
+    let policy = &program.policies[timer.policy];
+    let own = timer.trigger.and_then(|trigger| policy.triggers[trigger].post_wait_secs);
+    own.or(policy.parameters.post_wait_secs).unwrap_or(POST_WAIT_SECS).saturating_mul(1000)
+}
+
+/// What the triggers ask for now, and which timer asks.
+async fn due(
+    engine: &Engine,
+    program: &Program,
+    state: &mut State,
+    timers: &[&mut Timer],
+) -> Result<(Vec<Due>, Vec<usize>)> {
+    let is_by_usage = timers.iter().any(|timer| timer.is_by_usage(program));
+    let usages = if is_by_usage { engine.usages(program).await? } else { Default::default() };
+    let is_confirmed = state.is_confirmed(&program.sum);
+    let (mut all, mut owners, mut unconfirmed) = (Vec::new(), Vec::new(), Vec::new());
+    for (index, timer) in timers.iter().enumerate() {
+        let policy = &program.policies[timer.policy];
+        let targets = match timer.trigger {
+            Some(trigger) => policy.triggers[trigger].targets(&usages, engine.names()),
+            None => vec![Target::all("its time has come")],
+        };
+        if policy.deletes() && !is_confirmed {
+            unconfirmed.push(policy.name.clone());
+            continue;
+        }
+        owners.extend(targets.iter().map(|_| index));
+        all.extend(targets.into_iter().map(|target| Due { policy: timer.policy, target }));
+    }
+    if is_confirmed {
+        unconfirmed.clear();
+        state.history.unconfirmed.clear();
+    }
+    for name in
+        unconfirmed.into_iter().filter(|name| !state.history.unconfirmed.contains(name)).collect::<Vec<_>>()
+    {
+        tracing::warn!(policy = name, "it deletes, and this text was not confirmed: it stays off");
+        state.history.unconfirmed.push(name);
+        state.save()?;
+    }
+    Ok((all, owners))
+}
+
+async fn carry_out(
+    engine: &Engine,
+    program: &Program,
+    state: &mut State,
+    due: &Due,
+    plan: &Plan,
+    key: &str,
+) -> Result<Outcome> {
+    let policy = &program.policies[due.policy];
+    let wall = || engine.client.seams().wall().secs;
+    let mut run = Run {
+        policy: policy.name.clone(),
+        why: due.target.why.clone(),
+        began_secs: wall(),
+        matched: plan.matched,
+        ..Run::default()
+    };
+    state.history.last_runs.insert(key.to_owned(), run.began_secs);
+    state.history.running = Some(run.clone());
+    state.save()?;
+    let outcome = engine.carry_out(policy, plan).await;
+    run.ended_secs = wall();
+    (run.done, run.bytes, run.left, run.failed) = (outcome.done, outcome.bytes, outcome.left, outcome.failed);
+    run.notes.extend(outcome.stopped.clone());
+    run.notes.extend(outcome.errors.clone());
+    if !plan.is_reached {
+        let note = format!(
+            "the target is not reached: {} of the entries that match are not enough",
+            plan.chosen.len()
+        );
+        tracing::warn!(policy = policy.name, why = run.why, "{note}");
+        run.notes.push(note);
+    }
+    let is_worth_telling = run.matched > 0 || !run.notes.is_empty();
+    if is_worth_telling {
+        tracing::info!(
+            policy = run.policy,
+            why = run.why,
+            matched = run.matched,
+            done = run.done,
+            bytes = run.bytes,
+            failed = run.failed,
+            "ran"
+        );
+        state.ended(run);
+    }
+    state.history.running = None;
+    state.save()?;
+    Ok(outcome)
+}

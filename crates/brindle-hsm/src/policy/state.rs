@@ -1,0 +1,238 @@
+//! The directory of an engine: who runs in it, what was previewed and confirmed, and what the last runs did.
+//!
+//! | name | what it is |
+//! |---|---|
+//! | `lock` | held by the engine that runs |
+//! | `previewed/SUM`, `confirmed/SUM` | marks of texts, by the sum over their words |
+//! | `history.json` | the last runs, replaced as a whole |
+//!
+//! Commands only add marks, the engine only writes the history, so none waits for the other.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use brindle_types::{Code, Fault, Result};
+use serde::{Deserialize, Serialize};
+
+/// Runs that are remembered.
+pub const RUNS_MAX: usize = 200;
+
+/// A run of a policy.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Run {
+    /// The policy.
+    pub policy: String,
+    /// Why it ran.
+    pub why: String,
+    /// When it began, in seconds since 1970.
+    pub began_secs: i64,
+    /// When it ended.
+    pub ended_secs: i64,
+    /// Entries that matched.
+    pub matched: u64,
+    /// Actions that were taken.
+    pub done: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Entries that had changed or were busy.
+    pub left: u64,
+    /// Actions that failed.
+    pub failed: u64,
+    /// What there is to say.
+    pub notes: Vec<String>,
+}
+
+/// What an engine remembers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct History {
+    /// The text that the engine runs.
+    pub file: String,
+    /// The sum over its words.
+    pub sum: String,
+    /// The file system.
+    pub source: String,
+    /// When each trigger last ran its policy, in seconds since 1970.
+    pub last_runs: BTreeMap<String, i64>,
+    /// Policies that delete and wait for their text to be confirmed.
+    pub unconfirmed: Vec<String>,
+    /// What is wrong with the text as it is now; the engine goes on with the one before.
+    pub problem: Option<String>,
+    /// The run that is under way.
+    pub running: Option<Run>,
+    /// The last runs, the newest last.
+    pub runs: Vec<Run>,
+}
+
+/// A mark of a text.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Mark {
+    /// When, in seconds since 1970.
+    pub at_secs: i64,
+    /// By which user.
+    pub uid: u32,
+    /// The text's file.
+    pub file: String,
+}
+
+/// The directory.
+#[derive(Debug)]
+pub struct State {
+    dir: PathBuf,
+    /// What is remembered.
+    pub history: History,
+    _lock: Option<File>,
+}
+
+fn cannot(what: &'static str, path: &Path, e: &std::io::Error) -> Fault {
+    Fault::io(Code::NotWritable, what, path.display().to_string(), e)
+}
+
+fn damaged(path: &Path, why: impl ToString) -> Fault {
+    Fault::new(Code::PolicyStateDamaged)
+        .subject(path.display().to_string())
+        .why(why.to_string())
+        .next("remove it: only the history is lost")
+}
+
+impl State {
+    /// Looks into a directory, which need not be there.
+    pub fn look(dir: &Path) -> Result<State> {
+        let path = dir.join("history.json");
+        let history = match fs::read(&path) {
+            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| damaged(&path, e))?,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => History::default(),
+            Err(e) => return Err(damaged(&path, e)),
+        };
+        Ok(State { dir: dir.to_owned(), history, _lock: None })
+    }
+
+    /// Takes a directory for an engine; one that is cut off leaves its run in the history.
+    pub fn take(dir: &Path) -> Result<State> {
+        fs::create_dir_all(dir).map_err(|e| cannot("cannot make", dir, &e))?;
+        let path = dir.join("lock");
+        let lock = File::options().create(true).truncate(false).write(true).open(&path);
+        let lock = lock.map_err(|e| cannot("cannot open", &path, &e))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Fault::new(Code::PolicyRuns).subject(dir.display().to_string()));
+            }
+            Err(TryLockError::Error(e)) => return Err(cannot("cannot lock", &path, &e)),
+        }
+        let mut state = State::look(dir)?;
+        if let Some(mut run) = state.history.running.take() {
+            run.notes.push("the engine was killed while it ran; what it had asked for goes on".to_owned());
+            state.ended(run);
+        }
+        state._lock = Some(lock);
+        Ok(state)
+    }
+
+    /// Whether an engine runs in the directory.
+    pub fn is_running(&self) -> bool {
+        let Ok(lock) = File::open(self.dir.join("lock")) else { return false };
+        matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
+    }
+
+    /// A run is over.
+    pub fn ended(&mut self, run: Run) {
+        self.history.running = None;
+        self.history.runs.push(run);
+        let surplus = self.history.runs.len().saturating_sub(RUNS_MAX);
+        self.history.runs.drain(..surplus);
+    }
+
+    /// Writes the history, as a whole.
+    pub fn save(&self) -> Result<()> {
+        let path = self.dir.join("history.json");
+        let bytes = serde_json::to_vec_pretty(&self.history).map_err(|e| damaged(&path, e))?;
+        replace(&path, &bytes)
+    }
+
+    fn mark_path(&self, kind: &str, sum: &str) -> PathBuf {
+        self.dir.join(kind).join(sum)
+    }
+
+    fn mark(&self, kind: &str, sum: &str, mark: &Mark) -> Result<()> {
+        let path = self.mark_path(kind, sum);
+        let parent = self.dir.join(kind);
+        fs::create_dir_all(&parent).map_err(|e| cannot("cannot make", &parent, &e))?;
+        let bytes = serde_json::to_vec(mark).map_err(|e| damaged(&path, e))?;
+        replace(&path, &bytes)
+    }
+
+    fn marked(&self, kind: &str, sum: &str) -> bool {
+        let Ok(bytes) = fs::read(self.mark_path(kind, sum)) else { return false };
+        serde_json::from_slice::<Mark>(&bytes).is_ok()
+    }
+
+    /// A text was previewed.
+    pub fn previewed(&self, sum: &str, mark: &Mark) -> Result<()> {
+        self.mark("previewed", sum, mark)
+    }
+
+    /// A text is confirmed; it must have been previewed.
+    pub fn confirm(&self, sum: &str, mark: &Mark) -> Result<()> {
+        if !self.marked("previewed", sum) {
+            return Err(Fault::new(Code::NotPreviewed)
+                .subject(mark.file.clone())
+                .data("nothing was confirmed"));
+        }
+        self.mark("confirmed", sum, mark)
+    }
+
+    /// Whether a text is confirmed.
+    pub fn is_confirmed(&self, sum: &str) -> bool {
+        self.marked("confirmed", sum)
+    }
+}
+
+/// Replaces a file: a crash leaves the old or the new one.
+fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let new = path.with_extension(format!("new{}", std::process::id()));
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        fs::rename(&new, path)
+    };
+    write().map_err(|e| cannot("cannot write", path, &e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_killed_run_is_in_the_history_and_one_engine_runs() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut state = State::take(dir.path()).unwrap();
+        assert_eq!(State::take(dir.path()).unwrap_err().code, Code::PolicyRuns);
+        assert!(State::look(dir.path()).unwrap().is_running());
+        state.history.running = Some(Run { policy: "purge".into(), ..Run::default() });
+        state.save().unwrap();
+        drop(state);
+        let mut state = State::take(dir.path()).unwrap();
+        assert!(state.history.running.is_none() && state.history.runs[0].notes[0].contains("killed"));
+        (0..RUNS_MAX).for_each(|_| state.ended(Run::default()));
+        assert_eq!(state.history.runs.len(), RUNS_MAX);
+    }
+
+    #[test]
+    fn only_what_was_previewed_is_confirmed() {
+        let dir = tempfile::tempdir().unwrap();
+        let state = State::look(dir.path()).unwrap();
+        let mark = Mark { at_secs: 1, uid: 0, file: "f".into() };
+        assert_eq!(state.confirm("abc", &mark).unwrap_err().code, Code::NotPreviewed);
+        state.previewed("abc", &mark).unwrap();
+        assert!(!state.is_confirmed("abc"));
+        state.confirm("abc", &mark).unwrap();
+        assert!(state.is_confirmed("abc") && !state.is_confirmed("abd"));
+        fs::write(dir.path().join("confirmed/abc"), "").unwrap();
+        assert!(!state.is_confirmed("abc"), "what cannot be read does not count");
+        fs::write(dir.path().join("history.json"), "{").unwrap();
+        assert_eq!(State::look(dir.path()).unwrap_err().code, Code::PolicyStateDamaged);
+    }
+}
