@@ -24,6 +24,7 @@ pub mod paths;
 pub mod place;
 pub mod pool;
 pub mod rebalance;
+pub mod replica;
 pub mod servers;
 pub mod shared;
 pub mod space;

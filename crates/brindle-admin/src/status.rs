@@ -6,6 +6,7 @@ use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result, Role};
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::session::TargetInfoResp;
+use brindle_wire::mgs::replica::ListReplicasResp;
 use brindle_wire::mgs::shared::ListSharedResp;
 use futures_util::future::{join, join_all};
 use schemars::JsonSchema;
@@ -14,6 +15,7 @@ use serde::Serialize;
 use crate::document::FaultView;
 use crate::fullness::{self, Fullness};
 use crate::place::Place;
+use crate::replica::{self, ReplicaSetView};
 use crate::servers::Servers;
 use crate::shared;
 use crate::target::is_draining;
@@ -41,6 +43,8 @@ pub struct Report {
     pub targets: Vec<Target>,
     /// Its targets on devices that two hosts reach, where the asker may ask for them.
     pub shared: ListSharedResp,
+    /// Its replica sets, where the asker may ask for them.
+    pub replicas: ListReplicasResp,
     /// What the host of the administrator adds: mounts whose daemons have ended.
     pub here: Vec<Fault>,
 }
@@ -68,6 +72,8 @@ pub struct FsView {
     pub map_version: u64,
     /// Its targets, in the order of the map.
     pub targets: Vec<TargetView>,
+    /// Its replica sets.
+    pub replicas: Vec<ReplicaSetView>,
     /// What is wrong.
     pub problems: Vec<FaultView>,
     /// Nothing is wrong yet; something will be if nobody looks.
@@ -144,10 +150,12 @@ impl Report {
             .targets
             .iter()
             .map(|entry| async { Target { entry: entry.clone(), info: servers.info(&map, entry).await } });
-        let (targets, shared) = join(join_all(asking), servers.shared(&place)).await;
+        let of_hosts = join(servers.shared(&place), servers.replicas(&place));
+        let (targets, (shared, replicas)) = join(join_all(asking), of_hosts).await;
         // Users and clients' hosts may not ask; an MGS that is away is told of as a target.
         let shared = shared.unwrap_or_else(|_| ListSharedResp { targets: Vec::new(), has_fence: true });
-        Ok(Report { place, map, targets, shared, here: Vec::new() })
+        let replicas = replicas.unwrap_or_else(|_| ListReplicasResp { sets: Vec::new() });
+        Ok(Report { place, map, targets, shared, replicas, here: Vec::new() })
     }
 
     /// How full a target is that answers and is not full to the brim, which is a problem of its own.
@@ -185,6 +193,7 @@ impl Report {
                 problems.push(fault);
             }
         }
+        problems.extend(replica::problems(&self.map.fs, &self.replicas));
         for role in [Role::Mdt, Role::Ost] {
             if !self.targets.iter().any(|t| t.entry.id.role == role) {
                 problems.push(
@@ -206,7 +215,9 @@ impl Report {
         let named = Fault::new(Code::TargetDown).what("does not answer:").subject(place);
         let named = fault.why.iter().cloned().fold(named, Fault::why);
         let shared = self.shared.targets.iter().find(|info| info.target.target == target.entry.id);
+        let set = self.replicas.sets.iter().find(|info| info.set.target == target.entry.id);
         let hindrance = shared.and_then(|info| info.hindrance.as_ref());
+        let hindrance = hindrance.or_else(|| set.and_then(|info| info.hindrance.as_ref()));
         let named = hindrance.iter().flat_map(|fault| &fault.why).cloned().fold(named, Fault::why);
         let data = match target.entry.id.role {
             Role::Mgt => "files are not concerned; new mounts and restarted servers wait for it",
@@ -255,6 +266,11 @@ impl Report {
         lines.join("; ")
     }
 
+    /// Its replica sets.
+    pub fn replica_sets(&self) -> Vec<ReplicaSetView> {
+        self.replicas.sets.iter().map(|info| replica::view(&self.map.fs, info)).collect()
+    }
+
     /// The file system as a document has it.
     pub fn view(&self) -> FsView {
         let problems = self.problems();
@@ -264,6 +280,7 @@ impl Report {
             state: state(&problems),
             map_version: self.map.version,
             targets: self.targets.iter().map(|t| t.view(&self.map)).collect(),
+            replicas: self.replica_sets(),
             problems: problems.iter().map(FaultView::from).collect(),
             warnings: self.warnings().iter().map(FaultView::from).collect(),
         }

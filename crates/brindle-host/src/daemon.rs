@@ -27,6 +27,7 @@ use brindle_wire::mgs::hosts::{Assignment, HostedState, HostedTarget, ReportHost
 use parking_lot::Mutex;
 
 use crate::hosting::{Spoiled, Trouble, check_port, prepare, until_gone};
+use crate::replica::ReplicaDaemon;
 use crate::service::{self, Found, How, Service};
 use crate::shared::daemon::SharedDaemon;
 
@@ -65,6 +66,7 @@ pub struct Daemon {
     stop: Latch,
     failed: watch::Sender<Option<Fault>>,
     shared: Arc<SharedDaemon>,
+    replicas: Arc<ReplicaDaemon>,
 }
 
 /// A target of this host.
@@ -82,8 +84,10 @@ impl Daemon {
     pub fn start(how: How, mgs: Arc<Directory>, fs: FsName, shows: Arc<dyn Shows>) -> Arc<Daemon> {
         let seams = how.seams.clone();
         let shared = SharedDaemon::start(how.clone(), mgs.clone(), fs.clone(), shows.clone());
+        let replicas = ReplicaDaemon::start(how.clone(), mgs.clone(), fs.clone(), shows.clone());
         let daemon = Arc::new(Daemon {
             shared,
+            replicas,
             how,
             mgs,
             fs,
@@ -115,7 +119,7 @@ impl Daemon {
     /// Stops all targets; their stores are synced and closed.
     pub async fn stop(&self) {
         self.stop.set();
-        tokio::join!(self.shared.stop(), self.stop_own());
+        tokio::join!(self.shared.stop(), self.replicas.stop(), self.stop_own());
     }
 
     async fn stop_own(&self) {

@@ -21,6 +21,7 @@ mod mgt;
 pub mod mounts;
 pub mod move_config;
 pub mod process;
+pub mod replica;
 pub mod requirements;
 pub mod service;
 pub mod shared;

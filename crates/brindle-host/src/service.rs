@@ -10,6 +10,7 @@ use brindle_mgs::shared::Fence;
 use brindle_net::Transport;
 use brindle_objects::ObjectStore;
 use brindle_oss::Oss;
+use brindle_oss::replica::Seat;
 use brindle_stdx::Seams;
 use brindle_targets::OwnerLease;
 use brindle_types::{Code, Fault, Nid, Result, Role};
@@ -48,6 +49,8 @@ pub struct How {
     pub fence: Option<Arc<dyn Fence>>,
     /// The right to answer for the target, where it lies on a device that two hosts reach.
     pub lease: Option<Arc<OwnerLease>>,
+    /// Where the target is a member of a replica set: its place there.
+    pub seat: Option<Arc<Seat>>,
 }
 
 /// A target's directory, locked and known.
@@ -91,6 +94,7 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
                 config.replies = brindle_oss::Replies::Synced;
                 config.lease = Some(lease.clone());
             }
+            config.seat.clone_from(&how.seat);
             brindle_oss::start(config, seams, transport).await.map(|h| Service::Oss(Arc::new(h)))
         }
     };

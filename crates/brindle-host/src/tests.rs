@@ -102,6 +102,7 @@ impl World {
             high_water_percent: 97,
             fence: None,
             lease: None,
+            seat: None,
         })
     }
 

@@ -25,7 +25,7 @@ use crate::events::{self, Events};
 use crate::hosts::{self, Hosts};
 use crate::liveness::Liveness;
 use crate::store::MapStore;
-use crate::{Config, MAP_WAITERS_MAX, Mgs, Stats, mgt, ops, shared, store_path};
+use crate::{Config, MAP_WAITERS_MAX, Mgs, Stats, mgt, ops, replica, shared, store_path};
 
 /// Pause before an MGS that could not begin to serve tries to become active again.
 const AGAIN_MS: u64 = 1_000;
@@ -244,6 +244,7 @@ impl Standing {
         let mgs = Arc::new(Mgs {
             hosts,
             shared: shared::Shared::new(seams.now()),
+            replicas: replica::Replicas::new(seams.now()),
             liveness: Mutex::new(Liveness::new(seams.now(), self.config.target_lease_ms)),
             waiters: Semaphore::new(MAP_WAITERS_MAX),
             stats: self.stats.clone(),
@@ -260,6 +261,7 @@ impl Standing {
         let server = RpcServer::serve(self.transport.clone(), seams, listen, config, mgs.clone()).await?;
         ops::register::own(&mgs, server.local_nid()).await?;
         seams.spawn("mgs.shared", shared::watch(Arc::downgrade(&mgs)));
+        seams.spawn("mgs.replicas", replica::watch(Arc::downgrade(&mgs)));
         seams.spawn("mgs.events", events::watch(Arc::downgrade(&mgs)));
         Ok(Active { server, mgs })
     }

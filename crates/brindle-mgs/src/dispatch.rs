@@ -7,6 +7,7 @@ use brindle_targets::gate::check_speaks_for;
 use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
+use brindle_wire::mgs::replica::ChangeInSyncReq;
 use brindle_wire::mgs::{
     ChangePoolReq, ChangeTargetReq, HeartbeatReq, NoteTermReq, RaiseLevelReq, RegisterReq,
 };
@@ -66,6 +67,14 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::KeepShared => reply(ops::shared::keep(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListShared => reply(ops::shared::list(mgs)),
         Op::ChangeShared => reply(ops::shared::change(mgs, conn, decode_body(&frame.body)?).await),
+        Op::KeepReplicas => reply(ops::replica::keep(mgs, conn, decode_body(&frame.body)?).await),
+        Op::ListReplicas => reply(ops::replica::list(mgs)),
+        Op::ChangeReplicas => reply(ops::replica::change(mgs, conn, decode_body(&frame.body)?).await),
+        Op::ChangeInSync => {
+            let request: ChangeInSyncReq = decode_body(&frame.body)?;
+            check_speaks_for(Op::ChangeInSync, conn.principal(), request.target)?;
+            reply(ops::replica::change_in_sync(mgs, conn, request).await)
+        }
         Op::FetchMgt => reply(ops::hosts::fetch_mgt(mgs, conn, decode_body(&frame.body)?).await),
         Op::Events => reply(ops::events::handle(mgs, conn, decode_body(&frame.body)?).await),
         Op::NoteTerm => {

@@ -19,6 +19,7 @@ mod events;
 pub mod hosts;
 pub mod liveness;
 mod ops;
+mod replica;
 pub mod shared;
 mod store;
 
@@ -119,6 +120,7 @@ pub(crate) struct Mgs {
     /// `None` where the cluster has no authority.
     hosts: Option<Hosts>,
     shared: shared::Shared,
+    replicas: replica::Replicas,
 }
 
 impl Mgs {

@@ -76,6 +76,16 @@ impl ObjectStore {
         Ok(())
     }
 
+    /// Forgets an object that another member does not have, as if it had never been. Durable on return.
+    pub async fn forget_object(&self, id: ObjectId) -> Result<(), Fault> {
+        if self.take_away(id, Fate::Removed).await? {
+            self.sync_changed([names::dir(&self.root, &id)].into()).await?;
+            self.space.forget();
+        }
+        self.unbury(&id);
+        Ok(())
+    }
+
     /// A name in the quarantine that is not taken: an object of this name may have been set aside before.
     fn free_quarantine_path(&self, id: &ObjectId) -> String {
         let base = names::quarantine_path(&self.root, id);

@@ -17,6 +17,7 @@
 //! writes have ended serves them all.
 
 use std::io;
+use std::sync::atomic::Ordering;
 
 use brindle_stdx::disk::OpenHow;
 use brindle_stdx::{Disk, planted};
@@ -76,7 +77,10 @@ impl ObjectStore {
     /// The boot term to tell in a reply, for a change that was made or a question that was answered under `term`.
     pub fn told_term(&self, term: u32) -> u32 {
         match self.replies {
-            Replies::Written => term,
+            Replies::Written => match self.told.load(Ordering::Acquire) {
+                0 => term,
+                of_the_set => of_the_set,
+            },
             Replies::Synced => NOTHING_LOST,
         }
     }

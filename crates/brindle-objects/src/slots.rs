@@ -456,6 +456,10 @@ fn write_failed(e: io::Error) -> Fault {
 impl Turn {
     /// The session that the work is done for, and its epoch; 0 for none.
     pub fn session(&self) -> (SessionId, Pair) {
+        if self.last.is_none() {
+            // Work of no session: no end of one concerns it.
+            return (self.key.session, Pair { term: u32::MAX, counter: u64::MAX });
+        }
         (self.key.session, self.epoch)
     }
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use brindle_stdx::disk::DiskSpace;
 use brindle_stdx::{Disk, Seams, planted, watch};
@@ -72,6 +72,10 @@ pub struct ObjectStore {
     boot: Mutex<BootFile>,
     pub(crate) failed: Mutex<Option<Fault>>,
     tombstones: Mutex<Tombstones>,
+    /// Of a member of a replica set: objects that may differ between members ([`crate::replica`]).
+    pub(crate) marks: OnceLock<Intents>,
+    /// Of such a member: the boot term that clients are told; 0 for the own one.
+    pub(crate) told: AtomicU32,
 }
 
 #[derive(Default)]
@@ -133,6 +137,8 @@ impl ObjectStore {
             boot: Mutex::new(boot),
             failed: Mutex::new(None),
             tombstones: Mutex::default(),
+            marks: OnceLock::new(),
+            told: AtomicU32::new(0),
             seams,
             root,
             fs_id: AtomicU64::new(fs_id),
@@ -248,6 +254,11 @@ impl ObjectStore {
     /// Refuses a session epoch that was fenced.
     pub fn check_session(&self, session: SessionId, epoch: Pair) -> Result<(), Fault> {
         self.fences.check(session, epoch)
+    }
+
+    /// Whether an MDT comes with a term that is not known here yet.
+    pub fn admits_anew(&self, session: SessionId, epoch: Pair) -> bool {
+        self.fences.lowest(session) < epoch
     }
 
     /// The lowest epoch that is accepted of a session: of an MDT's, its highest term so far.
@@ -375,6 +386,14 @@ impl ObjectStore {
             .data("nothing was returned or changed; the rest of the file is not affected")
     }
 
+    /// An object of this name may be made again: another member has it.
+    pub(crate) fn unbury(&self, id: &ObjectId) {
+        let mut t = self.tombstones.lock();
+        if t.set.remove(id) {
+            t.order.retain(|buried| buried != id);
+        }
+    }
+
     /// Remembers that an object was destroyed.
     pub(crate) fn bury(&self, id: ObjectId) {
         let mut t = self.tombstones.lock();
@@ -397,9 +416,10 @@ impl ObjectStore {
             self.take_next_term(&mut boot);
         }
         match self.replies {
-            Replies::Written => Fault::io(Code::OstIo, "cannot sync", what, e)
+            Replies::Written if !self.is_member() => Fault::io(Code::OstIo, "cannot sync", what, e)
                 .data("what was written since the last sync may be lost"),
-            Replies::Synced => self.end(what, e),
+            // Where another member goes on, so must whatever clients are told of losses.
+            Replies::Written | Replies::Synced => self.end(what, e),
         }
     }
 
@@ -436,7 +456,7 @@ impl ObjectStore {
 
     /// Tries again to record a boot term that could not be recorded.
     pub(crate) fn record_owed_term(&self) {
-        if self.replies == Replies::Written && self.failure().is_some() {
+        if self.replies == Replies::Written && !self.is_member() && self.failure().is_some() {
             self.take_next_term(&mut self.boot.lock());
         }
     }

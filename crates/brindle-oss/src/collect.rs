@@ -16,6 +16,7 @@ use brindle_types::{ObjectId, Result, TargetId};
 use brindle_wire::mds::owner::{OwnerQueryReq, Verdict};
 use parking_lot::Mutex;
 
+use crate::ops;
 use crate::service::Oss;
 use crate::stats::add;
 
@@ -110,7 +111,7 @@ pub async fn recheck_once(oss: &Oss) -> Result<()> {
 }
 
 /// One pass without pauses, for tests and for an administrator in a hurry.
-pub async fn pass(oss: &Oss) -> Result<()> {
+pub async fn pass(oss: &Arc<Oss>) -> Result<()> {
     let mut after = None;
     loop {
         after = some(oss, after).await?;
@@ -121,7 +122,7 @@ pub async fn pass(oss: &Oss) -> Result<()> {
 }
 
 /// Asks about the objects behind `after`; the last of them, or `None` at the end.
-async fn some(oss: &Oss, after: Option<ObjectId>) -> Result<Option<ObjectId>> {
+async fn some(oss: &Arc<Oss>, after: Option<ObjectId>) -> Result<Option<ObjectId>> {
     let (listed, end) = oss.store.list(after, ASK_MAX).await?;
     let last = listed.last().map(|l| l.object);
     let mut by_home: BTreeMap<TargetId, Vec<ObjectId>> = BTreeMap::new();
@@ -138,7 +139,7 @@ async fn some(oss: &Oss, after: Option<ObjectId>) -> Result<Option<ObjectId>> {
     Ok(last.filter(|_| !end))
 }
 
-async fn ask(oss: &Oss, home: &Caller, objects: Vec<ObjectId>) -> Result<()> {
+async fn ask(oss: &Arc<Oss>, home: &Caller, objects: Vec<ObjectId>) -> Result<()> {
     let question = OwnerQueryReq { objects, ost: oss.identity.target.index };
     let answer = home.ask(&question).await?;
     let mut garbage = Vec::new();
@@ -148,7 +149,7 @@ async fn ask(oss: &Oss, home: &Caller, objects: Vec<ObjectId>) -> Result<()> {
             Verdict::Disowned => garbage.push(*object),
             Verdict::Unknown => {
                 // One that the disk keeps is asked about again in the next pass.
-                if let Err(fault) = oss.store.quarantine(*object).await {
+                if let Err(fault) = ops::fence::quarantine(oss, *object).await {
                     tracing::warn!(%object, %fault, "cannot set an object aside that its MDT never heard of");
                     continue;
                 }
@@ -158,7 +159,7 @@ async fn ask(oss: &Oss, home: &Caller, objects: Vec<ObjectId>) -> Result<()> {
         }
     }
     if !garbage.is_empty() {
-        let removed = oss.store.destroy(&garbage).await?.removed;
+        let removed = ops::destroy::destroy(oss, &garbage).await?.removed;
         add(&oss.stats.garbage, u64::from(removed));
         tracing::info!(removed, "removed objects that the MDT disowns");
     }

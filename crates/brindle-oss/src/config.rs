@@ -6,6 +6,8 @@ use brindle_objects::Replies;
 use brindle_targets::OwnerLease;
 use brindle_types::Nid;
 
+use crate::replica::Seat;
+
 /// How an OST runs.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -21,6 +23,8 @@ pub struct Config {
     pub lease: Option<Arc<OwnerLease>>,
     /// When a change is answered: [`Replies::Synced`] for an OST that another host may take over.
     pub replies: Replies,
+    /// Where the OST is a member of a replica set: its place there.
+    pub seat: Option<Arc<Seat>>,
 }
 
 impl Config {
@@ -33,6 +37,7 @@ impl Config {
             host: host.into(),
             lease: None,
             replies: Replies::default(),
+            seat: None,
         }
     }
 }

@@ -9,6 +9,7 @@ use brindle_wire::{Message, Op};
 use bytes::Bytes;
 
 use crate::ops::*;
+use crate::replica::following;
 use crate::service::Oss;
 
 /// A request as operations see it.
@@ -47,6 +48,12 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
         Op::TruncateObject => plain(call, |req| truncate::handle(oss, req)).await,
         Op::SyncObjects => plain(call, |req| sync::handle(oss, req)).await,
         Op::StatObjects => plain(call, |req| stat::handle(oss, req)).await,
+        Op::ReplicaAttach => plain(call, |req| following::attach(oss, &call.conn, req)).await,
+        Op::ReplicaLease => plain(call, |req| following::lease(oss, &call.conn, req)).await,
+        Op::ReplicaChange => plain(call, |req| following::change(oss, call, req)).await,
+        Op::ReplicaLook => following::look(oss, call, decode_body(&call.frame.body)?).await,
+        Op::ReplicaList => plain(call, |req| following::list(oss, &call.conn, req)).await,
+        Op::ReplicaRead => following::read(oss, call, decode_body(&call.frame.body)?).await,
         Op::DestroyObjects => plain(call, |req| destroy::handle(oss, req)).await,
         Op::Seek => plain(call, |req| seek::handle(oss, req)).await,
         Op::FenceSession => plain(call, |req| fence::handle_session(oss, req)).await,

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`dispatch`] | operation number -> handler, a table of contents |
 //! | [`ops`] | one file per operation, named like its message |
+//! | [`replica`] | one of several members with the same objects |
 //! | [`service`] | epochs checked, requests in, replies out |
 //! | [`format()`] | a new OST |
 //! | [`marks`] | which clients may hold pages of what |
@@ -22,6 +23,7 @@ pub mod format;
 pub mod health;
 pub mod marks;
 pub mod ops;
+pub mod replica;
 pub mod service;
 pub mod start;
 pub mod stats;

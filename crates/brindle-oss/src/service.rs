@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use brindle_config::Superblock;
 use brindle_net::latch::Latch;
-use brindle_net::{ServerConn, Service};
+use brindle_net::{ServerConn, Service, Transport};
 use brindle_objects::ObjectStore;
 use brindle_stdx::{BoxFuture, Seams};
 use brindle_targets::{Directory, Gate};
@@ -23,7 +23,21 @@ use crate::dispatch::{Answer, Call, dispatch};
 use crate::fences;
 use crate::health::DiskHealth;
 use crate::marks::MarkTable;
+use crate::ops;
+use crate::replica::Replica;
 use crate::stats::{OssStats, add};
+
+/// What an OST has around it.
+pub struct Around {
+    /// Its directory.
+    pub dir: String,
+    /// Connections to others.
+    pub transport: Arc<dyn Transport>,
+    /// Something else lies on its file system.
+    pub shares_its_disk: bool,
+    /// Where it is a member of a replica set.
+    pub replica: Option<Arc<Replica>>,
+}
 
 /// An OST behind its connections.
 pub struct Oss {
@@ -51,6 +65,12 @@ pub struct Oss {
     pub fences_known: Latch,
     /// Something else lies on its file system and takes its room.
     pub shares_its_disk: bool,
+    /// Its directory.
+    pub dir: String,
+    /// Connections to other members.
+    pub transport: Arc<dyn Transport>,
+    /// Where it is a member of a replica set.
+    pub replica: Option<Arc<Replica>>,
     /// Held by whoever asks the MDT for them.
     pub learning: tokio::sync::Mutex<()>,
 }
@@ -63,8 +83,9 @@ impl Oss {
         gate: Arc<Gate>,
         identity: Superblock,
         seams: Seams,
-        shares_its_disk: bool,
+        around: Around,
     ) -> Arc<Oss> {
+        let Around { dir, transport, shares_its_disk, replica } = around;
         Arc::new(Oss {
             disk: DiskHealth::new(seams.clock.clone()),
             store,
@@ -78,6 +99,9 @@ impl Oss {
             stats: OssStats::default(),
             fences_known: Latch::default(),
             shares_its_disk,
+            dir,
+            transport,
+            replica,
             learning: tokio::sync::Mutex::default(),
         })
     }
@@ -91,8 +115,11 @@ impl Oss {
         let header = &frame.header;
         let op = self.gate.admit(&conn, header).await?;
         self.stats.count(op);
+        if let Some(replica) = &self.replica {
+            replica.check(op)?;
+        }
         if conn.principal().kind == PrincipalKind::Mdt {
-            self.store.admit_mdt(header.session, header.session_epoch).await?;
+            ops::fence::admit_mdt(self, header.session, header.session_epoch).await?;
         } else if header.session.0 != 0 {
             fences::at_least(self, header.fences_version).await?;
             self.store.check_session(header.session, header.session_epoch)?;

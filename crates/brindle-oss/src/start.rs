@@ -1,21 +1,23 @@
 //! Serves a formatted OST: opens it, listens, registers, learns of fences, runs its background work.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use brindle_net::Transport;
 use brindle_objects::{ObjectStore, StoreConfig};
 use brindle_stdx::Seams;
 use brindle_targets::{Directory, Gate, Introduction, Member, Place, Plain, member};
-use brindle_types::{Fault, Nid, Result, Role};
+use brindle_types::{Code, Fault, Nid, Result, Role};
+use brindle_wire::mgs::replica::MemberPhase;
 
 use crate::collect;
 use crate::config::Config;
 use crate::fences;
-use crate::service::{Oss, OssService};
+use crate::replica::{Replica, leading, resync};
+use crate::service::{Around, Oss, OssService};
 
 /// A running OST; stops when dropped.
 pub struct Handle {
-    member: Member,
+    member: Arc<Member>,
     oss: Arc<Oss>,
 }
 
@@ -58,6 +60,9 @@ impl Handle {
 
     /// Closes its connections and ends its background work, as a kill would.
     pub fn stop(&self) {
+        if let Some(replica) = &self.oss.replica {
+            replica.deposed.set();
+        }
         self.member.stop();
     }
 }
@@ -82,12 +87,23 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     }
     let store_config =
         StoreConfig { root: config.dir.clone(), fs_id: superblock.fs_id, replies: config.replies };
+    if let Some(seat) = &config.seat {
+        // Before anything is opened: what is not the right disk is not touched.
+        let record = seat.check_record(&*seams.disk, &config.dir)?;
+        seat.tell(|told| told.recorded_epoch = record.epoch);
+    }
     let store = ObjectStore::open(seams.clone(), store_config).await?;
+    if let Some(seat) = &config.seat {
+        let set = seat.set();
+        store.become_member(if set.term == 0 { store.boot_term() } else { set.term })?;
+        seat.tell(|told| told.boot_term = store.boot_term());
+    }
     // Where it cannot be told nothing is said of it.
     let shares_its_disk = matches!(brindle_config::neighbour(&*seams.disk, &config.dir), Ok(Some(_)));
     let gate = Arc::new(Gate::new(superblock.target, superblock.name(), superblock.fs_id));
-    let oss =
-        Oss::new(store, targets.clone(), gate.clone(), superblock.clone(), seams.clone(), shares_its_disk);
+    let replica = config.seat.clone().map(|seat| Replica::new(seat, &seams));
+    let around = Around { dir: config.dir.clone(), transport: transport.clone(), shares_its_disk, replica };
+    let oss = Oss::new(store, targets.clone(), gate.clone(), superblock.clone(), seams.clone(), around);
     let service = Arc::new(OssService(oss.clone()));
     let Config { dir, listen, advertise, host, lease, .. } = config;
     if let Some(lease) = lease {
@@ -95,14 +111,78 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     }
     let place = Place { dir, listen, advertise, host };
     let member = Member::serve(&seams, transport, (superblock, place), (gate, targets), service).await?;
-    let handle = Handle { member, oss };
-    let (oss, member) = (|| handle.oss.clone(), &handle.member);
+    let handle = Handle { member: Arc::new(member), oss };
     handle.oss.store.start_background();
-    member.spawn("oss.fences", fences::follow(oss()));
-    member.spawn("oss.collect", collect::run(oss()));
-    member.spawn("oss.recheck", collect::recheck(oss()));
     let store = handle.oss.store.clone();
-    member.fails_with("oss.failed", async move { store.until_failed().await });
-    member.join_later();
+    handle.member.fails_with("oss.failed", async move { store.until_failed().await });
+    if handle.oss.replica.is_some() {
+        let (oss, member) = (handle.oss.clone(), Arc::downgrade(&handle.member));
+        handle.member.fails_with("oss.replica", be_member(oss, member));
+    } else {
+        serve(&handle.oss, &handle.member);
+    }
     Ok(handle)
+}
+
+/// Begins what only the server of a target does.
+fn serve(oss: &Arc<Oss>, member: &Member) {
+    member.spawn("oss.fences", fences::follow(oss.clone()));
+    member.spawn("oss.collect", collect::run(oss.clone()));
+    member.spawn("oss.recheck", collect::recheck(oss.clone()));
+    member.join_later();
+}
+
+/// The life of a member of a replica set: it follows until it is the primary, then it leads. Completes when it is to start anew.
+async fn be_member(oss: Arc<Oss>, member: Weak<Member>) -> Fault {
+    let Some(replica) = oss.replica.clone() else { return Fault::new(Code::Bug).why("no member") };
+    let mut orders = replica.seat.subscribe();
+    replica.seat.tell(|told| told.phase = MemberPhase::Following);
+    loop {
+        let set = orders.borrow_and_update().clone();
+        let boot_term = oss.store.boot_term();
+        if set.primary == replica.seat.host {
+            // In the boot term that the MGS knows: otherwise it decides anew.
+            if set.member(&set.primary).is_some_and(|m| m.boot_term == boot_term) {
+                break;
+            }
+        } else {
+            replica.following.detach_all_but(&set.primary).await;
+        }
+        if orders.changed().await.is_err() {
+            return Fault::new(Code::Shutdown);
+        }
+    }
+    if let Err(fault) = replica.take_over(&oss).await {
+        return fault;
+    }
+    oss.gate.owned_under(replica.lease.clone());
+    if let Some(member) = member.upgrade() {
+        member.spawn("oss.lease", leading::keep_lease(Arc::downgrade(&oss)));
+        member.spawn("oss.unmark", leading::unmark(Arc::downgrade(&oss)));
+        member.spawn("oss.learners", resync::fill_learners(Arc::downgrade(&oss)));
+        replica.serve();
+        serve(&oss, &member);
+    }
+    replica.seat.tell(|told| told.phase = MemberPhase::Serving);
+    loop {
+        let set = orders.borrow_and_update().clone();
+        if set.primary != replica.seat.host {
+            replica.depose(&set);
+        }
+        if replica.deposed.is_set() {
+            return Fault::new(Code::NotPrimary)
+                .subject(oss.identity.name())
+                .why("another member serves it now");
+        }
+        replica.apply(&oss, &set);
+        tokio::select! {
+            biased;
+            () = replica.deposed.wait() => {}
+            changed = orders.changed() => {
+                if changed.is_err() {
+                    return Fault::new(Code::Shutdown);
+                }
+            }
+        }
+    }
 }

@@ -209,7 +209,7 @@ fn serves(name: &str) -> Serves {
 /// Handle that keeps a service running.
 enum Running {
     Mgs(#[allow(dead_code, reason = "held, never looked at")] brindle_mgs::Handle),
-    Mdt(brindle_mds::Handle),
+    Mdt(Box<brindle_mds::Handle>),
     Ost(brindle_oss::Handle),
 }
 
@@ -261,7 +261,7 @@ async fn start(node: &NodeSeams) -> Result<Running, Fault> {
         }
         Serves::Mdt => {
             let config = brindle_mds::Config::new(TARGET_DIR, listen, host);
-            Running::Mdt(brindle_mds::start(config, seams, transport).await?)
+            Running::Mdt(Box::new(brindle_mds::start(config, seams, transport).await?))
         }
         Serves::Ost(index) => {
             // Both kinds of OSTs in every cluster: an odd one lies on shared storage.

@@ -229,6 +229,14 @@ codes! {
         "Several hosts may run the MGS; one of them is active, as long as it holds a lease in the configuration store. The lease of this one has ended, or another holds it, so it changes nothing and answers nothing.";
     5020 StoreInUse EEXIST "the configuration store holds a file system of this name already" "give the new one another name: --fs NAME"
         "etcd has the configuration of a file system of this name, of another cluster or of an init that was interrupted. Nothing was changed. What is certain to be of no use any more is removed by hand: etcdctl del --prefix brindle/NAME/.";
+    5030 LastReplicaLost EIO "no member that has everything can serve the target" "bring one of those members back; or, if their disks are lost for good: brindle target replica accept-loss TARGET --node HOST"
+        "Every member that has all acknowledged changes is away. Others may lack some of them, so that none of these serves by itself: the target waits. Only an administrator can decide that the changes are lost.";
+    5031 OlderReplica EIO "the disk is an older copy of this member" "mount the right disk; or have the member filled anew: brindle target replica remove, empty the directory, brindle target replica add"
+        "A member of a replica set records the epoch of the set on its disk. The cluster knows that this member had recorded a later one than its disk has now: an old image, a snapshot or a backup was put in its place. Nothing was changed on it.";
+    5032 OlderSet EIO "the cluster's configuration is older than the disk of this member" "restore the newest configuration of the MGS"
+        "The member has recorded a later epoch of its replica set than the MGS knows. The configuration was restored from an older backup; going by it could bring back members that lack acknowledged changes.";
+    5033 NotPrimary EAGAIN "this member does not serve the target now" ""
+        "The target has several members on different hosts, and one of them serves it. This one was asked, or sent a change, and is not the one; whoever asked goes by the map and asks again.";
     5040 LogInRefused EACCES "cannot log in" "check the name and the password; an administrator can give you a new password"
         "The manager knows no user of this name with this password, or the address for the first log-in has been used or has run out. Which of the two is wrong is not told.";
     5041 NotLoggedIn EACCES "not logged in" "log in"

@@ -150,6 +150,13 @@ ops! {
     312 CopyRange "copy_range" slotted [Client Mdt];
     313 ListObjects "list_objects" plain [Administrator];
     314 ReturnGrant "return_grant" plain [Client];
+    // 320-339: between the members of a replica set
+    320 ReplicaAttach "replica_attach" plain [Ost];
+    321 ReplicaLease "replica_lease" plain [Ost];
+    322 ReplicaChange "replica_change" plain [Ost];
+    323 ReplicaLook "replica_look" plain [Ost];
+    324 ReplicaList "replica_list" plain [Ost];
+    325 ReplicaRead "replica_read" plain [Ost];
     // 400-499: MGS
     400 Register "register" plain [Mdt Ost];
     401 GetMap "get_map" plain [Client Mdt Ost Mgs Administrator User Agent];
@@ -171,6 +178,10 @@ ops! {
     425 FetchMgt "fetch_mgt" plain [Agent];
     426 NoteTerm "note_term" plain [Mdt];
     427 Events "events" plain [Administrator];
+    430 KeepReplicas "keep_replicas" plain [Agent];
+    431 ListReplicas "list_replicas" plain [Administrator];
+    432 ChangeReplicas "change_replicas" plain [Administrator];
+    433 ChangeInSync "change_in_sync" plain [Ost];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];
     501 InvalidateNotice "invalidate_notice" plain [Mdt];

@@ -28,6 +28,7 @@ pub fn all() -> Vec<Entry> {
         entry::<hosts::HostsView>(),
         entry::<hosts::HostView>(),
         entry::<hosts::HostedView>(),
+        entry::<brindle_admin::replica::ReplicaSetView>(),
         entry::<brindle_admin::shared::SharedView>(),
         entry::<changelog::ChangelogView>(),
         entry::<changelog::ClearedView>(),

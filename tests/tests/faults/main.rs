@@ -37,6 +37,7 @@ mod power;
 mod quota;
 mod records;
 mod removals;
+mod replicas;
 mod several_mgs;
 mod slurm;
 mod space;

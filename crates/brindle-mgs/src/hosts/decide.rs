@@ -7,7 +7,7 @@ use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::hosts::{Assignment, CreateTokenReq, HostedTarget, JoinReq};
 
-use super::rows::{Change, HostRow, MgsRow, RemovedRow, Rows, TokenRow};
+use super::rows::{Change, HostRow, MgsRow, RemovedRow, ReplicaRow, Rows, TokenRow};
 
 /// Most hosts of a cluster.
 pub(crate) const HOSTS_MAX: usize = 4096;
@@ -244,13 +244,24 @@ pub(crate) fn remove(
         shared.target.hosts.retain(|other| other.host != host);
         changes.push(Change::Shared(Box::new(shared)));
     }
+    for row in rows.replicas().filter(|row| row.set.member(host).is_some()) {
+        let target = row.set.target;
+        if row.set.members.len() > 1 {
+            return Err(refuse(format!("it has a copy of {target}")).next(format!(
+                "if it serves it, stop its brindle-serve first; then: brindle target replica remove {target} --node {host}"
+            )));
+        }
+        changes.push(Change::NoReplicas(target));
+    }
     Ok(changes)
 }
 
 /// Shared targets that a host reaches.
 fn reached<'a>(rows: &'a Rows, host: &'a str) -> impl Iterator<Item = TargetId> + 'a {
     let shared = rows.shared().map(|row| &row.target);
-    shared.filter(move |t| t.hosts.iter().any(|other| other.host == host)).map(|t| t.target)
+    let shared = shared.filter(move |t| t.hosts.iter().any(|other| other.host == host)).map(|t| t.target);
+    let sets = rows.replicas().filter(move |row| row.set.member(host).is_some());
+    shared.chain(sets.map(|row| row.set.target))
 }
 
 /// The key of a host as one that is let in no more.
@@ -375,6 +386,7 @@ pub(crate) fn free_target(rows: &Rows, map: &Map, role: Role, index: Option<u16>
     let is_taken = |target: TargetId| {
         map.target(target).is_some()
             || rows.shared_target(target).is_some()
+            || rows.replica_set(target).is_some()
             || rows.hosts().any(|row| row.assignments.iter().any(|a| a.target == target))
     };
     let indices = if role == Role::Mdt { 0..=0 } else { 0..=u16::MAX };
@@ -411,8 +423,11 @@ pub(crate) fn check_dir(rows: &Rows, row: &HostRow, dir: &str) -> std::result::R
     let within = |a: &str, b: &str| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
     let shared = rows.shared().map(|row| &row.target);
     let shared = shared.filter(|t| t.hosts.iter().any(|host| host.host == row.name));
+    let replicas = rows.replicas().flat_map(|r| r.set.members.iter().map(|m| (r.set.target, m)));
+    let replicas = replicas.filter(|(_, m)| m.host == row.name).map(|(target, m)| (target, &m.dir));
     let mut others = shared
         .map(|t| (t.target, &t.dir))
+        .chain(replicas)
         .chain(row.assignments.iter().map(|assignment| (assignment.target, &assignment.dir)));
     match others.find(|(_, other)| within(other, dir) || within(dir, other)) {
         Some((target, other)) => Err(format!("{target} has the directory {other} there")),
@@ -426,10 +441,12 @@ pub(crate) fn free_port(rows: &Rows, map: &Map, hosts: &[&str]) -> Option<u16> {
     let assigned = rows.hosts().filter(|row| hosts.contains(&row.name.as_str()));
     let shared = rows.shared().map(|row| &row.target);
     let shared = shared.filter(|t| t.hosts.iter().any(|host| hosts.contains(&host.host.as_str())));
+    let of_set = |row: &ReplicaRow| row.set.members.iter().any(|m| hosts.contains(&m.host.as_str()));
     let taken: Vec<u16> = of_map
         .flat_map(|t| t.nids.iter().map(|nid| nid.port))
         .chain(assigned.flat_map(|row| row.assignments.iter().map(|a| a.port)))
         .chain(shared.map(|t| t.port))
+        .chain(rows.replicas().filter(|row| of_set(row)).map(|row| row.set.port))
         .collect();
     (DEFAULT_PORT..u16::MAX).skip(1).find(|port| !taken.contains(port))
 }
@@ -483,9 +500,10 @@ pub(crate) fn check_unmade(map: &Map, target: TargetId, is_formatted: bool) -> R
 pub(crate) fn forget_target(rows: &Rows, target: TargetId) -> Vec<Change> {
     let has = |row: &&HostRow| row.assignments.iter().any(|a| a.target == target);
     let shared = rows.shared_target(target).map(|_| Change::NoShared(target));
+    let replicas = rows.replica_set(target).map(|_| Change::NoReplicas(target));
     let mut rows: Vec<HostRow> = rows.hosts().filter(has).cloned().collect();
     rows.iter_mut().for_each(|row| row.assignments.retain(|a| a.target != target));
-    rows.into_iter().map(Change::Host).chain(shared).collect()
+    rows.into_iter().map(Change::Host).chain(shared).chain(replicas).collect()
 }
 
 /// A host's daemon tells of targets that it has formatted: that is kept, so that it never formats one twice.

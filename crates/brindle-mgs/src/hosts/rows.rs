@@ -6,6 +6,7 @@
 //! | `cluster/tokens/NUMBER` | [`TokenRow`] |
 //! | `cluster/removed/KEY` | [`RemovedRow`] |
 //! | `cluster/shared/TARGET` | [`SharedRow`] |
+//! | `cluster/replicas/TARGET` | [`ReplicaRow`] |
 //! | `cluster/mgs/NAME` | [`MgsRow`], where several hosts run the MGS |
 //!
 //! Invariant: [`Rows::version`] rises with every change, also over a restart: it is that of the store.
@@ -17,6 +18,7 @@ use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use brindle_wire::first_form;
 use brindle_wire::form::{self, Form, FormatLevel};
 use brindle_wire::mgs::hosts::Assignment;
+use brindle_wire::mgs::replica::ReplicaSetState;
 use brindle_wire::mgs::shared::SharedTarget;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +26,7 @@ const HOSTS: &str = "cluster/hosts/";
 const TOKENS: &str = "cluster/tokens/";
 const REMOVED: &str = "cluster/removed/";
 const SHARED: &str = "cluster/shared/";
+const REPLICAS: &str = "cluster/replicas/";
 const MGS: &str = "cluster/mgs/";
 
 /// A host that has joined.
@@ -80,6 +83,13 @@ pub struct SharedRow {
     pub moved_for_failure_s: i64,
 }
 
+/// A target with members on several hosts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaRow {
+    /// The set.
+    pub set: ReplicaSetState,
+}
+
 /// A host that runs the MGS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MgsRow {
@@ -89,7 +99,7 @@ pub struct MgsRow {
     pub nids: Vec<Nid>,
 }
 
-first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow, MgsRow);
+first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow, ReplicaRow, MgsRow);
 
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -110,6 +120,10 @@ pub(crate) enum Change {
     Shared(Box<SharedRow>),
     /// A shared target is gone.
     NoShared(TargetId),
+    /// Makes or replaces a replica set.
+    Replicas(Box<ReplicaRow>),
+    /// A replica set is gone.
+    NoReplicas(TargetId),
     /// Makes or replaces a host that runs the MGS.
     Mgs(MgsRow),
     /// A host runs the MGS no more.
@@ -124,6 +138,7 @@ pub(crate) struct Rows {
     tokens: BTreeMap<[u8; 8], (u64, TokenRow)>,
     removed: BTreeMap<[u8; 32], (u64, RemovedRow)>,
     shared: BTreeMap<TargetId, (u64, SharedRow)>,
+    replicas: BTreeMap<TargetId, (u64, ReplicaRow)>,
     mgs: BTreeMap<String, (u64, MgsRow)>,
 }
 
@@ -167,6 +182,14 @@ impl Change {
             Change::NoShared(target) => {
                 (format!("{SHARED}{target}"), version(rows.shared.get(target).map(|(v, _)| *v)), None)
             }
+            Change::Replicas(row) => {
+                let target = row.set.target;
+                let known = version(rows.replicas.get(&target).map(|(v, _)| *v));
+                (format!("{REPLICAS}{target}"), known, Some(encode(&**row)?))
+            }
+            Change::NoReplicas(target) => {
+                (format!("{REPLICAS}{target}"), version(rows.replicas.get(target).map(|(v, _)| *v)), None)
+            }
             Change::Mgs(row) => {
                 let known = version(rows.mgs.get(&row.host).map(|(v, _)| *v));
                 (format!("{MGS}{}", row.host), known, Some(encode(row)?))
@@ -197,6 +220,8 @@ impl Rows {
             Change::NotRemoved(key) => drop(self.removed.remove(&key)),
             Change::Shared(row) => drop(self.shared.insert(row.target.target, (version, *row))),
             Change::NoShared(target) => drop(self.shared.remove(&target)),
+            Change::Replicas(row) => drop(self.replicas.insert(row.set.target, (version, *row))),
+            Change::NoReplicas(target) => drop(self.replicas.remove(&target)),
             Change::Mgs(row) => drop(self.mgs.insert(row.host.clone(), (version, row))),
             Change::NoMgs(host) => drop(self.mgs.remove(&host)),
         }
@@ -247,6 +272,16 @@ impl Rows {
         self.shared.get(&target).map(|(_, row)| row)
     }
 
+    /// All replica sets.
+    pub(crate) fn replicas(&self) -> impl ExactSizeIterator<Item = &ReplicaRow> {
+        self.replicas.values().map(|(_, row)| row)
+    }
+
+    /// The replica set of a target.
+    pub(crate) fn replica_set(&self, target: TargetId) -> Option<&ReplicaRow> {
+        self.replicas.get(&target).map(|(_, row)| row)
+    }
+
     /// Whether a key was removed.
     pub(crate) fn is_removed(&self, key: &[u8; 32]) -> bool {
         self.removed.contains_key(key)
@@ -266,7 +301,7 @@ fn decode<T: Form>(key: &str, bytes: &[u8]) -> Result<T> {
 pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
     let mut rows = Rows::default();
     let mut entries = Vec::new();
-    for prefix in [HOSTS, TOKENS, REMOVED, SHARED, MGS] {
+    for prefix in [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS] {
         entries.extend(store.list(prefix).await?.into_iter().map(|entry| (prefix, entry)));
     }
     // Versions rise while they are taken in.
@@ -276,6 +311,7 @@ pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
             HOSTS => Change::Host(decode(&entry.key, &entry.value)?),
             TOKENS => Change::Token(decode(&entry.key, &entry.value)?),
             SHARED => Change::Shared(Box::new(decode(&entry.key, &entry.value)?)),
+            REPLICAS => Change::Replicas(Box::new(decode(&entry.key, &entry.value)?)),
             MGS => Change::Mgs(decode(&entry.key, &entry.value)?),
             _ => Change::Removed(decode(&entry.key, &entry.value)?),
         };

@@ -113,7 +113,12 @@ pub(crate) async fn watch(mgs: &Mgs, conn: &ServerConn, req: WatchHostReq) -> Re
     wait(mgs, hosts, conn, req.known_version, req.wait_ms).await;
     let rows = hosts.rows();
     let assignments = match rows.version() != req.known_version {
-        true => Some(decide::known(&rows, host)?.assignments.clone()),
+        true => {
+            // A target that has just become a replica set is served as one.
+            let mut assignments = decide::known(&rows, host)?.assignments.clone();
+            assignments.retain(|a| rows.replica_set(a.target).is_none());
+            Some(assignments)
+        }
         false => None,
     };
     Ok(WatchHostResp { version: rows.version(), assignments })
@@ -296,6 +301,7 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
     if matches!(req.change, HostChange::Remove { .. }) {
         hosts.heard.lock().forget(&req.host);
         mgs.shared.listening(|listening| listening.forget(&req.host));
+        mgs.replicas.forget(&req.host);
         super::register::tell_addresses(mgs).await?;
     }
     Ok(ChangeHostResp { changed, target })
@@ -354,6 +360,13 @@ pub(crate) fn check_registers(mgs: &Mgs, conn: &ServerConn, req: &RegisterReq) -
             false => Err(refuse(format!("{owner} owns it now"))),
         };
     }
+    if let Some(row) = rows.replica_set(req.target) {
+        let primary = &row.set.primary;
+        return match *primary == proof.host {
+            true => Ok(()),
+            false => Err(refuse(format!("{primary} serves it now"))),
+        };
+    }
     let other = rows.hosts().find(|row| row.assignments.iter().any(|a| a.target == req.target));
     match other.filter(|row| row.name != proof.host) {
         Some(row) => Err(refuse(format!("the cluster has told {} to serve it", row.name))),
@@ -361,10 +374,13 @@ pub(crate) fn check_registers(mgs: &Mgs, conn: &ServerConn, req: &RegisterReq) -
     }
 }
 
-/// Whether the config store says that a host owns a shared target: the former owner has released it, or was fenced.
+/// Whether the config store says that a host owns a shared target, whose former owner has released it or was fenced, or is the primary of a
+/// replica set, of which it waits for the lease of the former one to end.
 pub(crate) fn owns_shared(mgs: &Mgs, target: TargetId, host: &str) -> bool {
     let Some(hosts) = &mgs.hosts else { return false };
-    hosts.rows().shared_target(target).is_some_and(|row| row.target.owner == host)
+    let rows = hosts.rows();
+    rows.shared_target(target).is_some_and(|row| row.target.owner == host)
+        || rows.replica_set(target).is_some_and(|row| row.set.primary == host)
 }
 
 /// A target has left the file system: no host is to serve it any more.

@@ -9,5 +9,6 @@ pub(crate) mod note_term;
 pub(crate) mod pool;
 pub(crate) mod raise_level;
 pub(crate) mod register;
+pub(crate) mod replica;
 pub(crate) mod shared;
 pub(crate) mod target_info;

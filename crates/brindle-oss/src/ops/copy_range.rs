@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use brindle_objects::slots::Turn;
-use brindle_objects::{Changed, ObjectStore, PunchOp, WriteOp};
+use brindle_objects::{ALL, Changed, ObjectStore, PunchOp, WriteOp};
 use brindle_targets::Options;
 use brindle_types::{Code, Fault, Pair, Result, TargetId};
 use brindle_wire::frame::{decode_reply, encode_body};
@@ -14,7 +14,7 @@ use brindle_wire::oss::write::CopyRangeReq;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 
-use super::{Outcome, once, plain_body};
+use super::{Copies, Outcome, once, plain_body};
 use crate::dispatch::{Answer, Call};
 use crate::service::Oss;
 
@@ -41,7 +41,9 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: CopyRangeReq) -> Result<An
         return Err(Fault::new(Code::InvalidArgument).why(why));
     }
     let range = req.offset..req.offset.saturating_add(req.len_bytes);
-    let copied = once(oss, call, req.object, range, plain_body, async |store, turn| {
+    // Many changes of many ranges: the object is compared afterwards.
+    let copies = Copies { order: ALL, forward: || None };
+    let copied = once(oss, call, req.object, range, plain_body, copies, async |store, turn| {
         copy(oss, store, &req, turn).await
     })
     .await;

@@ -1,19 +1,28 @@
 //! destroy_objects: asked by the MDT, after the cause is durable there.
 
-use brindle_objects::Destroyed;
-use brindle_types::Result;
-use brindle_wire::oss::destroy::{DestroyObjectsReq, DestroyObjectsResp};
+use std::sync::Arc;
 
-use super::bounded;
+use brindle_objects::Destroyed;
+use brindle_types::{ObjectId, Result};
+use brindle_wire::oss::destroy::{DestroyObjectsReq, DestroyObjectsResp};
+use brindle_wire::oss::replica::ReplicaChange;
+
+use super::{bounded, everywhere};
 use crate::service::Oss;
 
 /// Removes objects, durably.
-pub async fn handle(oss: &Oss, req: DestroyObjectsReq) -> Result<DestroyObjectsResp> {
+pub async fn handle(oss: &Arc<Oss>, req: DestroyObjectsReq) -> Result<DestroyObjectsResp> {
     bounded(&req.objects)?;
-    let Destroyed { removed, stuck } = oss.store.destroy(&req.objects).await?;
+    let Destroyed { removed, stuck } = destroy(oss, &req.objects).await?;
     for id in &req.objects {
         oss.marks.forget(*id);
         oss.confirmed.forget(id);
     }
     Ok(DestroyObjectsResp { removed, stuck })
+}
+
+/// Removes objects here and on all members.
+pub(crate) async fn destroy(oss: &Arc<Oss>, objects: &[ObjectId]) -> Result<Destroyed> {
+    let change = ReplicaChange::Destroy { objects: objects.to_vec() };
+    everywhere(oss, objects, oss.store.destroy(objects), change).await
 }

@@ -20,14 +20,16 @@ use std::sync::Arc;
 
 use brindle_net::ServerConn;
 use brindle_objects::slots::{Enter, Line, SlotKey, Turn};
-use brindle_objects::{Changed, ObjectStore};
+use brindle_objects::{ALL, Changed, ObjectStore};
 use brindle_types::{Code, Fault, ObjectId, Result};
 use brindle_wire::frame::encode_body;
+use brindle_wire::oss::replica::ReplicaChange;
 use brindle_wire::oss::{ChangeResp, Marks};
 use bytes::Bytes;
 
 use crate::dispatch::{Answer, Call};
 use crate::marks::Met;
+use crate::replica::leading::Forward;
 use crate::service::Oss;
 use crate::stats::add;
 
@@ -68,6 +70,14 @@ impl Outcome {
     }
 }
 
+/// What a change means for other members, where there are any.
+struct Copies<F> {
+    /// Changes of overlapping ranges have one order everywhere.
+    order: Range<u64>,
+    /// What is sent; `None`: the object is compared and made equal.
+    forward: F,
+}
+
 /// The answer of a change as it is stored.
 fn plain_body(change: &ChangeResp) -> Bytes {
     encode_body(&Ok::<_, Fault>(change))
@@ -81,6 +91,7 @@ async fn once<F>(
     object: ObjectId,
     range: Range<u64>,
     stored: fn(&ChangeResp) -> Bytes,
+    copies: Copies<impl FnOnce() -> Option<Forward>>,
     change: F,
 ) -> Result<Outcome>
 where
@@ -107,7 +118,12 @@ where
         oss.store.sync_before_reply(object, changed.boot_term).await?;
         Ok(changed)
     };
-    let changed = made.await.inspect_err(|_: &Fault| {
+    let made = match &oss.replica {
+        None => made.await,
+        // Boxed, so that an OST without copies carries nothing of it.
+        Some(replica) => Box::pin(replica.change(oss, &[object], copies.order, made, copies.forward)).await,
+    };
+    let changed = made.inspect_err(|_: &Fault| {
         // Some of it may have been done, and nobody is told whose pages that makes old.
         oss.marks.forget(object);
     })?;
@@ -126,6 +142,21 @@ where
         return Err(fault);
     }
     Ok(Outcome::Made(answer))
+}
+
+/// A change that goes through no slot: here, and on all members where there are others.
+pub(crate) async fn everywhere<T>(
+    oss: &Arc<Oss>,
+    objects: &[ObjectId],
+    local: impl Future<Output = Result<T>>,
+    change: ReplicaChange,
+) -> Result<T> {
+    match &oss.replica {
+        None => local.await,
+        Some(replica) => {
+            Box::pin(replica.change(oss, objects, ALL, local, || Some(Forward::plain(change)))).await
+        }
+    }
 }
 
 fn bounded(objects: &[ObjectId]) -> Result<()> {

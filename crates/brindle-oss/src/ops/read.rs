@@ -15,7 +15,10 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: ReadReq) -> Result<Answer>
         let end = req.offset.saturating_add(req.len_bytes.into());
         oss.marks.read(req.object, call.frame.header.session, req.offset..end);
     }
-    let out = oss.store.read(req.object, req.offset, req.len_bytes.into(), &req.ticket).await?;
+    let out = match &oss.replica {
+        None => oss.store.read(req.object, req.offset, req.len_bytes.into(), &req.ticket).await?,
+        Some(replica) => Box::pin(replica.read(oss, &req)).await?,
+    };
     let body = encode_body(&Ok::<_, Fault>(ReadResp {
         exists: out.exists,
         boot_term: oss.store.told_term(out.boot_term),

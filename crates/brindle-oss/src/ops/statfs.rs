@@ -8,9 +8,10 @@ use crate::service::Oss;
 /// Space as users may have it.
 pub async fn handle(oss: &Oss, _req: OstStatfsReq) -> Result<OstStatfsResp> {
     let space = oss.store.space()?;
+    let on_others = oss.replica.as_ref().map_or(u64::MAX, |replica| replica.available_bytes());
     Ok(OstStatfsResp {
         total_bytes: space.total_bytes,
-        available_bytes: space.available_bytes,
+        available_bytes: space.available_bytes.min(on_others),
         total_inodes: space.total_inodes,
         free_inodes: space.free_inodes,
         device_id: space.device_id,

@@ -7,12 +7,17 @@ use brindle_objects::WriteOp;
 use brindle_types::{Fault, Result};
 use brindle_wire::frame::encode_body;
 use brindle_wire::oss::ChangeResp;
+use brindle_wire::oss::replica::ReplicaChange;
 use brindle_wire::oss::write::{WriteReq, WriteResp, room_bytes};
 use bytes::Bytes;
 
-use super::{Outcome, once};
+use super::{Copies, Outcome, once};
 use crate::dispatch::{Answer, Call};
+use crate::replica::leading::Forward;
 use crate::service::Oss;
+
+/// Bytes of a block of an object.
+const BLOCK_BYTES: u64 = 4096;
 
 /// Writes the request's bulk.
 pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer> {
@@ -27,7 +32,17 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: WriteReq) -> Result<Answer
     };
     let mut spent_bytes = 0;
     let range = req.offset..req.offset.saturating_add(data.len() as u64);
-    let written = once(oss, call, req.object, range, stored_body, async |store, turn| {
+    let copies = Copies {
+        // Whole blocks: their checksums are what members are compared by.
+        order: range.start / BLOCK_BYTES * BLOCK_BYTES
+            ..range.end.checked_next_multiple_of(BLOCK_BYTES).unwrap_or(u64::MAX),
+        forward: || {
+            let WriteReq { object, offset, ticket, sync, .. } = req;
+            let (bulk, bulk_crc) = (call.frame.bulk_bytes(), call.frame.header.bulk_crc);
+            Some(Forward { change: ReplicaChange::Write { object, offset, ticket, sync }, bulk, bulk_crc })
+        },
+    };
+    let written = once(oss, call, req.object, range, stored_body, copies, async |store, turn| {
         let covered = covers()?;
         spent_bytes = if covered { room } else { 0 };
         let op = WriteOp {

@@ -9,6 +9,7 @@ pub mod grant;
 pub mod list;
 pub mod punch;
 pub mod read;
+pub mod replica;
 pub mod seek;
 pub mod stat;
 pub mod statfs;

@@ -14,4 +14,5 @@ pub mod target_add;
 pub mod target_assign;
 pub mod target_drain;
 pub mod target_list;
+pub mod target_replica;
 pub mod target_shared;

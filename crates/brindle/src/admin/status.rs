@@ -13,6 +13,7 @@ use brindle_wire::map::Map;
 
 use super::ask::servers;
 use super::place::{PlaceArgs, resolve};
+use super::target_replica;
 use crate::control::Control;
 use crate::exit::Done;
 use crate::format::runtime;
@@ -122,6 +123,13 @@ fn page(report: &Report) -> String {
     let tree = table(&["TARGET", "STATE", "ADDRESS", "CLIENTS", "USED", "SIZE", "USE%"], rows);
     let _ = writeln!(page, "config:\n");
     for line in tree.lines() {
+        let _ = writeln!(page, "  {line}");
+    }
+    let sets = target_replica::lines(&report.replica_sets());
+    if !sets.is_empty() {
+        let _ = writeln!(page);
+    }
+    for line in sets.lines() {
         let _ = writeln!(page, "  {line}");
     }
     let damage = report.damage();

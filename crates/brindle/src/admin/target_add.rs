@@ -11,7 +11,7 @@ use brindle_wire::mgs::shared::SharedHost;
 
 use super::ask::{self, servers};
 use super::target_assign::{self, Wanted};
-use super::target_shared;
+use super::{target_replica, target_shared};
 use crate::cli;
 use crate::exit::Done;
 use crate::format::{parse, runtime};
@@ -21,7 +21,7 @@ use crate::serve;
 /// Arguments of `brindle target add`.
 #[derive(clap::Args)]
 #[command(
-    after_help = "Examples:\n  brindle target add --node oss3 --dir /data/ost7\n  brindle target add --node oss3 --standby oss4 --device /dev/mapper/lun7 --dir /data/ost7\n  brindle target add --mgsnode mgs1 --dir /data/ost7 --listen 10.0.0.12\n\
+    after_help = "Examples:\n  brindle target add --node oss3 --dir /data/ost7\n  brindle target add --node oss3 --standby oss4 --device /dev/mapper/lun7 --dir /data/ost7\n  brindle target add --copies 2 --node oss3 --node oss4 --dir /data/ost8\n  brindle target add --mgsnode mgs1 --dir /data/ost7 --listen 10.0.0.12\n\
                         With --node that host formats the directory and serves it from then on. Without it this command formats the directory if it is empty, serves it until SIGTERM, and can be given again. For a server that \
                         systemd starts, add the directory to 'dir' of its serve.toml afterwards."
 )]
@@ -29,9 +29,12 @@ pub struct Args {
     /// Address of the MGS of the file system, such as 10.0.0.1:9880@tcp; may be given several times
     #[arg(long, required_unless_present = "host", value_name = "NID", value_parser = parse::<Nid>, value_delimiter = ',')]
     mgsnode: Vec<Nid>,
-    /// Host of the cluster that is to format and serve it, as in brindle node list
+    /// Host of the cluster that is to format and serve it, as in brindle node list; several times for several copies
     #[arg(long = "node", id = "host", value_name = "HOST", add = crate::completion::live::nodes())]
-    host: Option<String>,
+    host: Vec<String>,
+    /// Copies of the OST, each on a host of its own; give --node once for each
+    #[arg(long, requires = "host", conflicts_with_all = ["mdt", "mgt", "standby"], value_name = "N", value_parser = clap::value_parser!(u8).range(1..=3))]
+    copies: Option<u8>,
     /// Second host, which reaches the same device and takes the target over when the first one dies
     #[arg(long, requires = "host", requires = "device", value_name = "HOST", add = crate::completion::live::nodes())]
     standby: Option<String>,
@@ -70,7 +73,18 @@ pub fn run(args: Args) -> Result<Done> {
             .why(format!("{} directories are given, and one is needed", args.options.dir.len()))
             .next("add --dir DIR, once"));
     };
-    if let Some(host) = &args.host {
+    let copies = args.copies.map(usize::from);
+    if args.host.len() > 1 || copies.is_some_and(|copies| copies > 1) {
+        if args.mdt || args.mgt || args.standby.is_some() {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot add a target")
+                .why("several hosts are named, and only OSTs can have copies, without a standby host")
+                .data("nothing was changed"));
+        }
+        let wanted = Wanted { role: Role::Ost, index: args.index, dir: dir.display().to_string() };
+        return target_replica::add(&args.mgsnode, &args.host, copies, wanted, args.dry_run, args.output);
+    }
+    if let Some(host) = args.host.first() {
         let role = if args.mdt { Role::Mdt } else { Role::Ost };
         let role = if args.mgt { Role::Mgt } else { role };
         let wanted = Wanted { role, index: args.index, dir: dir.display().to_string() };

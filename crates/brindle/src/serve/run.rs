@@ -221,6 +221,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     let how = How {
         fence: fence.map(|program| Arc::new(program) as Arc<dyn Fence>),
         lease: None,
+        seat: None,
         // Whoever means to join asks the MGS.
         mgs_transport: Arc::new(
             TcpTransport::new(seams.clone()).secured(Security { admits_strangers: true, ..security.clone() }),

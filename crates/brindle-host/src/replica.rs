@@ -1,0 +1,337 @@
+//! The part of a host's daemon that serves members of replica sets (design note 032). A few times a second the daemon tells the MGS how they are, and
+//! goes by the answer: it formats a new member once, opens it, and has it follow or lead as the set says. A member that was the primary, and is not
+//! any more, is stopped and opened anew.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use brindle_net::latch::Latch;
+use brindle_oss::replica::Seat;
+use brindle_stdx::watch;
+use brindle_targets::Directory;
+use brindle_types::{Code, Fault, FsName, Nid, TargetId};
+use brindle_wire::mgs::hosts::Assignment;
+use brindle_wire::mgs::replica::{KeepReplicasReq, MemberPhase, MemberReport, ReplicaSetState};
+use parking_lot::Mutex;
+
+use crate::daemon::Shows;
+use crate::hosting::{Spoiled, Trouble, check_port, prepare, until_gone};
+use crate::service::{self, Found, How, Service};
+
+/// How long the MGS holds a question while there are members: it hears of this host at least that often.
+const KEEP_MS: u32 = 300;
+/// How long the MGS holds a question while there are none.
+const IDLE_MS: u32 = 5_000;
+/// How much longer than that an answer may take.
+const GRACE_MS: u64 = 2_000;
+/// Pause after a question that was not answered.
+const PAUSE_MS: u64 = 250;
+/// Pauses before a member that failed is tried again: the first, and the longest.
+const RETRY_MS: (u64, u64) = (500, 10_000);
+
+/// How often a directory that is locked is tried again before that is told as a failure.
+const BUSY_TRIES: u32 = 40;
+
+/// A member on this host.
+struct Hosted {
+    seat: Arc<Seat>,
+    is_formatted: bool,
+    nids: Vec<Nid>,
+    /// Why it cannot be served; `None` while the seat tells how it is.
+    failed: Option<Box<Fault>>,
+    is_open: bool,
+    release: Arc<Latch>,
+    released: Arc<Latch>,
+}
+
+/// The part of a host's daemon that serves members of replica sets.
+pub struct ReplicaDaemon {
+    how: How,
+    mgs: Arc<Directory>,
+    fs: FsName,
+    shows: Arc<dyn Shows>,
+    hosted: Mutex<BTreeMap<TargetId, Hosted>>,
+    /// Members that were taken from this host and are not stopped yet.
+    releasing: Mutex<Vec<Arc<Latch>>>,
+    changes: watch::Sender<u64>,
+    stop: Latch,
+}
+
+impl ReplicaDaemon {
+    /// Begins to tell the MGS of this host's members, and to serve what it says.
+    pub fn start(how: How, mgs: Arc<Directory>, fs: FsName, shows: Arc<dyn Shows>) -> Arc<ReplicaDaemon> {
+        let seams = how.seams.clone();
+        let daemon = Arc::new(ReplicaDaemon {
+            how,
+            mgs,
+            fs,
+            shows,
+            hosted: Mutex::default(),
+            releasing: Mutex::default(),
+            changes: watch::Sender::new(0),
+            stop: Latch::default(),
+        });
+        let own = daemon.clone();
+        seams.spawn("replica.keep", async move {
+            own.stop.until(own.clone().keep()).await;
+        });
+        daemon
+    }
+
+    /// Stops all members; their stores are synced and closed.
+    pub async fn stop(&self) {
+        self.stop.set();
+        let hosted = std::mem::take(&mut *self.hosted.lock());
+        hosted.values().for_each(|hosted| hosted.release.set());
+        let releasing = std::mem::take(&mut *self.releasing.lock());
+        for released in hosted.values().map(|hosted| &hosted.released).chain(&releasing) {
+            released.wait().await;
+        }
+    }
+
+    fn reports(&self) -> Vec<MemberReport> {
+        let report = |hosted: &Hosted| {
+            let (set, told) = (hosted.seat.set(), hosted.seat.told());
+            MemberReport {
+                target: set.target,
+                uuid: set.uuid,
+                epoch: set.epoch,
+                is_formatted: hosted.is_formatted,
+                boot_term: if hosted.is_open { told.boot_term } else { 0 },
+                recorded_epoch: told.recorded_epoch,
+                nids: hosted.nids.clone(),
+                phase: match &hosted.failed {
+                    Some(fault) => MemberPhase::Failed(fault.clone()),
+                    None if hosted.is_open => told.phase,
+                    None => MemberPhase::Starting,
+                },
+                resyncs: if hosted.is_open { told.resyncs } else { Vec::new() },
+                mended_blocks: told.mended_blocks,
+            }
+        };
+        self.hosted.lock().values().map(report).collect()
+    }
+
+    /// Tells and asks, for ever.
+    async fn keep(self: Arc<Self>) {
+        let (mut known_version, mut changes) = (0, self.changes.subscribe());
+        loop {
+            changes.borrow_and_update();
+            let members = self.reports();
+            let wait_ms = if members.is_empty() { IDLE_MS } else { KEEP_MS };
+            let request = KeepReplicasReq { known_version, wait_ms, members };
+            let limit_ms = u64::from(wait_ms) + GRACE_MS;
+            let asked = self.how.seams.timeout_ms(limit_ms, self.mgs.mgs().probe(&request));
+            let answer = tokio::select! {
+                biased;
+                answer = asked => answer,
+                // A new state is told at once.
+                _ = changes.changed() => continue,
+            };
+            match answer {
+                Some(Ok(answer)) => {
+                    known_version = answer.version;
+                    if let Some(sets) = answer.sets {
+                        self.take(sets);
+                    }
+                }
+                Some(Err(fault)) => {
+                    tracing::debug!(code = %fault.code, "cannot tell the MGS of replicas: {fault}");
+                    // An MGS of an earlier release has none.
+                    let pause_ms = if fault.code == Code::UnknownOp { u64::from(IDLE_MS) } else { PAUSE_MS };
+                    self.how.seams.sleep_ms(pause_ms).await;
+                }
+                None => self.mgs.map().mgs_is_silent(),
+            }
+        }
+    }
+
+    /// Goes by what the MGS says.
+    fn take(self: &Arc<Self>, sets: Vec<ReplicaSetState>) {
+        let mut hosted = self.hosted.lock();
+        if self.stop.is_set() {
+            return;
+        }
+        let wanted: BTreeMap<TargetId, ReplicaSetState> =
+            sets.into_iter().map(|set| (set.target, set)).collect();
+        let mut releasing = self.releasing.lock();
+        releasing.retain(|released| !released.is_set());
+        hosted.retain(|target, hosted| {
+            let stays = wanted.get(target).is_some_and(|set| set.uuid == hosted.seat.set().uuid);
+            if !stays {
+                tracing::info!(target_name = %self.fs.target(*target), "this host has no copy of it any more");
+                hosted.release.set();
+                releasing.push(hosted.released.clone());
+            }
+            stays
+        });
+        for (target, set) in wanted {
+            match hosted.get(&target) {
+                Some(known) => known.seat.offer(set),
+                None => drop(hosted.insert(target, self.begin(set))),
+            }
+        }
+    }
+
+    fn begin(self: &Arc<Self>, set: ReplicaSetState) -> Hosted {
+        let seat = Arc::new(Seat::new(&self.how.host, set));
+        let (release, released) = (Arc::<Latch>::default(), Arc::<Latch>::default());
+        let (daemon, own, until, ended) = (self.clone(), seat.clone(), release.clone(), released.clone());
+        self.how.seams.spawn("replica.member", async move {
+            daemon.host(&own, &until).await;
+            ended.set();
+        });
+        Hosted {
+            seat,
+            is_formatted: false,
+            nids: Vec::new(),
+            failed: None,
+            is_open: false,
+            release,
+            released,
+        }
+    }
+
+    fn set(&self, seat: &Arc<Seat>, change: impl FnOnce(&mut Hosted)) {
+        let mut hosted = self.hosted.lock();
+        let target = seat.set().target;
+        // A released member may have a successor by now.
+        if let Some(hosted) = hosted.get_mut(&target).filter(|hosted| Arc::ptr_eq(&hosted.seat, seat)) {
+            change(hosted);
+        }
+        drop(hosted);
+        self.changes.send_modify(|n| *n += 1);
+    }
+
+    fn fail(&self, seat: &Arc<Seat>, fault: Fault) {
+        tracing::error!(code = %fault.code, target_name = %self.fs.target(seat.set().target), "{fault}");
+        self.set(seat, |hosted| {
+            hosted.failed = Some(Box::new(fault));
+            hosted.is_open = false;
+        });
+    }
+
+    /// Serves one member for as long as this host has it.
+    async fn host(&self, seat: &Arc<Seat>, release: &Latch) {
+        let (mut pause_ms, mut busy) = (RETRY_MS.0, 0);
+        while !release.is_set() {
+            match self.serve(seat, release).await {
+                Ok(()) => pause_ms = RETRY_MS.0,
+                Err(Trouble::Again(fault)) if matches!(fault.code, Code::NotPrimary | Code::NotOwner) => {
+                    tracing::info!(code = %fault.code, target_name = %self.fs.target(seat.set().target), "{fault}");
+                    self.set(seat, |hosted| hosted.is_open = false);
+                }
+                // Where the target has just become a replica set, the one that it was is being stopped.
+                Err(Trouble::Again(fault)) if fault.code == Code::TargetBusy && busy < BUSY_TRIES => {
+                    busy += 1;
+                    release.until(self.how.seams.sleep_ms(RETRY_MS.0)).await;
+                }
+                Err(Trouble::Again(fault)) => {
+                    self.fail(seat, fault);
+                    let set = seat.set();
+                    let mut orders = seat.subscribe();
+                    let other = orders.wait_for(|now| *now != set);
+                    release.until(self.how.seams.timeout_ms(pause_ms, other)).await;
+                    pause_ms = (pause_ms * 2).min(RETRY_MS.1);
+                }
+                Err(Trouble::Never(fault)) => {
+                    self.fail(seat, fault);
+                    return release.wait().await;
+                }
+            }
+        }
+    }
+
+    /// Formats or opens the member until it is to be something else; fails when it cannot.
+    async fn serve(&self, seat: &Arc<Seat>, release: &Latch) -> std::result::Result<(), Trouble> {
+        let set = seat.set();
+        let Some(member) = set.member(&seat.host).cloned() else {
+            release.wait().await;
+            return Ok(());
+        };
+        let order = Assignment {
+            target: set.target,
+            uuid: set.uuid,
+            dir: member.dir.clone(),
+            port: set.port,
+            is_formatted: member.is_formatted,
+            is_wanted: true,
+        };
+        prepare(&self.how, &self.fs, &self.mgs, &order).await?;
+        self.set(seat, |hosted| {
+            hosted.is_formatted = true;
+            hosted.failed = None;
+        });
+        if !member.is_formatted {
+            // The MGS notes it, and sends the set that says so.
+            let mut orders = seat.subscribe();
+            let host = seat.host.clone();
+            let noted = orders.wait_for(|now| now.member(&host).is_none_or(|m| m.is_formatted));
+            release.until(noted).await;
+            return Ok(());
+        }
+        let found = Found::lock(Path::new(&order.dir), &self.how.seams)?;
+        check_port(&self.how, order.port)?;
+        let mut spoiled = Spoiled(Some(found));
+        let Some(found) = spoiled.found() else { return Ok(()) };
+        let how = How { seat: Some(seat.clone()), ..self.how.clone() };
+        let service = tokio::select! {
+            biased;
+            () = release.wait() => return Err(Trouble::half_started(order.target)),
+            started = service::start(&how, found, order.port) => started.map_err(|fault| match fault.code {
+                // Nothing was opened.
+                Code::OlderReplica | Code::OlderSet | Code::ForeignTarget | Code::BadSuperblock => Trouble::Again(fault),
+                _ => Trouble::never(fault),
+            }),
+        };
+        let service = match service {
+            Ok(service) => service,
+            Err(Trouble::Again(fault)) => {
+                spoiled.nothing_is_left();
+                return Err(Trouble::Again(fault));
+            }
+            Err(never) => return Err(never),
+        };
+        self.served(seat, service, release, &mut spoiled).await
+    }
+
+    async fn served(
+        &self,
+        seat: &Arc<Seat>,
+        service: Service,
+        release: &Latch,
+        spoiled: &mut Spoiled,
+    ) -> std::result::Result<(), Trouble> {
+        let listens = service.nid();
+        let advertised = self.how.advertised(&listens)?;
+        let nids = if advertised.is_empty() { vec![listens] } else { advertised };
+        self.shows.served(&service);
+        self.set(seat, |hosted| {
+            hosted.nids = nids;
+            hosted.is_open = true;
+        });
+        let name = self.fs.target(seat.set().target);
+        tracing::info!(target_name = %name, "a member of a replica set is open");
+        let failed = tokio::select! {
+            biased;
+            () = release.wait() => None,
+            fault = service.until_failed() => Some(fault),
+        };
+        self.set(seat, |hosted| hosted.is_open = false);
+        self.shows.ended(&name);
+        let remains = service.remains();
+        let stopped = service.stop().await;
+        if !until_gone(&self.how.seams, &remains).await {
+            let fault =
+                failed.or(stopped.err()).unwrap_or_else(|| Fault::new(Code::TargetBusy).subject(name));
+            return Err(Trouble::never(fault));
+        }
+        tracing::info!(target_name = %name, "stopped");
+        spoiled.nothing_is_left();
+        match failed {
+            Some(fault) => Err(fault.into()),
+            None => Ok(stopped?),
+        }
+    }
+}

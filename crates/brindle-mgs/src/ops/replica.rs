@@ -1,0 +1,126 @@
+//! Operations about replica sets: what daemons tell and are told, what primaries and administrators ask for.
+
+use brindle_net::ServerConn;
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::mgs::replica::{
+    ChangeInSyncReq, ChangeInSyncResp, ChangeReplicasReq, ChangeReplicasResp, KeepReplicasReq,
+    KeepReplicasResp, ListReplicasResp, MemberPhase, MemberReport, MemberWord, ReplicaSetChange,
+    ReplicaSetInfo,
+};
+
+use super::hosts::{audit, new_uuid, shortened_fault};
+use crate::Mgs;
+use crate::hosts::decide::ASSIGNMENTS_MAX;
+use crate::hosts::rows::{ReplicaRow, Rows};
+use crate::replica::decide;
+
+/// Longest time that a daemon's question is held: it has to be heard of often.
+const WAIT_MAX_MS: u32 = 1_000;
+/// Most addresses, and resyncs, that a member tells.
+const LIST_MAX: usize = 16;
+
+/// A daemon tells of its members, and asks what they are to be.
+pub(crate) async fn keep(mgs: &Mgs, conn: &ServerConn, req: KeepReplicasReq) -> Result<KeepReplicasResp> {
+    let hosts = mgs.hosts()?;
+    let host = mgs.proven_host(conn)?;
+    let too_long = |m: &MemberReport| m.nids.len() > LIST_MAX || m.resyncs.len() > LIST_MAX;
+    if req.members.len() > ASSIGNMENTS_MAX || req.members.iter().any(too_long) {
+        return Err(Fault::new(Code::BadFrame).why("the report of a host is too long"));
+    }
+    let members: Vec<MemberReport> = req.members.into_iter().map(shortened).collect();
+    if !decide::told(&hosts.rows(), &host, &members).is_empty() {
+        let note = |rows: &Rows| -> Result<_> { Ok((decide::told(rows, &host, &members), ())) };
+        hosts.change(note).await?;
+    }
+    let now = mgs.seams.now();
+    hosts.heard.lock().asked(&host, now);
+    mgs.replicas.told(&host, now, members);
+    if hosts.rows().version() == req.known_version {
+        let wait_ms = u64::from(req.wait_ms.min(WAIT_MAX_MS));
+        // When the time is over the daemon is told that nothing is new.
+        let _ = mgs.seams.timeout_ms(wait_ms, hosts.other_than(req.known_version)).await;
+    }
+    let rows = hosts.rows();
+    let has = |row: &&ReplicaRow| row.set.member(&host).is_some();
+    let is_news = rows.version() != req.known_version;
+    let sets = is_news.then(|| rows.replicas().filter(has).map(|row| row.set.clone()).collect());
+    Ok(KeepReplicasResp { version: rows.version(), sets })
+}
+
+fn shortened(mut report: MemberReport) -> MemberReport {
+    if let MemberPhase::Failed(fault) = &mut report.phase {
+        shortened_fault(fault);
+    }
+    report
+}
+
+/// All replica sets.
+pub(crate) fn list(mgs: &Mgs) -> Result<ListReplicasResp> {
+    let Some(hosts) = &mgs.hosts else { return Ok(ListReplicasResp { sets: Vec::new() }) };
+    let now = mgs.seams.now();
+    let info = |row: &ReplicaRow| {
+        let set = row.set.clone();
+        let word = |host: &String| {
+            let (heard_ms_ago, report) = mgs.replicas.of(host, set.target, now);
+            MemberWord { host: host.clone(), heard_ms_ago, report }
+        };
+        let words = set.members.iter().map(|m| word(&m.host)).collect();
+        ReplicaSetInfo { words, hindrance: mgs.replicas.hindrance(set.target), set }
+    };
+    Ok(ListReplicasResp { sets: hosts.rows().replicas().map(info).collect() })
+}
+
+/// An administrator changes a replica set.
+pub(crate) async fn change(
+    mgs: &Mgs,
+    conn: &ServerConn,
+    req: ChangeReplicasReq,
+) -> Result<ChangeReplicasResp> {
+    let hosts = mgs.hosts()?;
+    let (map, uuid) = (mgs.store.current(), new_uuid(mgs));
+    let decide = |rows: &Rows| match &req.change {
+        ReplicaSetChange::Create { index, places } => decide::create(rows, &map, *index, places, uuid),
+        ReplicaSetChange::Add { target, place } => decide::add(rows, &map, *target, place),
+        ReplicaSetChange::Remove { target, host } => decide::remove(rows, &map, *target, host),
+        ReplicaSetChange::AcceptLoss { target, host } => {
+            let hindrance = mgs.replicas.hindrance(*target);
+            decide::accept_loss(rows, &map, *target, host, hindrance.as_ref())
+        }
+    };
+    if req.is_dry_run {
+        let (changes, set) = decide(&hosts.rows())?;
+        return Ok(ChangeReplicasResp { changed: !changes.is_empty(), set });
+    }
+    let outcome = hosts.change(decide).await;
+    let (action, subject) = match &req.change {
+        ReplicaSetChange::Create { places, .. } => {
+            let names: Vec<&str> = places.iter().map(|place| place.host.as_str()).collect();
+            ("add target with copies", names.join(","))
+        }
+        ReplicaSetChange::Add { target, place } => ("add copy", format!("{target} {}", place.host)),
+        ReplicaSetChange::Remove { target, host } => ("remove copy", format!("{target} {host}")),
+        ReplicaSetChange::AcceptLoss { target, host } => ("accept loss", format!("{target} {host}")),
+    };
+    audit(conn, action, &subject, &outcome);
+    let (changed, set) = outcome?;
+    Ok(ChangeReplicasResp { changed, set })
+}
+
+/// A primary changes who is in sync.
+pub(crate) async fn change_in_sync(
+    mgs: &Mgs,
+    conn: &ServerConn,
+    req: ChangeInSyncReq,
+) -> Result<ChangeInSyncResp> {
+    let (hosts, map, host) = (mgs.hosts()?, mgs.store.current(), mgs.proven_host(conn)?);
+    let decide = |rows: &Rows| decide::in_sync(rows, &map, (req.target, &host), req.epoch, &req.change);
+    let (changed, set) = hosts.change(decide).await?;
+    if changed {
+        let in_sync: Vec<&str> = set.in_sync().map(|m| m.host.as_str()).collect();
+        tracing::warn!(
+            target_name = %mgs.superblock.fs.target(req.target), change = ?req.change, epoch = set.epoch,
+            in_sync = in_sync.join(","), "a replica set changes"
+        );
+    }
+    Ok(ChangeInSyncResp { changed, set })
+}

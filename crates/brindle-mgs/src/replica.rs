@@ -1,0 +1,175 @@
+//! Replica sets: OSTs with two or three members on different hosts, each with storage of its own (design note 032).
+//!
+//! Daemons tell a few times a second how their members are. The MGS looks at each set as often and stores what has to change ([`step`]). What
+//! administrators and primaries ask for is in [`decide`]. Both are plain functions; every change is one compare-and-swap of one row.
+
+pub(crate) mod decide;
+pub(crate) mod step;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+
+use brindle_stdx::Mono;
+use brindle_types::{Code, Fault, Result, TargetId};
+use brindle_wire::mgs::replica::{MemberPhase, MemberReport, ReplicaSetState};
+
+use crate::Mgs;
+use crate::hosts::Hosts;
+use crate::hosts::rows::{Change, ReplicaRow, Rows};
+use crate::shared::failover::{ALIVE_MS, DEAD_MS};
+use step::{Heard, Step, step};
+
+/// How often replica sets are looked at.
+const LOOK_EVERY_MS: u64 = 200;
+/// A pause of this MGS that is longer counts for nobody's silence.
+const PAUSE_MS: u64 = 600;
+/// After its start an MGS waits so long for hosts that it has not heard of yet.
+const GRACE_MS: u64 = 8_000;
+
+#[derive(Debug)]
+struct Words {
+    at: Mono,
+    members: Vec<MemberReport>,
+}
+
+/// What daemons have told of their members lately: volatile.
+#[derive(Debug)]
+pub(crate) struct Replicas {
+    state: parking_lot::Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    started: Mono,
+    hosts: BTreeMap<String, Words>,
+    hindrances: BTreeMap<TargetId, Fault>,
+}
+
+impl Replicas {
+    pub(crate) fn new(now: Mono) -> Replicas {
+        let state = State { started: now, hosts: BTreeMap::new(), hindrances: BTreeMap::new() };
+        Replicas { state: parking_lot::Mutex::new(state) }
+    }
+
+    /// The daemon of a host has told of its members.
+    pub(crate) fn told(&self, host: &str, now: Mono, members: Vec<MemberReport>) {
+        self.state.lock().hosts.insert(host.to_owned(), Words { at: now, members });
+    }
+
+    /// A host is gone.
+    pub(crate) fn forget(&self, host: &str) {
+        self.state.lock().hosts.remove(host);
+    }
+
+    fn was_deaf_for(&self, ms: u64) {
+        let mut state = self.state.lock();
+        state.started = state.started.plus_ms(ms);
+        state.hosts.values_mut().for_each(|words| words.at = words.at.plus_ms(ms));
+    }
+
+    /// How long ago a host was heard of, and what it told of a target.
+    pub(crate) fn of(&self, host: &str, target: TargetId, now: Mono) -> (Option<u64>, Option<MemberReport>) {
+        let state = self.state.lock();
+        let Some(words) = state.hosts.get(host) else { return (None, None) };
+        let report = words.members.iter().find(|report| report.target == target).cloned();
+        (Some(now.ms_since(words.at)), report)
+    }
+
+    /// Why nobody serves a set.
+    pub(crate) fn hindrance(&self, target: TargetId) -> Option<Fault> {
+        self.state.lock().hindrances.get(&target).cloned()
+    }
+
+    /// What [`step`] goes by: each member as it was heard.
+    pub(crate) fn heard(&self, set: &ReplicaSetState, now: Mono) -> BTreeMap<String, Heard> {
+        let listened_ms = now.ms_since(self.state.lock().started);
+        let of = |host: &String| match self.of(host, set.target, now) {
+            (None, _) if listened_ms < GRACE_MS => Heard::Unclear,
+            (None, _) => Heard::Dead,
+            (Some(ms), _) if ms >= DEAD_MS => Heard::Dead,
+            (Some(ms), _) if ms > ALIVE_MS => Heard::Unclear,
+            (Some(_), Some(report)) if report.uuid == set.uuid => match report.phase {
+                MemberPhase::Failed(_) => Heard::Failed,
+                _ if report.boot_term == 0 => Heard::Unclear,
+                _ => Heard::Alive { boot_term: report.boot_term },
+            },
+            (Some(_), _) => Heard::Unclear,
+        };
+        set.members.iter().map(|m| (m.host.clone(), of(&m.host))).collect()
+    }
+
+    fn note(&self, target: TargetId, hindrance: Option<Fault>) {
+        let mut state = self.state.lock();
+        match hindrance {
+            Some(fault) => {
+                if state.hindrances.get(&target).is_none_or(|before| before.why != fault.why) {
+                    tracing::error!(code = %fault.code, target_name = %target, "{fault}");
+                }
+                state.hindrances.insert(target, fault);
+            }
+            None => drop(state.hindrances.remove(&target)),
+        }
+    }
+}
+
+/// Looks after replica sets for as long as the MGS runs.
+pub(crate) async fn watch(mgs: Weak<Mgs>) {
+    let mut last = None;
+    while let Some(mgs) = mgs.upgrade() {
+        let now = mgs.seams.now();
+        let pause_ms = last.map_or(0, |last| now.ms_since(last));
+        if pause_ms > PAUSE_MS {
+            mgs.replicas.was_deaf_for(pause_ms);
+        }
+        last = Some(now);
+        if let Some(hosts) = &mgs.hosts {
+            look(&mgs, hosts).await;
+        }
+        let seams = mgs.seams.clone();
+        drop(mgs);
+        seams.sleep_ms(LOOK_EVERY_MS).await;
+    }
+}
+
+async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
+    let rows = hosts.rows();
+    for target in rows.replicas().map(|row| row.set.target) {
+        let judged = |rows: &Rows| match rows.replica_set(target) {
+            Some(row) => step(&row.set, &mgs.replicas.heard(&row.set, mgs.seams.now())),
+            None => Step::Nothing,
+        };
+        match judged(&rows) {
+            Step::Nothing => mgs.replicas.note(target, None),
+            Step::Waits(why) => {
+                let fault = Fault::new(Code::LastReplicaLost)
+                    .subject(mgs.superblock.fs.target(target))
+                    .why(why)
+                    .data("nothing is lost so far; clients wait");
+                mgs.replicas.note(target, Some(fault));
+            }
+            Step::Change(_) => {
+                // Judged again with the rows that the change is made from.
+                let decide = |rows: &Rows| -> Result<_> {
+                    Ok(match judged(rows) {
+                        Step::Change(set) => {
+                            (vec![Change::Replicas(Box::new(ReplicaRow { set: set.clone() }))], Some(set))
+                        }
+                        _ => (Vec::new(), None),
+                    })
+                };
+                match hosts.change(decide).await {
+                    Ok((_, Some(set))) => {
+                        let in_sync: Vec<&str> = set.in_sync().map(|m| m.host.as_str()).collect();
+                        tracing::warn!(
+                            target_name = %mgs.superblock.fs.target(target), primary = %set.primary,
+                            epoch = set.epoch, term = set.term, in_sync = in_sync.join(","),
+                            "a replica set changes"
+                        );
+                    }
+                    Ok((_, None)) => {}
+                    Err(fault) => mgs.replicas.note(target, Some(fault)),
+                }
+            }
+        }
+    }
+}

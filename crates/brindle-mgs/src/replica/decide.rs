@@ -1,0 +1,260 @@
+//! Changes of replica sets that administrators, daemons and primaries ask for: plain functions from all rows and the request.
+
+use brindle_types::{Code, Fault, Result, Role, TargetId};
+use brindle_wire::map::Map;
+use brindle_wire::mgs::hosts::Assignment;
+use brindle_wire::mgs::replica::{
+    InSyncChange, MemberPlace, MemberReport, MemberRole, REPLICAS_MAX, ReplicaMember, ReplicaSetState,
+};
+
+use crate::hosts::decide::{ASSIGNMENTS_MAX, check_dir, check_is_server, free_port, free_target, known};
+use crate::hosts::rows::{Change, HostRow, ReplicaRow, Rows};
+
+type Changed = (Vec<Change>, ReplicaSetState);
+
+fn refuse(what: &'static str, subject: impl Into<String>) -> Fault {
+    Fault::new(Code::BadArgument).what(what).subject(subject.into()).data("nothing was changed")
+}
+
+fn stored(set: &ReplicaSetState) -> Change {
+    Change::Replicas(Box::new(ReplicaRow { set: set.clone() }))
+}
+
+fn new_member(place: &MemberPlace, role: MemberRole) -> ReplicaMember {
+    ReplicaMember {
+        host: place.host.clone(),
+        dir: place.dir.clone(),
+        is_formatted: false,
+        role,
+        boot_term: 0,
+        recorded_epoch: 0,
+        nids: Vec::new(),
+    }
+}
+
+/// The set of a target, or a refusal.
+pub(crate) fn row_of<'a>(rows: &'a Rows, map: &Map, target: TargetId) -> Result<&'a ReplicaRow> {
+    rows.replica_set(target).ok_or_else(|| {
+        Fault::new(Code::UnknownTarget)
+            .subject(map.fs.target(target))
+            .why("it has one copy only")
+            .data("nothing was changed")
+            .next(format!("give it another one: brindle target replica add {target} --node HOST"))
+    })
+}
+
+fn check_place(rows: &Rows, place: &MemberPlace) -> Result<()> {
+    let refuse = |why: String| refuse("cannot put a copy of the target on", place.host.clone()).why(why);
+    let row = known(rows, &place.host)?;
+    check_is_server(row)?;
+    check_dir(rows, row, &place.dir).map_err(|why| refuse(why).next("give another directory: --dir"))?;
+    let here = rows.replicas().filter(|row| row.set.member(&place.host).is_some()).count();
+    if row.assignments.len() + here >= ASSIGNMENTS_MAX {
+        return Err(refuse(format!("a host has at most {ASSIGNMENTS_MAX} targets")));
+    }
+    Ok(())
+}
+
+/// A new OST with several members.
+pub(crate) fn create(
+    rows: &Rows,
+    map: &Map,
+    index: Option<u16>,
+    places: &[MemberPlace],
+    uuid: [u8; 16],
+) -> Result<Changed> {
+    let names: Vec<&str> = places.iter().map(|place| place.host.as_str()).collect();
+    let refuse = |why: String| refuse("cannot add a target with copies on", names.join(", ")).why(why);
+    if places.len() < 2 || places.len() > REPLICAS_MAX {
+        return Err(refuse(format!("a replica set has 2 to {REPLICAS_MAX} members")));
+    }
+    if (1..names.len()).any(|n| names[..n].contains(&names[n])) {
+        return Err(refuse(
+            "each copy needs a host of its own: with that host all of them would be lost".to_owned(),
+        ));
+    }
+    for place in places {
+        check_place(rows, place)?;
+    }
+    let target = free_target(rows, map, Role::Ost, index)?;
+    let port = free_port(rows, map, &names).ok_or_else(|| refuse("all ports are taken".to_owned()))?;
+    let role = |n: usize| if n == 0 { MemberRole::InSync } else { MemberRole::Learner };
+    let members = places.iter().enumerate().map(|(n, place)| new_member(place, role(n))).collect();
+    let primary = places[0].host.clone();
+    let set = ReplicaSetState { target, uuid, epoch: 1, term: 0, port, primary, members };
+    Ok((vec![stored(&set)], set))
+}
+
+/// An OST gets one more member; one that a host was told to serve alone becomes a set.
+pub(crate) fn add(rows: &Rows, map: &Map, target: TargetId, place: &MemberPlace) -> Result<Changed> {
+    let name = map.fs.target(target);
+    let refuse = |why: String| refuse("cannot add a copy of", name.clone()).why(why);
+    if target.role != Role::Ost {
+        return Err(refuse("only OSTs can have copies in this release".to_owned()));
+    }
+    if rows.shared_target(target).is_some() {
+        return Err(refuse(
+            "it lies on a device that two hosts reach; a target has copies or a standby host, not both"
+                .to_owned(),
+        ));
+    }
+    let (mut set, host) = match rows.replica_set(target) {
+        Some(row) => (row.set.clone(), None),
+        None => {
+            let (set, host) = converted(rows, map, target)?;
+            (set, Some(host))
+        }
+    };
+    if set.member(&place.host).is_some() {
+        return Err(refuse(format!("{} has one already: with that host both would be lost", place.host)));
+    }
+    if set.members.len() >= REPLICAS_MAX {
+        return Err(refuse(format!("it has {REPLICAS_MAX}, which is the most")));
+    }
+    check_place(rows, place)?;
+    let is_taken =
+        rows.host(&place.host).is_some_and(|row| row.assignments.iter().any(|a| a.port == set.port))
+            || rows.replicas().any(|row| {
+                row.set.target != target && row.set.port == set.port && row.set.member(&place.host).is_some()
+            });
+    if is_taken {
+        return Err(refuse(format!("port {} is taken on {} by another target", set.port, place.host))
+            .next("choose another host"));
+    }
+    set.members.push(new_member(place, MemberRole::Learner));
+    // The set first: a target that is in both is served as a set.
+    Ok((std::iter::once(stored(&set)).chain(host.map(Change::Host)).collect(), set))
+}
+
+/// The set of a target that one host was told to serve, and that host without it.
+fn converted(rows: &Rows, map: &Map, target: TargetId) -> Result<(ReplicaSetState, HostRow)> {
+    let has = |row: &&HostRow| row.assignments.iter().any(|a| a.target == target);
+    let Some(row) = rows.hosts().find(has) else {
+        return Err(Fault::new(Code::UnknownTarget)
+            .subject(map.fs.target(target))
+            .why("no host was told to serve it; one that 'brindle serve --dir' names cannot get copies")
+            .data("nothing was changed"));
+    };
+    let mut host = row.clone();
+    let assignment = row.assignments.iter().find(|a| a.target == target).cloned();
+    host.assignments.retain(|a| a.target != target);
+    let unknown = || Fault::new(Code::UnknownTarget).subject(map.fs.target(target));
+    let Assignment { uuid, dir, port, is_formatted, is_wanted, .. } = assignment.ok_or_else(unknown)?;
+    if !is_formatted || !is_wanted {
+        return Err(refuse("cannot add a copy of", map.fs.target(target))
+            .why("it is not served now")
+            .next(format!("brindle target start {target}")));
+    }
+    let place = MemberPlace { host: row.name.clone(), dir };
+    let first = ReplicaMember { is_formatted: true, ..new_member(&place, MemberRole::InSync) };
+    let primary = row.name.clone();
+    Ok((ReplicaSetState { target, uuid, epoch: 1, term: 0, port, primary, members: vec![first] }, host))
+}
+
+/// An OST loses a member.
+pub(crate) fn remove(rows: &Rows, map: &Map, target: TargetId, host: &str) -> Result<Changed> {
+    let mut set = row_of(rows, map, target)?.set.clone();
+    let refuse = |why: String| refuse("cannot take a copy away from", map.fs.target(target)).why(why);
+    if set.member(host).is_none() {
+        let hosts: Vec<&str> = set.members.iter().map(|m| m.host.as_str()).collect();
+        return Err(refuse(format!("{host} has none; these hosts do: {}", hosts.join(", "))));
+    }
+    if set.primary == host {
+        return Err(refuse(format!("{host} serves it"))
+            .next("stop that host's brindle-serve: another member takes over; then take it away"));
+    }
+    set.epoch += u64::from(set.is_in_sync(host));
+    set.members.retain(|m| m.host != host);
+    Ok((vec![stored(&set)], set))
+}
+
+/// A member that may lack acknowledged changes serves. Only where none that has everything could.
+pub(crate) fn accept_loss(
+    rows: &Rows,
+    map: &Map,
+    target: TargetId,
+    host: &str,
+    hindrance: Option<&Fault>,
+) -> Result<Changed> {
+    let mut set = row_of(rows, map, target)?.set.clone();
+    let refuse =
+        |why: String| refuse("will not give up acknowledged changes of", map.fs.target(target)).why(why);
+    if set.member(host).is_none_or(|m| !m.is_formatted) {
+        return Err(refuse(format!("{host} has no copy of it")));
+    }
+    let Some(_) = hindrance.filter(|fault| fault.code == Code::LastReplicaLost) else {
+        return Err(refuse("a member that has everything serves it, or may do so in a moment".to_owned()));
+    };
+    set.epoch += 1;
+    set.term += 1;
+    for m in &mut set.members {
+        m.role = if m.host == host { MemberRole::InSync } else { MemberRole::Learner };
+        if m.host == host {
+            m.boot_term = 0;
+        }
+    }
+    set.primary = host.to_owned();
+    Ok((vec![stored(&set)], set))
+}
+
+/// The primary changes who is in sync: only under the epoch that it knows.
+pub(crate) fn in_sync(
+    rows: &Rows,
+    map: &Map,
+    (target, from): (TargetId, &str),
+    epoch: u64,
+    change: &InSyncChange,
+) -> Result<Changed> {
+    let set = row_of(rows, map, target)?.set.clone();
+    Ok(match swapped(&set, from, epoch, change) {
+        Some(next) => (vec![stored(&next)], next),
+        // The answer tells how it is.
+        None => (Vec::new(), set),
+    })
+}
+
+/// The set after a change by its primary; `None` if that is not the primary, or does not know the epoch.
+pub(crate) fn swapped(
+    set: &ReplicaSetState,
+    from: &str,
+    epoch: u64,
+    change: &InSyncChange,
+) -> Option<ReplicaSetState> {
+    if set.primary != from || set.epoch != epoch {
+        return None;
+    }
+    let mut set = set.clone();
+    let (host, role, boot_term) = match change {
+        InSyncChange::Drop { host } => (host, MemberRole::Learner, None),
+        InSyncChange::Join { host, boot_term } => (host, MemberRole::InSync, Some(*boot_term)),
+    };
+    let member = set.members.iter_mut().find(|m| m.host == *host && m.host != from)?;
+    if member.role == role {
+        return None;
+    }
+    member.role = role;
+    member.boot_term = boot_term.unwrap_or(member.boot_term);
+    set.epoch += 1;
+    Some(set)
+}
+
+/// What daemons tell of their members that has to be kept: that they are formatted, where they listen, what they have recorded.
+pub(crate) fn told(rows: &Rows, host: &str, reports: &[MemberReport]) -> Vec<Change> {
+    let mut changes = Vec::new();
+    for report in reports {
+        let Some(row) = rows.replica_set(report.target).filter(|row| row.set.uuid == report.uuid) else {
+            continue;
+        };
+        let mut set = row.set.clone();
+        let Some(member) = set.members.iter_mut().find(|m| m.host == host) else { continue };
+        member.is_formatted |= report.is_formatted;
+        member.recorded_epoch = member.recorded_epoch.max(report.recorded_epoch.min(row.set.epoch));
+        if !report.nids.is_empty() {
+            member.nids.clone_from(&report.nids);
+        }
+        if set != row.set {
+            changes.push(stored(&set));
+        }
+    }
+    changes
+}

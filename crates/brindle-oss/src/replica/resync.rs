@@ -1,0 +1,340 @@
+//! Makes objects of a member equal to those of the primary, by their checksums.
+//!
+//! A learner is attached first: from then on it gets every change. Then each object is compared, in pieces, under the lock that orders its
+//! changes, and what differs is copied. What the learner has beyond that is forgotten there. When it has synced everything it joins by
+//! compare-and-swap; from just before that nothing is answered without it.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use brindle_objects::ALL;
+use brindle_types::{Code, Fault, ObjectId, Pair, Result};
+use brindle_wire::mgs::replica::{InSyncChange, MemberRole, ReplicaMember, Resync};
+use brindle_wire::oss::Ticket;
+use brindle_wire::oss::replica::*;
+use bytes::Bytes;
+
+use super::leading::Forward;
+use super::{CHANGE_LIMIT_MS, Link, Links, Replica, Standing, WeakOss};
+use crate::service::Oss;
+
+const BLOCK: u64 = 4096;
+/// Bytes of an object that are compared, and kept from changes, at once.
+const PIECE_BYTES: u64 = 16 << 20;
+/// Most bytes of one message.
+const COPY_BYTES: u64 = 1 << 20;
+/// Objects of one page of a list.
+const PAGE: usize = 1024;
+/// How often it is looked for learners.
+const LOOK_EVERY_MS: u64 = 500;
+/// Pause before a learner that failed is tried again.
+const AGAIN_MS: u64 = 1_000;
+/// Syncing all of a learner may take so long.
+const SYNC_LIMIT_MS: u64 = 120_000;
+/// How long changes that began before a learner was attached may take.
+const EARLIER_LIMIT_MS: u64 = 60_000;
+const EARLIER_LOOK_MS: u64 = 10;
+/// Newer than every epoch.
+const ANY_EPOCH: Pair = Pair { term: u32::MAX, counter: u64::MAX };
+
+/// Progress of one resync.
+#[derive(Default)]
+struct Progress {
+    done_bytes: AtomicU64,
+    copied_bytes: AtomicU64,
+}
+
+fn sum_at(sums: &Bytes, index: u64) -> u32 {
+    let at = index as usize * 4;
+    // Blocks behind the end of an object are zeros, and so are their checksums.
+    sums.get(at..at + 4).and_then(|word| word.try_into().ok()).map_or(0, u32::from_le_bytes)
+}
+
+impl Replica {
+    /// Makes an object of a member equal to the one here. The caller holds no lock of it.
+    pub(crate) async fn make_equal(&self, oss: &Oss, link: &Link, object: ObjectId) -> Result<()> {
+        self.make_equal_counted(oss, link, object, &Progress::default()).await
+    }
+
+    async fn make_equal_counted(
+        &self,
+        oss: &Oss,
+        link: &Link,
+        object: ObjectId,
+        progress: &Progress,
+    ) -> Result<()> {
+        let lock = self.lock_of(object);
+        let mut from = 0;
+        {
+            let _alone = lock.write(ALL).await;
+            let (own, _) = oss.store.look(object, 0, 0).await?;
+            let (theirs, _) = self.look_at(oss, link, object, 0, 0).await?;
+            let is_beyond = theirs.exists && !own.exists
+                || theirs.len_bytes > own.len_bytes
+                || theirs.layout_epoch > own.layout_epoch
+                || theirs.truncate_epoch > own.truncate_epoch;
+            if is_beyond {
+                link.change(oss, &Forward::plain(ReplicaChange::Forget { object })).await?;
+            }
+        }
+        loop {
+            let piece = from..from + PIECE_BYTES;
+            let _alone = lock.write(piece.clone()).await;
+            let (own, _) = oss.store.look(object, 0, 0).await?;
+            if !own.exists || own.len_bytes <= piece.start {
+                break;
+            }
+            self.copy_piece(oss, link, object, (piece.start, own.len_bytes.min(piece.end)), progress).await?;
+            progress.done_bytes.fetch_add(own.len_bytes.min(piece.end) - piece.start, Ordering::AcqRel);
+            from = piece.end;
+        }
+        let _alone = lock.write(ALL).await;
+        let (own, _) = oss.store.look(object, 0, 0).await?;
+        let (theirs, _) = self.look_at(oss, link, object, 0, 0).await?;
+        if own != theirs {
+            link.change(oss, &Forward::plain(ReplicaChange::PutImage { object, image: own })).await?;
+        }
+        Ok(())
+    }
+
+    async fn look_at(
+        &self,
+        oss: &Oss,
+        link: &Link,
+        object: ObjectId,
+        from_block: u64,
+        blocks: u64,
+    ) -> Result<(ObjectImage, Bytes)> {
+        let request = ReplicaLookReq { attachment: link.attachment, object, from_block, blocks };
+        let room = (blocks * 4) as u32;
+        let (answer, sums) = link.call(oss, &request, (Bytes::new(), 0), room, CHANGE_LIMIT_MS).await?;
+        Ok((answer.image, sums))
+    }
+
+    /// Copies what differs of a range that begins with a block.
+    async fn copy_piece(
+        &self,
+        oss: &Oss,
+        link: &Link,
+        object: ObjectId,
+        (start, end): (u64, u64),
+        progress: &Progress,
+    ) -> Result<()> {
+        let (first, count) = (start / BLOCK, (end - start).div_ceil(BLOCK));
+        let (_, own) = oss.store.look(object, first, count).await?;
+        let (_, theirs) = self.look_at(oss, link, object, first, count).await?;
+        let differs = |n: u64| sum_at(&own, n) != sum_at(&theirs, n);
+        let mut n = 0;
+        while n < count {
+            if !differs(n) {
+                n += 1;
+                continue;
+            }
+            let is_hole = sum_at(&own, n) == 0;
+            let mut stop = n + 1;
+            while stop < count
+                && differs(stop)
+                && (sum_at(&own, stop) == 0) == is_hole
+                && (stop - n) * BLOCK < COPY_BYTES
+            {
+                stop += 1;
+            }
+            let (offset, until) = (start + n * BLOCK, (start + stop * BLOCK).min(end));
+            self.copy_run(oss, link, object, (offset, until), is_hole).await?;
+            progress.copied_bytes.fetch_add(until - offset, Ordering::AcqRel);
+            n = stop;
+        }
+        Ok(())
+    }
+
+    async fn copy_run(
+        &self,
+        oss: &Oss,
+        link: &Link,
+        object: ObjectId,
+        (offset, until): (u64, u64),
+        is_hole: bool,
+    ) -> Result<()> {
+        let len_bytes = until - offset;
+        if is_hole {
+            let change = ReplicaChange::PutHole { object, offset, len_bytes };
+            return link.change(oss, &Forward::plain(change)).await;
+        }
+        let ticket = Ticket {
+            layout_epoch: ANY_EPOCH,
+            truncate_epoch: ANY_EPOCH,
+            attr_epoch: ANY_EPOCH,
+            must_exist: false,
+        };
+        let read = oss.store.read(object, offset, len_bytes, &ticket).await?;
+        let forward =
+            Forward { change: ReplicaChange::Put { object, offset }, bulk: read.data, bulk_crc: read.crc };
+        link.change(oss, &forward).await
+    }
+
+    /// Fills a learner and has it join.
+    async fn fill(
+        self: &Arc<Self>,
+        oss: &Arc<Oss>,
+        member: &ReplicaMember,
+        progress: &Progress,
+    ) -> Result<()> {
+        let epoch = self.set().epoch;
+        let link = self.link(oss, member, epoch).await?;
+        self.replace(|links| links.push(link.clone()));
+        let filled = self.fill_attached(oss, &link, progress).await;
+        if let Err(fault) = &filled {
+            self.fail(&link, fault);
+            self.put_out(oss, &link.host, Some(&link)).await?;
+        }
+        filled
+    }
+
+    async fn fill_attached(
+        self: &Arc<Self>,
+        oss: &Arc<Oss>,
+        link: &Arc<Link>,
+        progress: &Progress,
+    ) -> Result<()> {
+        // Changes that began before do not go to it: when they have ended the comparison finds them.
+        let lacks = |links: &Weak<Links>| {
+            links.upgrade().is_some_and(|links| !links.links.iter().any(|now| Arc::ptr_eq(now, link)))
+        };
+        let earlier: Vec<Weak<Links>> = self.published.lock().clone();
+        let deadline = self.seams.now().plus_ms(EARLIER_LIMIT_MS);
+        while earlier.iter().any(lacks) {
+            if self.seams.now() >= deadline {
+                return Err(Fault::new(Code::TargetDown).why("earlier changes do not end"));
+            }
+            self.seams.sleep_ms(EARLIER_LOOK_MS).await;
+        }
+        let mut after = None;
+        loop {
+            let (listed, end) = oss.store.list(after, PAGE).await?;
+            for listed in &listed {
+                self.still_fills(link)?;
+                self.make_equal_counted(oss, link, listed.object, progress).await?;
+            }
+            after = listed.last().map(|l| l.object).or(after);
+            if end {
+                break;
+            }
+        }
+        self.forget_extra(oss, link).await?;
+        let sync = ReplicaChangeReq { attachment: link.attachment, change: ReplicaChange::SyncAll };
+        link.call(oss, &sync, (Bytes::new(), 0), 0, SYNC_LIMIT_MS).await?;
+        self.still_fills(link)?;
+        self.join(oss, link).await
+    }
+
+    fn still_fills(&self, link: &Arc<Link>) -> Result<()> {
+        let is_there = self.current().links.iter().any(|now| Arc::ptr_eq(now, link));
+        if is_there && !link.has_failed.load(Ordering::Acquire) && !self.deposed.is_set() {
+            return Ok(());
+        }
+        Err(Fault::new(Code::TargetDown).subject(link.host.clone()).why("it has missed a change meanwhile"))
+    }
+
+    /// Has the learner forget what is not here.
+    async fn forget_extra(&self, oss: &Oss, link: &Link) -> Result<()> {
+        let mut after = None;
+        loop {
+            let request =
+                ReplicaListReq { attachment: link.attachment, after, limit: PAGE as u32, only_marked: false };
+            let (answer, _) = link.call(oss, &request, (Bytes::new(), 0), 0, CHANGE_LIMIT_MS).await?;
+            for object in &answer.objects {
+                let lock = self.lock_of(*object);
+                let _alone = lock.write(ALL).await;
+                let (own, _) = oss.store.look(*object, 0, 0).await?;
+                if own == ObjectImage::default() {
+                    link.change(oss, &Forward::plain(ReplicaChange::Forget { object: *object })).await?;
+                }
+            }
+            after = answer.objects.last().copied().or(after);
+            if answer.end || answer.objects.is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The learner has everything: it becomes a member in sync.
+    async fn join(&self, oss: &Oss, link: &Arc<Link>) -> Result<()> {
+        let _turn = self.changing.lock().await;
+        self.still_fills(link)?;
+        // From here on nothing is answered without it, whatever becomes of the swap.
+        link.raise(Standing::Joining);
+        let change = InSyncChange::Join { host: link.host.clone(), boot_term: link.boot_term };
+        let set = self.swap(oss, change, |set| set.is_in_sync(&link.host)).await?;
+        self.apply(oss, &set);
+        tracing::info!(member = %link.host, epoch = set.epoch, "a member of the replica set is in sync");
+        Ok(())
+    }
+}
+
+/// Fills learners for as long as the OST runs, one after the other.
+pub(crate) async fn fill_learners(oss: WeakOss) {
+    while let Some(oss) = oss.upgrade() {
+        let Some(replica) = oss.replica.clone() else { return };
+        let set = replica.set();
+        let is_linked = |host: &str| replica.current().links.iter().any(|link| link.host == host);
+        let mut hosts = BTreeSet::new();
+        for member in set.members.iter().filter(|m| m.role == MemberRole::Learner) {
+            hosts.insert(member.host.clone());
+            if member.is_formatted && !member.nids.is_empty() && !is_linked(&member.host) {
+                fill_one(&oss, &replica, member).await;
+            }
+        }
+        replica.seat.tell(|told| told.resyncs.retain(|resync| hosts.contains(&resync.host)));
+        let seams = oss.seams.clone();
+        drop((oss, replica));
+        seams.sleep_ms(LOOK_EVERY_MS).await;
+    }
+}
+
+/// Bytes of all objects; 0 where that cannot be told.
+async fn all_bytes(oss: &Oss) -> u64 {
+    let (mut after, mut bytes) = (None, 0);
+    while let Ok((listed, end)) = oss.store.list(after, PAGE).await {
+        bytes += listed.iter().map(|l| l.len_bytes).sum::<u64>();
+        after = listed.last().map(|l| l.object).or(after);
+        if end {
+            break;
+        }
+    }
+    bytes
+}
+
+async fn fill_one(oss: &Arc<Oss>, replica: &Arc<Replica>, member: &ReplicaMember) {
+    let (began, progress) = (oss.seams.now(), Arc::new(Progress::default()));
+    let total_bytes = all_bytes(oss).await;
+    let tell = |trouble: String| {
+        let resync = Resync {
+            host: member.host.clone(),
+            done_bytes: progress.done_bytes.load(Ordering::Acquire),
+            total_bytes,
+            copied_bytes: progress.copied_bytes.load(Ordering::Acquire),
+            running_ms: oss.seams.now().ms_since(began),
+            trouble,
+        };
+        replica.seat.tell(|told| {
+            told.resyncs.retain(|other| other.host != resync.host);
+            told.resyncs.push(resync);
+        });
+    };
+    let mut filling = std::pin::pin!(replica.fill(oss, member, &progress));
+    let filled = loop {
+        if let Some(filled) = oss.seams.timeout_ms(LOOK_EVERY_MS, &mut filling).await {
+            break filled;
+        }
+        tell(String::new());
+    };
+    match filled {
+        Ok(()) => replica.seat.tell(|told| told.resyncs.retain(|other| other.host != member.host)),
+        Err(fault) => {
+            tracing::warn!(code = %fault.code, member = %member.host, "cannot fill a member of the replica set: {fault}");
+            tell(fault.why.first().map_or_else(|| fault.what.to_string(), ToString::to_string));
+            oss.seams.sleep_ms(AGAIN_MS).await;
+        }
+    }
+}

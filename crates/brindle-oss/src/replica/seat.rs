@@ -1,0 +1,266 @@
+//! The place of a member in its set: what the MGS wants, as the daemon of the host brings it; what the member tells; its record on the disk.
+
+use brindle_stdx::disk::{read_file, replace_file};
+use brindle_stdx::{Disk, crc, watch};
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::first_form;
+use brindle_wire::form::{self, FormatLevel};
+use brindle_wire::mgs::replica::{MemberPhase, ReplicaMember, ReplicaSetState, Resync};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+/// File of the record, in the directory of the target.
+const RECORD_FILE: &str = "replica";
+/// Largest file that is taken for one.
+const RECORD_MAX_BYTES: usize = 64 << 10;
+
+/// What a member keeps of its set. It is on the disk before the member acts by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaRecord {
+    /// Identity of the target.
+    pub uuid: [u8; 16],
+    /// Highest epoch of the set that this member has gone by.
+    pub epoch: u64,
+    /// Hosts of the members that were in sync then.
+    pub in_sync: Vec<String>,
+}
+first_form!(1 => ReplicaRecord);
+
+fn damaged(path: &str, why: &str) -> Fault {
+    Fault::new(Code::BadSuperblock)
+        .what("the record of the replica set is damaged:")
+        .subject(path.to_owned())
+        .why(why.to_owned())
+        .data("objects are not touched")
+        .next("have the member filled anew: brindle target replica remove, empty the directory, brindle target replica add")
+}
+
+impl ReplicaRecord {
+    /// Reads the record of a target's directory; that of epoch 0 where there is none.
+    pub fn load(disk: &dyn Disk, dir: &str) -> Result<ReplicaRecord> {
+        let path = format!("{dir}/{RECORD_FILE}");
+        let bytes = match read_file(disk, &path, RECORD_MAX_BYTES) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(ReplicaRecord::default()),
+            Err(e) => return Err(Fault::io(Code::BadSuperblock, "cannot read", path, &e)),
+        };
+        let Some((sum, body)) = bytes.split_first_chunk::<4>() else {
+            return Err(damaged(&path, "it is too short"));
+        };
+        if u32::from_le_bytes(*sum) != crc(body) {
+            return Err(damaged(&path, "its checksum is wrong"));
+        }
+        form::decode(body)
+            .map_err(|why| why.fault("the record of the replica set", |why| damaged(&path, &why)))
+    }
+
+    /// Writes the record; durable on return.
+    pub fn save(&self, disk: &dyn Disk, dir: &str) -> Result<()> {
+        let path = format!("{dir}/{RECORD_FILE}");
+        let body = form::encode(FormatLevel::FIRST, self)?;
+        let bytes = [&crc(&body).to_le_bytes()[..], &body].concat();
+        replace_file(disk, &path, &bytes).map_err(|e| Fault::io(Code::OstIo, "cannot write", path, &e))
+    }
+}
+
+/// What a member tells of itself.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Boot term of its store; 0 while it is not open.
+    pub boot_term: u32,
+    /// Highest epoch on its disk.
+    pub recorded_epoch: u64,
+    /// How it is.
+    pub phase: MemberPhase,
+    /// Members that it fills.
+    pub resyncs: Vec<Resync>,
+    /// Blocks that were mended from another member.
+    pub mended_blocks: u64,
+}
+
+/// See the module.
+pub struct Seat {
+    /// Name of this host.
+    pub host: String,
+    orders: watch::Sender<ReplicaSetState>,
+    told: Mutex<Told>,
+    /// Held while the record is written.
+    recording: Mutex<()>,
+}
+
+impl std::fmt::Debug for Seat {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Seat of {} in {:?}", self.host, self.set())
+    }
+}
+
+impl Seat {
+    /// The seat of a host in a set.
+    pub fn new(host: &str, set: ReplicaSetState) -> Seat {
+        let phase = MemberPhase::Starting;
+        let told = Told { boot_term: 0, recorded_epoch: 0, phase, resyncs: Vec::new(), mended_blocks: 0 };
+        Seat {
+            host: host.to_owned(),
+            orders: watch::Sender::new(set),
+            told: Mutex::new(told),
+            recording: Mutex::default(),
+        }
+    }
+
+    /// Takes in what the MGS says. What is older than what is known is not taken.
+    pub fn offer(&self, set: ReplicaSetState) {
+        self.orders.send_if_modified(|now| {
+            let is_news = set.epoch >= now.epoch && *now != set;
+            if is_news {
+                *now = set;
+            }
+            is_news
+        });
+    }
+
+    /// The set as it is known here.
+    pub fn set(&self) -> ReplicaSetState {
+        self.orders.borrow().clone()
+    }
+
+    /// Tells of each change of the set.
+    pub fn subscribe(&self) -> watch::Receiver<ReplicaSetState> {
+        self.orders.subscribe()
+    }
+
+    /// Whether this host's member is the primary.
+    pub fn is_primary(&self) -> bool {
+        self.orders.borrow().primary == self.host
+    }
+
+    /// This host's member.
+    pub fn own(&self) -> Option<ReplicaMember> {
+        self.orders.borrow().member(&self.host).cloned()
+    }
+
+    /// What the member tells now.
+    pub fn told(&self) -> Told {
+        self.told.lock().clone()
+    }
+
+    /// Changes what it tells.
+    pub fn tell(&self, change: impl FnOnce(&mut Told)) {
+        change(&mut self.told.lock());
+    }
+
+    /// Checks the member's disk against what the cluster knows; its record.
+    pub fn check_record(&self, disk: &dyn Disk, dir: &str) -> Result<ReplicaRecord> {
+        let record = ReplicaRecord::load(disk, dir)?;
+        let set = self.set();
+        let refuse = |code: Code, why: String| {
+            Err(Fault::new(code)
+                .subject(format!("{} on {}: {dir}", set.target, self.host))
+                .why(why)
+                .data("nothing was changed"))
+        };
+        let known = set.member(&self.host).map_or(0, |m| m.recorded_epoch);
+        if record.epoch != 0 && record.uuid != set.uuid {
+            return refuse(Code::ForeignTarget, "its record is of another target".to_owned());
+        }
+        if record.epoch < known {
+            let why =
+                format!("the disk has epoch {}, and this member had recorded epoch {known}", record.epoch);
+            return refuse(Code::OlderReplica, why);
+        }
+        if record.epoch > set.epoch {
+            let why =
+                format!("the disk has epoch {}, and the cluster knows epoch {}", record.epoch, set.epoch);
+            return refuse(Code::OlderSet, why);
+        }
+        Ok(record)
+    }
+
+    /// Records the epoch that the member goes by from now on, if it is higher than what is on the disk.
+    pub fn record(&self, disk: &dyn Disk, dir: &str, epoch: u64) -> Result<()> {
+        let _one = self.recording.lock();
+        if self.told.lock().recorded_epoch >= epoch {
+            return Ok(());
+        }
+        let set = self.set();
+        let in_sync = set.in_sync().map(|m| m.host.clone()).collect();
+        ReplicaRecord { uuid: set.uuid, epoch, in_sync }.save(disk, dir)?;
+        self.tell(|told| told.recorded_epoch = told.recorded_epoch.max(epoch));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_stdx::real_disk::RealDisk;
+    use brindle_types::TargetId;
+    use brindle_wire::mgs::replica::MemberRole;
+
+    use super::*;
+
+    fn set(epoch: u64, recorded_epoch: u64) -> ReplicaSetState {
+        let member = |host: &str| ReplicaMember {
+            host: host.to_owned(),
+            dir: "/data/ost0".to_owned(),
+            is_formatted: true,
+            role: MemberRole::InSync,
+            boot_term: 1,
+            recorded_epoch,
+            nids: Vec::new(),
+        };
+        let (target, uuid, primary) = (TargetId::ost(3), [7; 16], "a".to_owned());
+        ReplicaSetState {
+            target,
+            uuid,
+            epoch,
+            term: 1,
+            port: 9,
+            primary,
+            members: vec![member("a"), member("b")],
+        }
+    }
+
+    #[test]
+    fn the_wrong_disk_is_refused_by_name_and_not_touched() {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        let disk = RealDisk::new(runtime.handle().clone());
+        let dir = tempfile::tempdir().expect("a directory");
+        let dir = dir.path().display().to_string();
+        let code = |seat: &Seat| seat.check_record(&disk, &dir).err().map(|fault| fault.code);
+        assert_eq!(code(&Seat::new("b", set(1, 0))), None, "a new member has recorded nothing");
+        assert_eq!(code(&Seat::new("b", set(6, 5))), Some(Code::OlderReplica), "a blank disk");
+        Seat::new("b", set(6, 5)).record(&disk, &dir, 6).expect("recorded");
+        let record = ReplicaRecord::load(&disk, &dir).expect("read");
+        assert_eq!((record.epoch, record.in_sync), (6, vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(code(&Seat::new("b", set(6, 6))), None);
+        assert_eq!(code(&Seat::new("b", set(9, 7))), Some(Code::OlderReplica), "an older copy of the disk");
+        assert_eq!(
+            code(&Seat::new("b", set(5, 5))),
+            Some(Code::OlderSet),
+            "an older copy of the configuration"
+        );
+        let other = ReplicaSetState { uuid: [8; 16], ..set(6, 6) };
+        assert_eq!(code(&Seat::new("b", other)), Some(Code::ForeignTarget));
+        let path = format!("{dir}/{RECORD_FILE}");
+        let mut bytes = std::fs::read(&path).expect("there");
+        bytes[6] ^= 1;
+        std::fs::write(&path, bytes).expect("written");
+        assert_eq!(code(&Seat::new("b", set(6, 6))), Some(Code::BadSuperblock));
+    }
+
+    #[test]
+    fn bytes_on_disk_never_change() {
+        let record = ReplicaRecord { uuid: [7; 16], epoch: 6, in_sync: vec!["a".to_owned()] };
+        let body = form::encode(FormatLevel::FIRST, &record).expect("encoded");
+        let hex: String = body.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hex, "010707070707070707070707070707070706010161");
+    }
+
+    #[test]
+    fn an_older_set_is_not_taken() {
+        let seat = Seat::new("b", set(4, 0));
+        seat.offer(set(3, 0));
+        assert_eq!(seat.set().epoch, 4);
+        seat.offer(set(5, 0));
+        assert_eq!(seat.set().epoch, 5);
+    }
+}

@@ -1,0 +1,284 @@
+//! Messages of the MGS about replica sets: OSTs with two or three members on different hosts (design note 032).
+
+use brindle_types::{Fault, Nid, TargetId};
+use serde::{Deserialize, Serialize};
+
+use crate::message;
+
+/// Most members of a replica set.
+pub const REPLICAS_MAX: usize = 3;
+
+/// What a member is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum MemberRole {
+    /// It has everything that was acknowledged.
+    InSync,
+    /// It is being filled.
+    Learner,
+}
+
+/// A member of a replica set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ReplicaMember {
+    /// Its host.
+    pub host: String,
+    /// Its directory there.
+    pub dir: String,
+    /// Whether it was formatted. If it was, an empty directory is a disk that is not mounted, or another one.
+    pub is_formatted: bool,
+    /// What it is.
+    pub role: MemberRole,
+    /// Boot term of its store when it came into sync; 0 if that is not known yet. Under another one it may have lost what nobody synced.
+    pub boot_term: u32,
+    /// Highest epoch that it has told to have recorded. A disk with a lower one is an older copy.
+    pub recorded_epoch: u64,
+    /// Where the others reach it; empty until it has told.
+    pub nids: Vec<Nid>,
+}
+
+/// A replica set: who serves the target, and who has all of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ReplicaSetState {
+    /// The target.
+    pub target: TargetId,
+    /// Identity that every member is formatted with.
+    pub uuid: [u8; 16],
+    /// Rises with every change of the primary or of who is in sync.
+    pub epoch: u64,
+    /// The boot term that clients are told; rises when acknowledged changes that nobody synced may be lost. 0 until it is known.
+    pub term: u32,
+    /// Port that every member listens at.
+    pub port: u16,
+    /// Host of the member that serves the target.
+    pub primary: String,
+    /// All members.
+    pub members: Vec<ReplicaMember>,
+}
+
+impl ReplicaSetState {
+    /// The member on a host.
+    pub fn member(&self, host: &str) -> Option<&ReplicaMember> {
+        self.members.iter().find(|m| m.host == host)
+    }
+
+    /// Members that have everything.
+    pub fn in_sync(&self) -> impl Iterator<Item = &ReplicaMember> {
+        self.members.iter().filter(|m| m.role == MemberRole::InSync)
+    }
+
+    /// Whether the member on a host has everything.
+    pub fn is_in_sync(&self, host: &str) -> bool {
+        self.in_sync().any(|m| m.host == host)
+    }
+}
+
+/// How a member is on its host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberPhase {
+    /// It is formatted, opened, or stopped to change its part.
+    Starting,
+    /// It takes what the primary sends.
+    Following,
+    /// It makes others equal before it serves.
+    TakingOver,
+    /// It serves.
+    Serving,
+    /// It cannot.
+    Failed(Box<Fault>),
+}
+
+/// How far a member is filled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resync {
+    /// The member's host.
+    pub host: String,
+    /// Bytes of objects that were compared.
+    pub done_bytes: u64,
+    /// Bytes of all objects when it began.
+    pub total_bytes: u64,
+    /// Bytes that differed and were copied.
+    pub copied_bytes: u64,
+    /// Milliseconds since it began.
+    pub running_ms: u64,
+    /// Why it does not go on; empty if it does.
+    pub trouble: String,
+}
+
+/// A member, as the daemon of its host has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberReport {
+    /// The target.
+    pub target: TargetId,
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// Epoch that the daemon goes by.
+    pub epoch: u64,
+    /// Whether it is formatted.
+    pub is_formatted: bool,
+    /// Boot term of its store; 0 while that is not open.
+    pub boot_term: u32,
+    /// Highest epoch on its disk.
+    pub recorded_epoch: u64,
+    /// Where it listens.
+    pub nids: Vec<Nid>,
+    /// How it is.
+    pub phase: MemberPhase,
+    /// Of the primary: members that are filled now.
+    pub resyncs: Vec<Resync>,
+    /// Blocks that were damaged on the primary and mended from another member.
+    pub mended_blocks: u64,
+}
+
+/// A host's daemon tells of its members, and asks what they are to be; answered when that is newer than `known_version`, or after `wait_ms`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeepReplicasReq {
+    /// Version that the daemon has; 0 for none.
+    pub known_version: u64,
+    /// How long to wait for a newer one, milliseconds.
+    pub wait_ms: u32,
+    /// Its members.
+    pub members: Vec<MemberReport>,
+}
+
+/// What they are to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeepReplicasResp {
+    /// Version of what the MGS knows of hosts.
+    pub version: u64,
+    /// All sets that this host has a member of; `None` where the daemon's version is the newest.
+    pub sets: Option<Vec<ReplicaSetState>>,
+}
+message!(KeepReplicasReq => KeepReplicasResp, KeepReplicas);
+
+/// Asks for all replica sets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListReplicasReq {}
+
+/// What the MGS heard of a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberWord {
+    /// The host.
+    pub host: String,
+    /// How long ago its daemon was heard of, milliseconds; `None`: not since the MGS has started.
+    pub heard_ms_ago: Option<u64>,
+    /// The member there.
+    pub report: Option<MemberReport>,
+}
+
+/// A replica set, and how it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReplicaSetInfo {
+    /// The set.
+    pub set: ReplicaSetState,
+    /// Words of its members, in their order.
+    pub words: Vec<MemberWord>,
+    /// Why nobody serves it.
+    pub hindrance: Option<Fault>,
+}
+
+/// All replica sets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListReplicasResp {
+    /// By target.
+    pub sets: Vec<ReplicaSetInfo>,
+}
+message!(ListReplicasReq => ListReplicasResp, ListReplicas);
+
+/// A host and a directory for a member.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberPlace {
+    /// The host.
+    pub host: String,
+    /// The directory.
+    pub dir: String,
+}
+
+/// A change of a replica set that an administrator asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReplicaSetChange {
+    /// A new OST with several members.
+    Create {
+        /// Its index; the lowest free one without it.
+        index: Option<u16>,
+        /// Its members; the first one is the first primary.
+        places: Vec<MemberPlace>,
+    },
+    /// An OST gets one more member.
+    Add {
+        /// The OST.
+        target: TargetId,
+        /// The member.
+        place: MemberPlace,
+    },
+    /// An OST loses a member that is not its primary. What lies in its directory stays there.
+    Remove {
+        /// The OST.
+        target: TargetId,
+        /// The member's host.
+        host: String,
+    },
+    /// A member that may lack acknowledged changes serves, because those that had them are lost.
+    AcceptLoss {
+        /// The OST.
+        target: TargetId,
+        /// The member's host.
+        host: String,
+    },
+}
+
+/// Changes a replica set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeReplicasReq {
+    /// The change.
+    pub change: ReplicaSetChange,
+    /// Only say what would be done.
+    pub is_dry_run: bool,
+}
+
+/// The set as it is then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeReplicasResp {
+    /// Whether anything was changed.
+    pub changed: bool,
+    /// The set.
+    pub set: ReplicaSetState,
+}
+message!(ChangeReplicasReq => ChangeReplicasResp, ChangeReplicas);
+
+/// A change of who is in sync.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum InSyncChange {
+    /// The primary goes on without a member.
+    Drop {
+        /// The member's host.
+        host: String,
+    },
+    /// A learner has everything.
+    Join {
+        /// The member's host.
+        host: String,
+        /// Boot term of its store, under which it was filled.
+        boot_term: u32,
+    },
+}
+
+/// The primary changes who is in sync. Done only if it is the primary, and the epoch is the one that it knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeInSyncReq {
+    /// The OST.
+    pub target: TargetId,
+    /// Epoch that the primary knows.
+    pub epoch: u64,
+    /// The change.
+    pub change: InSyncChange,
+}
+
+/// The set as it is now.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeInSyncResp {
+    /// Whether it was changed.
+    pub changed: bool,
+    /// The set.
+    pub set: ReplicaSetState,
+}
+message!(ChangeInSyncReq => ChangeInSyncResp, ChangeInSync);
