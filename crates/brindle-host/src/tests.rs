@@ -439,10 +439,13 @@ fn init_changes_nothing_where_something_is() {
     });
 }
 
-/// Paths below a directory.
+/// Paths below a directory, without those of files that the MGS, which runs meanwhile, is about to replace.
 fn listing(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(dir).unwrap().flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "new") {
+            continue;
+        }
         found.push(entry.path());
         if entry.path().is_dir() {
             found.extend(listing(&entry.path()));

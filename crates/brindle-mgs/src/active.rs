@@ -261,8 +261,8 @@ impl Standing {
         let server = RpcServer::serve(self.transport.clone(), seams, listen, config, mgs.clone()).await?;
         ops::register::own(&mgs, server.local_nid()).await?;
         seams.spawn("mgs.shared", shared::watch(Arc::downgrade(&mgs)));
-        seams.spawn("mgs.replicas", replica::watch(Arc::downgrade(&mgs)));
         seams.spawn("mgs.events", events::watch(Arc::downgrade(&mgs)));
+        seams.spawn("mgs.replicas", replica::watch(Arc::downgrade(&mgs)));
         Ok(Active { server, mgs })
     }
 }

@@ -256,14 +256,14 @@ impl ObjectStore {
         self.fences.check(session, epoch)
     }
 
-    /// Whether an MDT comes with a term that is not known here yet.
-    pub fn admits_anew(&self, session: SessionId, epoch: Pair) -> bool {
-        self.fences.lowest(session) < epoch
-    }
-
     /// The lowest epoch that is accepted of a session: of an MDT's, its highest term so far.
     pub fn lowest_epoch(&self, session: SessionId) -> Pair {
         self.fences.lowest(session)
+    }
+
+    /// Whether an MDT comes with a term that is not known here yet.
+    pub fn admits_anew(&self, session: SessionId, epoch: Pair) -> bool {
+        self.fences.lowest(session) < epoch
     }
 
     /// Checks the session of an MDT. Its epoch is the MDT's term: once one of a later term is here, which is durable on return, everything

@@ -91,7 +91,7 @@ mod tests {
     fn every_document_has_its_schema_here() {
         let crates = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
         let mut names = BTreeSet::new();
-        for name in ["brindle/src", "brindle-admin/src", "brindle-host/src"] {
+        for name in ["brindle/src", "brindle-admin/src", "brindle-host/src", "brindle-manager/src"] {
             declared(&crates.join(name), &mut names);
         }
         names.remove("brindle.test");

@@ -31,9 +31,10 @@ async fn read(rig: &Rig, mut between: impl AsyncFnMut()) -> (u32, Rows) {
 }
 
 /// Makes a file with an object; the file, the object and its OST.
-async fn file(rig: &Rig, name: &str) -> (Ino, ObjectId, u16) {
-    let made = rig.create(A, TOP, name, RW).await.expect("made");
-    let ino = made.attr.ino;
+async fn file(rig: &Rig, name: &str, handle: u64) -> (Ino, ObjectId, u16) {
+    let mut request = create_req(TOP, name, RW);
+    request.handle = handle;
+    let ino = rig.ask(A, request).await.expect("made").attr.ino;
     let convert = ConvertReq { ino, offset: 0, len_bytes: 1, promised: false };
     let layout = rig.ask(A, convert).await.expect("converted").layout;
     let component: &Component = &layout.components[0];
@@ -49,12 +50,14 @@ async fn verdict(rig: &Rig, object: ObjectId, ost: u16) -> Verdict {
 fn a_backup_is_of_one_moment_and_one_at_a_time() {
     run(async {
         let rig = Rig::new().await;
-        for n in 0..300 {
+        // More than one page of rows.
+        for n in 0..3000 {
             rig.create(A, TOP, &format!("f{n}"), RW).await.expect("made");
         }
         let first = rig.ask(A, BackupReadReq { moment: 0, after: Bytes::new() }).await.expect("begun");
         let second = rig.ask(A, BackupReadReq { moment: 0, after: Bytes::new() }).await;
         assert_eq!(code(second), Some(Code::BackupBusy));
+        assert!(!first.is_last);
         let unknown = rig.ask(A, BackupReadReq { moment: first.moment ^ 1, after: Bytes::new() }).await;
         assert_eq!(code(unknown), Some(Code::TryAgain));
         // It goes on where it is asked to, as often as it is asked.
@@ -80,12 +83,12 @@ fn a_backup_is_of_one_moment_and_one_at_a_time() {
 fn a_restored_mdt_gives_out_no_number_twice_and_keeps_what_came_later() {
     run(async {
         let mut rig = Rig::new().await;
-        let (kept, kept_object, kept_ost) = file(&rig, "kept").await;
+        let (kept, kept_object, kept_ost) = file(&rig, "kept", 101).await;
         let (term, rows) = read(&rig, async || ()).await;
         assert_eq!(term, rig.mdt.numbers().term());
-        let (late, late_object, late_ost) = file(&rig, "late").await;
+        let (late, late_object, late_ost) = file(&rig, "late", 102).await;
         rig.restart().await;
-        let (later, later_object, later_ost) = file(&rig, "later").await;
+        let (later, later_object, later_ost) = file(&rig, "later", 103).await;
         let lost_term = rig.mdt.numbers().term();
 
         rig.lose_and_restore(term, lost_term, rows).await;
@@ -98,12 +101,12 @@ fn a_restored_mdt_gives_out_no_number_twice_and_keeps_what_came_later() {
         assert_eq!(verdict(&rig, later_object, later_ost).await, Verdict::Unknown, "it is kept");
 
         rig.join(A).await;
-        let (new, new_object, new_ost) = file(&rig, "new").await;
+        let (new, new_object, new_ost) = file(&rig, "new", 104).await;
         assert!(new > later.max(late).max(kept), "{new:?}");
         assert!(new_object.generation.term > lost_term);
         assert_eq!(verdict(&rig, new_object, new_ost).await, Verdict::Owned);
         rig.unlink(TOP, "new").await.expect("removed");
-        rig.close(A, new, 1).await.expect("closed");
+        rig.close(A, new, 104).await.expect("closed");
         assert_eq!(verdict(&rig, new_object, new_ost).await, Verdict::Disowned, "of its own it knows all");
         rig.restart().await;
         assert_eq!(verdict(&rig, later_object, later_ost).await, Verdict::Unknown, "nor does it forget");

@@ -154,13 +154,12 @@ impl World {
             }
         }
         let known = self.nodes[n].known.clone();
-        for other in 0..self.nodes.len() {
-            if other == n || !known.is_in_sync(HOSTS[other]) {
+        for (other, host) in HOSTS.iter().enumerate().take(self.nodes.len()) {
+            if other == n || !known.is_in_sync(host) {
                 continue;
             }
             let knows = self.nodes[other].known.epoch == known.epoch;
-            let as_it_was =
-                known.member(HOSTS[other]).is_some_and(|m| m.boot_term == self.nodes[other].boot_term);
+            let as_it_was = known.member(host).is_some_and(|m| m.boot_term == self.nodes[other].boot_term);
             if self.reaches(n, other) && knows && as_it_was {
                 self.nodes[other].attached = Some((n, known.epoch));
                 if !bug("replica_skips_marks") {
@@ -303,8 +302,7 @@ impl World {
             }
         };
         let all = self.nodes.len();
-        for n in 0..all {
-            let name = HOSTS[n];
+        for (n, name) in HOSTS.iter().enumerate().take(all) {
             try_it(format!("{name} hears"), &|w| w.hear(n));
             try_it(format!("{name} takes over"), &|w| w.take_over(n));
             for got in 0..1 << all {
