@@ -20,7 +20,9 @@ const MOVED: &str = "config.before-etcd";
 pub async fn move_config(seams: &Seams, dir: &Path, etcd: &EtcdPlace) -> Result<usize> {
     let text = crate::text(dir)?;
     let expected = Expected { fs: None, target: Some(TargetId::MGT) };
-    let superblock = Superblock::load(&*seams.disk, &text, &expected)?.superblock;
+    let loaded = Superblock::load(&*seams.disk, &text, &expected);
+    let superblock =
+        loaded.map_err(|fault| fault.what("cannot move the configuration of the MGT in"))?.superblock;
     let _lock = DirLock::target(dir)?;
     if let Some(settings) = Settings::read(&*seams.disk, &text)? {
         return Err(Fault::new(Code::StoreInUse)

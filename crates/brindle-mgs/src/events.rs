@@ -113,6 +113,7 @@ fn happened(level: EventLevel, name: &'static str, subject: impl Into<String>, t
 struct Seen {
     hosts: BTreeMap<String, SeenHost>,
     targets: BTreeMap<TargetId, SeenTarget>,
+    sets: BTreeMap<TargetId, SeenSet>,
     /// Hosts that are being fenced, with the outcome where there is one.
     fencing: BTreeMap<String, Option<FenceOutcome>>,
 }
@@ -133,6 +134,14 @@ struct SeenTarget {
     is_removed: bool,
     /// Of a target that two hosts reach: whose it is.
     owner: Option<String>,
+}
+
+/// A replica set: who serves, and which members have everything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct SeenSet {
+    primary: String,
+    in_sync: BTreeSet<String>,
+    members: BTreeSet<String>,
 }
 
 /// What has happened between two looks, in an order in which it can be read.
@@ -164,7 +173,35 @@ fn between(fs: &FsName, before: &Seen, now: &Seen) -> Vec<Happening> {
     for (id, target) in &now.targets {
         targets_between(&fs.target(*id), before.targets.get(id), target, &mut found);
     }
+    for (id, set) in &now.sets {
+        sets_between(&fs.target(*id), before.sets.get(id), set, &mut found);
+    }
     found
+}
+
+fn sets_between(name: &str, before: Option<&SeenSet>, now: &SeenSet, found: &mut Vec<Happening>) {
+    let mut tell = |level, event, text: String| found.push(happened(level, event, name, text));
+    let Some(before) = before else {
+        let hosts: Vec<&str> = now.members.iter().map(String::as_str).collect();
+        tell(EventLevel::Info, "replica.added", format!("has copies on {}", hosts.join(", ")));
+        return;
+    };
+    for host in now.members.difference(&before.members) {
+        tell(EventLevel::Info, "replica.added", format!("gets a copy on {host}"));
+    }
+    for host in before.members.difference(&now.members) {
+        tell(EventLevel::Info, "replica.removed", format!("has no copy on {host} any more"));
+    }
+    if before.primary != now.primary {
+        let text = format!("{} serves it, before {}", now.primary, before.primary);
+        tell(EventLevel::Warning, "replica.primary", text);
+    }
+    for host in before.in_sync.difference(&now.in_sync).filter(|host| now.members.contains(*host)) {
+        tell(EventLevel::Warning, "replica.out_of_sync", format!("goes on without the copy on {host}"));
+    }
+    for host in now.in_sync.difference(&before.in_sync) {
+        tell(EventLevel::Info, "replica.in_sync", format!("the copy on {host} is complete"));
+    }
 }
 
 fn hosts_between(before: &Seen, now: &Seen, found: &mut Vec<Happening>) {
@@ -254,8 +291,18 @@ impl Mgs {
             };
             (t.id, seen)
         });
+        let sets = rows.replicas().map(|row| {
+            let set = &row.set;
+            let seen = SeenSet {
+                primary: set.primary.clone(),
+                in_sync: set.in_sync().map(|member| member.host.clone()).collect(),
+                members: set.members.iter().map(|member| member.host.clone()).collect(),
+            };
+            (set.target, seen)
+        });
         Seen {
             targets: targets.collect(),
+            sets: sets.collect(),
             hosts: rows.hosts().map(|row| host(&row.name, &row.roles)).collect(),
             fencing: self.shared.fencing_now(),
         }
@@ -312,7 +359,23 @@ mod tests {
     fn seen(hosts: &[(&str, Option<bool>)], targets: &[SeenTarget]) -> Seen {
         let hosts = hosts.iter().map(|(name, is_silent)| ((*name).to_owned(), host(*is_silent))).collect();
         let targets = targets.iter().enumerate().map(|(n, t)| (TargetId::ost(n as u16), t.clone())).collect();
-        Seen { hosts, targets, fencing: BTreeMap::new() }
+        Seen { hosts, targets, ..Seen::default() }
+    }
+
+    fn set(primary: &str, in_sync: &[&str]) -> Seen {
+        let names = |hosts: &[&str]| hosts.iter().map(|host| (*host).to_owned()).collect();
+        let set =
+            SeenSet { primary: primary.to_owned(), in_sync: names(in_sync), members: names(&["h1", "h2"]) };
+        Seen { sets: [(TargetId::ost(0), set)].into(), ..Seen::default() }
+    }
+
+    #[test]
+    fn a_copy_that_is_lost_and_filled_again_is_told() {
+        let (both, one) = (set("h1", &["h1", "h2"]), set("h2", &["h2"]));
+        assert_eq!(names(&seen(&[], &[]), &both), ["replica.added scratch-OST0000"]);
+        let lost = ["replica.primary scratch-OST0000", "replica.out_of_sync scratch-OST0000"];
+        assert_eq!(names(&both, &one), lost);
+        assert_eq!(names(&one, &set("h2", &["h1", "h2"])), ["replica.in_sync scratch-OST0000"]);
     }
 
     fn names(before: &Seen, now: &Seen) -> Vec<String> {

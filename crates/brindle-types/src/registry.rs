@@ -237,6 +237,8 @@ codes! {
         "The member has recorded a later epoch of its replica set than the MGS knows. The configuration was restored from an older backup; going by it could bring back members that lack acknowledged changes.";
     5033 NotPrimary EAGAIN "this member does not serve the target now" ""
         "The target has several members on different hosts, and one of them serves it. This one was asked, or sent a change, and is not the one; whoever asked goes by the map and asks again.";
+    5034 Degraded EIO "not all copies are complete" "brindle target replica list shows them"
+        "A target has several members on different hosts, and at least one of them lacks changes: it is away, it has failed, or it is being filled. Programs go on and nothing is lost; but the loss of one more member could stop the target. A member that comes back is filled by itself.";
     5040 LogInRefused EACCES "cannot log in" "check the name and the password; an administrator can give you a new password"
         "The manager knows no user of this name with this password, or the address for the first log-in has been used or has run out. Which of the two is wrong is not told.";
     5041 NotLoggedIn EACCES "not logged in" "log in"
@@ -283,8 +285,6 @@ codes! {
         "The manager has no alert of this number. Alerts that ended long ago are forgotten.";
     5062 TieringFails EIO "actions of tiering fail" "read why: brindle hsm list, and the agents' logs"
         "Agents report that copies to the archive or from it fail. Files that were not archived are not released; a released file whose restore fails cannot be read for now.";
-    5063 HistoryFailed EIO "the history cannot be written" "make room where the manager keeps its files"
-        "The manager keeps what the cluster did in files of a fixed size. Live numbers are shown as before; what cannot be written is missing after a restart.";
 
     // 6xxx: tiering
     6001 Released EAGAIN "the file is released: its bytes lie in an archive" ""
