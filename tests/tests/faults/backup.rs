@@ -2,6 +2,7 @@
 //! was made later is kept by the OSTs, and the old disk can do no harm any more.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -62,6 +63,7 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     });
     assert!(taken.ok(), "{taken}");
     assert!(cluster.brindle(&["mdt", "show", text(&backup)]).ok());
+    assert_eq!(fs::metadata(&backup).unwrap().mode() & 0o777, 0o600, "nobody else reads small files in it");
     let later = a.join("later");
     fs::write(&later, bytes(9, 2 << 20)).unwrap();
     assert!(cluster.brindle(&["sync", text(&a)]).ok());
@@ -86,6 +88,7 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     assert!(!refused.ok() && refused.text.contains("OST0001"), "{refused}");
     cluster.start(&["ost1"]);
     wait("the OST answers again, and the MDT is restored", || restore().ok());
+    assert_eq!(fs::metadata(&dir).unwrap().mode() & 0o777, 0o700);
     cluster.start(&["mdt0"]);
 
     wait("the mount goes on", || fs::metadata(&files[0].0).is_ok());

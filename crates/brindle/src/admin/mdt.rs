@@ -1,5 +1,6 @@
 //! `brindle mdt`: backups of MDTs.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use brindle_admin::job;
@@ -98,6 +99,7 @@ fn backup(args: &BackupArgs) -> Result<Done> {
         return Err(Fault::new(Code::BadArgument).subject(args.mdt.to_string()).why(why));
     }
     let (place, path) = (one(&args.place)?, text(&args.to)?);
+    keep_private();
     let runtime = runtime()?;
     let seams = brindle_stdx::real::seams(runtime.handle().clone());
     let servers = runtime.block_on(async { servers() });
@@ -111,6 +113,11 @@ fn backup(args: &BackupArgs) -> Result<Done> {
         println!("backed up {}", describe(&done));
     }
     Ok(Done::Ok)
+}
+
+/// What is written has the names of everybody's files, and the bytes of small ones: only its owner may read it.
+fn keep_private() {
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
 
 fn describe(backup: &Backup) -> String {
@@ -140,12 +147,19 @@ fn restore(args: &RestoreArgs) -> Result<Done> {
         without_silent: args.without_silent,
         dry_run: args.dry_run,
     };
+    keep_private();
     let runtime = runtime()?;
     let seams = brindle_stdx::real::seams(runtime.handle().clone());
     let servers = runtime.block_on(async { servers() });
     let running =
         job::start(&seams, "admin.mdt restore", move |job| mdt_backup::restore(servers, wanted, job));
     let done = follow(&runtime, running, Show::Whole.on_terminal(args.output.json()))?;
+    if done.changed {
+        // As every target's: one that was there may have been open to others.
+        std::fs::set_permissions(&args.to, std::fs::Permissions::from_mode(0o700)).map_err(|e| {
+            Fault::io(Code::NotWritable, "restored, but cannot close to others", done.dir.clone(), &e)
+        })?;
+    }
     if args.output.json() {
         print_json(&done)?;
     } else {
