@@ -178,9 +178,8 @@ pub fn progress(member: &MemberView) -> String {
 pub fn problems(fs: &FsName, sets: &ListReplicasResp) -> Vec<Fault> {
     let views = sets.sets.iter().map(|info| view(fs, info)).filter(|view| view.state == "degraded");
     let fault = |view: ReplicaSetView| {
-        let fault = Fault::new(Code::Degraded)
-            .what("is not complete on all its members:")
-            .subject(view.name.clone());
+        let fault =
+            Fault::new(Code::Degraded).what("is not complete on all its members:").subject(view.name.clone());
         let missing = view.members.iter().filter(|m| matches!(m.role, "learner" | "resync"));
         let why = missing.fold(fault, |fault, m| {
             let more = match (m.state, progress(m)) {
