@@ -193,8 +193,9 @@ pub async fn restore(servers: Servers, restore: Restore, job: Job) -> Result<Res
     let silent = known.silent;
     if !restore.dry_run {
         let seams = servers.seams();
+        let identity = brindle_mds::Identity::of(&superblock);
         let mut restoring =
-            Restoring::begin(seams, dir, brindle_mds::Identity::of(&superblock), highest_term)?;
+            Restoring::begin(seams, dir, identity, highest_term).map_err(|fault| left_over(fault, dir))?;
         while let Some(rows) = reader.rows()? {
             restoring.put(rows).await?;
             let (subject, done_bytes) = (superblock.name(), reader.read_bytes());
@@ -206,6 +207,19 @@ pub async fn restore(servers: Servers, restore: Restore, job: Job) -> Result<Res
         superblock.save(&*disk, dir)?;
     }
     Ok(Restored { dir: dir.clone(), backup, highest_term, silent, changed: !restore.dry_run })
+}
+
+/// A store without superblock is what an interrupted restore has left.
+fn left_over(fault: Fault, dir: &str) -> Fault {
+    if fault.code != Code::AlreadyFormatted {
+        return fault;
+    }
+    fault
+        .what("cannot restore an MDT into")
+        .subject(dir.to_owned())
+        .why("it holds a store of metadata and no superblock, as an interrupted restore leaves it")
+        .data("nothing was changed")
+        .next("empty the directory, then give the same command again")
 }
 
 struct Known {

@@ -1,16 +1,25 @@
 //! Makes an MDT out of the rows of a backup.
 //!
-//! What went back in time must never be taken for what came later. So a restored MDT begins above every term, inode number and
-//! session id that the lost one can have given out, knows no client, and keeps what was made after the backup: objects of
-//! files that it does not know are set aside by their OSTs, not destroyed ([`crate::ops::owner`]).
+//! What went back in time must never be taken for what came later.
+//!
+//! | the restored MDT | because |
+//! |---|---|
+//! | begins above every term, inode number and session id that the lost one can have given out | no number is given out twice |
+//! | knows no client | clients know what came later |
+//! | gives every file epochs above all that its objects have seen | a cut or a move after the backup left fences there, and the file could never be written again |
+//! | takes what it has of a file for newer than its copy in an archive | the bytes may have changed since, and are released only when they are archived anew |
+//! | forgets objects of moves that were under way | the move may have come to its end, and these be all there is |
+//!
+//! Objects that it does not know are set aside by their OSTs, not destroyed ([`crate::ops::owner`]).
 
 use brindle_kv::{Batch, CHANGE_OVERHEAD_BYTES, Kv};
 use brindle_stdx::Seams;
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Pair, Result};
 use bytes::Bytes;
 
 use crate::config::{self, Identity};
-use crate::store::{Changes, engine, hot, keys, meta};
+use crate::store::row::{self, FormatLevel};
+use crate::store::{Changes, Inode, Rows, engine, hot, keys, meta};
 
 /// Inode numbers that are left out: more than an MDT gives out between a backup and its loss.
 const INODES_SKIPPED: u64 = 1 << 40;
@@ -19,11 +28,30 @@ const SESSIONS_SKIPPED: u64 = 1 << 32;
 /// Bytes of a batch.
 const BATCH_BYTES: usize = 512 << 10;
 
+/// Inodes that are looked at together.
+const PAGE_ROWS: usize = 512;
+
+/// Gives a file epochs that nothing has seen; whether it is a file.
+fn renew(inode: &mut Inode, newest: Pair) -> bool {
+    let has_objects = inode.may_have_objects();
+    let Some(file) = &mut inode.file else { return false };
+    file.layout.epoch = newest;
+    file.aside.clear();
+    file.convert_begun = false;
+    inode.truncate_epoch = newest;
+    inode.attr_epoch = newest;
+    if has_objects {
+        inode.data_version = newest;
+    }
+    true
+}
+
 /// An MDT in the making. Dropped before [`Restoring::finish`] it leaves a store without superblock, which is no target.
 pub struct Restoring {
     kv: Kv,
     identity: Identity,
     batch: Batch,
+    batch_bytes: usize,
     rows: u64,
 }
 
@@ -38,30 +66,56 @@ impl Restoring {
         let options = engine::sized(seams, &store_dir, config::kv_identity(&identity))?;
         Kv::create_above(&*seams.disk, &store_dir, &options, term)?;
         let (kv, _) = Kv::open(seams.clone(), &store_dir, options)?;
-        Ok(Restoring { kv, identity, batch: Batch::new(), rows: 0 })
+        Ok(Restoring { kv, identity, batch: Batch::new(), batch_bytes: 0, rows: 0 })
     }
 
     /// Takes in rows. Those of sessions and their answers are left out: the clients that they are of know what came later.
     pub async fn put(&mut self, rows: Vec<(Bytes, Bytes)>) -> Result<()> {
         let kept = |key: &Bytes| !matches!(key.first(), Some(&keys::SESSION | &keys::REPLY));
         for (key, value) in rows.into_iter().filter(|(key, _)| kept(key)) {
-            let row_bytes = CHANGE_OVERHEAD_BYTES + key.len() + value.len();
-            if self.batch.len_bytes() + row_bytes > BATCH_BYTES {
-                self.flush().await?;
-            }
-            self.batch.put(key, value);
+            self.add(key, value).await?;
             self.rows += 1;
         }
         Ok(())
     }
 
+    async fn add(&mut self, key: Bytes, value: Bytes) -> Result<()> {
+        let row_bytes = CHANGE_OVERHEAD_BYTES + key.len() + value.len();
+        if self.batch_bytes + row_bytes > BATCH_BYTES {
+            self.flush().await?;
+        }
+        self.batch_bytes += row_bytes;
+        self.batch.put(key, value);
+        Ok(())
+    }
+
     async fn flush(&mut self) -> Result<()> {
         let batch = std::mem::take(&mut self.batch);
+        self.batch_bytes = 0;
         if !batch.is_empty() {
             self.kv.admit().await?;
             self.kv.append(batch)?;
         }
         Ok(())
+    }
+
+    /// Rewrites the inode of every file.
+    async fn renew_files(&mut self, level: FormatLevel) -> Result<()> {
+        // Of this opening, which gives out nothing else.
+        let newest = Pair { term: self.kv.term(), counter: 1 };
+        let mut after: Option<Bytes> = None;
+        loop {
+            let page = self.kv.rows(&[keys::INODE], after.as_deref(), PAGE_ROWS)?;
+            let Some((last, _)) = page.last() else { return self.flush().await };
+            after = Some(last.clone());
+            for (key, value) in page {
+                let mut inode: Inode = row::decode("inode", &key, &value)?;
+                if renew(&mut inode, newest) {
+                    let value = row::encode(level, &inode)?;
+                    self.add(key, value).await?;
+                }
+            }
+        }
     }
 
     /// Ends the work: `backup_term` is the term in which the backup was made. Everything is durable then; the number of rows.
@@ -72,8 +126,10 @@ impl Restoring {
             let why = "its rows are not those of the MDT that its header names";
             return Err(Fault::new(Code::BadBackup).why(why));
         }
+        let level = meta::format_level(&self.kv)?;
+        self.renew_files(level).await?;
         let hot = hot::Hot::default();
-        let mut changes = Changes::new(&self.kv, &hot, meta::format_level(&self.kv)?);
+        let mut changes = Changes::new(&self.kv, &hot, level);
         let mut lost = meta::lost_terms(&self.kv)?;
         lost.ranges.push(backup_term..self.kv.term());
         meta::put_lost_terms(&mut changes, &lost);

@@ -2,7 +2,7 @@
 //! was made later is kept by the OSTs, and the old disk can do no harm any more.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -56,6 +56,7 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     for (path, data) in &files {
         fs::write(path, data).unwrap();
     }
+    fs::write(a.join("moved"), bytes(3, 1 << 20)).unwrap();
     fs::create_dir(a.join("busy")).unwrap();
     let backup = cluster.outside().join("mdt.backup");
     let taken = beside_a_writer(&a.join("busy"), || {
@@ -64,6 +65,10 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     assert!(taken.ok(), "{taken}");
     assert!(cluster.brindle(&["mdt", "show", text(&backup)]).ok());
     assert_eq!(fs::metadata(&backup).unwrap().mode() & 0o777, 0o600, "nobody else reads small files in it");
+    // What is done to files after the backup leaves its marks at the OSTs.
+    let (cut, moved) = (a.join("large"), a.join("moved"));
+    fs::write(&cut, bytes(8, 1000)).unwrap();
+    cluster.lfs(&["migrate", "-c", "2", text(&moved)]);
     let later = a.join("later");
     fs::write(&later, bytes(9, 2 << 20)).unwrap();
     assert!(cluster.brindle(&["sync", text(&a)]).ok());
@@ -92,9 +97,19 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     cluster.start(&["mdt0"]);
 
     wait("the mount goes on", || fs::metadata(&files[0].0).is_ok());
-    for (path, data) in &files {
-        same_bytes(&fs::read(path).unwrap(), data, text(path));
-    }
+    same_bytes(&fs::read(&files[0].0).unwrap(), &files[0].1, "small");
+    // It has its old length again; what it was cut to is zeros behind the new bytes.
+    let mut expected = bytes(8, 1000);
+    expected.resize(files[1].1.len(), 0);
+    same_bytes(&fs::read(&cut).unwrap(), &expected, "a file that was cut");
+    let file = fs::OpenOptions::new().write(true).open(&cut).unwrap();
+    file.write_all_at(&files[1].1, 0).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    same_bytes(&fs::read(&cut).unwrap(), &files[1].1, "a file that was cut is written again");
+    // Its objects are set aside: an error at once, and neither zeros nor a wait without end.
+    assert_eq!(fs::read(&moved).unwrap_err().raw_os_error(), Some(libc::EIO));
+    fs::remove_file(&moved).unwrap();
     assert_eq!(fs::metadata(&later).unwrap_err().kind(), std::io::ErrorKind::NotFound);
     let new = a.join("new");
     fs::write(&new, bytes(11, 4 << 20)).unwrap();

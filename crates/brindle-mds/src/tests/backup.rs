@@ -9,6 +9,7 @@ use bytes::Bytes;
 
 use super::rig::*;
 use crate::restore::Restoring;
+use crate::store::inode;
 
 const TOP: Ino = Ino::ROOT;
 
@@ -93,6 +94,11 @@ fn a_restored_mdt_gives_out_no_number_twice_and_keeps_what_came_later() {
 
         rig.lose_and_restore(term, lost_term, rows).await;
         rig.verify();
+        let found = inode::get(rig.mdt.engine(), kept).expect("there");
+        let body = found.file.expect("a file");
+        for epoch in [body.layout.epoch, found.truncate_epoch, found.attr_epoch, found.data_version] {
+            assert!(epoch.term > lost_term, "what cuts and moves have left at OSTs is below it: {epoch}");
+        }
         assert_eq!(rig.lookup(TOP, "kept").await.expect("it was there").ino, kept);
         assert_eq!(code(rig.lookup(TOP, "later").await), Some(Code::NotFound));
         assert!(rig.mdt.live().sessions.is_empty(), "no client of the lost one goes on");
