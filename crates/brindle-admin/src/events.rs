@@ -1,4 +1,4 @@
-//! What has happened in a cluster, as its MGS has written it down.
+//! Events of a cluster, as its MGS has written them down.
 
 use brindle_types::Result;
 use brindle_wire::mgs::{Event, EventsReq};
@@ -22,11 +22,11 @@ pub struct EventView {
     pub at: i64,
     /// `info`, `warning` or `error`.
     pub level: String,
-    /// What kind of event, such as `target.silent`.
+    /// Kind of event, such as `target.silent`.
     pub name: String,
-    /// Which host or target.
+    /// The host or target.
     pub subject: String,
-    /// What, for people.
+    /// A sentence for people.
     pub text: String,
 }
 document!(EventView, "brindle.event", 1);

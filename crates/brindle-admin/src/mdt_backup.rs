@@ -25,7 +25,7 @@ use file::{Header, Reader, Writer};
 /// How long an MDT may take for a page: the first one waits for a checkpoint.
 const PAGE_PATIENCE_MS: u64 = 60_000;
 
-/// What a backup has.
+/// A backup of an MDT: where it is, and how much it holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Backup {
     /// The file.
@@ -48,7 +48,7 @@ document!(Backup, "brindle.mdt.backup", 1);
 pub struct Restored {
     /// Directory of the MDT.
     pub dir: String,
-    /// What was restored.
+    /// The backup that was restored.
     pub backup: Backup,
     /// The highest term that anybody knew of.
     pub highest_term: u32,
@@ -144,7 +144,7 @@ fn describe(path: &str, reader: &Reader) -> Result<Backup> {
     })
 }
 
-/// What is to be restored, and how.
+/// A restore that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restore {
     /// The backup.
@@ -227,7 +227,7 @@ struct Known {
     silent: Vec<String>,
 }
 
-/// What the MGS and all OSTs know of the terms of an MDT.
+/// The highest term of an MDT that the MGS and the OSTs know of, and who of them is silent.
 async fn terms_known(servers: &Servers, place: &Place, superblock: &Superblock) -> Result<Known> {
     let mdt = superblock.target;
     let map = servers.mgs_map(place).await?;

@@ -34,7 +34,7 @@ pub struct ReplicaSetView {
     pub members: Vec<MemberView>,
     /// Why nobody serves it; empty if somebody does.
     pub why: String,
-    /// What to do; empty if nothing is to be done.
+    /// Advice to the operator; empty if nothing is to be done.
     pub action: String,
 }
 document!(ReplicaSetView, "brindle.target.replicas", 1);
@@ -174,7 +174,7 @@ pub fn progress(member: &MemberView) -> String {
     )
 }
 
-/// What is wrong with replica sets that are served; those that are not say so themselves.
+/// A fault for each replica set that is served and not complete. Sets that nobody serves have a fault of their own.
 pub fn problems(fs: &FsName, sets: &ListReplicasResp) -> Vec<Fault> {
     let views = sets.sets.iter().map(|info| view(fs, info)).filter(|view| view.state == "degraded");
     let fault = |view: ReplicaSetView| {

@@ -105,7 +105,7 @@ impl Servers {
         self.ask_within(map, target, request, PATIENCE_MS).await
     }
 
-    /// The same for a question that may take longer.
+    /// Asks a target of a map something that may take longer than usual: `patience_ms` at most.
     pub async fn ask_within<M: Message>(
         &self,
         map: &Map,
@@ -181,7 +181,7 @@ impl Servers {
         self.ask_mgs(place, request).await.map_err(|f| no_mgs(place, f))
     }
 
-    /// The same for a question that may take longer.
+    /// Asks the MGS something that may take longer than usual: `patience_ms` at most.
     pub(crate) async fn ask_the_mgs_within<M: Message>(
         &self,
         place: &Place,

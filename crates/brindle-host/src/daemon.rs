@@ -26,7 +26,7 @@ use brindle_types::{Code, Fault, FsName, TargetId};
 use brindle_wire::mgs::hosts::{Assignment, HostedState, HostedTarget, ReportHostReq, WatchHostReq};
 use parking_lot::Mutex;
 
-use crate::hosting::{Spoiled, Trouble, check_port, prepare, until_gone};
+use crate::hosting::{Spoiled, Trouble, check_port, end, prepare};
 use crate::replica::ReplicaDaemon;
 use crate::service::{self, Found, How, Service};
 use crate::shared::daemon::SharedDaemon;
@@ -341,18 +341,6 @@ impl Daemon {
             fault = service.until_failed() => Some(fault),
         };
         self.shows.ended(&name);
-        let remains = service.remains();
-        let stopped = service.stop().await;
-        if !until_gone(&self.how.seams, &remains).await {
-            let fault =
-                failed.or(stopped.err()).unwrap_or_else(|| Fault::new(Code::TargetBusy).subject(name));
-            return Err(Trouble::never(fault));
-        }
-        tracing::info!(target_name = %name, "stopped");
-        spoiled.nothing_is_left();
-        match failed {
-            Some(fault) => Err(fault.into()),
-            None => Ok(stopped?),
-        }
+        end(&self.how.seams, service, failed, &mut spoiled).await
     }
 }

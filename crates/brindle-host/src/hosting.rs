@@ -10,7 +10,7 @@ use brindle_wire::mgs::hosts::Assignment;
 
 use crate::format::{Plan, carry_out, leftovers, refuse_occupied};
 use crate::mgt;
-use crate::service::{Found, How, Remains};
+use crate::service::{Found, How, Remains, Service};
 
 /// Why a target is not started again in this process.
 const PARTS: &str = "parts of it may still run in this process, so it is not started again here";
@@ -81,6 +81,28 @@ pub(crate) async fn until_gone(seams: &Seams, remains: &Remains) -> bool {
         seams.sleep_ms(GONE_LOOK_MS).await;
     }
     remains.are_gone()
+}
+
+/// Stops a service, by order or because it has `failed`, and waits until nothing of it is left; its fault, if it had one.
+pub(crate) async fn end(
+    seams: &Seams,
+    service: Service,
+    failed: Option<Fault>,
+    spoiled: &mut Spoiled,
+) -> std::result::Result<(), Trouble> {
+    let name = spoiled.found().map(|found| found.superblock.name()).unwrap_or_default();
+    let remains = service.remains();
+    let stopped = service.stop().await;
+    if !until_gone(seams, &remains).await {
+        let fault = failed.or(stopped.err()).unwrap_or_else(|| Fault::new(Code::TargetBusy).subject(name));
+        return Err(Trouble::never(fault));
+    }
+    tracing::info!(target_name = %name, "stopped");
+    spoiled.nothing_is_left();
+    match failed {
+        Some(fault) => Err(fault.into()),
+        None => Ok(stopped?),
+    }
 }
 
 /// Refuses a port that somebody has, before anything is opened.

@@ -16,7 +16,7 @@ use brindle_wire::mgs::replica::{KeepReplicasReq, MemberPhase, MemberReport, Rep
 use parking_lot::Mutex;
 
 use crate::daemon::Shows;
-use crate::hosting::{Spoiled, Trouble, check_port, prepare, until_gone};
+use crate::hosting::{Spoiled, Trouble, check_port, end, prepare};
 use crate::service::{self, Found, How, Service};
 
 /// How long the MGS holds a question while there are members: it hears of this host at least that often.
@@ -320,18 +320,6 @@ impl ReplicaDaemon {
         };
         self.set(seat, |hosted| hosted.is_open = false);
         self.shows.ended(&name);
-        let remains = service.remains();
-        let stopped = service.stop().await;
-        if !until_gone(&self.how.seams, &remains).await {
-            let fault =
-                failed.or(stopped.err()).unwrap_or_else(|| Fault::new(Code::TargetBusy).subject(name));
-            return Err(Trouble::never(fault));
-        }
-        tracing::info!(target_name = %name, "stopped");
-        spoiled.nothing_is_left();
-        match failed {
-            Some(fault) => Err(fault.into()),
-            None => Ok(stopped?),
-        }
+        end(&self.how.seams, service, failed, spoiled).await
     }
 }

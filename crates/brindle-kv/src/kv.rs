@@ -39,7 +39,7 @@ impl Kv {
         open::create(disk, dir, opts, 1)
     }
 
-    /// The same for a store that takes the place of one that was lost: its first opening has a term above `term`.
+    /// Makes an empty store in the place of one that was lost, as [`Kv::create`] does: its first opening has a term above `term`.
     pub fn create_above(disk: &dyn Disk, dir: &str, opts: &KvOptions, term: u32) -> Result<()> {
         open::create(disk, dir, opts, term.max(1))
     }

@@ -194,17 +194,19 @@ pub async fn poll_space(mdt: Arc<Mdt>) {
     }
 }
 
-/// Tells the MGS the term of this opening. Completes only if there was one of a later term: then this is an old copy of the MDT's
-/// disk, or a backup of it has been restored.
+/// Tells the MGS the term of this opening. Completes only if another opening has this term or a later one: then this is an old copy of the
+/// MDT's disk, or a backup of it has been restored.
 pub async fn note_term(mdt: Arc<Mdt>, targets: Arc<Directory>) -> Fault {
     let identity = mdt.identity();
-    let term = mdt.numbers().term();
-    let request =
-        NoteTermReq { fs: identity.fs.clone(), target: identity.target(), uuid: identity.uuid, term };
-    match targets.mgs().ask(&request).await {
-        Ok(answer) if answer.highest > term => Fault::new(Code::LaterMdt)
+    let (term, opening) = (mdt.numbers().term(), mdt.seams().rng.next_u64());
+    let (fs, target, uuid) = (identity.fs.clone(), identity.target(), identity.uuid);
+    match targets.mgs().ask(&NoteTermReq { fs, target, uuid, term, opening }).await {
+        Ok(answer) if !answer.is_newest => Fault::new(Code::LaterMdt)
             .subject(identity.name())
-            .why(format!("this is its term {term}, and the MGS was told of term {}", answer.highest))
+            .why(match answer.highest > term {
+                true => format!("this is its term {term}, and the MGS was told of term {}", answer.highest),
+                false => format!("the MGS was told of its term {term} by another copy of its disk"),
+            })
             .data("nothing was changed"),
         Ok(_) => std::future::pending().await,
         Err(fault) => {

@@ -108,7 +108,7 @@ fn happened(level: EventLevel, name: &'static str, subject: impl Into<String>, t
     Happening { name, level, subject: subject.into(), text }
 }
 
-/// What the MGS knows at a moment.
+/// A look of the MGS at the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     hosts: BTreeMap<String, SeenHost>,
@@ -144,7 +144,7 @@ struct SeenSet {
     members: BTreeSet<String>,
 }
 
-/// What has happened between two looks, in an order in which it can be read.
+/// Events between two looks, in an order in which they can be read.
 fn between(fs: &FsName, before: &Seen, now: &Seen) -> Vec<Happening> {
     let mut found = Vec::new();
     hosts_between(before, now, &mut found);

@@ -34,14 +34,16 @@ pub(crate) struct MapStore {
 /// Prefix of the keys of terms, and what they hold, each with its version.
 struct Terms {
     prefix: String,
-    highest: parking_lot::Mutex<BTreeMap<TargetId, (u64, u32)>>,
+    highest: parking_lot::Mutex<BTreeMap<TargetId, (u64, TermRow)>>,
 }
 
-/// The highest term of an MDT.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// The highest term of an MDT, and the opening that has told it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TermRow {
     /// The term.
     pub term: u32,
+    /// The number of the opening.
+    pub opening: u64,
 }
 
 brindle_wire::first_form!(1 => TermRow);
@@ -55,7 +57,7 @@ impl Terms {
             let target: TargetId = entry.key[prefix.len()..].parse().map_err(damaged)?;
             let row: TermRow =
                 form::decode(&entry.value).map_err(|why| why.fault("the term of an MDT", damaged))?;
-            highest.insert(target, (entry.version, row.term));
+            highest.insert(target, (entry.version, row));
         }
         Ok(Terms { prefix, highest: highest.into() })
     }
@@ -115,20 +117,20 @@ impl MapStore {
         Ok(MapStore { store, key, entry_version: Mutex::new(entry.version), current, terms, earlier })
     }
 
-    /// Keeps the highest term of an MDT; that term.
-    pub(crate) async fn note_term(&self, mdt: TargetId, term: u32) -> Result<u32> {
+    /// Keeps the highest term of an MDT; that term. Of two openings under one term the first counts.
+    pub(crate) async fn note_term(&self, mdt: TargetId, told: TermRow) -> Result<TermRow> {
         // One change of the store at a time.
         let _turn = self.entry_version.lock().await;
         let (version, highest) = self.terms.highest.lock().get(&mdt).copied().unwrap_or_default();
-        if highest >= term {
+        if highest.term >= told.term {
             return Ok(highest);
         }
         let key = format!("{}{mdt}", self.terms.prefix);
-        let value = form::encode(FormatLevel::NEWEST, &TermRow { term })?;
+        let value = form::encode(FormatLevel::NEWEST, &told)?;
         match self.store.compare_and_swap(&key, version, Some(&value)).await? {
             Swap::Done(version) => {
-                self.terms.highest.lock().insert(mdt, (version, term));
-                Ok(term)
+                self.terms.highest.lock().insert(mdt, (version, told));
+                Ok(told)
             }
             Swap::Lost(_) => Err(Fault::new(Code::NotLeading).why("another MGS has changed the terms")),
         }
@@ -136,7 +138,7 @@ impl MapStore {
 
     /// The highest terms that MDTs have told.
     pub(crate) fn terms(&self) -> Vec<(TargetId, u32)> {
-        self.terms.highest.lock().iter().map(|(mdt, (_, term))| (*mdt, *term)).collect()
+        self.terms.highest.lock().iter().map(|(mdt, (_, row))| (*mdt, row.term)).collect()
     }
 
     /// The newest map.

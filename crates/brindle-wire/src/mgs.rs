@@ -114,13 +114,13 @@ pub struct Event {
     pub number: u64,
     /// When, seconds since 1970.
     pub at_s: i64,
-    /// What kind of event: `target.silent`. These words do not change.
+    /// Kind of event, such as `target.silent`. These words do not change.
     pub name: String,
     /// How much it matters.
     pub level: EventLevel,
-    /// Which host or target.
+    /// The host or target.
     pub subject: String,
-    /// What, for people.
+    /// A sentence for people.
     pub text: String,
 }
 
@@ -152,6 +152,8 @@ pub struct NoteTermReq {
     pub uuid: [u8; 16],
     /// The term.
     pub term: u32,
+    /// Chosen at random by each opening: a copy of the MDT's disk may open under the same term.
+    pub opening: u64,
 }
 
 /// The highest term that the MGS was ever told, this one included.
@@ -159,6 +161,8 @@ pub struct NoteTermReq {
 pub struct NoteTermResp {
     /// The term.
     pub highest: u32,
+    /// Whether the asking opening is the one that has it.
+    pub is_newest: bool,
 }
 message!(NoteTermReq => NoteTermResp, NoteTerm);
 

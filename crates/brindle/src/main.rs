@@ -10,6 +10,7 @@ mod print;
 
 mod admin;
 mod alerts;
+mod background;
 mod bb;
 mod bench;
 mod changelog;

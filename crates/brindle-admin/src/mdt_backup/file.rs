@@ -32,7 +32,7 @@ const HEADER: u8 = 1;
 const ROWS: u8 = 2;
 const END: u8 = 3;
 
-/// What a backup is of.
+/// The first block: which MDT was backed up, and when.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
     /// The superblock of the MDT, as its file has it.
@@ -177,7 +177,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// What it is of.
+    /// Its first block.
     pub fn header(&self) -> &Header {
         &self.header
     }

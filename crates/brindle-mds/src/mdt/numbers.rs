@@ -42,7 +42,7 @@ impl Numbers {
         }
     }
 
-    /// The same for an MDT that was restored from a backup.
+    /// Numbers of an MDT that was restored from a backup, which has lost a part of these terms.
     pub fn without(self, lost: LostTerms) -> Numbers {
         Numbers { lost, ..self }
     }

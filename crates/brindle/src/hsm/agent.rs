@@ -3,26 +3,24 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use brindle_admin::place::Source;
 use brindle_auth::Mode;
 use brindle_client::{Client, Switches};
 use brindle_host::announcement::Working;
 use brindle_host::control::MountHere;
-use brindle_host::process::{Said, Starting};
+use brindle_host::process::Said;
 use brindle_hsm::{Agent, Archive, Layout, Settings};
 use brindle_telemetry::panic;
 use brindle_types::hsm::ARCHIVE_ID_MAX;
 use brindle_types::units::parse_bytes;
 use brindle_types::{Code, Fault, Result};
 
+use crate::background;
 use crate::exit::Done;
 use crate::mount::{Connect, connect};
 use crate::serve::{failed, raise_limits, say, start_log, stop_signal};
 
-/// How long an agent in the background may take until it works.
-const READY_LIMIT: Duration = Duration::from_secs(60);
 /// Log of agents in the background that were given none.
 const LOG_DEFAULT: &str = "/var/log/brindle/agent.log";
 /// Threads.
@@ -240,15 +238,7 @@ async fn serve(args: &Args, client: Arc<Client>, archive: Archive, stop: impl Fu
 /// Starts the agent as a process of its own, and waits until it works.
 fn in_background(args: &Args) -> Result<Done> {
     let log = args.log.clone().unwrap_or_else(|| PathBuf::from(LOG_DEFAULT));
-    let log = PathBuf::from(crate::cli::text(&log)?);
-    let parent = log.parent().unwrap_or(Path::new("/"));
-    std::fs::create_dir_all(parent)
-        .map_err(|e| Fault::io(Code::NotWritable, "cannot make", parent.display().to_string(), &e))?;
-    let program = std::env::current_exe()
-        .map_err(|e| Fault::io(Code::ProcessFailed, "cannot find", "this program", &e))?;
-    let starting = Starting::spawn(&program, "the agent", &foreground_arguments(args, &log)?, &log)?;
-    starting.ready::<Working>(READY_LIMIT)?;
-    Ok(Done::Ok)
+    background::start("the agent", &log, |log| foreground_arguments(args, log))
 }
 
 fn foreground_arguments(args: &Args, log: &Path) -> Result<Vec<String>> {
