@@ -81,10 +81,10 @@ fn a_lost_mdt_comes_back_from_its_backup() {
     let old = dir.with_extension("old");
     fs::rename(&dir, &old).unwrap();
     // A backup that is cut off makes no target.
-    let cut = cluster.outside().join("cut.backup");
+    let cut_off = cluster.outside().join("cut.backup");
     let whole = fs::read(&backup).unwrap();
-    fs::write(&cut, &whole[..whole.len() - 1]).unwrap();
-    let refused = cluster.brindle(&["mdt", "restore", "--from", text(&cut), "--to", text(&dir)]);
+    fs::write(&cut_off, &whole[..whole.len() - 1]).unwrap();
+    let refused = cluster.brindle(&["mdt", "restore", "--from", text(&cut_off), "--to", text(&dir)]);
     assert!(!refused.ok() && refused.text.contains("E3038"), "{refused}");
     assert!(!dir.exists());
     // Nor does one while an OST may know of a later term.
