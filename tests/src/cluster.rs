@@ -148,9 +148,23 @@ impl Cluster {
     /// # Panics
     /// When that fails.
     pub fn up_bare(name: &str, hosts: u8) -> Cluster {
+        Cluster::up_on_hosts(name, hosts, &["--bare"])
+    }
+
+    /// Starts a cluster with two copies of each OST, installed on bare hosts: h1 has the MGS and the MDT, the others the OSTs, the last one mounts.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn up_with_copies(name: &str, hosts: u8) -> Cluster {
+        Cluster::up_on_hosts(name, hosts, &["--clients=1", "--copies=2"])
+    }
+
+    fn up_on_hosts(name: &str, hosts: u8, flags: &[&str]) -> Cluster {
         let options = Options { mounts: 0, hosts: Some(hosts), ..Options::default() };
         let cluster = Cluster::prepare(name, &options);
-        let up = cluster.dev(&["up".to_owned(), format!("--hosts={hosts}"), "--bare".to_owned()]);
+        let mut words = vec!["up".to_owned(), format!("--hosts={hosts}")];
+        words.extend(flags.iter().map(|flag| (*flag).to_owned()));
+        let up = cluster.dev(&words);
         assert!(up.ok(), "brindle dev up failed: {up}");
         cluster
     }

@@ -9,9 +9,12 @@ use brindle_types::{Code, Fault, PoolName, Result, Role, TargetId};
 use brindle_wire::map::Map;
 use brindle_wire::mgs::PoolChange;
 use brindle_wire::mgs::hosts::{HostChange, ListHostsResp};
-use brindle_wire::mgs::shared::{ListSharedResp, SharedChange, SharedHost, SharedTarget};
+use brindle_wire::mgs::replica::{MemberPlace, ReplicaSetChange, ReplicaSetState};
+use brindle_wire::mgs::shared::{SharedChange, SharedHost, SharedTarget};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::known::Known;
 
 /// A cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,7 +49,7 @@ pub struct HostSection {
 pub struct TargetSection {
     /// `OST0003`, `MDT0000`.
     pub name: String,
-    /// The host that serves it; of two that share it, the preferred one.
+    /// The host that serves it; of two that share it, the preferred one; of several that have copies, any of them.
     pub host: String,
     /// Its directory there.
     pub dir: String,
@@ -62,6 +65,19 @@ pub struct TargetSection {
     /// Whether it is not to be served now.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stopped: bool,
+    /// Its copies on other hosts.
+    #[serde(default, rename = "copy", skip_serializing_if = "Vec::is_empty")]
+    pub copies: Vec<CopySection>,
+}
+
+/// A copy of a target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CopySection {
+    /// The host that has it.
+    pub host: String,
+    /// Its directory there.
+    pub dir: String,
 }
 
 /// A pool.
@@ -92,12 +108,19 @@ pub enum Step {
     Host(HostChange),
     /// Of one that two hosts share.
     Shared(SharedChange),
+    /// Of one with copies.
+    Replicas(ReplicaSetChange),
 }
 
 impl Step {
     /// Whether the target is made.
     pub fn makes(&self) -> bool {
-        matches!(self, Step::Host(HostChange::AddTarget { .. }) | Step::Shared(SharedChange::Add { .. }))
+        matches!(
+            self,
+            Step::Host(HostChange::AddTarget { .. })
+                | Step::Shared(SharedChange::Add { .. })
+                | Step::Replicas(ReplicaSetChange::Create { .. })
+        )
     }
 }
 
@@ -125,7 +148,8 @@ pub struct ApplyView {
 document!(ApplyView, "brindle.cluster.apply", 1);
 
 /// The cluster as it is.
-pub fn export(map: &Map, hosts: &ListHostsResp, shared: &ListSharedResp) -> ClusterFile {
+pub fn export(known: &Known) -> ClusterFile {
+    let Known { map, hosts, shared, replicas } = known;
     let words = |text: &str| text.split(',').map(str::to_owned).collect();
     let host_sections =
         hosts.hosts.iter().map(|host| HostSection { name: host.name.clone(), roles: words(&host.roles) });
@@ -139,9 +163,11 @@ pub fn export(map: &Map, hosts: &ListHostsResp, shared: &ListSharedResp) -> Clus
             device: None,
             standby_device: None,
             stopped: !a.is_wanted,
+            copies: Vec::new(),
         }));
     }
     targets.extend(shared.targets.iter().map(|info| shared_section(&info.target)));
+    targets.extend(replicas.sets.iter().filter_map(|info| replicated_section(&info.set)));
     targets.sort_by(|a, b| a.name.cmp(&b.name));
     let pools = map.pools.iter().map(|pool| PoolSection {
         name: pool.name.to_string(),
@@ -161,17 +187,42 @@ fn shared_section(t: &SharedTarget) -> TargetSection {
         standby_device: second.map(|host| host.device.clone()).filter(|other| Some(other) != device.as_ref()),
         device,
         stopped: !t.is_wanted,
+        copies: Vec::new(),
     }
 }
 
+fn replicated_section(set: &ReplicaSetState) -> Option<TargetSection> {
+    let mut copies = set
+        .members
+        .iter()
+        .map(|m| CopySection { host: m.host.clone(), dir: m.dir.clone() })
+        .collect::<Vec<_>>();
+    copies.sort_by(|a, b| a.host.cmp(&b.host));
+    if copies.is_empty() {
+        return None;
+    }
+    let CopySection { host, dir } = copies.remove(0);
+    Some(TargetSection {
+        name: set.target.to_string(),
+        host,
+        dir,
+        standby: None,
+        device: None,
+        standby_device: None,
+        stopped: false,
+        copies,
+    })
+}
+
 /// The difference between a file and the cluster. Refuses a file that contradicts the cluster, or itself.
-pub fn plan(file: &ClusterFile, map: &Map, hosts: &ListHostsResp, shared: &ListSharedResp) -> Result<Plan> {
+pub fn plan(file: &ClusterFile, known: &Known) -> Result<Plan> {
+    let Known { map, hosts, .. } = known;
     if file.fs != map.fs.as_str() {
         return Err(refuse(&file.fs, format!("the cluster has the file system {}", map.fs)));
     }
     let mut plan = Plan::default();
     plan_hosts(file, hosts, &mut plan)?;
-    plan_targets(file, (map, hosts, shared), &mut plan)?;
+    plan_targets(file, known, &mut plan)?;
     plan_pools(file, map, &mut plan)?;
     Ok(plan)
 }
@@ -211,12 +262,8 @@ fn same_roles(joined: &str, wanted: &[String]) -> bool {
     joined == wanted
 }
 
-fn plan_targets(
-    file: &ClusterFile,
-    (map, hosts, shared): (&Map, &ListHostsResp, &ListSharedResp),
-    plan: &mut Plan,
-) -> Result<()> {
-    let there = export(map, hosts, shared).targets;
+fn plan_targets(file: &ClusterFile, known: &Known, plan: &mut Plan) -> Result<()> {
+    let there = export(known).targets;
     let mut named = BTreeMap::new();
     for section in &file.targets {
         let target: TargetId = section.name.parse().map_err(|why| refuse(&section.name, why))?;
@@ -226,25 +273,12 @@ fn plan_targets(
         if named.insert(target.to_string(), section).is_some() {
             return Err(refuse(&section.name, "the file names the target twice".to_owned()));
         }
-        if section.standby.is_some() != section.device.is_some() {
-            return Err(refuse(&section.name, "'standby' and 'device' go together".to_owned()));
-        }
-        let stop = |is_wanted| (section.host.clone(), target, section.want(target, is_wanted));
-        let has_joined = |name: &String| hosts.hosts.iter().any(|joined| joined.name == *name);
+        section.check()?;
+        let has_joined = |name: &String| known.hosts.hosts.iter().any(|joined| joined.name == *name);
         let absent = section.hosts().into_iter().find(|name| !has_joined(name));
-        if let Some(known) = there.iter().find(|known| known.name == target.to_string()) {
-            if (TargetSection { name: known.name.clone(), stopped: known.stopped, ..section.clone() })
-                != *known
-            {
-                let why = format!("it is {}, and the file says {}", known.place(), section.place());
-                return Err(
-                    refuse(&section.name, why).next("targets do not move to another host or directory yet")
-                );
-            }
-            if known.stopped != section.stopped {
-                plan.targets.push(stop(!section.stopped));
-            }
-        } else if map.target(target).is_some() {
+        if let Some(is) = there.iter().find(|is| is.name == target.to_string()) {
+            plan_known_target(section, is, target, plan)?;
+        } else if known.map.target(target).is_some() {
             let why = "it is served by brindle serve --dir, and no host was told to serve it".to_owned();
             return Err(refuse(&section.name, why).next("leave it out of the file"));
         } else if let Some(host) = absent {
@@ -253,7 +287,7 @@ fn plan_targets(
         } else {
             plan.targets.push((section.host.clone(), target, section.add(target)));
             if section.stopped {
-                plan.targets.push(stop(false));
+                plan.targets.push((section.host.clone(), target, section.want(target, false)));
             }
         }
     }
@@ -262,10 +296,60 @@ fn plan_targets(
     Ok(())
 }
 
+/// A target that is there already: it is started, stopped, or gets copies.
+fn plan_known_target(
+    section: &TargetSection,
+    is: &TargetSection,
+    target: TargetId,
+    plan: &mut Plan,
+) -> Result<()> {
+    let (wanted, there) = (section.places(), is.places());
+    let moved = wanted.iter().any(|(host, dir)| there.get(host).is_some_and(|at| at != dir));
+    let devices = |t: &TargetSection| (t.standby.clone(), t.device.clone(), t.standby_device.clone());
+    if moved || devices(section) != devices(is) || !wanted.keys().any(|host| there.contains_key(host)) {
+        let why = format!("it is {}, and the file says {}", is.place(), section.place());
+        return Err(refuse(&section.name, why).next("targets do not move to another host or directory yet"));
+    }
+    for (host, dir) in wanted.iter().filter(|(host, _)| !there.contains_key(*host)) {
+        let place = MemberPlace { host: (*host).to_owned(), dir: (*dir).to_owned() };
+        let step = Step::Replicas(ReplicaSetChange::Add { target, place });
+        plan.targets.push(((*host).to_owned(), target, step));
+    }
+    let others = there.keys().filter(|host| !wanted.contains_key(*host));
+    plan.notes.extend(others.map(|host| Note::LeftAlone(format!("copy of {target} on {host}"))));
+    if is.stopped != section.stopped {
+        plan.targets.push((section.host.clone(), target, section.want(target, !section.stopped)));
+    }
+    Ok(())
+}
+
 impl TargetSection {
+    /// Refuses what contradicts itself.
+    fn check(&self) -> Result<()> {
+        if self.standby.is_some() != self.device.is_some() {
+            return Err(refuse(&self.name, "'standby' and 'device' go together".to_owned()));
+        }
+        if self.standby.is_some() && !self.copies.is_empty() {
+            return Err(refuse(&self.name, "a target has either copies or a standby host".to_owned()));
+        }
+        if self.stopped && !self.copies.is_empty() {
+            return Err(refuse(&self.name, "a target with copies cannot be stopped".to_owned()));
+        }
+        if self.places().len() <= self.copies.len() {
+            return Err(refuse(&self.name, "each copy needs a host of its own".to_owned()));
+        }
+        Ok(())
+    }
+
     /// Hosts that it names.
     fn hosts(&self) -> Vec<&String> {
-        std::iter::once(&self.host).chain(&self.standby).collect()
+        std::iter::once(&self.host).chain(&self.standby).chain(self.copies.iter().map(|c| &c.host)).collect()
+    }
+
+    /// Its copies, the first one included: directories by host.
+    fn places(&self) -> BTreeMap<&str, &str> {
+        let others = self.copies.iter().map(|copy| (copy.host.as_str(), copy.dir.as_str()));
+        std::iter::once((self.host.as_str(), self.dir.as_str())).chain(others).collect()
     }
 
     /// Where it lies, in words.
@@ -274,12 +358,24 @@ impl TargetSection {
             (Some(standby), Some(device)) => {
                 format!("on {} and {standby} from {device} in {}", self.host, self.dir)
             }
-            _ => format!("on {} in {}", self.host, self.dir),
+            _ => {
+                let places = self.places();
+                let places: Vec<String> =
+                    places.iter().map(|(host, dir)| format!("{host} in {dir}")).collect();
+                format!("on {}", places.join(" and on "))
+            }
         }
     }
 
     fn add(&self, target: TargetId) -> Step {
         let (is_mdt, index, dir) = (target.role == Role::Mdt, Some(target.index), self.dir.clone());
+        if !self.copies.is_empty() {
+            let place =
+                |(host, dir): (&String, &String)| MemberPlace { host: host.clone(), dir: dir.clone() };
+            let others = self.copies.iter().map(|copy| (&copy.host, &copy.dir));
+            let places = std::iter::once((&self.host, &self.dir)).chain(others).map(place).collect();
+            return Step::Replicas(ReplicaSetChange::Create { index, places });
+        }
         let (Some(standby), Some(device)) = (&self.standby, &self.device) else {
             return Step::Host(HostChange::AddTarget { is_mdt, index, dir });
         };
@@ -359,6 +455,14 @@ impl Plan {
                 let device = hosts.first().map_or("", |host| host.device.as_str());
                 format!("make {target} on {} from {device} in {dir}", names.join(" and "))
             }
+            Step::Replicas(ReplicaSetChange::Create { places, .. }) => {
+                let places: Vec<String> =
+                    places.iter().map(|place| format!("on {} in {}", place.host, place.dir)).collect();
+                format!("make {target} with copies {}", places.join(", "))
+            }
+            Step::Replicas(ReplicaSetChange::Add { place, .. }) => {
+                format!("give {target} a copy on {} in {}", place.host, place.dir)
+            }
             Step::Host(HostChange::WantTarget { is_wanted: true, .. })
             | Step::Shared(SharedChange::Want { is_wanted: true, .. }) => format!("start {target} on {host}"),
             _ => format!("stop {target} on {host}"),
@@ -386,92 +490,52 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
-    use brindle_wire::form::FormatLevel;
-    use brindle_wire::map::{Pool, ReplicaSet, TargetEntry, TargetState};
-    use brindle_wire::mgs::hosts::{Assignment, HostInfo};
-    use brindle_wire::mgs::shared::{SharedInfo, SharedPhase};
-
     use super::*;
-
-    fn host(name: &str, roles: &str, targets: &[(u16, &str)]) -> HostInfo {
-        let assignment = |(index, dir): &(u16, &str)| Assignment {
-            target: TargetId::ost(*index),
-            uuid: [1; 16],
-            dir: (*dir).to_owned(),
-            port: 9881,
-            is_formatted: true,
-            is_wanted: true,
-        };
-        HostInfo {
-            name: name.to_owned(),
-            roles: roles.to_owned(),
-            key: [0; 32],
-            joined_s: 0,
-            certificate_ends_s: 0,
-            heard_ms_ago: None,
-            software: String::new(),
-            assignments: targets.iter().map(assignment).collect(),
-            hosted: Vec::new(),
-        }
-    }
-
-    fn cluster() -> (Map, ListHostsResp) {
-        let entry = |index| TargetEntry {
-            id: TargetId::ost(index),
-            uuid: [1; 16],
-            nids: Vec::new(),
-            epoch: 1,
-            state: TargetState::Up,
-            replicas: ReplicaSet::of("oss1"),
-            format_level_max: FormatLevel::FIRST,
-        };
-        let mut map = Map { targets: vec![entry(0), entry(1)], ..Map::new("scratch".parse().unwrap(), 1) };
-        map.pools.push(Pool { name: "flash".parse().unwrap(), osts: vec![0] });
-        let hosts =
-            vec![host("c1", "client", &[]), host("oss1", "server", &[(0, "/data/a"), (1, "/data/b")])];
-        (map, ListHostsResp { cluster: 7, hosts, tokens: Vec::new() })
-    }
-
-    /// OST0007 on a device of oss1 and oss2.
-    fn shared() -> ListSharedResp {
-        let host = |host: &str| SharedHost { host: host.into(), device: "/dev/lun7".into() };
-        let target = SharedTarget {
-            target: TargetId::ost(7),
-            uuid: [7; 16],
-            hosts: vec![host("oss1"), host("c1")],
-            dir: "/srv/ost7".into(),
-            port: 9883,
-            is_formatted: true,
-            is_wanted: true,
-            owner: "c1".into(),
-            turn: 4,
-            phase: SharedPhase::Owned,
-        };
-        let info = SharedInfo { target, words: Vec::new(), hindrance: None };
-        ListSharedResp { targets: vec![info], has_fence: true }
-    }
-
-    fn none() -> ListSharedResp {
-        ListSharedResp { targets: Vec::new(), has_fence: false }
-    }
+    use crate::known::fixture::{cluster, shared, with_copies};
 
     #[test]
     fn a_cluster_that_was_exported_has_nothing_to_apply() {
-        let (map, hosts) = cluster();
-        let file = export(&map, &hosts, &shared());
+        let known = with_copies(shared());
+        let file = export(&known);
         assert!(file.targets.iter().any(|target| target.device.as_deref() == Some("/dev/lun7")));
-        assert_eq!(plan(&file, &map, &hosts, &shared()), Ok(Plan::default()));
+        assert!(file.targets.iter().any(|target| target.copies.len() == 1));
+        assert_eq!(plan(&file, &known), Ok(Plan::default()));
+    }
+
+    #[test]
+    fn copies_are_made_and_never_taken_away() {
+        let known = with_copies(cluster());
+        let mut file = export(&known);
+        let view = |file: &ClusterFile, known: &Known| plan(file, known).map(|plan| plan.view(false));
+        let mut without = known.clone();
+        without.replicas.sets.clear();
+        let made = "make OST0003 with copies on oss1 in /data/r, on oss2 in /data/r";
+        assert_eq!(view(&file, &without).unwrap().changes, [made]);
+        // A target with one copy gets another one.
+        let copy = CopySection { host: "oss2".into(), dir: "/data/a2".into() };
+        file.targets[0].copies.push(copy.clone());
+        assert_eq!(view(&file, &known).unwrap().changes, ["give OST0000 a copy on oss2 in /data/a2"]);
+        file.targets[0].copies.clear();
+        let at = file.targets.len() - 1;
+        let others = std::mem::take(&mut file.targets[at].copies);
+        assert_eq!(view(&file, &known).unwrap().left_alone, ["copy of OST0003 on oss2"]);
+        file.targets[at].dir = "/elsewhere".into();
+        let why = view(&file, &known).unwrap_err().why;
+        assert_eq!(
+            why,
+            ["it is on oss1 in /data/r and on oss2 in /data/r, and the file says on oss1 in /elsewhere"]
+        );
+        file.targets[at].copies = [others.clone(), others].concat();
+        assert_eq!(view(&file, &known).unwrap_err().why, ["each copy needs a host of its own"]);
     }
 
     #[test]
     fn a_target_that_two_hosts_share_is_made_stopped_and_never_moved() {
-        let (map, hosts) = cluster();
-        let mut file = export(&map, &hosts, &shared());
-        let changes = |file: &ClusterFile, shared: &ListSharedResp| {
-            plan(file, &map, &hosts, shared).map(|plan| plan.view(false).changes)
-        };
+        let mut file = export(&shared());
+        let changes =
+            |file: &ClusterFile, known: &Known| plan(file, known).map(|plan| plan.view(false).changes);
         let made = "make OST0007 on oss1 and c1 from /dev/lun7 in /srv/ost7";
-        assert_eq!(changes(&file, &none()), Ok(vec![made.to_owned()]));
+        assert_eq!(changes(&file, &cluster()), Ok(vec![made.to_owned()]));
         let at = file.targets.len() - 1;
         file.targets[at].stopped = true;
         assert_eq!(changes(&file, &shared()), Ok(vec!["stop OST0007 on oss1".to_owned()]));
@@ -483,8 +547,8 @@ mod tests {
 
     #[test]
     fn what_is_missing_is_made_and_what_is_not_named_is_left_alone() {
-        let (map, hosts) = cluster();
-        let mut file = export(&map, &hosts, &none());
+        let known = cluster();
+        let mut file = export(&known);
         file.hosts[0] = HostSection { name: "oss2".into(), roles: vec!["server".into()] };
         file.targets[1].stopped = true;
         file.targets.remove(0);
@@ -496,12 +560,13 @@ mod tests {
             device: None,
             standby_device: None,
             stopped: false,
+            copies: Vec::new(),
         };
         file.targets.push(target("OST0002", "oss1"));
         file.targets.push(target("OST0003", "oss2"));
         file.pools[0].osts = vec!["OST0001".into(), "OST0002".into(), "OST0003".into()];
         file.pools.push(PoolSection { name: "disk".into(), osts: Vec::new() });
-        let view = plan(&file, &map, &hosts, &none()).unwrap().view(false);
+        let view = plan(&file, &known).unwrap().view(false);
         assert_eq!(
             view.changes,
             [
@@ -525,12 +590,12 @@ mod tests {
 
     #[test]
     fn a_file_that_contradicts_the_cluster_or_itself_is_refused() {
-        let (map, hosts) = cluster();
-        let good = export(&map, &hosts, &none());
+        let known = cluster();
+        let good = export(&known);
         let refused = |change: fn(&mut ClusterFile)| {
             let mut file = good.clone();
             change(&mut file);
-            plan(&file, &map, &hosts, &none()).unwrap_err().why.join("; ")
+            plan(&file, &known).unwrap_err().why.join("; ")
         };
         assert_eq!(refused(|f| f.fs = "other".into()), "the cluster has the file system scratch");
         assert_eq!(

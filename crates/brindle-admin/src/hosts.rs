@@ -5,12 +5,15 @@ use brindle_wire::mgs::hosts::{
     Assignment, ChangeHostReq, ChangeHostResp, CreateTokenReq, CreateTokenResp, HostChange, HostInfo,
     HostedState, HostedTarget, ListHostsReq, ListHostsResp, TokenInfo,
 };
-use brindle_wire::mgs::shared::{ListSharedResp, SharedInfo};
+use brindle_wire::mgs::replica::ReplicaSetInfo;
+use brindle_wire::mgs::shared::SharedInfo;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::known::Known;
 use crate::nearest::nearest;
 use crate::place::Place;
+use crate::replica::{self, ReplicaSetView};
 use crate::servers::Servers;
 use crate::shared::{self, SharedView};
 use crate::target::hex;
@@ -33,6 +36,8 @@ pub struct HostsView {
     pub hosts: Vec<HostView>,
     /// Targets on devices that two hosts reach.
     pub shared: Vec<SharedView>,
+    /// Targets with copies on several hosts.
+    pub replicas: Vec<ReplicaSetView>,
     /// Tokens that no host has used yet.
     pub tokens: Vec<TokenView>,
 }
@@ -61,6 +66,8 @@ pub struct HostView {
     pub targets: Vec<HostedView>,
     /// Targets that it shares with another host.
     pub shared: Vec<SharedView>,
+    /// Targets of which it has a copy.
+    pub replicas: Vec<ReplicaSetView>,
 }
 document!(HostView, "brindle.node.show", 1);
 
@@ -129,7 +136,8 @@ fn view_of(fs: &FsName, assignment: &Assignment, told: &[HostedTarget], is_silen
 }
 
 /// A host, for people and programs.
-pub fn view(fs: &FsName, host: &HostInfo, shared: &ListSharedResp) -> HostView {
+pub fn view(known: &Known, host: &HostInfo) -> HostView {
+    let fs = &known.map.fs;
     let roles = words(&host.roles);
     let has_daemon = roles.iter().any(|role| role == "server");
     let is_silent = host.heard_ms_ago.is_none_or(|ms| ms > SILENT_MS);
@@ -149,7 +157,11 @@ pub fn view(fs: &FsName, host: &HostInfo, shared: &ListSharedResp) -> HostView {
         targets: host.assignments.iter().map(|a| view_of(fs, a, &host.hosted, is_silent)).collect(),
         shared: {
             let reaches = |info: &&SharedInfo| info.target.hosts.iter().any(|own| own.host == host.name);
-            shared.targets.iter().filter(reaches).map(|info| shared::view(fs, info)).collect()
+            known.shared.targets.iter().filter(reaches).map(|info| shared::view(fs, info)).collect()
+        },
+        replicas: {
+            let has = |info: &&ReplicaSetInfo| info.set.member(&host.name).is_some();
+            known.replicas.sets.iter().filter(has).map(|info| replica::view(fs, info)).collect()
         },
     }
 }
@@ -164,13 +176,15 @@ fn token_view(token: &TokenInfo) -> TokenView {
 }
 
 /// All hosts and tokens.
-pub fn list(fs: &FsName, answer: &ListHostsResp, shared: &ListSharedResp) -> HostsView {
+pub fn list(known: &Known) -> HostsView {
+    let fs = &known.map.fs;
     HostsView {
-        cluster: format!("{:016x}", answer.cluster),
+        cluster: format!("{:016x}", known.hosts.cluster),
         fs: fs.to_string(),
-        hosts: answer.hosts.iter().map(|host| view(fs, host, shared)).collect(),
-        shared: shared.targets.iter().map(|info| shared::view(fs, info)).collect(),
-        tokens: answer.tokens.iter().map(token_view).collect(),
+        hosts: known.hosts.hosts.iter().map(|host| view(known, host)).collect(),
+        shared: known.shared.targets.iter().map(|info| shared::view(fs, info)).collect(),
+        replicas: known.replicas.sets.iter().map(|info| replica::view(fs, info)).collect(),
+        tokens: known.hosts.tokens.iter().map(token_view).collect(),
     }
 }
 

@@ -13,6 +13,9 @@
 //! target exists is it served. From then on an empty directory is a disk that is not mounted, and never formatted again.
 //!
 //! A daemon that loses the MGS goes on serving what it serves.
+//!
+//! It also asks whether it is to start anew ([`Daemon::until_restart`]): then whoever runs it stops everything in order and begins again, with the
+//! program that is installed by then.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +26,9 @@ use brindle_net::latch::Latch;
 use brindle_stdx::watch;
 use brindle_targets::Directory;
 use brindle_types::{Code, Fault, FsName, TargetId};
-use brindle_wire::mgs::hosts::{Assignment, HostedState, HostedTarget, ReportHostReq, WatchHostReq};
+use brindle_wire::mgs::hosts::{
+    Assignment, HostedState, HostedTarget, ReportHostReq, TakeOrdersReq, WatchHostReq,
+};
 use parking_lot::Mutex;
 
 use crate::hosting::{Spoiled, Trouble, check_port, end, prepare};
@@ -37,6 +42,8 @@ const POLL_MS: u32 = 5_000;
 const GRACE_MS: u64 = 5_000;
 /// Pause after a question that was not answered.
 const PAUSE_MS: u64 = 1_000;
+/// Pause after an MGS has said that it knows of no orders: it is of an earlier release.
+const NO_ORDERS_PAUSE_MS: u64 = 60_000;
 /// Longest time between two reports.
 const REPORT_EVERY_MS: u64 = 5_000;
 /// Pauses before a target that failed is tried again: the first, and the longest.
@@ -65,6 +72,8 @@ pub struct Daemon {
     changes: watch::Sender<u64>,
     stop: Latch,
     failed: watch::Sender<Option<Fault>>,
+    /// Set when this daemon is to start anew.
+    restart: Latch,
     shared: Arc<SharedDaemon>,
     replicas: Arc<ReplicaDaemon>,
 }
@@ -97,13 +106,17 @@ impl Daemon {
             changes: watch::Sender::new(0),
             stop: Latch::default(),
             failed: watch::Sender::default(),
+            restart: Latch::default(),
         });
-        let (asking, telling) = (daemon.clone(), daemon.clone());
+        let (asking, telling, taking) = (daemon.clone(), daemon.clone(), daemon.clone());
         seams.spawn("daemon.ask", async move {
             asking.stop.until(asking.clone().ask()).await;
         });
         seams.spawn("daemon.tell", async move {
             telling.stop.until(telling.tell()).await;
+        });
+        seams.spawn("daemon.orders", async move {
+            taking.stop.until(taking.take_orders()).await;
         });
         daemon
     }
@@ -114,6 +127,29 @@ impl Daemon {
         // `wait_for` only fails when the sender is gone, which `self` holds.
         let fault = failed.wait_for(Option::is_some).await.ok().and_then(|fault| fault.clone());
         fault.unwrap_or_else(|| Fault::new(Code::Shutdown))
+    }
+
+    /// Completes when an administrator wants this daemon to start anew.
+    pub async fn until_restart(&self) {
+        self.restart.wait().await;
+    }
+
+    /// Asks for orders until there is one.
+    async fn take_orders(&self) {
+        let request = TakeOrdersReq { start: self.how.seams.rng.next_u64(), wait_ms: POLL_MS };
+        loop {
+            let asked = self.mgs.mgs().probe(&request);
+            let since = self.how.seams.now();
+            match self.how.seams.timeout_ms(u64::from(POLL_MS) + GRACE_MS, asked).await {
+                Some(Ok(answer)) if answer.restart => return self.restart.set(),
+                Some(Ok(_)) if self.how.seams.now().ms_since(since) >= PAUSE_MS => {}
+                Some(Err(fault)) if fault.code == Code::UnknownOp => {
+                    self.how.seams.sleep_ms(NO_ORDERS_PAUSE_MS).await;
+                }
+                // Whoever asks for targets finds another MGS where this one is silent.
+                _ => self.how.seams.sleep_ms(PAUSE_MS).await,
+            }
+        }
     }
 
     /// Stops all targets; their stores are synced and closed.

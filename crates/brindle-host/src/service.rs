@@ -47,6 +47,8 @@ pub struct How {
     pub high_water_percent: u64,
     /// For an MGT: the way to fence hosts that share devices.
     pub fence: Option<Arc<dyn Fence>>,
+    /// For an MGT: after how long targets go back to their preferred hosts, milliseconds.
+    pub failback_after_ms: Option<u64>,
     /// The right to answer for the target, where it lies on a device that two hosts reach.
     pub lease: Option<Arc<OwnerLease>>,
     /// Where the target is a member of a replica set: its place there.
@@ -73,6 +75,7 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
             let mut config = brindle_mgs::Config::new(dir, listen.clone(), host);
             config.advertise = advertise;
             config.fence.clone_from(&how.fence);
+            config.failback_after_ms = how.failback_after_ms;
             let transport = how.mgs_transport.clone();
             brindle_mgs::start(config, seams, transport).await.map(|h| Service::Mgs(Arc::new(h)))
         }

@@ -101,6 +101,7 @@ impl World {
             advertise: None,
             high_water_percent: 97,
             fence: None,
+            failback_after_ms: None,
             lease: None,
             seat: None,
         })

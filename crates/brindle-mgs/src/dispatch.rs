@@ -64,6 +64,8 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::ListHosts => reply(ops::hosts::list(mgs)),
         Op::CreateToken => reply(ops::hosts::create_token(mgs, conn, decode_body(&frame.body)?).await),
         Op::ChangeHost => reply(ops::hosts::change(mgs, conn, decode_body(&frame.body)?).await),
+        Op::TakeOrders => reply(ops::hosts::take_orders(mgs, conn, decode_body(&frame.body)?).await),
+        Op::RestartHost => reply(ops::hosts::restart(mgs, conn, &decode_body(&frame.body)?)),
         Op::KeepShared => reply(ops::shared::keep(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListShared => reply(ops::shared::list(mgs)),
         Op::ChangeShared => reply(ops::shared::change(mgs, conn, decode_body(&frame.body)?).await),

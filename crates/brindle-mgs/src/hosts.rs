@@ -9,6 +9,7 @@
 
 pub(crate) mod decide;
 mod heard;
+mod orders;
 pub mod rows;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use tokio::sync::Mutex;
 
 pub use decide::certificate_ends_s;
 pub(crate) use heard::Heard;
+pub(crate) use orders::Orders;
 use rows::{Change, Rows};
 
 /// The authority, in the directory of the MGT.
@@ -44,6 +46,7 @@ pub(crate) struct Hosts {
     /// Follows the rows; the transport of this process goes by it.
     removed: Option<Arc<RemovedKeys>>,
     pub(crate) heard: parking_lot::Mutex<Heard>,
+    pub(crate) orders: Orders,
 }
 
 /// The authority beside an MGT; `None` where there is none.
@@ -73,6 +76,7 @@ impl Hosts {
             changing: Mutex::default(),
             removed,
             heard: parking_lot::Mutex::default(),
+            orders: Orders::default(),
         };
         hosts.tell_removed();
         Ok(hosts)

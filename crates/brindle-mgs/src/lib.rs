@@ -72,6 +72,8 @@ pub struct Config {
     pub target_lease_ms: u64,
     /// The way to fence hosts that share devices; without one no target is taken over by itself.
     pub fence: Option<Arc<dyn shared::Fence>>,
+    /// A target that two hosts share goes back to its preferred host when that has stood by for so long, milliseconds; `None`: only by order.
+    pub failback_after_ms: Option<u64>,
 }
 
 impl Config {
@@ -85,6 +87,7 @@ impl Config {
             heartbeat_ms: HEARTBEAT_MS_DEFAULT,
             target_lease_ms: TARGET_LEASE_MS_DEFAULT,
             fence: None,
+            failback_after_ms: None,
         }
     }
 }

@@ -109,6 +109,7 @@ impl Mgs {
             listening: &state.listening,
             others: &others,
             has_fence: self.config.fence.is_some(),
+            failback_after_ms: self.config.failback_after_ms,
             fencing: &state.fencing,
         })
     }

@@ -178,6 +178,8 @@ ops! {
     425 FetchMgt "fetch_mgt" plain [Agent];
     426 NoteTerm "note_term" plain [Mdt];
     427 Events "events" plain [Administrator];
+    428 TakeOrders "take_orders" plain [Agent];
+    429 RestartHost "restart_host" plain [Administrator];
     430 KeepReplicas "keep_replicas" plain [Agent];
     431 ListReplicas "list_replicas" plain [Administrator];
     432 ChangeReplicas "change_replicas" plain [Administrator];

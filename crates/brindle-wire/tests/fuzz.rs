@@ -163,6 +163,8 @@ try_all![
     brindle_wire::mgs::hosts::ListHostsReq,
     brindle_wire::mgs::hosts::CreateTokenReq,
     brindle_wire::mgs::hosts::ChangeHostReq,
+    brindle_wire::mgs::hosts::TakeOrdersReq,
+    brindle_wire::mgs::hosts::RestartHostReq,
     brindle_wire::mgs::shared::KeepSharedReq,
     brindle_wire::mgs::shared::ListSharedReq,
     brindle_wire::mgs::shared::ChangeSharedReq,

@@ -22,6 +22,7 @@ pub fn all() -> Vec<Entry> {
         entry::<bench::compare::ComparisonView>(),
         entry::<bench::report::RunView>(),
         entry::<cluster_file::ApplyView>(),
+        entry::<brindle_admin::restart::RestartView>(),
         entry::<cluster::InitView>(),
         entry::<hosts::NewTokenView>(),
         entry::<cluster::join::JoinView>(),

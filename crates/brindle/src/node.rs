@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use brindle_admin::hosts::{self, HostView, HostedView};
+use brindle_admin::replica::ReplicaSetView;
 use brindle_admin::shared::SharedView;
 use brindle_admin::target;
 use brindle_stdx::Timestamp;
@@ -109,11 +110,8 @@ pub fn run(command: &Command) -> Result<Done> {
 fn list(args: &ListArgs) -> Result<Done> {
     let place = args.fs.place()?;
     let view = runtime()?.block_on(async {
-        let servers = servers();
-        let map = ask::map(&servers, &place).await?;
-        let answer = servers.hosts(&place).await?;
-        let shared = servers.shared(&place).await?;
-        Ok::<_, brindle_types::Fault>(hosts::list(&map.fs, &answer, &shared))
+        let known = servers().known(&place).await?;
+        Ok::<_, Fault>(hosts::list(&known))
     })?;
     if args.output.json() {
         print_json(&view)?;
@@ -122,7 +120,8 @@ fn list(args: &ListArgs) -> Result<Done> {
     let rows = view.hosts.iter().map(|host| {
         let own = host.targets.iter().map(in_a_word);
         let shared = view.shared.iter().filter_map(|target| shared_in_a_word(target, &host.name));
-        let targets = own.chain(shared).collect::<Vec<_>>().join(" ");
+        let copies = view.replicas.iter().filter_map(|set| copy_in_a_word(set, &host.name));
+        let targets = own.chain(shared).chain(copies).collect::<Vec<_>>().join(" ");
         vec![host.name.clone(), host.state.to_owned(), host.roles.join(","), targets]
     });
     println!("{}", table(&["HOST", "STATE", "ROLES", "TARGETS"], rows.collect()));
@@ -157,14 +156,24 @@ fn shared_in_a_word(target: &SharedView, host: &str) -> Option<String> {
     })
 }
 
+/// A target with copies as one of its hosts has it.
+fn copy_in_a_word(set: &ReplicaSetView, host: &str) -> Option<String> {
+    let name = &set.name;
+    let own = set.members.iter().find(|own| own.host == host)?;
+    Some(match (own.role, own.state) {
+        ("primary", "up") => name.clone(),
+        ("primary", state) => format!("{name} ({state})"),
+        ("in-sync", "up") => format!("{name} (copy)"),
+        ("in-sync", state) => format!("{name} (copy, {state})"),
+        (role, _) => format!("{name} (copy, {role})"),
+    })
+}
+
 fn show(args: &ShowArgs) -> Result<Done> {
     let place = args.fs.place()?;
     let view: HostView = runtime()?.block_on(async {
-        let servers = servers();
-        let map = ask::map(&servers, &place).await?;
-        let answer = servers.hosts(&place).await?;
-        let shared = servers.shared(&place).await?;
-        hosts::one(&answer, &args.host).map(|host| hosts::view(&map.fs, host, &shared))
+        let known = servers().known(&place).await?;
+        hosts::one(&known.hosts, &args.host).map(|host| hosts::view(&known, host))
     })?;
     if args.output.json() {
         print_json(&view)?;
@@ -191,6 +200,14 @@ fn show(args: &ShowArgs) -> Result<Done> {
         println!("     shared: {} on {device}: {state}; {} on {}", target.name, target.state, target.owner);
         let why = own.map_or("", |own| own.why.as_str());
         why.lines().for_each(|line| println!("             {line}"));
+    }
+    for set in &view.replicas {
+        let Some(own) = set.members.iter().find(|own| own.host == view.name) else { continue };
+        println!(
+            "       copy: {} in {}: {}, {}; {} on {}",
+            set.name, own.dir, own.role, own.state, set.state, set.primary
+        );
+        own.why.lines().for_each(|line| println!("             {line}"));
     }
     Ok(Done::Ok)
 }

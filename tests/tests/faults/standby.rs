@@ -12,12 +12,10 @@ use std::time::Duration;
 
 use brindle_tests::cluster::{Cluster, binary};
 
-use crate::bare_hosts::{said, sh, start, until};
+use crate::bare_hosts::{said, sh, until};
 use crate::dice::seed;
 use crate::enrolment::{MOUNT, brindle, done, end, join, mount, serve};
-
-/// A stated bound: from the death of a host to the first completed operation of every client.
-const RECOVERY_LIMIT_MS: u64 = 10_000;
+use crate::work::Work;
 
 /// Fences hosts when the MGS asks for it, as a remote-controlled power switch would: kills them from outside.
 struct Switch {
@@ -127,58 +125,12 @@ fn until_served_by(cluster: &Cluster, host: &str) {
     }
 }
 
-/// A client's work until a file tells it to stop: makes files, writes them over, notes what they hold and how long the slowest took. Fails with the first error.
-const WORK: &str = "cd $M && mkdir -p w && : > $S/sums && worst=0 && n=0 && while ! test -e $S/stop; do \
-     a=$(date +%s%N); head -c 700000 /dev/urandom > $S/src && cp $S/src w/$n && dd if=$S/src of=w/$n bs=4096 count=3 seek=7 conv=notrunc status=none \
-     && mv w/$n w/f$n || exit 1; \
-     b=$(date +%s%N); t=$(((b-a)/1000000)); test $t -gt $worst && worst=$t && echo $t > $S/worst; \
-     cp $S/src $S/src2 && dd if=$S/src of=$S/src2 bs=4096 count=3 seek=7 conv=notrunc status=none; \
-     echo \"$(md5sum < $S/src2 | cut -c1-32)  w/f$n\" >> $S/sums; echo $n > $S/done; n=$((n+1)); done";
-
-struct Work {
-    child: Child,
-    dir: PathBuf,
-}
-
-impl Work {
-    fn begin(cluster: &Cluster) -> Work {
-        let dir = shared_dir(cluster).join("work");
-        fs::create_dir_all(&dir).unwrap();
-        let child = start(cluster, "h4", &format!("M={MOUNT}; S='{}'; {WORK}", dir.display()));
-        let work = Work { child, dir };
-        work.goes_on();
-        work
-    }
-
-    fn number(&self, name: &str) -> u64 {
-        fs::read_to_string(self.dir.join(name)).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0)
-    }
-
-    /// Waits until a few more files are done.
-    fn goes_on(&self) {
-        let wanted = self.number("done") + 5;
-        until("the work going on", || self.number("done") >= wanted);
-    }
-
-    /// Stops it, and compares every byte.
-    fn end(mut self, cluster: &Cluster) {
-        fs::write(self.dir.join("stop"), "").unwrap();
-        assert!(self.child.wait().unwrap().success(), "a program saw an error");
-        let worst_ms = self.number("worst");
-        eprintln!("slowest operation: {worst_ms} ms of {} files", self.number("done"));
-        assert!(worst_ms < RECOVERY_LIMIT_MS, "{worst_ms} ms");
-        said(cluster, "h4", &format!("cd {MOUNT} && md5sum --quiet -c '{}/sums'", self.dir.display()));
-        let found = said(cluster, "h4", &format!("ls {MOUNT}/w | wc -l"));
-        assert_eq!(found, (self.number("done") + 1).to_string());
-    }
-}
-
 #[test]
 fn a_partner_takes_over_from_a_host_that_dies_hangs_or_gives_up_and_no_program_sees_an_error() {
     let cluster = Cluster::up_bare("standby", 4);
     let (switch, fence) = Switch::new(&cluster);
     let (cluster, mut daemons) = made("standby", Some(&fence), cluster);
-    let work = Work::begin(&cluster);
+    let work = Work::begin(&cluster, "h4");
     // Dead.
     assert!(cluster.dev(&["host", "kill", "h2"]).ok());
     until_served_by(&cluster, "h3");

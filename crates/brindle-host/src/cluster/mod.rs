@@ -147,6 +147,11 @@ impl On<'_> {
     }
 }
 
+/// Whether there is a cluster in `dir`, or what is left of one.
+pub fn exists(dir: &Path) -> bool {
+    !matches!(Cluster::load(dir), Err(fault) if fault.code == Code::NoSuchCluster)
+}
+
 /// The file system of the cluster in `dir`.
 pub fn place_of(dir: &Path) -> Result<Place> {
     let cluster = Cluster::load(dir)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use brindle_admin::document::FaultView;
 use brindle_admin::hosts::{self, HostsView};
+use brindle_admin::known::Known;
 use brindle_admin::shared::{self, SharedView};
 use brindle_admin::space::Spaces;
 use brindle_admin::status::{FsView, Report, TargetView};
@@ -91,8 +92,15 @@ pub struct Asked {
 /// The state of a cluster that tells of itself.
 pub fn view(at_s: i64, asked: &Asked) -> StateView {
     let fs = asked.report.view();
-    let listed =
-        asked.hosts.as_ref().map(|answer| hosts::list(&asked.report.map.fs, answer, &asked.report.shared));
+    let listed = asked.hosts.as_ref().map(|hosts| {
+        let Report { map, shared, replicas, .. } = &asked.report;
+        hosts::list(&Known {
+            map: map.clone(),
+            hosts: hosts.clone(),
+            shared: shared.clone(),
+            replicas: replicas.clone(),
+        })
+    });
     let targets: Vec<TargetState> = asked
         .report
         .view()

@@ -8,8 +8,8 @@ use brindle_wire::mgs::RegisterReq;
 use brindle_wire::mgs::hosts::{
     ChangeHostReq, ChangeHostResp, CreateTokenReq, CreateTokenResp, FetchMgtReq, FetchMgtResp, HostChange,
     HostInfo, HostedState, HostedTarget, JoinReq, JoinResp, ListHostsResp, RenewCertificateReq,
-    RenewCertificateResp, ReportHostReq, ReportHostResp, TokenInfo, WatchAccessReq, WatchAccessResp,
-    WatchHostReq, WatchHostResp,
+    RenewCertificateResp, ReportHostReq, ReportHostResp, RestartHostReq, RestartHostResp, TakeOrdersReq,
+    TakeOrdersResp, TokenInfo, WatchAccessReq, WatchAccessResp, WatchHostReq, WatchHostResp,
 };
 
 use crate::hosts::Hosts;
@@ -300,6 +300,7 @@ pub(crate) async fn change(mgs: &Mgs, conn: &ServerConn, req: ChangeHostReq) -> 
     let (changed, target) = outcome?;
     if matches!(req.change, HostChange::Remove { .. }) {
         hosts.heard.lock().forget(&req.host);
+        hosts.orders.forget(&req.host);
         mgs.shared.listening(|listening| listening.forget(&req.host));
         mgs.replicas.forget(&req.host);
         super::register::tell_addresses(mgs).await?;
@@ -336,6 +337,30 @@ async fn fetched(mgs: &Mgs, conn: &ServerConn, req: &FetchMgtReq) -> Result<Fetc
         authority: hosts.authority().to_pem(),
         store: settings.to_toml()?,
     })
+}
+
+/// A daemon asks whether it is to start anew.
+pub(crate) async fn take_orders(mgs: &Mgs, conn: &ServerConn, req: TakeOrdersReq) -> Result<TakeOrdersResp> {
+    let hosts = mgs.hosts()?;
+    let host = mgs.proven_host(conn)?;
+    hosts.orders.asked(&host, req.start);
+    let until = hosts.orders.until_restart(&host, req.start);
+    // With too many waiting, callers poll: they wait on their own side and ask again.
+    let place = mgs.waiters.try_acquire();
+    let wait_ms = if place.is_ok() { u64::from(req.wait_ms.min(MAP_WAIT_MAX_MS)) } else { 0 };
+    let restart = mgs.seams.timeout_ms(wait_ms, until).await.is_some();
+    Ok(TakeOrdersResp { restart })
+}
+
+/// An administrator has the daemon of a host start anew.
+pub(crate) fn restart(mgs: &Mgs, conn: &ServerConn, req: &RestartHostReq) -> Result<RestartHostResp> {
+    let hosts = mgs.hosts()?;
+    decide::known(&hosts.rows(), &req.host)?;
+    let start = hosts.orders.restart(&req.host, req.start);
+    if req.start.is_some() {
+        audit(conn, "restart host", &req.host, &Ok(()));
+    }
+    Ok(RestartHostResp { start })
 }
 
 /// A host that has proven who it is registers under its own name, and no target that another host was told to serve.

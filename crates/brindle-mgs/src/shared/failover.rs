@@ -2,7 +2,7 @@
 //! what was heard; it is called a few times a second for each shared target.
 //!
 //! ```text
-//!            failover, failback, owner says that it cannot serve
+//!            failover, failback (by order, or after a set time), owner says that it cannot serve
 //!   Owned ------------------------------------------> Handing{to}
 //!     ^ ^                                              |     |
 //!     | `---- the owner has released it: turn + 1 -----'     | owner silent,
@@ -57,6 +57,8 @@ pub(crate) struct Situation<'a> {
     /// Hosts with daemons, without the one of this MGS.
     pub(crate) others: &'a [String],
     pub(crate) has_fence: bool,
+    /// How long the preferred host of a target must have stood by until it gets the target back; `None`: only by order.
+    pub(crate) failback_after_ms: Option<u64>,
     pub(crate) fencing: &'a BTreeMap<String, Fencing>,
 }
 
@@ -172,7 +174,7 @@ fn judge_owned(row: &SharedRow, s: &Situation) -> Verdict {
         // It was stopped in between, and is to be served again.
         return Verdict::Change(taken_by(row, &t.owner));
     }
-    let SharedState::Failed { fault, .. } = &told.report.state else { return Verdict::Nothing };
+    let SharedState::Failed { fault, .. } = &told.report.state else { return failback(row, s) };
     if s.now.ms_since(told.since) < FAILED_MS {
         return Verdict::Nothing;
     }
@@ -186,6 +188,23 @@ fn judge_owned(row: &SharedRow, s: &Situation) -> Verdict {
             Verdict::Change(SharedRow { moved_for_failure_s: s.now_s, ..row })
         }
         None => Verdict::Hindered(no_standby(t, s)),
+    }
+}
+
+/// Gives the target back to its preferred host, where that has stood by for long enough. Both have to be steady: whichever of them has just taken
+/// it, or come back, begins anew.
+fn failback(row: &SharedRow, s: &Situation) -> Verdict {
+    let t = &row.target;
+    let (Some(after_ms), Some(preferred)) = (s.failback_after_ms, t.hosts.first()) else {
+        return Verdict::Nothing;
+    };
+    let is_steady = |host: &str| {
+        s.listening.of(host, t.target).is_some_and(|told| s.now.ms_since(told.since) >= after_ms)
+    };
+    let rests = s.now_s >= row.moved_for_failure_s + FAILURE_PAUSE_S;
+    match rests && s.can_take(t, &preferred.host) && is_steady(&preferred.host) && is_steady(&t.owner) {
+        true => Verdict::Change(in_phase(row, SharedPhase::Handing { to: preferred.host.clone() })),
+        false => Verdict::Nothing,
     }
 }
 

@@ -298,3 +298,37 @@ impl std::fmt::Debug for FetchMgtResp {
         f.write_str("FetchMgtResp")
     }
 }
+
+/// The daemon of a host asks whether it is to start anew; answered as soon as it is, or after `wait_ms`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeOrdersReq {
+    /// Number of this start of the daemon, chosen at random.
+    pub start: u64,
+    /// How long to wait, milliseconds.
+    pub wait_ms: u32,
+}
+
+/// What it is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakeOrdersResp {
+    /// Stop everything in order, and start anew.
+    pub restart: bool,
+}
+message!(TakeOrdersReq => TakeOrdersResp, TakeOrders);
+
+/// Has the daemon of a host start anew, or asks which start of it runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartHostReq {
+    /// The host.
+    pub host: String,
+    /// The start that is to end; `None` only asks. Another one that runs by now goes on.
+    pub start: Option<u64>,
+}
+
+/// The daemon, as it was heard last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestartHostResp {
+    /// Number of its start; `None` where it was not heard of, or is of a release that takes no orders.
+    pub start: Option<u64>,
+}
+message!(RestartHostReq => RestartHostResp, RestartHost);

@@ -1,6 +1,7 @@
 //! `brindle status`: is everything well, what is not, what to do; then the tree of targets. In the manner of
 //! `zpool status`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -119,8 +120,7 @@ fn page(report: &Report) -> String {
         let _ = writeln!(page, "action: {next}");
         let _ = writeln!(page, "   see: brindle explain {}", fault.code);
     }
-    let rows = report.targets.iter().map(|t| row(map, t)).collect();
-    let tree = table(&["TARGET", "STATE", "ADDRESS", "CLIENTS", "USED", "SIZE", "USE%"], rows);
+    let tree = table(&["TARGET", "STATE", "ADDRESS", "CLIENTS", "USED", "SIZE", "USE%"], rows(report));
     let _ = writeln!(page, "config:\n");
     for line in tree.lines() {
         let _ = writeln!(page, "  {line}");
@@ -153,6 +153,34 @@ fn page(report: &Report) -> String {
         let _ = writeln!(page, " notes: writes that a crash cut short were settled: {settled}");
     }
     page
+}
+
+/// The targets, below their hosts where there are several.
+fn rows(report: &Report) -> Vec<Vec<String>> {
+    let map = &report.map;
+    let mut hosts: BTreeMap<&str, Vec<&Target>> = BTreeMap::new();
+    for target in &report.targets {
+        hosts.entry(target.entry.host()).or_default().push(target);
+    }
+    if hosts.len() < 2 {
+        return report.targets.iter().map(|target| row(map, target)).collect();
+    }
+    let mut rows = Vec::new();
+    for (host, targets) in hosts {
+        let answering = targets.iter().filter(|target| target.info.is_ok()).count();
+        let state = match answering {
+            0 => "silent",
+            n if n < targets.len() => "partly",
+            _ => "up",
+        };
+        rows.push(vec![host.to_owned(), state.to_owned()]);
+        for target in targets {
+            let mut row = row(map, target);
+            row[0].insert_str(0, "  ");
+            rows.push(row);
+        }
+    }
+    rows
 }
 
 fn row(map: &Map, target: &Target) -> Vec<String> {

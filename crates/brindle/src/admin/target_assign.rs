@@ -114,6 +114,9 @@ pub fn want(args: &TargetArgs, is_wanted: bool) -> Result<Done> {
             }
             return target_shared::followed(&place, &map.fs, (target, None), args.output).await;
         }
+        if servers.replicas(&place).await?.sets.iter().any(|info| info.set.target == target) {
+            return Err(copies_go_on(map.fs.target(target)));
+        }
         let answer = servers.hosts(&place).await?;
         let host = host_of(&answer, &map.fs, target)?.name.clone();
         let change = HostChange::WantTarget { target, is_wanted };
@@ -130,6 +133,18 @@ pub fn want(args: &TargetArgs, is_wanted: bool) -> Result<Done> {
         }
         followed(&place, &map.fs, (&host, target), args.output).await
     })
+}
+
+/// A target with copies is served for as long as a host that has everything runs.
+fn copies_go_on(name: String) -> Fault {
+    Fault::new(Code::BadArgument)
+        .what("cannot start or stop")
+        .subject(name)
+        .why("it has copies on several hosts, and one of them serves it for as long as that host runs")
+        .data("nothing was changed")
+        .next(
+            "see its members: brindle target replica list; to stop a member, stop brindle-serve on its host",
+        )
 }
 
 /// Waits for the host, and prints how it went.

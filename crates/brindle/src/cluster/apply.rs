@@ -6,8 +6,8 @@ use brindle_admin::cluster_file::{self, ClusterFile, Plan, Step};
 use brindle_admin::hosts::until_hosted;
 use brindle_admin::place::Place;
 use brindle_admin::servers::Servers;
-use brindle_admin::shared::until_settled;
-use brindle_types::{Code, Fault, Result};
+use brindle_admin::{replica, shared};
+use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::map::Map;
 
 use crate::admin::ask::{self, servers};
@@ -52,11 +52,8 @@ pub struct ApplyArgs {
 pub fn export(args: &ExportArgs) -> Result<Done> {
     let place = args.fs.place()?;
     let file = runtime()?.block_on(async {
-        let servers = servers();
-        let map = ask::map(&servers, &place).await?;
-        let hosts = servers.hosts(&place).await?;
-        let shared = servers.shared(&place).await?;
-        Ok::<_, Fault>(cluster_file::export(&map, &hosts, &shared))
+        let known = servers().known(&place).await?;
+        Ok::<_, Fault>(cluster_file::export(&known))
     })?;
     let text = toml::to_string(&file).map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?;
     print!("# A Brindle cluster: change this file, then: brindle cluster apply FILE\n{text}");
@@ -69,15 +66,13 @@ pub fn apply(args: &ApplyArgs) -> Result<Done> {
     let place = args.fs.place()?;
     runtime()?.block_on(async {
         let servers = servers();
-        let map = ask::map(&servers, &place).await?;
-        let hosts = servers.hosts(&place).await?;
-        let shared = servers.shared(&place).await?;
-        let plan = cluster_file::plan(&file, &map, &hosts, &shared)?;
+        let known = servers.known(&place).await?;
+        let plan = cluster_file::plan(&file, &known)?;
         if !args.output.json() {
             print_plan(&plan, args.dry_run);
         }
         if !args.dry_run {
-            carry_out(&servers, &place, &map, &plan, args.output).await?;
+            carry_out(&servers, &place, &known.map, &plan, args.output).await?;
         }
         let view = plan.view(!args.dry_run);
         if args.output.json() {
@@ -120,30 +115,12 @@ fn print_plan(plan: &Plan, is_dry_run: bool) {
 
 async fn carry_out(servers: &Servers, place: &Place, map: &Map, plan: &Plan, output: Output) -> Result<()> {
     for (host, target, step) in &plan.targets {
-        let shared = match step {
-            Step::Host(change) => {
-                servers.change_host(place, host, change.clone(), false).await?;
-                false
-            }
-            Step::Shared(change) => {
-                servers.change_shared(place, change.clone(), false).await?;
-                true
-            }
-        };
+        ask_for(servers, place, host, step).await?;
         if step.makes() && plan.targets.iter().any(|(_, other, next)| other == target && next != step) {
-            // It is stopped right away.
+            // The next step changes it right away.
             continue;
         }
-        let (name, state, failure) = if shared {
-            let at = (*target, None);
-            let view = until_settled(servers, place, &map.fs, at, HOSTED_LIMIT_MS, |_| {}).await?;
-            let why = (!view.why.is_empty()).then(|| Fault::new(Code::TargetDown).why(view.why.clone()));
-            (view.name, view.state, why)
-        } else {
-            let at = (host.as_str(), *target);
-            let (view, failure) = until_hosted(servers, place, &map.fs, at, HOSTED_LIMIT_MS, |_| {}).await?;
-            (view.name, view.state, failure)
-        };
+        let (name, state, failure) = settled(servers, place, map, (host, *target), step).await?;
         if matches!(state, "serving" | "stopped") {
             if !output.json() {
                 println!("{name}: {state} on {host}");
@@ -164,4 +141,42 @@ async fn carry_out(servers: &Servers, place: &Place, map: &Map, plan: &Plan, out
         ask::warn_not_told(&changed.not_told);
     }
     Ok(())
+}
+
+async fn ask_for(servers: &Servers, place: &Place, host: &str, step: &Step) -> Result<()> {
+    match step {
+        Step::Host(change) => drop(servers.change_host(place, host, change.clone(), false).await?),
+        Step::Shared(change) => drop(servers.change_shared(place, change.clone(), false).await?),
+        Step::Replicas(change) => drop(servers.change_replicas(place, change.clone(), false).await?),
+    }
+    Ok(())
+}
+
+/// Waits until the target of a step is as it should be: its name, its state, and why it is not.
+async fn settled(
+    servers: &Servers,
+    place: &Place,
+    map: &Map,
+    (host, target): (&str, TargetId),
+    step: &Step,
+) -> Result<(String, &'static str, Option<Fault>)> {
+    let fault = |why: &str| (!why.is_empty()).then(|| Fault::new(Code::TargetDown).why(why.to_owned()));
+    Ok(match step {
+        Step::Host(_) => {
+            let at = (host, target);
+            let (view, failure) = until_hosted(servers, place, &map.fs, at, HOSTED_LIMIT_MS, |_| {}).await?;
+            (view.name, view.state, failure)
+        }
+        Step::Shared(_) => {
+            let at = (target, None);
+            let view = shared::until_settled(servers, place, &map.fs, at, HOSTED_LIMIT_MS, |_| {}).await?;
+            let failure = fault(&view.why);
+            (view.name, view.state, failure)
+        }
+        Step::Replicas(_) => {
+            let view = replica::until_settled(servers, place, (&map.fs, target), |_| {}).await?;
+            let failure = replica::outcome(&view, target).err();
+            (view.name, view.state, failure)
+        }
+    })
 }

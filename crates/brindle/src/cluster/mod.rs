@@ -2,6 +2,7 @@
 
 pub mod apply;
 pub mod join;
+pub mod restart;
 
 use std::path::{Path, PathBuf};
 
@@ -40,6 +41,8 @@ pub enum Command {
     Export(apply::ExportArgs),
     /// Make what a file names and is not there; nothing is removed
     Apply(apply::ApplyArgs),
+    /// Have the daemons of all hosts start anew one after the other, while programs go on
+    Restart(restart::Args),
     /// Move the configuration of a cluster whose MGS is stopped from its disk to etcd
     MoveConfig(MoveConfigArgs),
 }
@@ -217,6 +220,7 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Token(args) => token(args),
         Command::Export(args) => apply::export(args),
         Command::Apply(args) => apply::apply(args),
+        Command::Restart(args) => restart::run(args),
         Command::MoveConfig(args) => move_config(args),
     }
 }

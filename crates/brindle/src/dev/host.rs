@@ -8,7 +8,7 @@ use brindle_host::cluster::{HostView, On, init, run_on};
 use brindle_host::process::Said;
 use brindle_types::Result;
 
-use super::{DirArg, on};
+use super::{DirArg, installed, on};
 use crate::exit::Done;
 use crate::output::{Output, print_json, table};
 use crate::serve::say;
@@ -135,7 +135,10 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::List(args) => list(args),
         Command::Run(args) => run_on(&args.dir.absolute()?, &args.host, &args.command).map(Done::Code),
         Command::Kill(args) => change(&args.at, "is dead", |on, host| on.kill_host(host, args.destroy_disks)),
-        Command::Start(args) => change(args, "runs", |on, host| on.start_host(host)),
+        Command::Start(args) => {
+            let done = change(args, "runs", |on, host| on.start_host(host))?;
+            installed::boot(&args.dir.absolute()?, &args.host).map(|()| done)
+        }
         Command::Freeze(args) => change(args, "is frozen", |on, host| on.freeze_host(host)),
         Command::Thaw(args) => change(args, "goes on", |on, host| on.thaw_host(host)),
         Command::Cut(args) => {

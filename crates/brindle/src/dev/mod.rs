@@ -1,6 +1,7 @@
 //! `brindle dev`: a whole cluster on this machine, for trying, testing and showing ([`brindle_host::cluster`]).
 
 pub mod host;
+mod installed;
 mod slurm;
 pub mod status;
 
@@ -73,6 +74,7 @@ impl DirArg {
 #[command(after_help = "Examples:\n  brindle dev up --dir /tmp/b --osts 4 --mount /mnt/a --mount /mnt/b\n  \
                         brindle dev up --dir /tmp/c --hosts 6 --clients 2 --rate 1gbit\n  \
                         brindle dev up --dir /tmp/d --hosts 3 --bare\n  \
+                        brindle dev up --dir /tmp/e --hosts 4 --copies 2\n  \
                         brindle dev up --dir /tmp/b --manager\n\
                         The options of the first start are kept; later ones may add OSTs and change the mount points.")]
 pub struct UpArgs {
@@ -112,6 +114,11 @@ pub struct UpArgs {
     /// Make the hosts empty machines h1, h2, ... without targets and mounts, to try an installation on
     #[arg(long, requires = "hosts", conflicts_with_all = ["clients", "osts", "mount", "no_mount", "fsname", "ost_size", "mdt_size", "image_fs", "security"])]
     bare: bool,
+    /// Give each OST so many copies on different hosts. The cluster is made on bare hosts, with init, join, target add and mount: the MGS and the
+    /// MDT on h1, OSTs on the other server hosts, clients behind them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(2..=3), requires = "hosts",
+          conflicts_with_all = ["bare", "osts", "ost_size", "mdt_size", "image_fs", "security", "manager"])]
+    copies: Option<u8>,
     /// Let each link pass so many bits a second each way, such as 1gbit
     #[arg(long, value_name = "RATE", value_parser = host::rate, requires = "hosts")]
     rate: Option<host::Rate>,
@@ -272,6 +279,12 @@ fn line(since: Option<Instant>, name: &str, what: &str) {
 
 fn up(args: &UpArgs) -> Result<Done> {
     let since = Some(Instant::now());
+    let servers = usize::from(args.hosts.unwrap_or_default());
+    let clients = usize::from(args.clients);
+    let copies = args.copies.map(usize::from);
+    if let Some(copies) = copies {
+        installed::check(servers, copies)?;
+    }
     let up = Up {
         osts: args.osts,
         mount_points: args.mount.clone(),
@@ -282,20 +295,37 @@ fn up(args: &UpArgs) -> Result<Done> {
         mdt_size_bytes: args.mdt_size,
         image_kind: args.image_fs.into(),
         manager: args.manager,
-        hosts: args.hosts.map(|servers| Hosts {
-            servers: servers.into(),
-            clients: if args.bare { 0 } else { args.clients.into() },
-            bare: args.bare,
+        hosts: args.hosts.map(|_| Hosts {
+            // A bare host is what is installed on it.
+            servers: if copies.is_some() { servers + clients } else { servers },
+            clients: if args.bare || copies.is_some() { 0 } else { clients },
+            bare: args.bare || copies.is_some(),
             rate_bits: args.rate.and_then(|rate| rate.0),
             security: args.security,
         }),
     };
+    let dir = args.dir.absolute()?;
+    let is_new = !cluster::exists(&dir);
     let cluster = on(&args.dir, since, |on| on.up(&up))?;
+    match copies.filter(|_| is_new) {
+        Some(copies) => {
+            let wanted = installed::Wanted { servers, clients, copies, fs: cluster.fs.clone() };
+            let installed = installed::install(&dir, &wanted, |host, what| line(since, host, what));
+            if let Err(fault) = installed {
+                // It holds nothing yet.
+                on(&args.dir, None, |on| on.down(true))?;
+                return Err(fault);
+            }
+        }
+        None if cluster.is_bare() => {
+            cluster.hosts.iter().try_for_each(|host| installed::boot(&dir, &host.name))?;
+        }
+        None => {}
+    }
     line(since, "ready", "");
     for mount in &cluster.mounts {
         println!("{}", mount.mount_point.display());
     }
-    let dir = args.dir.absolute()?;
     let dir = dir.display();
     if let Some(host) = cluster.hosts.first().filter(|host| host.bare) {
         eprintln!(

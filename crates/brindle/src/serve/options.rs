@@ -79,6 +79,10 @@ pub struct Options {
     /// Program that switches hosts off, on the host of the MGS: called with the name of a host, it ends with 0 when that host cannot write any more
     #[arg(long, env = "BRINDLE_FENCE", value_name = "PROGRAM")]
     pub fence: Option<PathBuf>,
+    /// A target that was taken over goes back to its preferred host when that has stood by for so many seconds, on the host of the MGS; only by
+    /// brindle target failback without it
+    #[arg(long, env = "BRINDLE_FAILBACK_AFTER", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(10..=604_800))]
+    pub failback_after: Option<u64>,
     /// Run on the processors of this NUMA node only, best the one that the disk and the network card are at
     #[arg(long, env = "BRINDLE_NUMA_NODE", value_name = "NODE")]
     pub numa_node: Option<u32>,
@@ -276,6 +280,7 @@ impl Options {
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),
             ("high-water", self.high_water.to_string()),
             ("fence", self.fence.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
+            ("failback-after", self.failback_after.map(|s| s.to_string()).unwrap_or_default()),
             ("numa-node", self.numa_node.map(|n| n.to_string()).unwrap_or_default()),
             ("cpu-latency", self.cpu_latency.to_string()),
             ("workers", self.workers.to_string()),

@@ -65,10 +65,45 @@ pub fn run(args: Args) -> Result<Done> {
     let runtime = built.map_err(|e| Fault::io(Code::Bug, "cannot start threads", "", &e))?;
     let outcome = runtime.block_on(serve(&options, args.ready_json));
     runtime.shutdown_background();
+    let outcome = match outcome {
+        Ok(End::Restart) => start_anew(&command_line),
+        Ok(End::Stop) => Ok(Done::Ok),
+        Err(fault) => Err(fault),
+    };
     if let Err(fault) = &outcome {
         failed(fault, args.ready_json, options.log.is_some());
     }
     outcome
+}
+
+/// How a process ends that has served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It was asked to.
+    Stop,
+    /// It is to begin anew.
+    Restart,
+}
+
+/// Becomes the program that is installed now, with the same arguments and the same pid. Returns only where that is not possible.
+fn start_anew(command_line: &[std::ffi::OsString]) -> Result<Done> {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    use std::os::unix::process::CommandExt;
+    let failed = |e: &std::io::Error| {
+        Fault::io(Code::ProcessFailed, "cannot start anew", "brindle serve", e)
+            .data("everything was stopped in order")
+            .next("start it: systemctl start brindle-serve")
+    };
+    let own = std::fs::read_link("/proc/self/exe").map_err(|e| failed(&e))?;
+    // Where a package has replaced the program the new one has its name.
+    let bytes = own.as_os_str().as_bytes();
+    let path = bytes.strip_suffix(b" (deleted)").unwrap_or(bytes).to_vec();
+    let mut command = std::process::Command::new(std::ffi::OsString::from_vec(path));
+    let mut words = command_line.iter();
+    if let Some(name) = words.next() {
+        command.arg0(name);
+    }
+    Err(failed(&command.args(words).exec()))
 }
 
 /// Tells the log, and whoever waits for this process, why it ends.
@@ -117,7 +152,7 @@ fn is_of_the_disk(e: &std::io::Error) -> bool {
         || e.raw_os_error() == Some(libc::EIO)
 }
 
-async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
+async fn serve(options: &Options, ready_json: bool) -> Result<End> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), pid = std::process::id(), "brindle serve starts");
     tracing::info!(options = %options.line(), "effective configuration");
     let mut stop = std::pin::pin!(stop_signal()?);
@@ -134,7 +169,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
         biased;
         () = &mut stop => {
             tracing::info!("asked to end before everything was served");
-            return Ok(Done::Ok);
+            return Ok(End::Stop);
         }
         started = starting => started?,
     };
@@ -144,7 +179,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
     serving.store(true, Ordering::Relaxed);
     cpu_latency::watch(options.cpu_latency);
     announce(ready_json, &Serving { targets: std::mem::take(&mut served.targets), metrics_url });
-    let failed = wait(&served, stop).await;
+    let end = wait(&served, stop).await;
     serving.store(false, Ordering::Relaxed);
     tracing::info!("stopping");
     if let Some(daemon) = &served.daemon {
@@ -154,7 +189,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<Done> {
         target.service.stop().await?;
     }
     tracing::info!("stopped");
-    failed.map_or(Ok(Done::Ok), Err)
+    end
 }
 
 /// Healthy while everything is served.
@@ -220,6 +255,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     let fence = options.fence.clone().map(Program::new).transpose()?;
     let how = How {
         fence: fence.map(|program| Arc::new(program) as Arc<dyn Fence>),
+        failback_after_ms: options.failback_after.map(|s| s.saturating_mul(1000)),
         lease: None,
         seat: None,
         // Whoever means to join asks the MGS.
@@ -349,17 +385,27 @@ async fn patient(
     starting.await
 }
 
-/// Completes when this process is asked to end, or when one of the targets of its options can no longer serve, or when its host
+/// Completes when this process is asked to end, or to start anew, or when one of the targets of its options can no longer serve, or when its host
 /// has left the cluster: then all end, because whoever supervises the process starts them again, and the others lose nothing by it.
-async fn wait(served: &Served, stop: impl Future<Output = ()>) -> Option<Fault> {
+async fn wait(served: &Served, stop: impl Future<Output = ()>) -> Result<End> {
     type Failure<'a> = std::pin::Pin<Box<dyn Future<Output = Fault> + 'a>>;
     let of_targets = served.running.iter().map(|r| Box::pin(r.service.until_failed()) as Failure<'_>);
     let of_daemon = served.daemon.iter().map(|daemon| Box::pin(daemon.until_failed()) as Failure<'_>);
     let never = std::iter::once(Box::pin(std::future::pending()) as Failure<'_>);
+    let restart = async {
+        match &served.daemon {
+            Some(daemon) => daemon.until_restart().await,
+            None => std::future::pending().await,
+        }
+    };
     tokio::select! {
         biased;
-        () = stop => None,
-        (fault, ..) = select_all(of_targets.chain(of_daemon).chain(never)) => Some(fault),
+        () = stop => Ok(End::Stop),
+        () = restart => {
+            tracing::info!("an administrator has this host start anew");
+            Ok(End::Restart)
+        }
+        (fault, ..) = select_all(of_targets.chain(of_daemon).chain(never)) => Err(fault),
     }
 }
 

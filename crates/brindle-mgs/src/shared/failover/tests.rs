@@ -48,6 +48,7 @@ struct Model {
     others: Vec<String>,
     has_fence: bool,
     fence_works: bool,
+    failback_after_ms: Option<u64>,
     hosts: [Host; 2],
     block: Block,
     log: Vec<String>,
@@ -82,6 +83,7 @@ impl Model {
             others: NAMES.map(str::to_owned).to_vec(),
             has_fence,
             fence_works: true,
+            failback_after_ms: None,
             hosts: [up.clone(), up],
             block: Block { host: 0, turn: 0, is_released: true, changed: now },
             log: Vec::new(),
@@ -111,6 +113,7 @@ impl Model {
             listening: &self.listening,
             others: &self.others,
             has_fence: self.has_fence,
+            failback_after_ms: self.failback_after_ms,
             fencing: &self.fencing,
         };
         match judge(&self.row, &situation) {
@@ -250,6 +253,7 @@ fn nobody_takes_what_somebody_may_write_to_and_in_the_end_somebody_serves() {
     for seed in 0..3_000 {
         let mut chance = Chance(seed);
         let mut model = Model::new(seed % 4 != 0);
+        model.failback_after_ms = (seed % 3 == 0).then_some(5_000);
         for _ in 0..400 {
             model.tick();
             if chance.below(8) == 0 {
@@ -317,4 +321,29 @@ fn an_mgs_that_hears_nobody_blames_itself() {
     (0..200).for_each(|_| model.tick());
     assert_eq!(model.row.target, SharedTarget { turn: model.row.target.turn, ..row().target });
     assert!(model.fencing.is_empty() && model.hosts[0].serves.is_some());
+}
+
+#[test]
+fn a_target_goes_back_to_its_preferred_host_when_that_has_stood_by_for_the_set_time() {
+    let mut model = Model::new(true);
+    model.failback_after_ms = Some(20_000);
+    (0..20).for_each(|_| model.tick());
+    model.hosts[0] = Host::default();
+    (0..50).for_each(|_| model.tick());
+    assert_eq!(model.row.target.owner, "oss2");
+    // It comes and goes: the time begins anew each time.
+    for _ in 0..3 {
+        model.hosts[0].is_up = true;
+        (0..75).for_each(|_| model.tick());
+        assert_eq!(model.row.target.owner, "oss2", "{:#?}", model.log);
+        model.hosts[0] = Host::default();
+        (0..50).for_each(|_| model.tick());
+    }
+    model.hosts[0].is_up = true;
+    let since = model.now;
+    while model.hosts[0].serves.is_none() {
+        model.tick();
+        assert!(model.now.ms_since(since) < 25_000, "{:#?}", model.log);
+    }
+    assert!(model.now.ms_since(since) >= 20_000);
 }

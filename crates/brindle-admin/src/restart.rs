@@ -1,0 +1,292 @@
+//! Rolling restart: the daemons of hosts start anew one after the other, while programs go on.
+//!
+//! ```text
+//! wait until every target that has a part on the host is complete elsewhere, too
+//! -> targets that share a device move to their other host -> the daemon starts anew -> everything it serves answers
+//! -> copies are in sync again -> what was moved comes back -> the next host
+//! ```
+//!
+//! A host that does not come back ends it: the hosts behind it go on as they are.
+
+use brindle_types::{Code, Fault, Result, Role, TargetId};
+use brindle_wire::mgs::hosts::{HostInfo, RestartHostReq};
+use brindle_wire::mgs::shared::SharedChange;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::hosts::{self, one};
+use crate::known::Known;
+use crate::place::Place;
+use crate::replica;
+use crate::servers::Servers;
+use crate::shared::{self, until_settled};
+
+/// How long a host may take to be ready for it, and to serve everything again.
+pub const HOST_LIMIT_MS: u64 = 120_000;
+/// How often it is looked at meanwhile.
+const LOOK_EVERY_MS: u64 = 300;
+
+/// A restart of hosts.
+#[derive(Debug, Default, Serialize, JsonSchema)]
+pub struct RestartView {
+    /// Hosts that have started anew, in order.
+    pub hosts: Vec<RestartedView>,
+}
+document!(RestartView, "brindle.cluster.restart", 1);
+
+/// A host that has started anew.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct RestartedView {
+    /// Its name.
+    pub host: String,
+    /// Full names of targets that its partner served meanwhile.
+    pub moved: Vec<String>,
+    /// From the order until it served everything again, seconds.
+    pub seconds: f64,
+}
+
+/// Something that happens on the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The host is not ready for it yet: why.
+    Waits(String),
+    /// A target moves.
+    Moves {
+        /// Its full name.
+        name: String,
+        /// The host that takes it.
+        to: String,
+    },
+    /// The daemon was told to start anew.
+    Restarts,
+}
+
+/// The hosts that run daemons, in the order in which they are to start anew: those of the MDT and of the MGS at the end.
+pub fn order(known: &Known) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for host in &known.hosts.hosts {
+        let view = hosts::view(known, host);
+        match view.state {
+            "joined" => continue,
+            "silent" => return Err(silent(&host.name)),
+            _ => found.push((weight(known, &host.name), host.name.clone())),
+        }
+    }
+    found.sort();
+    Ok(found.into_iter().map(|(_, name)| name).collect())
+}
+
+fn weight(known: &Known, host: &str) -> u8 {
+    let of = |entry: &brindle_wire::map::TargetEntry| match entry.id.role {
+        Role::Ost => 0,
+        Role::Mdt => 1,
+        Role::Mgt => 2,
+    };
+    known.map.targets.iter().filter(|entry| entry.host() == host).map(of).max().unwrap_or(0)
+}
+
+fn silent(host: &str) -> Fault {
+    Fault::new(Code::TargetDown)
+        .what("cannot start anew:")
+        .subject(host.to_owned())
+        .why("its daemon is silent, or of a release that cannot be told to")
+        .data("nothing was changed")
+        .next(format!("on {host}: systemctl restart brindle-serve; then begin again"))
+}
+
+/// Has the daemon of one host start anew, and waits until it serves everything again.
+pub async fn restart(
+    servers: &Servers,
+    place: &Place,
+    host: &str,
+    mut tell: impl FnMut(Told),
+) -> Result<RestartedView> {
+    let known = until_ready(servers, place, host, &mut tell).await?;
+    let fs = &known.map.fs;
+    let moves = to_move(&known, host);
+    for (target, to) in &moves {
+        tell(Told::Moves { name: fs.target(*target), to: to.clone() });
+        shift(servers, place, &known, *target, to).await?;
+    }
+    let seams = servers.seams().clone();
+    let since = seams.now();
+    let ask = |start| RestartHostReq { host: host.to_owned(), start };
+    let start = servers.ask_the_mgs(place, &ask(None)).await?.start.ok_or_else(|| silent(host))?;
+    servers.ask_the_mgs(place, &ask(Some(start))).await?;
+    tell(Told::Restarts);
+    until_back(servers, place, host, start).await?;
+    let seconds = seams.now().ms_since(since) as f64 / 1000.0;
+    for (target, _) in &moves {
+        tell(Told::Moves { name: fs.target(*target), to: host.to_owned() });
+        shift(servers, place, &known, *target, host).await?;
+    }
+    let moved = moves.iter().map(|(target, _)| fs.target(*target)).collect();
+    Ok(RestartedView { host: host.to_owned(), moved, seconds })
+}
+
+/// Waits until nothing depends on this host alone that has a part elsewhere.
+async fn until_ready(
+    servers: &Servers,
+    place: &Place,
+    host: &str,
+    tell: &mut impl FnMut(Told),
+) -> Result<Known> {
+    let (seams, mut last) = (servers.seams().clone(), None);
+    let deadline = seams.now().plus_ms(HOST_LIMIT_MS);
+    loop {
+        let known = servers.known(place).await?;
+        let Some(why) = not_ready(&known, host) else { return Ok(known) };
+        if seams.now() >= deadline {
+            return Err(Fault::new(Code::Degraded)
+                .what("is not started anew:")
+                .subject(host.to_owned())
+                .why(why)
+                .data("this host was not touched")
+                .next("see what is wrong: brindle status"));
+        }
+        if last.as_ref() != Some(&why) {
+            tell(Told::Waits(why.clone()));
+            last = Some(why);
+        }
+        seams.sleep_ms(LOOK_EVERY_MS).await;
+    }
+}
+
+/// Why a host should go on as it is for now.
+fn not_ready(known: &Known, host: &str) -> Option<String> {
+    let fs = &known.map.fs;
+    let of_sets = known.replicas.sets.iter().filter(|info| info.set.member(host).is_some());
+    let set = of_sets.map(|info| replica::view(fs, info)).find(|view| view.state != "serving");
+    if let Some(view) = set {
+        return Some(format!("{} is {}: this may be its only complete copy", view.name, view.state));
+    }
+    let on_host = |hosts: &[shared::SharedHostView]| hosts.iter().any(|own| own.host == host);
+    let shared = known.shared.targets.iter().map(|info| shared::view(fs, info));
+    let mut unsettled =
+        shared.filter(|view| on_host(&view.hosts) && !matches!(view.state, "serving" | "stopped"));
+    unsettled.next().map(|view| format!("{} is {}", view.name, view.state))
+}
+
+/// Targets that the host serves and another one can serve meanwhile.
+fn to_move(known: &Known, host: &str) -> Vec<(TargetId, String)> {
+    let mut moves = Vec::new();
+    for info in known.shared.targets.iter().filter(|info| info.target.owner == host && info.target.is_wanted)
+    {
+        let view = shared::view(&known.map.fs, info);
+        let other = view.hosts.iter().find(|own| own.host != host && own.state == "standby");
+        moves.extend(other.map(|other| (info.target.target, other.host.clone())));
+    }
+    moves
+}
+
+async fn shift(servers: &Servers, place: &Place, known: &Known, target: TargetId, to: &str) -> Result<()> {
+    let change = SharedChange::Move { target, to: Some(to.to_owned()), is_owner_off: false };
+    servers.change_shared(place, change, false).await?;
+    let fs = &known.map.fs;
+    let view =
+        until_settled(servers, place, fs, (target, Some(to)), shared::SETTLED_LIMIT_MS, |_| {}).await?;
+    shared::outcome(&view, Some(to), target)
+}
+
+/// Waits until another start of the daemon than `start` serves everything.
+async fn until_back(servers: &Servers, place: &Place, host: &str, start: u64) -> Result<()> {
+    let seams = servers.seams().clone();
+    let deadline = seams.now().plus_ms(HOST_LIMIT_MS);
+    loop {
+        let why = match missing(servers, place, host, start).await {
+            Ok(None) => return Ok(()),
+            Ok(Some(why)) => why,
+            // The MGS may be what starts.
+            Err(fault) => fault.to_string(),
+        };
+        if seams.now() >= deadline {
+            return Err(Fault::new(Code::TargetDown)
+                .what("has not come back:")
+                .subject(host.to_owned())
+                .why(why)
+                .data(
+                    "nothing is lost; programs wait for what it serves. The hosts behind it were not touched",
+                )
+                .next(format!("on {host}: systemctl status brindle-serve, journalctl -u brindle-serve")));
+        }
+        seams.sleep_ms(LOOK_EVERY_MS).await;
+    }
+}
+
+/// What is not there yet.
+async fn missing(servers: &Servers, place: &Place, host: &str, start: u64) -> Result<Option<String>> {
+    let ask = RestartHostReq { host: host.to_owned(), start: None };
+    // The former process became the present one, so what answers from here on is served by that.
+    if servers.ask_the_mgs(place, &ask).await?.start.is_none_or(|now| now == start) {
+        return Ok(Some(format!("the daemon of {host} has not told that it has started")));
+    }
+    let known = servers.known(place).await?;
+    for target in own_targets(&known, one(&known.hosts, host)?) {
+        let Some(entry) = known.map.target(target) else { continue };
+        let name = known.map.fs.target(target);
+        match servers.info(&known.map, entry).await {
+            Ok(info) if matches!(info.state.as_str(), "starting" | "recovering") => {
+                return Ok(Some(format!("{name} is {}", info.state)));
+            }
+            Ok(_) => {}
+            Err(fault) => return Ok(Some(format!("{name} does not answer: {fault}"))),
+        }
+    }
+    Ok(not_ready(&known, host))
+}
+
+/// Targets that only this host has, and the MGT if it has one.
+fn own_targets(known: &Known, host: &HostInfo) -> Vec<TargetId> {
+    let is_set = |target| known.replicas.sets.iter().any(|info| info.set.target == target);
+    let assigned = host.assignments.iter().filter(|a| a.is_wanted && !is_set(a.target)).map(|a| a.target);
+    let mgt = known.map.target(TargetId::MGT).filter(|mgt| mgt.host() == host.name).map(|mgt| mgt.id);
+    assigned.filter(|target| target.role != Role::Mgt).chain(mgt).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use brindle_wire::mgs::replica::MemberRole;
+
+    use super::*;
+    use crate::known::fixture::{cluster, shared, with_copies};
+
+    fn heard(mut known: Known) -> Known {
+        known.hosts.hosts.iter_mut().for_each(|host| host.heard_ms_ago = Some(100));
+        known
+    }
+
+    #[test]
+    fn hosts_of_osts_come_first_and_a_silent_one_stops_everything() {
+        let mut known = heard(with_copies(cluster()));
+        known.hosts.hosts[0].heard_ms_ago = None;
+        let mut mgs = known.map.targets[0].clone();
+        mgs.id = TargetId::MGT;
+        known.map.targets.push(mgs);
+        assert_eq!(
+            order(&known),
+            Ok(vec!["oss2".to_owned(), "oss1".to_owned()]),
+            "c1 is a client, oss1 has the MGT"
+        );
+        known.hosts.hosts[1].heard_ms_ago = None;
+        let fault = order(&known).unwrap_err();
+        assert!(fault.subject == "oss1" && fault.next.contains("systemctl restart"), "{fault}");
+    }
+
+    #[test]
+    fn a_host_with_the_only_complete_copy_goes_on() {
+        let mut known = heard(with_copies(cluster()));
+        known.replicas.sets[0].set.members[1].role = MemberRole::Learner;
+        assert!(not_ready(&known, "oss2").is_some_and(|why| why.contains("OST0003")));
+        assert!(not_ready(&known, "oss1").is_some(), "it is being filled");
+        known.replicas.sets.clear();
+        assert_eq!(not_ready(&known, "oss2"), None);
+    }
+
+    #[test]
+    fn targets_move_to_a_host_that_stands_by_and_to_no_other() {
+        let known = heard(shared());
+        assert_eq!(to_move(&known, "c1"), [], "oss1 was not heard of");
+        assert!(not_ready(&known, "c1").is_some_and(|why| why.contains("silent")));
+        assert_eq!(own_targets(&known, &known.hosts.hosts[1]), [TargetId::ost(0), TargetId::ost(1)]);
+    }
+}

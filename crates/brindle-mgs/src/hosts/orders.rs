@@ -1,0 +1,82 @@
+//! Orders to start anew, for daemons of hosts: volatile. Whoever gave one looks whether it was carried out, and gives it again if the MGS has changed.
+
+use std::collections::BTreeMap;
+
+use brindle_stdx::watch;
+
+/// A daemon, and what it is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Order {
+    /// Its start that was heard last.
+    start: u64,
+    /// Whether that start is to end.
+    restart: bool,
+}
+
+/// Orders of all hosts.
+#[derive(Default)]
+pub(crate) struct Orders {
+    hosts: watch::Sender<BTreeMap<String, Order>>,
+}
+
+impl Orders {
+    /// A daemon asks. Another start than the last one has no order yet.
+    pub(crate) fn asked(&self, host: &str, start: u64) {
+        self.hosts.send_if_modified(|hosts| {
+            let is_new = hosts.get(host).is_none_or(|order| order.start != start);
+            if is_new {
+                hosts.insert(host.to_owned(), Order { start, restart: false });
+            }
+            is_new
+        });
+    }
+
+    /// Completes when this start of a daemon is to end.
+    pub(crate) async fn until_restart(&self, host: &str, start: u64) {
+        // The sender lives as long as `self`, so waiting cannot fail.
+        let _ = self.hosts.subscribe().wait_for(|hosts| is_to_end(hosts, host, start)).await;
+    }
+
+    /// The start of a daemon that was heard last; it is to end if it is the one that is given.
+    pub(crate) fn restart(&self, host: &str, start: Option<u64>) -> Option<u64> {
+        self.hosts.send_if_modified(|hosts| {
+            let order = hosts.get_mut(host).filter(|order| Some(order.start) == start && !order.restart);
+            order.map(|order| order.restart = true).is_some()
+        });
+        self.hosts.borrow().get(host).map(|order| order.start)
+    }
+
+    /// A host is gone.
+    pub(crate) fn forget(&self, host: &str) {
+        self.hosts.send_if_modified(|hosts| hosts.remove(host).is_some());
+    }
+}
+
+fn is_to_end(hosts: &BTreeMap<String, Order>, host: &str, start: u64) -> bool {
+    hosts.get(host).is_some_and(|order| order.start == start && order.restart)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_for_one_start_of_a_daemon() {
+        let orders = Orders::default();
+        let is_told = |start| is_to_end(&orders.hosts.borrow(), "oss1", start);
+        assert_eq!(orders.restart("oss1", Some(1)), None, "nobody was heard");
+        orders.asked("oss1", 1);
+        assert_eq!(orders.restart("oss1", None), Some(1));
+        assert!(!is_told(1), "that was a question");
+        assert_eq!(orders.restart("oss1", Some(1)), Some(1));
+        assert!(is_told(1) && !is_told(2));
+        orders.asked("oss1", 1);
+        assert!(is_told(1), "the answer may have been lost");
+        orders.asked("oss1", 2);
+        assert!(!is_told(2), "it has started anew");
+        assert_eq!(orders.restart("oss1", Some(1)), Some(2), "a late order ends nobody");
+        assert!(!is_told(2));
+        orders.forget("oss1");
+        assert_eq!(orders.restart("oss1", None), None);
+    }
+}
