@@ -14,7 +14,7 @@ pub(crate) fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec((0..4u8, 0..3u64, prop::option::of(0..9u8)), 1..20)
 }
 
-/// What a store that is empty below `prefix` makes of `steps` is what the model makes of them: a write is done exactly
+/// A store that is empty below `prefix` and the model agree about `steps`: a write is done exactly
 /// when its version is the current one, versions rise over the whole store, and what is read is what was written.
 pub(crate) async fn check(
     store: &dyn ConfigStore,

@@ -219,11 +219,11 @@ impl BrindleFs {
 enum Changes {
     Nothing,
     Of(Ino),
-    /// Those of the file that it opens.
+    /// The file that the operation opens.
     OfOpened,
 }
 
-/// What an operation changes that the kernel asks `ino` for.
+/// The file whose contents an operation of the kernel on `ino` changes.
 fn changes(op: &Op, ino: Ino) -> Changes {
     let empties = |flags: u32| flags & libc::O_TRUNC as u32 != 0;
     match op {

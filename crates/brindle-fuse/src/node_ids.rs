@@ -37,7 +37,7 @@ struct Inner {
 }
 
 impl Inner {
-    /// What the kernel knows a directory by if it finds it in this place; `None` if that is to be a new alias.
+    /// The number under which the kernel knows a directory in this place; `None` if that is to be a new alias.
     fn nodeid(&self, spot: &Spot, ino: Ino) -> Option<u64> {
         match self.node_ids.get(&ino) {
             Some(known) => (known.spot == *spot).then_some(known.nodeid),
@@ -78,7 +78,7 @@ impl NodeIds {
         self.look(parent, name, ino, true).unwrap_or(ino.0)
     }
 
-    /// The same if that is no alias. `None`: nothing was counted.
+    /// Like the above, unless the number is an alias. `None`: nothing was counted.
     pub fn found_unmoved(&self, parent: u64, name: &[u8], ino: Ino) -> Option<u64> {
         self.look(parent, name, ino, false)
     }

@@ -166,7 +166,7 @@ fn goes_on(op: &Op) -> bool {
     !matches!(op, Op::Read(_) | Op::Write(_) | Op::Release(_) | Op::Releasedir(_))
 }
 
-/// What the kernel will ask for again at once, going by what it asks for.
+/// The habit of a program, as far as one request tells: which requests probably follow.
 fn habit(op: &Op, nodeid: u64) -> Habit {
     match op {
         Op::Lookup(_) | Op::Create(_) | Op::Unlink(_) | Op::Mkdir(_) | Op::Rmdir(_) | Op::Rename(_) => {

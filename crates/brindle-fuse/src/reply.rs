@@ -57,7 +57,7 @@ impl Given {
     }
 }
 
-/// It is no part of what is answered.
+/// Two answers that differ only in whether the kernel has them are equal.
 impl PartialEq for Given {
     fn eq(&self, _: &Given) -> bool {
         true

@@ -142,7 +142,7 @@ mod tests {
         prop::collection::vec((1u64..9, 1u16..5, prop::bool::weighted(0.7)), 1..5).prop_map(|p| layout(&p))
     }
 
-    /// What a file is: whether each unit of it has data.
+    /// A file as the model has it: whether each unit has data.
     fn answers(layout: &Layout, units: &[bool], from: u64, data: bool) -> Vec<(Stripe, Option<u64>)> {
         let is_data = |at: u64| units.get((at / UNIT) as usize).copied().unwrap_or(false);
         let find = |stripe: Stripe, start: u64| {

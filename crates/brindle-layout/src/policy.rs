@@ -1,4 +1,4 @@
-//! What users ask of a layout, made definite or refused with the nearest value that is possible.
+//! A user's wish for a layout, made definite, or refused with the nearest possible value.
 
 use brindle_types::layout::{
     COMPONENTS_MAX, ComponentPolicy, EOF, LayoutPolicy, STRIPE_COUNT_MAX, STRIPE_SIZE_DEFAULT_BYTES,
@@ -192,7 +192,7 @@ fn check_end(start: u64, end: u64, last: bool) -> Result<(), Fault> {
     }
 }
 
-/// What files get where nobody has chosen: one stripe while they are small, more as they grow.
+/// The layout of files where nobody has chosen one: one stripe while they are small, more as they grow.
 pub fn progressive() -> LayoutPolicy {
     let part = |end_bytes, count| {
         let stripe = StripePolicy { count: Some(count), ..StripePolicy::default() };

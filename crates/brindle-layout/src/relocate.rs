@@ -17,7 +17,7 @@ pub struct Run {
     pub target: StripeExtent,
 }
 
-/// What is to be copied so that the bytes of `range` lie in `to`, in order of the file. What has no place has no bytes.
+/// Copies after which the bytes of `range` lie in `to`, in order of the file. A part without a place has no bytes.
 pub fn copies(from: &Layout, to: &Component, range: Range<u64>) -> Vec<Run> {
     let placed = parts(from, range).filter(|(c, _)| c.is_placed());
     let sources = placed.flat_map(|(c, part)| map::extents(c, part));

@@ -17,7 +17,7 @@ pub struct RemovedKeys {
 }
 
 impl RemovedKeys {
-    /// These are the removed keys from now on.
+    /// Replaces the set of removed keys.
     pub fn replace(&self, keys: BTreeSet<KeyId>) {
         self.keys.send_if_modified(|now| {
             let differs = **now != keys;

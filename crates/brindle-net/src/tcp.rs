@@ -61,7 +61,7 @@ impl TcpTransport {
         TcpTransport { seams, local: true, reserved_port: false, security: Security::none() }
     }
 
-    /// What connections over TCP prove, and what is asked of them. Local sockets tell by themselves who is at the other end.
+    /// Proofs that connections over TCP give and ask for. Local sockets tell by themselves who is at the other end.
     pub fn secured(self, security: Security) -> TcpTransport {
         TcpTransport { security, ..self }
     }

@@ -55,7 +55,7 @@ pub enum Caller {
     Stranger,
     /// A process that is told this when it asks for anything.
     Refused(Box<Fault>),
-    /// This side has made the connection, and knows whom to, or it is simulated.
+    /// The own side has made the connection, and knows whom to; or the connection is simulated.
     Known,
 }
 

@@ -53,7 +53,7 @@ pub enum Compare {
     AtLeast,
 }
 
-/// What a criterion asks about.
+/// The property of an entry that a criterion compares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Field {
     /// Time since the last change of contents.
@@ -92,9 +92,9 @@ pub enum Field {
     Xattr(String),
     /// How it stands with the archive.
     Status,
-    /// It is marked never_archive.
+    /// Marked `never_archive`.
     NoArchive,
-    /// It is marked never_release.
+    /// Marked `never_release`.
     NoRelease,
     /// Entries of a directory: 0, or more.
     DirCount,
@@ -122,7 +122,7 @@ pub enum Value {
 /// A criterion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Test {
-    /// What it asks about.
+    /// The property that is compared.
     pub field: Field,
     /// How.
     pub compare: Compare,
@@ -146,7 +146,7 @@ const TYPES: [(&str, FileType); 8] = [
 /// The words for the status.
 pub const STATUSES: [&str; 6] = ["new", "modified", "archiving", "retrieving", "synchro", "released"];
 
-/// What a condition looks at beside the entry.
+/// The surroundings of an entry that a condition may ask about.
 pub struct Context<'a> {
     /// The clock by which ages are meant.
     pub now: Time,

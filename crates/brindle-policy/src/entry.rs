@@ -1,9 +1,9 @@
-//! What is known of an entry, and of the world that conditions ask about.
+//! An entry of the file system, and the surroundings that conditions ask about.
 
 use brindle_types::attr::Time;
 use brindle_types::{FileType, HsmKind, Ino};
 
-/// What is known of an entry of the file system.
+/// An entry of the file system, as far as it is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// From the root of the file system, with a slash in front; `/` is the root.

@@ -21,7 +21,7 @@ type Terms = Option<Vec<Term>>;
 /// Deepest nesting of classes.
 const DEPTH_MAX: usize = 64;
 
-/// What the MDT compares.
+/// A condition in the form that the MDT evaluates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
     /// The predicate.

@@ -44,7 +44,7 @@ impl Pos {
     }
 }
 
-/// What a word is.
+/// Kind of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A bare word: a key, a number with its unit, a path.
@@ -60,7 +60,7 @@ pub enum Kind {
 /// A word of a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// Kind of the word.
     pub kind: Kind,
     /// Its text, without quotes and with variables replaced.
     pub text: String,

@@ -16,7 +16,7 @@ use crate::program::{Action, CANDIDATES_MAX, Order, Policy, Program, Rule};
 use crate::trigger::{Target, Within};
 use crate::versions::Seen;
 
-/// What is decided about an entry.
+/// The decision about an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The action is taken, unless a limit of the run comes first.
@@ -39,9 +39,9 @@ pub enum Leave {
     NoRule,
     /// The rule's condition does not hold.
     Condition(usize),
-    /// It is not known whether the rule's condition holds.
+    /// Whether the rule's condition holds is not known.
     Unknown(usize),
-    /// It is one of the newest versions, which the class keeps.
+    /// One of the newest versions, which the class keeps.
     Kept(String),
     /// The action would do nothing, or be refused.
     Pointless(&'static str),
@@ -97,7 +97,7 @@ impl<'a> Judge<'a> {
         Some(is_superseded)
     }
 
-    /// What is done with an entry.
+    /// The decision about an entry.
     pub fn judge(&self, entry: &Entry, now: Time) -> Verdict {
         match self.decide(entry, now) {
             Ok(rule) => Verdict::Act { rule },
@@ -153,7 +153,7 @@ impl<'a> Judge<'a> {
         Err(Leave::NoRule)
     }
 
-    /// What a rule does with an entry.
+    /// The action of a rule: its own, else the policy's.
     pub fn action(&self, rule: usize) -> &'a Action {
         self.policy.rules[rule].action.as_ref().unwrap_or(&self.policy.action)
     }
@@ -304,7 +304,7 @@ impl Ord for Candidate {
     }
 }
 
-/// What a run does.
+/// Actions and bounds of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// The actions, in order.

@@ -35,9 +35,9 @@ pub struct Program {
     pub classes: BTreeMap<String, Class>,
     /// Policies that have rules, in order of the text.
     pub policies: Vec<Policy>,
-    /// What was passed over, with its place.
+    /// Blocks that were passed over, with their places.
     pub ignored: Vec<(Pos, String)>,
-    /// What is carried out and spelt in an old way, or likely not what was meant.
+    /// Statements that are carried out, but have an old spelling or probably mean something else.
     pub warnings: Vec<(Pos, String)>,
     /// Extended attributes that conditions ask about.
     pub xattrs: Vec<String>,
@@ -52,7 +52,7 @@ pub struct Class {
     pub name: String,
     /// Where it is defined.
     pub pos: Pos,
-    /// What is in it.
+    /// The files of the class.
     pub definition: Condition,
     /// The archive of its files.
     pub archive: Option<u32>,
@@ -60,7 +60,7 @@ pub struct Class {
     pub versions: Option<Versions>,
 }
 
-/// What is done with an entry.
+/// The action on an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Copy it into an archive.
@@ -121,7 +121,7 @@ pub struct Policy {
     pub pos: Pos,
     /// Entries that it is about.
     pub scope: Condition,
-    /// What it does.
+    /// The action.
     pub action: Action,
     /// Entries that it leaves alone.
     pub ignore: Vec<Condition>,
@@ -150,7 +150,7 @@ pub struct Rule {
     pub pos: Pos,
     /// Classes that it is for; none for the default.
     pub targets: Vec<String>,
-    /// What an entry must be like.
+    /// The condition that an entry must meet.
     pub condition: Condition,
     /// Its own action.
     pub action: Option<Action>,
@@ -291,7 +291,7 @@ fn place(condition: &mut Condition, roots: &[String]) -> Result<()> {
     }
 }
 
-/// What `define_policy` says, ours included.
+/// Definitions by `define_policy`, the built-in ones included.
 #[derive(Clone, Debug)]
 struct Definition {
     scope: Condition,

@@ -17,11 +17,11 @@ pub struct Block {
     pub key: Token,
     /// Its title, where it has one.
     pub title: Option<Token>,
-    /// What is in it.
+    /// The statements in the block.
     pub body: Body,
 }
 
-/// What is in a block.
+/// A statement in a block.
 #[derive(Clone, Debug)]
 pub enum Body {
     /// Settings and blocks.
@@ -57,7 +57,7 @@ pub struct Value {
     pub word: Token,
     /// Whether it has parentheses.
     pub is_call: bool,
-    /// What stands in them.
+    /// The words in the brackets.
     pub arguments: Vec<Token>,
 }
 

@@ -7,7 +7,7 @@ use brindle_types::units::format_bytes;
 use crate::entry::Names;
 use crate::lex::Pos;
 
-/// What a trigger looks at.
+/// The usage that a trigger watches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum On {
     /// The clock.
@@ -42,11 +42,11 @@ pub enum Level {
 pub struct Trigger {
     /// Where it stands.
     pub pos: Pos,
-    /// What it looks at.
+    /// The usage that is watched.
     pub on: On,
     /// Above this the policy runs; `None` for a periodic one.
     pub high: Option<Level>,
-    /// It runs until this is reached.
+    /// A run ends at this low watermark.
     pub low: Option<Level>,
     /// How often it is looked at, in seconds.
     pub interval_secs: u64,
@@ -91,7 +91,7 @@ pub struct Usages {
 pub enum Within {
     /// All.
     All,
-    /// Those with a stripe on one of these OSTs, as far as it lies there.
+    /// Files with a stripe on one of these OSTs; only the bytes there count.
     Osts(Vec<u16>),
     /// A user's.
     User(u32),
@@ -99,7 +99,7 @@ pub enum Within {
     Group(u32),
 }
 
-/// What a run is to reach.
+/// The goal of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Which entries count.
@@ -135,7 +135,7 @@ fn share(total: u64, percent: f64) -> u64 {
 }
 
 impl Trigger {
-    /// What the policy is to do now; nothing if what the trigger looks at is below its high watermark.
+    /// The goals of runs that are due now; none while the usage is below the high watermark.
     pub fn targets(&self, usages: &Usages, names: &dyn Names) -> Vec<Target> {
         let over = |of: String, within: Within, usage: Usage| self.target(&of, within, usage);
         match &self.on {

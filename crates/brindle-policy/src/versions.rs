@@ -53,7 +53,7 @@ impl Versions {
     }
 }
 
-/// What one class has seen.
+/// The versions that one class has seen.
 #[derive(Clone, Debug)]
 pub struct Seen {
     versions: Versions,

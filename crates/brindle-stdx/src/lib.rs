@@ -54,7 +54,7 @@ pub trait Spawn: Send + Sync {
     fn spawn(&self, name: &'static str, task: Task);
 
     /// Runs a job that computes or blocks for long (a checkpoint, a directory sync) without holding a runtime thread.
-    /// It runs to its end even when the returned future is dropped. The default runs it at once, inline.
+    /// The work runs to its end even when the returned future is dropped. The default runs it at once, inline.
     fn run_blocking(&self, job: Box<dyn FnOnce() + Send>) -> BoxFuture<'static, ()> {
         job();
         Box::pin(std::future::ready(()))

@@ -32,7 +32,7 @@ impl RealDisk {
 
 struct RealFile {
     file: Arc<File>,
-    /// The same file for direct I/O, opened for the first of it; `None` where there is none.
+    /// The file opened for direct I/O, at the first direct request; `None` where there is none.
     direct: OnceLock<Option<File>>,
     runtime: tokio::runtime::Handle,
 }

@@ -5,7 +5,7 @@
 pub struct Mono(pub u64);
 
 impl Mono {
-    /// This point plus `ms` milliseconds.
+    /// The point `ms` milliseconds later.
     pub fn plus_ms(self, ms: u64) -> Mono {
         Mono(self.0.saturating_add(ms.saturating_mul(1_000_000)))
     }

@@ -1,6 +1,6 @@
 //! Where the configuration of a cluster lies in etcd: the file [`FILE`] beside each MGT of the cluster.
 //!
-//! It holds the private key that etcd knows this cluster by, so only root may read it; it is never logged.
+//! The file holds the private key that etcd knows this cluster by, so only root may read it; it is never logged.
 
 use std::fmt;
 use std::io;
@@ -23,7 +23,7 @@ const FILE_MAX_BYTES: usize = 256 << 10;
 pub struct Settings {
     /// The members: `etcd://a:2379,b:2379`.
     pub address: String,
-    /// What every key begins with.
+    /// Prefix of every key.
     pub root: String,
     /// For TLS; without it the members are asked in plain HTTP.
     pub tls: Option<TlsTexts>,

@@ -6,7 +6,7 @@ macro_rules! bits {
     };
 }
 
-/// What an open may tell the kernel about the new file descriptor (`fuse_open_out.open_flags`).
+/// Flags of an open about the new file descriptor (`fuse_open_out.open_flags`).
 pub mod fopen {
     bits! { u32;
         DIRECT_IO = 0; KEEP_CACHE = 1; NONSEEKABLE = 2; CACHE_DIR = 3; STREAM = 4; NOFLUSH = 5;

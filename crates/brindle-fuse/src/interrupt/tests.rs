@@ -86,7 +86,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What is left at the end: no INTERRUPT, because each was delivered or its request answered.
+/// Nothing is left at the end: no INTERRUPT, because each was delivered or its request answered.
 fn run(steps: Vec<Step>) {
     let table = Interrupts::new();
     let mut asked: BTreeMap<u64, Asked> = BTreeMap::new();

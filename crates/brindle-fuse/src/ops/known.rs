@@ -26,7 +26,7 @@ impl Known {
         shard.insert(attr.ino, attr.clone());
     }
 
-    /// The same where nothing was told before: these may be older than what would have been.
+    /// Like the above, where nothing was told before: the attributes may be older than a fresh answer.
     pub fn note_first(&self, attr: &Attr) {
         if !self.shard(attr.ino).lock().contains_key(&attr.ino) {
             self.note(attr);

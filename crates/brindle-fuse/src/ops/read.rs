@@ -1,6 +1,6 @@
 //! READ. A read that fills pages of the kernel is one without a lock owner (`tests/mixed_state.rs`).
 //!
-//! Such a read ends for invalidations only when the kernel has its bytes: its guard travels with them and goes when
+//! A cached read ends for invalidations only when the kernel has its bytes: its guard travels with them and goes when
 //! the answer was written.
 
 use brindle_client::Client;

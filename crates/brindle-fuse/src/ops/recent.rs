@@ -1,9 +1,9 @@
-//! What the same thread was told a moment ago, in the same call: attributes of a file that it has just made, and
+//! Answers that a thread got a moment ago, in the same system call: attributes of a file that it has just made, and
 //! extended attributes that are known not to exist.
 //!
 //! On its way along a path the kernel asks for the ACL of each directory right after its LOOKUP, and `ls -l` does so of
 //! each file. The attributes that the LOOKUP brought say whether there are any, so that the MDT needs not be asked.
-//! It also does in a chmod, right after the SETATTR, for ACLs. Behind every CREATE, in the same open(2), the kernel asks for the
+//! The kernel also asks in a chmod, right after the SETATTR, for ACLs. Behind every CREATE, in the same open(2), the kernel asks for the
 //! attributes that it has just been told.
 //!
 //! Invariant: only what the thread's own last request, a LOOKUP, SETATTR or CREATE, brought counts, only for a moment, and once:

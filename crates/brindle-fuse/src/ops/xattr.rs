@@ -31,7 +31,7 @@ pub(crate) async fn get(fs: &BrindleFs, who: &Who, op: Getxattr) -> Result<Reply
     Ok(Reply::xattr(Bytes::from(value), op.size))
 }
 
-/// What is said of an attribute that a file does not have. No kernel takes SELinux labels from a FUSE file system (one with SELinux
+/// The answer for an attribute that a file does not have. No kernel takes SELinux labels from a FUSE file system (one with SELinux
 /// answers for them itself), and `ls -l` asks for that of each file until it hears that there is no such thing here. What a
 /// restored archive has set is kept and shown all the same.
 pub(crate) fn lack(name: &[u8]) -> Code {

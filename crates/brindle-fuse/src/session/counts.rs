@@ -1,6 +1,6 @@
 //! How many requests of each kind the kernel has sent, and how many bytes went with them: the numbers of a mount.
 //!
-//! What the kernel answers out of its own caches is not among them. Raised by readers with one relaxed addition a request.
+//! Answers out of the kernel's own caches are not counted. Readers raise a counter with one relaxed addition a request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -287,7 +287,7 @@ impl Session {
         self.negotiated
     }
 
-    /// What the kernel has asked for so far.
+    /// Requests of the kernel so far, by operation.
     pub fn counts(&self) -> Arc<RequestCounts> {
         self.counts.clone()
     }

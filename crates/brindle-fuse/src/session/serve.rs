@@ -50,7 +50,7 @@ pub struct Shared<F> {
     pub readers: Arc<Readers>,
     /// Form of SETXATTR.
     pub setxattr_ext: bool,
-    /// What was asked for.
+    /// The operation that was asked for.
     pub counts: Arc<RequestCounts>,
 }
 

@@ -1,4 +1,4 @@
-//! What is chosen, from fixed seeds.
+//! Choices from fixed seeds.
 
 use super::*;
 use proptest::prelude::*;

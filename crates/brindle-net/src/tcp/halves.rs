@@ -26,7 +26,7 @@ pub(super) struct LocalRead {
 /// The sending half. Its end is the end of what the peer receives.
 pub(super) struct LocalWrite {
     socket: Arc<UnixStream>,
-    /// The same socket under another number: under its own it is waited for already.
+    /// The socket under a second number: an epoll waits for the first one already.
     again: Arc<UnixStream>,
 }
 
@@ -178,7 +178,7 @@ mod tests {
     const EPOLLIN: u32 = 1;
     const EPOLLOUT: u32 = 4;
 
-    /// What some epoll of this process waits for at a socket (proc(5), fdinfo).
+    /// Events that an epoll of this process waits for at a socket (proc(5), fdinfo).
     fn events(socket: &impl AsRawFd) -> Vec<u32> {
         let wanted = socket.as_raw_fd().to_string();
         let infos = std::fs::read_dir("/proc/self/fdinfo").expect("it is listed");

@@ -51,11 +51,11 @@ pub trait CredentialSource: Send + Sync {
 /// Proof that a process gives of itself.
 #[derive(Clone)]
 pub enum Proving {
-    /// Nothing: it has no identity.
+    /// Nothing: the process has no identity.
     Nothing,
-    /// That it is this host.
+    /// That the process runs on a certain host, by its key and certificate.
     Identity(Arc<dyn CredentialSource>),
-    /// Nothing yet, but it knows the authority of the cluster that it joins.
+    /// Nothing yet, but the process knows the authority of the cluster that it joins.
     Token {
         /// The cluster.
         cluster: ClusterId,

@@ -273,7 +273,7 @@ static CANNOT_LOOK: AtomicBool = AtomicBool::new(false);
 pub(super) struct Borrows {
     /// The other end runs as the same user: others may not lend.
     is_trusted: bool,
-    /// What the first byte said.
+    /// The announcement in the first byte of the stream.
     said: OnceLock<Option<Arc<LenderMemory>>>,
 }
 
@@ -416,7 +416,7 @@ mod tests {
         Box::leak(Box::new(Book::new()))
     }
 
-    /// What all of them have lent, looked at again.
+    /// Bytes that all of them have lent, counted anew.
     fn lent_by_all(book: &Book) -> usize {
         book.settle_all(&mut book.ends.lock());
         book.bytes.load(Ordering::Acquire)

@@ -168,7 +168,7 @@ fn without_an_identity_root_of_this_machine_alone_is_let_in() {
     });
 }
 
-/// What somebody on the way does to the bytes that the client sends.
+/// A change that somebody on the way makes to the bytes that the client sends.
 #[derive(Clone, Copy, PartialEq)]
 enum Meddling {
     /// Changes one byte behind the first million.

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use super::{ECHO, FS_ID, Setup, eventually, request, run};
 use crate::ServerConfig;
 
-/// What a bad peer sends. Everything but garbage has a good header checksum.
+/// Bytes that a bad peer sends. Everything but garbage has a good header checksum.
 #[derive(Clone, Debug)]
 enum Attack {
     Garbage(Vec<u8>),

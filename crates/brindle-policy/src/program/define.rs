@@ -79,7 +79,7 @@ pub fn action(set: &tree::Set) -> Result<Option<Action>> {
     }))
 }
 
-/// What stands for something in a command line.
+/// A placeholder in a command line.
 pub const PLACEHOLDERS: [&str; 5] = ["fullpath", "path", "name", "fid", "archive_id"];
 
 /// A command line, cut into arguments at blanks. No shell reads it: a placeholder is (part of) one argument, whatever is in the name.
@@ -114,7 +114,7 @@ fn command(template: &Token) -> Result<Action> {
     Ok(Action::Command(words))
 }
 
-/// What orders entries.
+/// The property that entries are sorted by.
 pub fn order(word: &Token) -> Result<Order> {
     Ok(match word.text.to_ascii_lowercase().as_str() {
         "last_mod" => Order::LastMod,
@@ -174,7 +174,7 @@ pub fn constant(set: &tree::Set) -> Result<Condition> {
     crate::values::boolean(&word.text).map(Condition::Constant).map_err(|why| word.pos.wrong(why))
 }
 
-/// What keeps the status: tiering, or nothing.
+/// The keeper of an entry's status: tiering, or nobody.
 fn status_manager(set: &tree::Set) -> Result<()> {
     let [value] = &set.values[..] else { return one_text(set).map(drop) };
     match value.word.text.to_ascii_lowercase().as_str() {

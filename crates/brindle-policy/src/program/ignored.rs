@@ -1,4 +1,4 @@
-//! What is passed over: settings of Robinhood's own database, threads and reports, which have no meaning here. Documented in
+//! Blocks that are passed over: settings of Robinhood's own database, threads and reports, which have no meaning here. Documented in
 //! docs/operations/policies.md; a test compares.
 
 /// Blocks that are passed over with everything in them.

@@ -4,7 +4,7 @@ use super::*;
 use crate::lex::{Text, words_of};
 use crate::trigger::{Level, On};
 
-/// What the paper of seed 002 prints, typed from it.
+/// The text that the paper of seed 002 prints, typed from it.
 const SEED: &str = "Migration_policies {
   policy default {
     condition {
