@@ -156,7 +156,7 @@ impl Cluster {
     /// # Panics
     /// When that fails.
     pub fn up_with_copies(name: &str, hosts: u8) -> Cluster {
-        Cluster::up_on_hosts(name, hosts, &["--clients=1", "--copies=2"])
+        Cluster::up_on_hosts(name, hosts, &["--clients=1", "--copies=2", "--fsname=scratch"])
     }
 
     fn up_on_hosts(name: &str, hosts: u8, flags: &[&str]) -> Cluster {

@@ -12,6 +12,8 @@ use crate::run::Cmd;
 const NPM_SECS_MAX: u64 = 300;
 const BUILD_SECS_MAX: u64 = 120;
 const WALK_SECS_MAX: u64 = 240;
+/// Size of each target.
+const TARGET_SIZE: &str = "1GiB";
 const DEV_SECS_MAX: u64 = 120;
 /// Largest console, compressed: everything that a browser loads at first.
 const LOADED_MAX_BYTES: usize = 200_000;
@@ -84,7 +86,10 @@ impl Cluster {
         let base = PathBuf::from(BASE).join(format!("brindle-console-{}", std::process::id()));
         std::fs::create_dir(&base).map_err(|e| format!("cannot make {}: {e}", base.display()))?;
         let cluster = Cluster { base, brindle: session.brindle(), logs: logs.to_owned() };
-        let up = Cmd::new(&cluster.brindle).args(["dev", "up", "--osts", "2", "--manager", "--dir"]);
+        // Images of their own: how full the disk of this machine is changes nothing.
+        let size = ["--ost-size", TARGET_SIZE, "--mdt-size", TARGET_SIZE];
+        let up = Cmd::new(&cluster.brindle).args(["dev", "up", "--osts", "2"]).args(size);
+        let up = up.args(["--manager", "--dir"]);
         let up = up.arg(cluster.state()).arg("--mount").arg(cluster.mount()).limit_secs(DEV_SECS_MAX);
         let done = up.run(&logs.join("up.log"));
         if !done.ok() {

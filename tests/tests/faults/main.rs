@@ -45,6 +45,7 @@ mod space;
 mod spares;
 mod standby;
 mod stripes;
+mod thrash;
 mod tiering;
 mod tree;
 mod work;
