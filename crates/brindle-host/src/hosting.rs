@@ -3,15 +3,22 @@
 use std::path::PathBuf;
 
 use brindle_config::{Expected, Superblock};
-use brindle_stdx::{Disk, Seams};
+use brindle_stdx::{Disk, Seams, watch};
 use brindle_targets::Directory;
 use brindle_types::{Code, Fault, FsName, Nid, Result, Role, TargetId};
+use brindle_wire::Message;
 use brindle_wire::mgs::hosts::Assignment;
 
 use crate::format::{Plan, carry_out, leftovers, refuse_occupied};
 use crate::mgt;
 use crate::service::{Found, How, Remains, Service};
 
+/// How long the MGS holds a question while this host has no target of the kind.
+pub(crate) const IDLE_MS: u32 = 5_000;
+/// How much longer than the MGS holds a question an answer may take.
+const GRACE_MS: u64 = 2_000;
+/// Pause after a question that was not answered.
+const PAUSE_MS: u64 = 250;
 /// Why a target is not started again in this process.
 const PARTS: &str = "parts of it may still run in this process, so it is not started again here";
 /// Advice for a target whose parts may still run.
@@ -102,6 +109,39 @@ pub(crate) async fn end(
     match failed {
         Some(fault) => Err(fault.into()),
         None => Ok(stopped?),
+    }
+}
+
+/// Tells the MGS how this host's targets of one kind are, and goes by its answers, for ever. `ask` makes the question from the version that is known,
+/// and `take` goes by an answer and gives its version.
+pub(crate) async fn tell_and_ask<M: Message>(
+    seams: &Seams,
+    mgs: &Directory,
+    changes: &watch::Sender<u64>,
+    ask: impl Fn(u64) -> (M, u32),
+    take: impl Fn(M::Resp) -> u64,
+) {
+    let (mut known_version, mut changes) = (0, changes.subscribe());
+    loop {
+        changes.borrow_and_update();
+        let (request, wait_ms) = ask(known_version);
+        let asked = seams.timeout_ms(u64::from(wait_ms) + GRACE_MS, mgs.mgs().probe(&request));
+        let answer = tokio::select! {
+            biased;
+            answer = asked => answer,
+            // A new state is told at once.
+            _ = changes.changed() => continue,
+        };
+        match answer {
+            Some(Ok(answer)) => known_version = take(answer),
+            Some(Err(fault)) => {
+                tracing::debug!(code = %fault.code, op = M::OP.name(), "the MGS does not answer: {fault}");
+                // An MGS of an earlier release knows no such targets.
+                let pause_ms = if fault.code == Code::UnknownOp { u64::from(IDLE_MS) } else { PAUSE_MS };
+                seams.sleep_ms(pause_ms).await;
+            }
+            None => mgs.map().mgs_is_silent(),
+        }
     }
 }
 

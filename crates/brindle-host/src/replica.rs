@@ -12,21 +12,17 @@ use brindle_stdx::watch;
 use brindle_targets::Directory;
 use brindle_types::{Code, Fault, FsName, Nid, TargetId};
 use brindle_wire::mgs::hosts::Assignment;
-use brindle_wire::mgs::replica::{KeepReplicasReq, MemberPhase, MemberReport, ReplicaSetState};
+use brindle_wire::mgs::replica::{
+    KeepReplicasReq, KeepReplicasResp, MemberPhase, MemberReport, ReplicaSetState,
+};
 use parking_lot::Mutex;
 
 use crate::daemon::Shows;
-use crate::hosting::{Spoiled, Trouble, check_port, end, prepare};
+use crate::hosting::{IDLE_MS, Spoiled, Trouble, check_port, end, prepare, tell_and_ask};
 use crate::service::{self, Found, How, Service};
 
 /// How long the MGS holds a question while there are members: it hears of this host at least that often.
 const KEEP_MS: u32 = 300;
-/// How long the MGS holds a question while there are none.
-const IDLE_MS: u32 = 5_000;
-/// How much longer than that an answer may take.
-const GRACE_MS: u64 = 2_000;
-/// Pause after a question that was not answered.
-const PAUSE_MS: u64 = 250;
 /// Pauses before a member that failed is tried again: the first, and the longest.
 const RETRY_MS: (u64, u64) = (500, 10_000);
 
@@ -115,36 +111,18 @@ impl ReplicaDaemon {
 
     /// Tells and asks, for ever.
     async fn keep(self: Arc<Self>) {
-        let (mut known_version, mut changes) = (0, self.changes.subscribe());
-        loop {
-            changes.borrow_and_update();
+        let ask = |known_version| {
             let members = self.reports();
             let wait_ms = if members.is_empty() { IDLE_MS } else { KEEP_MS };
-            let request = KeepReplicasReq { known_version, wait_ms, members };
-            let limit_ms = u64::from(wait_ms) + GRACE_MS;
-            let asked = self.how.seams.timeout_ms(limit_ms, self.mgs.mgs().probe(&request));
-            let answer = tokio::select! {
-                biased;
-                answer = asked => answer,
-                // A new state is told at once.
-                _ = changes.changed() => continue,
-            };
-            match answer {
-                Some(Ok(answer)) => {
-                    known_version = answer.version;
-                    if let Some(sets) = answer.sets {
-                        self.take(sets);
-                    }
-                }
-                Some(Err(fault)) => {
-                    tracing::debug!(code = %fault.code, "cannot tell the MGS of replicas: {fault}");
-                    // An MGS of an earlier release has none.
-                    let pause_ms = if fault.code == Code::UnknownOp { u64::from(IDLE_MS) } else { PAUSE_MS };
-                    self.how.seams.sleep_ms(pause_ms).await;
-                }
-                None => self.mgs.map().mgs_is_silent(),
+            (KeepReplicasReq { known_version, wait_ms, members }, wait_ms)
+        };
+        let take = |answer: KeepReplicasResp| {
+            if let Some(sets) = answer.sets {
+                self.take(sets);
             }
-        }
+            answer.version
+        };
+        tell_and_ask(&self.how.seams, &self.mgs, &self.changes, ask, take).await;
     }
 
     /// Goes by what the MGS says.

@@ -37,7 +37,7 @@ fn all_hosts_start_anew_one_after_the_other_under_load() {
     assert!(join(&cluster, "h4", "client").ok());
     mount(&cluster, "h4");
     let work = Work::begin(&cluster, "h4");
-    let pids = || ["h1", "h2", "h3"].map(|host| said(&cluster, host, "pgrep -f 'brindle serve'"));
+    let pids = || ["h1", "h2", "h3"].map(|host| said(&cluster, host, "pgrep -x brindle"));
     let before = pids();
     let planned = done(&cluster, "h1", "cluster restart --rolling --dry-run");
     assert!(planned.ends_with("h3, h2, h1") || planned.ends_with("h2, h3, h1"), "{planned}");

@@ -27,7 +27,9 @@ use brindle_stdx::{Mono, watch};
 use brindle_targets::{Directory, OWNER_LEASE_MS};
 use brindle_types::{Code, Fault, FsName, Result, TargetId};
 use brindle_wire::mgs::hosts::Assignment;
-use brindle_wire::mgs::shared::{KeepSharedReq, SharedPhase, SharedReport, SharedState, SharedTarget};
+use brindle_wire::mgs::shared::{
+    KeepSharedReq, KeepSharedResp, SharedPhase, SharedReport, SharedState, SharedTarget,
+};
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
@@ -35,17 +37,11 @@ use super::block::OwnerBlock;
 use super::device::{self, SharedDevice};
 use super::keeper::{self, Keeper, Lost, blocking};
 use crate::daemon::Shows;
-use crate::hosting::{Spoiled, Trouble, check_port, prepare, until_gone};
+use crate::hosting::{IDLE_MS, Spoiled, Trouble, check_port, prepare, tell_and_ask, until_gone};
 use crate::service::{self, Found, How, Service};
 
 /// How long the MGS holds a question while there are shared targets: it hears of this host at least that often.
 const KEEP_MS: u32 = 500;
-/// How long the MGS holds a question while there are no shared targets.
-const IDLE_MS: u32 = 5_000;
-/// How much longer than that an answer may take.
-const GRACE_MS: u64 = 2_000;
-/// Pause after a question that was not answered.
-const PAUSE_MS: u64 = 250;
 /// How often a host that stands by reads the owner block, milliseconds.
 const READ_EVERY_MS: u64 = 500;
 /// A device that takes longer to answer is not one that this host could serve from.
@@ -128,36 +124,18 @@ impl SharedDaemon {
 
     /// Tells and asks, for ever.
     async fn keep(self: Arc<Self>) {
-        let (mut known_version, mut changes) = (0, self.changes.subscribe());
-        loop {
-            changes.borrow_and_update();
+        let ask = |known_version| {
             let states = self.states();
             let wait_ms = if states.is_empty() { IDLE_MS } else { KEEP_MS };
-            let request = KeepSharedReq { known_version, wait_ms, states };
-            let limit_ms = u64::from(wait_ms) + GRACE_MS;
-            let asked = self.how.seams.timeout_ms(limit_ms, self.mgs.mgs().probe(&request));
-            let answer = tokio::select! {
-                biased;
-                answer = asked => answer,
-                // A new state is told at once.
-                _ = changes.changed() => continue,
-            };
-            match answer {
-                Some(Ok(answer)) => {
-                    known_version = answer.version;
-                    if let Some(targets) = answer.targets {
-                        self.take(targets);
-                    }
-                }
-                Some(Err(fault)) => {
-                    tracing::debug!(code = %fault.code, "cannot tell the MGS of shared targets: {fault}");
-                    // An MGS of an earlier release has none.
-                    let pause_ms = if fault.code == Code::UnknownOp { u64::from(IDLE_MS) } else { PAUSE_MS };
-                    self.how.seams.sleep_ms(pause_ms).await;
-                }
-                None => self.mgs.map().mgs_is_silent(),
+            (KeepSharedReq { known_version, wait_ms, states }, wait_ms)
+        };
+        let take = |answer: KeepSharedResp| {
+            if let Some(targets) = answer.targets {
+                self.take(targets);
             }
-        }
+            answer.version
+        };
+        tell_and_ask(&self.how.seams, &self.mgs, &self.changes, ask, take).await;
     }
 
     /// Goes by what the MGS says.
