@@ -20,6 +20,7 @@ pub mod migrate;
 pub mod mount;
 pub mod moving;
 pub mod nearest;
+pub mod nodemaps;
 pub mod osts;
 pub mod paths;
 pub mod place;

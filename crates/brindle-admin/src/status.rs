@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use brindle_targets::gate::ACCEPTS_ANYBODY;
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result, Role};
 use brindle_wire::map::{Map, TargetEntry};
@@ -122,6 +123,17 @@ impl Target {
         self.info
             .as_ref()
             .is_ok_and(|info| info.counters.iter().any(|(name, n)| name == "shares_its_disk" && *n > 0))
+    }
+
+    /// Whether it accepts connections from other hosts that prove nothing.
+    pub fn accepts_anybody(&self) -> bool {
+        let is_local = |nid: &brindle_types::Nid| {
+            let address = nid.host.parse::<std::net::IpAddr>();
+            address.is_ok_and(|address| address.is_loopback()) || nid.host == "localhost"
+        };
+        let counted =
+            |info: &TargetInfoResp| info.counters.iter().any(|(name, n)| name == ACCEPTS_ANYBODY && *n > 0);
+        !self.entry.nids.iter().all(is_local) && self.info.as_ref().is_ok_and(counted)
     }
 
     fn view(&self, map: &Map) -> TargetView {

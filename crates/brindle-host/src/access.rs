@@ -1,6 +1,7 @@
-//! Access to the cluster: processes ask the MGS which hosts were removed, and renew the certificate of their own host in time.
+//! Access to the cluster: processes ask the MGS which hosts were removed and what others may do, and renew the certificate of their own host in time.
 //!
-//! The keys of removed hosts are also kept in a file beside the identity, so that a server which starts while the MGS is away refuses them too.
+//! The keys of removed hosts, and the nodemaps, are also kept in files beside the identity, so that a server which starts while the MGS is away
+//! goes by them too.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,9 @@ use brindle_net::{CredentialSource, RemovedKeys, Transport};
 use brindle_stdx::Seams;
 use brindle_targets::{Directory, Introduction, Plain};
 use brindle_types::{Code, Fault, FsName, Nid, Result};
+use brindle_wire::form::{self, FormatLevel};
 use brindle_wire::mgs::hosts::{RenewCertificateReq, WatchAccessReq};
+use brindle_wire::mgs::nodemap::{Nodemap, NodemapList, WatchNodemapsReq};
 
 use crate::identity::{IdentityFile, write_secret};
 
@@ -28,6 +31,10 @@ const RENEW_EVERY_MS: u64 = 3_600_000;
 const RENEW_PAUSE_MS: u64 = 60_000;
 /// Last part of the name of the file with removed keys.
 const REMOVED_EXTENSION: &str = "removed";
+/// Last part of the name of the file with nodemaps.
+const NODEMAPS_EXTENSION: &str = "nodemaps";
+/// Pause after the MGS has said that it is of a release without nodemaps.
+const OLD_MGS_PAUSE_MS: u64 = 30_000;
 
 /// The way of a process of this host to the MGS; of the file system, where its map is wanted too.
 pub fn mgs(
@@ -71,6 +78,89 @@ pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf
             None => mgs.map().mgs_is_silent(),
         }
     }
+}
+
+/// Follows the nodemaps at the MGS, for as long as the process runs. For servers, which have taken those that are on file.
+pub async fn follow_nodemaps(
+    seams: Seams,
+    mgs: Arc<Directory>,
+    identity: PathBuf,
+    removed: Arc<RemovedKeys>,
+) {
+    let mut known_version = 0;
+    loop {
+        let request = WatchNodemapsReq { known_version, wait_ms: POLL_MS };
+        let patience_ms = u64::from(POLL_MS) + GRACE_MS;
+        let asked = seams.now();
+        match seams.timeout_ms(patience_ms, mgs.mgs().probe(&request)).await {
+            Some(Ok(answer)) => {
+                if answer.version == known_version && seams.now().ms_since(asked) < PAUSE_MS {
+                    // The MGS has too many who wait.
+                    seams.sleep_ms(PAUSE_MS).await;
+                }
+                known_version = answer.version;
+                if let Some(nodemaps) = answer.nodemaps {
+                    // First those that count, then the file: a disk that is full makes nobody less limited.
+                    removed.nodemaps.replace(&nodemaps);
+                    keep_nodemaps(&identity, NodemapList { nodemaps });
+                }
+            }
+            Some(Err(fault)) if fault.code == Code::UnknownOp => seams.sleep_ms(OLD_MGS_PAUSE_MS).await,
+            Some(Err(fault)) => {
+                if fault.code != Code::NoAuthority {
+                    tracing::debug!(code = %fault.code, "cannot ask the MGS for nodemaps: {fault}");
+                }
+                seams.sleep_ms(PAUSE_MS).await;
+            }
+            None => mgs.map().mgs_is_silent(),
+        }
+    }
+}
+
+fn nodemaps_file(identity: &Path) -> PathBuf {
+    identity.with_extension(NODEMAPS_EXTENSION)
+}
+
+/// Nodemaps that are on file; none where there is no file. One that cannot be read is refused: hosts would be trusted that are not to be.
+pub fn nodemaps_on_file(identity: &Path) -> Result<Vec<Nodemap>> {
+    let path = nodemaps_file(identity);
+    let subject = path.display().to_string();
+    let bytes = match std::fs::read(&path) {
+        Ok(bytes) => bytes,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Fault::io(Code::StoreDamaged, "cannot read the nodemaps in", subject, &e)),
+    };
+    let damaged = |why| {
+        Fault::new(Code::StoreDamaged)
+            .what("cannot read the nodemaps in")
+            .subject(subject)
+            .why(why)
+            .next("remove the file while the MGS can be reached: it has them")
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let bytes = unhex(text.trim()).ok_or_else(|| "it is no line of hexadecimal digits".to_owned());
+    let list: NodemapList = match bytes {
+        Ok(bytes) => form::decode(&bytes).map_err(|why| why.fault("the nodemaps", damaged))?,
+        Err(why) => return Err(damaged(why)),
+    };
+    Ok(list.nodemaps)
+}
+
+fn keep_nodemaps(identity: &Path, list: NodemapList) {
+    if nodemaps_on_file(identity).is_ok_and(|known| known == list.nodemaps) {
+        return;
+    }
+    let kept = form::encode(FormatLevel::FIRST, &list)
+        .and_then(|bytes| write_secret(&nodemaps_file(identity), &(hex(&bytes) + "\n")));
+    if let Err(fault) = kept {
+        tracing::warn!(code = %fault.code, "cannot keep the nodemaps: {fault}");
+    }
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let is_hex = text.len().is_multiple_of(2) && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let pairs = (0..text.len() / 2).map(|at| u8::from_str_radix(text.get(2 * at..2 * at + 2)?, 16).ok());
+    is_hex.then(|| pairs.collect::<Option<Vec<u8>>>()).flatten()
 }
 
 fn removed_file(identity: &Path) -> PathBuf {
@@ -173,5 +263,19 @@ mod tests {
         assert_eq!(on_file(&identity), keys);
         std::fs::write(removed_file(&identity), "nonsense\n\u{e9}\n").unwrap();
         assert_eq!(on_file(&identity), BTreeSet::new());
+    }
+
+    #[test]
+    fn nodemaps_are_kept_in_a_file_and_a_damaged_one_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = dir.path().join("identity.pem");
+        assert_eq!(nodemaps_on_file(&identity).unwrap(), Vec::new());
+        let nodemaps = vec![Nodemap { read_only: true, ..Nodemap::new("lab") }];
+        keep_nodemaps(&identity, NodemapList { nodemaps: nodemaps.clone() });
+        assert_eq!(nodemaps_on_file(&identity).unwrap(), nodemaps);
+        for damaged in ["", "01", "zz", "\u{e9}", "010"] {
+            std::fs::write(nodemaps_file(&identity), damaged).unwrap();
+            assert_eq!(nodemaps_on_file(&identity).unwrap_err().code, Code::StoreDamaged, "{damaged}");
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! Permission checks for the few cases that the caller's kernel could not check itself (it checks all others:
-//! `default_permissions`).
+//! `default_permissions`). Hosts that are not trusted with that have a gate of their own: [`crate::admission`].
 
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::Cred;
@@ -19,6 +19,15 @@ pub fn check(rows: &(impl Rows + ?Sized), inode: &Inode, cred: &Cred, wanted: u1
     if cred.uid == 0 {
         return Ok(());
     }
+    let acl = acl_of(rows, inode)?;
+    if acl.allows(inode.uid, inode.gid, cred, wanted) {
+        return Ok(());
+    }
+    Err(Fault::new(Code::PermissionDenied))
+}
+
+/// The ACL of an inode, or the one that its mode bits stand for.
+pub fn acl_of(rows: &(impl Rows + ?Sized), inode: &Inode) -> Result<Acl> {
     let stored = match inode.has_acl {
         true => xattr::find(rows, inode.ino, acl::ACCESS)?,
         false => None,
@@ -27,9 +36,5 @@ pub fn check(rows: &(impl Rows + ?Sized), inode: &Inode, cred: &Cred, wanted: u1
         Some(bytes) => Acl::decode(&bytes)?,
         None => None,
     };
-    let acl = acl.unwrap_or_else(|| Acl::from_mode(inode.perm));
-    if acl.allows(inode.uid, inode.gid, cred, wanted) {
-        return Ok(());
-    }
-    Err(Fault::new(Code::PermissionDenied))
+    Ok(acl.unwrap_or_else(|| Acl::from_mode(inode.perm)))
 }

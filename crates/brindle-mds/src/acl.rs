@@ -180,6 +180,11 @@ impl Acl {
         (acl, bits)
     }
 
+    /// Its entries.
+    pub fn entries(&self) -> &[Entry] {
+        &self.0
+    }
+
     /// Whether it grants all of `wanted` (read 4, write 2, execute 1) on something of this owner and group.
     pub fn allows(&self, owner: u32, group: u32, cred: &Cred, wanted: u16) -> bool {
         let mask = self.perm(Tag::Mask).unwrap_or(RWX);

@@ -14,11 +14,11 @@ use brindle_wire::{Message, Op};
 use bytes::Bytes;
 use futures_util::future::{Either, join_all, select};
 
-use crate::expire;
 use crate::leases::Conflicts;
 use crate::mdt::{Call, Event, Mdt, SideTask, Step, Txn};
 use crate::reports;
 use crate::store::inode;
+use crate::{admission, expire};
 
 /// How long whoever is in somebody's way waits for that client to release what is closed there.
 const CLOSES_WAIT_MS: u64 = 1_000;
@@ -275,13 +275,14 @@ pub fn apply_reports(t: &mut Txn<'_>, ino: Ino, reports: &[(SessionId, WriteRepo
     t.frees_space();
     let Some(mut file) = inode::find(t, ino)? else { return Ok(()) };
     for (session, report) in reports {
+        let Some(report) = admission::tidied(t, ino, *session, report) else { continue };
         let known = t.live().opens.reported(ino, *session).unwrap_or(0);
         if report.number < known {
             // It was overtaken by one that said all this and more.
             continue;
         }
         let is_news = report.number > known;
-        reports::apply(t, &mut file, report, is_news)?;
+        reports::apply(t, &mut file, &report, is_news)?;
         let (session, number) = (*session, report.number);
         t.after(move |live| live.opens.set_reported(ino, session, number));
     }

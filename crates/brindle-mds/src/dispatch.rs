@@ -65,6 +65,7 @@ async fn dispatch_others(mdt: &Mdt, call: &Call, body: &[u8]) -> Bytes {
         Op::BackupRead => run(mdt, call, body, backup::handle).await,
         Op::OstUse => run(mdt, call, body, ost_use::handle).await,
         Op::OwnerQuery => run(mdt, call, body, owner::handle).await,
+        Op::SessionRights => run(mdt, call, body, rights::handle).await,
         Op::FenceTable => run(mdt, call, body, fences::handle).await,
         Op::ChangelogRegister => run(mdt, call, body, changelog_readers::handle_register).await,
         Op::ChangelogDeregister => run(mdt, call, body, changelog_readers::handle_deregister).await,
@@ -110,7 +111,12 @@ where
         Err(fault) => return encode_body(&Err::<M::Resp, Fault>(fault)),
     };
     // In a box of its own: the future of a request would else have room for that of the largest operation (16 KiB).
-    let work = Box::pin(handler(mdt, call, request));
+    let work = Box::pin(async {
+        if call.admission().is_some() {
+            mdt.read(|t| call.check(t)).await?;
+        }
+        handler(mdt, call, request).await
+    });
     if M::OP.slotted() {
         return mdt.once(call, work).await;
     }

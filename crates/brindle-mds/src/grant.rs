@@ -209,7 +209,10 @@ pub fn grant(t: &Txn<'_>, inode: &Inode, mode: OpenMode, readable: bool) -> Resu
 
 /// The grant of a session's handles as they are now.
 pub fn grant_now(t: &Txn<'_>, inode: &Inode, session: SessionId) -> Result<OpenGrant> {
-    grant(t, inode, t.live().opens.mode(inode.ino, session), true)
+    let opens = &t.live().opens;
+    let reads = opens.held(inode.ino, session).is_some_and(|handle| handle.read || handle.execute);
+    let readable = reads || t.live().limits(session).is_none();
+    grant(t, inode, opens.mode(inode.ino, session), readable)
 }
 
 /// The grant of an open directory, which has no layout.

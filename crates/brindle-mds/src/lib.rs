@@ -11,12 +11,14 @@
 //! | [`limits`] | how much users and groups may use |
 //! | [`changelog`] | what readers are told of each change |
 //! | [`scan`] | walking a tree with a predicate, a page at a time |
+//! | [`admission`] | what hosts may do that are not trusted fully |
 //! | [`ask`], [`osts`] | what the MDT asks of clients and of OSTs |
 //!
 //! Invariants: DESIGN section 12, numbers 1, 2, 4, 6, 11, 14, 15.
 
 pub mod access;
 pub mod acl;
+pub mod admission;
 pub mod ask;
 pub mod attrs;
 pub mod background;

@@ -166,6 +166,17 @@ impl Opens {
         self.inodes.get(&ino)?.handles.get(&(session, handle))
     }
 
+    /// What a session has open of an inode, all its handles together; `None` without one.
+    pub fn held(&self, ino: Ino, session: SessionId) -> Option<Handle> {
+        let handles = &self.inodes.get(&ino)?.handles;
+        let own = handles.range((session, 0)..=(session, u64::MAX)).map(|(_, handle)| *handle);
+        own.reduce(|a, b| Handle {
+            read: a.read || b.read,
+            write: a.write || b.write,
+            execute: a.execute || b.execute,
+        })
+    }
+
     /// Writers of an inode.
     pub fn writing(&self, ino: Ino) -> Writing {
         self.inodes.get(&ino).map_or(Writing::Nobody, InodeOpens::writing)

@@ -24,12 +24,12 @@ use brindle_wire::notify::Recall;
 
 use crate::hearing::DOUBT_MS;
 use crate::locking::Answer;
-use crate::mdt::{Call, Event, Live, Mdt, SideTask, Txn};
+use crate::mdt::{Call, Event, Live, Mdt, SideTask};
 use crate::opens::Writing;
 use crate::ops::append;
 use crate::store::watch::Watched;
 use crate::store::{self, inode, orphan, watch};
-use crate::{ask, expire, grant, namespace};
+use crate::{admission, ask, expire, grant, namespace};
 
 /// How often the progress of reclaim is looked at.
 const LOOK_MS: u64 = 50;
@@ -168,11 +168,16 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, req: ReclaimReq) -> Result<ReclaimR
     for open in &req.opens {
         opens.push(take_in(mdt, call, open).await);
     }
-    for (ino, lock) in &req.locks {
+    // A limited host has what it was let open again, and nothing else.
+    let is_limited = call.admission().is_some();
+    let holds = |ino: Ino| !is_limited || mdt.live().opens.held(ino, call.session).is_some();
+    let writes = |ino: Ino| !is_limited || mdt.live().opens.is_written_by(ino, call.session);
+    for (ino, lock) in req.locks.iter().filter(|(ino, _)| holds(*ino)) {
         reclaim_lock(mdt, call.session, *ino, lock);
     }
     if req.done {
-        append::reclaim(mdt, call, &req.appends).await?;
+        let appends: Vec<_> = req.appends.iter().filter(|append| writes(append.ino)).cloned().collect();
+        append::reclaim(mdt, call, &appends).await?;
         if let Some(session) = mdt.live_mut().sessions.get_mut(&call.session) {
             session.must_reclaim = false;
         }
@@ -229,14 +234,12 @@ async fn take_in(mdt: &Mdt, call: &Call, open: &ReclaimOpen) -> Result<OpenGrant
             let why = "a power cut took its creation before anybody synced it";
             return Err(Fault::new(Code::HandleStale).subject(open.ino.fid().to_string()).why(why).into());
         };
+        admission::may_reclaim(t, call, &file, open)?;
         grant::restore(t, call.session, &mut file, open, mode)?;
-        Ok(grant_of(t, &file, mode)?)
+        let readable = open.access.read || open.access.execute || call.admission().is_none();
+        Ok(grant::grant(t, &file, mode, readable)?)
     })
     .await
-}
-
-fn grant_of(t: &Txn<'_>, file: &crate::store::Inode, mode: OpenMode) -> Result<OpenGrant> {
-    grant::grant(t, file, mode, true)
 }
 
 fn reclaim_lock(mdt: &Mdt, session: SessionId, ino: Ino, lock: &LockState) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use brindle_net::{ServerConn, Service};
+use brindle_net::{Limits, ServerConn, Service};
 use brindle_stdx::BoxFuture;
 use brindle_targets::Gate;
 use brindle_types::{Code, Fault, Result, SessionId};
@@ -12,10 +12,15 @@ use brindle_wire::frame::{FLAG_FAULT, Frame, decode_body, encode_body};
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
 use bytes::Bytes;
 
+use crate::admission;
 use crate::connections::Connections;
 use crate::dispatch::dispatch;
+use crate::expire;
 use crate::mdt::{Call, Event, Mdt};
 use crate::ops::{session, target_info};
+
+/// Why a session ends whose host may do less than before.
+const TIGHTER: &str = "its nodemap allows less than before";
 
 /// An MDT behind its connections.
 pub struct MdsService {
@@ -57,29 +62,45 @@ impl MdsService {
             Op::TargetInfo => {
                 let mut info = target_info::handle(&self.mdt).await?;
                 info.counters.push(("refused_callers".to_owned(), self.gate.refused_callers()));
+                info.counters.push(self.gate.accepts_anybody());
                 return bare(encode_body(&Ok::<_, Fault>(info)));
             }
             _ => {}
         }
+        let limits = self.gate.limits(conn);
         if header.session.0 != 0 {
-            self.check_session(&call, conn)?;
+            let before = self.check_session(&call, conn)?;
             self.check_connection(conn, call.session)?;
+            if before != limits {
+                self.limits_changed(&call, before.as_deref(), limits.as_ref())?;
+            }
         }
+        let body = match limits {
+            Some(limits) => admission::admit(&call, limits, &frame.body),
+            None => frame.body.clone(),
+        };
         let body = match op {
             Op::SessionClose => {
-                let answer = session::handle_close(&self.mdt, &call, decode_body(&frame.body)?).await?;
+                let answer = session::handle_close(&self.mdt, &call, decode_body(&body)?).await?;
                 self.connections.unbind(call.session);
                 encode_body(&Ok::<_, Fault>(answer))
             }
-            _ => dispatch(&self.mdt, &call, &frame.body).await,
+            _ => dispatch(&self.mdt, &call, &body).await,
         };
         Ok((body, call.take_cache_updates()))
     }
 
     async fn open_session(&self, conn: &Arc<ServerConn>, body: &[u8]) -> Result<SessionOpenResp> {
         let request: SessionOpenReq = decode_body(body)?;
+        let limits = self.gate.limits(conn);
+        if request.resume {
+            self.end_if_tighter(&request, limits.as_deref()).await;
+        }
         let answer = session::handle_open(&self.mdt, request, &conn.principal().host).await;
         let answer = answer.inspect_err(|fault| self.gate.count(fault))?;
+        if let Some(session) = self.mdt.live_mut().sessions.get_mut(&answer.session) {
+            session.limits = limits;
+        }
         self.connections.bind(answer.session, conn);
         if conn.is_closed() {
             // `closed` may have run before `bind`.
@@ -93,14 +114,15 @@ impl MdsService {
     /// Refuses sessions that are not alive, and what a client asks before it has declared what it had: that waited for a
     /// connection while the MDT was away, and may be about a handle that is not known yet.
     ///
-    /// A session belongs to the host that opened it.
-    fn check_session(&self, call: &Call, conn: &ServerConn) -> Result<()> {
+    /// A session belongs to the host that opened it. The answer is what that may do, as far as the session knows.
+    fn check_session(&self, call: &Call, conn: &ServerConn) -> Result<Option<Arc<Limits>>> {
         let host = &conn.principal().host;
-        let (owner, must_reclaim) = {
+        let (owner, must_reclaim, limits) = {
             let live = self.mdt.live();
             let owner =
                 live.sessions.get(&call.session).filter(|s| s.row.host != *host).map(|s| s.row.host.clone());
-            (owner, live.session(call.session, call.epoch).map(|s| s.must_reclaim))
+            let limits = live.sessions.get(&call.session).and_then(|s| s.limits.clone());
+            (owner, live.session(call.session, call.epoch).map(|s| s.must_reclaim), limits)
         };
         if let Some(owner) = owner.filter(|_| !brindle_stdx::planted("mds_session_of_another_host")) {
             let fault = session::of_another_host(call.session, host, &owner);
@@ -118,8 +140,43 @@ impl MdsService {
                 Err(Fault::new(Code::StaleSession)
                     .subject(format!("{} of epoch {}", call.session, call.epoch)))
             }
-            _ => Ok(()),
+            _ => Ok(limits),
         }
+    }
+
+    /// A session does not go on with what its host may not have opened under the nodemap that counts now.
+    async fn end_if_tighter(&self, request: &SessionOpenReq, now: Option<&Limits>) {
+        let known = {
+            let live = self.mdt.live();
+            let mut sessions = live.sessions.iter();
+            // After a restart each handle is judged when it is declared again.
+            sessions
+                .find(|(_, s)| s.row.client_uuid == request.client_uuid && !s.must_reclaim)
+                .filter(|(_, s)| Limits::are_tighter(s.limits.as_deref(), now))
+                .map(|(id, _)| *id)
+        };
+        if let Some(session) = known {
+            expire::end(&self.mdt, session, TIGHTER).await;
+        }
+    }
+
+    /// A nodemap that takes more away ends the sessions of its hosts: their handles and leases were given under the one before.
+    fn limits_changed(&self, call: &Call, before: Option<&Limits>, now: Option<&Arc<Limits>>) -> Result<()> {
+        let id = call.session;
+        if call.op == Op::SessionClose {
+            return Ok(());
+        }
+        if !Limits::are_tighter(before, now.map(Arc::as_ref)) {
+            if let Some(session) = self.mdt.live_mut().sessions.get_mut(&id) {
+                session.limits = now.cloned();
+            }
+            return Ok(());
+        }
+        let is_ending = self.mdt.live().ending.contains(&id);
+        if let Some(mdt) = self.mdt.me().filter(|_| !is_ending) {
+            mdt.clone().seams().spawn("session end", async move { expire::end(&mdt, id, TIGHTER).await });
+        }
+        Err(Fault::new(Code::StaleSession).subject(format!("{id} of epoch {}", call.epoch)).why(TIGHTER))
     }
 
     /// Refuses what comes late, over a connection that the client has given up: it has sent it again, may have had the answer long

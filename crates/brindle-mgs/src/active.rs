@@ -136,6 +136,7 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     }
     let settings = Settings::read(&*seams.disk, &config.dir)?;
     let gate = Arc::new(Gate::new(TargetId::MGT, superblock.name(), superblock.fs_id));
+    gate.behind(&*transport);
     let shared = Arc::new(Standing {
         config,
         superblock,

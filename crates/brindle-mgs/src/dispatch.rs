@@ -84,6 +84,9 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
             check_speaks_for(Op::NoteTerm, conn.principal(), request.target)?;
             reply(ops::note_term::handle(mgs, request).await)
         }
+        Op::WatchNodemaps => reply(ops::nodemap::watch(mgs, conn, decode_body(&frame.body)?).await),
+        Op::ListNodemaps => reply(ops::nodemap::list(mgs)),
+        Op::ChangeNodemap => reply(ops::nodemap::change(mgs, conn, decode_body(&frame.body)?).await),
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

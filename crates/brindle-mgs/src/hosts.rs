@@ -9,6 +9,7 @@
 
 pub(crate) mod decide;
 mod heard;
+pub(crate) mod nodemaps;
 mod orders;
 pub mod rows;
 #[cfg(test)]

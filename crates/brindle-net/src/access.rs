@@ -1,4 +1,4 @@
-//! Hosts that are not let in any more, although the authority has signed their certificates.
+//! Hosts that are not let in any more, although the authority has signed their certificates; and what others may do ([`crate::nodemaps`]).
 //!
 //! One [`RemovedKeys`] for each process: the process learns from the MGS who was removed, the transport refuses new connections of those hosts,
 //! and [`crate::RpcServer`] ends the connections that they have.
@@ -10,10 +10,14 @@ use brindle_auth::{KeyId, Proof};
 use brindle_stdx::watch;
 use brindle_types::{Code, Fault};
 
+use crate::Nodemaps;
+
 /// Keys of removed hosts; it can be waited for that a key becomes one of them.
 #[derive(Default)]
 pub struct RemovedKeys {
     keys: watch::Sender<Arc<BTreeSet<KeyId>>>,
+    /// What hosts may do that are let in.
+    pub nodemaps: Arc<Nodemaps>,
 }
 
 impl RemovedKeys {

@@ -11,6 +11,7 @@
 pub mod access;
 pub mod error;
 pub mod latch;
+pub mod nodemaps;
 mod outbox;
 pub mod peer;
 pub mod server;
@@ -22,6 +23,7 @@ mod tests;
 
 pub use access::RemovedKeys;
 pub use error::NetError;
+pub use nodemaps::{Limits, Nodemaps};
 pub use peer::{LinkInfo, NotifyHandler, Peer, PeerConfig, PeerState};
 pub use server::{RpcServer, ServerConfig, ServerConn, ServerHandle, ServerStats, Service};
 pub use tcp::{CredentialSource, Proving, Security, TcpTransport};

@@ -232,6 +232,11 @@ impl ServerConn {
         }
     }
 
+    /// Whether the peer is a process of this machine, by a local socket.
+    pub fn is_of_this_machine(&self) -> bool {
+        matches!(self.caller, Caller::User { .. })
+    }
+
     /// The peer's hello.
     pub fn hello(&self) -> &Hello {
         &self.hello

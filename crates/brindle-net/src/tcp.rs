@@ -16,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::transport::{Connection, Listener, Transport};
 use crate::{NetError, RemovedKeys};
+use brindle_auth::Mode;
 
 mod halves;
 mod keyed;
@@ -105,6 +106,10 @@ impl Transport for TcpTransport {
 
     fn removed_keys(&self) -> Option<Arc<RemovedKeys>> {
         Some(self.security.removed.clone())
+    }
+
+    fn accepts_anybody(&self) -> bool {
+        self.security.accepts == Mode::None
     }
 
     fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>> {

@@ -24,6 +24,10 @@ pub trait Transport: Send + Sync {
     fn removed_keys(&self) -> Option<Arc<RemovedKeys>> {
         None
     }
+    /// Whether connections are accepted over the network that prove nothing (mode `none`).
+    fn accepts_anybody(&self) -> bool {
+        false
+    }
 }
 
 /// An address that connections arrive at; closed when dropped.

@@ -16,7 +16,7 @@ use crate::service::Oss;
 const RETRY_MS: u64 = 100;
 
 /// Index of the MDT whose sessions these are. One so far.
-const MDT: u16 = 0;
+pub(crate) const MDT: u16 = 0;
 
 /// Learns the table over each new connection to the MDT: one that ended a session and died before it told this OST does not tell it
 /// later. Changes are served from the first time on.

@@ -24,6 +24,7 @@ pub mod health;
 pub mod marks;
 pub mod ops;
 pub mod replica;
+pub mod rights;
 pub mod service;
 pub mod start;
 pub mod stats;

@@ -25,6 +25,7 @@ use crate::health::DiskHealth;
 use crate::marks::MarkTable;
 use crate::ops;
 use crate::replica::Replica;
+use crate::rights::{self, Rights};
 use crate::stats::{OssStats, add};
 
 /// What an OST has around it.
@@ -45,6 +46,8 @@ pub struct Oss {
     pub store: Arc<ObjectStore>,
     /// Marks: sessions that may hold pages of objects.
     pub marks: MarkTable,
+    /// What sessions of hosts may do that are not trusted fully.
+    pub rights: Rights,
     /// Objects that the MDT has called its own.
     pub confirmed: Confirmed,
     /// The MDTs and the other OSTs.
@@ -90,6 +93,7 @@ impl Oss {
             disk: DiskHealth::new(seams.clock.clone()),
             store,
             marks: MarkTable::new(seams.rng.next_u64()),
+            rights: Rights::default(),
             confirmed: Confirmed::default(),
             targets,
             gate,
@@ -123,6 +127,10 @@ impl Oss {
         } else if header.session.0 != 0 {
             fences::at_least(self, header.fences_version).await?;
             self.store.check_session(header.session, header.session_epoch)?;
+        }
+        if self.gate.limits(&conn).is_some() {
+            // Boxed: requests of other hosts carry nothing of it.
+            Box::pin(rights::admit(self, &self.gate, &conn, op, &frame)).await?;
         }
         dispatch(self, op, &Call { frame, conn }).await
     }

@@ -16,10 +16,10 @@
 //! The service checks behind the gate what only it knows: whether the session lives (MDS), whether it is fenced (OSS).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use brindle_net::ServerConn;
+use brindle_net::{Limits, Nodemaps, ServerConn, Transport};
 use brindle_stdx::planted;
 use brindle_types::{Code, Fault, Role, SessionId, TargetId};
 use brindle_wire::Op;
@@ -31,6 +31,9 @@ use parking_lot::Mutex;
 use crate::owner_lease::OwnerLease;
 use crate::register::Registration;
 
+/// Name of the counter of [`Gate::accepts_anybody`].
+pub const ACCEPTS_ANYBODY: &str = "accepts_mode_none";
+
 /// Guards one target.
 pub struct Gate {
     target: TargetId,
@@ -41,6 +44,9 @@ pub struct Gate {
     registration: OnceLock<Arc<Registration>>,
     /// Where the target is shared: the right to answer for it.
     lease: OnceLock<Arc<OwnerLease>>,
+    /// What hosts may do; none where nothing proves or limits hosts.
+    nodemaps: OnceLock<Arc<Nodemaps>>,
+    accepts_anybody: AtomicBool,
     refused: Mutex<BTreeMap<Code, u64>>,
 }
 
@@ -49,7 +55,8 @@ impl Gate {
     pub fn new(target: TargetId, name: String, fs_id: u64) -> Gate {
         let fs_id = AtomicU64::new(fs_id);
         let (registration, lease, refused) = (OnceLock::new(), OnceLock::new(), Mutex::default());
-        Gate { target, name, fs_id, registration, lease, refused }
+        let (nodemaps, accepts_anybody) = (OnceLock::new(), AtomicBool::new(false));
+        Gate { target, name, fs_id, registration, lease, nodemaps, accepts_anybody, refused }
     }
 
     /// The MGS knows the target: its epoch counts from now on.
@@ -63,6 +70,25 @@ impl Gate {
     pub fn owned_under(&self, lease: Arc<OwnerLease>) {
         // There is one owner in the life of a service.
         drop(self.lease.set(lease));
+    }
+
+    /// The target is reached through this transport: hosts may do what its nodemaps say.
+    pub fn behind(&self, transport: &dyn Transport) {
+        if let Some(removed) = transport.removed_keys() {
+            // There is one list in the life of a process.
+            drop(self.nodemaps.set(removed.nodemaps.clone()));
+        }
+        self.accepts_anybody.store(transport.accepts_anybody(), Ordering::Relaxed);
+    }
+
+    /// Counter of a target that tells whether it accepts connections over the network that prove nothing.
+    pub fn accepts_anybody(&self) -> (String, u64) {
+        (ACCEPTS_ANYBODY.to_owned(), self.accepts_anybody.load(Ordering::Relaxed).into())
+    }
+
+    /// What the host behind a connection may do; `None` if it is trusted fully.
+    pub fn limits(&self, conn: &ServerConn) -> Option<Arc<Limits>> {
+        self.nodemaps.get()?.limits(conn)
     }
 
     /// The reply to a request, as it may leave: right before it is sent.

@@ -67,6 +67,7 @@ impl Member {
         (gate, targets): (Arc<Gate>, Arc<Directory>),
         service: Arc<dyn Service>,
     ) -> Result<Member> {
+        gate.behind(&*transport);
         let server =
             RpcServer::serve(transport, seams, &place.listen, ServerConfig::default(), service).await?;
         Ok(Member {

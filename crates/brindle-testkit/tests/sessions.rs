@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "sessions/nodemaps.rs"]
+mod nodemaps;
+
 use std::sync::Arc;
 
 use brindle_client::namespace::create::CreateIn;

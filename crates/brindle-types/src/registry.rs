@@ -285,6 +285,16 @@ codes! {
         "The manager has no alert of this number. Alerts that ended long ago are forgotten.";
     5062 TieringFails EIO "actions of tiering fail" "read why: brindle hsm list, and the agents' logs"
         "Agents report that copies to the archive or from it fail. Files that were not archived are not released; a released file whose restore fails cannot be read for now.";
+    5080 ReadOnlyHost EROFS "this host may not change the file system" ""
+        "The nodemap of the host says that it only reads (brindle nodemap show). Every change from it is refused, whichever user asks. An administrator can change the nodemap: brindle nodemap set NAME --read-only no.";
+    5081 NotForNodemap EPERM "the nodemap of this host does not allow it" ""
+        "The operation is about the file system as a whole, about other hosts, or is an administrator's or a server's. A host that a nodemap limits may not ask for it. Ask from a host that is trusted fully.";
+    5082 NodemapExists EEXIST "there is a nodemap of this name" "change it: brindle nodemap set"
+        "A nodemap of this name exists. Nothing was changed.";
+    5083 UnknownNodemap ENOENT "no such nodemap" "list them: brindle nodemap list"
+        "The cluster has no nodemap of this name. Nothing was changed.";
+    5084 BadNodemap EINVAL "a nodemap cannot be like that" ""
+        "A host, a range of addresses, a user or another property of the nodemap is not possible, or another nodemap has it already: a host is in one nodemap at most. Nothing was changed.";
 
     // 6xxx: tiering
     6001 Released EAGAIN "the file is released: its bytes lie in an archive" ""

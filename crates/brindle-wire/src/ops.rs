@@ -134,6 +134,7 @@ ops! {
     201 PolicyRemove "policy_remove" slotted [Client];
     202 HsmBacklog "hsm_backlog" plain [Client Administrator];
     220 BackupRead "backup_read" plain [Administrator];
+    230 SessionRights "session_rights" plain [Ost];
     // 300-399: OSS
     300 Read "read" plain [Client Ost];
     301 Write "write" slotted [Client Mdt];
@@ -184,6 +185,9 @@ ops! {
     431 ListReplicas "list_replicas" plain [Administrator];
     432 ChangeReplicas "change_replicas" plain [Administrator];
     433 ChangeInSync "change_in_sync" plain [Ost];
+    450 WatchNodemaps "watch_nodemaps" plain [Mdt Ost Mgs Agent];
+    451 ListNodemaps "list_nodemaps" plain [Administrator];
+    452 ChangeNodemap "change_nodemap" plain [Administrator];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];
     501 InvalidateNotice "invalidate_notice" plain [Mdt];

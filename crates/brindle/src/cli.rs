@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{self, Done};
 use crate::{
     admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
-    hsm, lctl, lfs, manager, mount, node, policy, pool, print, prometheus, serve, stripe,
+    hsm, lctl, lfs, manager, mount, node, nodemap, policy, pool, print, prometheus, serve, stripe,
 };
 
 /// Columns of help texts.
@@ -54,6 +54,9 @@ enum Command {
     /// Hosts of a cluster
     #[command(subcommand)]
     Node(node::Command),
+    /// What hosts may do that are not trusted fully
+    #[command(subcommand)]
+    Nodemap(nodemap::Command),
     /// Targets of a file system
     #[command(subcommand)]
     Target(admin::target_list::Command),
@@ -218,6 +221,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Cluster(command) => cluster::run(&command),
         Command::Join(args) => cluster::join::run(&args),
         Command::Node(command) => node::run(&command),
+        Command::Nodemap(command) => nodemap::run(&command),
         Command::Target(command) => admin::target_list::run(command),
         Command::Mdt(command) => admin::mdt::run(&command),
         Command::Fs(command) => admin::fs_df::run(&command),

@@ -37,6 +37,7 @@ mod lfs;
 mod manager;
 mod mount;
 mod node;
+mod nodemap;
 mod output;
 mod policy;
 mod pool;

@@ -62,7 +62,7 @@ pub(crate) fn mount(cluster: &Cluster, host: &str) {
 }
 
 /// A cluster with the MDT on h1, two OSTs on h2, and h3 as a client; the daemons.
-fn made(name: &str) -> (Cluster, Vec<Child>) {
+pub(crate) fn made(name: &str) -> (Cluster, Vec<Child>) {
     seed(name);
     let cluster = Cluster::up_bare(name, 3);
     done(&cluster, "h1", "cluster init --fs scratch");

@@ -30,6 +30,7 @@ mod load;
 mod logs;
 mod monitoring;
 mod names;
+mod nodemaps;
 mod parameters;
 mod policies;
 mod pools;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
 
+use brindle_net::Limits;
 use brindle_stdx::Mono;
 use brindle_types::{Ino, ObjectId, Pair, SessionId};
 use parking_lot::Mutex;
@@ -30,6 +31,8 @@ pub struct LiveSession {
     pub renewed: Mono,
     /// Whether the session has yet to reclaim what it had before the MDT restarted.
     pub must_reclaim: bool,
+    /// What its host may do, as it was when the session was last heard; `None` if that is trusted fully.
+    pub limits: Option<Arc<Limits>>,
 }
 
 /// Everything volatile, under the writer lock.
@@ -88,6 +91,11 @@ impl Live {
     /// The session, if it is alive under this epoch.
     pub fn session(&self, id: SessionId, epoch: Pair) -> Option<&LiveSession> {
         self.sessions.get(&id).filter(|s| !s.row.ended && s.row.epoch == epoch)
+    }
+
+    /// What the host of a session may do; `None` if it is trusted fully.
+    pub fn limits(&self, id: SessionId) -> Option<&Limits> {
+        self.sessions.get(&id)?.limits.as_deref()
     }
 
     /// Whether the session is alive under any epoch.

@@ -154,7 +154,7 @@ impl Mdt {
         live.hsm = Queue::load(&engine, hearing.now())?;
         for (id, row) in store::session::list(&engine)? {
             let must_reclaim = !row.ended;
-            live.sessions.insert(id, LiveSession { row, renewed: hearing.now(), must_reclaim });
+            live.sessions.insert(id, LiveSession { row, renewed: hearing.now(), must_reclaim, limits: None });
         }
         let mdt = Arc::new_cyclic(|me| Mdt {
             numbers: Numbers::new(identity.index, term, first).without(lost),
@@ -452,6 +452,9 @@ impl Mdt {
             check_session(&live, call)?;
         }
         let mut t = Txn::new(self, &live);
+        if fence == Fence::Checked {
+            call.check(&t)?;
+        }
         let out = match f(&mut t) {
             Ok(out) => out,
             Err(Stop::Fault(fault)) => return Err(fault),

@@ -14,6 +14,8 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
+use super::Txn;
+use crate::admission::Admitted;
 use crate::store::{Rows, reply};
 
 /// Slots of a session.
@@ -36,6 +38,8 @@ pub struct Call {
     pub resent: bool,
     /// Once the reply row is in a batch: the answer in it, if it is the whole answer.
     stored: OnceLock<Option<Bytes>>,
+    /// Of a request of a host that is not trusted fully.
+    admitted: OnceLock<Admitted>,
     news: Mutex<CacheUpdates>,
 }
 
@@ -50,8 +54,25 @@ impl Call {
             op,
             resent: header.flags & FLAG_RESENT != 0,
             stored: OnceLock::new(),
+            admitted: OnceLock::new(),
             news: Mutex::default(),
         }
+    }
+
+    /// The request is one of a host that is not trusted fully, and needs this.
+    pub fn admitted(&self, admitted: Admitted) {
+        // A request is admitted once.
+        drop(self.admitted.set(admitted));
+    }
+
+    /// What the request needs, if its host is not trusted fully.
+    pub fn admission(&self) -> Option<&Admitted> {
+        self.admitted.get()
+    }
+
+    /// Refuses what the request's host may not do at this moment.
+    pub fn check(&self, t: &Txn<'_>) -> Result<()> {
+        self.admitted.get().map_or(Ok(()), |admitted| admitted.check(t, self.session))
     }
 
     /// Adds to what the caller is told beside the answer; sessions only are told anything.

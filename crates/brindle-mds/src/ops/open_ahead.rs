@@ -5,9 +5,9 @@ use brindle_wire::frame::BODY_MAX;
 use brindle_wire::mds::open::Access;
 use brindle_wire::mds::open_ahead::{OPENS_AHEAD_MAX, OpenAheadReq, OpenAheadResp, OpenedAhead};
 
-use crate::grant;
 use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::store::{Inode, inode};
+use crate::{admission, grant};
 
 /// Bytes of one answer. Layouts of many stripes may be longer than contents; what has no room is opened one by one.
 const ANSWER_BYTES_MAX: usize = BODY_MAX / 2;
@@ -34,6 +34,9 @@ fn open(t: &mut Txn<'_>, call: &Call, ino: Ino, handle: u64, room: &mut usize) -
     let Some(mut file) = inode::find(t, ino)?.filter(|file| grant::is_quiet(t, call, file)) else {
         return Ok(None);
     };
+    if !admission::may_open_ahead(t, call, &file)? {
+        return Ok(None);
+    }
     let Some(left) = room.checked_sub(bytes_at_most(&file)) else { return Ok(None) };
     *room = left;
     let access = Access { read: true, write: false, truncate: false, execute: false };

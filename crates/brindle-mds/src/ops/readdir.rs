@@ -3,6 +3,7 @@
 use brindle_types::{FileType, Ino, Result};
 use brindle_wire::mds::readdir::{DirEntry, ReaddirReq, ReaddirResp};
 
+use crate::admission;
 use crate::mdt::{Call, Mdt, Txn};
 use crate::namespace;
 use crate::store::dirent::{self, Found};
@@ -25,7 +26,8 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: ReaddirReq) -> Result<ReaddirRe
         }
         let leased = dir.nlink > 0 && t.lease(call, dir.ino);
         let (found, end) = dirent::page(t, dir.ino, req.after, limit)?;
-        let entries = found.into_iter().map(|f| entry(t, dir.ino, f, req.plus && leased));
+        let plus = req.plus && leased && admission::may_show_entries(t, call, dir.ino)?;
+        let entries = found.into_iter().map(|f| entry(t, dir.ino, f, plus));
         Ok(ReaddirResp { entries: entries.collect::<Result<_>>()?, end, parent: dir.parent })
     })
     .await

@@ -108,7 +108,7 @@ async fn make(mdt: &Mdt, call: &Call, req: &SessionOpenReq) -> Result<SessionOpe
         session::put(t, id, &row);
         let renewed = t.mdt().hearing().now();
         t.after(move |live| {
-            live.sessions.insert(id, LiveSession { row, renewed, must_reclaim: false });
+            live.sessions.insert(id, LiveSession { row, renewed, must_reclaim: false, limits: None });
         });
         Ok(id)
     });

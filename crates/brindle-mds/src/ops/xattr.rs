@@ -9,6 +9,7 @@ use brindle_wire::mds::xattr::{
 };
 
 use crate::acl::{self, Acl};
+use crate::admission;
 use crate::changelog;
 use crate::mdt::{Call, Mdt, Step, Txn};
 use crate::store::{Inode, inode, xattr};
@@ -36,11 +37,11 @@ pub async fn handle_get(mdt: &Mdt, _call: &Call, req: GetxattrReq) -> Result<Get
 }
 
 /// All names.
-pub async fn handle_list(mdt: &Mdt, _call: &Call, req: ListxattrReq) -> Result<ListxattrResp> {
+pub async fn handle_list(mdt: &Mdt, call: &Call, req: ListxattrReq) -> Result<ListxattrResp> {
     mdt.read(|t| {
         inode::get(t, req.ino)?;
-        let names = xattr::list(t, req.ino)?.into_iter().map(|(name, _)| name).collect();
-        Ok(ListxattrResp { names })
+        let names = xattr::list(t, req.ino)?.into_iter().map(|(name, _)| name);
+        Ok(ListxattrResp { names: names.filter(|name| admission::may_list_xattr(call, name)).collect() })
     })
     .await
 }

@@ -338,7 +338,8 @@ impl Rig {
             session::put(t, id, &row);
             let (row, now) = (row.clone(), t.mdt().seams().now());
             t.after(move |live| {
-                live.sessions.insert(id, LiveSession { row, renewed: now, must_reclaim: false });
+                live.sessions
+                    .insert(id, LiveSession { row, renewed: now, must_reclaim: false, limits: None });
             });
             Ok(())
         });

@@ -7,6 +7,7 @@
 //! | `cluster/removed/KEY` | [`RemovedRow`] |
 //! | `cluster/shared/TARGET` | [`SharedRow`] |
 //! | `cluster/replicas/TARGET` | [`ReplicaRow`] |
+//! | `cluster/nodemaps/NAME` | [`Nodemap`] |
 //! | `cluster/mgs/NAME` | [`MgsRow`], where several hosts run the MGS |
 //!
 //! Invariant: [`Rows::version`] rises with every change, also over a restart: it is that of the store.
@@ -18,6 +19,7 @@ use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use brindle_wire::first_form;
 use brindle_wire::form::{self, Form, FormatLevel};
 use brindle_wire::mgs::hosts::Assignment;
+use brindle_wire::mgs::nodemap::Nodemap;
 use brindle_wire::mgs::replica::ReplicaSetState;
 use brindle_wire::mgs::shared::SharedTarget;
 use serde::{Deserialize, Serialize};
@@ -28,6 +30,7 @@ const REMOVED: &str = "cluster/removed/";
 const SHARED: &str = "cluster/shared/";
 const REPLICAS: &str = "cluster/replicas/";
 const MGS: &str = "cluster/mgs/";
+const NODEMAPS: &str = "cluster/nodemaps/";
 
 /// A host that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -128,6 +131,10 @@ pub(crate) enum Change {
     Mgs(MgsRow),
     /// A host runs the MGS no more.
     NoMgs(String),
+    /// Makes or replaces a nodemap.
+    Nodemap(Box<Nodemap>),
+    /// A nodemap is gone.
+    NoNodemap(String),
 }
 
 /// All rows, each with its version in the store.
@@ -140,6 +147,7 @@ pub(crate) struct Rows {
     shared: BTreeMap<TargetId, (u64, SharedRow)>,
     replicas: BTreeMap<TargetId, (u64, ReplicaRow)>,
     mgs: BTreeMap<String, (u64, MgsRow)>,
+    nodemaps: BTreeMap<String, (u64, Nodemap)>,
 }
 
 /// Key, version that it must have, and new value of an entry of the store.
@@ -197,6 +205,13 @@ impl Change {
             Change::NoMgs(host) => {
                 (format!("{MGS}{host}"), version(rows.mgs.get(host).map(|(v, _)| *v)), None)
             }
+            Change::Nodemap(row) => {
+                let known = version(rows.nodemaps.get(&row.name).map(|(v, _)| *v));
+                (format!("{NODEMAPS}{}", row.name), known, Some(encode(&**row)?))
+            }
+            Change::NoNodemap(name) => {
+                (format!("{NODEMAPS}{name}"), version(rows.nodemaps.get(name).map(|(v, _)| *v)), None)
+            }
         })
     }
 }
@@ -224,6 +239,8 @@ impl Rows {
             Change::NoReplicas(target) => drop(self.replicas.remove(&target)),
             Change::Mgs(row) => drop(self.mgs.insert(row.host.clone(), (version, row))),
             Change::NoMgs(host) => drop(self.mgs.remove(&host)),
+            Change::Nodemap(row) => drop(self.nodemaps.insert(row.name.clone(), (version, *row))),
+            Change::NoNodemap(name) => drop(self.nodemaps.remove(&name)),
         }
     }
 
@@ -267,6 +284,16 @@ impl Rows {
         self.mgs.values().map(|(_, row)| row)
     }
 
+    /// All nodemaps, by name.
+    pub(crate) fn nodemaps(&self) -> impl ExactSizeIterator<Item = &Nodemap> {
+        self.nodemaps.values().map(|(_, row)| row)
+    }
+
+    /// The nodemap of a name.
+    pub(crate) fn nodemap(&self, name: &str) -> Option<&Nodemap> {
+        self.nodemaps.get(name).map(|(_, row)| row)
+    }
+
     /// A shared target.
     pub(crate) fn shared_target(&self, target: TargetId) -> Option<&SharedRow> {
         self.shared.get(&target).map(|(_, row)| row)
@@ -301,7 +328,7 @@ fn decode<T: Form>(key: &str, bytes: &[u8]) -> Result<T> {
 pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
     let mut rows = Rows::default();
     let mut entries = Vec::new();
-    for prefix in [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS] {
+    for prefix in [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS] {
         entries.extend(store.list(prefix).await?.into_iter().map(|entry| (prefix, entry)));
     }
     // Versions rise while they are taken in.
@@ -313,6 +340,7 @@ pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
             SHARED => Change::Shared(Box::new(decode(&entry.key, &entry.value)?)),
             REPLICAS => Change::Replicas(Box::new(decode(&entry.key, &entry.value)?)),
             MGS => Change::Mgs(decode(&entry.key, &entry.value)?),
+            NODEMAPS => Change::Nodemap(Box::new(decode(&entry.key, &entry.value)?)),
             _ => Change::Removed(decode(&entry.key, &entry.value)?),
         };
         rows.apply(change, entry.version);

@@ -137,7 +137,7 @@ pub(crate) async fn watch_access(
     Ok(WatchAccessResp { version: rows.version(), removed_keys })
 }
 
-async fn wait(mgs: &Mgs, hosts: &Hosts, conn: &ServerConn, known_version: u64, wait_ms: u32) {
+pub(crate) async fn wait(mgs: &Mgs, hosts: &Hosts, conn: &ServerConn, known_version: u64, wait_ms: u32) {
     // With too many waiting, callers poll: they wait on their own side and ask again.
     let Ok(_place) = mgs.waiters.try_acquire() else { return };
     if wait_ms > 0 && !conn.is_closed() {

@@ -35,6 +35,7 @@ pub(crate) fn handle(mgs: &Mgs) -> Result<TargetInfoResp> {
             ("registrations".to_owned(), count(&mgs.stats.registrations)),
             ("heartbeats".to_owned(), count(&mgs.stats.heartbeats)),
             ("refused_callers".to_owned(), mgs.gate.refused_callers()),
+            mgs.gate.accepts_anybody(),
         ]
         .into_iter()
         .chain(mgs.store.terms().into_iter().map(|(mdt, term)| (term_counter(mdt), term.into())))

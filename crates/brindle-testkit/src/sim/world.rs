@@ -5,8 +5,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use brindle_net::Transport;
+use brindle_net::{RemovedKeys, Transport};
 use brindle_stdx::{Mono, Seams};
+use brindle_wire::mgs::nodemap::Nodemap;
 use parking_lot::Mutex;
 
 use super::disk::{Disk, DiskControl, SimDisk};
@@ -29,6 +30,8 @@ pub(super) struct Shared {
     pub trace: Mutex<Trace>,
     pub nodes: Mutex<BTreeMap<String, Node>>,
     choices: Mutex<SplitMix>,
+    /// What all servers know of hosts.
+    pub hosts: Arc<RemovedKeys>,
 }
 
 pub(super) struct Node {
@@ -95,9 +98,15 @@ impl World {
             trace: Mutex::default(),
             nodes: Mutex::default(),
             choices: Mutex::new(SplitMix::new(mix(seed, 2))),
+            hosts: Arc::default(),
         };
         let shared = Arc::new(shared);
         World { owner: Arc::new(Owner(shared.clone())), shared }
+    }
+
+    /// Tells all servers what hosts may do, by the names that they claim.
+    pub fn set_nodemaps(&self, nodemaps: &[Nodemap]) {
+        self.shared.hosts.nodemaps.replace(nodemaps);
     }
 
     /// Ends the world: drops all tasks, frames and disks. Dropping the last handle does the same, but a task of the

@@ -29,6 +29,7 @@ pub mod readdir;
 pub mod readlink;
 pub mod rename;
 pub mod report;
+pub mod rights;
 pub mod scan;
 pub mod session;
 pub mod setattr;

@@ -135,17 +135,24 @@ fn page(report: &Report) -> String {
     let damage = report.damage();
     let damage = if damage.is_empty() { "no known data errors" } else { &damage };
     let _ = writeln!(page, "\nerrors: {damage}");
-    let sharing: Vec<&str> = report
-        .targets
-        .iter()
-        .filter(|t| t.shares_its_disk())
-        .filter_map(|t| Some(t.info.as_ref().ok()?.name.as_str()))
-        .collect();
+    let those = |which: fn(&Target) -> bool| -> Vec<&str> {
+        let told = report.targets.iter().filter(|t| which(t));
+        told.filter_map(|t| Some(t.info.as_ref().ok()?.name.as_str())).collect()
+    };
+    let sharing = those(Target::shares_its_disk);
     if !sharing.is_empty() {
         let _ = writeln!(
             page,
             " notes: on a file system with other things, which take their room: {} (docs/operations/osts.md)",
             sharing.join(", ")
+        );
+    }
+    let open = those(Target::accepts_anybody);
+    if !open.is_empty() {
+        let _ = writeln!(
+            page,
+            " notes: connections prove nothing (mode none), whoever reaches the port is believed: {} (docs/operations/security.md)",
+            open.join(", ")
         );
     }
     let settled = report.settled();

@@ -248,6 +248,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     found.sort_by_key(|f| f.superblock.target);
     if let Some(identity) = &identity {
         security.removed.replace(access::on_file(identity.path()));
+        security.removed.nodemaps.replace(&access::nodemaps_on_file(identity.path())?);
     }
     let removed = security.removed.clone();
     // A local socket proves a user, and no key: certificates are renewed over TCP.
@@ -319,7 +320,8 @@ fn of_the_cluster(
     if let Some(file) = cluster.clone() {
         tokio::spawn(file.follow_mgs(conf_of(identity.path()).to_owned(), mgs.clone()));
     }
-    tokio::spawn(access::follow_removed(how.seams.clone(), mgs.clone(), path, removed));
+    tokio::spawn(access::follow_removed(how.seams.clone(), mgs.clone(), path.clone(), removed.clone()));
+    tokio::spawn(access::follow_nodemaps(how.seams.clone(), mgs.clone(), path, removed));
     let (own, introduction, to) = (how.seams.clone(), access::introduction(identity)?, nids.clone());
     let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), to.clone(), None);
     tokio::spawn(access::keep_certificate(how.seams.clone(), way, identity.clone()));

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Poll;
 
-use brindle_net::{Caller, Connection, FrameRx, FrameTx, Listener, NetError, Transport};
+use brindle_net::{Caller, Connection, FrameRx, FrameTx, Listener, NetError, RemovedKeys, Transport};
 use brindle_stdx::BoxFuture;
 use brindle_types::Nid;
 use brindle_wire::frame::{Frame, Header};
@@ -42,6 +42,10 @@ impl Transport for SimTransport {
             }
             Err(NetError::TimedOut)
         })
+    }
+
+    fn removed_keys(&self) -> Option<Arc<RemovedKeys>> {
+        Some(self.shared.hosts.clone())
     }
 
     fn listen(&self, nid: &Nid) -> BoxFuture<'static, Result<Box<dyn Listener>, NetError>> {

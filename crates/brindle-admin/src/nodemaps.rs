@@ -1,0 +1,117 @@
+//! Nodemaps: what hosts may do that are not trusted fully.
+
+use brindle_types::{Code, Fault, Result};
+use brindle_wire::mgs::nodemap::{
+    ChangeNodemapReq, ChangeNodemapResp, DEFAULT_NODEMAP, ListNodemapsReq, Nodemap, NodemapChange,
+};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::nearest::nearest;
+use crate::place::Place;
+use crate::servers::Servers;
+
+/// All nodemaps.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct NodemapsView {
+    /// By name, the default one first.
+    pub nodemaps: Vec<NodemapView>,
+}
+document!(NodemapsView, "brindle.nodemap.list", 1);
+
+/// A nodemap.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct NodemapView {
+    /// Its name; `default` is the one of all hosts that no other names.
+    pub name: String,
+    /// Names of its hosts, as in their certificates.
+    pub hosts: Vec<String>,
+    /// Ranges of addresses, for connections in mode `none`.
+    pub addresses: Vec<String>,
+    /// Whether its hosts are trusted fully: the nodemap takes nothing away.
+    pub trusted: bool,
+    /// Whether its hosts change nothing.
+    pub read_only: bool,
+    /// The tree that its hosts see; empty for the whole file system.
+    pub subtree: String,
+    /// Which users become nobody: `none`, `root` or `all`.
+    pub squash: &'static str,
+    /// The user that they become.
+    pub squash_uid: u32,
+    /// The group that they become.
+    pub squash_gid: u32,
+}
+document!(NodemapView, "brindle.nodemap.show", 1);
+
+/// A change of a nodemap.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct NodemapChanged {
+    /// Its name.
+    pub name: String,
+    /// Whether anything was changed, or would be.
+    pub changed: bool,
+    /// Only told, and not done.
+    pub dry_run: bool,
+    /// The nodemap as it is then; none if it was removed.
+    pub nodemap: Option<NodemapView>,
+}
+document!(NodemapChanged, "brindle.nodemap.change", 1);
+
+/// A nodemap, for people and programs.
+pub fn view(nodemap: &Nodemap) -> NodemapView {
+    let Nodemap { name, hosts, addresses, read_only, squash, squash_uid, squash_gid, subtree } =
+        nodemap.clone();
+    NodemapView {
+        trusted: brindle_net::Limits::of(nodemap).is_none(),
+        name,
+        hosts,
+        addresses,
+        read_only,
+        subtree,
+        squash: squash.name(),
+        squash_uid,
+        squash_gid,
+    }
+}
+
+/// All nodemaps; the default one is there, also if nothing was said of it.
+pub fn list(nodemaps: &[Nodemap]) -> NodemapsView {
+    let is_default = |nodemap: &&Nodemap| nodemap.name == DEFAULT_NODEMAP;
+    let unsaid = Nodemap::new(DEFAULT_NODEMAP);
+    let default = nodemaps.iter().find(is_default).unwrap_or(&unsaid);
+    let others = nodemaps.iter().filter(|nodemap| !is_default(nodemap));
+    NodemapsView { nodemaps: std::iter::once(default).chain(others).map(view).collect() }
+}
+
+/// The nodemap of a name, or a refusal with the nearest.
+pub fn one(all: NodemapsView, name: &str) -> Result<NodemapView> {
+    let names: Vec<String> = all.nodemaps.iter().map(|nodemap| nodemap.name.clone()).collect();
+    all.nodemaps.into_iter().find(|nodemap| nodemap.name == name).ok_or_else(|| {
+        let fault = Fault::new(Code::UnknownNodemap).subject(name.to_owned());
+        match nearest(name, names.iter().map(String::as_str)) {
+            Some(near) => fault.next(format!("did you mean '{near}'?")),
+            None => fault,
+        }
+    })
+}
+
+impl Servers {
+    /// All nodemaps, as the MGS has them.
+    pub async fn nodemaps(&self, place: &Place) -> Result<NodemapsView> {
+        Ok(list(&self.ask_the_mgs(place, &ListNodemapsReq {}).await?.nodemaps))
+    }
+
+    /// Changes a nodemap.
+    pub async fn change_nodemap(
+        &self,
+        place: &Place,
+        name: &str,
+        change: NodemapChange,
+        is_dry_run: bool,
+    ) -> Result<NodemapChanged> {
+        let request = ChangeNodemapReq { name: name.to_owned(), change, is_dry_run };
+        let ChangeNodemapResp { changed, nodemap } = self.ask_the_mgs(place, &request).await?;
+        let nodemap = nodemap.as_ref().map(view);
+        Ok(NodemapChanged { name: name.to_owned(), changed, dry_run: is_dry_run, nodemap })
+    }
+}

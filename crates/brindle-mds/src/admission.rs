@@ -1,0 +1,486 @@
+//! The gate for hosts that are not trusted fully: what each operation needs (design note 038).
+//!
+//! For other hosts the kernel of the caller checks permissions, and nothing here runs. A request of a limited host is decoded here, its credentials
+//! are replaced by those that the nodemap gives, and a [`Check`] is made of it. The check runs before the operation, and again under the
+//! writer lock in every batch of the operation: what was allowed is done to the same files under the same names.
+//!
+//! [`admit`] is the only match over operations. It names every one: a new operation does not compile until somebody has decided what it needs.
+
+mod judge;
+
+use std::sync::Arc;
+
+use brindle_net::Limits;
+use brindle_types::{Code, Fault, Ino, Result, SessionId};
+use brindle_wire::frame::{decode_body, encode_body};
+use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmRecallReq, HsmSetReq, HsmStateReq};
+use brindle_wire::mds::lock::{CancelLockReq, GetLockReq, LockKind, SetLockReq};
+use brindle_wire::mds::report::WriteReport;
+use brindle_wire::mds::scan::ScanReq;
+use brindle_wire::mds::session::ReclaimOpen;
+use brindle_wire::mds::xattr::{GetxattrReq, ListxattrReq, RemovexattrReq, SetxattrReq};
+use brindle_wire::mds::{
+    append, convert, create, fsync, getattr, inline, invalidate, link, lookup, migrate, mkdir, mknod, open,
+    quota, readdir, readlink, rename, setattr, stripe, symlink, tmpfile, unlink,
+};
+use brindle_wire::{Cred, Message, Op};
+use bytes::Bytes;
+use serde::Serialize;
+
+use crate::access::{READ, SEARCH, WRITE};
+use crate::mdt::{Call, Txn};
+use crate::store::{Inode, inode};
+pub use judge::Judge;
+
+/// What has to be true when an operation runs.
+type Check = Box<dyn Fn(&Judge<'_, '_>) -> Result<()> + Send + Sync>;
+
+/// A request of a limited host, as it may run.
+pub struct Admitted {
+    limits: Arc<Limits>,
+    check: Result<Check>,
+}
+
+impl Admitted {
+    /// Whether the operation may run at this moment.
+    pub fn check(&self, t: &Txn<'_>, session: SessionId) -> Result<()> {
+        match &self.check {
+            Ok(check) => check(&self.judge(t, session)),
+            Err(fault) => Err(fault.clone()),
+        }
+    }
+
+    /// The view of the request.
+    pub fn judge<'a, 't>(&'a self, t: &'a Txn<'t>, session: SessionId) -> Judge<'a, 't> {
+        Judge { t, limits: &self.limits, session }
+    }
+}
+
+impl std::fmt::Debug for Admitted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Admitted").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
+/// A request that is being looked at.
+struct Request<'a> {
+    limits: &'a Limits,
+    body: &'a Bytes,
+}
+
+/// The body as it is carried out, and what that needs.
+type Outcome = Result<(Bytes, Check)>;
+
+/// Takes in a request of a limited host: the body that is to be carried out. What is refused is refused when the operation begins, so that the
+/// refusal is kept as its answer.
+pub fn admit(call: &Call, limits: Arc<Limits>, body: &Bytes) -> Bytes {
+    let request = Request { limits: &limits, body };
+    let (body, check) = match request.look(call.op) {
+        Ok((body, check)) => (body, Ok(check)),
+        Err(fault) => (body.clone(), Err(fault)),
+    };
+    call.admitted(Admitted { limits, check });
+    body
+}
+
+impl Request<'_> {
+    /// The table.
+    fn look(&self, op: Op) -> Outcome {
+        match op {
+            // The session's own, and what tells nothing of files.
+            Op::SessionOpen | Op::SessionRenew | Op::SessionClose | Op::TargetInfo => self.as_it_is(),
+            Op::MdtStatfs | Op::SyncAll => self.as_it_is(),
+            // Each handle is judged by itself, where it is taken in.
+            Op::Reclaim | Op::OpenAhead => self.as_it_is(),
+            Op::Lookup | Op::Getattr | Op::Readlink | Op::Readdir => self.looks(op),
+            Op::Getxattr | Op::Listxattr | Op::Setxattr | Op::Removexattr => self.xattr(op),
+            Op::Create | Op::Mkdir | Op::Mknod | Op::Symlink | Op::Tmpfile | Op::Link => self.makes(op),
+            Op::Unlink | Op::Rmdir | Op::Rename => self.removes(op),
+            Op::Setattr => self.sets(),
+            Op::Open => self.opens(),
+            Op::Close | Op::Report | Op::Fsync => self.reports(op),
+            Op::InlineRead => self.reads(|req: &inline::InlineReadReq, by| by.holds_for_reading(req.ino)),
+            Op::InlineWrite | Op::Convert | Op::Spill | Op::Invalidate => self.writes(op),
+            Op::AppendReserve | Op::AppendDone | Op::QuotaRoom => self.writes(op),
+            Op::LayoutGet => self.reads(|req: &convert::LayoutGetReq, by| is_open(by, req.ino)),
+            Op::GetLock | Op::SetLock | Op::CancelLock => self.locks(op),
+            Op::SetStripe | Op::GetStripe | Op::Migrate => self.layout(op),
+            Op::Scan => self.scans(),
+            Op::QuotaUse => self.reads_as(|req: &mut quota::QuotaUseReq| &mut req.cred, |_, _| Ok(())),
+            Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall => self.tiering(op),
+            // Names of what lies outside, what others do, and the file system as a whole: not from a host that is not trusted with root.
+            Op::PathOf | Op::MdtWaits | Op::QuotaSet | Op::HsmBacklog | Op::PolicyScan | Op::PolicyRemove => {
+                self.roots_only(op)
+            }
+            Op::HsmTake | Op::HsmProgress | Op::HsmDone => self.roots_only(op),
+            // Administrators' and servers', whoever the host says that it is.
+            Op::OstUse | Op::OwnerQuery | Op::FenceTable | Op::SessionRights | Op::BackupRead => refused(op),
+            Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => refused(op),
+            Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => refused(op),
+            Op::HsmInfo | Op::HsmSwitch => refused(op),
+            // Other servers'.
+            Op::Read | Op::Write | Op::Punch | Op::Allocate | Op::TruncateObject | Op::SyncObjects => {
+                refused(op)
+            }
+            Op::StatObjects | Op::DestroyObjects | Op::Seek | Op::FenceSession | Op::FenceLayout => {
+                refused(op)
+            }
+            Op::OstStatfs | Op::CopyRange | Op::ListObjects | Op::ReturnGrant => refused(op),
+            Op::ReplicaAttach | Op::ReplicaLease | Op::ReplicaChange | Op::ReplicaLook => refused(op),
+            Op::ReplicaList | Op::ReplicaRead => refused(op),
+            Op::Register | Op::GetMap | Op::Heartbeat | Op::Join | Op::RenewCertificate => refused(op),
+            Op::WatchHost | Op::ReportHost | Op::WatchAccess | Op::KeepShared => refused(op),
+            Op::ChangePool | Op::ChangeTarget | Op::RaiseLevel | Op::ListHosts | Op::CreateToken => {
+                refused(op)
+            }
+            Op::ChangeHost | Op::ListShared | Op::ChangeShared | Op::FetchMgt | Op::NoteTerm => refused(op),
+            Op::Events | Op::KeepReplicas | Op::ListReplicas | Op::ChangeReplicas => refused(op),
+            Op::TakeOrders | Op::RestartHost => refused(op),
+            Op::ChangeInSync | Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => refused(op),
+            Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => refused(op),
+            Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => refused(op),
+        }
+    }
+
+    /// Looking at names and attributes.
+    fn looks(&self, op: Op) -> Outcome {
+        match op {
+            Op::Lookup => self.reads(|req: &lookup::LookupReq, by| match &req.name[..] {
+                b"." => by.reaches(req.parent),
+                // The host sees nothing above its tree.
+                b".." if by.is_own_root(req.parent)? => {
+                    Err(judge::denied(by.limits, "nothing lies above its tree"))
+                }
+                name => by.may_look_up(req.parent, name),
+            }),
+            Op::Getattr => self.reads(|req: &getattr::GetattrReq, by| by.may_see(req.ino)),
+            Op::Readdir => self.reads(|req: &readdir::ReaddirReq, by| by.may(req.ino, None, READ)),
+            _ => self.reads(|req: &readlink::ReadlinkReq, by| by.reaches(req.ino)),
+        }
+    }
+
+    fn xattr(&self, op: Op) -> Outcome {
+        match op {
+            Op::Getxattr => self.reads(|req: &GetxattrReq, by| by.may_get_xattr(req.ino, &req.name)),
+            Op::Listxattr => self.reads(|req: &ListxattrReq, by| by.reaches(req.ino)),
+            Op::Setxattr => self.changes_as(
+                |req: &mut SetxattrReq| &mut req.cred,
+                |req, by| by.may_set_xattr(req.ino, &req.name, &req.cred),
+            ),
+            _ => self.changes_as(
+                |req: &mut RemovexattrReq| &mut req.cred,
+                |req, by| by.may_set_xattr(req.ino, &req.name, &req.cred),
+            ),
+        }
+    }
+
+    /// Making names.
+    fn makes(&self, op: Op) -> Outcome {
+        match op {
+            Op::Create => self.changes_as(
+                |req: &mut create::CreateReq| &mut req.cred,
+                |req, by| {
+                    by.may_make(req.parent, &req.name, &req.cred, true)?;
+                    by.may_open_existing(req.parent, &req.name, &req.cred, req.access)
+                },
+            ),
+            Op::Mkdir => self.changes_as(
+                |req: &mut mkdir::MkdirReq| &mut req.cred,
+                |req, by| by.may_make(req.parent, &req.name, &req.cred, false),
+            ),
+            Op::Mknod => self.changes_as(
+                |req: &mut mknod::MknodReq| &mut req.cred,
+                |req, by| {
+                    by.may_make_kind(req.kind)?;
+                    by.may_make(req.parent, &req.name, &req.cred, false)
+                },
+            ),
+            Op::Symlink => self.changes_as(
+                |req: &mut symlink::SymlinkReq| &mut req.cred,
+                |req, by| by.may_make(req.parent, &req.name, &req.cred, false),
+            ),
+            Op::Tmpfile => self.changes_as(
+                |req: &mut tmpfile::TmpfileReq| &mut req.cred,
+                |req, by| by.may(req.parent, Some(&req.cred), WRITE | SEARCH),
+            ),
+            _ => self.changes_as(
+                |req: &mut link::LinkReq| &mut req.cred,
+                |req, by| {
+                    by.reaches(req.ino)?;
+                    by.may_make(req.parent, &req.name, &req.cred, false)
+                },
+            ),
+        }
+    }
+
+    /// Taking names away.
+    fn removes(&self, op: Op) -> Outcome {
+        match op {
+            Op::Unlink => self.changes_as(
+                |req: &mut unlink::UnlinkReq| &mut req.cred,
+                |req, by| by.may_remove(req.parent, &req.name, &req.cred),
+            ),
+            Op::Rmdir => self.changes_as(
+                |req: &mut unlink::RmdirReq| &mut req.cred,
+                |req, by| by.may_remove(req.parent, &req.name, &req.cred),
+            ),
+            _ => self.changes_as(
+                |req: &mut rename::RenameReq| &mut req.cred,
+                |req, by| {
+                    by.may_remove(req.parent, &req.name, &req.cred)?;
+                    by.may_remove(req.new_parent, &req.new_name, &req.cred)?;
+                    by.may_move(req.parent, &req.name, req.new_parent, &req.cred)?;
+                    match req.exchange {
+                        true => by.may_move(req.new_parent, &req.new_name, req.parent, &req.cred),
+                        false => Ok(()),
+                    }
+                },
+            ),
+        }
+    }
+
+    fn sets(&self) -> Outcome {
+        self.check_may_change()?;
+        self.with(
+            |req: &mut setattr::SetattrReq| {
+                req.cred = self.limits.map(&req.cred);
+                req.kill_suidgid |= req.size_bytes.is_some() && !self.limits.believes_all_users();
+            },
+            |req, by| by.may_set(req),
+        )
+    }
+
+    fn opens(&self) -> Outcome {
+        self.with(
+            |req: &mut open::OpenReq| {
+                req.cred = self.limits.map(&req.cred);
+                req.kill_suidgid |= !self.limits.believes_all_users();
+            },
+            |req, by| {
+                if req.access.write || req.access.truncate {
+                    check_may_change(by.limits)?;
+                }
+                by.may_open(req.ino, &req.cred, req.access)
+            },
+        )
+    }
+
+    /// Giving handles back, and telling what was written through them: a report counts from writers only (`ask::apply_reports`).
+    fn reports(&self, op: Op) -> Outcome {
+        match op {
+            Op::Fsync => self.reads(|req: &fsync::FsyncReq, by| by.reaches(req.ino)),
+            _ => self.as_it_is(),
+        }
+    }
+
+    /// What only a writer of the file asks for.
+    fn writes(&self, op: Op) -> Outcome {
+        self.check_may_change()?;
+        match op {
+            Op::InlineWrite => self.with(
+                |req: &mut inline::InlineWriteReq| {
+                    req.cred = self.limits.map(&req.cred);
+                    req.kill_suidgid |= !self.limits.believes_all_users();
+                },
+                |req, by| by.holds_for_writing(req.ino),
+            ),
+            Op::Convert => self.reads(|req: &convert::ConvertReq, by| by.holds_for_writing(req.ino)),
+            Op::Spill => self.reads(|req: &convert::SpillReq, by| by.holds_for_writing(req.ino)),
+            Op::Invalidate => self.reads(|req: &invalidate::InvalidateReq, by| by.holds_for_writing(req.ino)),
+            Op::AppendReserve => {
+                self.reads(|req: &append::AppendReserveReq, by| by.holds_for_writing(req.ino))
+            }
+            Op::AppendDone => self.reads(|req: &append::AppendDoneReq, by| by.holds_for_writing(req.ino)),
+            _ => self.reads(|req: &quota::QuotaRoomReq, by| by.holds_for_writing(req.ino)),
+        }
+    }
+
+    fn locks(&self, op: Op) -> Outcome {
+        match op {
+            Op::GetLock => self.reads(|req: &GetLockReq, by| is_open(by, req.ino)),
+            Op::SetLock => self.reads(|req: &SetLockReq, by| match req.lock.kind {
+                // A program may give up what it holds after it has closed the file.
+                LockKind::Unlock => Ok(()),
+                LockKind::Read | LockKind::Write => is_open(by, req.ino),
+            }),
+            _ => self.reads(|_: &CancelLockReq, _| Ok(())),
+        }
+    }
+
+    fn layout(&self, op: Op) -> Outcome {
+        match op {
+            Op::GetStripe => self.reads(|req: &stripe::GetStripeReq, by| by.reaches(req.ino)),
+            Op::SetStripe => self.changes_as(
+                |req: &mut stripe::SetStripeReq| &mut req.cred,
+                |req, by| by.owns(req.ino, &req.cred),
+            ),
+            _ => self.changes_as(
+                |req: &mut migrate::MigrateReq| &mut req.cred,
+                |req, by| by.owns(req.ino, &req.cred),
+            ),
+        }
+    }
+
+    /// A scan checks what it comes to by its credentials; where it begins, or goes on, the caller says.
+    fn scans(&self) -> Outcome {
+        self.reads_as(
+            |req: &mut ScanReq| &mut req.cred,
+            |req, by| {
+                by.reaches(req.start)?;
+                let levels = req.cursor.iter().flat_map(|cursor| &cursor.levels);
+                levels.map(|level| level.dir).try_for_each(|dir| by.may(dir, Some(&req.cred), READ | SEARCH))
+            },
+        )
+    }
+
+    fn tiering(&self, op: Op) -> Outcome {
+        match op {
+            Op::HsmState => self.reads(|req: &HsmStateReq, by| by.reaches(req.ino)),
+            Op::HsmRecall => self
+                .reads_as(|req: &mut HsmRecallReq| &mut req.cred, |req, by| by.may_use(req.ino, &req.cred)),
+            Op::HsmAct => self.reads_as(
+                |req: &mut HsmActReq| &mut req.cred,
+                |req, by| match req.ask {
+                    // Bytes come back as they do for whoever opens the file.
+                    HsmAsk::Restore => by.may(req.ino, Some(&req.cred), READ),
+                    _ => {
+                        check_may_change(by.limits)?;
+                        by.owns(req.ino, &req.cred)
+                    }
+                },
+            ),
+            _ => self.changes_as(|req: &mut HsmSetReq| &mut req.cred, |req, by| by.owns(req.ino, &req.cred)),
+        }
+    }
+
+    /// Allowed to hosts that are believed whatever user they name, see everything and may change it: no nodemap is like that.
+    fn roots_only(&self, op: Op) -> Outcome {
+        let sees_all = self.limits.believes_all_users() && self.limits.subtree.is_empty();
+        match op {
+            Op::PathOf | Op::MdtWaits if sees_all => self.as_it_is(),
+            _ => refused(op),
+        }
+    }
+
+    fn as_it_is(&self) -> Outcome {
+        Ok((self.body.clone(), Box::new(|_| Ok(()))))
+    }
+
+    /// Decodes the request, changes it, and makes a check of it.
+    fn with<M: Message + Serialize + Send + Sync + 'static>(
+        &self,
+        change: impl FnOnce(&mut M),
+        check: impl Fn(&M, &Judge<'_, '_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Outcome {
+        let mut req: M = decode_body(self.body)?;
+        change(&mut req);
+        let body = encode_body(&req);
+        Ok((body, Box::new(move |by| check(&req, by))))
+    }
+
+    /// Of a request without credentials.
+    fn reads<M: Message + Serialize + Send + Sync + 'static>(
+        &self,
+        check: impl Fn(&M, &Judge<'_, '_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Outcome {
+        self.with(|_| {}, check)
+    }
+
+    /// Of a request with credentials that changes nothing.
+    fn reads_as<M: Message + Serialize + Send + Sync + 'static>(
+        &self,
+        cred: impl Fn(&mut M) -> &mut Cred,
+        check: impl Fn(&M, &Judge<'_, '_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Outcome {
+        let mapped = |req: &mut M| {
+            let cred = cred(req);
+            *cred = self.limits.map(cred);
+        };
+        self.with(mapped, check)
+    }
+
+    /// Of a request with credentials that changes something.
+    fn changes_as<M: Message + Serialize + Send + Sync + 'static>(
+        &self,
+        cred: impl Fn(&mut M) -> &mut Cred,
+        check: impl Fn(&M, &Judge<'_, '_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Outcome {
+        self.check_may_change()?;
+        self.reads_as(cred, check)
+    }
+
+    fn check_may_change(&self) -> Result<()> {
+        check_may_change(self.limits)
+    }
+}
+
+fn is_open(by: &Judge<'_, '_>, ino: Ino) -> Result<()> {
+    match by.held(ino) {
+        Some(_) => Ok(()),
+        None => Err(judge::denied(by.limits, "it does not have the file open")),
+    }
+}
+
+fn check_may_change(limits: &Limits) -> Result<()> {
+    match limits.read_only {
+        true => Err(read_only(limits)),
+        false => Ok(()),
+    }
+}
+
+/// The refusal of a change.
+pub fn read_only(limits: &Limits) -> Fault {
+    Fault::new(Code::ReadOnlyHost)
+        .why(format!("nodemap '{}' says so", limits.nodemap))
+        .data("nothing was changed")
+}
+
+fn refused(op: Op) -> Outcome {
+    Err(Fault::new(Code::NotForNodemap).subject(op.name()).data("nothing was changed"))
+}
+
+/// Whether a handle that a limited host had before the MDT was restarted is taken in again.
+pub fn may_reclaim(t: &Txn<'_>, call: &Call, file: &Inode, open: &ReclaimOpen) -> Result<()> {
+    let Some(admitted) = call.admission() else { return Ok(()) };
+    let by = admitted.judge(t, call.session);
+    if open.access.write {
+        check_may_change(by.limits)?;
+    }
+    by.reaches(file.ino)?;
+    let reads = open.access.read || open.access.execute;
+    let wanted = if reads { READ } else { 0 } | if open.access.write { WRITE } else { 0 };
+    let runs = open.access.execute && !open.access.write && by.allows(file, None, SEARCH)?;
+    if runs || by.allows(file, None, wanted)? {
+        return Ok(());
+    }
+    Err(judge::denied(by.limits, "no user of it may open the file now"))
+}
+
+/// Whether a limited host may open a file ahead, for whichever user opens it later.
+pub fn may_open_ahead(t: &Txn<'_>, call: &Call, file: &Inode) -> Result<bool> {
+    let Some(admitted) = call.admission() else { return Ok(true) };
+    let by = admitted.judge(t, call.session);
+    Ok(by.reaches(file.ino).is_ok() && by.allows_everybody(file, READ)?)
+}
+
+/// Whether an answer about a directory may hold attributes of what is in it.
+pub fn may_show_entries(t: &Txn<'_>, call: &Call, dir: Ino) -> Result<bool> {
+    let Some(admitted) = call.admission() else { return Ok(true) };
+    let Some(dir) = inode::find(t, dir)? else { return Ok(true) };
+    admitted.judge(t, call.session).allows(&dir, None, SEARCH)
+}
+
+/// Whether a list of extended attributes may name one.
+pub fn may_list_xattr(call: &Call, name: &[u8]) -> bool {
+    let is_limited = call.admission().is_some_and(|admitted| !admitted.limits.believes_all_users());
+    !(is_limited && name.starts_with(b"trusted."))
+}
+
+/// A report as it counts: `None` from a session of a limited host that does not have the file open for writing. Whoever writes a program takes its
+/// special rights from it.
+pub fn tidied(t: &Txn<'_>, ino: Ino, session: SessionId, report: &WriteReport) -> Option<WriteReport> {
+    let live = t.live();
+    let Some(limits) = live.limits(session) else { return Some(report.clone()) };
+    let kill_suidgid = report.kill_suidgid || report.written && !limits.believes_all_users();
+    live.opens.is_written_by(ino, session).then(|| WriteReport { kill_suidgid, ..report.clone() })
+}

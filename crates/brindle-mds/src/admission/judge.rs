@@ -1,0 +1,412 @@
+//! What a session may do at one moment, by the rows and by what it has open.
+//!
+//! An operation with credentials is judged by them, as the nodemap maps them. One without is allowed if *some* user may do it whom the
+//! host may name: it could ask in that user's name as well. Supplementary groups are rarely told: a user is taken to be in every group that
+//! the host may name, as its own kernel has checked that.
+//!
+//! *Reaching* an inode by its number: the session has it open, or one of its names can be come to from the root, through directories that some user
+//! of the host may search.
+
+use brindle_net::Limits;
+use brindle_types::{Code, Fault, FileType, Ino, Result, SessionId};
+use brindle_wire::Cred;
+use brindle_wire::mgs::nodemap::Squash;
+
+use crate::access::{self, READ, SEARCH, WRITE};
+use crate::acl::{self, Acl, Tag};
+use crate::mdt::Txn;
+use crate::namespace;
+use crate::opens::Handle;
+use crate::store::{Inode, inode, link};
+
+/// Deepest directory that is come to.
+const DEPTH_MAX: usize = 4096;
+/// Names of an inode that are looked at.
+const NAMES_MAX: usize = 1024;
+/// Others than their owner do not remove names here.
+const S_ISVTX: u16 = 0o1000;
+/// Programs run with the group of the file.
+const S_ISGID: u32 = 0o2000;
+/// Programs run with the user or group of the file.
+const SET_ID: u16 = 0o6000;
+
+/// The view of one request.
+pub struct Judge<'a, 't> {
+    /// Rows and what is open.
+    pub t: &'a Txn<'t>,
+    /// What the host may do.
+    pub limits: &'a Limits,
+    /// The session that asks.
+    pub session: SessionId,
+}
+
+/// The refusal of a permission.
+pub fn denied(limits: &Limits, what: impl Into<String>) -> Fault {
+    let why = format!("nodemap '{}' limits this host: {}", limits.nodemap, what.into());
+    Fault::new(Code::PermissionDenied).why(why)
+}
+
+/// The refusal of what only the owner may.
+fn not_owner(limits: &Limits) -> Fault {
+    let why = format!("nodemap '{}' limits this host, and the file is another user's", limits.nodemap);
+    Fault::new(Code::NotPermitted).why(why)
+}
+
+impl Judge<'_, '_> {
+    /// What the session has open of an inode, all handles together.
+    pub fn held(&self, ino: Ino) -> Option<Handle> {
+        self.t.live().opens.held(ino, self.session)
+    }
+
+    /// Whether the session has a handle for reading: programs are read to be run.
+    pub fn holds_for_reading(&self, ino: Ino) -> Result<()> {
+        match self.held(ino) {
+            Some(handle) if handle.read || handle.execute => Ok(()),
+            _ => Err(denied(self.limits, "it has not opened the file for reading")),
+        }
+    }
+
+    /// Whether the session has a handle for writing.
+    pub fn holds_for_writing(&self, ino: Ino) -> Result<()> {
+        match self.held(ino) {
+            Some(handle) if handle.write => Ok(()),
+            _ => Err(denied(self.limits, "it has not opened the file for writing")),
+        }
+    }
+
+    /// The directory that the host sees as its root.
+    fn root(&self) -> Result<Ino> {
+        let mut at = Ino::ROOT;
+        for name in &self.limits.subtree {
+            let entry = namespace::find(self.t, at, name)?.filter(|entry| entry.kind == FileType::Directory);
+            at = entry.ok_or_else(|| denied(self.limits, "its tree does not exist"))?.ino;
+        }
+        Ok(at)
+    }
+
+    /// Whether the host may come to an inode. One that does not exist is left to the operation.
+    pub fn reaches(&self, ino: Ino) -> Result<()> {
+        let sees_all = self.limits.believes_all_users() && self.limits.subtree.is_empty();
+        if sees_all || self.held(ino).is_some() {
+            return Ok(());
+        }
+        match inode::find(self.t, ino)? {
+            Some(found) if !self.comes_to(&found)? => {
+                Err(denied(self.limits, "no user of it may come to the file"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn comes_to(&self, found: &Inode) -> Result<bool> {
+        let root = self.root()?;
+        if found.ino == root {
+            return Ok(true);
+        }
+        if found.ino == Ino::ROOT || found.nlink == 0 {
+            return Ok(false);
+        }
+        if found.is_dir() || found.nlink == 1 {
+            return self.comes_through(found.parent, root);
+        }
+        for (parent, _) in link::list(self.t, found.ino)?.into_iter().take(NAMES_MAX) {
+            if self.comes_through(parent, root)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether some user of the host may search a directory and all above it.
+    fn comes_through(&self, dir: Ino, root: Ino) -> Result<bool> {
+        let mut at = dir;
+        for _ in 0..DEPTH_MAX {
+            let Some(dir) = inode::find(self.t, at)? else { return Ok(false) };
+            if !self.allows(&dir, None, SEARCH)? {
+                return Ok(false);
+            }
+            if at == root {
+                return Ok(true);
+            }
+            if at == Ino::ROOT {
+                return Ok(false);
+            }
+            at = dir.parent;
+        }
+        Ok(false)
+    }
+
+    /// Whether mode bits or ACL allow it; without credentials, to some user.
+    pub fn allows(&self, inode: &Inode, cred: Option<&Cred>, wanted: u16) -> Result<bool> {
+        if self.limits.believes_all_users() {
+            return Ok(true);
+        }
+        let acl = access::acl_of(self.t, inode)?;
+        Ok(self.users(inode, &acl, cred).iter().any(|user| acl.allows(inode.uid, inode.gid, user, wanted)))
+    }
+
+    /// Whether mode bits and ACL allow it to every user of the host.
+    pub fn allows_everybody(&self, inode: &Inode, wanted: u16) -> Result<bool> {
+        if self.limits.believes_all_users() {
+            return Ok(true);
+        }
+        let acl = access::acl_of(self.t, inode)?;
+        Ok(self.users(inode, &acl, None).iter().all(|user| acl.allows(inode.uid, inode.gid, user, wanted)))
+    }
+
+    /// Users for whom an ACL may decide differently, of those whom the credentials may stand for.
+    fn users(&self, inode: &Inode, acl: &Acl, cred: Option<&Cred>) -> Vec<Cred> {
+        let nobody = Cred { uid: self.limits.uid, gid: self.limits.gid, groups: Vec::new() };
+        let is_nobody = |cred: &Cred| (cred.uid, cred.gid) == (nobody.uid, nobody.gid);
+        match cred {
+            _ if self.limits.squash == Squash::All => return vec![nobody],
+            Some(cred) if is_nobody(cred) => return vec![cred.clone()],
+            _ => {}
+        }
+        let named = |tag| acl.entries().iter().filter(move |e| e.tag == tag).map(|e| e.id);
+        let groups: Vec<u32> = named(Tag::Group).chain([inode.gid]).filter(|group| *group != 0).collect();
+        let uids: Vec<u32> = match cred {
+            Some(cred) => vec![cred.uid],
+            None => {
+                let known: Vec<u32> = named(Tag::User).chain([inode.uid]).collect();
+                let stranger = (1..=u32::MAX).rev().find(|uid| !known.contains(uid));
+                known.into_iter().filter(|uid| *uid != 0).chain(stranger).collect()
+            }
+        };
+        let mut users = Vec::new();
+        for uid in uids {
+            // In none of them, and in each: entries of groups do not add up.
+            let own = cred.cloned().unwrap_or(Cred { uid, gid: nobody.gid, groups: Vec::new() });
+            users.extend(groups.iter().map(|group| Cred { uid, gid: *group, groups: own.groups.clone() }));
+            users.push(own);
+        }
+        users
+    }
+
+    /// Whether the host may come to an inode, and the user may do this with it.
+    pub fn may(&self, ino: Ino, cred: Option<&Cred>, wanted: u16) -> Result<()> {
+        self.reaches(ino)?;
+        match inode::find(self.t, ino)? {
+            Some(found) if !self.allows(&found, cred, wanted)? => {
+                Err(denied(self.limits, "mode or ACL of the file do not allow it"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the user may open a file like that.
+    pub fn may_open(&self, ino: Ino, cred: &Cred, access: brindle_wire::mds::open::Access) -> Result<()> {
+        self.reaches(ino)?;
+        let Some(found) = inode::find(self.t, ino)? else { return Ok(()) };
+        let refused = || Err(denied(self.limits, "mode or ACL of the file do not allow it"));
+        let (reads, writes) = (access.read || access.execute, access.write || access.truncate);
+        // A program that may only be run is read for that.
+        let runs = access.execute && !found.is_dir() && self.allows(&found, Some(cred), SEARCH)?;
+        if reads && !runs && !self.allows(&found, Some(cred), READ)? {
+            return refused();
+        }
+        if writes && !self.allows(&found, Some(cred), WRITE)? {
+            return refused();
+        }
+        self.check_set_id(&found, access.write)
+    }
+
+    /// A file that runs as another is not opened for writing here: whether it was written, and has to lose that right, the host alone would know.
+    fn check_set_id(&self, found: &Inode, writes: bool) -> Result<()> {
+        let believed = self.limits.believes_all_users();
+        if believed || !writes || found.kind != FileType::Regular || found.perm & SET_ID == 0 {
+            return Ok(());
+        }
+        let why = "files with set-user-id or set-group-id are not opened for writing from such hosts";
+        Err(denied(self.limits, why).next("clear the bits first: chmod ug-s FILE"))
+    }
+
+    /// Whether the user may make a name in a directory; an existing one is found by whoever may search it.
+    pub fn may_make(&self, dir: Ino, name: &[u8], cred: &Cred, opens_existing: bool) -> Result<()> {
+        if opens_existing && namespace::find(self.t, dir, name)?.is_some() {
+            return self.may(dir, Some(cred), SEARCH);
+        }
+        self.may(dir, Some(cred), WRITE | SEARCH)
+    }
+
+    /// Whether the user may open what a name leads to already, as open(2) with O_CREAT does.
+    pub fn may_open_existing(
+        &self,
+        dir: Ino,
+        name: &[u8],
+        cred: &Cred,
+        access: brindle_wire::mds::open::Access,
+    ) -> Result<()> {
+        match namespace::find(self.t, dir, name)? {
+            Some(entry) if entry.kind == FileType::Regular => self.may_open(entry.ino, cred, access),
+            _ => Ok(()),
+        }
+    }
+
+    /// Device nodes are made by root only.
+    pub fn may_make_kind(&self, kind: FileType) -> Result<()> {
+        let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+        match is_device && !self.limits.believes_all_users() {
+            true => Err(Fault::new(Code::NotPermitted).why("only root makes device nodes")),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the user may do anything with the contents of a file.
+    pub fn may_use(&self, ino: Ino, cred: &Cred) -> Result<()> {
+        if self.held(ino).is_some() {
+            return Ok(());
+        }
+        self.may(ino, Some(cred), READ).or_else(|_| self.may(ino, Some(cred), WRITE))
+    }
+
+    /// Whether a directory is the one that the host sees as its root, and not that of the file system.
+    pub fn is_own_root(&self, dir: Ino) -> Result<bool> {
+        Ok(!self.limits.subtree.is_empty() && self.root()? == dir)
+    }
+
+    /// The name that leads on from a directory above the host's tree: a mount walks from the root of the file system to its tree, and sees nothing
+    /// else on the way.
+    fn leads_on(&self, dir: Ino) -> Result<Option<&[u8]>> {
+        let mut at = Ino::ROOT;
+        for name in &self.limits.subtree {
+            if at == dir {
+                return Ok(Some(name));
+            }
+            let entry = namespace::find(self.t, at, name)?.filter(|entry| entry.kind == FileType::Directory);
+            let Some(entry) = entry else { return Ok(None) };
+            at = entry.ino;
+        }
+        Ok(None)
+    }
+
+    /// Whether the host may look a name up.
+    pub fn may_look_up(&self, dir: Ino, name: &[u8]) -> Result<()> {
+        if self.leads_on(dir)? == Some(name) {
+            return Ok(());
+        }
+        self.may(dir, None, SEARCH)
+    }
+
+    /// Whether the host may see the attributes of an inode.
+    pub fn may_see(&self, ino: Ino) -> Result<()> {
+        if self.leads_on(ino)?.is_some() {
+            return Ok(());
+        }
+        self.reaches(ino)
+    }
+
+    /// Whether the user may take a name away; one that does not exist is left to the operation.
+    pub fn may_remove(&self, dir: Ino, name: &[u8], cred: &Cred) -> Result<()> {
+        self.may(dir, Some(cred), WRITE | SEARCH)?;
+        if self.limits.believes_all_users() {
+            return Ok(());
+        }
+        let (Some(dir), Some(entry)) = (inode::find(self.t, dir)?, namespace::find(self.t, dir, name)?)
+        else {
+            return Ok(());
+        };
+        let child = inode::find(self.t, entry.ino)?;
+        let is_own = dir.uid == cred.uid || child.is_some_and(|child| child.uid == cred.uid);
+        if dir.perm & S_ISVTX == 0 || is_own { Ok(()) } else { Err(not_owner(self.limits)) }
+    }
+
+    /// Whether the user may move a directory away from its parent.
+    pub fn may_move(&self, from: Ino, name: &[u8], to: Ino, cred: &Cred) -> Result<()> {
+        let entry = namespace::find(self.t, from, name)?;
+        match entry.filter(|entry| entry.kind == FileType::Directory && from != to) {
+            Some(entry) => self.may(entry.ino, Some(cred), WRITE),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the user owns an inode.
+    pub fn owns(&self, ino: Ino, cred: &Cred) -> Result<()> {
+        self.reaches(ino)?;
+        if self.limits.believes_all_users() {
+            return Ok(());
+        }
+        match inode::find(self.t, ino)? {
+            Some(found) if found.uid != cred.uid => Err(not_owner(self.limits)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the user may change attributes like that.
+    pub fn may_set(&self, req: &brindle_wire::mds::setattr::SetattrReq) -> Result<()> {
+        use brindle_wire::mds::setattr::SetTime;
+        let (ino, cred) = (req.ino, &req.cred);
+        self.reaches(ino)?;
+        let Some(found) = inode::find(self.t, ino)?.filter(|_| !self.limits.believes_all_users()) else {
+            return Ok(());
+        };
+        let writes_by_handle = self
+            .t
+            .live()
+            .opens
+            .get(ino, self.session, req.handle)
+            .is_some_and(|handle| req.handle != 0 && handle.write);
+        if req.size_bytes.is_some() && !writes_by_handle {
+            self.may(ino, Some(cred), WRITE)?;
+        }
+        let is_own = found.uid == cred.uid;
+        let sets = |time: Option<SetTime>| matches!(time, Some(SetTime::At(_)));
+        let touches = req.atime.is_some() || req.mtime.is_some();
+        if (req.mode.is_some() || req.gid.is_some() || sets(req.atime) || sets(req.mtime)) && !is_own {
+            return Err(not_owner(self.limits));
+        }
+        if touches && !is_own && !writes_by_handle {
+            self.may(ino, Some(cred), WRITE)?;
+        }
+        if req.uid.is_some_and(|uid| uid != found.uid || !is_own) {
+            return Err(not_owner(self.limits));
+        }
+        self.may_give_group(&found, req)
+    }
+
+    /// Whether the user may give a file to this group, or have programs run with its group.
+    fn may_give_group(&self, found: &Inode, req: &brindle_wire::mds::setattr::SetattrReq) -> Result<()> {
+        let gid = req.gid.unwrap_or(found.gid);
+        let runs_with_group = !found.is_dir() && req.mode.is_some_and(|mode| mode & S_ISGID != 0);
+        if (gid == found.gid || req.gid.is_none()) && !runs_with_group {
+            return Ok(());
+        }
+        // Which groups a user is in only the host knows; it may name every one but root's.
+        let may_name = match self.limits.squash {
+            Squash::None => true,
+            Squash::Root if req.cred.uid != self.limits.uid => gid != 0,
+            Squash::Root | Squash::All => gid == req.cred.gid || req.cred.groups.contains(&gid),
+        };
+        if may_name { Ok(()) } else { Err(not_owner(self.limits)) }
+    }
+
+    /// Whether the user may read an extended attribute.
+    pub fn may_get_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        if name.starts_with(b"trusted.") && !self.limits.believes_all_users() {
+            return Err(Fault::new(Code::NoXattr));
+        }
+        if name.starts_with(b"user.") && self.held(ino).is_none_or(|handle| !handle.read) {
+            return self.may(ino, None, READ);
+        }
+        self.reaches(ino)
+    }
+
+    /// Whether the user may change an extended attribute.
+    pub fn may_set_xattr(&self, ino: Ino, name: &[u8], cred: &Cred) -> Result<()> {
+        self.reaches(ino)?;
+        if self.limits.believes_all_users() {
+            return Ok(());
+        }
+        if acl::is_acl(name) {
+            return self.owns(ino, cred);
+        }
+        if !name.starts_with(b"user.") {
+            return Err(not_owner(self.limits));
+        }
+        let Some(found) = inode::find(self.t, ino)? else { return Ok(()) };
+        if found.is_dir() && found.perm & S_ISVTX != 0 && found.uid != cred.uid {
+            return Err(not_owner(self.limits));
+        }
+        self.may(ino, Some(cred), WRITE)
+    }
+}

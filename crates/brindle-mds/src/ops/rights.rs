@@ -1,0 +1,23 @@
+//! session_rights: what a session of a limited host may do with the objects of a file. Answered from what is open, without waiting for
+//! anything: an OST waits for it.
+
+use brindle_types::Result;
+use brindle_wire::mds::rights::{SessionRightsReq, SessionRightsResp};
+
+use crate::mdt::{Call, Mdt};
+
+/// What the session has open. Nothing of a session that is not alive under this epoch, or that another host has opened.
+pub async fn handle(mdt: &Mdt, _call: &Call, req: SessionRightsReq) -> Result<SessionRightsResp> {
+    let none = SessionRightsResp { read: false, write: false, is_unsettled: false };
+    let live = mdt.live();
+    let Some(session) = live.session(req.session, req.epoch).filter(|known| known.row.host == req.host)
+    else {
+        return Ok(none);
+    };
+    if session.must_reclaim {
+        return Ok(SessionRightsResp { is_unsettled: true, ..none });
+    }
+    let held = live.opens.held(req.ino, req.session);
+    let reads = held.is_some_and(|handle| handle.read || handle.execute);
+    Ok(SessionRightsResp { read: reads, write: held.is_some_and(|handle| handle.write), is_unsettled: false })
+}

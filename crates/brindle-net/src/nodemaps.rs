@@ -1,0 +1,277 @@
+//! Nodemaps as a server sees them: what the host behind a connection may do (design note 038).
+//!
+//! One [`Nodemaps`] for each process, beside the list of removed hosts: the process learns the nodemaps from the MGS, and the gate of every target
+//! asks here. A host that is trusted fully has no [`Limits`], so that nothing is done for its requests.
+//!
+//! | connection | the nodemap is found by |
+//! |---|---|
+//! | of this machine (local socket) | none: it is a server's host |
+//! | of a server that serves a target | none: servers trust each other |
+//! | with a certificate | the name in the certificate |
+//! | without one (mode `none`) | its address, then the name that it claims |
+//!
+//! Hosts that no nodemap names are those of the default nodemap, unless their certificate has the role server, agent or admin.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use brindle_auth::HostRole;
+use brindle_stdx::watch;
+use brindle_wire::Cred;
+use brindle_wire::mgs::nodemap::{DEFAULT_NODEMAP, NOBODY, Nodemap, Squash};
+use brindle_wire::principal::PrincipalKind;
+
+use crate::server::ServerConn;
+
+/// What a host may do that is not trusted fully.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Name of its nodemap, for messages.
+    pub nodemap: String,
+    /// It changes nothing.
+    pub read_only: bool,
+    /// Which of its users become nobody.
+    pub squash: Squash,
+    /// The user that they become.
+    pub uid: u32,
+    /// The group that they become.
+    pub gid: u32,
+    /// Names from the root to the tree that it sees; none for the whole file system.
+    pub subtree: Vec<Vec<u8>>,
+}
+
+impl Limits {
+    /// What a nodemap takes away; `None` if nothing.
+    pub fn of(nodemap: &Nodemap) -> Option<Limits> {
+        let names = nodemap.subtree.split('/').filter(|name| !name.is_empty());
+        let limits = Limits {
+            nodemap: nodemap.name.clone(),
+            read_only: nodemap.read_only,
+            squash: nodemap.squash,
+            // Nobody is never root, whatever a row says.
+            uid: if nodemap.squash_uid == 0 { NOBODY } else { nodemap.squash_uid },
+            gid: if nodemap.squash_gid == 0 { NOBODY } else { nodemap.squash_gid },
+            subtree: names.map(|name| name.as_bytes().to_vec()).collect(),
+        };
+        limits.takes_anything().then_some(limits)
+    }
+
+    fn takes_anything(&self) -> bool {
+        self.read_only || self.squash != Squash::None || !self.subtree.is_empty()
+    }
+
+    /// Whether permissions are those of the host's own kernel: it is believed whatever user it names, root too.
+    pub fn believes_all_users(&self) -> bool {
+        self.squash == Squash::None
+    }
+
+    /// Credentials as they count here.
+    pub fn map(&self, cred: &Cred) -> Cred {
+        let nobody = || Cred { uid: self.uid, gid: self.gid, groups: Vec::new() };
+        match self.squash {
+            Squash::None => cred.clone(),
+            Squash::All => nobody(),
+            Squash::Root if cred.uid == 0 => nobody(),
+            Squash::Root => {
+                let gid = if cred.gid == 0 { self.gid } else { cred.gid };
+                let groups = cred.groups.iter().copied().filter(|group| *group != 0).collect();
+                Cred { uid: cred.uid, gid, groups }
+            }
+        }
+    }
+
+    /// Whether a host that was under `before` may do less under `now`: what it has open counts no more.
+    pub fn are_tighter(before: Option<&Limits>, now: Option<&Limits>) -> bool {
+        let Some(now) = now else { return false };
+        let Some(before) = before else { return true };
+        let rank = |squash: Squash| match squash {
+            Squash::None => 0,
+            Squash::Root => 1,
+            Squash::All => 2,
+        };
+        let becomes_another = before.squash != Squash::None && (before.uid, before.gid) != (now.uid, now.gid);
+        let sees_less = !now.subtree.is_empty() && before.subtree != now.subtree;
+        now.read_only && !before.read_only
+            || rank(now.squash) > rank(before.squash)
+            || now.squash != Squash::None && becomes_another
+            || sees_less
+    }
+}
+
+/// A range of addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressRange {
+    base: IpAddr,
+    prefix: u8,
+}
+
+impl AddressRange {
+    fn bits(address: IpAddr) -> (u128, u8) {
+        match address {
+            IpAddr::V4(v4) => (u128::from(u32::from(v4)), 32),
+            IpAddr::V6(v6) => (u128::from(v6), 128),
+        }
+    }
+
+    fn network(&self, address: IpAddr) -> Option<u128> {
+        let (bits, width) = AddressRange::bits(address);
+        let same_family = address.is_ipv4() == self.base.is_ipv4();
+        let shift = u32::from(width - self.prefix.min(width));
+        same_family.then(|| bits.checked_shr(shift).unwrap_or(0))
+    }
+
+    /// Whether an address lies in it.
+    pub fn has(&self, address: IpAddr) -> bool {
+        let own = self.network(self.base);
+        own.is_some() && self.network(address) == own
+    }
+
+    /// Whether two ranges have an address in common.
+    pub fn overlaps(&self, other: &AddressRange) -> bool {
+        self.has(other.base) || other.has(self.base)
+    }
+}
+
+impl FromStr for AddressRange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AddressRange, String> {
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(a, p)| (a, Some(p)));
+        let wrong = || format!("'{text}' is no address or range: 10.0.3.7, 10.0.3.0/24 and fd00::/64 are");
+        let base: IpAddr = address.parse::<IpAddr>().map_err(|_| wrong())?.to_canonical();
+        let width = AddressRange::bits(base).1;
+        let prefix = prefix.map_or(Ok(width), |p| p.parse::<u8>().map_err(|_| wrong()))?;
+        if prefix > width {
+            return Err(wrong());
+        }
+        Ok(AddressRange { base, prefix })
+    }
+}
+
+/// The nodemaps at one moment.
+#[derive(Debug, Default)]
+struct Table {
+    by_host: BTreeMap<String, Option<Arc<Limits>>>,
+    by_address: Vec<(AddressRange, Option<Arc<Limits>>)>,
+    default: Option<Arc<Limits>>,
+}
+
+impl Table {
+    fn new(nodemaps: &[Nodemap]) -> Table {
+        let mut table = Table::default();
+        for nodemap in nodemaps {
+            let limits = Limits::of(nodemap).map(Arc::new);
+            if nodemap.name == DEFAULT_NODEMAP {
+                table.default = limits;
+                continue;
+            }
+            table.by_host.extend(nodemap.hosts.iter().map(|host| (host.clone(), limits.clone())));
+            let ranges = nodemap.addresses.iter().filter_map(|range| range.parse().ok());
+            table.by_address.extend(ranges.map(|range| (range, limits.clone())));
+        }
+        table
+    }
+
+    fn of(&self, conn: &ServerConn) -> Option<Arc<Limits>> {
+        let principal = conn.principal();
+        let is_server =
+            [PrincipalKind::Mdt, PrincipalKind::Ost, PrincipalKind::Mgs].contains(&principal.kind);
+        if is_server || conn.is_of_this_machine() {
+            return None;
+        }
+        let Some(proof) = conn.proof() else {
+            let address = conn.peer().host.parse::<IpAddr>().ok().map(|a| a.to_canonical());
+            let of_range =
+                |(range, _): &&(AddressRange, _)| address.is_some_and(|address| range.has(address));
+            let found = self.by_address.iter().find(of_range).map(|(_, limits)| limits);
+            let found = found.or_else(|| self.by_host.get(&principal.host));
+            return found.unwrap_or(&self.default).clone();
+        };
+        if let Some(limits) = self.by_host.get(&proof.host) {
+            return limits.clone();
+        }
+        let is_trusted = [HostRole::Server, HostRole::Agent, HostRole::Admin];
+        let is_trusted = is_trusted.iter().any(|role| proof.roles.has(*role));
+        self.default.clone().filter(|_| !is_trusted)
+    }
+}
+
+/// The nodemaps of the cluster, as far as this process has heard.
+#[derive(Default)]
+pub struct Nodemaps {
+    table: watch::Sender<Arc<Table>>,
+    /// Whether any host is limited: where none is, nothing is looked up.
+    limits_any: AtomicBool,
+}
+
+impl Nodemaps {
+    /// These are the nodemaps from now on.
+    pub fn replace(&self, nodemaps: &[Nodemap]) {
+        let limits_any = nodemaps.iter().any(|nodemap| Limits::of(nodemap).is_some());
+        self.table.send_replace(Arc::new(Table::new(nodemaps)));
+        self.limits_any.store(limits_any, Ordering::Release);
+    }
+
+    /// What the host behind a connection may do; `None` if it is trusted fully.
+    pub fn limits(&self, conn: &ServerConn) -> Option<Arc<Limits>> {
+        if !self.limits_any.load(Ordering::Acquire) {
+            return None;
+        }
+        self.table.borrow().of(conn)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_hold_what_they_say() {
+        let range = |text: &str| text.parse::<AddressRange>();
+        let has = |text: &str, address: &str| range(text).unwrap().has(address.parse().unwrap());
+        assert!(has("10.0.3.0/24", "10.0.3.255") && !has("10.0.3.0/24", "10.0.4.0"));
+        assert!(has("10.0.3.7", "10.0.3.7") && !has("10.0.3.7", "10.0.3.8"));
+        assert!(has("0.0.0.0/0", "255.1.2.3") && !has("0.0.0.0/0", "::1"));
+        assert!(has("fd00::/64", "fd00::9") && has("::/0", "fe80::1"));
+        for wrong in ["", "10.0.3", "10.0.3.0/33", "10.0.3.0/", "10.0.3.0/x", "fd00::/129", "host"] {
+            assert!(range(wrong).is_err(), "{wrong}");
+        }
+        let overlaps = |a: &str, b: &str| range(a).unwrap().overlaps(&range(b).unwrap());
+        assert!(overlaps("10.0.0.0/8", "10.9.0.0/16") && overlaps("10.9.0.0/16", "10.0.0.0/8"));
+        assert!(!overlaps("10.8.0.0/16", "10.9.0.0/16") && !overlaps("0.0.0.0/0", "::/0"));
+    }
+
+    #[test]
+    fn root_is_squashed_with_its_group() {
+        let root = Nodemap { squash: Squash::Root, ..Nodemap::new("lab") };
+        let limits = Limits::of(&root).unwrap();
+        let cred = |uid, gid, groups: &[u32]| Cred { uid, gid, groups: groups.to_vec() };
+        assert_eq!(limits.map(&cred(0, 0, &[0, 5])), cred(65_534, 65_534, &[]));
+        assert_eq!(limits.map(&cred(7, 0, &[0, 5])), cred(7, 65_534, &[5]));
+        assert_eq!(limits.map(&cred(7, 8, &[9])), cred(7, 8, &[9]));
+        let all = Limits { squash: Squash::All, ..limits };
+        assert_eq!(all.map(&cred(7, 8, &[9])), cred(65_534, 65_534, &[]));
+        assert_eq!(Limits::of(&Nodemap::new("lab")), None, "it takes nothing away");
+    }
+
+    #[test]
+    fn what_takes_more_away_is_tighter() {
+        let of = |read_only, squash| Limits::of(&Nodemap { read_only, squash, ..Nodemap::new("lab") });
+        let tighter = |before: &Option<Limits>, now: &Option<Limits>| {
+            Limits::are_tighter(before.as_ref(), now.as_ref())
+        };
+        let (none, ro) = (None, of(true, Squash::None));
+        let (root, all) = (of(false, Squash::Root), of(false, Squash::All));
+        for (before, now) in [(&none, &ro), (&none, &root), (&root, &all), (&root, &ro), (&ro, &root)] {
+            assert!(tighter(before, now), "{before:?} {now:?}");
+        }
+        for (before, now) in [(&ro, &none), (&all, &root), (&root, &root), (&none, &none)] {
+            assert!(!tighter(before, now), "{before:?} {now:?}");
+        }
+        let other = all.clone().map(|all| Limits { uid: 9, ..all });
+        assert!(tighter(&all, &other), "the files of the one are not those of the other");
+    }
+}
