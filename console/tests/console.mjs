@@ -74,6 +74,29 @@ async function main() {
     const over = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
     check(`${name} is not wider than the window`, over <= 0, `${over} px`);
   };
+  /** Who makes the load: this process. */
+  const jobs = async () => {
+    await goTo('Jobs');
+    const job = page.locator('tr[data-row^="node."]');
+    await page.waitForFunction(() => parseFloat(document.querySelector('tr[data-row^="node."] td:nth-of-type(2)')?.textContent) > 0);
+    check('the job that makes the load is shown with its requests', true);
+    await job.getByRole('button', { name: 'More of' }).click();
+    await page.getByText('of server time in all').waitFor();
+    await shot('jobs');
+    await axe('the jobs');
+    await wide('the jobs');
+    await page.getByRole('button', { name: 'Write', exact: true }).click();
+    await page.locator('th[aria-sort=descending]', { hasText: 'Write' }).waitFor();
+    check('the jobs show their command', (await page.getByText('The same in a terminal').locator('code').innerText()) === 'brindle top --by jobs --sort write');
+    await page.getByPlaceholder('Filter by name').fill('no such job');
+    await page.getByText('Nothing fits the filter.').waitFor();
+    await page.getByPlaceholder('Filter by name').fill('');
+    for (const by of ['Users', 'Clients', 'Targets']) {
+      await page.getByRole('group', { name: 'Counted by' }).getByRole('button', { name: by }).click();
+      await page.locator('tr[data-row]').first().waitFor();
+    }
+    check('users, clients and targets are counted, too', await page.locator('tr[data-row$=MDT0000]').isVisible());
+  };
   const goTo = (title) => page.getByRole('navigation').getByRole('link', { name: title }).click();
 
   await page.goto(firstLogIn);
@@ -110,6 +133,19 @@ async function main() {
   await shot('dashboard');
   await axe('the dashboard');
   await wide('the dashboard');
+  for (const [title, span, step_s] of [['6 hours', '6h', 10], ['Day', '1d', 60], ['Week', '7d', 300], ['Month', '30d', 1200], ['Year', '1y', 14400]]) {
+    await page.getByRole('group', { name: 'Time shown' }).getByRole('button', { name: title }).click();
+    await page.getByRole('button', { name: title, pressed: true }).waitFor();
+    const long = await page.evaluate((name) => fetch(`/api/v1/history/${name}`).then((answer) => answer.json()), span);
+    check(`the history has a step of ${step_s} s over ${span}`, long.step_s === step_s, JSON.stringify(long));
+  }
+  await page.waitForFunction(() => document.querySelectorAll('.plot canvas').length === 3);
+  await axe('the dashboard over a year');
+  await wide('the dashboard over a year');
+  await page.getByRole('group', { name: 'Time shown' }).getByRole('button', { name: '6 hours' }).click();
+  await shot('dashboard-hours');
+  await page.getByRole('group', { name: 'Time shown' }).getByRole('button', { name: '10 minutes' }).click();
+  await jobs();
   stopLoad();
 
   await goTo('Targets');
@@ -176,6 +212,16 @@ async function main() {
   check('the alert has ended by itself, and is kept', true);
   await shot('alerts-ended');
   await axe('alerts that ended');
+
+  await goTo('Topology');
+  await page.locator('li[data-target$=OST0001]').waitFor();
+  await shot('topology');
+  await axe('the topology');
+  await wide('the topology');
+  await page.getByRole('button', { name: 'As a list' }).click();
+  await page.getByRole('rowheader', { name: /OST0001$/ }).waitFor();
+  await axe('the topology as a list');
+  check('the topology is a picture and a list', true);
 
   for (const [title, name] of [['Servers', 'servers'], ['Tasks', 'tasks'], ['Audit log', 'audit'], ['Users', 'users']]) {
     await goTo(title);

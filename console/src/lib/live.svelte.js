@@ -17,16 +17,25 @@ export const live = $state({
   version: 0,
 });
 
-export const samples = { short: [], long: [] };
+/** Spans of the history; the seconds after which one that is shown has more to tell. The first one grows by itself. */
+export const SPANS = [
+  { name: '10m', title: '10 minutes' },
+  { name: '6h', title: '6 hours', again_s: 10 },
+  { name: '1d', title: 'Day', again_s: 60 },
+  { name: '7d', title: 'Week', again_s: 300 },
+  { name: '30d', title: 'Month', again_s: 600 },
+  { name: '1y', title: 'Year', again_s: 600 },
+];
+/** Samples by span, and the seconds between two of them. */
+export const samples = { [SPANS[0].name]: [] };
+export const steps = { [SPANS[0].name]: 1 };
 
 let source = null;
 
 /** Begins to listen. `ended` is called when the session is over. */
 export async function listen(ended) {
   stop();
-  samples.short = (await get('/history/10m')).samples;
-  samples.long = (await get('/history/6h')).samples;
-  live.version += 1;
+  await refresh(SPANS[0].name);
   source = new EventSource('/api/v1/live');
   source.onopen = () => (live.connected = true);
   source.onerror = () => {
@@ -38,8 +47,9 @@ export async function listen(ended) {
     const sample = JSON.parse(event.data);
     live.targets = sample.targets;
     live.sample = sample;
-    samples.short.push(sample);
-    if (samples.short.length > SAMPLES_MAX) samples.short.shift();
+    const recent = samples[SPANS[0].name];
+    recent.push(sample);
+    if (recent.length > SAMPLES_MAX) recent.shift();
     live.version += 1;
   });
   source.addEventListener('state', (event) => (live.state = JSON.parse(event.data)));
@@ -57,8 +67,10 @@ export function stop() {
   live.connected = false;
 }
 
-/** The long history, asked for again: it grows by a sample each ten seconds. */
-export async function refreshLong() {
-  samples.long = (await get('/history/6h')).samples;
+/** Asks for the history of a span. */
+export async function refresh(span) {
+  const found = await get(`/history/${span}`);
+  samples[span] = found.samples;
+  steps[span] = found.step_s;
   live.version += 1;
 }

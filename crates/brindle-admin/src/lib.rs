@@ -33,4 +33,5 @@ pub mod shared;
 pub mod space;
 pub mod status;
 pub mod target;
+pub mod top;
 pub mod upgrade;

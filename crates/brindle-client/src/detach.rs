@@ -1,5 +1,6 @@
 //! Operations that their caller stops waiting for go on to their end.
 
+use brindle_net::job;
 use brindle_stdx::BoxFuture;
 use brindle_types::{Code, Fault};
 
@@ -18,11 +19,12 @@ impl Client {
         if let Some(done) = cancel.until(&mut op).await {
             return done;
         }
-        self.seams.spawn("client.detached", async move {
+        let going_on = async move {
             if let Ok(done) = op.await {
                 undo(done).await;
             }
-        });
+        };
+        self.seams.spawn("client.detached", job::carry(going_on));
         Err(Fault::new(Code::Interrupted))
     }
 }

@@ -7,8 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use brindle_net::job;
 use brindle_targets::{Identity, Options};
 use brindle_types::{Code, Fault, Ino};
+use brindle_wire::job::JobTag;
 use brindle_wire::mds::open::Access;
 use parking_lot::Mutex;
 
@@ -32,6 +34,8 @@ pub(crate) struct Handle {
     pub is_synchronous: AtomicBool,
     /// The session that it was opened in: nothing is written through it in another.
     pub session: Identity,
+    /// For which job it was opened.
+    pub job: Option<JobTag>,
     /// Why it is dead or has lost data: the answer to what comes on it until it is closed.
     trouble: Mutex<Trouble>,
     /// Whose closing of a descriptor waits for bytes that are on their way.
@@ -82,6 +86,7 @@ impl Handle {
             follow: Mutex::default(),
             is_synchronous: AtomicBool::default(),
             session,
+            job: job::current(),
             trouble: Mutex::default(),
             writers: Mutex::default(),
         }

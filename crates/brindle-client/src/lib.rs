@@ -32,6 +32,7 @@ mod rope;
 pub mod session;
 pub mod unsynced;
 
+pub use brindle_net::job;
 pub use cache::{Forgetting, KernelCache, NoCache};
 pub use client::{Client, MountConfig, Switches};
 pub use ctx::{Cancel, Ctx};

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
 
-use brindle_client::{Client, Ctx, Forgetting, KernelCache};
+use brindle_client::{Client, Ctx, Forgetting, KernelCache, job};
 use brindle_stdx::{BoxFuture, Seams, ticks};
 use brindle_types::errno::{EINTR, EIO};
 use brindle_types::{Code, Fault, Ino};
@@ -22,6 +22,7 @@ use futures_util::future::{Either, select};
 use tokio::sync::Semaphore;
 
 use crate::interrupt::{Cancel, kill_pending};
+use crate::jobs::{JobFrom, Jobs};
 use crate::node_ids::NodeIds;
 use crate::notify::{Notice, Notifier, Outcome};
 use crate::ops;
@@ -67,6 +68,7 @@ pub struct BrindleFs {
     pub(crate) calls: Arc<CallerSyscalls>,
     pub(crate) kernel_cache: Arc<KernelCacheState>,
     pub(crate) releases: Arc<Releases>,
+    jobs: Jobs,
 }
 
 /// Context of a request: the caller and the inode.
@@ -104,8 +106,10 @@ impl From<Reply> for Done {
 
 impl BrindleFs {
     /// A file system over `client`, for a kernel that keeps nothing.
-    pub fn new(client: Arc<Client>) -> BrindleFs {
+    pub fn new(client: Arc<Client>, job_from: JobFrom) -> BrindleFs {
+        let calls = Arc::<CallerSyscalls>::default();
         BrindleFs {
+            jobs: Jobs::new(job_from, calls.clone()),
             client,
             owners: Owners::default(),
             node_ids: NodeIds::default(),
@@ -114,7 +118,7 @@ impl BrindleFs {
             failed: FailedWrites::default(),
             beside: Beside::default(),
             stale: Stale::default(),
-            calls: Arc::default(),
+            calls,
             kernel_cache: Arc::default(),
             releases: Arc::default(),
         }
@@ -138,7 +142,7 @@ impl BrindleFs {
             Either::Left((Err(fault), _)) => refuse(name, ino, &self.second_time(tid, part, fault)),
             Either::Right(_) => {
                 let this = self.clone();
-                self.client.seams().spawn("fuse.abandoned", async move {
+                let going_on = async move {
                     let done = work.await;
                     // The kernel was answered something else.
                     this.kernel_cache.gone_on(tid, Habit::None, Moment::now(this.client.seams()));
@@ -152,7 +156,8 @@ impl BrindleFs {
                         this.client.changed_unseen(ino).await;
                     }
                     this.take_back(undo).await;
-                });
+                };
+                self.client.seams().spawn("fuse.abandoned", job::carry(going_on));
                 Reply::err(EINTR)
             }
         }
@@ -264,7 +269,11 @@ pub(crate) fn refuse(op: &'static str, ino: Ino, fault: &Fault) -> Reply {
 
 impl Filesystem for BrindleFs {
     fn handle(self: &Arc<Self>, request: Request) -> BoxFuture<'static, Reply> {
-        Box::pin(self.clone().answer(request))
+        let this = self.clone();
+        Box::pin(async move {
+            let job = this.jobs.of(&this.client, &request).await;
+            job::with(job, this.answer(request)).await
+        })
     }
 
     fn fast_path(&self, asked: Asked, op: &Op) -> Option<Reply> {
@@ -491,6 +500,8 @@ pub struct MountSettings {
     pub serve: ServeOptions,
     /// Where to listen for commands ([`brindle_client::control`]); `None` for nowhere.
     pub control: Option<PathBuf>,
+    /// What requests are attributed to jobs by.
+    pub job_from: JobFrom,
 }
 
 impl MountSettings {
@@ -498,7 +509,7 @@ impl MountSettings {
     pub fn new(mount: MountOptions, handle: tokio::runtime::Handle, event_loop: EventLoop) -> MountSettings {
         let serve =
             ServeOptions { event_loop: Some(event_loop), ..ServeOptions::default() }.in_runtime(handle);
-        MountSettings { mount, wanted: Wanted::default(), serve, control: None }
+        MountSettings { mount, wanted: Wanted::default(), serve, control: None, job_from: JobFrom::default() }
     }
 }
 
@@ -520,9 +531,9 @@ pub async fn mount(client: Arc<Client>, settings: MountSettings) -> Result<Mount
     let bug = || Fault::new(brindle_types::Code::Bug).why("the mount panicked");
     let connected = connecting.await.ok_or_else(bug)??;
     let tasks = client.seams().tasks.clone();
-    let served = client.clone();
+    let (served, job_from) = (client.clone(), settings.job_from.clone());
     let session = connected.serve(&settings.serve, tasks, |notifier, _| {
-        let fs = BrindleFs::new(served.clone());
+        let fs = BrindleFs::new(served.clone(), job_from);
         let asking = Arc::new(Semaphore::new(SIZES_ASKED_MAX));
         let closing = Arc::new(Semaphore::new(CLOSES_ASKED_MAX));
         let (kernel_cache, recent, calls) = (fs.kernel_cache.clone(), fs.recent.clone(), fs.calls.clone());

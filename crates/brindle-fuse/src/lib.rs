@@ -11,6 +11,7 @@ pub mod abi;
 pub mod buffer;
 pub mod fs;
 pub mod interrupt;
+pub mod jobs;
 pub mod node_ids;
 pub mod notify;
 mod ops;
@@ -24,6 +25,7 @@ use brindle_stdx::BoxFuture;
 
 pub use fs::{BrindleFs, MountHandle, MountSettings, mount};
 pub use interrupt::{Cancel, kill_pending};
+pub use jobs::JobFrom;
 pub use notify::{Notice, Notifier, Outcome};
 pub use reply::{DirBuffer, Entry, Opened, Reply, Statfs};
 pub use request::{Asked, Op, Request};

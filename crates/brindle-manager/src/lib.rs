@@ -47,6 +47,7 @@ use alerts::conditions::{self, Inputs};
 use alerts::notify::{Notifier, Ways};
 use alerts::numbers::{Numbers, Watcher};
 use alerts::store::Alerts;
+use api::jobs::Looks;
 use cluster::Managed;
 use live::history::History;
 use live::rates::Rates;
@@ -116,6 +117,8 @@ pub struct Manager {
     certificate_ends_s: Option<i64>,
     hashing: Semaphore,
     live_views: Arc<Semaphore>,
+    /// The last looks at who asks for what.
+    pub looks: Looks,
     history: Mutex<History>,
     state: Mutex<Arc<StateView>>,
     events: broadcast::Sender<LiveEvent>,
@@ -145,7 +148,8 @@ impl Manager {
             certificate_ends_s: settings.certificate_ends_s,
             hashing: Semaphore::new(HASHING_MAX),
             live_views: Arc::new(Semaphore::new(LIVE_VIEWS_MAX)),
-            history: Mutex::default(),
+            looks: Looks::default(),
+            history: Mutex::new(History::open(dir, seams.wall().secs)?),
             state: Mutex::new(Arc::new(state)),
             events: broadcast::Sender::new(EVENTS_WAITING_MAX),
             seams,

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use brindle_net::{Limits, ServerConn, Service};
 use brindle_stdx::BoxFuture;
-use brindle_targets::Gate;
+use brindle_targets::{Gate, log_level};
 use brindle_types::{Code, Fault, Result, SessionId};
 use brindle_wire::Op;
 use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{FLAG_FAULT, Frame, decode_body, encode_body};
+use brindle_wire::job::MdtUsageReq;
+use brindle_wire::log_level::MdtLogLevelReq;
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
 use bytes::Bytes;
 
@@ -64,6 +66,14 @@ impl MdsService {
                 info.counters.push(("refused_callers".to_owned(), self.gate.refused_callers()));
                 info.counters.push(self.gate.accepts_anybody());
                 return bare(encode_body(&Ok::<_, Fault>(info)));
+            }
+            Op::MdtLogLevel => {
+                let request: MdtLogLevelReq = decode_body(&frame.body)?;
+                return bare(encode_body(&Ok::<_, Fault>(log_level::handle(conn, &request.0)?)));
+            }
+            Op::MdtUsage => {
+                let request: MdtUsageReq = decode_body(&frame.body)?;
+                return bare(encode_body(&Ok::<_, Fault>(conn.usage().answer(&request.0))));
             }
             _ => {}
         }

@@ -47,6 +47,11 @@ impl Handle {
         self.member.server_stats()
     }
 
+    /// Who asks it for what.
+    pub fn usage(&self) -> &Arc<brindle_net::usage::Usage> {
+        self.member.usage()
+    }
+
     /// Completes when the MDT can no longer serve (its log failed, the MGS refuses it, there is one of a later term), with the reason.
     pub async fn until_failed(&self) -> Fault {
         self.member.until_failed().await

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use brindle_net::ServerConn;
 use brindle_targets::gate::check_speaks_for;
+use brindle_targets::log_level;
 use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, decode_body, encode_body};
+use brindle_wire::log_level::MgsLogLevelReq;
 use brindle_wire::mgs::replica::ChangeInSyncReq;
 use brindle_wire::mgs::{
     ChangePoolReq, ChangeTargetReq, HeartbeatReq, NoteTermReq, RaiseLevelReq, RegisterReq,
@@ -87,6 +89,10 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::WatchNodemaps => reply(ops::nodemap::watch(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListNodemaps => reply(ops::nodemap::list(mgs)),
         Op::ChangeNodemap => reply(ops::nodemap::change(mgs, conn, decode_body(&frame.body)?).await),
+        Op::MgsLogLevel => {
+            let request: MgsLogLevelReq = decode_body(&frame.body)?;
+            reply(log_level::handle(conn, &request.0))
+        }
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

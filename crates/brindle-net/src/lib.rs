@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod error;
+pub mod job;
 pub mod latch;
 pub mod nodemaps;
 mod outbox;
@@ -17,6 +18,7 @@ pub mod peer;
 pub mod server;
 pub mod tcp;
 pub mod transport;
+pub mod usage;
 
 #[cfg(test)]
 mod tests;

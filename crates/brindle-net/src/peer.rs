@@ -16,13 +16,14 @@ use brindle_stdx::watch;
 use brindle_stdx::{BoxFuture, Mono, Seams};
 use brindle_types::{Code, Fault, Nid, TargetId};
 use brindle_wire::frame::{Frame, Header, Kind, Priority};
-use brindle_wire::version::{HelloReply, PeerKind};
+use brindle_wire::job::JobTag;
+use brindle_wire::version::{FEATURE_JOB, HelloReply, PeerKind};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-use crate::Transport;
 use crate::latch::Latch;
 use crate::outbox::Outbox;
+use crate::{Transport, job};
 
 mod link;
 
@@ -182,9 +183,10 @@ struct Credits {
     _bytes: Option<OwnedSemaphorePermit>,
 }
 
-/// Credits that a request of this header takes, in units of [`BYTES_UNIT`].
+/// Credits that a request of this header takes, in units of [`BYTES_UNIT`]. Its job takes none: it is added when the credits are known.
 pub(crate) fn bytes_units(header: &Header) -> u64 {
-    let bytes = u64::from(header.body_len) + u64::from(header.bulk_len) + u64::from(header.reply_bulk_max);
+    let body = header.body_len.saturating_sub(header.cache_updates_len);
+    let bytes = u64::from(body) + u64::from(header.bulk_len) + u64::from(header.reply_bulk_max);
     bytes.div_ceil(BYTES_UNIT).max(1)
 }
 
@@ -218,13 +220,18 @@ impl Peer {
         Arc::new(Peer { inner })
     }
 
-    /// Sends a request and returns its reply, whatever it says.
+    /// Sends a request for the job of this task, and returns its reply, whatever it says.
     ///
     /// Waits while there is no connection and while the credits are used up. `Disconnected`: the request was sent,
     /// the connection was lost, and the outcome is unknown. The refusal of the server, if it does not want us.
     /// xid, version and (where it is 0) `fs_id` of the header are filled in; `reply_bulk_max` must cover the
     /// bulk of the reply. Safe to drop.
-    pub async fn call(&self, mut frame: Frame) -> Result<Frame, Fault> {
+    pub async fn call(&self, frame: Frame) -> Result<Frame, Fault> {
+        self.call_for(job::current(), frame).await
+    }
+
+    /// Like [`Peer::call`], for a job; a server that does not count by job is not told of it.
+    pub async fn call_for(&self, job: Option<JobTag>, mut frame: Frame) -> Result<Frame, Fault> {
         frame.header.kind = Kind::Request;
         frame.header.check_lengths()?;
         let slot = &self.inner.links[frame.header.slot as usize % self.inner.links.len()];
@@ -233,7 +240,7 @@ impl Peer {
             let link = wait_up(&mut state).await?;
             let Some(credits) = link.admit(&frame.header).await else { continue };
             let xid = self.inner.next_xid.fetch_add(1, Ordering::Relaxed);
-            match link.submit(frame, xid, credits) {
+            match link.submit(frame, job.as_ref(), xid, credits) {
                 Ok(answer) => return answer.await.unwrap_or_else(|_| Err(link.lost())),
                 Err(unsent) => frame = unsent,
             }
@@ -376,6 +383,7 @@ impl Link {
     fn submit(
         &self,
         mut frame: Frame,
+        job: Option<&JobTag>,
         xid: u64,
         credits: Credits,
     ) -> Result<oneshot::Receiver<Result<Frame, Fault>>, Frame> {
@@ -389,6 +397,11 @@ impl Link {
         }
         table.insert(xid, Pending { answer, _credits: credits });
         drop(pending);
+        if let Some(job) = job
+            && self.info.hello.features & FEATURE_JOB != 0
+        {
+            frame = frame.with_job(job);
+        }
         // Once the connection has ended nothing is sent, and every pending request is told so.
         self.outbox.send(frame.into(), &self.down);
         Ok(receiver)

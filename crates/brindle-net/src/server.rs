@@ -25,6 +25,7 @@ use crate::latch::Latch;
 use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_MAX_DEFAULT, REQUESTS_MAX_DEFAULT};
 use crate::transport::{Caller, Listener};
+use crate::usage::Usage;
 use crate::{NetError, RemovedKeys, Transport};
 
 mod conn;
@@ -108,6 +109,7 @@ pub(crate) struct Shared {
     pub(crate) next_conn_id: AtomicU64,
     pub(crate) stats: Mutex<ServerStats>,
     pub(crate) removed: Option<Arc<RemovedKeys>>,
+    pub(crate) usage: Arc<Usage>,
 }
 
 impl RpcServer {
@@ -132,6 +134,7 @@ impl RpcServer {
             next_conn_id: AtomicU64::new(1),
             stats: Mutex::new(ServerStats::default()),
             removed: transport.removed_keys(),
+            usage: Arc::new(Usage::new(seams.clock.clone())),
         });
         seams.spawn("server.accept", accept(shared.clone(), listener));
         Ok(ServerHandle { local_nid, shared })
@@ -147,6 +150,11 @@ impl ServerHandle {
     /// Closes the listener and every connection; requests that run go on, their replies are dropped.
     pub fn stop(&self) {
         self.shared.stop.set();
+    }
+
+    /// Who asks for what.
+    pub fn usage(&self) -> &Arc<Usage> {
+        &self.shared.usage
     }
 
     /// Counters.
@@ -201,6 +209,7 @@ pub struct ServerConn {
     notify_room: Semaphore,
     next_xid: AtomicU64,
     down: Latch,
+    usage: Arc<Usage>,
 }
 
 impl ServerConn {
@@ -240,6 +249,11 @@ impl ServerConn {
     /// The peer's hello.
     pub fn hello(&self) -> &Hello {
         &self.hello
+    }
+
+    /// Who asks this server for what.
+    pub fn usage(&self) -> &Usage {
+        &self.usage
     }
 
     /// Whether the connection has ended.

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use brindle_net::ServerConn;
+use brindle_targets::log_level;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::frame::{Frame, decode_body, encode_body};
+use brindle_wire::job::OstUsageReq;
+use brindle_wire::log_level::OstLogLevelReq;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 
@@ -61,6 +64,10 @@ pub async fn dispatch(oss: &Arc<Oss>, op: Op, call: &Call) -> Result<Answer> {
         Op::OstStatfs => plain(call, |req| statfs::handle(oss, req)).await,
         Op::ReturnGrant => plain(call, |req| grant::handle(oss, call, req)).await,
         Op::ListObjects => plain(call, |req| list::handle(oss, req)).await,
+        Op::OstLogLevel => {
+            plain(call, async |req: OstLogLevelReq| log_level::handle(&call.conn, &req.0)).await
+        }
+        Op::OstUsage => plain(call, async |req: OstUsageReq| Ok(call.conn.usage().answer(&req.0))).await,
         Op::TargetInfo => plain(call, |req| target_info::handle(oss, req)).await,
         _ => Err(Fault::new(Code::UnknownOp).why(format!("operation {} ({})", op as u16, op.name()))),
     }

@@ -42,6 +42,11 @@ impl Handle {
         self.member.server_stats()
     }
 
+    /// Who asks it for what.
+    pub fn usage(&self) -> &Arc<brindle_net::usage::Usage> {
+        self.member.usage()
+    }
+
     /// Completes when the OST can no longer serve, with the reason.
     pub async fn until_failed(&self) -> Fault {
         self.member.until_failed().await

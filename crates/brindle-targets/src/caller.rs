@@ -11,12 +11,13 @@ use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
-use brindle_net::Peer;
 use brindle_net::latch::Latch;
+use brindle_net::{Peer, job};
 use brindle_stdx::{BoxFuture, Seams, planted};
 use brindle_types::{Code, Fault, Pair, SessionId, TargetId};
 use brindle_wire::cache_updates::CacheUpdates;
 use brindle_wire::frame::{FLAG_RESENT, Frame, Header, Priority, decode_body, decode_reply, encode_body};
+use brindle_wire::job::JobTag;
 use brindle_wire::{Message, Op};
 use bytes::Bytes;
 
@@ -199,7 +200,8 @@ impl Caller {
     ) -> Result<(Frame, CacheUpdates), Fault> {
         let slot = if op.slotted() { Some(self.inner.slots.acquire().await) } else { None };
         let slotted = slot.is_some();
-        let exchange = Exchange { inner: self.inner.clone(), op, body, bulk, options, slot };
+        let job = job::current();
+        let exchange = Exchange { inner: self.inner.clone(), op, body, bulk, options, slot, job };
         let work = exchange.until_stopped();
         if slotted {
             Undropped { work: Some(Box::pin(work)), seams: self.inner.seams.clone() }.await
@@ -353,6 +355,8 @@ struct Exchange {
     bulk: Vec<Bytes>,
     options: Options,
     slot: Option<Slot>,
+    /// For whom it is done, also when nobody waits for it any more.
+    job: Option<JobTag>,
 }
 
 /// The next step after a fault.
@@ -404,7 +408,7 @@ impl Exchange {
             }
             let frame = self.frame(identity, lost.is_some());
             let map_version = frame.header.map_version;
-            let next = match inner.peer.call(frame).await {
+            let next = match inner.peer.call_for(self.job, frame).await {
                 Err(fault) => {
                     if fault.code == Code::Disconnected {
                         lost = Some(identity.session);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use brindle_config::{Expected, Superblock};
 use brindle_net::latch::Latch;
+use brindle_net::usage::Usage;
 use brindle_net::{RpcServer, ServerConfig, ServerHandle, ServerStats, Service, Transport};
 use brindle_stdx::{Seams, watch};
 use brindle_types::{Code, Fault, Nid, Result, Role};
@@ -91,6 +92,11 @@ impl Member {
     /// Counters of its connections.
     pub fn server_stats(&self) -> ServerStats {
         self.server.stats()
+    }
+
+    /// Who asks it for what.
+    pub fn usage(&self) -> &Arc<Usage> {
+        self.server.usage()
     }
 
     /// Completes when the target can no longer be served, with the reason.

@@ -14,14 +14,15 @@ use std::time::Duration;
 use brindle_stdx::real::RealClock;
 use brindle_stdx::{Clock, Timestamp};
 use brindle_types::Fault;
+use parking_lot::Mutex;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
-use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
 use tracing_subscriber::fmt::{FmtContext, MakeWriter};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use crate::limit::Limiter;
 pub use crate::sink::Open;
@@ -37,6 +38,14 @@ pub const LAST_LINES: Duration = Duration::from_secs(1);
 
 /// The log of this process.
 static LOG: OnceLock<Arc<Sink>> = OnceLock::new();
+/// Its filter.
+static FILTER: OnceLock<Filter> = OnceLock::new();
+
+/// A filter that can be replaced.
+struct Filter {
+    handle: reload::Handle<EnvFilter, Registry>,
+    text: Mutex<String>,
+}
 
 /// Sends the events of this process to what `open` opens, and opens again after an error; or to standard error. Called once, first
 /// thing; later calls change nothing. An unusable filter in the environment is an error for the caller to show.
@@ -44,7 +53,7 @@ static LOG: OnceLock<Arc<Sink>> = OnceLock::new();
 /// From here on nothing that becomes of the log is an error to anybody: lines that cannot be written are counted.
 pub fn init(open: Option<Open>) -> Result<(), String> {
     let filter = std::env::var(LEVEL_VARIABLE).unwrap_or_else(|_| LEVEL_DEFAULT.to_owned());
-    let filter = EnvFilter::try_new(&filter)
+    let parsed = EnvFilter::try_new(&filter)
         .map_err(|e| format!("{LEVEL_VARIABLE}={filter} is not a level such as info or debug: {e}"))?;
     if LOG.get().is_some() {
         return Ok(());
@@ -53,9 +62,27 @@ pub fn init(open: Option<Open>) -> Result<(), String> {
     let writer = Queued { sink: log, limiter: Limiter::new(Arc::new(RealClock)) };
     // By default a line that cannot be formatted is told on standard error, with a panic where that fails.
     let lines = tracing_subscriber::fmt::layer().event_format(Lines).log_internal_errors(false);
-    let installed = tracing_subscriber::registry().with(filter).with(lines.with_writer(writer)).try_init();
-    // A second call finds a subscriber in place and leaves it there.
-    drop(installed);
+    let (parsed, handle) = reload::Layer::new(parsed);
+    let installed = tracing_subscriber::registry().with(parsed).with(lines.with_writer(writer)).try_init();
+    if installed.is_ok() {
+        FILTER.get_or_init(|| Filter { handle, text: Mutex::new(filter) });
+    }
+    // Another subscriber that is in place stays there.
+    Ok(())
+}
+
+/// The level or filter of this process's log.
+pub fn level() -> String {
+    FILTER.get().map_or_else(|| LEVEL_DEFAULT.to_owned(), |filter| filter.text.lock().clone())
+}
+
+/// Changes the level or filter of this process's log, until the process ends; why that cannot be.
+pub fn set_level(text: &str) -> Result<(), String> {
+    let parsed = EnvFilter::builder().parse(text).map_err(|e| e.to_string())?;
+    let filter = FILTER.get().ok_or("this process keeps no log")?;
+    let mut known = filter.text.lock();
+    filter.handle.reload(parsed).map_err(|e| e.to_string())?;
+    text.clone_into(&mut known);
     Ok(())
 }
 
@@ -221,7 +248,6 @@ fn civil(days: i64) -> (i64, i64, i64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use parking_lot::Mutex;
 
     #[derive(Clone, Default)]
     struct Memory(Arc<Mutex<Vec<u8>>>);
@@ -268,6 +294,14 @@ mod tests {
         for time in 6..9 {
             assert_eq!(write(time, "level=info target=x msg=slow n=1"), Some(0));
         }
+    }
+
+    #[test]
+    fn a_process_without_a_log_has_the_usual_level_and_keeps_it() {
+        assert_eq!(level(), LEVEL_DEFAULT);
+        assert_eq!(set_level("debug"), Err("this process keeps no log".to_owned()));
+        assert!(set_level("brindle=loud").is_err(), "what is no filter is refused first");
+        assert_eq!(level(), LEVEL_DEFAULT);
     }
 
     #[test]

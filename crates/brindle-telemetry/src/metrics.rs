@@ -122,18 +122,27 @@ impl Histogram {
     }
 }
 
+/// The values of a label, and the number of each.
+type List = dyn Fn() -> Vec<(String, f64)> + Send + Sync;
+
 enum Source {
     Counter(Counter),
     Gauge(Gauge),
     Histogram(Histogram),
     Read(Kind, Box<dyn Fn() -> f64 + Send + Sync>),
+    /// One series for each value of a label.
+    List(Kind, String, Box<List>),
 }
 
 impl Source {
     fn metric_type(&self) -> MetricType {
         match self {
-            Source::Counter(_) | Source::Read(Kind::Counter, _) => MetricType::Counter,
-            Source::Gauge(_) | Source::Read(Kind::Gauge, _) => MetricType::Gauge,
+            Source::Counter(_) | Source::Read(Kind::Counter, _) | Source::List(Kind::Counter, ..) => {
+                MetricType::Counter
+            }
+            Source::Gauge(_) | Source::Read(Kind::Gauge, _) | Source::List(Kind::Gauge, ..) => {
+                MetricType::Gauge
+            }
             Source::Histogram(_) => MetricType::Histogram,
         }
     }
@@ -142,10 +151,8 @@ impl Source {
         match self {
             Source::Counter(c) => encoder.encode_counter::<NoLabelSet, u64, f64>(&c.get(), None),
             Source::Gauge(g) => encoder.encode_gauge(&g.get()),
-            Source::Read(Kind::Counter, read) => {
-                encoder.encode_counter::<NoLabelSet, f64, f64>(&read(), None)
-            }
-            Source::Read(Kind::Gauge, read) => encoder.encode_gauge(&read()),
+            Source::Read(kind, read) => encode_number(encoder, *kind, read()),
+            Source::List(..) => Ok(()),
             Source::Histogram(h) => {
                 let counts = h.0.counts.iter().map(|c| c.load(Ordering::Relaxed));
                 let buckets: Vec<(f64, u64)> = BUCKETS_SECONDS.into_iter().zip(counts).collect();
@@ -154,6 +161,13 @@ impl Source {
                 encoder.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)
             }
         }
+    }
+}
+
+fn encode_number(encoder: &mut MetricEncoder, kind: Kind, value: f64) -> Result<(), fmt::Error> {
+    match kind {
+        Kind::Counter => encoder.encode_counter::<NoLabelSet, f64, f64>(&value, None),
+        Kind::Gauge => encoder.encode_gauge(&value),
     }
 }
 
@@ -177,7 +191,13 @@ impl Collector for Families {
             let Some(first) = family.series.values().next() else { continue };
             let mut metric = encoder.encode_descriptor(name, &family.help, None, first.metric_type())?;
             for (labels, source) in &family.series {
-                if labels.is_empty() {
+                if let Source::List(kind, label, list) = source {
+                    for (value, number) in list().into_iter().take(SERIES_MAX) {
+                        let mut labels = labels.clone();
+                        labels.push((label.clone(), value));
+                        encode_number(&mut metric.encode_family(&labels)?, *kind, number)?;
+                    }
+                } else if labels.is_empty() {
                     source.encode(&mut metric)?;
                 } else {
                     source.encode(&mut metric.encode_family(labels)?)?;
@@ -268,6 +288,21 @@ impl Registry {
         family.series.insert(labels, Source::Read(kind, Box::new(read)));
     }
 
+    /// Numbers that lie elsewhere and come and go: one series for each value of `label`. Whoever lists them bounds them.
+    pub fn list(
+        &self,
+        noun_unit: &str,
+        help: &str,
+        kind: Kind,
+        label: &str,
+        list: impl Fn() -> Vec<(String, f64)> + Send + Sync + 'static,
+    ) {
+        let mut families = self.families.0.lock();
+        let family = family(&mut families, self.name(noun_unit), help);
+        let labels = room(family, self.labels.clone());
+        family.series.insert(labels, Source::List(kind, label.to_owned(), Box::new(list)));
+    }
+
     /// Everything, as OpenMetrics text.
     pub fn encode(&self) -> String {
         let mut text = String::new();
@@ -334,6 +369,22 @@ mod tests {
              # HELP brindle_process_threads Threads\n\
              # TYPE brindle_process_threads gauge\n\
              brindle_process_threads -3\n\
+             # EOF\n"
+        );
+    }
+
+    #[test]
+    fn lists_have_a_series_for_each_value() {
+        let r = Registry::new("oss");
+        let jobs = || vec![("4711".to_owned(), 2.0), ("dd.0".to_owned(), 0.5)];
+        r.label("target", "a").list("job_seconds", "Time", Kind::Counter, "job", jobs);
+        r.label("target", "b").list("job_seconds", "Time", Kind::Counter, "job", Vec::new);
+        assert_eq!(
+            r.encode(),
+            "# HELP brindle_oss_job_seconds Time\n\
+             # TYPE brindle_oss_job_seconds counter\n\
+             brindle_oss_job_seconds_total{target=\"a\",job=\"4711\"} 2.0\n\
+             brindle_oss_job_seconds_total{target=\"a\",job=\"dd.0\"} 0.5\n\
              # EOF\n"
         );
     }

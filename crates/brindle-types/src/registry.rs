@@ -285,6 +285,8 @@ codes! {
         "The manager has no alert of this number. Alerts that ended long ago are forgotten.";
     5062 TieringFails EIO "actions of tiering fail" "read why: brindle hsm list, and the agents' logs"
         "Agents report that copies to the archive or from it fail. Files that were not archived are not released; a released file whose restore fails cannot be read for now.";
+    5063 HistoryFailed EIO "the history cannot be kept" "see whether the manager's directory can be written: df, mount, dmesg"
+        "The manager keeps what the cluster did in files in its directory, which cannot be opened or written. The file system does not need them; charts may have gaps.";
     5080 ReadOnlyHost EROFS "this host may not change the file system" ""
         "The nodemap of the host says that it only reads (brindle nodemap show). Every change from it is refused, whichever user asks. An administrator can change the nodemap: brindle nodemap set NAME --read-only no.";
     5081 NotForNodemap EPERM "the nodemap of this host does not allow it" ""

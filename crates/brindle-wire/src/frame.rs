@@ -17,6 +17,7 @@ use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::cache_updates::CacheUpdates;
+use crate::job::{JobTag, TAG_BYTES_MAX};
 use crate::version::{MIN_PROTOCOL_VERSION, PROTOCOL_VERSION, Versions};
 
 /// Length of an encoded header in bytes.
@@ -140,7 +141,8 @@ pub struct Header {
     pub bulk_len: u32,
     /// CRC32C of the bulk.
     pub bulk_crc: u32,
-    /// Length in bytes of the [`crate::cache_updates::CacheUpdates`] at the end of the body of a reply; 0 for none.
+    /// Length in bytes of what stands at the end of the body: the [`crate::cache_updates::CacheUpdates`] of a reply, the [`JobTag`] of a request;
+    /// 0 for none.
     pub cache_updates_len: u32,
     /// Of an MDT's reply: the version of its table of fenced sessions. Of a client's request: the highest that an MDT has told it. An OST
     /// that knows an older table fetches it first, so that what a session was ended for never meets late writes of that session.
@@ -462,6 +464,36 @@ impl Frame {
         self
     }
 
+    /// Adds the job behind the body, for a peer that has [`crate::version::FEATURE_JOB`], if there is room for it.
+    pub fn with_job(mut self, job: &JobTag) -> Frame {
+        let tail = job.encode();
+        if self.body.len() + tail.len() > BODY_MAX {
+            return self;
+        }
+        self.body = [&self.body[..], &tail[..]].concat().into();
+        self.header.body_len = self.body.len() as u32;
+        self.header.body_crc = crc_append(self.header.body_crc, &tail);
+        self.header.cache_updates_len = tail.len() as u32;
+        self
+    }
+
+    /// Takes the job off the body of a request, which is then as it was made. `BadFrame` for what is none.
+    pub fn take_job(&mut self) -> Result<Option<JobTag>, Fault> {
+        let len = self.header.cache_updates_len as usize;
+        if len == 0 {
+            return Ok(None);
+        }
+        let Some(at) = self.body.len().checked_sub(len).filter(|_| len <= TAG_BYTES_MAX) else {
+            return Err(bad_frame(format!("a job of {len} bytes; at most {TAG_BYTES_MAX} are allowed")));
+        };
+        let job = JobTag::decode(&self.body[at..])?;
+        self.body.truncate(at);
+        self.header.body_len = at as u32;
+        self.header.body_crc = crc(&self.body);
+        self.header.cache_updates_len = 0;
+        Ok(Some(job))
+    }
+
     /// The body without the news behind it.
     pub fn outcome(&self) -> &[u8] {
         &self.body[..self.body.len().saturating_sub(self.header.cache_updates_len as usize)]
@@ -688,6 +720,27 @@ mod tests {
         assert_eq!(decode_reply::<u32>(&frame), Ok(7));
         let impossible = Header { cache_updates_len: 8, body_len: 7, ..sample() };
         assert_eq!(Header::decode(&impossible.encode()).expect_err("refused").code, Code::BadFrame);
+    }
+
+    #[test]
+    fn a_job_goes_behind_the_body_and_leaves_no_trace() {
+        let plain = Frame::new(sample(), encode_body(&(7u32, "seven")));
+        let job = JobTag::new("4711", 1000);
+        let tagged = plain.clone().with_job(&job);
+        tagged.verify().expect("consistent");
+        assert_eq!(tagged.body.len(), plain.body.len() + 8);
+        let header = Header::decode(&tagged.header.encode()).expect("own bytes");
+        let mut taken = Frame { header, ..tagged };
+        assert_eq!(taken.take_job(), Ok(Some(job)));
+        assert_eq!((&taken, taken.verify()), (&plain, Ok(())));
+        assert_eq!(taken.take_job(), Ok(None));
+        let full = Frame::new(sample(), vec![0; BODY_MAX].into());
+        assert_eq!(full.clone().with_job(&job), full, "no room");
+        for len in [1, 4, 9] {
+            let mut wrong = plain.clone();
+            wrong.header.cache_updates_len = len;
+            assert_eq!(wrong.take_job().expect_err("refused").code, Code::BadFrame, "{len}");
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@
 pub mod cache_updates;
 pub mod form;
 pub mod frame;
+pub mod job;
+pub mod log_level;
 pub mod map;
 pub mod mds;
 pub mod mgs;

@@ -134,6 +134,8 @@ ops! {
     201 PolicyRemove "policy_remove" slotted [Client];
     202 HsmBacklog "hsm_backlog" plain [Client Administrator];
     220 BackupRead "backup_read" plain [Administrator];
+    221 MdtUsage "mdt_usage" plain [Administrator];
+    222 MdtLogLevel "mdt_log_level" plain [Administrator];
     230 SessionRights "session_rights" plain [Ost];
     // 300-399: OSS
     300 Read "read" plain [Client Ost];
@@ -158,6 +160,8 @@ ops! {
     323 ReplicaLook "replica_look" plain [Ost];
     324 ReplicaList "replica_list" plain [Ost];
     325 ReplicaRead "replica_read" plain [Ost];
+    330 OstUsage "ost_usage" plain [Administrator];
+    331 OstLogLevel "ost_log_level" plain [Administrator];
     // 400-499: MGS
     400 Register "register" plain [Mdt Ost];
     401 GetMap "get_map" plain [Client Mdt Ost Mgs Administrator User Agent];
@@ -185,6 +189,7 @@ ops! {
     431 ListReplicas "list_replicas" plain [Administrator];
     432 ChangeReplicas "change_replicas" plain [Administrator];
     433 ChangeInSync "change_in_sync" plain [Ost];
+    440 MgsLogLevel "mgs_log_level" plain [Administrator];
     450 WatchNodemaps "watch_nodemaps" plain [Mdt Ost Mgs Agent];
     451 ListNodemaps "list_nodemaps" plain [Administrator];
     452 ChangeNodemap "change_nodemap" plain [Administrator];

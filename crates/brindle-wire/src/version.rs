@@ -23,6 +23,11 @@ pub const VERSIONS: &[(u16, &str)] = &[
     ),
 ];
 
+/// The server takes a [`crate::job::JobTag`] behind the bodies of requests.
+pub const FEATURE_JOB: u64 = 1;
+/// Features beyond the version that this release has.
+pub const FEATURES: u64 = FEATURE_JOB;
+
 /// A range of versions that one side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Versions {
@@ -79,7 +84,7 @@ pub struct Hello {
     pub software: String,
     /// Name of its host, for messages and status.
     pub host: String,
-    /// Features it has beyond the version; none so far.
+    /// Features it has beyond the version: bits `FEATURE_*`. Those that are not known mean nothing.
     pub features: u64,
 }
 
@@ -92,7 +97,7 @@ pub struct HelloReply {
     pub fs_id: u64,
     /// Release of the server's software.
     pub software: String,
-    /// Features that both sides have; none so far.
+    /// Features that both sides have.
     pub features: u64,
     /// Ordinary requests that may be in flight on this connection.
     pub requests_max: u32,

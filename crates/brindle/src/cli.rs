@@ -10,7 +10,7 @@ use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use crate::exit::{self, Done};
 use crate::{
     admin, alerts, bb, bench, changelog, cluster, completion, dacctl, dev, explain, format, fsck, gen_docs,
-    hsm, lctl, lfs, manager, mount, node, nodemap, policy, pool, print, prometheus, serve, stripe,
+    hsm, lctl, lfs, log_level, manager, mount, node, nodemap, policy, pool, print, prometheus, serve, stripe, support,
 };
 
 /// Columns of help texts.
@@ -44,6 +44,8 @@ enum Command {
     Umount(mount::UmountArgs),
     /// Say whether everything is well, what is not, and what to do
     Status(admin::status::Args),
+    /// Show who asks the servers for what, now: jobs, users, clients, targets
+    Top(admin::top::Args),
     /// Show what has happened: hosts and targets that came, fell silent, moved and went
     Events(admin::events::Args),
     /// A cluster of hosts: make one, let hosts join
@@ -117,6 +119,12 @@ enum Command {
     Config(serve::config_command::Command),
     /// Say what a code means, what to do about it, and what programs see
     Explain(explain::Args),
+    /// Levels of the logs of servers, while they run
+    #[command(subcommand)]
+    Log(log_level::Command),
+    /// For whoever helps from afar
+    #[command(subcommand)]
+    Support(support::Command),
     /// Burst buffers: file systems of jobs
     #[command(subcommand)]
     Bb(bb::Command),
@@ -217,6 +225,7 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Mount(args) => mount::run(args),
         Command::Umount(args) => mount::umount(&args),
         Command::Status(args) => admin::status::run(&args),
+        Command::Top(args) => admin::top::run(&args),
         Command::Events(args) => admin::events::run(&args),
         Command::Cluster(command) => cluster::run(&command),
         Command::Join(args) => cluster::join::run(&args),
@@ -241,6 +250,8 @@ fn dispatch(command: Command) -> Result<Done> {
         Command::Serve(args) => serve::run(args),
         Command::Manager(args) => manager::run(&args),
         Command::Alerts(command) => alerts::run(&command),
+        Command::Log(command) => log_level::run(&command),
+        Command::Support(command) => support::run(&command),
         Command::Prometheus(command) => prometheus::run(&command),
         Command::Fsck(args) => fsck::run(&args),
         Command::Config(command) => serve::config_command::run(&command),

@@ -66,6 +66,7 @@ pub fn all() -> Vec<Entry> {
         entry::<stripe::migrate::MigratedView>(),
         entry::<drain::Drained>(),
         entry::<target::TargetListView>(),
+        entry::<brindle_admin::top::TopView>(),
         entry::<admin::mount_info::WaitsView>(),
     ]
 }

@@ -4,6 +4,7 @@
 
 mod changelog;
 mod devices;
+mod job_stats;
 mod node;
 mod param_commands;
 mod params;

@@ -34,6 +34,7 @@ mod gen_docs;
 mod hsm;
 mod lctl;
 mod lfs;
+mod log_level;
 mod manager;
 mod mount;
 mod node;
@@ -44,6 +45,7 @@ mod pool;
 mod prometheus;
 mod serve;
 mod stripe;
+mod support;
 
 use std::process::ExitCode;
 

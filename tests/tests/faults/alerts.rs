@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -86,6 +87,18 @@ impl Manager {
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         assert!(ready.contains("url"), "{ready}");
         Manager { child, dir }
+    }
+
+    /// Times of the samples of the last ten minutes.
+    fn history(&self) -> Vec<i64> {
+        let mut stream = UnixStream::connect(self.dir.join("control.sock")).unwrap();
+        let request = b"GET /api/v1/history/10m HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+        stream.write_all(request).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let body = &answer[answer.find('{').unwrap()..=answer.rfind('}').unwrap()];
+        let history: Value = serde_json::from_str(body).unwrap();
+        history["samples"].as_array().unwrap().iter().map(|sample| sample["at_s"].as_i64().unwrap()).collect()
     }
 
     fn alerts(&self, cluster: &Cluster, words: &[&str]) -> brindle_tests::cluster::Output {
@@ -189,9 +202,12 @@ fn alerts_are_raised_once_and_ended_once_whoever_is_killed() {
     let unknown = manager.alerts(&cluster, &["ack", "99999"]);
     assert!(!unknown.ok() && unknown.text.contains("E5061"), "{unknown}");
     until(&notices, "raised", &["E5056"], "MDT0000");
-    // Who is killed knows afterwards what was told.
+    // Who is killed knows afterwards what was told, and what the cluster did.
+    let before = manager.history();
     drop(manager);
     let manager = Manager::start(&cluster, &url);
+    let after = manager.history();
+    assert!(before.len() > 2 && before.iter().all(|at_s| after.contains(at_s)), "{before:?} {after:?}");
     cluster.start(&["ost1"]);
     until(&notices, "ended", &["E5005"], "OST0001");
     let all = manager.alerts(&cluster, &["list", "--all"]);

@@ -9,7 +9,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use brindle_net::job;
 use brindle_types::{Code, Fault, Ino};
+use brindle_wire::job::JobTag;
 use brindle_wire::mds::close::{CLOSES_MAX, Close, CloseReq};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
@@ -94,6 +96,11 @@ impl Client {
     /// Whether a handle is open.
     pub fn is_open(&self, number: u64) -> bool {
         self.handles.get(number).is_ok()
+    }
+
+    /// For which job a handle was opened.
+    pub fn job_of(&self, number: u64) -> Option<JobTag> {
+        self.handles.get(number).ok()?.job
     }
 
     /// Whether bytes that were written through a handle have not left the buffer.
@@ -181,9 +188,11 @@ impl Client {
             closes.push(Close { ino: handle.inode.ino, handle: handle.number, report });
             dues.extend(due);
         }
+        // One request may close files of several jobs; it counts for that of the first one.
+        let job = batch.first().and_then(|closing| closing.handle.job);
         let outcome = match closes.is_empty() {
             true => Ok(()),
-            false => self.mds.ask(&CloseReq { closes }).await.map(drop),
+            false => job::with(job, self.mds.ask(&CloseReq { closes })).await.map(drop),
         };
         if outcome.is_ok() {
             dues.into_iter().for_each(Due::delivered);

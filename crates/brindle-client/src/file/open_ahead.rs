@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use brindle_net::job;
 use brindle_types::{Code, Fault, Ino};
 use brindle_wire::mds::open::{Access, OpenMode};
 use brindle_wire::mds::open_ahead::{OpenAheadReq, OpenedAhead};
@@ -53,14 +54,15 @@ impl Client {
         let Some(this) = self.this.upgrade().filter(|_| !inodes.is_empty()) else {
             return self.open_prefetch.is_opened_ahead(dir, 0);
         };
-        self.seams.spawn("client.open_ahead", async move {
+        let looking = async move {
             let count = inodes.len();
             if let Err(fault) = this.open_ahead(dir, inodes).await {
                 // Nobody has asked for it.
                 tracing::debug!(dir = dir.0, code = %fault.code, "cannot open ahead: {fault}");
             }
             this.open_prefetch.is_opened_ahead(dir, count);
-        });
+        };
+        self.seams.spawn("client.open_ahead", job::carry(looking));
     }
 
     async fn open_ahead(&self, dir: Ino, inodes: Vec<Ino>) -> Result<(), Fault> {

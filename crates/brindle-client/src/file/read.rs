@@ -7,6 +7,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use brindle_net::job;
 use brindle_stdx::{BoxFuture, planted};
 use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Code, Fault, ObjectId};
@@ -226,7 +227,7 @@ impl Client {
         let room = if is_piece { &self.pieces } else { &self.ahead };
         let room = room.take((range.end - range.start) as usize)?;
         let (inode, snapshot) = (inode.clone(), snapshot.clone());
-        let fetching = async move {
+        let fetching = job::carry(async move {
             match this.fetch(&inode, &snapshot, range, true).await {
                 Ok(pieces) => {
                     let bytes = ReadOut { pieces, guard: None }.into_bytes();
@@ -238,7 +239,7 @@ impl Client {
                     None
                 }
             }
-        };
+        });
         let fetching = fetching.boxed().shared();
         self.seams.spawn("client.read_ahead", fetching.clone().map(drop));
         Some(fetching)

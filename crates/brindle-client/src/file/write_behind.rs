@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use brindle_net::job;
 use brindle_stdx::{BoxFuture, Mono, planted};
 use brindle_targets::Options;
 use brindle_types::layout::{FILE_SIZE_MAX_BYTES, INLINE_MAX_BYTES};
@@ -127,6 +128,7 @@ impl Client {
             attr_epoch: snapshot.ticket.attr_epoch,
             body: snapshot.layout.body,
             small: if is_small { handle.number } else { 0 },
+            job: job::current(),
         };
         let full = state.behind.put(offset, data, author, covered.charged(charge), now);
         state.size_bytes = state.size_bytes.max(end);
@@ -249,7 +251,7 @@ impl Client {
         }
         let Some(this) = self.this.upgrade() else { return false };
         let flushed = inode.clone();
-        self.seams.spawn("client.behind", async move { this.flush_behind(&flushed).await });
+        self.seams.spawn("client.behind", job::carry(async move { this.flush_behind(&flushed).await }));
         let flushed = inode.wait_until(|state| done(&state.behind));
         self.seams.timeout_ms(ms, flushed).await.is_some()
     }
@@ -304,10 +306,13 @@ impl Client {
     /// Whether they have arrived where they were to go; `sync`: those of a small file are durable then.
     async fn send_taken(&self, inode: &Inode, taken: Taken, sync: bool) -> bool {
         let Taken { number, offset, author, rope, covered } = taken;
-        let outcome = match author.small {
-            0 => self.send_to_objects(inode, offset, author, &rope).await.map(|()| true),
-            _ => self.send_small(inode, offset, author, rope, sync).await,
+        let sending = async {
+            match author.small {
+                0 => self.send_to_objects(inode, offset, author, &rope).await.map(|()| true),
+                _ => self.send_small(inode, offset, author, rope, sync).await,
+            }
         };
+        let outcome = job::with(author.job, sending).await;
         let arrived = outcome == Ok(true);
         let has_followed = outcome == Ok(false);
         if let Err(fault) = outcome

@@ -11,6 +11,7 @@ use std::ops::Range;
 use brindle_stdx::Mono;
 use brindle_targets::Identity;
 use brindle_types::Pair;
+use brindle_wire::job::JobTag;
 use bytes::{Bytes, BytesMut};
 
 use crate::grants::Covered;
@@ -67,6 +68,8 @@ pub(crate) struct Author {
     pub body: Pair,
     /// Of a small file: the handle that they were written through. The MDT gets them, 0 for the OSTs.
     pub small: u64,
+    /// For which job they are sent.
+    pub job: Option<JobTag>,
 }
 
 /// Contiguous bytes.
@@ -328,6 +331,7 @@ mod tests {
             attr_epoch,
             body: Pair::ZERO,
             small: n % 2,
+            job: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! lookup: a name in a directory.
 
+use brindle_net::job;
 use brindle_types::{Attr, Code, Fault, Ino};
 use brindle_wire::mds::lookup::LookupReq;
 
@@ -33,7 +34,7 @@ impl Client {
         if !self.config.switches.readdir_prefetch {
             return this.dirs.listed_ahead(dir, &[]);
         }
-        self.seams.spawn("client.look_ahead", async move {
+        let looking = async move {
             let listed = this.list(dir, ahead.after, ahead.entries_max, true, Listed::Asked).await;
             let entries = listed.as_ref().map_or(&[][..], |(listed, _)| &listed.entries);
             this.dirs.listed_ahead(dir, entries);
@@ -41,7 +42,8 @@ impl Client {
                 // Nobody has asked for it.
                 tracing::debug!(dir = dir.0, code = %fault.code, "cannot list ahead: {fault}");
             }
-        });
+        };
+        self.seams.spawn("client.look_ahead", job::carry(looking));
     }
 
     /// The target of a name as far as it is known here, under leases that are held.

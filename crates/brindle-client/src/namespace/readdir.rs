@@ -1,5 +1,6 @@
 //! readdir: entries behind a cookie.
 
+use brindle_net::job;
 use brindle_types::{Fault, Ino};
 use brindle_wire::mds::readdir::{COOKIE_FIRST, DirEntry, ReaddirReq};
 
@@ -72,14 +73,15 @@ impl Client {
         if !self.dirs.begin_reading_on(dir, after) {
             return;
         }
-        self.seams.spawn("client.read_on", async move {
+        let looking = async move {
             let read = this.list(dir, after, ENTRIES_MAX, plus, Listed::ReadAhead).await;
             this.dirs.listed_ahead(dir, &[]);
             if let Err(fault) = read {
                 // Whoever asks for it will be told.
                 tracing::debug!(dir = dir.0, code = %fault.code, "cannot read ahead: {fault}");
             }
-        });
+        };
+        self.seams.spawn("client.read_on", job::carry(looking));
     }
 
     /// What the MDT says; and whether it is under a lease, and nothing has changed since the part before.

@@ -142,7 +142,8 @@ impl CallerSyscalls {
         self.sleeps(tid) || tid != 0 && self.has_own_proc() && waits_for_a_directory(tid)
     }
 
-    fn has_own_proc(&self) -> bool {
+    /// Whether `/proc` is that of this process.
+    pub fn has_own_proc(&self) -> bool {
         *self.own_proc.get_or_init(|| {
             let own = rustix::process::getpid().as_raw_nonzero().to_string();
             rustix::fs::readlink("/proc/self", Vec::new()).is_ok_and(|link| link.to_bytes() == own.as_bytes())

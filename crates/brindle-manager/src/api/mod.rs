@@ -6,6 +6,7 @@
 
 pub mod alerts;
 pub mod guard;
+pub mod jobs;
 pub mod live;
 pub mod openapi;
 pub mod session;
@@ -202,7 +203,7 @@ pub fn endpoints() -> Vec<Endpoint> {
             Method::GET,
             "/history/{span}",
             viewer,
-            "Samples of the last minutes (10m) or hours (6h)",
+            "Samples of the last ten minutes (10m), hours (6h), days (1d, 7d, 30d) or the year (1y)",
             targets::history,
         ),
         live::endpoint(viewer),
@@ -223,6 +224,13 @@ pub fn endpoints() -> Vec<Endpoint> {
         ),
         json(Method::POST, "/silences", operator, "Tell nobody of some alerts for a while", alerts::silence),
         json(Method::DELETE, "/silences/{id}", operator, "End a silence", alerts::unsilence),
+        json(
+            Method::GET,
+            "/top/{by}",
+            viewer,
+            "Who asks the servers for what: jobs, users, clients or targets",
+            jobs::top,
+        ),
         json(Method::GET, "/tasks", viewer, "Actions that run, and those that ran", targets::tasks),
         json(Method::GET, "/users", administrator, "List the users", users::list),
         json(Method::POST, "/users", administrator, "Add a user", users::add),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::views::ActReq;
 use super::{Call, Nothing};
 use crate::actions::{self, Action, PlanView, Tell};
-use crate::live::history::{HistoryView, Span};
+use crate::live::history::{HistoryView, SPANS};
 use crate::live::state::StateView;
 use crate::tasks::TasksView;
 
@@ -25,16 +25,13 @@ pub async fn state(call: Arc<Call>, _: Nothing) -> Result<Shared> {
 
 /// The samples of a span.
 pub async fn history(call: Arc<Call>, _: Nothing) -> Result<HistoryView> {
-    let span = match call.param("span") {
-        "10m" => Span::Minutes,
-        "6h" => Span::Hours,
-        other => {
-            return Err(Fault::new(Code::UnknownResource)
-                .what("there is no history of")
-                .subject(other.to_owned())
-                .next("10m, 6h"));
-        }
-    };
+    let name = call.param("span");
+    let span = SPANS.into_iter().find(|span| span.name == name).ok_or_else(|| {
+        Fault::new(Code::UnknownResource)
+            .what("there is no history of")
+            .subject(name.to_owned())
+            .next(SPANS.map(|span| span.name).join(", "))
+    })?;
     Ok(call.manager.history.lock().view(span))
 }
 

@@ -1,18 +1,28 @@
-//! The last minutes by the second, the last hours by ten seconds. In memory, and bounded.
+//! What the cluster did: ten minutes by the second, six hours by ten seconds, a week by the minute, a year by ten minutes. In memory, in
+//! files of a fixed size ([`Ring`]), and bounded.
+//!
+//! A sample that is kept for longer is the mean of those of its time. After a restart the means that were begun go on with what the finer
+//! files have of their time.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
+use std::path::Path;
 
+use brindle_types::{Code, Fault, Result};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Samples of one second each that are kept: ten minutes.
-pub const SECONDS_MAX: usize = 600;
-/// Samples of ten seconds each that are kept: six hours.
-pub const TENS_MAX: usize = 2160;
-/// Long samples that a forecast needs: half an hour of them.
+use super::ring::Ring;
+
+/// Resolutions: seconds of a sample, and how many samples are kept.
+const LEVELS: [(i64, usize); 4] = [(1, 600), (10, 2_160), (60, 10_080), (600, 52_560)];
+/// The resolution that forecasts are made of.
+const FORECAST_LEVEL: usize = 1;
+/// Samples of that resolution that a forecast needs: half an hour.
 pub const FORECAST_MIN: usize = 180;
-/// Seconds of a long sample.
-const LONG_SECONDS: usize = 10;
+/// Most samples of an answer; of more, neighbours are put together.
+pub const SHOWN_MAX: usize = 2_200;
+/// Directory of the files in the manager's directory.
+const DIR: &str = "history";
 
 /// What the cluster did in a second, or in the middle of ten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -103,40 +113,123 @@ pub struct HistoryView {
     pub samples: Vec<Sample>,
 }
 
-/// A span of the history.
+/// A span of the history: its name, the resolution that it is taken from, and how far it reaches back, seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
-    /// Ten minutes, by the second.
-    Minutes,
-    /// Six hours, by ten seconds.
-    Hours,
+pub struct Span {
+    /// Its name.
+    pub name: &'static str,
+    level: usize,
+    seconds: i64,
+}
+
+/// All spans.
+pub const SPANS: [Span; 6] = [
+    Span { name: "10m", level: 0, seconds: 600 },
+    Span { name: "6h", level: 1, seconds: 21_600 },
+    Span { name: "1d", level: 2, seconds: 86_400 },
+    Span { name: "7d", level: 2, seconds: 604_800 },
+    Span { name: "30d", level: 3, seconds: 2_592_000 },
+    Span { name: "1y", level: 3, seconds: 31_536_000 },
+];
+
+/// Samples of one resolution.
+#[derive(Debug)]
+struct Level {
+    step_s: i64,
+    max: usize,
+    /// By their number: the time by the seconds of a sample.
+    samples: BTreeMap<i64, Sample>,
+    gathered: Gathered,
+    ring: Option<Ring>,
+}
+
+/// Samples of a time that is not over.
+#[derive(Debug, Default)]
+struct Gathered {
+    number: i64,
+    /// Samples with their weights: the seconds that each is for.
+    samples: Vec<(f64, Sample)>,
 }
 
 /// The history.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct History {
-    seconds: VecDeque<Sample>,
-    tens: VecDeque<Sample>,
-    gathered: Vec<Sample>,
+    levels: Vec<Level>,
+}
+
+impl Default for History {
+    /// A history in memory only.
+    fn default() -> History {
+        let level = |(step_s, max)| Level {
+            step_s,
+            max,
+            samples: BTreeMap::new(),
+            gathered: Gathered::default(),
+            ring: None,
+        };
+        History { levels: LEVELS.into_iter().map(level).collect() }
+    }
 }
 
 impl History {
-    /// Adds the sample of a second.
+    /// The history in the files of a directory, as it is at `now_s`.
+    pub fn open(dir: &Path, now_s: i64) -> Result<History> {
+        let dir = dir.join(DIR);
+        let cannot = |e: &std::io::Error| {
+            Fault::io(Code::HistoryFailed, "cannot open the history in", dir.display().to_string(), e)
+        };
+        match std::fs::create_dir(&dir) {
+            Err(e) if e.kind() != std::io::ErrorKind::AlreadyExists => return Err(cannot(&e)),
+            _ => {}
+        }
+        let mut history = History::default();
+        for level in &mut history.levels {
+            let path = dir.join(format!("{}s", level.step_s));
+            let (ring, samples) =
+                Ring::open(&path, level.step_s, level.max as u64).map_err(|e| cannot(&e))?;
+            level.ring = Some(ring);
+            let oldest = now_s.div_euclid(level.step_s) - level.max as i64;
+            // What lies ahead was written before the clock was set back.
+            let numbered = samples.into_iter().map(|sample| (sample.at_s.div_euclid(level.step_s), sample));
+            level.samples = numbered.filter(|(number, s)| *number > oldest && s.at_s <= now_s).collect();
+        }
+        history.gather_again();
+        Ok(history)
+    }
+
+    /// Begins means again with what the finer resolution has of their time; and makes the mean before, where a kill came between.
+    fn gather_again(&mut self) {
+        let Some(last_s) = self.levels[0].samples.last_key_value().map(|(_, last)| last.at_s) else { return };
+        for at in 1..self.levels.len() {
+            let (finer, coarser) = self.levels.split_at_mut(at);
+            let (finer, level) = (&finer[at - 1], &mut coarser[0]);
+            let number = last_s.div_euclid(level.step_s);
+            let before = finer.within(level, number - 1);
+            if !before.is_empty() && !level.samples.contains_key(&(number - 1)) {
+                // If the file cannot be written now, the next start finds the same.
+                level.samples.insert(number - 1, mean(&before));
+            }
+            level.gathered = Gathered { number, samples: finer.within(level, number) };
+        }
+    }
+
+    /// Adds the sample of a second. A file that cannot be written is told of in the log; the sample is shown all the same.
     pub fn add(&mut self, sample: Sample) {
-        push(&mut self.seconds, sample, SECONDS_MAX);
-        self.gathered.push(sample);
-        if self.gathered.len() >= LONG_SECONDS {
-            push(&mut self.tens, mean(&self.gathered), TENS_MAX);
-            self.gathered.clear();
+        for level in &mut self.levels {
+            if let Err(e) = level.add(sample) {
+                let code = Code::HistoryFailed;
+                tracing::warn!(%code, error = %e, step_s = level.step_s, "a sample of the history is not written");
+            }
         }
     }
 
     /// In how many seconds the OSTs are full at the pace of the last hours: where the straight line of least squares through what was in
     /// use meets what there is. None where it does not rise, or it is too soon to say.
     pub fn full_in_s(&self) -> Option<f64> {
-        let last = self.tens.back()?;
+        let samples = &self.levels[FORECAST_LEVEL].samples;
+        let (_, last) = samples.last_key_value()?;
         // A change of the OSTs is no pace.
-        let same = self.tens.iter().rev().take_while(|sample| sample.total_bytes == last.total_bytes);
+        let same = samples.values().rev().take_while(|sample| sample.total_bytes == last.total_bytes);
         let points: Vec<(f64, f64)> =
             same.map(|s| ((s.at_s - last.at_s) as f64, s.used_bytes as f64)).collect();
         if points.len() < FORECAST_MIN || last.total_bytes == 0 {
@@ -154,34 +247,76 @@ impl History {
 
     /// The last sample.
     pub fn last(&self) -> Sample {
-        self.seconds.back().copied().unwrap_or_default()
+        self.levels[0].samples.last_key_value().map(|(_, sample)| *sample).unwrap_or_default()
     }
 
-    /// The samples of a span.
+    /// The samples of a span, the oldest first.
     pub fn view(&self, span: Span) -> HistoryView {
-        let (step_s, samples) = match span {
-            Span::Minutes => (1, &self.seconds),
-            Span::Hours => (LONG_SECONDS as u32, &self.tens),
-        };
-        HistoryView { step_s, samples: samples.iter().copied().collect() }
+        let level = &self.levels[span.level];
+        let last = level.samples.last_key_value().map_or(0, |(number, _)| *number);
+        let first = last - span.seconds / level.step_s;
+        let samples: Vec<Sample> = level.samples.range(first + 1..).map(|(_, sample)| *sample).collect();
+        let together = ((span.seconds / level.step_s) as usize).div_ceil(SHOWN_MAX).max(1);
+        let step_s = (level.step_s * together as i64) as u32;
+        let numbers = samples.chunk_by(|a, b| {
+            let number = |sample: &Sample| sample.at_s.div_euclid(i64::from(step_s));
+            number(a) == number(b)
+        });
+        let mean_of = |some: &[Sample]| mean(&some.iter().map(|sample| (1.0, *sample)).collect::<Vec<_>>());
+        HistoryView { step_s, samples: numbers.map(mean_of).collect() }
     }
 }
 
-fn push(samples: &mut VecDeque<Sample>, sample: Sample, max: usize) {
-    if samples.len() >= max {
-        samples.pop_front();
+impl Level {
+    /// Samples of this resolution, with their weights, that belong to a sample of a coarser one.
+    fn within(&self, coarser: &Level, number: i64) -> Vec<(f64, Sample)> {
+        let first = number * coarser.step_s / self.step_s;
+        let behind = (number + 1) * coarser.step_s / self.step_s;
+        let whole = self.samples.range(first..behind).map(|(_, sample)| (self.step_s as f64, *sample));
+        let is_within = (first..behind).contains(&self.gathered.number);
+        let begun = self.gathered.samples.iter().filter(|_| is_within).copied();
+        whole.chain(begun).collect()
     }
-    samples.push_back(sample);
+
+    fn add(&mut self, sample: Sample) -> std::io::Result<()> {
+        let number = sample.at_s.div_euclid(self.step_s);
+        if self.step_s == 1 {
+            return self.put(number, sample);
+        }
+        let mut done = Ok(());
+        if number != self.gathered.number {
+            let before = std::mem::take(&mut self.gathered);
+            if !before.samples.is_empty() {
+                done = self.put(before.number, mean(&before.samples));
+            }
+            self.gathered.number = number;
+        }
+        self.gathered.samples.push((1.0, sample));
+        done
+    }
+
+    fn put(&mut self, number: i64, sample: Sample) -> std::io::Result<()> {
+        // The clock was set back: what lies ahead would be the last for ever.
+        self.samples.split_off(&number);
+        self.samples.insert(number, sample);
+        while self.samples.len() > self.max {
+            self.samples.pop_first();
+        }
+        match &self.ring {
+            Some(ring) => ring.write(&sample),
+            None => Ok(()),
+        }
+    }
 }
 
-/// The mean of the rates; what is no rate is that of the last sample.
-fn mean(samples: &[Sample]) -> Sample {
-    let Some(last) = samples.last() else { return Sample::default() };
-    let n = samples.len() as f64;
-    let of = |get: fn(&Sample) -> f64| samples.iter().map(get).sum::<f64>() / n;
+/// The mean of the rates, by weight; what is no rate is that of the last sample.
+fn mean(samples: &[(f64, Sample)]) -> Sample {
+    let Some((_, last)) = samples.last() else { return Sample::default() };
+    let whole: f64 = samples.iter().map(|(weight, _)| weight).sum();
+    let of = |get: fn(&Sample) -> f64| samples.iter().map(|(weight, s)| weight * get(s)).sum::<f64>() / whole;
     let mut metadata = Metadata::default();
-    for sample in samples {
-        metadata.each(&sample.metadata, |sum, rate| *sum += rate / n);
+    for (weight, sample) in samples {
+        metadata.each(&sample.metadata, |sum, rate| *sum += weight * rate / whole);
     }
     Sample {
         read_bytes_per_second: of(|s| s.read_bytes_per_second),
@@ -197,23 +332,94 @@ fn mean(samples: &[Sample]) -> Sample {
 mod tests {
     use super::*;
 
+    fn span(name: &str) -> Span {
+        SPANS.into_iter().find(|span| span.name == name).unwrap()
+    }
+
+    fn saw(at_s: i64) -> Sample {
+        let rate = (at_s % 10) as f64;
+        let metadata = Metadata { create: rate, ..Metadata::default() };
+        Sample { at_s, read_bytes_per_second: rate, metadata, ..Sample::default() }
+    }
+
     #[test]
     fn the_history_is_bounded_and_long_samples_are_means() {
         let mut history = History::default();
-        for at_s in 0..(TENS_MAX * LONG_SECONDS + 100) as i64 {
-            let metadata = Metadata { create: (at_s % 10) as f64, ..Metadata::default() };
-            let sample =
-                Sample { at_s, read_bytes_per_second: (at_s % 10) as f64, metadata, ..Sample::default() };
-            history.add(sample);
+        for at_s in 0..100_000 {
+            history.add(saw(at_s));
         }
-        let (minutes, hours) = (history.view(Span::Minutes), history.view(Span::Hours));
-        assert_eq!((minutes.samples.len(), hours.samples.len()), (SECONDS_MAX, TENS_MAX));
-        assert_eq!((minutes.step_s, hours.step_s), (1, 10));
-        for sample in hours.samples {
+        let (minutes, hours, day) =
+            (history.view(span("10m")), history.view(span("6h")), history.view(span("1d")));
+        assert_eq!((minutes.samples.len(), hours.samples.len(), day.samples.len()), (600, 2160, 1440));
+        assert_eq!((minutes.step_s, hours.step_s, day.step_s), (1, 10, 60));
+        for sample in hours.samples.iter().chain(&day.samples) {
             assert!((sample.read_bytes_per_second - 4.5).abs() < 1e-9);
             assert!((sample.metadata.create - 4.5).abs() < 1e-9);
             assert_eq!(sample.at_s % 10, 9);
         }
+        for (level, (_, max)) in history.levels.iter().zip(LEVELS) {
+            assert!(level.samples.len() <= max && level.gathered.samples.len() <= 600);
+        }
+    }
+
+    #[test]
+    fn a_year_is_shown_in_few_samples() {
+        let mut history = History::default();
+        let level = &mut history.levels[3];
+        for number in 0..60_000 {
+            level.put(number, saw(number * 600)).unwrap();
+        }
+        assert_eq!(level.samples.len(), 52_560);
+        for (name, step_s) in [("30d", 1_200), ("1y", 14_400)] {
+            let view = history.view(span(name));
+            assert_eq!(view.step_s, step_s, "{name}");
+            assert!(view.samples.len() <= SHOWN_MAX + 1 && view.samples.len() > 2_000, "{name}");
+        }
+    }
+
+    /// The manager is killed at any moment, also while it writes, and started again: what is there is what was added.
+    #[test]
+    fn kills_lose_nothing_but_a_torn_slot() {
+        use std::os::unix::fs::FileExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let mut never = History::default();
+        let mut history = History::open(dir.path(), 0).unwrap();
+        let mut dice = 7_u64;
+        for at_s in 1..20_000 {
+            dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            never.add(saw(at_s));
+            history.add(saw(at_s));
+            if dice >> 56 == 0 {
+                drop(history);
+                history = History::open(dir.path(), at_s).unwrap();
+            }
+        }
+        for name in ["10m", "6h", "1d"] {
+            let (expected, found) = (never.view(span(name)).samples, history.view(span(name)).samples);
+            assert_eq!(expected.len(), found.len(), "{name}");
+            for (expected, found) in expected.iter().zip(&found) {
+                assert_eq!(expected.at_s, found.at_s);
+                let differs = (expected.read_bytes_per_second - found.read_bytes_per_second).abs();
+                assert!(differs < 1e-9, "{name} {expected:?} {found:?}");
+            }
+        }
+        drop(history);
+        let file = std::fs::File::options().write(true).open(dir.path().join("history/1s")).unwrap();
+        file.write_all_at(&[0x55; 100], 64 + 152 * 300 + 20).unwrap();
+        let torn = History::open(dir.path(), 20_000).unwrap().view(span("10m"));
+        assert_eq!(torn.samples.len(), 599);
+        assert!(torn.samples.iter().all(|sample| *sample == saw(sample.at_s)));
+    }
+
+    #[test]
+    fn old_samples_and_those_ahead_of_the_clock_are_not_shown() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut history = History::open(dir.path(), 0).unwrap();
+        (1_000..1_100).for_each(|at_s| history.add(saw(at_s)));
+        assert_eq!(History::open(dir.path(), 1_600).unwrap().view(span("10m")).samples.len(), 99);
+        assert_eq!(History::open(dir.path(), 1_049).unwrap().view(span("10m")).samples.len(), 50);
+        history.add(saw(1_010));
+        assert_eq!(history.last().at_s, 1_010, "the clock was set back");
     }
 
     #[test]
@@ -226,9 +432,10 @@ mod tests {
             }
             history
         };
-        let needed = (FORECAST_MIN * LONG_SECONDS) as i64;
+        // One more second ends the last mean.
+        let needed = FORECAST_MIN as i64 * 10 + 1;
         let full_in_s = grown(100, needed, 11_000_000).full_in_s().unwrap();
-        let expected = (11_000_000 - 1_000_000 - (needed - 1) * 100) as f64 / 100.0;
+        let expected = (11_000_000 - 1_000_000 - (needed - 2) * 100) as f64 / 100.0;
         assert!((full_in_s - expected).abs() < 1.0, "{full_in_s} {expected}");
         assert_eq!(grown(100, needed - 10, 11_000_000).full_in_s(), None, "too soon");
         assert_eq!(grown(0, needed, 11_000_000).full_in_s(), None);

@@ -3,5 +3,6 @@
 pub mod history;
 pub mod metrics;
 pub mod rates;
+pub mod ring;
 pub mod scrape;
 pub mod state;

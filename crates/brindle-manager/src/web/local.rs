@@ -20,6 +20,7 @@ use tokio::net::{UnixListener, UnixStream};
 
 use super::Peer;
 use super::serve::{PAUSE, requests};
+use crate::alerts::store::AlertsView;
 use crate::api::BASE;
 
 /// Name of the socket in the manager's directory.
@@ -116,6 +117,11 @@ pub async fn ask<A: DeserializeOwned>(
     }
     let told: Value = serde_json::from_slice(&bytes).map_err(|e| failed(format!("status {status}: {e}")))?;
     Err(refusal(&told))
+}
+
+/// The alerts of the manager in a directory.
+pub async fn alerts(dir: &Path) -> Result<AlertsView> {
+    ask(dir, Method::GET, "/alerts", &serde_json::json!({})).await
 }
 
 /// The fault that the manager told.

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::frame::{Frame, Header, Kind, decode_reply, encode_body};
-use brindle_wire::version::{Hello, HelloReply, Versions, negotiate};
+use brindle_wire::version::{FEATURES, Hello, HelloReply, Versions, negotiate};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
@@ -150,7 +150,7 @@ async fn greet(inner: &Inner, connection: &mut Connection) -> Result<Frame, NetE
         kind: inner.config.kind,
         software: SOFTWARE.to_owned(),
         host: inner.config.host.clone(),
-        features: 0,
+        features: FEATURES,
     };
     let (fs_id, target) = (inner.config.fs_id, inner.config.serves);
     let header = Header { kind: Kind::Hello, fs_id, target, ..Header::default() };

@@ -9,7 +9,8 @@ use brindle_types::attr::Time;
 use brindle_types::{Code, Fault, Nid};
 use brindle_wire::Op;
 use brindle_wire::frame::{Frame, Header, Kind, Priority, decode_body, encode_body};
-use brindle_wire::version::{self, Hello, HelloReply};
+use brindle_wire::job::JobTag;
+use brindle_wire::version::{self, FEATURE_JOB, FEATURES, Hello, HelloReply};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -18,7 +19,8 @@ use crate::latch::Latch;
 use crate::outbox::{Outbox, Outgoing};
 use crate::peer::{BYTES_UNIT, HELLO_TIMEOUT_MS, HIGH_REQUESTS_MAX, NOTIFIES_MAX, bytes_units};
 use crate::transport::{Caller, Connection, FrameRx, FrameTx};
-use crate::{NetError, SOFTWARE};
+use crate::usage::{self, Cost};
+use crate::{NetError, SOFTWARE, job};
 
 /// How long the last words to a bad peer may take.
 const LAST_WORDS_MS: u64 = 1_000;
@@ -143,6 +145,7 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, &Caller), first: Frame) -> Re
     }
     let hello: Hello = decode_body(&first.body)?;
     let version = version::accept(&hello, SOFTWARE)?;
+    let features = hello.features & FEATURES;
     let conn = Arc::new(ServerConn {
         id: shared.next_conn_id.fetch_add(1, Ordering::Relaxed),
         peer: peer.clone(),
@@ -155,12 +158,13 @@ fn welcome(shared: &Shared, (peer, caller): (&Nid, &Caller), first: Frame) -> Re
         notify_room: Semaphore::new(NOTIFIES_MAX),
         next_xid: AtomicU64::new(1),
         down: Latch::default(),
+        usage: shared.usage.clone(),
     });
     let reply = HelloReply {
         version,
         fs_id: shared.service.hello(&conn)?,
         software: SOFTWARE.to_owned(),
-        features: 0,
+        features,
         requests_max: shared.config.requests_max,
         bytes_max: shared.config.bytes_max,
     };
@@ -179,14 +183,21 @@ async fn read(shared: &Arc<Shared>, conn: &Arc<ServerConn>, rx: &mut Box<dyn Fra
         high: Arc::new(Semaphore::new(HIGH_REQUESTS_MAX)),
     };
     loop {
-        let frame = match rx.recv().await {
+        let mut frame = match rx.recv().await {
             Ok(frame) => frame,
             Err(e) => return e,
         };
         match frame.header.kind {
             Kind::Request => {
+                let job = match conn.hello.features & FEATURE_JOB {
+                    0 => None,
+                    _ => match frame.take_job() {
+                        Ok(job) => job,
+                        Err(fault) => return NetError::bad_with(fault, frame.header),
+                    },
+                };
                 let taken = credits.take(&frame.header).await;
-                start(shared, conn, frame, taken);
+                start(shared, conn, (frame, job), taken);
             }
             Kind::NotifyReply => conn.answered(frame),
             other => {
@@ -212,7 +223,12 @@ impl Credits {
     }
 }
 
-fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Vec<OwnedSemaphorePermit>) {
+fn start(
+    shared: &Arc<Shared>,
+    conn: &Arc<ServerConn>,
+    (frame, job): (Frame, Option<JobTag>),
+    credits: Vec<OwnedSemaphorePermit>,
+) {
     brindle_stdx::request_rate::beat();
     let op = Op::from_number(frame.header.op);
     {
@@ -224,9 +240,17 @@ fn start(shared: &Arc<Shared>, conn: &Arc<ServerConn>, frame: Frame, credits: Ve
     }
     let (service, conn, seams) = (shared.service.clone(), conn.clone(), shared.seams.clone());
     shared.seams.spawn("server.request", async move {
-        let header = frame.header.clone();
-        let mut reply = checked(service.request(conn.clone(), frame).await, &header, conn.version);
+        let (began, header) = (seams.now(), frame.header.clone());
+        let written_bytes = op.map_or(0, |op| usage::written_bytes(op, &frame));
+        // What it asks of other servers is asked for the same job.
+        let answer = job::with(job, service.request(conn.clone(), frame)).await;
+        let mut reply = checked(answer, &header, conn.version);
         reply.header.job_key = wall_ns(&seams);
+        if let Some(op) = op {
+            let read_bytes = usage::read_bytes(op, &reply);
+            let micros = seams.now().0.saturating_sub(began.0) / 1_000;
+            conn.usage.charge(&conn.principal, job.as_ref(), Cost { op, read_bytes, written_bytes, micros });
+        }
         conn.send(reply, credits);
     });
 }

@@ -4,11 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use brindle_types::{Code, Fault};
-use brindle_wire::frame::{BODY_MAX, Frame, Header, Priority, decode_reply};
+use brindle_wire::Op;
+use brindle_wire::frame::{BODY_MAX, Frame, Header, Kind, Priority, decode_reply, encode_body};
+use brindle_wire::job::{JobTag, UsageBy, UsageReq, UsageRow};
+use brindle_wire::version::{FEATURES, Hello, HelloReply, PeerKind, Versions};
 use bytes::Bytes;
 
-use super::{ECHO, GATED, HANG_UP, Mirror, RECALL, Setup, eventually, request, run};
-use crate::ServerConfig;
+use super::{ECHO, FS_ID, GATED, HANG_UP, Mirror, RECALL, Setup, eventually, request, run};
+use crate::{ServerConfig, job};
 
 fn pattern(len: usize, seed: usize) -> Bytes {
     (0..len).map(|i| (i * 7 + seed * 13) as u8).collect::<Vec<u8>>().into()
@@ -231,5 +234,63 @@ fn a_silent_host_is_left_for_another_address_and_asked_again_when_that_one_ends(
         assert_eq!(peer.generation(), 2, "all of them are silent");
         other.server.stop();
         assert_eq!(at(2).await, both[0]);
+    });
+}
+
+/// A server that takes jobs sees the body as it was made, and the job; one of the release before gets no job.
+#[test]
+fn jobs_go_only_to_servers_that_take_them() {
+    run(async || {
+        let setup = Setup::start(ServerConfig::default()).await;
+        let peer = setup.peer();
+        let (tag, body) = (JobTag::new("4711", 1000), "x".repeat(4090));
+        for job in [Some(tag), None] {
+            let sent = request(Op::Getattr as u16, body.clone()).with_bulk(vec!["data".into()]);
+            let sent = Frame { header: Header { reply_bulk_max: 4, ..sent.header }, ..sent };
+            let reply = job::with(job, peer.call(sent)).await.expect("answered");
+            assert_eq!((&reply.body[..], &reply.bulk_bytes()[..]), (body.as_bytes(), &b"data"[..]));
+        }
+        let ask = |by| setup.server.usage().answer(&UsageReq { by, clear: None }).rows;
+        let [row] = &ask(UsageBy::Job)[..] else { panic!("one job: {:?}", ask(UsageBy::Job)) };
+        let counted =
+            |row: &UsageRow| row.ops.iter().map(|(op, tally)| (*op, tally.count)).collect::<Vec<_>>();
+        assert_eq!((row.name.as_str(), counted(row)), ("4711", vec![(Op::Getattr as u16, 1)]));
+        assert_eq!(
+            (ask(UsageBy::User)[0].name.as_str(), counted(&ask(UsageBy::Client)[0])[0].1),
+            ("1000", 2)
+        );
+    });
+}
+
+/// The hello of a client of the release before has no features, and what it sends has no job, whatever stands in the field.
+#[test]
+fn a_client_of_the_release_before_is_understood() {
+    run(async || {
+        let setup = Setup::start(ServerConfig::default()).await;
+        for features in [0, FEATURES, u64::MAX] {
+            let mut connection = setup.transport.connect(setup.server.local_nid()).await.expect("connects");
+            let hello = Hello {
+                versions: Versions::OURS,
+                fs_id: FS_ID,
+                kind: PeerKind::Client,
+                software: "brindle 0".to_owned(),
+                host: "old".to_owned(),
+                features,
+            };
+            let header = Header { kind: Kind::Hello, ..Header::default() };
+            connection.tx.send(vec![Frame::new(header, encode_body(&hello))]).await.expect("sent");
+            let reply = connection.rx.recv().await.expect("a hello");
+            let agreed: HelloReply = decode_reply(&reply).expect("accepted");
+            assert_eq!(agreed.features, features & FEATURES, "only what both have");
+            let sent = request(ECHO, "body");
+            let sent = if features == 0 { sent } else { sent.with_job(&JobTag::new("4711", 1)) };
+            connection
+                .tx
+                .send(vec![Frame { header: Header { kind: Kind::Request, ..sent.header }, ..sent }])
+                .await
+                .expect("sent");
+            let reply = connection.rx.recv().await.expect("a reply");
+            assert_eq!(&reply.body[..], b"body", "{features:x}");
+        }
     });
 }

@@ -16,3 +16,4 @@ pub mod target_drain;
 pub mod target_list;
 pub mod target_replica;
 pub mod target_shared;
+pub mod top;

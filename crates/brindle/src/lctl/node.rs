@@ -11,6 +11,7 @@ use std::time::Duration;
 use brindle_client::control::{self, Answer, Request, TargetSpace, TargetStatus};
 use brindle_types::{Code, Fault, Ino, Result, Role};
 use brindle_wire::Message;
+use brindle_wire::job::{MdtUsageReq, OstUsageReq, UsageBy, UsageReq, UsageResp};
 use brindle_wire::map::{Map, TargetEntry};
 use brindle_wire::mds::changelog::{ChangelogInfoReq, ChangelogInfoResp};
 use brindle_wire::mds::hsm::{HsmInfoReq, HsmInfoResp};
@@ -221,6 +222,15 @@ impl Served {
     /// What is queued at it for tiering, and who works.
     pub fn hsm(&self) -> Result<HsmInfoResp> {
         self.ask(&HsmInfoReq { behind: None, cred: own_cred() })
+    }
+
+    /// Its requests by job; forgets those of `clear`, or all if that is empty.
+    pub fn usage(&self, clear: Option<&str>) -> Result<UsageResp> {
+        let request = UsageReq { by: UsageBy::Job, clear: clear.map(str::to_owned) };
+        match self.entry.id.role {
+            Role::Mdt => self.ask(&MdtUsageReq(request)),
+            _ => self.ask(&OstUsageReq(request)),
+        }
     }
 
     /// Asks it something.

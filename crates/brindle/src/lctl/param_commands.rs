@@ -269,7 +269,7 @@ mod tests {
         let fault = check(&found("a.b.c", 3, false), "1", false).expect_err("read only");
         assert_eq!(
             fault.next,
-            "these can be set: llite.*.max_read_ahead_mb, mdd.*.changelog_mask, mdt.*.hsm_control, obdfilter.*.no_create"
+            "these can be set: llite.*.max_read_ahead_mb, mdd.*.changelog_mask, mdt.*.hsm_control, mdt.*.job_stats, obdfilter.*.job_stats, obdfilter.*.no_create"
         );
         assert!(check(&found("a.b.c", 2, true), "1", false).is_err());
         assert!(check(&found("a.b.c", 3, true), "1", true).is_err());

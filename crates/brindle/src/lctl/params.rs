@@ -4,13 +4,14 @@
 use std::fmt::Write as _;
 use std::rc::Rc;
 
+use brindle_fuse::JobFrom;
 use brindle_types::{ChangeMask, Code, Fault, Result, Role};
 use brindle_wire::map::{Map, TargetState};
 use brindle_wire::mds::hsm::HsmSwitchReq;
 use brindle_wire::mgs::TargetChange;
 
 use super::node::{Link, Mounted, Node, Served};
-use super::read_ahead;
+use super::{job_stats, read_ahead};
 use crate::changelog;
 use crate::hsm::params as hsm;
 use crate::lfs::lists::target_lines;
@@ -48,7 +49,11 @@ const fn row<T>(name: &'static str, help: &'static str, read: fn(&T) -> Result<S
 /// Of the host.
 pub const HOST: &[Row<Node>] = &[
     row("health_check", "whether the targets and mounts of this host are well", health_check),
-    row("jobid_var", "what requests are attributed to jobs by: nothing is", |_| Ok("disable".to_owned())),
+    row(
+        "jobid_var",
+        "what a mount attributes requests to jobs by unless it was told otherwise (brindle mount -o job_from=)",
+        |_| Ok(JobFrom::default().to_string()),
+    ),
     row("version", "version of this command", |_| Ok(env!("CARGO_PKG_VERSION").to_owned())),
 ];
 
@@ -129,9 +134,16 @@ const TARGET: &[Row<Served>] = &[
     row("filestotal", "inodes (objects) in all", |t| {
         t.space().map(|s| s.inodes_used.saturating_add(s.inodes_free).to_string())
     }),
-    row("job_stats", "requests by job; empty, since jobid_var is 'disable'", |t| {
-        t.info().map(|_| "job_stats:".to_owned())
-    }),
+    Row {
+        name: "job_stats",
+        help: "requests and bytes by job, as YAML; to be set: the name of a job, or clear, which forgets all of them",
+        read: |t| Ok(job_stats::text(t.entry.id.role, &t.usage(None)?)),
+        write: Some(Write {
+            check: job_stats::check,
+            apply: |t, text| t.usage(Some(job_stats::named(text))).map(drop),
+            is_permanent: false,
+        }),
+    },
     row("kbytesavail", "KiB available to users", |t| Ok((t.space()?.available_bytes >> 10).to_string())),
     row("kbytesfree", "KiB free", |t| Ok((t.space()?.available_bytes >> 10).to_string())),
     row("kbytestotal", "KiB in all", |t| Ok((t.space()?.total_bytes >> 10).to_string())),

@@ -211,6 +211,7 @@ async fn mount(settings: &Settings, client: Arc<Client>, event_loop: EventLoop) 
     options.nosuid = settings.nosuid;
     options.noexec = settings.noexec;
     let mut mount = MountSettings::new(options, tokio::runtime::Handle::current(), event_loop);
+    mount.job_from = settings.job_from.clone();
     mount.serve.event_loop_reads = settings.switches.event_loop;
     let outcome = brindle_fuse::mount(client.clone(), mount).await;
     let (subdir, mount_point) = (settings.source.subdir.clone(), settings.mount_point.clone());

@@ -7,6 +7,7 @@ use brindle_auth::Mode;
 use brindle_types::{Code, Fault, Result};
 
 use brindle_client::Switches;
+use brindle_fuse::JobFrom;
 
 use super::Args;
 use super::switches::{SWITCHES, find};
@@ -41,7 +42,7 @@ const ACCEPTED: [&str; 21] = [
     "allow_other",
 ];
 /// Options that do something.
-const KNOWN: [&str; 13] = [
+const KNOWN: [&str; 14] = [
     "ro",
     "nodev",
     "nosuid",
@@ -55,6 +56,7 @@ const KNOWN: [&str; 13] = [
     "sync",
     "async",
     "no_recall",
+    "job_from",
 ];
 /// What /proc/mounts shows of a mount and mount(8) repeats at a remount.
 const SHOWN: [&str; 6] = ["user_id", "group_id", "default_permissions", "allow_other", "max_read", "blksize"];
@@ -92,6 +94,8 @@ pub struct Settings {
     pub switches: Switches,
     /// Whether every write(2) is durable when it is answered.
     pub sync: bool,
+    /// What requests are attributed to jobs by.
+    pub job_from: JobFrom,
     /// Stay in the foreground.
     pub foreground: bool,
     /// Announce on standard output.
@@ -116,6 +120,7 @@ pub fn settle(args: Args) -> Result<Settings> {
         cpu_latency: args.cpu_latency,
         switches: Switches::default(),
         sync: false,
+        job_from: JobFrom::default(),
         foreground: args.foreground,
         ready_json: args.ready_json,
     };
@@ -139,7 +144,8 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("exec", None) => settings.noexec = false,
         ("remount", None) => {}
         (shown, _) if settings.remount && SHOWN.contains(&shown) => {}
-        ("log" | "metrics" | "cpu-latency" | "identity" | "security", Some(_)) | ("sync", None)
+        ("log" | "metrics" | "cpu-latency" | "identity" | "security" | "job_from", Some(_))
+        | ("sync", None)
             if settings.remount =>
         {
             return Err(fixed(key));
@@ -157,6 +163,9 @@ fn apply(settings: &mut Settings, option: &str) -> Result<()> {
         ("metrics", Some(address)) => address.clone_into(&mut settings.metrics),
         ("cpu-latency", Some(latency)) => {
             settings.cpu_latency = latency.parse().map_err(|why| bad_value(option, why))?;
+        }
+        ("job_from", Some(from)) => {
+            settings.job_from = from.parse().map_err(|why| bad_value(option, why))?;
         }
         (known, None) if ACCEPTED.contains(&known) => {}
         (name, value) if find(name).is_some() => {
@@ -228,6 +237,8 @@ impl Settings {
         let mut options: Vec<String> = off.map(|switch| format!("{}=off", switch.name)).collect();
         options.extend(flags);
         options.extend(self.sync.then(|| "sync".to_owned()));
+        let is_default = self.job_from == JobFrom::default();
+        options.extend((!is_default).then(|| format!("job_from={}", self.job_from)));
         let mut arguments = vec![
             "mount".to_owned(),
             "--foreground".to_owned(),
@@ -340,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_daemon_gets_what_the_command_got() {
-        let options = "ro,nodev,cpu-latency=20,write-behind=off,event-loop=off";
+        let options = "ro,nodev,cpu-latency=20,write-behind=off,event-loop=off,job_from=PBS_JOBID";
         let words = ["m1,m2:77:/scratch/a/b", "/mnt", "-o", options, "--metrics", "none"];
         let s = settings(&words).unwrap();
         let again = s.foreground_arguments(std::path::Path::new("/log"));
@@ -348,6 +359,7 @@ mod tests {
         let t = settings(&again).unwrap();
         assert!(t.foreground && t.ready_json && t.read_only && t.nodev && !t.noexec);
         assert_eq!(t.switches, Switches { write_behind: false, event_loop: false, ..Switches::default() });
+        assert_eq!(t.job_from, JobFrom::Variable("PBS_JOBID".to_owned()));
         assert_eq!((t.source, t.metrics.as_str()), (s.source, "none"));
         assert_eq!((t.mount_point, t.cpu_latency), (s.mount_point, CpuLatency::Micros(20)));
     }

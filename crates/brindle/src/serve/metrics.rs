@@ -9,10 +9,12 @@ use brindle_client::control::{Answer, Request};
 use brindle_fuse::session::RequestCounts;
 use brindle_layout::{Candidate, is_full, usable};
 use brindle_mds::hsm::queue::Queue as HsmQueue;
+use brindle_net::usage::Usage;
 use brindle_stdx::Clock as _;
 use brindle_telemetry::{Kind, Registry};
 use brindle_types::HsmKind;
 use brindle_wire::Op;
+use brindle_wire::job::{UsageBy, UsageReq, UsageRow};
 use futures_util::FutureExt;
 
 /// Numbers of an MGS.
@@ -99,6 +101,7 @@ pub fn mds(registry: &Registry, handle: &Arc<brindle_mds::Handle>) {
     registry.read("leases", "Leases of directories that clients hold", Kind::Gauge, move || {
         leases.mdt().live().leases.lock().count() as f64
     });
+    jobs(&registry, handle.usage());
     let server = handle.clone();
     server_stats(&registry, 100..=299, move || server.server_stats());
 }
@@ -168,8 +171,35 @@ pub fn oss(registry: &Registry, handle: &Arc<brindle_oss::Handle>) {
     registry.read("total_bytes", "Space for objects in all", Kind::Gauge, move || {
         space.oss().store.space().map_or(0.0, |s| s.total_bytes as f64)
     });
+    jobs(&registry, handle.usage());
     let server = handle.clone();
     server_stats(&registry, 300..=399, move || server.server_stats());
+}
+
+/// Most jobs of a target that have series: those that take most of its time.
+const JOBS_SHOWN_MAX: usize = 20;
+
+/// Numbers of the busiest jobs of a target. A job that is idle for ten minutes is forgotten, and with it its series.
+fn jobs(registry: &Registry, usage: &Arc<Usage>) {
+    let add = |name: &str, help: &str, get: fn(&UsageRow) -> f64| {
+        let usage = usage.clone();
+        let list = move || {
+            let found = usage.answer(&UsageReq { by: UsageBy::Job, clear: None });
+            let shown = found.rows.into_iter().take(JOBS_SHOWN_MAX);
+            shown.map(|row| (row.name.clone(), get(&row))).collect()
+        };
+        // (`job` is a label of Prometheus itself.)
+        registry.list(name, help, Kind::Counter, "job_id", list);
+    };
+    add("job_operations", "Requests answered, by job; the busiest jobs only", |row| {
+        row.ops.iter().map(|(_, tally)| tally.count).sum::<u64>() as f64
+    });
+    add("job_read_bytes", "Bytes of files read, by job; the busiest jobs only", |row| row.read.sum as f64);
+    add("job_written_bytes", "Bytes of files written, by job; the busiest jobs only", |row| {
+        row.written.sum as f64
+    });
+    let help = "Time that requests took at the server, side by side ones each, by job; the busiest jobs only";
+    add("job_seconds", help, |row| row.ops.iter().map(|(_, tally)| tally.sum).sum::<u64>() as f64 / 1e6);
 }
 
 /// Numbers of a mount.

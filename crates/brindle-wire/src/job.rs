@@ -1,0 +1,207 @@
+//! Jobs: the tag that says for which job and user a request is made, and what servers count by it.
+//!
+//! A client puts a [`JobTag`] behind the body of each request ([`crate::frame::Frame::with_job`]), where the server has said in its hello that it
+//! takes them ([`crate::version::FEATURE_JOB`]): so nothing changes for a peer of the release before. `brindle-net` puts it on and takes it off.
+
+use std::fmt;
+
+use brindle_types::{Code, Fault};
+use serde::{Deserialize, Serialize};
+
+use crate::message;
+
+/// Longest name of a job in bytes, as in Lustre (`LUSTRE_JOBID_SIZE`, with the NUL that C needs).
+pub const NAME_BYTES_MAX: usize = 31;
+/// Bytes of the user in a tag.
+const UID_BYTES: usize = 4;
+/// Longest tag in bytes.
+pub const TAG_BYTES_MAX: usize = UID_BYTES + NAME_BYTES_MAX;
+
+/// For which job and user something is done. Its name has 1 to [`NAME_BYTES_MAX`] bytes, of letters, digits and `. _ - + : @ / % = ~`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct JobTag {
+    uid: u32,
+    len: u8,
+    name: [u8; NAME_BYTES_MAX],
+}
+
+impl JobTag {
+    /// The tag of a job; a name that is too long is cut, and what may not be in one becomes `_`.
+    pub fn new(name: &str, uid: u32) -> JobTag {
+        let mut tag = JobTag { uid, len: 0, name: [0; NAME_BYTES_MAX] };
+        for (to, from) in tag.name.iter_mut().zip(name.bytes()) {
+            *to = if is_allowed(from) { from } else { b'_' };
+            tag.len += 1;
+        }
+        if tag.len == 0 {
+            (tag.name[0], tag.len) = (b'_', 1);
+        }
+        tag
+    }
+
+    /// Name of the job.
+    pub fn name(&self) -> &str {
+        // Only ASCII is in it.
+        std::str::from_utf8(&self.name[..usize::from(self.len)]).unwrap_or_default()
+    }
+
+    /// User that the program acts as.
+    pub fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// As it stands behind a body: the user, big-endian, and the name.
+    pub fn encode(&self) -> Vec<u8> {
+        [&self.uid.to_be_bytes()[..], self.name().as_bytes()].concat()
+    }
+
+    /// Reads a tag. `BadFrame` for what is none.
+    pub fn decode(bytes: &[u8]) -> Result<JobTag, Fault> {
+        let wrong =
+            |why: &str| Fault::new(Code::BadFrame).why(format!("the job of the request is wrong: {why}"));
+        let (uid, name) = bytes.split_first_chunk::<UID_BYTES>().ok_or_else(|| wrong("it is too short"))?;
+        if name.is_empty() || name.len() > NAME_BYTES_MAX {
+            return Err(wrong("its name is empty or too long"));
+        }
+        if !name.iter().copied().all(is_allowed) {
+            return Err(wrong("its name has bytes that no name may have"));
+        }
+        let mut tag =
+            JobTag { uid: u32::from_be_bytes(*uid), len: name.len() as u8, name: [0; NAME_BYTES_MAX] };
+        tag.name[..name.len()].copy_from_slice(name);
+        Ok(tag)
+    }
+}
+
+fn is_allowed(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"._-+:@/%=~".contains(&byte)
+}
+
+impl fmt::Debug for JobTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "job {} of user {}", self.name(), self.uid)
+    }
+}
+
+/// Values of one kind: how many, and what they come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// How many.
+    pub count: u64,
+    /// The smallest; 0 if there are none.
+    pub min: u64,
+    /// The largest.
+    pub max: u64,
+    /// All together.
+    pub sum: u64,
+    /// Their squares together. Like the sum it stays at the largest number that there is.
+    pub sum_squares: u64,
+}
+
+impl Tally {
+    /// One more.
+    pub fn add(&mut self, value: u64) {
+        self.min = if self.count == 0 { value } else { self.min.min(value) };
+        self.max = self.max.max(value);
+        self.count = self.count.saturating_add(1);
+        self.sum = self.sum.saturating_add(value);
+        self.sum_squares = self.sum_squares.saturating_add(value.saturating_mul(value));
+    }
+}
+
+/// What a server counts by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum UsageBy {
+    /// By job.
+    Job,
+    /// By user id.
+    User,
+    /// By the host of the mount.
+    Client,
+}
+
+/// What one job, user or client has asked of a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageRow {
+    /// The job, the user's number, or the host.
+    pub name: String,
+    /// First request that is counted, in nanoseconds since 1970.
+    pub since_ns: i64,
+    /// Last one.
+    pub last_ns: i64,
+    /// Bytes of each read.
+    pub read: Tally,
+    /// Bytes of each write.
+    pub written: Tally,
+    /// Microseconds that requests took at the server, by number of the operation.
+    pub ops: Vec<(u16, Tally)>,
+}
+
+/// Asks what a target was asked for, and by whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageReq {
+    /// What is counted by.
+    pub by: UsageBy,
+    /// Forget the rows of this name, or all (`Some("")`), after the answer was made.
+    pub clear: Option<String>,
+}
+
+/// Who asked for what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageResp {
+    /// Now, in nanoseconds since 1970.
+    pub now_ns: i64,
+    /// Rows, those that took most of the server's time first.
+    pub rows: Vec<UsageRow>,
+    /// Rows that found no place in the answer.
+    pub left_out: u32,
+}
+
+/// [`UsageReq`] to an MDT.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MdtUsageReq(pub UsageReq);
+message!(MdtUsageReq => UsageResp, MdtUsage);
+
+/// [`UsageReq`] to an OST.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OstUsageReq(pub UsageReq);
+message!(OstUsageReq => UsageResp, OstUsage);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_cut_and_cleaned_and_come_back() {
+        for (given, kept) in [
+            ("4711", "4711"),
+            ("dd.1000", "dd.1000"),
+            ("a b\"c\n", "a_b_c_"),
+            ("", "_"),
+            ("0123456789012345678901234567890123456789", "0123456789012345678901234567890"),
+        ] {
+            let tag = JobTag::new(given, 7);
+            assert_eq!((tag.name(), tag.uid()), (kept, 7), "{given:?}");
+            assert_eq!(JobTag::decode(&tag.encode()), Ok(tag));
+        }
+        assert_eq!(JobTag::new("ab", 0x0102_0304).encode(), [1, 2, 3, 4, b'a', b'b'], "bytes on the wire");
+    }
+
+    #[test]
+    fn what_is_no_tag_is_refused() {
+        let long = [b'a'; TAG_BYTES_MAX + 1];
+        for bad in [&b""[..], &[0; 3], &[0; 4], &[0, 0, 0, 0, b'"'], &[0, 0, 0, 0, 0xff], &long] {
+            assert_eq!(JobTag::decode(bad).expect_err("refused").code, Code::BadFrame, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn tallies_stay_within_their_numbers() {
+        let mut tally = Tally::default();
+        for value in [5, 3, u64::MAX] {
+            tally.add(value);
+        }
+        let most = u64::MAX;
+        assert_eq!(tally, Tally { count: 3, min: 3, max: most, sum: most, sum_squares: most });
+    }
+}

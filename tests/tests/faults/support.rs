@@ -1,0 +1,72 @@
+//! What helps whoever helps from afar: the level of a log at runtime, and a bundle without names of files.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::Command;
+
+use brindle_tests::cluster::{Cluster, Options};
+
+/// A name that must be in no bundle.
+const NAME: &str = "a-name-nobody-may-know";
+
+fn tar(args: &[&str], bundle: &Path) -> String {
+    let done = Command::new("tar").args(args).arg(bundle).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8_lossy(&done.stdout).into_owned()
+}
+
+#[test]
+fn logs_get_another_level_and_bundles_keep_names_to_themselves() {
+    let cluster = Cluster::up("support", &Options { osts: 1, mounts: 1, ..Options::default() });
+    let dir = cluster.dir().display().to_string();
+    let level = |words: &[&str]| cluster.brindle(&[&["log", "level", "--dir", &dir], words].concat());
+    let before = level(&["dev-OST0000"]);
+    assert!(before.ok() && before.text.starts_with("dev-OST0000 on "), "{before}");
+    let before = before.stdout.trim().rsplit(' ').next().unwrap().to_owned();
+    let changed = level(&["OST0000", "trace"]);
+    assert!(changed.ok() && changed.text.ends_with(&format!(": {before} -> trace\n")), "{changed}");
+    let wrong = level(&["OST0000", "brindle=loud"]);
+    assert!(!wrong.ok() && wrong.text.contains("data: nothing was changed"), "{wrong}");
+    let unknown = level(&["OST0009", "info"]);
+    assert!(!unknown.ok() && unknown.text.contains("dev-OST0000"), "{unknown}");
+    let all = level(&["all"]);
+    assert!(all.ok() && all.stdout.lines().count() == 3 && all.text.contains(": trace\n"), "{all}");
+    let log = fs::read_to_string(cluster.process("ost0").log).unwrap();
+    assert!(log.contains("the level of this log was changed"), "{log}");
+
+    // A file that a log has to tell of: its name is in no bundle unless it is asked for.
+    let mount = cluster.process("client0");
+    fs::write(cluster.a().join(NAME), "x").unwrap();
+    let line = format!(
+        "ts=2026-01-01T00:00:00.0Z level=warn target=brindle_fuse msg=\"cannot read {NAME}\" code=E4003\n"
+    );
+    let mut file = fs::File::options().append(true).open(&mount.log).unwrap();
+    std::io::Write::write_all(&mut file, line.as_bytes()).unwrap();
+    for (name, option) in [("short.tar.gz", None), ("whole.tar.gz", Some("--with-names"))] {
+        let bundle = cluster.outside().join(name);
+        let to = bundle.display().to_string();
+        let words: Vec<&str> =
+            ["support", "bundle", "--dir", &dir, "--to", &to].into_iter().chain(option).collect();
+        let made = cluster.brindle(&words);
+        assert!(made.ok() && made.stdout.trim() == to, "{made}");
+        assert_eq!(fs::metadata(&bundle).unwrap().permissions().mode() & 0o777, 0o600);
+        let listed = tar(&["-tzf"], &bundle);
+        for part in [
+            "version.txt",
+            "state.json",
+            "notes.txt",
+            "logs/ost0.log",
+            "logs/client0.log",
+            "metrics/mdt0.txt",
+        ] {
+            assert!(listed.contains(&format!("brindle-support/{part}\n")), "{part}: {listed}");
+        }
+        let text = tar(&["--to-stdout", "-xzf"], &bundle);
+        assert!(text.contains("code=E4003") && text.contains("brindle_oss_"), "{name}");
+        assert_eq!(text.contains(NAME), option.is_some(), "{name}");
+        let again = cluster.brindle(&words);
+        assert!(!again.ok() && again.text.contains("there is such a file already"), "{again}");
+    }
+    cluster.assert_sound();
+}
