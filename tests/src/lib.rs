@@ -9,6 +9,7 @@ pub mod history;
 pub mod locks;
 pub mod maps;
 pub mod model_run;
+pub mod s3;
 pub mod syscalls;
 pub mod users;
 

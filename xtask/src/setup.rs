@@ -44,6 +44,11 @@ const TOOLS: &[Tool] = &[
         packages: &["e2fsprogs"],
         targets: &["test", "soak", "peers", "demo-cluster", "demo-slurm"],
     },
+    Tool {
+        probe: &["python3", "-m", "pip", "--version"],
+        packages: &["python3-pip", "ca-certificates"],
+        targets: &["test", "soak"],
+    },
     Tool { probe: &["etcd", "--version"], packages: &["etcd-server"], targets: &["test", "soak"] },
     Tool {
         probe: &["sh", "-c", "node --version && npm --version"],

@@ -16,7 +16,7 @@ use crate::cluster::Cluster;
 use crate::report::{AllowedSkips, Report};
 use crate::run::{Cmd, capture, interrupted};
 use crate::suites::{self, Ground, SUITES, Suite};
-use crate::{Session, libtest, setup};
+use crate::{Session, libtest, setup, tools};
 
 /// Seconds of each step, unless `SECONDS_EACH` says otherwise.
 const SECONDS_EACH: u64 = 3600;
@@ -147,12 +147,17 @@ impl Soak<'_> {
 fn faults(soak: &Soak<'_>) -> Report {
     let first = soak.session.seed();
     let rounds = FAULT_ROUNDS.to_string();
+    let s3_server = match tools::s3_server(&soak.session.root, &soak.log("s3-server.log")) {
+        Ok(program) => program,
+        Err(why) => return Report::check("faults", Err(why)),
+    };
     soak.repeat(|number| {
         let seed = first + number;
         println!("    faults, seed {seed}");
         let args = ["test", "--release", "--workspace", "--test", "faults", "--"];
         let cargo = soak.cargo(&args).args(["--test-threads=1", "--nocapture"]);
         let cargo = cargo.env("BRINDLE_SEED", seed.to_string()).env("BRINDLE_FAULT_ROUNDS", &rounds);
+        let cargo = cargo.env("BRINDLE_S3_SERVER", &s3_server);
         let done = cargo.limit_secs(FAULT_RUN_SECS_MAX).run(&soak.log(&format!("faults-{seed}.log")));
         let mut report = libtest::parse(&done.output());
         if !done.ok() && report.failed.is_empty() {

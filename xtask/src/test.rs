@@ -180,9 +180,14 @@ fn cargo_test(session: &Session) -> Report {
 
 /// One round of the faults; `make soak` throws the dice for an hour.
 fn faults(session: &Session) -> Report {
+    let s3_server = match tools::s3_server(&session.root, &log(session, "s3-server")) {
+        Ok(program) => program,
+        Err(why) => return Report::check("faults", Err(why)),
+    };
     let args = ["test", "--release", "--workspace", "--test", "faults"];
     let cargo = Cmd::new("cargo").args(args).env("BRINDLE_SEED", session.tree_seed().to_string());
-    let cargo = cargo.env("CARGO_TERM_COLOR", "never").dir(&session.root).limit_secs(FAULTS_SECS_MAX);
+    let cargo = cargo.env("CARGO_TERM_COLOR", "never").env("BRINDLE_S3_SERVER", s3_server);
+    let cargo = cargo.dir(&session.root).limit_secs(FAULTS_SECS_MAX);
     let done = cargo.run(&log(session, "faults"));
     let mut report = libtest::parse(&done.output());
     if !done.ok() && report.failed.is_empty() || report.passed == 0 {

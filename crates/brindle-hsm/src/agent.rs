@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::archive::{Archive, CopyName};
 use crate::attempts::{Attempts, Entered};
-use crate::copy::{Copier, discard, off_thread};
+use crate::copy::Copier;
 use crate::pace::Pace;
 
 /// How often it tells how far it is; a part of its lease.
@@ -158,17 +158,17 @@ impl Agent {
     async fn archive(&self, work: &HsmWork, entered: &Entered) -> Result<()> {
         let (copy, incoming) = self.copier(entered).archive(work).await?;
         if let Err(fault) = self.done(work, HsmOutcome::Archived(copy)).await {
-            discard(incoming).await?;
+            incoming.discard().await?;
             return match fault.code {
                 // The MDT has ended the action with this outcome already.
                 Code::ChangedMeanwhile => Err(Fault { code: Code::StaleAttempt, ..fault }),
                 _ => Err(fault),
             };
         }
-        let (archive, name, path) = (self.archive.clone(), CopyName::of(work.ino, &copy), work.path.clone());
-        // The copy counts by its own name; the name that other tools know follows.
-        if let Err(fault) = off_thread(move || archive.make_current(&name, &path)).await {
-            tracing::warn!(file = %work.ino.fid(), %fault, "the copy is complete, and not under the name that other tools know");
+        // The copy counts by its own name; the name that other tools know follows, and older copies go.
+        let made = self.archive.make_current(CopyName::of(work.ino, &copy), work.path.clone());
+        if let Err(fault) = made.await {
+            tracing::warn!(file = %work.ino.fid(), %fault, "the copy is complete, but not tidied up after; the next one of the file does that");
         }
         Ok(())
     }
@@ -182,8 +182,7 @@ impl Agent {
     }
 
     async fn remove(&self, work: &HsmWork) -> Result<()> {
-        let (archive, ino, path) = (self.archive.clone(), work.ino, work.path.clone());
-        off_thread(move || archive.remove(ino, &path)).await?;
+        self.archive.remove(work.ino, work.attempt, work.path.clone()).await?;
         self.done(work, HsmOutcome::Removed).await
     }
 

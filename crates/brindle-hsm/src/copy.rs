@@ -1,27 +1,27 @@
 //! The bytes: from the file system into an archive, and back. Blocks of zeros become holes on both sides; the checksum is of all bytes.
 
-use std::os::unix::fs::FileExt;
-use std::sync::Arc;
-
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use blake3::Hasher;
 use brindle_client::{Client, Ctx, SetAttr, WriteIn};
-use brindle_types::{ArchivedCopy, Attr, Code, Fault, Ino, Result};
+use brindle_types::layout::{Component, Layout};
+use brindle_types::{ArchivedCopy, Code, Fault, Ino, Result};
 use brindle_wire::mds::hsm::HsmWork;
 use brindle_wire::mds::open::Access;
 use bytes::Bytes;
 use futures_util::stream::{self, StreamExt, TryStreamExt};
 
-use crate::archive::{Archive, CopyName, Incoming, damaged};
+use crate::archive::manifest::{self, Above, Manifest, Owned, Striping, Text, Xattr};
+use crate::archive::{
+    Archive, CopyName, Incoming, PART_BYTES, PARTS_AT_ONCE, Source, Whole, damaged, off_thread,
+};
 use crate::attempts::Attempt;
 use crate::pace::Pace;
 
-/// Bytes of a file that are copied at once.
-const PART_BYTES: u64 = 1 << 20;
-/// Parts of a file that are on their way.
-const PARTS_AT_ONCE: usize = 8;
-
 const READ: Access = Access { read: true, write: false, truncate: false, execute: false };
 const WRITE: Access = Access { read: false, write: true, truncate: false, execute: false };
+/// Most names of a file that a manifest has.
+const PATHS_MAX: usize = 64;
 /// Nobody but root sees a file that is being restored.
 const PRIVATE_MODE: u32 = 0o600;
 
@@ -37,97 +37,162 @@ pub struct Copier<'a> {
     pub attempt: &'a Attempt,
 }
 
-fn parts(size_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
-    let starts = (0..size_bytes.div_ceil(PART_BYTES)).map(|n| n * PART_BYTES);
-    starts.map(move |start| (start, PART_BYTES.min(size_bytes - start)))
+fn parts(size_bytes: u64, part_bytes: u64) -> impl Iterator<Item = (u64, u64)> {
+    let starts = (0..size_bytes.div_ceil(part_bytes)).map(move |n| n * part_bytes);
+    starts.map(move |start| (start, part_bytes.min(size_bytes - start)))
+}
+
+/// How the parts of a file were striped.
+fn striping(layout: &Layout) -> Vec<Striping> {
+    let of = |component: &Component| Striping {
+        start_bytes: component.start,
+        stripe_count: component.asked.count.unwrap_or(0),
+        stripe_size_bytes: component.stripe_size_bytes,
+        pool: component.asked.pool().map(ToString::to_string),
+    };
+    layout.components.iter().map(of).collect()
+}
+
+fn changed(why: String) -> Fault {
+    Fault::new(Code::ChangedMeanwhile).why(why)
 }
 
 fn is_hole(bytes: &[u8]) -> bool {
     bytes.iter().all(|byte| *byte == 0)
 }
 
-/// Runs what waits for a disk where nobody else waits.
-pub async fn off_thread<T: Send + 'static>(job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    let joined = tokio::task::spawn_blocking(job).await;
-    joined.unwrap_or_else(|e| Err(Fault::new(Code::Bug).why(e.to_string())))
-}
-
 impl Copier<'_> {
     /// Copies a file into the archive, durably, under the name of this attempt.
-    pub async fn archive(&self, work: &HsmWork) -> Result<(ArchivedCopy, Arc<Incoming>)> {
+    pub async fn archive(&self, work: &HsmWork) -> Result<(ArchivedCopy, Incoming)> {
         let name = CopyName { ino: work.ino, data_version: work.data_version, attempt: work.attempt };
         let opened = self.attempt.until(self.client.open(&Ctx::root(), work.ino, READ, false)).await?;
-        let archive = self.archive.clone();
-        let incoming = match off_thread(move || archive.begin(&name).map(Arc::new)).await {
+        let mut incoming = match self.archive.begin(name, work.size_bytes).await {
             Ok(incoming) => incoming,
             Err(fault) => {
                 self.client.close(opened.handle).await?;
                 return Err(fault);
             }
         };
-        let copied = self.attempt.until(self.copy_out(opened.handle, work.size_bytes, &incoming)).await;
+        let copied = self.attempt.until(self.copy_out(opened.handle, work, &mut incoming)).await;
         self.client.close(opened.handle).await?;
         let finished = match copied {
-            Ok(checksum) => self.finish(work, &incoming, opened.attr, checksum).await,
+            Ok((copy, manifest)) => {
+                let whole = Whole { copy, attr: opened.attr, manifest };
+                incoming.finish(whole).await.map(|()| copy)
+            }
             Err(fault) => Err(fault),
         };
         match finished {
             Ok(copy) => Ok((copy, incoming)),
             Err(fault) => {
-                discard(incoming).await?;
+                incoming.discard().await?;
                 Err(fault)
             }
         }
     }
 
-    async fn finish(
+    async fn copy_out(
         &self,
+        handle: u64,
         work: &HsmWork,
-        incoming: &Arc<Incoming>,
-        attr: Attr,
-        checksum: [u8; 32],
-    ) -> Result<ArchivedCopy> {
-        let (incoming, size_bytes) = (incoming.clone(), work.size_bytes);
-        off_thread(move || incoming.finish(size_bytes, &attr)).await?;
-        Ok(ArchivedCopy { data_version: work.data_version, attempt: work.attempt, size_bytes, checksum })
-    }
-
-    async fn copy_out(&self, handle: u64, size_bytes: u64, to: &Arc<Incoming>) -> Result<[u8; 32]> {
+        to: &mut Incoming,
+    ) -> Result<(ArchivedCopy, Option<Manifest>)> {
+        let size_bytes = work.size_bytes;
         let read = |(start, len): (u64, u64)| async move {
             self.pace.wait(self.client.seams(), len).await;
             let bytes = self.client.read(handle, start, len, false).await?.into_bytes();
             Ok::<_, Fault>((start, len, bytes))
         };
-        let mut reads = stream::iter(parts(size_bytes)).map(read).buffered(PARTS_AT_ONCE);
+        let mut reads = stream::iter(parts(size_bytes, PART_BYTES)).map(read).buffered(PARTS_AT_ONCE);
         let mut hasher = Hasher::new();
         while let Some((start, len, bytes)) = reads.try_next().await? {
             if bytes.len() as u64 != len {
-                let why = format!("it ends at byte {} of {size_bytes}", start + bytes.len() as u64);
-                return Err(Fault::new(Code::ChangedMeanwhile).why(why));
+                return Err(changed(format!(
+                    "it ends at byte {} of {size_bytes}",
+                    start + bytes.len() as u64
+                )));
             }
-            let to = to.clone();
-            hasher = off_thread(move || {
-                hasher.update(&bytes);
-                if !is_hole(&bytes) {
-                    to.write(&bytes, start)?;
-                }
-                Ok(hasher)
+            let hashed = bytes.clone();
+            let (next, hole) = off_thread(move || {
+                hasher.update(&hashed);
+                Ok((hasher, is_hole(&hashed)))
             })
             .await?;
+            hasher = next;
+            to.write(start, bytes, hole).await?;
             self.attempt.moved(len);
         }
-        Ok(*hasher.finalize().as_bytes())
+        let checksum = *hasher.finalize().as_bytes();
+        let HsmWork { data_version, attempt, .. } = *work;
+        let manifest = if self.archive.has_manifests() { Some(self.describe(work).await?) } else { None };
+        Ok((ArchivedCopy { data_version, attempt, size_bytes, checksum }, manifest))
+    }
+
+    /// Everything but the bytes of a file, for whoever has the archive alone. Refuses a file that has changed since the copy was begun: so every
+    /// manifest is of contents that the file has had.
+    async fn describe(&self, work: &HsmWork) -> Result<Manifest> {
+        let (client, ino) = (self.client, work.ino);
+        let attr = client.getattr(ino).await?;
+        if attr.data_version != Some(work.data_version) {
+            return Err(changed("somebody wrote to it, or opened it for writing".to_owned()));
+        }
+        let mut paths = client.path_of(ino).await?;
+        paths.truncate(PATHS_MAX);
+        let mut directories = Vec::new();
+        for path in &paths {
+            self.describe_above(path, &mut directories).await?;
+        }
+        let mut xattrs = Vec::new();
+        if attr.has_acl || attr.has_xattr {
+            for name in client.listxattr(ino).await? {
+                let value = client.getxattr(ino, &name).await?;
+                xattrs.push(Xattr { name: Text::of(&name), value_base64: BASE64_STANDARD.encode(value) });
+            }
+        }
+        let striping =
+            client.get_stripe(ino).await?.layout.map(|layout| striping(&layout)).unwrap_or_default();
+        let map = client.map();
+        Ok(Manifest {
+            version: manifest::VERSION,
+            file_system: client.config().fs.to_string(),
+            fs_id: format!("{:016x}", map.fs_id),
+            fid: ino.fid().to_string(),
+            data_version: work.data_version.into(),
+            attempt: work.attempt.into(),
+            size_bytes: work.size_bytes,
+            blake3: String::new(),
+            paths: paths.iter().map(|path| Text::of(path)).collect(),
+            directories,
+            owned: Owned::from(&attr),
+            xattrs,
+            striping,
+            object: String::new(),
+        })
+    }
+
+    /// The directories above a path.
+    async fn describe_above(&self, path: &[u8], directories: &mut Vec<Above>) -> Result<()> {
+        let mut dir = self.client.root();
+        for (end, _) in path.iter().enumerate().filter(|(_, byte)| **byte == b'/') {
+            let name = path[..end].rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            let attr = self.client.lookup(dir, name).await?;
+            let above = Above { path: Text::of(&path[..end]), owned: Owned::from(&attr) };
+            if !directories.contains(&above) {
+                directories.push(above);
+            }
+            dir = attr.ino;
+        }
+        Ok(())
     }
 
     /// Copies the current copy of a file into a new one without a name, durably. Its number, and its handle, which keeps it.
     pub async fn restore(&self, work: &HsmWork) -> Result<(Ino, u64)> {
         let copy = work.copy.ok_or_else(|| Fault::new(Code::Bug).why("a released file without a copy"))?;
-        let (archive, ino) = (self.archive.clone(), work.ino);
-        let source = Arc::new(off_thread(move || archive.open_copy(ino, &copy)).await?);
+        let source = self.attempt.until(self.archive.open_copy(work.ino, copy)).await?;
         let (ctx, root) = (Ctx::root(), self.client.root());
         let making = self.client.tmpfile(&ctx, root, PRIVATE_MODE, 0, WRITE);
         let made = self.attempt.until(making).await?;
-        let filled = self.attempt.until(self.fill(made.handle, made.attr.ino, work, &copy, &source)).await;
+        let filled = self.attempt.until(self.fill(made.handle, made.attr.ino, &copy, &source)).await;
         match filled {
             Ok(()) => Ok((made.attr.ino, made.handle)),
             Err(fault) => {
@@ -137,44 +202,29 @@ impl Copier<'_> {
         }
     }
 
-    async fn fill(
-        &self,
-        handle: u64,
-        to: Ino,
-        work: &HsmWork,
-        copy: &ArchivedCopy,
-        source: &Arc<std::fs::File>,
-    ) -> Result<()> {
-        let path = self.archive.path(&CopyName::of(work.ino, copy));
-        let read = |(start, len): (u64, u64)| {
-            let (source, path) = (source.clone(), path.clone());
-            async move {
-                self.pace.wait(self.client.seams(), len).await;
-                off_thread(move || {
-                    let mut bytes = vec![0; len as usize];
-                    source.read_exact_at(&mut bytes, start).map_err(|e| {
-                        Fault::io(Code::ArchiveFailed, "cannot read the copy", path.display().to_string(), &e)
-                    })?;
-                    Ok((start, Bytes::from(bytes)))
-                })
-                .await
-            }
+    async fn fill(&self, handle: u64, to: Ino, copy: &ArchivedCopy, source: &Source) -> Result<()> {
+        let (part_bytes, parts_at_once) = source.pace();
+        let read = |(start, len): (u64, u64)| async move {
+            self.pace.wait(self.client.seams(), len).await;
+            Ok::<_, Fault>((start, source.read(start, len).await?))
         };
-        let mut reads = stream::iter(parts(copy.size_bytes)).map(read).buffered(PARTS_AT_ONCE);
+        let mut reads = stream::iter(parts(copy.size_bytes, part_bytes)).map(read).buffered(parts_at_once);
         let mut hasher = Hasher::new();
         let mut end = 0;
         while let Some((start, data)) = reads.try_next().await? {
-            hasher.update(&data);
-            let len = data.len() as u64;
-            if !is_hole(&data) {
-                self.write(handle, start, data).await?;
-                end = start + len;
+            for (within, len) in parts(data.len() as u64, PART_BYTES) {
+                let piece = data.slice(within as usize..(within + len) as usize);
+                hasher.update(&piece);
+                if !is_hole(&piece) {
+                    self.write(handle, start + within, piece).await?;
+                    end = start + within + len;
+                }
+                self.attempt.moved(len);
             }
-            self.attempt.moved(len);
         }
         if *hasher.finalize().as_bytes() != copy.checksum {
             let why = "its bytes are not those that were archived: the checksum differs";
-            return Err(damaged(&path, why.to_owned()));
+            return Err(damaged(source, why.to_owned()));
         }
         if end < copy.size_bytes {
             let set = SetAttr { size_bytes: Some(copy.size_bytes), handle, ..SetAttr::default() };
@@ -197,15 +247,4 @@ impl Copier<'_> {
         }
         Ok(())
     }
-}
-
-/// Removes a copy that does not count.
-pub async fn discard(incoming: Arc<Incoming>) -> Result<()> {
-    off_thread(move || {
-        if let Some(incoming) = Arc::into_inner(incoming) {
-            incoming.discard();
-        }
-        Ok(())
-    })
-    .await
 }

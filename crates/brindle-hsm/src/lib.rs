@@ -1,6 +1,6 @@
 //! Tiering outside of the servers: archives, and the agent that moves files between them and the file system (design note 028).
 //!
-//! [`archive`] is an archive in a directory, in the layout of Lustre's `lhsmtool_posix`. [`agent`] takes work from the MDT and carries it
+//! [`archive`] is an archive: in a directory, in the layout of Lustre's `lhsmtool_posix`, or in a bucket of an S3 server (note 035). [`agent`] takes work from the MDT and carries it
 //! out with a client of its own; no mount is needed. `brindle agent` runs it. [`policy`] scans the MDT by a policy text and asks for what
 //! follows from it (design note 033); `brindle policy` runs that.
 
@@ -12,4 +12,5 @@ mod pace;
 pub mod policy;
 
 pub use agent::{Agent, Settings};
-pub use archive::{Archive, Layout};
+pub use archive::Archive;
+pub use archive::posix::{Directory, Layout};

@@ -334,6 +334,18 @@ codes! {
         "Two engines in one directory would write over each other's history. The lock goes with its process, however that ends.";
     6018 PolicyStateDamaged EIO "cannot read the state of the policy engine" ""
         "A file in the policy engine's directory cannot be read or is not what the engine writes. Confirmations that cannot be read do not count.";
+    6020 S3NoBucket ENOENT "there is no such bucket" "look at the bucket's name, --s3-endpoint and --s3-region; make the bucket with the tools of the S3 server"
+        "The S3 server answers, and has no bucket of this name for this region. The agent makes no buckets. Nothing was changed.";
+    6021 S3Refused EACCES "the S3 server refuses this user" "look at the keys in the file of --s3-credentials, at the user's rights on the bucket, and at this host's clock"
+        "The S3 server does not know the access key, or the secret does not belong to it, or the user may not read, write, list and remove objects in the bucket. A clock that is wrong by more than 15 minutes is refused likewise. Files that lie in the file system are not affected; released ones stay released.";
+    6022 S3Unreachable EIO "the S3 server cannot be reached" "look at --s3-endpoint, at the network between, and at the server; what waits goes on when it answers"
+        "No connection to the S3 server, or no whole answer in time, several times in a row. Files that lie in the file system are not affected; released ones stay released until the server answers again.";
+    6023 S3Full ENOSPC "the S3 server has no room" "make room there, or raise the bucket's quota; then archive again"
+        "The S3 server took no more bytes: it is full, or the quota of the bucket is used up. Nothing is released that was not archived.";
+    6024 S3Damaged EIO "bytes were damaged on the way to the S3 server" "look at the network, memory and proxies between the agent and the server, then archive again"
+        "The server compares what it gets with the checksums that the agent sends, and they differ, or it has stored another length. The copy does not count, and the file is as it was.";
+    6025 S3Credentials EACCES "cannot use this file of credentials" "write into it: aws_access_key_id = ..., aws_secret_access_key = ..., and make it yours alone: chmod 600 FILE"
+        "The keys of an S3 server are read from a file alone, in the form of ~/.aws/credentials. It must be a regular file of the user who runs the agent, or of root, that nobody else may read or write, so that no other user of this host learns the keys. They never stand in arguments, in the map or in a log.";
 
     // 7xxx: burst buffers
     7001 BadDirective EINVAL "cannot use a burst buffer directive" "correct the line, then submit the job again"

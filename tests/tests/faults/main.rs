@@ -50,5 +50,6 @@ mod stripes;
 mod support;
 mod thrash;
 mod tiering;
+mod tiering_s3;
 mod tree;
 mod work;

@@ -18,25 +18,25 @@ const DONE_WITHIN: Duration = Duration::from_secs(45);
 /// How often something is looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Long enough at 4 MB a second to be in the middle of it.
-const LONG_BYTES: usize = 24 << 20;
-const ARCHIVED: &str = "(0x00000009) exists archived, archive_id:1";
-const RELEASED: &str = "(0x0000000d) released exists archived, archive_id:1";
+pub const LONG_BYTES: usize = 24 << 20;
+pub const ARCHIVED: &str = "(0x00000009) exists archived, archive_id:1";
+pub const RELEASED: &str = "(0x0000000d) released exists archived, archive_id:1";
 
-fn text(path: &Path) -> &str {
+pub fn text(path: &Path) -> &str {
     path.to_str().expect("a path of our own")
 }
 
-fn state(cluster: &Cluster, path: &Path) -> String {
+pub fn state(cluster: &Cluster, path: &Path) -> String {
     let line = cluster.lfs(&["hsm_state", text(path)]);
     line.trim().strip_prefix(&format!("{}: ", path.display())).expect("the path stands in front").to_owned()
 }
 
-fn action(cluster: &Cluster, path: &Path) -> String {
+pub fn action(cluster: &Cluster, path: &Path) -> String {
     let line = cluster.lfs(&["hsm_action", text(path)]);
     line.trim().strip_prefix(&format!("{}: ", path.display())).expect("the path stands in front").to_owned()
 }
 
-fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+pub fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let since = Instant::now();
     while !is_so() {
         assert!(since.elapsed() < DONE_WITHIN, "this does not happen: {what}");
@@ -44,18 +44,18 @@ fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn archive(cluster: &Cluster, path: &Path) {
+pub fn archive(cluster: &Cluster, path: &Path) {
     cluster.lfs(&["hsm_archive", "--archive", "1", text(path)]);
     wait("a file is archived", || state(cluster, path) == ARCHIVED);
 }
 
-fn release(cluster: &Cluster, path: &Path) {
+pub fn release(cluster: &Cluster, path: &Path) {
     cluster.lfs(&["hsm_release", text(path)]);
     assert_eq!(state(cluster, path), RELEASED);
 }
 
 /// Files of every kind: in the MDT, of odd length, with holes in front, in the middle and behind.
-fn make_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+pub fn make_files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut files = Vec::new();
     for (name, len) in [("small", 10), ("inline", 8192), ("odd", (3 << 20) + 17), ("striped", 9 << 20)] {
         let (path, data) = (dir.join(name), bytes(len as u64, len));
@@ -166,16 +166,20 @@ fn find(dir: &Path, name: &str) -> Vec<PathBuf> {
 }
 
 /// An agent beside the cluster; killed when it goes.
-struct Agent(Child);
+pub struct Agent(Child);
 
 impl Agent {
     fn start(cluster: &Cluster, bytes_per_sec: u64) -> Agent {
         fs::create_dir_all(cluster.archive()).unwrap();
-        let log = format!("--log={}", cluster.outside().join("agent.log").display());
         let backend = format!("--backend=posix:{}", cluster.archive().display());
+        Agent::start_with(cluster, bytes_per_sec, &[backend])
+    }
+
+    pub fn start_with(cluster: &Cluster, bytes_per_sec: u64, backend: &[String]) -> Agent {
+        let log = format!("--log={}", cluster.outside().join("agent.log").display());
         let pace = format!("--bandwidth={bytes_per_sec}");
-        let args = ["agent", "--archive=1", &backend, &pace, &log, text(cluster.a())];
-        let child = Command::new(binary()).args(args).stdin(Stdio::null()).spawn().unwrap();
+        let args = ["agent", "--archive=1", &pace, &log, text(cluster.a())];
+        let child = Command::new(binary()).args(args).args(backend).stdin(Stdio::null()).spawn().unwrap();
         Agent(child)
     }
 }
@@ -188,8 +192,8 @@ impl Drop for Agent {
     }
 }
 
-const SLOW: u64 = 4 << 20;
-const FAST: u64 = 1 << 30;
+pub const SLOW: u64 = 4 << 20;
+pub const FAST: u64 = 1 << 30;
 
 #[test]
 fn agents_and_the_mdt_die_in_the_middle_and_nothing_is_lost() {

@@ -18,6 +18,8 @@ use std::path::{Component, Path, PathBuf};
 use brindle_types::attr::Time;
 use brindle_types::{ArchivedCopy, Attr, Code, Fault, Fid, Ino, Pair, Result};
 
+use super::{CopyName, damaged};
+
 /// Directory of the links with paths.
 const SHADOW: &str = "shadow";
 /// Longest path that gets a link.
@@ -45,9 +47,9 @@ impl std::str::FromStr for Layout {
     }
 }
 
-/// An archive.
+/// An archive in a directory.
 #[derive(Clone, Debug)]
-pub struct Archive {
+pub struct Directory {
     root: PathBuf,
     layout: Layout,
     shadow: bool,
@@ -57,24 +59,6 @@ pub struct Archive {
 pub struct Incoming {
     file: File,
     path: PathBuf,
-}
-
-/// An attempt at a copy of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyName {
-    /// The file.
-    pub ino: Ino,
-    /// Its contents.
-    pub data_version: Pair,
-    /// The attempt.
-    pub attempt: Pair,
-}
-
-impl CopyName {
-    /// The name of a copy that the MDT knows.
-    pub fn of(ino: Ino, copy: &ArchivedCopy) -> CopyName {
-        CopyName { ino, data_version: copy.data_version, attempt: copy.attempt }
-    }
 }
 
 /// The name of a FID in an archive: without brackets.
@@ -115,11 +99,11 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-impl Archive {
+impl Directory {
     /// The archive in a directory. Fails if copies could not be made there.
-    pub fn open(root: &Path, layout: Layout, shadow: bool) -> Result<Archive> {
+    pub fn open(root: &Path, layout: Layout, shadow: bool) -> Result<Directory> {
         let root = root.canonicalize().map_err(|e| failed("cannot use the archive", root, &e))?;
-        let archive = Archive { root, layout, shadow };
+        let archive = Directory { root, layout, shadow };
         archive.try_out().map_err(|e| {
             failed("cannot use the archive", &archive.root, &e)
                 .next("it must be a directory that this user may write to, on a file system with hard links")
@@ -227,6 +211,23 @@ impl Archive {
         }
     }
 
+    /// Whether there is a copy of a file by any attempt.
+    fn has_attempts(&self, ino: Ino) -> Result<bool> {
+        let (dir, fid) = (self.dir(ino), fid_name(ino.fid()));
+        let look = || -> io::Result<bool> {
+            for entry in fs::read_dir(&dir)? {
+                if entry?.file_name().to_str().and_then(|name| attempt_of(name, &fid)).is_some() {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        match look() {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            looked => looked.map_err(|e| failed("cannot list the copies in", &dir, &e)),
+        }
+    }
+
     /// `shadow/PATH` leads to the current copy. An older link in its place goes; anything else there stays.
     fn put_link(&self, ino: Ino, path: &[u8]) -> Result<()> {
         let Some(link) = self.link_of(path) else { return Ok(()) };
@@ -266,23 +267,27 @@ impl Archive {
         };
         let file = match opened {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(damaged(&path, "it is not there".to_owned()));
+                return Err(damaged(&path.display(), "it is not there".to_owned()));
             }
             opened => opened.map_err(|e| failed("cannot read the copy", &path, &e))?,
         };
         let len_bytes = file.metadata().map_err(|e| failed("cannot read the copy", &path, &e))?.len();
         if len_bytes != copy.size_bytes {
             return Err(damaged(
-                &path,
+                &path.display(),
                 format!("it has {len_bytes} bytes, {} were archived", copy.size_bytes),
             ));
         }
         Ok(file)
     }
 
-    /// Removes every copy of a file.
-    pub fn remove(&self, ino: Ino, path: &[u8]) -> Result<()> {
-        self.remove_attempts(ino, |_| true)?;
+    /// Removes the copies of a file by attempts before this one.
+    pub fn remove(&self, ino: Ino, before: Pair, path: &[u8]) -> Result<()> {
+        self.remove_attempts(ino, |attempt| attempt < before)?;
+        if self.has_attempts(ino)? {
+            // It was archived again since the remove was given out.
+            return Ok(());
+        }
         let current = self.current(ino);
         if let Some(link) = self.link_of(path)
             && fs::read_link(&link).is_ok_and(|target| target.ends_with(fid_name(ino.fid())))
@@ -291,14 +296,6 @@ impl Archive {
         }
         self.remove_fresh(&current).map_err(|e| failed("cannot remove the copy", &current, &e))
     }
-}
-
-/// A copy that is not what was archived.
-pub fn damaged(path: &Path, why: String) -> Fault {
-    Fault::new(Code::ArchiveDamaged)
-        .subject(path.display().to_string())
-        .why(why)
-        .data("the file stays released; nothing of the copy was returned")
 }
 
 impl Incoming {
@@ -379,7 +376,7 @@ mod tests {
         }
     }
 
-    fn put(archive: &Archive, name: &CopyName, bytes: &[u8]) {
+    fn put(archive: &Directory, name: &CopyName, bytes: &[u8]) {
         let copy = archive.begin(name).expect("begun");
         copy.write(bytes, 0).expect("written");
         copy.finish(bytes.len() as u64, &attr()).expect("finished");
@@ -396,7 +393,7 @@ mod tests {
     #[test]
     fn a_copy_is_current_only_once_it_is_made_so_and_then_older_ones_go() {
         let dir = tempfile::tempdir().unwrap();
-        let archive = Archive::open(dir.path(), Layout::V1, true).unwrap();
+        let archive = Directory::open(dir.path(), Layout::V1, true).unwrap();
         put(&archive, &name(1, 1), b"old");
         archive.make_current(&name(1, 1), b"a/b").unwrap();
         put(&archive, &name(2, 2), b"late and never taken");
@@ -409,7 +406,11 @@ mod tests {
         assert!(!archive.path(&name(1, 1)).exists() && !archive.path(&name(2, 2)).exists());
         let left = fs::read_dir(archive.dir(INO)).unwrap().count();
         assert_eq!(left, 2, "the current name and its own");
-        archive.remove(INO, b"a/b").unwrap();
+        // A remove that was given out before the last copy was made, and is carried out late.
+        archive.remove(INO, name(2, 3).attempt, b"a/b").unwrap();
+        assert_eq!(fs::read(archive.current(INO)).unwrap(), b"fresh");
+        assert!(archive.path(&name(2, 3)).exists());
+        archive.remove(INO, name(2, 4).attempt, b"a/b").unwrap();
         assert_eq!(fs::read_dir(archive.dir(INO)).unwrap().count(), 0);
         assert!(dir.path().join("shadow/a/b").symlink_metadata().is_err());
     }
@@ -417,7 +418,7 @@ mod tests {
     #[test]
     fn a_copy_of_another_length_is_damage_and_one_that_is_missing_too() {
         let dir = tempfile::tempdir().unwrap();
-        let archive = Archive::open(dir.path(), Layout::V2, false).unwrap();
+        let archive = Directory::open(dir.path(), Layout::V2, false).unwrap();
         put(&archive, &name(1, 1), b"bytes");
         let CopyName { data_version, attempt, .. } = name(1, 1);
         let copy = ArchivedCopy { data_version, attempt, size_bytes: 5, checksum: [0; 32] };
@@ -431,11 +432,11 @@ mod tests {
     #[test]
     fn paths_stay_in_the_shadow_tree() {
         let dir = tempfile::tempdir().unwrap();
-        let archive = Archive::open(dir.path(), Layout::V2, true).unwrap();
+        let archive = Directory::open(dir.path(), Layout::V2, true).unwrap();
         for path in [&b"../x"[..], b"/etc/x", b"a/../../x", b"", b"\xff"] {
             assert_eq!(archive.link_of(path), None, "{path:?}");
         }
-        let fault = Archive::open(&dir.path().join("none"), Layout::V2, true).unwrap_err();
+        let fault = Directory::open(&dir.path().join("none"), Layout::V2, true).unwrap_err();
         assert_eq!(fault.code, Code::ArchiveFailed);
     }
 }

@@ -1,0 +1,226 @@
+//! What an archive keeps beside the bytes of a file, so that the file can be made again without the file system: names, owner, mode, times, extended
+//! attributes, checksum. JSON, an object a copy; a reader passes over fields that it does not know.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use brindle_types::attr::Time;
+use brindle_types::{ArchivedCopy, Attr, Code, Fault, Pair, Result};
+use serde::{Deserialize, Serialize};
+
+/// Version of the form that this release writes.
+pub const VERSION: u32 = 1;
+
+/// Bytes that are nearly always text, such as names.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Text {
+    /// They are UTF-8.
+    Plain(String),
+    /// They are not.
+    Base64 {
+        /// In base64.
+        base64: String,
+    },
+}
+
+impl Text {
+    /// The text of bytes.
+    pub fn of(bytes: &[u8]) -> Text {
+        match std::str::from_utf8(bytes) {
+            Ok(text) => Text::Plain(text.to_owned()),
+            Err(_) => Text::Base64 { base64: BASE64_STANDARD.encode(bytes) },
+        }
+    }
+}
+
+/// A time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Seconds since 1970, negative before.
+    pub secs: i64,
+    /// Nanoseconds, below 1e9.
+    pub nanos: u32,
+}
+
+impl From<Time> for Moment {
+    fn from(time: Time) -> Moment {
+        Moment { secs: time.secs, nanos: time.nanos }
+    }
+}
+
+/// Owner, permissions and times of a file or directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Owned {
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Permission bits with set-id and sticky bits (07777).
+    pub mode: u16,
+    /// Last access.
+    pub atime: Moment,
+    /// Last change of contents.
+    pub mtime: Moment,
+    /// Last change of the inode.
+    pub ctime: Moment,
+}
+
+impl From<&Attr> for Owned {
+    fn from(attr: &Attr) -> Owned {
+        Owned {
+            uid: attr.uid,
+            gid: attr.gid,
+            mode: attr.perm,
+            atime: attr.atime.into(),
+            mtime: attr.mtime.into(),
+            ctime: attr.ctime.into(),
+        }
+    }
+}
+
+/// A directory above a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Above {
+    /// From the root of the file system, without a leading slash.
+    pub path: Text,
+    /// Owner, permissions, times.
+    #[serde(flatten)]
+    pub owned: Owned,
+}
+
+/// An extended attribute, ACLs among them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Xattr {
+    /// With its namespace: `user.comment`.
+    pub name: Text,
+    /// In base64.
+    pub value_base64: String,
+}
+
+/// How a part of the file was striped, for whoever makes it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Striping {
+    /// First byte of the part.
+    pub start_bytes: u64,
+    /// OSTs that were asked for; -1 for all.
+    pub stripe_count: i32,
+    /// Stripe size in bytes.
+    pub stripe_size_bytes: u32,
+    /// Pool that the OSTs were to be chosen from.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+}
+
+/// A number that is never given out twice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Number {
+    /// Term of the MDT's log.
+    pub term: u32,
+    /// Counter within the term.
+    pub counter: u64,
+}
+
+impl From<Pair> for Number {
+    fn from(pair: Pair) -> Number {
+        Number { term: pair.term, counter: pair.counter }
+    }
+}
+
+/// A copy of a file, described.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Name of the file system.
+    pub file_system: String,
+    /// Its id, in hex.
+    pub fs_id: String,
+    /// The file there.
+    pub fid: String,
+    /// Version of the contents.
+    pub data_version: Number,
+    /// The attempt that has made the copy.
+    pub attempt: Number,
+    /// Length of the file.
+    pub size_bytes: u64,
+    /// BLAKE3 of its bytes, in hex.
+    pub blake3: String,
+    /// Its paths from the root, without a leading slash; one a hard link.
+    pub paths: Vec<Text>,
+    /// The directories above them, each before what is in it.
+    pub directories: Vec<Above>,
+    /// Owner, permissions, times.
+    #[serde(flatten)]
+    pub owned: Owned,
+    /// Extended attributes.
+    pub xattrs: Vec<Xattr>,
+    /// Striping.
+    pub striping: Vec<Striping>,
+    /// Key of the object with the bytes, in the bucket.
+    pub object: String,
+}
+
+/// Bytes in hex.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl Manifest {
+    /// Enters what is known once all bytes were copied.
+    pub fn complete(&mut self, copy: &ArchivedCopy, object: String) {
+        self.data_version = copy.data_version.into();
+        self.attempt = copy.attempt.into();
+        self.size_bytes = copy.size_bytes;
+        self.blake3 = hex(&copy.checksum);
+        self.object = object;
+    }
+
+    /// The JSON of it.
+    pub fn to_json(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec_pretty(self).map_err(|e| Fault::new(Code::Bug).why(e.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_are_not_text_are_kept() {
+        let both = [Text::of("gr\u{fc}n".as_bytes()), Text::of(b"\xff\x00")];
+        let json = serde_json::to_string(&both).unwrap();
+        assert_eq!(json, "[\"gr\u{fc}n\",{\"base64\":\"/wA=\"}]");
+        assert_eq!(serde_json::from_str::<[Text; 2]>(&json).unwrap(), both);
+    }
+
+    #[test]
+    fn a_manifest_of_a_later_release_can_be_read() {
+        let now = Moment { secs: 5, nanos: 6 };
+        let owned = Owned { uid: 1, gid: 2, mode: 0o640, atime: now, mtime: now, ctime: now };
+        let number = Number { term: 1, counter: 2 };
+        let manifest = Manifest {
+            version: VERSION,
+            file_system: "scratch".to_owned(),
+            fs_id: "01".to_owned(),
+            fid: "[0x1:0x2:0x0]".to_owned(),
+            data_version: number,
+            attempt: number,
+            size_bytes: 9,
+            blake3: hex(&[0xab; 32]),
+            paths: vec![Text::of(b"a/b")],
+            directories: vec![Above { path: Text::of(b"a"), owned }],
+            owned,
+            xattrs: vec![Xattr { name: Text::of(b"user.x"), value_base64: "eA==".to_owned() }],
+            striping: vec![Striping {
+                start_bytes: 0,
+                stripe_count: -1,
+                stripe_size_bytes: 1 << 20,
+                pool: None,
+            }],
+            object: "k".to_owned(),
+        };
+        let json = String::from_utf8(manifest.to_json().unwrap()).unwrap();
+        let later = json.replacen('{', "{\"moon\": \"full\",", 1);
+        assert_eq!(serde_json::from_str::<Manifest>(&later).unwrap(), manifest);
+    }
+}

@@ -1,0 +1,239 @@
+//! Archives: a directory ([`posix`]) or a bucket of an S3 server ([`s3`]).
+//!
+//! Either keeps complete copies under names that have the file, the version of its contents and the attempt ([`CopyName`]), so no two attempts ever
+//! write to one name. Which copy counts is known to the MDT alone; a copy of an attempt that it has not taken is garbage, which the next
+//! complete copy of the file removes.
+
+pub mod manifest;
+pub mod posix;
+pub mod s3;
+
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use brindle_types::{ArchivedCopy, Attr, Code, Fault, Ino, Pair, Result};
+use bytes::Bytes;
+
+use self::manifest::Manifest;
+
+/// Bytes that are copied at once from and to a directory.
+pub const PART_BYTES: u64 = 1 << 20;
+/// Parts of a file that are on their way from and to a directory.
+pub const PARTS_AT_ONCE: usize = 8;
+
+/// An archive.
+#[derive(Clone)]
+pub enum Archive {
+    /// In a directory.
+    Posix(posix::Directory),
+    /// In a bucket.
+    S3(s3::Bucket),
+}
+
+/// An attempt at a copy of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyName {
+    /// The file.
+    pub ino: Ino,
+    /// Its contents.
+    pub data_version: Pair,
+    /// The attempt.
+    pub attempt: Pair,
+}
+
+impl CopyName {
+    /// The name of a copy that the MDT knows.
+    pub fn of(ino: Ino, copy: &ArchivedCopy) -> CopyName {
+        CopyName { ino, data_version: copy.data_version, attempt: copy.attempt }
+    }
+}
+
+/// A copy that is not what was archived.
+pub fn damaged(name: &dyn fmt::Display, why: String) -> Fault {
+    Fault::new(Code::ArchiveDamaged)
+        .subject(name.to_string())
+        .why(why)
+        .data("the file stays released; nothing of the copy was returned")
+}
+
+/// Runs what waits for a disk where nobody else waits.
+pub async fn off_thread<T: Send + 'static>(job: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    let joined = tokio::task::spawn_blocking(job).await;
+    joined.unwrap_or_else(|e| Err(Fault::new(Code::Bug).why(e.to_string())))
+}
+
+impl Archive {
+    /// Where it is, for people.
+    pub fn place(&self) -> String {
+        match self {
+            Archive::Posix(dir) => dir.root().display().to_string(),
+            Archive::S3(bucket) => bucket.to_string(),
+        }
+    }
+
+    /// Whether each copy has a manifest beside it.
+    pub fn has_manifests(&self) -> bool {
+        matches!(self, Archive::S3(_))
+    }
+
+    /// Begins a copy of so many bytes.
+    pub async fn begin(&self, name: CopyName, size_bytes: u64) -> Result<Incoming> {
+        match self {
+            Archive::Posix(dir) => {
+                let dir = dir.clone();
+                off_thread(move || Ok(Incoming::Posix(Arc::new(dir.begin(&name)?)))).await
+            }
+            Archive::S3(bucket) => Ok(Incoming::S3(bucket.begin(name, size_bytes).await?)),
+        }
+    }
+
+    /// The MDT has taken a copy: it is the current one, and copies by earlier attempts go. `path`: of the file, for people.
+    pub async fn make_current(&self, name: CopyName, path: Vec<u8>) -> Result<()> {
+        match self {
+            Archive::Posix(dir) => {
+                let dir = dir.clone();
+                off_thread(move || dir.make_current(&name, &path)).await
+            }
+            Archive::S3(bucket) => bucket.remove_older(&name).await,
+        }
+    }
+
+    /// Opens a copy that the MDT knows. Its length is as it was; whoever reads it compares the checksum.
+    pub async fn open_copy(&self, ino: Ino, copy: ArchivedCopy) -> Result<Source> {
+        match self {
+            Archive::Posix(dir) => {
+                let (dir, path) = (dir.clone(), dir.path(&CopyName::of(ino, &copy)));
+                off_thread(move || Ok(Source::Posix { file: Arc::new(dir.open_copy(ino, &copy)?), path }))
+                    .await
+            }
+            Archive::S3(bucket) => Ok(Source::S3(bucket.open_copy(ino, &copy).await?)),
+        }
+    }
+
+    /// Removes the copies of a file by attempts before this one: what is archived after the remove was given out stays, however late the
+    /// agent is.
+    pub async fn remove(&self, ino: Ino, before: Pair, path: Vec<u8>) -> Result<()> {
+        match self {
+            Archive::Posix(dir) => {
+                let dir = dir.clone();
+                off_thread(move || dir.remove(ino, before, &path)).await
+            }
+            Archive::S3(bucket) => bucket.remove(ino, before).await,
+        }
+    }
+}
+
+/// What a complete copy is of.
+pub struct Whole {
+    /// The copy, as the MDT will know it.
+    pub copy: ArchivedCopy,
+    /// Attributes of the file.
+    pub attr: Attr,
+    /// What an archive with manifests keeps beside it.
+    pub manifest: Option<Manifest>,
+}
+
+/// A copy that is being written.
+pub enum Incoming {
+    /// Into a directory.
+    Posix(Arc<posix::Incoming>),
+    /// Into a bucket.
+    S3(s3::Upload),
+}
+
+impl Incoming {
+    /// Takes the next bytes of the file, in order. `is_hole`: they are all zeros.
+    pub async fn write(&mut self, start: u64, bytes: Bytes, is_hole: bool) -> Result<()> {
+        match self {
+            Incoming::Posix(_) if is_hole => Ok(()),
+            Incoming::Posix(file) => {
+                let file = file.clone();
+                off_thread(move || file.write(&bytes, start)).await
+            }
+            Incoming::S3(upload) => upload.write(bytes).await,
+        }
+    }
+
+    /// Makes the copy complete and durable under its own name.
+    pub async fn finish(&mut self, whole: Whole) -> Result<()> {
+        match self {
+            Incoming::Posix(file) => {
+                let file = file.clone();
+                off_thread(move || file.finish(whole.copy.size_bytes, &whole.attr)).await
+            }
+            Incoming::S3(upload) => upload.finish(&whole).await,
+        }
+    }
+
+    /// Removes a copy that does not count.
+    pub async fn discard(self) -> Result<()> {
+        match self {
+            Incoming::Posix(file) => {
+                off_thread(move || {
+                    if let Some(file) = Arc::into_inner(file) {
+                        file.discard();
+                    }
+                    Ok(())
+                })
+                .await
+            }
+            Incoming::S3(upload) => {
+                upload.discard().await;
+                Ok(())
+            }
+        }
+    }
+}
+
+/// A copy that is being read.
+pub enum Source {
+    /// From a directory.
+    Posix {
+        /// The copy.
+        file: Arc<File>,
+        /// Its name.
+        path: PathBuf,
+    },
+    /// From a bucket.
+    S3(s3::Object),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Source::Posix { path, .. } => path.display().fmt(f),
+            Source::S3(object) => object.fmt(f),
+        }
+    }
+}
+
+impl Source {
+    /// How many bytes are read at once, and how many such parts are on their way.
+    pub fn pace(&self) -> (u64, usize) {
+        match self {
+            Source::Posix { .. } => (PART_BYTES, PARTS_AT_ONCE),
+            Source::S3(_) => (s3::RANGE_BYTES, s3::PARTS_AT_ONCE),
+        }
+    }
+
+    /// Reads a part.
+    pub async fn read(&self, start: u64, len: u64) -> Result<Bytes> {
+        match self {
+            Source::Posix { file, path } => {
+                let (file, path) = (file.clone(), path.clone());
+                off_thread(move || {
+                    let mut bytes = vec![0; len as usize];
+                    file.read_exact_at(&mut bytes, start).map_err(|e| {
+                        Fault::io(Code::ArchiveFailed, "cannot read the copy", path.display().to_string(), &e)
+                    })?;
+                    Ok(Bytes::from(bytes))
+                })
+                .await
+            }
+            Source::S3(object) => object.read(start, len).await,
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Writing a copy: one object for a small file, an upload in parts for a long one, with a constant number of them in memory.
+
+use bytes::Bytes;
+use object_store::path::Path;
+use object_store::{ObjectStoreExt, PutPayloadMut, WriteMultipart};
+
+use brindle_types::{Code, Fault, Result};
+
+use super::super::{CopyName, Whole};
+use super::{Bucket, DATA, MANIFEST, PARTS_AT_ONCE};
+
+/// The least length of a part; a file that is not longer goes in one request.
+const PART_BYTES_MIN: u64 = 8 << 20;
+/// Most parts of an object, as S3 has it.
+const PARTS_MAX: u64 = 10_000;
+
+/// A copy that is being written.
+pub struct Upload {
+    bucket: Bucket,
+    name: CopyName,
+    state: State,
+}
+
+enum State {
+    Small(PutPayloadMut),
+    Parts(WriteMultipart),
+    /// Its bytes, and perhaps its manifest, are there.
+    Stored,
+}
+
+/// Length of the parts of an object.
+fn part_bytes(size_bytes: u64) -> u64 {
+    let least = size_bytes.div_ceil(PARTS_MAX).max(PART_BYTES_MIN);
+    least.next_multiple_of(1 << 20)
+}
+
+fn failed(bucket: &Bucket, key: &Path, e: &object_store::Error) -> Fault {
+    bucket.failed("cannot write the copy", key, e)
+}
+
+/// The server has put the parts together: to what length?
+async fn compare_length(bucket: &Bucket, key: &Path, size_bytes: u64) -> Result<()> {
+    let stored = bucket.store.head(key).await.map_err(|e| failed(bucket, key, &e))?;
+    if stored.size == size_bytes {
+        return Ok(());
+    }
+    let why = format!("the server has {} of {size_bytes} bytes", stored.size);
+    Err(Fault::new(Code::S3Damaged).subject(bucket.url(key)).why(why))
+}
+
+impl Upload {
+    /// Begins a copy of so many bytes.
+    pub(super) async fn begin(bucket: Bucket, name: CopyName, size_bytes: u64) -> Result<Upload> {
+        let state = if size_bytes <= PART_BYTES_MIN {
+            State::Small(PutPayloadMut::new())
+        } else {
+            let key = bucket.key(&name, DATA);
+            let begun = bucket.store.put_multipart(&key).await;
+            let begun = begun.map_err(|e| bucket.failed("cannot make a copy in the archive:", &key, &e))?;
+            State::Parts(WriteMultipart::new_with_chunk_size(begun, part_bytes(size_bytes) as usize))
+        };
+        Ok(Upload { bucket, name, state })
+    }
+
+    /// Takes the next bytes.
+    pub async fn write(&mut self, bytes: Bytes) -> Result<()> {
+        match &mut self.state {
+            State::Small(whole) => whole.push(bytes),
+            State::Parts(parts) => {
+                if let Err(e) = parts.wait_for_capacity(PARTS_AT_ONCE).await {
+                    return Err(failed(&self.bucket, &self.bucket.key(&self.name, DATA), &e));
+                }
+                parts.put(bytes);
+            }
+            State::Stored => return Err(Fault::new(Code::Bug).why("bytes behind the end of a copy")),
+        }
+        Ok(())
+    }
+
+    /// Sends what is left, then the manifest.
+    pub async fn finish(&mut self, whole: &Whole) -> Result<()> {
+        let key = self.bucket.key(&self.name, DATA);
+        let stored = match std::mem::replace(&mut self.state, State::Stored) {
+            State::Small(bytes) => self.bucket.store.put(&key, bytes.freeze()).await.map(drop),
+            State::Parts(parts) => parts.finish().await.map(drop),
+            State::Stored => Ok(()),
+        };
+        stored.map_err(|e| failed(&self.bucket, &key, &e))?;
+        compare_length(&self.bucket, &key, whole.copy.size_bytes).await?;
+        let Some(mut manifest) = whole.manifest.clone() else { return Ok(()) };
+        manifest.complete(&whole.copy, key.to_string());
+        let key = self.bucket.key(&self.name, MANIFEST);
+        let put = self.bucket.store.put(&key, manifest.to_json()?.into()).await;
+        put.map(drop).map_err(|e| self.bucket.failed("cannot write the manifest", &key, &e))
+    }
+
+    /// Removes what was written.
+    pub async fn discard(self) {
+        let Upload { bucket, name, state } = self;
+        let removed = match state {
+            State::Small(_) => Ok(()),
+            State::Parts(parts) => {
+                let key = bucket.key(&name, DATA);
+                let aborted = parts.abort().await;
+                aborted.map_err(|e| bucket.failed("cannot give up an upload", &key, &e))
+            }
+            State::Stored => match bucket.delete(&bucket.key(&name, MANIFEST)).await {
+                Ok(()) => bucket.delete(&bucket.key(&name, DATA)).await,
+                failed => failed,
+            },
+        };
+        if let Err(fault) = removed {
+            tracing::warn!(%fault, "a copy that does not count is left; the next one removes it");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_object_has_more_parts_than_s3_takes() {
+        assert_eq!(part_bytes(9 << 20), 8 << 20);
+        for size_bytes in [1 << 30, 80 << 30, (80 << 30) + 1, 5 << 40] {
+            let part = part_bytes(size_bytes);
+            assert!(size_bytes.div_ceil(part) <= PARTS_MAX && part.is_multiple_of(1 << 20), "{size_bytes}");
+        }
+    }
+}
