@@ -28,6 +28,9 @@ const COMMANDS: [&str; 7] =
 pub struct JobRequest {
     /// Size of its buffer, as it was written.
     pub bytes: Option<u64>,
+    /// Largest size that it grows to by itself.
+    #[serde(default)]
+    pub grow_max_bytes: Option<u64>,
     /// Pool of its buffer.
     pub pool: Option<String>,
     /// What its nodes see of it.
@@ -389,10 +392,12 @@ fn add_words(words: &mut Vec<Word>, text: &str, line: &str, number: usize) -> bo
 }
 
 fn read_jobdw(command: &Word, options: &[Word], request: &mut JobRequest) -> Result<()> {
-    const KEYS: [&str; 4] = ["capacity", "access_mode", "type", "pool"];
+    const KEYS: [&str; 5] = ["capacity", "access_mode", "type", "pool", "grow"];
+    let mut grow = None;
     for (word, key, value) in pairs(options, &KEYS)? {
         match key.as_str() {
             "capacity" => request.bytes = Some(size(word, &value)?),
+            "grow" => grow = Some((word, grow_max(word, &value)?)),
             "access_mode" => request.access = access(word, &value)?,
             "type" => kind_of_buffer(word, &value)?,
             _ => request.pool = Some(value),
@@ -405,7 +410,21 @@ fn read_jobdw(command: &Word, options: &[Word], request: &mut JobRequest) -> Res
             "add capacity=SIZE, such as capacity=100GiB",
         ));
     }
+    if let Some((word, max)) = grow {
+        if request.bytes.is_some_and(|bytes| max < bytes) {
+            return Err(wrong(word, "it is less than the capacity".to_owned(), "write a larger size"));
+        }
+        request.grow_max_bytes = Some(max);
+    }
     Ok(())
+}
+
+/// The size of `auto:SIZE`.
+fn grow_max(word: &Word, value: &str) -> Result<u64> {
+    let example = "write grow=auto:SIZE, such as grow=auto:500GiB: the most that it may grow to";
+    let max =
+        value.strip_prefix("auto:").ok_or_else(|| wrong(word, format!("'{value}' is no limit"), example))?;
+    size(word, max)
 }
 
 fn size(word: &Word, value: &str) -> Result<u64> {

@@ -1,7 +1,8 @@
 //! Burst buffers without I/O: what a job asks for, where it fits, and what happens to it.
 //!
 //! [`directive`] reads `#DW` and `#BB` lines of job scripts, [`pool`] divides bricks into slices, [`life`] is the life cycle of a buffer
-//! as a state machine, [`answer`] the JSON that Slurm's plug-in `burst_buffer/datawarp` reads. The orchestrator in `brindle-host` runs
+//! as a state machine, [`simulate`] replays a trace of jobs against pools, [`answer`] is the JSON that Slurm's plug-in
+//! `burst_buffer/datawarp` reads. The orchestrator in `brindle-host` runs
 //! processes, mounts and copies as they say.
 //!
 //! Invariant: nothing here touches a disk, a clock or a process.
@@ -10,6 +11,7 @@ pub mod answer;
 pub mod directive;
 pub mod life;
 pub mod pool;
+pub mod simulate;
 
 pub use directive::{Access, CreateRequest, Entry, JobRequest, Place, Transfer};
 pub use life::{Action, Buffer, Goal, PersistentUse, Phase};

@@ -25,6 +25,10 @@
 //! `Destroying` and `Gone`. The row of a job names the persistent buffers that it uses, from its allocation to its end; a job that only
 //! uses persistent buffers has a row without slices. Who uses a persistent buffer is read from those rows, and stored nowhere else.
 //!
+//! A buffer that has been made can be resized in any phase until it is destroyed, and its phase stays. Growing writes the larger `slices`
+//! down, then makes them so (`Resize`). Shrinking writes `shrink_to` down, takes the room away (`Shrink`), and only then writes the smaller
+//! `slices` down. A buffer that is `unsettled` may hold less than `slices` say, and never more; `Resize` makes it exactly so again.
+//!
 //! Invariants: a buffer that [`Buffer::is_pending`] is destroyed for [`Goal::Drop`] only, or for [`Goal::Expire`] where a hurried teardown
 //! has thrown it away; nothing is staged out or destroyed while it is mounted on a node; no persistent buffer is destroyed while the row of
 //! a job names it.
@@ -99,6 +103,18 @@ pub struct Buffer {
     /// When that was, in seconds since 1970.
     #[serde(default)]
     pub discarded_s: Option<u64>,
+    /// Largest size that it grows to by itself; its owner does not make it larger, either.
+    #[serde(default)]
+    pub grow_max_bytes: Option<u64>,
+    /// Slices that it is being shrunk to.
+    #[serde(default)]
+    pub shrink_to: Option<Vec<Slice>>,
+    /// Whether its bricks may hold less than `slices` say, because it is being resized.
+    #[serde(default)]
+    pub unsettled: bool,
+    /// Why it could not be resized the last time; empty where it could.
+    #[serde(default)]
+    pub resize_failure: String,
     /// Jobs that use a persistent buffer. Read from the rows of the jobs, under the lock of the buffer, before each step; never stored.
     #[serde(default)]
     pub users: Vec<String>,
@@ -149,6 +165,12 @@ pub enum Goal {
     Drop,
     /// Nothing left of it, because the time is over for which a buffer is kept that was thrown away.
     Expire,
+    /// These slices, which its pool has given it: none is smaller than it was.
+    Grow(Vec<Slice>),
+    /// These slices: none is larger than it was.
+    Shrink(Vec<Slice>),
+    /// The end of a resizing that was cut off or has failed.
+    Settle,
 }
 
 /// Work on processes, mounts and disks, for the caller to do.
@@ -166,6 +188,10 @@ pub enum Action {
     StageOut,
     /// Unmount it, end its servers, remove its slices.
     Destroy,
+    /// Make its targets as large as `slices` say.
+    Resize,
+    /// Make its targets as small as `shrink_to` says, where they hold no more.
+    Shrink,
 }
 
 /// Input of the state machine.
@@ -202,6 +228,18 @@ impl Buffer {
         Err(unfit(self, "use"))
     }
 
+    /// Whether it exists: it has been made, and is not being destroyed.
+    pub fn is_made(&self) -> bool {
+        !matches!(self.phase, Phase::Allocated | Phase::Making | Phase::Destroying | Phase::Gone)
+            && !self.slices.is_empty()
+    }
+
+    /// The buffer with the slices of a goal that grows it.
+    fn with_slices(&self, goal: &Goal) -> Buffer {
+        let Goal::Grow(slices) = goal else { return self.clone() };
+        Buffer { slices: slices.clone(), bytes: sum(slices), ..self.clone() }
+    }
+
     /// The buffer in another phase.
     fn at(&self, phase: Phase) -> Buffer {
         Buffer { phase, ..self.clone() }
@@ -215,6 +253,10 @@ pub fn step(buffer: &Buffer, event: &Event) -> Result<Step> {
         Event::Done(action) => Ok(reached(done(buffer, *action))),
         Event::Failed(action, why) => Ok(reached(failed(buffer, *action, why))),
     }
+}
+
+fn sum(slices: &[Slice]) -> u64 {
+    slices.iter().map(|slice| slice.bytes).sum()
 }
 
 fn reached(buffer: Buffer) -> Step {
@@ -232,6 +274,10 @@ fn asked(buffer: &Buffer, goal: &Goal) -> Result<Step> {
         Phase::Gone | Phase::Destroying if !ends => return Err(unfit(buffer, goal.verb())),
         Phase::Gone => return Ok(reached(buffer.clone())),
         Phase::Destroying => return act(buffer.clone(), Action::Destroy),
+        _ => {}
+    }
+    match goal {
+        Goal::Grow(_) | Goal::Shrink(_) | Goal::Settle => return resize(buffer, goal),
         _ if buffer.persistent => return asked_of_persistent(buffer, goal),
         _ => {}
     }
@@ -246,7 +292,27 @@ fn asked(buffer: &Buffer, goal: &Goal) -> Result<Step> {
         Goal::Retry => retry(buffer, goal),
         Goal::Drop => drop_it(buffer, goal),
         Goal::Expire if buffer.phase == Phase::Kept && buffer.discarded => drop_it(buffer, goal),
-        Goal::Expire => Err(unfit(buffer, goal.verb())),
+        Goal::Expire | Goal::Grow(_) | Goal::Shrink(_) | Goal::Settle => Err(unfit(buffer, goal.verb())),
+    }
+}
+
+/// What was begun is ended first: as if a shrinking had not been asked for, and with all that a growing was given.
+fn resize(buffer: &Buffer, goal: &Goal) -> Result<Step> {
+    if matches!(buffer.phase, Phase::Allocated | Phase::Making) || buffer.slices.is_empty() {
+        return Err(unfit(buffer, goal.verb()));
+    }
+    if buffer.unsettled {
+        return act(Buffer { shrink_to: None, ..buffer.with_slices(goal) }, Action::Resize);
+    }
+    match goal {
+        Goal::Grow(slices) if buffer.slices != *slices => {
+            act(Buffer { unsettled: true, ..buffer.with_slices(goal) }, Action::Resize)
+        }
+        Goal::Shrink(slices) if buffer.slices != *slices => {
+            let shrink_to = Some(slices.clone());
+            act(Buffer { unsettled: true, shrink_to, ..buffer.clone() }, Action::Shrink)
+        }
+        _ => Ok(reached(buffer.clone())),
     }
 }
 
@@ -374,6 +440,20 @@ fn drop_it(buffer: &Buffer, goal: &Goal) -> Result<Step> {
 fn done(buffer: &Buffer, action: Action) -> Buffer {
     let fine = Buffer { reason: String::new(), ..buffer.clone() };
     match action {
+        Action::Resize | Action::Shrink => {
+            let slices = match &buffer.shrink_to {
+                Some(smaller) if action == Action::Shrink => smaller.clone(),
+                _ => buffer.slices.clone(),
+            };
+            Buffer {
+                bytes: sum(&slices),
+                slices,
+                shrink_to: None,
+                unsettled: false,
+                resize_failure: String::new(),
+                ..buffer.clone()
+            }
+        }
         Action::Make => fine.at(Phase::Ready),
         Action::StageIn => fine.at(Phase::StagedIn),
         Action::Mount => Buffer { ran: true, ..fine.at(Phase::Mounted) },
@@ -391,6 +471,10 @@ fn done(buffer: &Buffer, action: Action) -> Buffer {
 fn failed(buffer: &Buffer, action: Action, why: &str) -> Buffer {
     let sad = Buffer { reason: why.to_owned(), ..buffer.clone() };
     match action {
+        // The reason of a buffer that is kept stays.
+        Action::Resize | Action::Shrink => {
+            Buffer { shrink_to: None, resize_failure: why.to_owned(), ..buffer.clone() }
+        }
         Action::Make => sad.at(Phase::Making),
         Action::StageIn => sad.at(Phase::Ready),
         Action::Mount => sad.at(Phase::Mounting),
@@ -410,6 +494,9 @@ impl Goal {
             Goal::PostRun => "unmount",
             Goal::DataOut | Goal::Retry => "stage files out of",
             Goal::Teardown { .. } | Goal::Drop | Goal::Expire => "destroy",
+            Goal::Grow(_) => "grow",
+            Goal::Shrink(_) => "shrink",
+            Goal::Settle => "resize",
         }
     }
 }

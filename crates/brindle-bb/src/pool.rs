@@ -14,6 +14,11 @@ use serde::{Deserialize, Serialize};
 pub const GRANULE_DEFAULT_BYTES: u64 = 16 << 20;
 /// Most bricks that one buffer lies on: each slice is a server process.
 pub const SLICES_MAX: u64 = 8;
+/// Most slices of a buffer that has grown.
+pub const SLICES_GROWN_MAX: u64 = 32;
+/// Targets are made for so many times the size that they have at first, at most: their local file systems take some room for themselves, by
+/// the size that they were made for.
+const GROW_IN_PLACE_MAX: u64 = 16;
 /// Longest name of a brick or a pool.
 const NAME_MAX: usize = 32;
 
@@ -35,6 +40,22 @@ pub struct Slice {
     pub brick: String,
     /// Size in bytes.
     pub bytes: u64,
+    /// Size that its target was made for, where that is larger; the target is kept from using more than `bytes`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_bytes: Option<u64>,
+}
+
+impl Slice {
+    /// Size that its target was made for.
+    pub fn image_bytes(&self) -> u64 {
+        self.image_bytes.unwrap_or(0).max(self.bytes)
+    }
+
+    /// The slice with another size; its target stays.
+    #[must_use]
+    pub fn of_size(&self, bytes: u64) -> Slice {
+        Slice { bytes, image_bytes: Some(self.image_bytes()), ..self.clone() }
+    }
 }
 
 /// Bricks and their slices.
@@ -121,24 +142,103 @@ impl Pool {
     /// buffer's serial number and slices. A refusal changes nothing.
     pub fn allocate(&mut self, bytes: u64) -> Result<(u64, Vec<Slice>)> {
         let wanted = bytes.max(1).div_ceil(self.granule_bytes);
-        let mut free: Vec<(u64, String)> = self
-            .bricks
-            .keys()
-            .map(|name| (self.free_of(name), name.clone()))
-            .filter(|(n, _)| *n > 0)
-            .collect();
-        // The emptiest brick first; bricks that are equally empty in the order of their names.
-        free.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        let free = self.emptiest_first(self.bricks.keys().map(|name| (self.free_of(name), name.clone())));
         let shares = equal_shares(&free, wanted)
             .or_else(|| any_shares(&free, wanted))
-            .ok_or_else(|| self.full(bytes))?;
+            .ok_or_else(|| self.full("make", bytes))?;
         let serial = self.number();
-        let slices: Vec<Slice> = shares
-            .into_iter()
-            .map(|(granules, brick)| Slice { serial, brick, bytes: granules * self.granule_bytes })
-            .collect();
+        let slices = self.new_slices(serial, shares);
         self.slices.extend(slices.iter().cloned());
         Ok((serial, slices))
+    }
+
+    /// Bricks with free granules, the emptiest first; bricks that are equally empty in the order of their names.
+    fn emptiest_first(&self, all: impl Iterator<Item = (u64, String)>) -> Vec<(u64, String)> {
+        let mut free: Vec<(u64, String)> = all.filter(|(granules, _)| *granules > 0).collect();
+        free.sort_by(|a, b| b.0.cmp(&a.0).then_with(|| a.1.cmp(&b.1)));
+        free
+    }
+
+    fn new_slices(&self, serial: u64, shares: Vec<(u64, String)>) -> Vec<Slice> {
+        let slice = |(granules, brick)| Slice {
+            serial,
+            brick,
+            bytes: granules * self.granule_bytes,
+            image_bytes: None,
+        };
+        shares.into_iter().map(slice).collect()
+    }
+
+    /// The slices of a buffer, in the order of its targets.
+    pub fn slices_of(&self, serial: u64) -> Vec<Slice> {
+        self.slices.iter().filter(|slice| slice.serial == serial).cloned().collect()
+    }
+
+    /// Gives a buffer other slices than it has.
+    pub fn set_slices(&mut self, serial: u64, slices: &[Slice]) {
+        self.release(serial);
+        self.slices.extend(slices.iter().cloned());
+    }
+
+    /// Has the targets of a new buffer made large enough for it to grow to `max_bytes`, or to its part of what the bricks have in all.
+    pub fn make_growable(&mut self, serial: u64, max_bytes: u64) -> Vec<Slice> {
+        let mut slices = self.slices_of(serial);
+        let bytes: u64 = slices.iter().map(|slice| slice.bytes).sum();
+        for slice in &mut slices {
+            let part = u128::from(max_bytes) * u128::from(slice.bytes) / u128::from(bytes.max(1));
+            let most = self.bricks.get(&slice.brick).map_or(0, |brick| brick.bytes);
+            let most = most.min(slice.bytes.saturating_mul(GROW_IN_PLACE_MAX));
+            let part = u64::try_from(part).unwrap_or(u64::MAX).min(most);
+            slice.image_bytes = Some(self.rounded(part).unwrap_or(part).max(slice.bytes));
+        }
+        self.set_slices(serial, &slices);
+        slices
+    }
+
+    /// Makes a buffer larger: first within the targets that it has, then by further slices. A refusal changes nothing.
+    pub fn grow(&mut self, serial: u64, bytes: u64) -> Result<Vec<Slice>> {
+        let mut slices = self.slices_of(serial);
+        let have: u64 = slices.iter().map(|slice| slice.bytes).sum();
+        let missing = bytes.saturating_sub(have).div_ceil(self.granule_bytes);
+        let mut free: BTreeMap<String, u64> =
+            self.bricks.keys().map(|name| (name.clone(), self.free_of(name))).collect();
+        if missing > free.values().sum() {
+            return Err(self.full("grow", missing * self.granule_bytes));
+        }
+        let room_of = |slice: &Slice| (slice.image_bytes() - slice.bytes) / self.granule_bytes;
+        let room: Vec<u64> = slices
+            .iter()
+            .map(|slice| {
+                let free = free.entry(slice.brick.clone()).or_default();
+                let room = room_of(slice).min(*free);
+                *free -= room;
+                room
+            })
+            .collect();
+        let more = spread(missing, &room);
+        for ((slice, more), room) in slices.iter_mut().zip(&more).zip(&room) {
+            if *more > 0 {
+                *slice = slice.of_size(slice.bytes + more * self.granule_bytes);
+            }
+            *free.entry(slice.brick.clone()).or_default() += room - more;
+        }
+        let missing = missing - more.iter().sum::<u64>();
+        if missing > 0 {
+            let free = self.emptiest_first(free.into_iter().map(|(name, free)| (free, name)));
+            let shares = equal_shares(&free, missing).or_else(|| any_shares(&free, missing));
+            let shares = shares.ok_or_else(|| self.full("grow", missing * self.granule_bytes))?;
+            let count = slices.len() + shares.len();
+            if count as u64 > SLICES_GROWN_MAX {
+                return Err(Fault::new(Code::GrowLimit)
+                    .what("cannot grow a buffer of pool")
+                    .subject(self.name.clone())
+                    .why(format!("it would have {count} slices, and {SLICES_GROWN_MAX} are the most"))
+                    .data("nothing was changed"));
+            }
+            slices.extend(self.new_slices(serial, shares));
+        }
+        self.set_slices(serial, &slices);
+        Ok(slices)
     }
 
     /// The serial number of a job that has no slices of its own.
@@ -153,19 +253,25 @@ impl Pool {
         self.slices.retain(|slice| slice.serial != serial);
     }
 
-    /// Takes back the slices of buffers that do not exist: their allocation was cut off by a crash. Returns how many slices there were.
-    pub fn reconcile(&mut self, serials: impl IntoIterator<Item = u64>) -> usize {
-        let known: Vec<u64> = serials.into_iter().collect();
-        let before = self.slices.len();
-        self.slices.retain(|slice| known.contains(&slice.serial));
-        before - self.slices.len()
+    /// Gives each buffer the slices that its row says, and takes back those of buffers that do not exist: an allocation or a resizing was cut
+    /// off by a crash. `rows`: the slices of every buffer of this pool, by its serial number. Returns how many granules are free that were
+    /// not.
+    pub fn reconcile(&mut self, rows: &BTreeMap<u64, Vec<Slice>>) -> u64 {
+        let before = self.free_granules();
+        self.slices.retain(|slice| rows.contains_key(&slice.serial));
+        for (serial, slices) in rows {
+            if self.slices_of(*serial) != *slices {
+                self.set_slices(*serial, slices);
+            }
+        }
+        self.free_granules().saturating_sub(before)
     }
 
     /// The refusal of a buffer that does not fit now.
-    fn full(&self, bytes: u64) -> Fault {
+    fn full(&self, verb: &str, bytes: u64) -> Fault {
         let free = format_bytes(self.free_granules() * self.granule_bytes);
         Fault::new(Code::PoolFull)
-            .what("cannot make a buffer: pool")
+            .what(format!("cannot {verb} a buffer: pool"))
             .subject(self.name.clone())
             .why(format!("{free} are free, {} are asked for", format_bytes(bytes)))
             .data("nothing was allocated")
@@ -184,6 +290,48 @@ impl Pool {
             .data("the job was not submitted")
             .next("ask for less"))
     }
+}
+
+/// Slices of `bytes` in all, of which each holds what is in use. `available_bytes`: what each of `slices` has free. A target keeps a granule
+/// at least. Where more is in use the smallest size that is possible now.
+pub fn shrunk(
+    slices: &[Slice],
+    available_bytes: &[u64],
+    granule_bytes: u64,
+    bytes: u64,
+) -> std::result::Result<Vec<Slice>, u64> {
+    let have: u64 = slices.iter().map(|slice| slice.bytes / granule_bytes).sum();
+    let room: Vec<u64> = slices
+        .iter()
+        .zip(available_bytes)
+        .map(|(slice, free)| (free / granule_bytes).min((slice.bytes / granule_bytes).saturating_sub(1)))
+        .collect();
+    let too_many = have.saturating_sub(bytes.div_ceil(granule_bytes));
+    let less = spread(too_many, &room);
+    if less.iter().sum::<u64>() < too_many {
+        return Err((have - room.iter().sum::<u64>()) * granule_bytes);
+    }
+    let smaller = |(slice, less): (&Slice, &u64)| match less {
+        0 => slice.clone(),
+        less => slice.of_size(slice.bytes - less * granule_bytes),
+    };
+    Ok(slices.iter().zip(&less).map(smaller).collect())
+}
+
+/// Divides `total` as evenly as `most` of each allows; all of `most` where that is less.
+fn spread(total: u64, most: &[u64]) -> Vec<u64> {
+    let mut got = vec![0; most.len()];
+    let mut left = total.min(most.iter().sum());
+    while left > 0 {
+        let open = got.iter().zip(most).filter(|(got, most)| got < most).count() as u64;
+        let each = (left / open.max(1)).max(1);
+        for (got, most) in got.iter_mut().zip(most) {
+            let more = each.min(most - *got).min(left);
+            *got += more;
+            left -= more;
+        }
+    }
+    got
 }
 
 /// Spreads `wanted` granules evenly over as many bricks as possible; shares differ by one granule at most.
@@ -272,6 +420,10 @@ mod tests {
         Release(usize),
         /// A crash behind the allocation of the newest buffer, before the buffer was recorded.
         Forget,
+        /// A buffer grows by so much; `false`: a crash comes before that is recorded.
+        Grow(usize, u64, bool),
+        /// A buffer shrinks by so much; `false`: the pool does not learn of it before a crash.
+        Shrink(usize, u64, bool),
     }
 
     fn asks() -> impl Strategy<Value = Vec<Ask>> {
@@ -279,8 +431,103 @@ mod tests {
             4 => (1u64..400).prop_map(Ask::Allocate),
             2 => (0usize..8).prop_map(Ask::Release),
             1 => Just(Ask::Forget),
+            3 => (0usize..8, 1u64..300, any::<bool>()).prop_map(|(n, bytes, ends)| Ask::Grow(n, bytes, ends)),
+            3 => (0usize..8, 1u64..300, any::<bool>()).prop_map(|(n, bytes, ends)| Ask::Shrink(n, bytes, ends)),
         ];
         prop::collection::vec(one, 1..40)
+    }
+
+    /// A pool and the rows of its buffers.
+    struct World {
+        pool: Pool,
+        rows: BTreeMap<u64, Vec<Slice>>,
+        newest: u64,
+    }
+
+    impl World {
+        fn allocate(&mut self, bytes: u64) -> std::result::Result<(), TestCaseError> {
+            let (free, before) = (self.pool.free_granules(), self.pool.clone());
+            let wanted = bytes.div_ceil(GRANULE);
+            match self.pool.allocate(bytes) {
+                Ok((serial, slices)) => {
+                    prop_assert!(serial > self.newest, "serials only rise");
+                    self.newest = serial;
+                    prop_assert_eq!(slices.iter().map(|s| s.bytes).sum::<u64>(), wanted * GRANULE);
+                    prop_assert_eq!(self.pool.free_granules(), free - wanted);
+                    let slices = if bytes.is_multiple_of(2) {
+                        self.pool.make_growable(serial, bytes * 3)
+                    } else {
+                        slices
+                    };
+                    prop_assert_eq!(self.pool.free_granules(), free - wanted);
+                    self.rows.insert(serial, slices);
+                }
+                Err(_) => {
+                    prop_assert!(wanted > free, "{} granules were free, {} asked", free, wanted);
+                    prop_assert_eq!(&self.pool, &before);
+                }
+            }
+            Ok(())
+        }
+
+        fn nth(&self, n: usize) -> Option<u64> {
+            self.rows.keys().nth(n % self.rows.len().max(1)).copied()
+        }
+
+        fn grow(&mut self, serial: u64, more: u64, ends: bool) -> std::result::Result<(), TestCaseError> {
+            let row = self.rows[&serial].clone();
+            let have: u64 = row.iter().map(|s| s.bytes).sum();
+            let (free, before) = (self.pool.free_granules(), self.pool.clone());
+            match self.pool.grow(serial, have + more) {
+                Ok(slices) => {
+                    let now: u64 = slices.iter().map(|s| s.bytes).sum();
+                    prop_assert_eq!(now, have + more.div_ceil(GRANULE) * GRANULE);
+                    prop_assert!(slices.len() as u64 <= SLICES_GROWN_MAX);
+                    for (old, new) in row.iter().zip(&slices) {
+                        prop_assert!(new.bytes >= old.bytes && new.brick == old.brick);
+                        prop_assert_eq!(new.image_bytes(), old.image_bytes());
+                    }
+                    if ends {
+                        self.rows.insert(serial, slices);
+                    } else {
+                        self.pool.reconcile(&self.rows);
+                    }
+                }
+                Err(fault) => {
+                    prop_assert!(more.div_ceil(GRANULE) > free || fault.code == Code::GrowLimit);
+                    prop_assert_eq!(&self.pool, &before);
+                }
+            }
+            Ok(())
+        }
+
+        fn shrink(&mut self, serial: u64, less: u64, ends: bool) -> std::result::Result<(), TestCaseError> {
+            let row = self.rows[&serial].clone();
+            let have: u64 = row.iter().map(|s| s.bytes).sum();
+            let free: Vec<u64> = row.iter().map(|s| s.bytes * (less % 7) / 6).collect();
+            let wanted = have.saturating_sub(less);
+            match shrunk(&row, &free, GRANULE, wanted) {
+                Ok(slices) => {
+                    let now: u64 = slices.iter().map(|s| s.bytes).sum();
+                    prop_assert_eq!(now, wanted.div_ceil(GRANULE) * GRANULE);
+                    for ((old, new), free) in row.iter().zip(&slices).zip(&free) {
+                        prop_assert!(new.bytes >= GRANULE && old.bytes - new.bytes <= *free);
+                        prop_assert_eq!(new.image_bytes(), old.image_bytes());
+                    }
+                    self.rows.insert(serial, slices.clone());
+                    if ends {
+                        self.pool.set_slices(serial, &slices);
+                    } else {
+                        self.pool.reconcile(&self.rows);
+                    }
+                }
+                Err(least) => {
+                    prop_assert!(least > wanted && least <= have);
+                    prop_assert!(shrunk(&row, &free, GRANULE, least).is_ok());
+                }
+            }
+            Ok(())
+        }
     }
 
     proptest! {
@@ -289,47 +536,36 @@ mod tests {
             bricks in prop::collection::vec(16u64..300, 1..10),
             asks in asks(),
         ) {
-            let mut pool = pool(&bricks);
-            let mut live: Vec<u64> = Vec::new();
-            let mut newest = 0;
+            let mut world = World { pool: pool(&bricks), rows: BTreeMap::new(), newest: 0 };
             for ask in asks {
-                let free = pool.free_granules();
                 match ask {
-                    Ask::Allocate(bytes) => {
-                        let wanted = bytes.div_ceil(GRANULE);
-                        let before = pool.clone();
-                        match pool.allocate(bytes) {
-                            Ok((serial, slices)) => {
-                                prop_assert!(serial > newest, "serials only rise");
-                                newest = serial;
-                                prop_assert_eq!(slices.iter().map(|s| s.bytes).sum::<u64>(), wanted * GRANULE);
-                                prop_assert_eq!(pool.free_granules(), free - wanted);
-                                live.push(serial);
-                            }
-                            Err(_) => {
-                                prop_assert!(wanted > free, "{} granules were free, {} asked", free, wanted);
-                                prop_assert_eq!(&pool, &before);
-                            }
-                        }
-                    }
-                    Ask::Release(n) if !live.is_empty() => {
-                        let serial = live.remove(n % live.len());
-                        pool.release(serial);
-                        pool.release(serial);
-                    }
-                    Ask::Release(_) => {}
+                    Ask::Allocate(bytes) => world.allocate(bytes)?,
+                    Ask::Release(n) => if let Some(serial) = world.nth(n) {
+                        world.rows.remove(&serial);
+                        world.pool.release(serial);
+                        world.pool.release(serial);
+                    },
                     Ask::Forget => {
-                        live.pop();
-                        pool.reconcile(live.iter().copied());
-                        prop_assert_eq!(pool.reconcile(live.iter().copied()), 0);
+                        world.rows.pop_last();
+                        world.pool.reconcile(&world.rows);
+                        prop_assert_eq!(world.pool.reconcile(&world.rows), 0);
                     }
+                    Ask::Grow(n, more, ends) => if let Some(serial) = world.nth(n) {
+                        world.grow(serial, more, ends)?;
+                    },
+                    Ask::Shrink(n, less, ends) => if let Some(serial) = world.nth(n) {
+                        world.shrink(serial, less, ends)?;
+                    },
                 }
                 for (n, bytes) in bricks.iter().enumerate() {
-                    let used = used(&pool, &format!("b{n}"));
+                    let used = used(&world.pool, &format!("b{n}"));
                     prop_assert!(used <= *bytes);
                 }
-                let used: u64 = pool.slices.iter().map(|s| s.bytes / GRANULE).sum();
-                prop_assert_eq!(pool.free_granules() + used, pool.granules());
+                for (serial, row) in &world.rows {
+                    prop_assert_eq!(&world.pool.slices_of(*serial), row);
+                }
+                let used: u64 = world.pool.slices.iter().map(|s| s.bytes / GRANULE).sum();
+                prop_assert_eq!(world.pool.free_granules() + used, world.pool.granules());
             }
         }
     }

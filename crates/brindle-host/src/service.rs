@@ -45,6 +45,8 @@ pub struct How {
     pub advertise: Option<String>,
     /// An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it.
     pub high_water_percent: u64,
+    /// How long an MDT lets writes wait for somebody to add room, where all OSTs are full, in milliseconds.
+    pub room_wait_ms: u64,
     /// For an MGT: the way to fence hosts that share devices.
     pub fence: Option<Arc<dyn Fence>>,
     /// For an MGT: after how long targets go back to their preferred hosts, milliseconds.
@@ -82,6 +84,7 @@ pub async fn start(how: &How, found: &Found, port: u16) -> Result<Service> {
         Role::Mdt => {
             let mut config = brindle_mds::Config::new(dir, listen.clone(), host);
             config.high_water_percent = how.high_water_percent;
+            config.room_wait_ms = how.room_wait_ms;
             config.advertise = advertise;
             if let Some(lease) = &how.lease {
                 // Whoever takes it over finds what is on the device.

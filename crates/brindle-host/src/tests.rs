@@ -100,6 +100,7 @@ impl World {
             listen: "127.0.0.1".into(),
             advertise: None,
             high_water_percent: 97,
+            room_wait_ms: 0,
             fence: None,
             failback_after_ms: None,
             lease: None,

@@ -65,6 +65,8 @@ pub struct Config {
     pub layout_default: LayoutPolicy,
     /// Nothing new goes to OSTs that are fuller than this while others can take it, in percent.
     pub high_water_percent: u64,
+    /// How long writes wait for somebody to add room, where all OSTs are full, in milliseconds.
+    pub room_wait_ms: u64,
     /// Size of one log segment in bytes.
     pub segment_bytes: u64,
     /// Bound of the store's memtable in bytes.
@@ -93,6 +95,7 @@ impl Config {
             durability: DurabilityMode::Relaxed,
             layout_default: brindle_layout::progressive(),
             high_water_percent: brindle_layout::HIGH_WATER_PERCENT_DEFAULT,
+            room_wait_ms: 0,
             segment_bytes: SEGMENT_BYTES,
             memtable_bytes_max: MEMTABLE_BYTES_MAX,
             cache_bytes_max: CACHE_BYTES_MAX,

@@ -49,6 +49,7 @@ pub struct Osts {
     seams: Seams,
     calls: Arc<dyn OstCalls>,
     high_water_percent: u64,
+    room_wait_ms: u64,
     candidates: RwLock<BTreeMap<u16, Candidate>>,
     /// OSTs that refused bytes for want of room, and how many; until they report more room.
     full: Mutex<BTreeMap<u16, u64>>,
@@ -80,6 +81,7 @@ impl Osts {
             seams,
             calls,
             high_water_percent: HIGH_WATER_PERCENT_DEFAULT,
+            room_wait_ms: 0,
             candidates: RwLock::default(),
             full: Mutex::default(),
             known: watch::Sender::default(),
@@ -92,6 +94,17 @@ impl Osts {
     pub fn with_high_water(mut self, percent: u64) -> Osts {
         self.high_water_percent = percent;
         self
+    }
+
+    /// Writes wait so long for somebody to add room.
+    pub fn with_room_wait(mut self, wait_ms: u64) -> Osts {
+        self.room_wait_ms = wait_ms;
+        self
+    }
+
+    /// How long writes wait for somebody to add room, where all OSTs are full.
+    pub fn room_wait_ms(&self) -> u64 {
+        self.room_wait_ms
     }
 
     /// The high-water mark.

@@ -87,7 +87,9 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
     };
     let connections = Connections::new(identity.target());
     let targets = OstTargets::new(&seams, transport.clone(), &config.host, &superblock);
-    let osts = Osts::new(seams.clone(), targets.clone()).with_high_water(config.high_water_percent);
+    let osts = Osts::new(seams.clone(), targets.clone())
+        .with_high_water(config.high_water_percent)
+        .with_room_wait(config.room_wait_ms);
     let lease = config.lease.clone();
     let mdt = Mdt::open(&seams, identity, config, connections.clone(), osts).await?;
     recovery::begin(&mdt).await?;

@@ -16,6 +16,9 @@ use parking_lot::Mutex;
 
 /// Name of the ballast in the target's directory.
 pub const BALLAST: &str = "ballast";
+/// Name of a file in the target's directory whose length the target may not use, because what it was made for has been made smaller. Whoever
+/// does that allocates its blocks first; without it all of the file system is the target's.
+pub const WITHHELD: &str = "withheld";
 /// Bytes that users never get: headers, sums, tables, and what removing needs.
 pub const RESERVE_BYTES: u64 = 16 << 20;
 /// Part of a large target that users never get, as a divisor; the smaller of both reserves counts on small ones.
@@ -40,6 +43,7 @@ pub struct Space {
     disk: Arc<dyn Disk>,
     path: String,
     ballast_path: String,
+    withheld_path: String,
     state: Mutex<State>,
 }
 
@@ -97,7 +101,8 @@ impl Space {
             .map_err(|e| Fault::io(Code::OstIo, "cannot tell the length of", ballast_path.clone(), &e))?;
         let state =
             Mutex::new(State { known: None, ballast_bytes, under_way_bytes: 0, is_unsupported: false });
-        Ok(Space { disk, path: path.to_owned(), ballast_path, state })
+        let withheld_path = format!("{path}/{WITHHELD}");
+        Ok(Space { disk, path: path.to_owned(), ballast_path, withheld_path, state })
     }
 
     /// Space as users may have it.
@@ -110,6 +115,13 @@ impl Space {
         space.available_bytes = space.available_bytes.saturating_sub(kept);
         space.free_inodes = space.free_inodes.saturating_sub(RESERVE_INODES);
         Ok(space)
+    }
+
+    /// Bytes in use, without the ballast.
+    pub fn used_bytes(&self) -> Result<u64, Fault> {
+        let mut state = self.state.lock();
+        let space = self.ask(&mut state)?;
+        Ok(space.total_bytes.saturating_sub(space.available_bytes + state.ballast_bytes))
     }
 
     /// Bytes that may be promised to all clients together.
@@ -238,6 +250,15 @@ impl Space {
         let told = self.disk.kept_room(&self.ballast_path).and_then(|kept| {
             state.ballast_bytes = kept;
             self.disk.space(&self.path)
+        });
+        let withheld = match self.disk.stat(&self.withheld_path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(0),
+            stat => stat.map(|stat| stat.len_bytes),
+        };
+        // Its blocks are allocated, so nothing of it is available.
+        let told = told.and_then(|mut space| {
+            space.total_bytes = space.total_bytes.saturating_sub(withheld?);
+            Ok(space)
         });
         told.map_err(|e| Fault::io(Code::OstIo, "cannot tell the space of", self.path.clone(), &e))
     }

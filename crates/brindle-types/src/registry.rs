@@ -374,6 +374,11 @@ codes! {
     7012 NotYourBuffer EACCES "the buffer belongs to another user" "ask its owner; a buffer for a group is made with #BB create_persistent ... group=GROUP"
         "A persistent buffer is used by its owner, and by the members of its group where it was made with one. Only its owner or an operator destroys it. Nothing was changed.";
 
+    7013 BufferTooFull ENOSPC "more is in use than the new size" "remove or copy files out, or choose a larger size"
+        "A buffer is made smaller only where each of its targets holds less than what is left of it. The message names the smallest size that is possible now. Nothing was changed.";
+    7014 GrowLimit EDQUOT "the buffer may not grow so far" "ask for less; an operator may make it larger: brindle bb resize"
+        "The line grow=auto:MAX of the job limits the size of its buffer, for the job itself, too. A buffer has a limited number of targets as well: one that has grown often is full of them. Nothing was changed.";
+
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""
         "The first bytes of a message are not Brindle's; the connection was closed.";

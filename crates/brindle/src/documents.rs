@@ -19,6 +19,7 @@ pub fn all() -> Vec<Entry> {
         entry::<brindle_manager::alerts::store::AlertsView>(),
         entry::<brindle_host::bb::view::BrickPoolsView>(),
         entry::<brindle_host::bb::view::BuffersView>(),
+        entry::<brindle_host::bb::view::SimulationView>(),
         entry::<bench::compare::ComparisonView>(),
         entry::<bench::report::RunView>(),
         entry::<cluster_file::ApplyView>(),

@@ -13,6 +13,9 @@ use brindle_tests::users::{ANN, run_as};
 
 use crate::dice::{Dice, seed};
 
+mod resize;
+mod storm;
+
 /// Whoever submits jobs; every Debian has this user.
 const NOBODY: u32 = 65_534;
 /// Another one, and the main group of that.
@@ -25,13 +28,15 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 const JOBS: usize = 4;
 /// Most kills of it: afterwards the jobs have to end, however slow the machine is.
 const KILLS_MAX: usize = 12;
-/// The pool of the tests, as `bb pool` prints it.
-const POOL: &str = "384.0 MiB";
+/// The pool of most tests, in MiB.
+const POOL_MIB: u64 = 384;
 
 /// A private Slurm, which is gone without a trace when this is dropped.
 struct Slurm {
     dir: PathBuf,
     work: PathBuf,
+    nodes: usize,
+    pool_mib: u64,
     _alone: MutexGuard<'static, ()>,
 }
 
@@ -41,9 +46,14 @@ impl Slurm {
     }
 
     fn up_with(name: &str, plugin: &str) -> Slurm {
+        Slurm::up_sized(name, plugin, 2, POOL_MIB)
+    }
+
+    fn up_sized(name: &str, plugin: &str, nodes: usize, pool_mib: u64) -> Slurm {
         let alone = alone();
         let base = PathBuf::from(format!("/var/tmp/brindle-slurm-{}-{name}", std::process::id()));
-        let slurm = Slurm { dir: base.join("slurm"), work: base.join("work"), _alone: alone };
+        let slurm =
+            Slurm { dir: base.join("slurm"), work: base.join("work"), nodes, pool_mib, _alone: alone };
         std::fs::create_dir_all(slurm.work.join("in")).unwrap();
         for dir in [slurm.work.clone(), slurm.work.join("in")] {
             chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
@@ -52,8 +62,8 @@ impl Slurm {
             "dev",
             "slurm",
             "up",
-            "--nodes=2",
-            "--bb-pool=384MiB",
+            &format!("--nodes={nodes}"),
+            &format!("--bb-pool={pool_mib}MiB"),
             plugin,
             &format!("--dir={}", slurm.dir.display()),
         ]);
@@ -148,14 +158,29 @@ impl Slurm {
     /// No buffer is left, and the pool has all its room.
     fn wait_empty(&self) {
         self.until(&["no buffers"], || self.brindle(&["bb", "list"]));
-        let pool = self.brindle(&["bb", "pool"]);
-        assert_eq!(pool.matches(POOL).count(), 2, "{pool}");
-        for dir in
-            ["brick0/brindle-bb", "brick1/brindle-bb", "bb/buffers", "bb/stage", "nodes/n1", "nodes/n2"]
-        {
-            let left = std::fs::read_dir(self.dir.join(dir)).map_or(0, |entries| entries.count());
+        assert_eq!(self.free_mib(), self.pool_mib);
+        let bricks = ["brick0/brindle-bb", "brick1/brindle-bb", "bb/buffers", "bb/stage"].map(str::to_owned);
+        let nodes = (1..=self.nodes).map(|n| format!("nodes/n{n}"));
+        for dir in bricks.into_iter().chain(nodes) {
+            let left = std::fs::read_dir(self.dir.join(&dir)).map_or(0, |entries| entries.count());
             assert_eq!(left, 0, "something is left in {dir}\n{}", self.state());
         }
+    }
+
+    /// What a list of `brindle bb` says in JSON.
+    fn json(&self, what: &str) -> serde_json::Value {
+        let said = self.brindle(&["bb", what, "-o", "json"]);
+        serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))
+    }
+
+    /// Room that no buffer has.
+    fn free_mib(&self) -> u64 {
+        self.json("pool")["pools"][0]["free_bytes"].as_u64().unwrap() >> 20
+    }
+
+    /// The buffers, as the list has them.
+    fn buffers(&self) -> Vec<serde_json::Value> {
+        self.json("list")["buffers"].as_array().unwrap().clone()
     }
 
     /// Kills the orchestrator and starts it as it was started before.

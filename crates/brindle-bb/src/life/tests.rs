@@ -8,6 +8,10 @@ use crate::directive::{Entry, Place};
 /// Most steps to any goal.
 const STEPS_MAX: usize = 8;
 
+fn slice(bytes: u64) -> Slice {
+    Slice { serial: 1, brick: "b0".to_owned(), bytes, image_bytes: Some(48) }
+}
+
 fn buffer(stages: bool) -> Buffer {
     let (place, outside, inside) = (Place::Striped, "/x".to_owned(), "x".to_owned());
     let transfer = Transfer { entry: Entry::File, outside, place, inside };
@@ -20,7 +24,7 @@ fn buffer(stages: bool) -> Buffer {
         pool: "default".to_owned(),
         bytes: 16,
         created_s: 0,
-        slices: Vec::new(),
+        slices: vec![slice(16)],
         stage_in: transfers.clone(),
         stage_out: transfers,
         phase: Phase::Allocated,
@@ -36,6 +40,10 @@ fn buffer(stages: bool) -> Buffer {
         group: None,
         discarded: false,
         discarded_s: None,
+        grow_max_bytes: None,
+        shrink_to: None,
+        unsettled: false,
+        resize_failure: String::new(),
         users: Vec::new(),
     }
 }
@@ -52,6 +60,9 @@ fn goals() -> Vec<Goal> {
         Goal::Retry,
         Goal::Drop,
         Goal::Expire,
+        Goal::Grow(vec![slice(48)]),
+        Goal::Shrink(vec![slice(16)]),
+        Goal::Settle,
     ]
 }
 
@@ -282,7 +293,9 @@ fn a_persistent_buffer_outlives_all_jobs_that_use_it() {
         // Jobs are alike: the goals of the second one are those that Slurm sends when all goes well.
         for goal in goals() {
             queue.extend(now.of_buffer(&goal));
-            queue.extend(now.of_job(0, &goal));
+            // The size of a job's own buffer has nothing to do with it.
+            let resizes = matches!(goal, Goal::Grow(_) | Goal::Shrink(_) | Goal::Settle);
+            queue.extend((!resizes).then(|| now.of_job(0, &goal)).into_iter().flatten());
         }
         for goal in [Goal::Setup, Goal::PreRun(vec!["n1".to_owned()]), Goal::Teardown { hurry: true }] {
             queue.extend(now.of_job(1, &goal));
@@ -309,4 +322,79 @@ fn a_persistent_buffer_in_use_is_not_destroyed_and_takes_no_goals_of_jobs() {
     for goal in [Goal::DataIn, Goal::PreRun(Vec::new()), Goal::PostRun, Goal::DataOut, Goal::Retry] {
         assert_eq!(pursue(&ready, &goal).unwrap_err().code, Code::WrongPhase, "{goal:?}");
     }
+}
+
+/// A buffer, and bytes that its targets hold.
+type Held = (Buffer, u64);
+
+/// What a buffer can be after a step: done, failed and cut off, with its targets as they were, as they should be, or between both.
+fn resized((now, held): &Held, goal: &Goal) -> Vec<Held> {
+    let Ok(next) = step(now, &Event::Asked(goal.clone())) else { return Vec::new() };
+    let Some(action) = next.action else { return vec![(next.buffer, *held)] };
+    let wanted = match (&next.buffer.shrink_to, action) {
+        (Some(smaller), Action::Shrink) => smaller[0].bytes,
+        (_, Action::Resize) => next.buffer.slices[0].bytes,
+        _ => *held,
+    };
+    let failed = Event::Failed(action, "because".to_owned());
+    let mut all = vec![(step(&next.buffer, &Event::Done(action)).unwrap().buffer, wanted)];
+    for held in [*held, u64::midpoint(*held, wanted), wanted] {
+        all.push((next.buffer.clone(), held));
+        all.push((step(&next.buffer, &failed).unwrap().buffer, held));
+    }
+    all
+}
+
+#[test]
+fn a_buffer_never_holds_more_than_its_row_says_however_its_resizing_is_cut_off() {
+    let goals = [
+        Goal::Grow(vec![slice(48)]),
+        Goal::Grow(vec![slice(32)]),
+        Goal::Shrink(vec![slice(16)]),
+        Goal::Settle,
+        Goal::PostRun,
+        Goal::DataOut,
+    ];
+    let ready = pursue(&Buffer { bytes: 16, ..buffer(true) }, &Goal::Setup).unwrap().0;
+    let staged = pursue(&ready, &Goal::DataIn).unwrap().0;
+    let made = pursue(&staged, &Goal::PreRun(vec!["n1".to_owned()])).unwrap().0;
+    let mut seen = HashSet::new();
+    let mut queue: VecDeque<Held> = [(made, 16)].into();
+    while let Some(state) = queue.pop_front() {
+        if !seen.insert(state.clone()) {
+            continue;
+        }
+        let (now, held) = &state;
+        assert!(*held <= now.bytes && now.bytes == now.slices[0].bytes, "{state:?}");
+        assert!(now.unsettled || *held == now.bytes, "{state:?}");
+        // Settling reaches what the row says, and nothing else of the buffer changes.
+        let settled = pursue(now, &Goal::Settle).unwrap().0;
+        assert!(!settled.unsettled && settled.shrink_to.is_none() && settled.bytes == now.bytes);
+        assert_eq!((settled.phase, &settled.reason), (now.phase, &now.reason));
+        for goal in &goals {
+            // The pool grows what is smaller, and shrinks what is larger.
+            let fits = match goal {
+                Goal::Grow(to) => to[0].bytes >= now.bytes,
+                Goal::Shrink(to) => to[0].bytes <= now.bytes,
+                _ => true,
+            };
+            queue.extend(fits.then(|| resized(&state, goal)).into_iter().flatten());
+        }
+    }
+    assert!(seen.len() > 30, "{} states", seen.len());
+}
+
+#[test]
+fn only_what_is_there_is_resized() {
+    let grown = Goal::Grow(vec![slice(48)]);
+    assert_eq!(pursue(&buffer(false), &grown).unwrap_err().code, Code::WrongPhase);
+    let ready = pursue(&buffer(false), &Goal::Setup).unwrap().0;
+    let (grown, actions) = pursue(&ready, &grown).unwrap();
+    assert_eq!((grown.bytes, grown.phase, actions), (48, Phase::Ready, vec![Action::Resize]));
+    let (small, actions) = pursue(&grown, &Goal::Shrink(vec![slice(16)])).unwrap();
+    assert_eq!((small.bytes, actions), (16, vec![Action::Shrink]));
+    let gone = pursue(&small, &Goal::Drop).unwrap().0;
+    assert_eq!(pursue(&gone, &Goal::Settle).unwrap_err().code, Code::WrongPhase);
+    let bare = Buffer { slices: Vec::new(), ..ready };
+    assert_eq!(pursue(&bare, &Goal::Settle).unwrap_err().code, Code::WrongPhase);
 }

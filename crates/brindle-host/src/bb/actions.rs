@@ -11,15 +11,16 @@ use std::process::Command;
 use std::sync::Arc;
 
 use brindle_bb::{Buffer, Place, Pool, Slice};
+use brindle_objects::space::{Space, WITHHELD};
 use brindle_types::{Code, Fault, Result, TargetId};
 use parking_lot::Mutex;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::orchestrator::JobLock;
 use super::{Config, GLOBAL, PRIVATE, make_dir, persistent_name, private_name, staging, unmount};
-use crate::cluster::image::Kind;
+use crate::cluster::image::{self, Kind};
 use crate::cluster::{Cluster, Event, Image, Mount, On, Server, Up, alive};
-use crate::{Host, mounts, requirements, system};
+use crate::{Host, mounts, requirements, system, text};
 
 /// Name of the file system of every buffer.
 const FS: &str = "bb";
@@ -33,6 +34,11 @@ const EXT4_EXTRA_BYTES: u64 = 14 << 20;
 const XFS_EXTRA_BYTES: u64 = 96 << 20;
 /// The part of the slice: one of so many.
 const IMAGE_EXTRA_PART: u64 = 24;
+/// What an OST keeps back from users: 1/20 up to 16 MiB, 1/64, and its own tables. The part of the slice, one of so many, and bytes.
+const USABLE_EXTRA_PART: u64 = 16;
+const USABLE_EXTRA_BYTES: u64 = 4 << 20;
+/// How long a write waits for a buffer to grow by itself.
+const ROOM_WAIT_S: u64 = 10;
 /// Permissions of directories for one user only.
 const OWNER_MODE: u32 = 0o700;
 /// Permissions of a directory that a group shares: what is made in it belongs to the group.
@@ -90,6 +96,7 @@ impl<'a> Actions<'a> {
         }
         self.cluster_of(buffer, pool)?.save(&work)?;
         self.start(buffer.serial)?;
+        self.withhold(buffer.serial, &buffer.slices)?;
         self.give_to_owner(buffer)
     }
 
@@ -100,28 +107,13 @@ impl<'a> Actions<'a> {
         let log = self.work_dir(buffer.serial).join("log");
         let first =
             buffer.slices.first().ok_or_else(|| Fault::new(Code::Bug).what("a buffer has no slices"))?;
-        let server = |name: String, target: TargetId, dir: PathBuf, image: Option<Image>| Server {
-            dir: dir.join(&name),
-            log: log.join(format!("{name}.log")),
-            name,
-            target,
-            port: 0,
-            metrics_port: 0,
-            image,
-            host: None,
-            run: None,
-        };
         let home = slice_dir(pool, first)?;
-        cluster.servers.push(server("mgs".to_owned(), TargetId::MGT, home.clone(), None));
-        cluster.servers.push(server("mdt0".to_owned(), TargetId::mdt(0), home, None));
+        cluster.servers.push(server(&log, "mgs".to_owned(), TargetId::MGT, home.clone(), None));
+        let mdt = server(&log, "mdt0".to_owned(), TargetId::mdt(0), home, None);
+        let room_wait_s = if buffer.grow_max_bytes.is_some() { ROOM_WAIT_S } else { 0 };
+        cluster.servers.push(Server { room_wait_s, ..mdt });
         for (index, slice) in (0u16..).zip(&buffer.slices) {
-            let (name, dir) = (format!("ost{index}"), slice_dir(pool, slice)?);
-            let is_large = slice.bytes >= XFS_FROM_BYTES;
-            let (kind, extra) =
-                if is_large { (Kind::Xfs, XFS_EXTRA_BYTES) } else { (Kind::Ext4, EXT4_EXTRA_BYTES) };
-            let size_bytes = slice.bytes + slice.bytes / IMAGE_EXTRA_PART + extra;
-            let image = Image { file: dir.join(format!("{name}.img")), kind, size_bytes };
-            cluster.servers.push(server(name, TargetId::ost(index), dir, Some(image)));
+            cluster.servers.push(ost(&log, index, slice, pool)?);
         }
         cluster.mounts.push(Mount {
             name: "client0".to_owned(),
@@ -133,6 +125,83 @@ impl<'a> Actions<'a> {
             run: None,
         });
         Ok(cluster)
+    }
+
+    /// Gives its targets the sizes that its slices say, and serves those that are new. The file system stays mounted.
+    pub fn resize(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
+        self.ensure_runs(buffer.serial)?;
+        let log = self.work_dir(buffer.serial).join("log");
+        for (index, slice) in (0u16..).zip(&buffer.slices) {
+            slice_dir(pool, slice)?.parent().map_or(Ok(()), make_private_dir)?;
+            let wanted = ost(&log, index, slice, pool)?;
+            self.on(buffer.serial, |on| on.serve_ost(wanted))?;
+        }
+        self.withhold(buffer.serial, &buffer.slices)
+    }
+
+    /// Takes room away from its targets, as much as `shrink_to` says. What was written there has been given back to the disk before: it is
+    /// another buffer's then.
+    pub fn shrink(&self, buffer: &Buffer) -> Result<()> {
+        self.ensure_runs(buffer.serial)?;
+        let slices =
+            buffer.shrink_to.as_ref().ok_or_else(|| Fault::new(Code::Bug).what("no smaller size"))?;
+        for dir in self.ost_dirs(buffer.serial, slices.len())? {
+            image::trim(&dir)?;
+        }
+        self.withhold(buffer.serial, slices)?;
+        match self.available(buffer.serial, slices)?.contains(&0) {
+            false => Ok(()),
+            true => Err(too_full(buffer).why("files were written meanwhile")),
+        }
+    }
+
+    /// Directories of its OSTs, which are mounted.
+    fn ost_dirs(&self, serial: u64, count: usize) -> Result<Vec<PathBuf>> {
+        let cluster = Cluster::load(&self.work_dir(serial))?;
+        let of = |index: usize| {
+            let name = format!("ost{index}");
+            let found = cluster.servers.iter().find(|server| server.name == name);
+            let mounted = found.filter(|server| mounts::find(&server.dir).is_some());
+            mounted.map(|server| server.dir.clone()).ok_or_else(|| {
+                Fault::new(Code::TargetDown).what("a target of the buffer does not run:").subject(name)
+            })
+        };
+        (0..count).map(of).collect()
+    }
+
+    /// Keeps each target from using more than its slice.
+    fn withhold(&self, serial: u64, slices: &[Slice]) -> Result<()> {
+        let disk = &self.host.seams().disk;
+        for (dir, slice) in self.ost_dirs(serial, slices.len())?.iter().zip(slices) {
+            let file = text(&dir.join(WITHHELD))?;
+            let cannot =
+                |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot keep room in", file.clone(), e);
+            let all = disk.space(&text(dir)?).map_err(|e| cannot(&e))?.total_bytes;
+            let bytes =
+                if slice.bytes == slice.image_bytes() { 0 } else { all.saturating_sub(usable(slice)) };
+            // No file, or one that a crash has left shorter than its blocks: both are made right.
+            if bytes == 0 && disk.stat(&file).is_err() {
+                continue;
+            }
+            disk.keep_room(&file, bytes).map_err(|e| match e.kind() {
+                std::io::ErrorKind::StorageFull => Fault::new(Code::BufferTooFull)
+                    .what("cannot make smaller:")
+                    .subject(file.clone())
+                    .why("files were written meanwhile"),
+                _ => cannot(&e),
+            })?;
+        }
+        Ok(())
+    }
+
+    /// What each of its targets has free of its slice.
+    pub fn available(&self, serial: u64, slices: &[Slice]) -> Result<Vec<u64>> {
+        let dirs = self.ost_dirs(serial, slices.len())?;
+        let free = |(dir, slice): (&PathBuf, &Slice)| {
+            let used = Space::new(self.host.seams().disk.clone(), &text(dir)?)?.used_bytes()?;
+            Ok(slice.bytes.saturating_sub(used))
+        };
+        dirs.iter().zip(slices).map(free).collect()
     }
 
     /// Starts its cluster as it was stored.
@@ -345,6 +414,45 @@ fn serial_of(buffer: &Buffer, name: &str) -> Result<u64> {
             .subject(name.to_owned())
             .next(format!("add #DW persistentdw name={name}"))
     })
+}
+
+/// A server of a buffer, before it runs.
+fn server(log: &Path, name: String, target: TargetId, dir: PathBuf, image: Option<Image>) -> Server {
+    Server {
+        dir: dir.join(&name),
+        log: log.join(format!("{name}.log")),
+        name,
+        target,
+        port: 0,
+        metrics_port: 0,
+        room_wait_s: 0,
+        image,
+        host: None,
+        run: None,
+    }
+}
+
+/// Bytes that a target needs for users to have those of its slice: it keeps some for itself.
+fn usable(slice: &Slice) -> u64 {
+    slice.bytes + slice.bytes / USABLE_EXTRA_PART + USABLE_EXTRA_BYTES
+}
+
+/// The OST on a slice.
+fn ost(log: &Path, index: u16, slice: &Slice, pool: &Pool) -> Result<Server> {
+    let (name, dir, bytes) = (format!("ost{index}"), slice_dir(pool, slice)?, slice.image_bytes());
+    let is_large = bytes >= XFS_FROM_BYTES;
+    let (kind, extra) = if is_large { (Kind::Xfs, XFS_EXTRA_BYTES) } else { (Kind::Ext4, EXT4_EXTRA_BYTES) };
+    let size_bytes = bytes + bytes / IMAGE_EXTRA_PART + extra;
+    let image = Image { file: dir.join(format!("{name}.img")), kind, size_bytes };
+    Ok(server(log, name, TargetId::ost(index), dir, Some(image)))
+}
+
+/// More is in use than a smaller size has room for.
+pub fn too_full(buffer: &Buffer) -> Fault {
+    Fault::new(Code::BufferTooFull)
+        .what("cannot make smaller: the buffer")
+        .subject(buffer.token.clone())
+        .data("nothing was changed")
 }
 
 fn cannot_give(dir: &Path, e: &std::io::Error) -> Fault {

@@ -11,6 +11,7 @@ pub mod copy;
 pub mod orchestrator;
 pub mod persistent;
 pub mod protocol;
+mod resize;
 pub mod server;
 mod staging;
 pub mod store;

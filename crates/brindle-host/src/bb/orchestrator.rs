@@ -35,7 +35,7 @@ const ACTIONS_MAX: usize = 16;
 /// The lock of a job, and the copy that runs under it.
 #[derive(Default)]
 pub struct JobLock {
-    step: Mutex<()>,
+    pub(super) step: Mutex<()>,
     /// How many want the copy to stop.
     stop: AtomicUsize,
     copy: Mutex<Option<Identity>>,
@@ -113,14 +113,15 @@ impl<'a> Orchestrator<'a> {
     fn reconcile(&self) -> Result<()> {
         let buffers = self.store.buffers()?;
         for pool in self.store.pools()? {
-            let serials: Vec<u64> = buffers.iter().map(|(_, buffer)| buffer.serial).collect();
-            let freed =
-                self.store.change_pool(&pool.name, |pool| Ok(pool.reconcile(serials.iter().copied())))?;
+            let of_pool = buffers.iter().filter(|(_, buffer)| buffer.pool == pool.name);
+            let rows: BTreeMap<u64, Vec<Slice>> =
+                of_pool.map(|(_, buffer)| (buffer.serial, buffer.slices.clone())).collect();
+            let freed = self.store.change_pool(&pool.name, |pool| Ok(pool.reconcile(&rows)))?;
             if freed > 0 {
                 tracing::warn!(
                     pool = pool.name,
-                    slices = freed,
-                    "slices of buffers that were never recorded are free again"
+                    granules = freed,
+                    "what was allocated and never recorded is free again"
                 );
             }
         }
@@ -158,6 +159,7 @@ impl<'a> Orchestrator<'a> {
             Request::List => Ok(Reply::Buffers(self.list(only)?)),
             Request::Retry(name) => self.on_named(name, only, &Goal::Retry),
             Request::Drop(name) => self.on_named(name, only, &Goal::Drop),
+            Request::Resize { name, bytes, only_grow } => self.resize(only, name, *bytes, *only_grow),
             Request::CreatePersistent(create) => self.create(create),
             Request::Bricks => Ok(Reply::Bricks(self.store.pools()?)),
             Request::AddBrick { pool, name, dir, bytes } => self.add_brick(pool, name, dir, *bytes),
@@ -203,6 +205,10 @@ impl<'a> Orchestrator<'a> {
             let (hours, minutes) = (left_s / 3600, left_s % 3600 / 60);
             shown.reason +=
                 &format!("; thrown away with --hurry, it is destroyed in {hours} h {minutes} min");
+        }
+        if !buffer.resize_failure.is_empty() {
+            let before = if shown.reason.is_empty() { "" } else { "; " };
+            shown.reason += &format!("{before}its size could not be changed: {}", buffer.resize_failure);
         }
         shown
     }
@@ -280,10 +286,11 @@ impl<'a> Orchestrator<'a> {
         let _held: Vec<_> =
             locks.iter().zip(&names).map(|(lock, name)| held(lock, name)).collect::<Result<_>>()?;
         let uses = names.iter().map(|name| self.usable(name, setup.uid, setup.gid)).collect::<Result<_>>()?;
-        let (serial, slices) = self.slices(setup.pool(), setup.wanted_bytes())?;
         let request = &setup.request;
+        let (serial, slices) = self.slices(setup.pool(), setup.wanted_bytes(), request.grow_max_bytes)?;
         self.record(Buffer {
             access: request.access,
+            grow_max_bytes: request.grow_max_bytes.filter(|_| !slices.is_empty()),
             uses,
             stage_in: request.stage_in.clone(),
             stage_out: request.stage_out.clone(),
@@ -298,13 +305,17 @@ impl<'a> Orchestrator<'a> {
         })
     }
 
-    /// A serial number, and so many bytes of a pool, which may be none.
-    pub(super) fn slices(&self, pool: &str, bytes: u64) -> Result<(u64, Vec<Slice>)> {
+    /// A serial number, and so many bytes of a pool, which may be none; on targets that can grow to `max_bytes`.
+    pub(super) fn slices(&self, pool: &str, bytes: u64, max_bytes: Option<u64>) -> Result<(u64, Vec<Slice>)> {
         let _serials = self.serials.lock();
         let next = self.store.pools()?.iter().map(|pool| pool.next_serial).max().unwrap_or(1);
         self.store.change_pool(pool, |pool| {
             pool.next_serial = pool.next_serial.max(next);
-            if bytes == 0 { Ok((pool.number(), Vec::new())) } else { pool.allocate(bytes) }
+            if bytes == 0 {
+                return Ok((pool.number(), Vec::new()));
+            }
+            let (serial, slices) = pool.allocate(bytes)?;
+            Ok((serial, max_bytes.map_or(slices, |max| pool.make_growable(serial, max))))
         })
     }
 
@@ -357,27 +368,25 @@ impl<'a> Orchestrator<'a> {
         }))
     }
 
+    /// The buffer that an operator or its owner names, with the version of its row.
+    pub(super) fn named(&self, name: &str, only: Option<u32>) -> Result<(u64, Buffer)> {
+        let named = |b: &Buffer| b.token == name || format!("{}.{}", b.token, b.serial) == name;
+        let all = self.store.buffers()?;
+        let mut found = all.into_iter().filter(|(_, b)| only.is_none_or(|uid| uid == b.uid) && named(b));
+        let first = found.next().ok_or_else(|| no_buffer(name))?;
+        let others: Vec<String> = found.map(|(_, b)| format!("{}.{}", b.token, b.serial)).collect();
+        if others.is_empty() {
+            return Ok(first);
+        }
+        Err(Fault::new(Code::BadArgument)
+            .what("more than one buffer is called")
+            .subject(name.to_owned())
+            .next(format!("name one of them: {}.{}, {}", first.1.token, first.1.serial, others.join(", "))))
+    }
+
     /// Something with the buffer that an operator or its owner names: by job, or by `JOB.SERIAL` where a job has several.
     fn on_named(&self, name: &str, only: Option<u32>, goal: &Goal) -> Result<Reply> {
-        let named = |b: &Buffer| b.token == name || format!("{}.{}", b.token, b.serial) == name;
-        let find = || -> Result<(u64, Buffer)> {
-            let all = self.store.buffers()?;
-            let mut found = all.into_iter().filter(|(_, b)| only.is_none_or(|uid| uid == b.uid) && named(b));
-            let first = found.next().ok_or_else(|| no_buffer(name))?;
-            let others: Vec<String> = found.map(|(_, b)| format!("{}.{}", b.token, b.serial)).collect();
-            if others.is_empty() {
-                return Ok(first);
-            }
-            Err(Fault::new(Code::BadArgument)
-                .what("more than one buffer is called")
-                .subject(name.to_owned())
-                .next(format!(
-                    "name one of them: {}.{}, {}",
-                    first.1.token,
-                    first.1.serial,
-                    others.join(", ")
-                )))
-        };
+        let find = || self.named(name, only);
         let lock = self.lock_of(&find()?.1.token);
         let _step = held(&lock, name)?;
         let (version, buffer) = find()?;
@@ -451,6 +460,8 @@ impl<'a> Orchestrator<'a> {
             Action::Mount => self.actions.mount(buffer),
             Action::Unmount => self.actions.unmount(buffer),
             Action::StageOut => self.actions.stage(buffer, false, job),
+            Action::Resize => self.actions.resize(buffer, &self.store.pool(&buffer.pool)?),
+            Action::Shrink => self.actions.shrink(buffer),
             Action::Destroy => {
                 self.actions.destroy(buffer, &self.store.pool(&buffer.pool)?)?;
                 self.store.change_pool(&buffer.pool, |pool| {
@@ -598,6 +609,10 @@ impl Create {
             group: None,
             discarded: false,
             discarded_s: None,
+            grow_max_bytes: None,
+            shrink_to: None,
+            unsettled: false,
+            resize_failure: String::new(),
             users: Vec::new(),
         }
     }

@@ -36,7 +36,7 @@ impl Orchestrator<'_> {
             }
             None => {
                 let bytes = wanted.bytes.max(1);
-                let (serial, slices) = self.slices(&wanted.pool, bytes)?;
+                let (serial, slices) = self.slices(&wanted.pool, bytes, None)?;
                 let buffer = Buffer { persistent: true, group, ..wanted.row(serial, slices) };
                 self.record(buffer)?
             }

@@ -60,6 +60,15 @@ pub enum Request {
     Retry(String),
     /// Destroys a buffer with all it holds.
     Drop(String),
+    /// Another size of a buffer.
+    Resize {
+        /// Its job or name, or the path at which a job finds it.
+        name: String,
+        /// The size.
+        bytes: u64,
+        /// One that is larger stays as it is.
+        only_grow: bool,
+    },
     /// A persistent buffer.
     CreatePersistent(Create),
     /// The pools with their bricks.

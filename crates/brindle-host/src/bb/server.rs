@@ -18,6 +18,8 @@ const REQUESTS_MAX: usize = 512;
 const USER_REQUESTS_MAX: usize = 32;
 /// Time between two looks for buffers that were thrown away and are not kept any longer.
 const EXPIRE_EVERY: Duration = Duration::from_secs(5);
+/// Time between two looks for buffers that are nearly full and are to grow by themselves.
+const GROW_EVERY: Duration = Duration::from_millis(250);
 /// How long somebody who has connected may take to ask.
 const ASK_LIMIT: Duration = Duration::from_secs(10);
 
@@ -46,7 +48,14 @@ pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
         scope.spawn(|| {
             loop {
                 orchestrator.expire();
+                orchestrator.settle();
                 std::thread::sleep(EXPIRE_EVERY);
+            }
+        });
+        scope.spawn(|| {
+            loop {
+                orchestrator.grow_full_ones();
+                std::thread::sleep(GROW_EVERY);
             }
         });
         for stream in listener.incoming() {
@@ -124,7 +133,9 @@ fn allowed(orchestrator: &Orchestrator, uid: u32, request: &Request) -> Result<O
         return Ok(None);
     }
     match request {
-        Request::List | Request::Retry(_) | Request::Drop(_) | Request::Pools => Ok(Some(uid)),
+        Request::List | Request::Retry(_) | Request::Drop(_) | Request::Resize { .. } | Request::Pools => {
+            Ok(Some(uid))
+        }
         _ => Err(Fault::new(Code::PermissionDenied)
             .what("only root and the user of slurmctld may ask for this")
             .why(format!("user {uid} asks"))

@@ -1,6 +1,7 @@
 //! Documents of `brindle bb`.
 
 use brindle_admin::document;
+use brindle_bb::simulate::Outcome;
 use brindle_bb::{Buffer, Pool};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -34,6 +35,8 @@ pub struct BufferView {
     pub pool: String,
     /// Size.
     pub bytes: u64,
+    /// Size to which it grows by itself.
+    pub grow_max_bytes: Option<u64>,
     /// Seconds since 1970 at which it was allocated.
     pub created_s: u64,
     /// State in words, such as `mounted` or `kept`.
@@ -58,6 +61,7 @@ impl From<&Buffer> for BufferView {
             uid: buffer.uid,
             pool: buffer.pool.clone(),
             bytes: buffer.bytes,
+            grow_max_bytes: buffer.grow_max_bytes,
             created_s: buffer.created_s,
             state: buffer.phase.word().to_owned(),
             nodes: buffer.nodes.clone(),
@@ -117,6 +121,77 @@ impl From<&Pool> for BrickPoolView {
             bytes: pool.granules() * pool.granule_bytes,
             free_bytes: pool.free_granules() * pool.granule_bytes,
             bricks: bricks.collect(),
+        }
+    }
+}
+
+/// A trace of jobs against pools.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct SimulationView {
+    /// Jobs with a buffer.
+    pub jobs: u64,
+    /// Jobs without one.
+    pub without_buffer: u64,
+    /// Jobs with a buffer that had not started or not ended.
+    pub unfinished: u64,
+    /// What would have happened with each pool.
+    pub pools: Vec<SimulatedPoolView>,
+}
+document!(SimulationView, "brindle.burst-buffer-simulation", 1);
+
+/// What would have happened with a pool.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub struct SimulatedPoolView {
+    /// Name of the pool.
+    pub name: String,
+    /// Bytes of all bricks.
+    pub bytes: u64,
+    /// Number of bricks.
+    pub bricks: usize,
+    /// Jobs that got a buffer.
+    pub served: u64,
+    /// Jobs that waited for room.
+    pub waited: u64,
+    /// Mean wait, in seconds.
+    pub wait_mean_s: f64,
+    /// 95 of 100 jobs waited no longer, in seconds.
+    pub wait_p95_s: i64,
+    /// Longest wait, in seconds.
+    pub wait_max_s: i64,
+    /// The job that waited longest; empty where none waited.
+    pub wait_max_job: String,
+    /// Most jobs that waited at a time.
+    pub queue_max: usize,
+    /// Most bytes in use.
+    pub used_max_bytes: u64,
+    /// Mean use of the pool, in percent.
+    pub used_percent: f64,
+    /// Buffers whose slices are of different sizes, because the pool was fragmented.
+    pub uneven: u64,
+    /// Jobs whose buffers are larger than the pool.
+    pub too_large: Vec<String>,
+}
+
+impl SimulatedPoolView {
+    /// Of a pool and what became of the jobs.
+    pub fn new(pool: &Pool, outcome: &Outcome) -> SimulatedPoolView {
+        let bytes = pool.granules() * pool.granule_bytes;
+        let used = if bytes == 0 { 0.0 } else { outcome.used_mean_bytes * 100.0 / bytes as f64 };
+        SimulatedPoolView {
+            name: pool.name.clone(),
+            bytes,
+            bricks: pool.bricks.len(),
+            served: outcome.served,
+            waited: outcome.waited,
+            wait_mean_s: outcome.wait_mean_s,
+            wait_p95_s: outcome.wait_p95_s,
+            wait_max_s: outcome.wait_max_s,
+            wait_max_job: outcome.wait_max_job.clone(),
+            queue_max: outcome.queue_max,
+            used_max_bytes: outcome.used_max_bytes,
+            used_percent: used,
+            uneven: outcome.uneven,
+            too_large: outcome.too_large.clone(),
         }
     }
 }

@@ -46,6 +46,11 @@ pub fn attach(image: &Image, at: &Path) -> Result<()> {
     run(Command::new("mount").args(["-o", "loop"]).arg(&image.file).arg(at), PACKAGES)
 }
 
+/// Gives back to the disk below what the file system of an image does not use any more.
+pub fn trim(at: &Path) -> Result<()> {
+    run(Command::new("fstrim").arg(at), "util-linux")
+}
+
 /// Unmounts; says nothing when it is not mounted.
 pub fn detach(at: &Path) -> Result<()> {
     if mounts::find(at).is_none() {

@@ -51,7 +51,7 @@ pub fn spawn_server(program: &Path, cluster: &Cluster, index: usize) -> Result<S
 fn server_arguments(server: &Server) -> Vec<String> {
     let port = free_or_any(server.port);
     let metrics = free_or_any(server.metrics_port);
-    vec![
+    let mut arguments = vec![
         "serve".to_owned(),
         "--ready-json".to_owned(),
         format!("--dir={}", server.dir.display()),
@@ -59,7 +59,11 @@ fn server_arguments(server: &Server) -> Vec<String> {
         format!("--port={port}"),
         format!("--metrics=127.0.0.1:{metrics}"),
         format!("--log={}", server.log.display()),
-    ]
+    ];
+    if server.room_wait_s > 0 {
+        arguments.push(format!("--room-wait={}", server.room_wait_s));
+    }
+    arguments
 }
 
 /// The port if nobody has it now; otherwise 0 for any. A restarted server is found at its old address at once.

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use brindle_admin::target;
-use brindle_types::{Code, Fault, Result, Role, TargetId};
+use brindle_types::{Code, Fault, Nid, Result, Role, TargetId};
 
-use super::state::{Cluster, Server};
+use super::state::{Cluster, Server, alive};
 use super::{OSTS_MAX, On, down, image, node, up};
 use crate::{need_root, text};
 
@@ -41,6 +41,31 @@ impl On<'_> {
         }
         cluster.servers.push(up::new_server(&self.dir, TargetId::ost(index), size, kind));
         let at = cluster.servers.len() - 1;
+        self.begin_ost(&mut cluster, at, &mgs)?;
+        let server = cluster.servers[at].clone();
+        let target = cluster.fs.target(server.target);
+        Ok((server, target))
+    }
+
+    /// Serves an OST of this description; one of its name that runs is the one that was asked for.
+    pub fn serve_ost(&self, wanted: Server) -> Result<()> {
+        let _lock = self.lock()?;
+        let mut cluster = Cluster::load(&self.dir)?;
+        let mgs = self.running_mgs(&cluster, "cannot add an OST to")?;
+        let at = cluster.servers.iter().position(|s| s.name == wanted.name);
+        if at.is_some_and(|at| alive(cluster.servers[at].run.as_ref())) {
+            return self.until_used(&cluster);
+        }
+        let at = at.unwrap_or_else(|| {
+            cluster.servers.push(wanted);
+            cluster.servers.len() - 1
+        });
+        // One that an earlier try has started, and could not note.
+        down::end_strays(self, &cluster)?;
+        self.begin_ost(&mut cluster, at, &mgs)
+    }
+
+    fn begin_ost(&self, cluster: &mut Cluster, at: usize, mgs: &Nid) -> Result<()> {
         // What is begun is in the state first, so that `down` finds it whatever happens here.
         cluster.save(&self.dir)?;
         let (name, dir) = (cluster.servers[at].name.clone(), text(&self.dir)?);
@@ -48,14 +73,11 @@ impl On<'_> {
         if let Some(image) = &cluster.servers[at].image {
             image::attach(image, &cluster.servers[at].dir)?;
         }
-        self.format_if_new(&cluster, at, &[mgs])?;
-        let started = node::spawn_server(&self.host.program, &cluster, at).map_err(&begun)?;
-        node::server_ready(&mut cluster, started).map_err(&begun)?;
+        self.format_if_new(cluster, at, std::slice::from_ref(mgs))?;
+        let started = node::spawn_server(&self.host.program, cluster, at).map_err(&begun)?;
+        node::server_ready(cluster, started).map_err(&begun)?;
         cluster.save(&self.dir)?;
-        self.until_used(&cluster)?;
-        let server = cluster.servers[at].clone();
-        let target = cluster.fs.target(server.target);
-        Ok((server, target))
+        self.until_used(cluster)
     }
 
     /// Removes an OST that was drained, with its process and its directory.

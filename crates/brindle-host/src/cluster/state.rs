@@ -58,6 +58,11 @@ fn no_security() -> Mode {
     Mode::None
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
+}
+
 /// A host of the cluster: a network namespace with one process, which serves its targets or mounts the file system. A bare host is an empty
 /// machine instead, with an init.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -97,6 +102,9 @@ pub struct Server {
     pub log: PathBuf,
     /// The loop image that the directory lies on.
     pub image: Option<Image>,
+    /// Seconds for which an MDT lets a write wait for room; 0 unless somebody adds it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub room_wait_s: u64,
     /// The host that it is on, whose process it shares with the host's other targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,

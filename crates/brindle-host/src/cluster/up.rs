@@ -386,6 +386,7 @@ pub fn new_server(dir: &Path, target: TargetId, size: Option<u64>, kind: image::
         target,
         port: 0,
         metrics_port: 0,
+        room_wait_s: 0,
         image,
         host: None,
         run: None,

@@ -47,11 +47,17 @@ pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> 
     let mut room_bytes = req.len_bytes;
     let mut tries = TRIES_PER_OST * mdt.osts().all().await.len();
     let mut wait_ms = ROOM_WAIT_MS;
+    let begun = mdt.seams().now();
     loop {
         match attempt(mdt, call, &req, part, room_bytes, &mut wait_ms).await? {
             Attempt::Done => break,
             Attempt::Nowhere if part == Part::Rest && room_bytes > req.len_bytes => {
                 (part, room_bytes) = (Part::Least, req.len_bytes);
+            }
+            Attempt::Nowhere if mdt.seams().now().ms_since(begun) < mdt.osts().room_wait_ms() => {
+                // Somebody adds room; every try asks all OSTs again.
+                mdt.seams().sleep_ms(ROOM_LOOK_MS).await;
+                continue;
             }
             Attempt::Nowhere => return Err(nobody_has_room(mdt)),
             Attempt::Refused { bytes } => room_bytes = bytes,

@@ -1,6 +1,7 @@
 //! `brindle bb`: burst buffers, their bricks and their orchestrator ([`brindle_host::bb`]).
 
 mod serve;
+mod simulate;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -35,8 +36,14 @@ pub enum Command {
     Stage(StageArgs),
     /// Make a persistent buffer
     Create(CreateArgs),
+    /// Give a buffer another size, while it is used
+    Resize(ResizeArgs),
+    /// Make a buffer larger; jobs grow their own: brindle bb grow $DW_JOB_STRIPED 20GiB
+    Grow(ResizeArgs),
     /// Destroy a buffer with everything in it
     Destroy(DestroyArgs),
+    /// Replay a trace of jobs against pools: waiting, fragmentation, use
+    Simulate(simulate::Args),
     /// Print burst_buffer.lua, for Slurm's plug-in burst_buffer/lua
     Lua,
     /// Copy files as a user; its work stands on standard input
@@ -133,6 +140,21 @@ pub struct CreateArgs {
     socket: SocketArg,
 }
 
+/// Arguments of `brindle bb resize` and `brindle bb grow`.
+#[derive(clap::Args)]
+#[command(after_help = "Example, in a job: brindle bb grow $DW_JOB_STRIPED 20GiB\n\
+                        Users resize their own buffers, operators all of them. A buffer that has SIZE already stays as it is.")]
+pub struct ResizeArgs {
+    /// The job, or JOB.SERIAL, or the name of a persistent buffer, or the path at which a job finds it
+    #[arg(value_name = "NAME")]
+    name: String,
+    /// Its size from now on, with all that is in it
+    #[arg(value_name = "SIZE", value_parser = parse_bytes)]
+    size: u64,
+    #[command(flatten)]
+    socket: SocketArg,
+}
+
 /// Arguments of `brindle bb destroy`.
 #[derive(clap::Args)]
 pub struct DestroyArgs {
@@ -183,7 +205,10 @@ pub fn run(command: Command) -> Result<Done> {
         Command::Show(args) => show(&args),
         Command::Stage(args) => say(&args.socket, &Request::Retry(args.job)),
         Command::Create(args) => create(args),
+        Command::Resize(args) => resize(args, false),
+        Command::Grow(args) => resize(args, true),
         Command::Destroy(args) => destroy(args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Lua => {
             print!("{}", brindle_host::slurm::LUA);
             Ok(Done::Ok)
@@ -206,6 +231,11 @@ fn create(args: CreateArgs) -> Result<Done> {
     let uid = user_of(&user)?;
     let create = Create { name, uid, gid: main_group(uid), pool, bytes, group };
     say(&socket, &Request::CreatePersistent(create))
+}
+
+fn resize(args: ResizeArgs, only_grow: bool) -> Result<Done> {
+    let ResizeArgs { name, size: bytes, socket } = args;
+    say(&socket, &Request::Resize { name, bytes, only_grow })
 }
 
 /// A user by name or number.

@@ -76,6 +76,9 @@ pub struct Options {
     /// An MDT puts nothing new on OSTs that are fuller than this, in percent, while others can take it
     #[arg(long, env = "BRINDLE_HIGH_WATER", value_name = "PERCENT", value_parser = high_water, default_value_t = HIGH_WATER_PERCENT_DEFAULT)]
     pub high_water: u64,
+    /// Seconds for which an MDT lets a write wait for somebody to add room, where all OSTs are full
+    #[arg(long, env = "BRINDLE_ROOM_WAIT", value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(0..=ROOM_WAIT_MAX_S), default_value_t = 0)]
+    pub room_wait: u64,
     /// Program that switches hosts off, on the host of the MGS: called with the name of a host, it ends with 0 when that host cannot write any more
     #[arg(long, env = "BRINDLE_FENCE", value_name = "PROGRAM")]
     pub fence: Option<PathBuf>,
@@ -99,6 +102,9 @@ fn workers(text: &str) -> std::result::Result<usize, String> {
     let n = text.parse().ok().filter(|n| (WORKERS_MIN..=WORKERS_MAX).contains(n));
     n.ok_or_else(|| format!("it must be {WORKERS_MIN} to {WORKERS_MAX}"))
 }
+
+/// Longest wait for room: whoever writes hangs meanwhile.
+const ROOM_WAIT_MAX_S: u64 = 60;
 
 fn high_water(text: &str) -> std::result::Result<u64, String> {
     let range = HIGH_WATER_PERCENT_RANGE;
@@ -279,6 +285,7 @@ impl Options {
             ("metrics", self.metrics.clone()),
             ("log", self.log.as_ref().map(|l| l.display().to_string()).unwrap_or_default()),
             ("high-water", self.high_water.to_string()),
+            ("room-wait", self.room_wait.to_string()),
             ("fence", self.fence.as_ref().map(|path| path.display().to_string()).unwrap_or_default()),
             ("failback-after", self.failback_after.map(|s| s.to_string()).unwrap_or_default()),
             ("numa-node", self.numa_node.map(|n| n.to_string()).unwrap_or_default()),

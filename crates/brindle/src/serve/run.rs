@@ -269,6 +269,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         listen: options.listen.clone(),
         advertise: options.advertise.clone(),
         high_water_percent: options.high_water,
+        room_wait_ms: options.room_wait.saturating_mul(1000),
     };
     let mgs_of_targets = found.iter().map(|f| f.superblock.mgs.clone()).find(|mgs| !mgs.is_empty());
     let (mut running, mut targets) = (Vec::new(), Vec::new());
