@@ -118,6 +118,7 @@ impl Request<'_> {
             Op::ChangelogRegister | Op::ChangelogDeregister | Op::ChangelogClear => refused(op),
             Op::ChangelogRead | Op::ChangelogInfo | Op::ChangelogMask => refused(op),
             Op::HsmInfo | Op::HsmSwitch => refused(op),
+            Op::MdtUsage | Op::MdtLogLevel | Op::OstUsage | Op::OstLogLevel | Op::MgsLogLevel => refused(op),
             // Other servers'.
             Op::Read | Op::Write | Op::Punch | Op::Allocate | Op::TruncateObject | Op::SyncObjects => {
                 refused(op)

@@ -169,6 +169,9 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall | Op::HsmTake => return refused(op),
         Op::HsmProgress | Op::HsmDone | Op::HsmInfo | Op::HsmSwitch | Op::HsmBacklog => return refused(op),
         Op::PolicyScan | Op::PolicyRemove => return refused(op),
+        Op::MdtUsage | Op::MdtLogLevel | Op::OstUsage | Op::OstLogLevel | Op::MgsLogLevel => {
+            return refused(op);
+        }
         Op::Register | Op::GetMap | Op::Heartbeat | Op::Join | Op::RenewCertificate => return refused(op),
         Op::WatchHost | Op::ReportHost | Op::WatchAccess | Op::KeepShared => return refused(op),
         Op::ChangePool | Op::ChangeTarget | Op::RaiseLevel | Op::ListHosts | Op::CreateToken => {
