@@ -451,7 +451,8 @@ fn bash_offers_names_that_exist_now() {
     );
     assert_eq!(offered(&["lctl", "pool_list", "--dir", "c", ""]), ["dev", "dev.flash"]);
     assert_eq!(offered(&["brindle", "dev", "kill", "--dir", "c", "o"]), ["ost0", "ost1"]);
-    assert_eq!(offered(&["lctl", "set_param", "--dir", "c", "obdf"]).len(), 2);
+    // Two parameters of each of two OSTs.
+    assert_eq!(offered(&["lctl", "set_param", "--dir", "c", "obdf"]).len(), 4);
     assert_eq!(offered(&["lctl", "get_param", "--dir", "c", "ver"]), ["version"]);
     assert_eq!(offered(&["brindle", "explain", "E500"]).first().map(String::as_str), Some("E5001"));
     assert_eq!(offered(&["lfs", "getst"]), ["getstripe"]);
