@@ -7,7 +7,9 @@ use brindle_stdx::Mono;
 use brindle_types::TargetId;
 use brindle_wire::mgs::shared::SharedReport;
 
-/// A target on a host, and since when it is in its present kind of state there.
+use super::failover::DEAD_MS;
+
+/// A target on a host, and since when it is in its present kind of state there, without a silence in between.
 #[derive(Clone, Debug)]
 pub(crate) struct Told {
     pub(crate) report: SharedReport,
@@ -36,6 +38,8 @@ impl Listening {
     /// The daemon of a host has told of its targets.
     pub(crate) fn told(&mut self, host: &str, now: Mono, reports: Vec<SharedReport>) {
         let before = self.hosts.remove(host);
+        // Whoever was away is not known to have been in any state meanwhile.
+        let before = before.filter(|words| now.ms_since(words.at) < DEAD_MS);
         let since = |report: &SharedReport| {
             let earlier = before.as_ref().and_then(|words| words.targets.get(&report.target));
             let same = earlier.filter(|told| {
