@@ -49,7 +49,8 @@ pub struct SharedHostView {
     pub host: String,
     /// The device there.
     pub device: String,
-    /// `owner`, `standby`, `silent`, or `failed` where it could not serve the target.
+    /// `owner`; `standby` where it could take the target now; `starting` or `stopping` where it could in a moment; `silent`; or `failed` where it
+    /// could not serve the target.
     pub state: &'static str,
     /// Why it could not; empty if it could.
     pub why: String,
@@ -67,7 +68,9 @@ fn host_view(info: &SharedInfo, n: usize) -> SharedHostView {
         _ if word.is_none_or(is_silent) => ("silent", String::new()),
         Some(SharedState::Failed { fault, .. }) => ("failed", fault.to_string()),
         _ if is_owner => ("owner", String::new()),
-        _ => ("standby", String::new()),
+        Some(SharedState::StandingBy { .. }) => ("standby", String::new()),
+        Some(SharedState::Serving | SharedState::Released) => ("stopping", String::new()),
+        Some(SharedState::Starting) | None => ("starting", String::new()),
     };
     SharedHostView { host: host.host.clone(), device: host.device.clone(), state, why }
 }

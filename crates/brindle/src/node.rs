@@ -150,7 +150,7 @@ fn shared_in_a_word(target: &SharedView, host: &str) -> Option<String> {
     let own = target.hosts.iter().find(|own| own.host == host)?;
     Some(match (own.state, target.owner == host) {
         ("failed", false) => format!("{name} (standby, failed)"),
-        (_, false) => format!("{name} (standby)"),
+        (state, false) => format!("{name} ({state})"),
         (_, true) if target.state == "serving" => name.clone(),
         (_, true) => format!("{name} ({})", target.state),
     })
