@@ -213,7 +213,7 @@ async fn until_back(servers: &Servers, place: &Place, host: &str, start: u64) ->
     }
 }
 
-/// What is not there yet.
+/// The first part of the host that is not back; `None` once all are.
 async fn missing(servers: &Servers, place: &Place, host: &str, start: u64) -> Result<Option<String>> {
     let ask = RestartHostReq { host: host.to_owned(), start: None };
     // The former process became the present one, so what answers from here on is served by that.

@@ -19,7 +19,7 @@ use crate::servers::Servers;
 /// Targets that are asked at once.
 const ASKED_AT_ONCE: usize = 32;
 
-/// What is counted by.
+/// The table of counters: a row for each job, user, client or target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum By {
     /// Job.
@@ -86,7 +86,7 @@ pub struct TopRow {
     pub last_s: i64,
     /// Requests since the counters began.
     pub operations: u64,
-    /// Those for names and attributes, at MDTs.
+    /// Requests for names and attributes, at MDTs.
     pub metadata_operations: u64,
     /// Bytes of files read.
     pub read_bytes: u64,
@@ -96,7 +96,7 @@ pub struct TopRow {
     pub busy_seconds: f64,
     /// Requests each second.
     pub operations_per_second: f64,
-    /// Those for names and attributes.
+    /// Requests each second for names and attributes.
     pub metadata_per_second: f64,
     /// Bytes read each second.
     pub read_bytes_per_second: f64,
@@ -110,7 +110,7 @@ pub struct TopRow {
     pub targets: Vec<String>,
 }
 
-/// What all servers told at one moment.
+/// The counters of all servers at one moment.
 pub struct Look {
     fs: String,
     by: By,
@@ -158,7 +158,7 @@ impl Look {
         }
     }
 
-    /// What it shows; with what has changed since an earlier look, if there was one.
+    /// The table for people and programs, with rates since an earlier look if there was one.
     pub fn since(&self, earlier: Option<&Look>) -> TopView {
         let earlier = earlier.filter(|earlier| earlier.by == self.by && earlier.fs == self.fs);
         let seconds = earlier.map_or(0.0, |earlier| self.at.ms_since(earlier.at) as f64 / 1_000.0);
@@ -201,7 +201,7 @@ impl Look {
     }
 }
 
-/// What a row comes to so far.
+/// Sums of a row over the servers that were asked so far.
 struct Sums {
     operations: u64,
     metadata: u64,

@@ -165,9 +165,9 @@ pub enum Goal {
     Drop,
     /// Nothing left of it, because the time is over for which a buffer is kept that was thrown away.
     Expire,
-    /// These slices, which its pool has given it: none is smaller than it was.
+    /// Larger slices, which the pool has given to the buffer: none is smaller than before.
     Grow(Vec<Slice>),
-    /// These slices: none is larger than it was.
+    /// Smaller slices: none is larger than before.
     Shrink(Vec<Slice>),
     /// The end of a resizing that was cut off or has failed.
     Settle,
@@ -296,7 +296,8 @@ fn asked(buffer: &Buffer, goal: &Goal) -> Result<Step> {
     }
 }
 
-/// What was begun is ended first: as if a shrinking had not been asked for, and with all that a growing was given.
+/// The next step of resizing. An earlier one that was cut off is ended first: a shrinking as if nobody had asked for it, a growing with all that the pool
+/// has given.
 fn resize(buffer: &Buffer, goal: &Goal) -> Result<Step> {
     if matches!(buffer.phase, Phase::Allocated | Phase::Making) || buffer.slices.is_empty() {
         return Err(unfit(buffer, goal.verb()));

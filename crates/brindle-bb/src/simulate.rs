@@ -35,7 +35,7 @@ pub struct TraceJob {
 /// Jobs of a trace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trace {
-    /// Those that had a buffer, in the order in which they started.
+    /// Jobs that had a buffer, in the order of their starts.
     pub jobs: Vec<TraceJob>,
     /// How many had none.
     pub without_buffer: u64,
@@ -43,7 +43,7 @@ pub struct Trace {
     pub unfinished: u64,
 }
 
-/// What would have happened.
+/// The day of jobs, as it would have gone with a pool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Jobs that got a buffer.

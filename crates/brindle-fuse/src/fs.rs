@@ -500,7 +500,7 @@ pub struct MountSettings {
     pub serve: ServeOptions,
     /// Where to listen for commands ([`brindle_client::control`]); `None` for nowhere.
     pub control: Option<PathBuf>,
-    /// What requests are attributed to jobs by.
+    /// The source of the job's name.
     pub job_from: JobFrom,
 }
 

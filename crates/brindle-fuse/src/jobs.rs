@@ -40,7 +40,7 @@ const ENVIRONS_MAX: usize = 16;
 /// Bytes that hold `/proc/TID/stat`.
 const STAT_BYTES: usize = 1024;
 
-/// What requests are attributed to jobs by: the mount option `job_from=`.
+/// The source of a job's name: the mount option `job_from=`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JobFrom {
     /// The value of a variable in the environment of the process; program and user where it has none.

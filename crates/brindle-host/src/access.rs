@@ -13,13 +13,14 @@ use brindle_net::{CredentialSource, RemovedKeys, Transport};
 use brindle_stdx::Seams;
 use brindle_targets::{Directory, Introduction, Plain};
 use brindle_types::{Code, Fault, FsName, Nid, Result};
+use brindle_wire::Message;
 use brindle_wire::form::{self, FormatLevel};
-use brindle_wire::mgs::hosts::{RenewCertificateReq, WatchAccessReq};
-use brindle_wire::mgs::nodemap::{Nodemap, NodemapList, WatchNodemapsReq};
+use brindle_wire::mgs::hosts::{RenewCertificateReq, WatchAccessReq, WatchAccessResp};
+use brindle_wire::mgs::nodemap::{Nodemap, NodemapList, WatchNodemapsReq, WatchNodemapsResp};
 
 use crate::identity::{IdentityFile, write_secret};
 
-/// How long the MGS holds a question for removed hosts.
+/// How long the MGS holds a question.
 const POLL_MS: u32 = 10_000;
 /// How much longer than that an answer may take.
 const GRACE_MS: u64 = 5_000;
@@ -33,7 +34,7 @@ const RENEW_PAUSE_MS: u64 = 60_000;
 const REMOVED_EXTENSION: &str = "removed";
 /// Last part of the name of the file with nodemaps.
 const NODEMAPS_EXTENSION: &str = "nodemaps";
-/// Pause after the MGS has said that it is of a release without nodemaps.
+/// Pause after an MGS of an earlier release has said that it does not know a question.
 const OLD_MGS_PAUSE_MS: u64 = 30_000;
 
 /// The way of a process of this host to the MGS; of the file system, where its map is wanted too.
@@ -49,35 +50,53 @@ pub fn mgs(
     Ok(Directory::new(seams, transport, introduction, Arc::new(Plain), nids, fs, 0))
 }
 
-/// Takes the removed keys that are on file; then follows the MGS, for as long as the process runs. For servers.
-pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf, removed: Arc<RemovedKeys>) {
+/// Asks the MGS for what is newer than a known version, with a long poll, for as long as the process runs. `take` goes by an answer and gives its
+/// version.
+async fn follow<M: Message>(
+    seams: &Seams,
+    mgs: &Directory,
+    ask: impl Fn(u64) -> M,
+    take: impl Fn(M::Resp) -> u64,
+) {
     let mut known_version = 0;
     loop {
-        let request = WatchAccessReq { known_version, wait_ms: POLL_MS };
+        let request = ask(known_version);
         let patience_ms = u64::from(POLL_MS) + GRACE_MS;
         let asked = seams.now();
         match seams.timeout_ms(patience_ms, mgs.mgs().probe(&request)).await {
             Some(Ok(answer)) => {
-                if answer.version == known_version && seams.now().ms_since(asked) < PAUSE_MS {
+                let version = take(answer);
+                if version == known_version && seams.now().ms_since(asked) < PAUSE_MS {
                     // The MGS has too many who wait.
                     seams.sleep_ms(PAUSE_MS).await;
                 }
-                known_version = answer.version;
-                if let Some(keys) = answer.removed_keys {
-                    let keys: BTreeSet<KeyId> = keys.into_iter().map(KeyId).collect();
-                    keep(&identity, &keys);
-                    removed.replace(keys);
-                }
+                known_version = version;
             }
+            // The MGS is of an earlier release.
+            Some(Err(fault)) if fault.code == Code::UnknownOp => seams.sleep_ms(OLD_MGS_PAUSE_MS).await,
             Some(Err(fault)) => {
                 if fault.code != Code::NoAuthority {
-                    tracing::debug!(code = %fault.code, "cannot ask the MGS who was removed: {fault}");
+                    tracing::debug!(code = %fault.code, op = M::OP.name(), "the MGS does not answer: {fault}");
                 }
                 seams.sleep_ms(PAUSE_MS).await;
             }
             None => mgs.map().mgs_is_silent(),
         }
     }
+}
+
+/// Follows the removed keys at the MGS, for as long as the process runs. For servers, which have taken those that are on file.
+pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf, removed: Arc<RemovedKeys>) {
+    let take = |answer: WatchAccessResp| {
+        if let Some(keys) = answer.removed_keys {
+            let keys: BTreeSet<KeyId> = keys.into_iter().map(KeyId).collect();
+            // First the keys that count, then the file: a disk that is full lets nobody in.
+            removed.replace(keys.clone());
+            keep(&identity, &keys);
+        }
+        answer.version
+    };
+    follow(&seams, &mgs, |known_version| WatchAccessReq { known_version, wait_ms: POLL_MS }, take).await;
 }
 
 /// Follows the nodemaps at the MGS, for as long as the process runs. For servers, which have taken those that are on file.
@@ -87,34 +106,15 @@ pub async fn follow_nodemaps(
     identity: PathBuf,
     removed: Arc<RemovedKeys>,
 ) {
-    let mut known_version = 0;
-    loop {
-        let request = WatchNodemapsReq { known_version, wait_ms: POLL_MS };
-        let patience_ms = u64::from(POLL_MS) + GRACE_MS;
-        let asked = seams.now();
-        match seams.timeout_ms(patience_ms, mgs.mgs().probe(&request)).await {
-            Some(Ok(answer)) => {
-                if answer.version == known_version && seams.now().ms_since(asked) < PAUSE_MS {
-                    // The MGS has too many who wait.
-                    seams.sleep_ms(PAUSE_MS).await;
-                }
-                known_version = answer.version;
-                if let Some(nodemaps) = answer.nodemaps {
-                    // First those that count, then the file: a disk that is full makes nobody less limited.
-                    removed.nodemaps.replace(&nodemaps);
-                    keep_nodemaps(&identity, NodemapList { nodemaps });
-                }
-            }
-            Some(Err(fault)) if fault.code == Code::UnknownOp => seams.sleep_ms(OLD_MGS_PAUSE_MS).await,
-            Some(Err(fault)) => {
-                if fault.code != Code::NoAuthority {
-                    tracing::debug!(code = %fault.code, "cannot ask the MGS for nodemaps: {fault}");
-                }
-                seams.sleep_ms(PAUSE_MS).await;
-            }
-            None => mgs.map().mgs_is_silent(),
+    let take = |answer: WatchNodemapsResp| {
+        if let Some(nodemaps) = answer.nodemaps {
+            // First the nodemaps that count, then the file: a disk that is full makes nobody less limited.
+            removed.nodemaps.replace(&nodemaps);
+            keep_nodemaps(&identity, NodemapList { nodemaps });
         }
-    }
+        answer.version
+    };
+    follow(&seams, &mgs, |known_version| WatchNodemapsReq { known_version, wait_ms: POLL_MS }, take).await;
 }
 
 fn nodemaps_file(identity: &Path) -> PathBuf {

@@ -14,7 +14,7 @@
 //!
 //! A daemon that loses the MGS goes on serving what it serves.
 //!
-//! It also asks whether it is to start anew ([`Daemon::until_restart`]): then whoever runs it stops everything in order and begins again, with the
+//! A daemon also asks whether it is to start anew ([`Daemon::until_restart`]): then whoever runs it stops everything in order and begins again, with the
 //! program that is installed by then.
 
 use std::collections::BTreeMap;

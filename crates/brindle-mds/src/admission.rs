@@ -32,7 +32,7 @@ use crate::mdt::{Call, Txn};
 use crate::store::{Inode, inode};
 pub use judge::Judge;
 
-/// What has to be true when an operation runs.
+/// A condition that has to hold when an operation runs.
 type Check = Box<dyn Fn(&Judge<'_, '_>) -> Result<()> + Send + Sync>;
 
 /// A request of a limited host, as it may run.
@@ -274,7 +274,7 @@ impl Request<'_> {
         }
     }
 
-    /// What only a writer of the file asks for.
+    /// Requests that only a writer of the file may make.
     fn writes(&self, op: Op) -> Outcome {
         self.check_may_change()?;
         match op {

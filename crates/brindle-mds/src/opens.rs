@@ -166,7 +166,7 @@ impl Opens {
         self.inodes.get(&ino)?.handles.get(&(session, handle))
     }
 
-    /// What a session has open of an inode, all its handles together; `None` without one.
+    /// Rights of a session's open handles of an inode, taken together; `None` without a handle.
     pub fn held(&self, ino: Ino, session: SessionId) -> Option<Handle> {
         let handles = &self.inodes.get(&ino)?.handles;
         let own = handles.range((session, 0)..=(session, u64::MAX)).map(|(_, handle)| *handle);

@@ -1,6 +1,6 @@
 //! Makes an MDT out of the rows of a backup.
 //!
-//! What went back in time must never be taken for what came later.
+//! Rows that went back in time must never be taken for rows that came later.
 //!
 //! | the restored MDT | because |
 //! |---|---|

@@ -16,7 +16,7 @@ use crate::Nodemaps;
 #[derive(Default)]
 pub struct RemovedKeys {
     keys: watch::Sender<Arc<BTreeSet<KeyId>>>,
-    /// What hosts may do that are let in.
+    /// Limits of hosts that are let in.
     pub nodemaps: Arc<Nodemaps>,
 }
 

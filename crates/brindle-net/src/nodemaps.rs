@@ -26,12 +26,12 @@ use brindle_wire::principal::PrincipalKind;
 
 use crate::server::ServerConn;
 
-/// What a host may do that is not trusted fully.
+/// Limits of a host that is not trusted fully.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Name of its nodemap, for messages.
     pub nodemap: String,
-    /// It changes nothing.
+    /// Whether every change is refused.
     pub read_only: bool,
     /// Which of its users become nobody.
     pub squash: Squash,
@@ -44,7 +44,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// What a nodemap takes away; `None` if nothing.
+    /// Limits by a nodemap; `None` if it takes nothing away.
     pub fn of(nodemap: &Nodemap) -> Option<Limits> {
         let names = nodemap.subtree.split('/').filter(|name| !name.is_empty());
         let limits = Limits {
@@ -208,14 +208,14 @@ pub struct Nodemaps {
 }
 
 impl Nodemaps {
-    /// These are the nodemaps from now on.
+    /// Replaces all nodemaps.
     pub fn replace(&self, nodemaps: &[Nodemap]) {
         let limits_any = nodemaps.iter().any(|nodemap| Limits::of(nodemap).is_some());
         self.table.send_replace(Arc::new(Table::new(nodemaps)));
         self.limits_any.store(limits_any, Ordering::Release);
     }
 
-    /// What the host behind a connection may do; `None` if it is trusted fully.
+    /// Limits of the host behind a connection; `None` if it is trusted fully.
     pub fn limits(&self, conn: &ServerConn) -> Option<Arc<Limits>> {
         if !self.limits_any.load(Ordering::Acquire) {
             return None;

@@ -60,10 +60,10 @@ struct Row {
     ops: BTreeMap<Op, Tally>,
 }
 
-/// What one request came to.
+/// The cost of one request.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
-    /// What was asked for.
+    /// The operation.
     pub op: Op,
     /// Bytes of files that went out.
     pub read_bytes: u64,

@@ -1,4 +1,4 @@
-//! What hosts may do here that are not trusted fully (design note 038).
+//! Rights of hosts that are not trusted fully (design note 038).
 //!
 //! An OST knows objects, and neither users nor permissions. For a session of a limited host it asks the MDT what the session has open, file by
 //! file, and remembers the answer while the session has the same epoch and its host the same nodemap. The MDT answers from memory and waits for
@@ -6,7 +6,7 @@
 //!
 //! [`admit`] names every operation: a new one does not compile until somebody has decided what it needs.
 //!
-//! What was learnt once counts after the file is closed, too: a host could have kept it open.
+//! A right that was learnt once counts after the file is closed, too: the host could have kept it open.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const UNSETTLED_PAUSE_MS: u64 = 100;
 /// How often that is done before the client is told to come again.
 const UNSETTLED_ASKS: usize = 100;
 
-/// What a session may do with the objects of a file.
+/// Right of a session to the objects of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Right {
     read: bool,
@@ -52,14 +52,14 @@ impl Right {
     }
 }
 
-/// What is known of a session.
+/// Rights of a session, as far as they were asked for.
 struct Known {
     epoch: Pair,
     limits: Arc<Limits>,
     files: BTreeMap<Ino, Right>,
 }
 
-/// What is known of all sessions of limited hosts.
+/// Rights of all sessions of limited hosts.
 pub struct Rights {
     known: Mutex<BTreeMap<SessionId, Known>>,
     asking: Semaphore,
@@ -113,7 +113,7 @@ struct Asked<'a> {
     limits: &'a Arc<Limits>,
 }
 
-/// What an operation needs of files.
+/// Rights that an operation needs.
 enum Needs {
     /// Nothing: it is about the session, or tells nothing of files.
     Nothing,

@@ -46,7 +46,7 @@ pub struct Oss {
     pub store: Arc<ObjectStore>,
     /// Marks: sessions that may hold pages of objects.
     pub marks: MarkTable,
-    /// What sessions of hosts may do that are not trusted fully.
+    /// Rights of sessions of hosts that are not trusted fully.
     pub rights: Rights,
     /// Objects that the MDT has called its own.
     pub confirmed: Confirmed,

@@ -44,7 +44,7 @@ pub struct Gate {
     registration: OnceLock<Arc<Registration>>,
     /// Where the target is shared: the right to answer for it.
     lease: OnceLock<Arc<OwnerLease>>,
-    /// What hosts may do; none where nothing proves or limits hosts.
+    /// Limits of hosts; unset where nothing proves or limits hosts.
     nodemaps: OnceLock<Arc<Nodemaps>>,
     accepts_anybody: AtomicBool,
     refused: Mutex<BTreeMap<Code, u64>>,
@@ -86,7 +86,7 @@ impl Gate {
         (ACCEPTS_ANYBODY.to_owned(), self.accepts_anybody.load(Ordering::Relaxed).into())
     }
 
-    /// What the host behind a connection may do; `None` if it is trusted fully.
+    /// Limits of the host behind a connection; `None` if it is trusted fully.
     pub fn limits(&self, conn: &ServerConn) -> Option<Arc<Limits>> {
         self.nodemaps.get()?.limits(conn)
     }

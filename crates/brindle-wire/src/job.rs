@@ -109,7 +109,7 @@ impl Tally {
     }
 }
 
-/// What a server counts by.
+/// The tables of counters that a server keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum UsageBy {
     /// By job.
@@ -120,7 +120,7 @@ pub enum UsageBy {
     Client,
 }
 
-/// What one job, user or client has asked of a server.
+/// Requests of one job, user or client to a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageRow {
     /// The job, the user's number, or the host.
@@ -140,7 +140,7 @@ pub struct UsageRow {
 /// Asks what a target was asked for, and by whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UsageReq {
-    /// What is counted by.
+    /// The table.
     pub by: UsageBy,
     /// Forget the rows of this name, or all (`Some("")`), after the answer was made.
     pub clear: Option<String>,

@@ -57,7 +57,7 @@ enum Command {
     /// Hosts of a cluster
     #[command(subcommand)]
     Node(node::Command),
-    /// What hosts may do that are not trusted fully
+    /// Limit what hosts may do that are not trusted fully
     #[command(subcommand)]
     Nodemap(nodemap::Command),
     /// Targets of a file system

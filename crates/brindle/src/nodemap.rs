@@ -56,7 +56,7 @@ enum YesNo {
     No,
 }
 
-/// What hosts of a nodemap may do.
+/// Properties of a nodemap.
 #[derive(clap::Args)]
 struct PropertyArgs {
     /// The tree that the hosts see, such as /projects/a; '' for the whole file system
@@ -245,7 +245,7 @@ fn told(changed: &NodemapChanged) -> String {
     }
 }
 
-/// What its hosts may do.
+/// Limits of a nodemap, in words.
 fn in_words(nodemap: &NodemapView) -> String {
     if nodemap.trusted {
         return "trusted fully".to_owned();

@@ -258,7 +258,7 @@ fn logs_of(dir: &Path) -> Result<BTreeMap<String, PathBuf>> {
     Ok(logs)
 }
 
-/// What the journal of this host has of our units.
+/// Adds lines of our units from the journal of this host.
 fn journal(bundle: &mut Bundle, with_names: bool) -> Result<()> {
     let done = Program::new("journalctl")
         .args(["--unit=brindle*", "--output=cat", "--no-pager", "--lines", JOURNAL_LINES])
@@ -289,7 +289,7 @@ fn tail(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// What is taken of a log: whole lines, or what of each cannot name a file.
+/// The part of a log that goes into the bundle: whole lines, or the part of each that cannot name a file.
 fn kept(text: &str, with_names: bool) -> String {
     if with_names {
         return text.to_owned();

@@ -14,12 +14,12 @@ use crate::leases::metrics;
 const LIMIT: Duration = Duration::from_secs(60);
 /// A job that no other program here has.
 const JOB: &str = "brindle-test-4711";
-/// What it writes.
+/// Bytes that the job writes.
 const WRITTEN: usize = 3 << 20;
 /// A job of programs on mounts that do not go by this variable.
 const UNCOUNTED: &str = "brindle-test-4713";
 
-/// What `brindle top` tells of a name; nothing while it tells nothing.
+/// The row of a name in `brindle top`; none while there is no such row.
 fn told(cluster: &Cluster, by: &str, name: &str) -> Option<Value> {
     let dir = cluster.dir().display().to_string();
     let output =

@@ -167,7 +167,7 @@ impl Slurm {
         }
     }
 
-    /// What a list of `brindle bb` says in JSON.
+    /// A list of `brindle bb`, from its JSON.
     fn json(&self, what: &str) -> serde_json::Value {
         let said = self.brindle(&["bb", what, "-o", "json"]);
         serde_json::from_str(&said).unwrap_or_else(|e| panic!("{e}: {said}"))

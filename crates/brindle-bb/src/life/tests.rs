@@ -327,7 +327,7 @@ fn a_persistent_buffer_in_use_is_not_destroyed_and_takes_no_goals_of_jobs() {
 /// A buffer, and bytes that its targets hold.
 type Held = (Buffer, u64);
 
-/// What a buffer can be after a step: done, failed and cut off, with its targets as they were, as they should be, or between both.
+/// The states of a buffer after a step: done, failed and cut off, with its targets as they were, as they should be, or between both.
 fn resized((now, held): &Held, goal: &Goal) -> Vec<Held> {
     let Ok(next) = step(now, &Event::Asked(goal.clone())) else { return Vec::new() };
     let Some(action) = next.action else { return vec![(next.buffer, *held)] };

@@ -34,7 +34,8 @@ const EXT4_EXTRA_BYTES: u64 = 14 << 20;
 const XFS_EXTRA_BYTES: u64 = 96 << 20;
 /// The part of the slice: one of so many.
 const IMAGE_EXTRA_PART: u64 = 24;
-/// What an OST keeps back from users: 1/20 up to 16 MiB, 1/64, and its own tables. The part of the slice, one of so many, and bytes.
+/// Room beside the usable bytes of a slice, which an OST keeps back: 1/20 up to 16 MiB, 1/64, and its own tables. First the divisor of the slice, then
+/// bytes.
 const USABLE_EXTRA_PART: u64 = 16;
 const USABLE_EXTRA_BYTES: u64 = 4 << 20;
 /// How long a write waits for a buffer to grow by itself.
@@ -194,7 +195,7 @@ impl<'a> Actions<'a> {
         Ok(())
     }
 
-    /// What each of its targets has free of its slice.
+    /// Free bytes in the slice of each OST of a buffer.
     pub fn available(&self, serial: u64, slices: &[Slice]) -> Result<Vec<u64>> {
         let dirs = self.ost_dirs(serial, slices.len())?;
         let free = |(dir, slice): (&PathBuf, &Slice)| {

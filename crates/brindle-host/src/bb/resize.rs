@@ -22,7 +22,7 @@ use super::protocol::Reply;
 
 /// A buffer grows by itself when less than one of so many parts of it is free.
 const GROW_WHEN_FREE_PART: u64 = 3;
-/// It grows by one of so many parts of its size.
+/// A buffer that grows by itself grows by its size divided by this.
 const GROW_BY_PART: u64 = 2;
 
 impl Orchestrator<'_> {

@@ -134,12 +134,12 @@ pub struct SimulationView {
     pub without_buffer: u64,
     /// Jobs with a buffer that had not started or not ended.
     pub unfinished: u64,
-    /// What would have happened with each pool.
+    /// The outcome with each pool.
     pub pools: Vec<SimulatedPoolView>,
 }
 document!(SimulationView, "brindle.burst-buffer-simulation", 1);
 
-/// What would have happened with a pool.
+/// The outcome of a simulation with one pool.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct SimulatedPoolView {
     /// Name of the pool.

@@ -1,4 +1,4 @@
-//! What an archive keeps beside the bytes of a file, so that the file can be made again without the file system: names, owner, mode, times, extended
+//! The manifest of a copy, which lies beside the bytes, so that the file can be made again without the file system: names, owner, mode, times, extended
 //! attributes, checksum. JSON, an object a copy; a reader passes over fields that it does not know.
 
 use base64::Engine;

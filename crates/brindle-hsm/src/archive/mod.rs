@@ -126,13 +126,13 @@ impl Archive {
     }
 }
 
-/// What a complete copy is of.
+/// A complete copy, and the file that it is of.
 pub struct Whole {
     /// The copy, as the MDT will know it.
     pub copy: ArchivedCopy,
     /// Attributes of the file.
     pub attr: Attr,
-    /// What an archive with manifests keeps beside it.
+    /// The manifest, for an archive that keeps one.
     pub manifest: Option<Manifest>,
 }
 

@@ -1,4 +1,4 @@
-//! What the cluster did: ten minutes by the second, six hours by ten seconds, a week by the minute, a year by ten minutes. In memory, in
+//! Throughput and load of the cluster over time: ten minutes by the second, six hours by ten seconds, a week by the minute, a year by ten minutes. In memory, in
 //! files of a fixed size ([`Ring`]), and bounded.
 //!
 //! A sample that is kept for longer is the mean of those of its time. After a restart the means that were begun go on with what the finer

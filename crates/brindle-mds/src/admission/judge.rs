@@ -1,4 +1,4 @@
-//! What a session may do at one moment, by the rows and by what it has open.
+//! Rights of a session at one moment, from the rows and from its open files.
 //!
 //! An operation with credentials is judged by them, as the nodemap maps them. One without is allowed if *some* user may do it whom the
 //! host may name: it could ask in that user's name as well. Supplementary groups are rarely told: a user is taken to be in every group that
@@ -34,7 +34,7 @@ const SET_ID: u16 = 0o6000;
 pub struct Judge<'a, 't> {
     /// Rows and what is open.
     pub t: &'a Txn<'t>,
-    /// What the host may do.
+    /// Limits of the host.
     pub limits: &'a Limits,
     /// The session that asks.
     pub session: SessionId,
@@ -53,7 +53,7 @@ fn not_owner(limits: &Limits) -> Fault {
 }
 
 impl Judge<'_, '_> {
-    /// What the session has open of an inode, all handles together.
+    /// Rights of the session's open handles of an inode, taken together.
     pub fn held(&self, ino: Ino) -> Option<Handle> {
         self.t.live().opens.held(ino, self.session)
     }

@@ -31,7 +31,7 @@ pub struct LiveSession {
     pub renewed: Mono,
     /// Whether the session has yet to reclaim what it had before the MDT restarted.
     pub must_reclaim: bool,
-    /// What its host may do, as it was when the session was last heard; `None` if that is trusted fully.
+    /// Limits of its host when the session was last heard; `None` for a host that is trusted fully.
     pub limits: Option<Arc<Limits>>,
 }
 
@@ -93,7 +93,7 @@ impl Live {
         self.sessions.get(&id).filter(|s| !s.row.ended && s.row.epoch == epoch)
     }
 
-    /// What the host of a session may do; `None` if it is trusted fully.
+    /// Limits of the host of a session; `None` for a host that is trusted fully.
     pub fn limits(&self, id: SessionId) -> Option<&Limits> {
         self.sessions.get(&id)?.limits.as_deref()
     }

@@ -65,7 +65,7 @@ impl Call {
         drop(self.admitted.set(admitted));
     }
 
-    /// What the request needs, if its host is not trusted fully.
+    /// The condition for the request, if its host is not trusted fully.
     pub fn admission(&self) -> Option<&Admitted> {
         self.admitted.get()
     }

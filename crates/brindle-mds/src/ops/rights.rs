@@ -6,7 +6,7 @@ use brindle_wire::mds::rights::{SessionRightsReq, SessionRightsResp};
 
 use crate::mdt::{Call, Mdt};
 
-/// What the session has open. Nothing of a session that is not alive under this epoch, or that another host has opened.
+/// Rights from the open files of the session. None for a session that is not alive under this epoch, or that another host has opened.
 pub async fn handle(mdt: &Mdt, _call: &Call, req: SessionRightsReq) -> Result<SessionRightsResp> {
     let none = SessionRightsResp { read: false, write: false, is_unsettled: false };
     let live = mdt.live();

@@ -12,7 +12,7 @@ use super::rows::{Change, Rows};
 /// Longest name of a nodemap, bytes.
 const NAME_BYTES_MAX: usize = 32;
 
-/// What a change of a nodemap stores, and the nodemap as it is then.
+/// The rows that a change of a nodemap stores, and the nodemap after it.
 pub(crate) fn change(
     rows: &Rows,
     name: &str,

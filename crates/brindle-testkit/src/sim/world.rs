@@ -30,7 +30,7 @@ pub(super) struct Shared {
     pub trace: Mutex<Trace>,
     pub nodes: Mutex<BTreeMap<String, Node>>,
     choices: Mutex<SplitMix>,
-    /// What all servers know of hosts.
+    /// Removed hosts and nodemaps, as all servers know them.
     pub hosts: Arc<RemovedKeys>,
 }
 

@@ -65,7 +65,7 @@ fn ticket() -> Ticket {
     Ticket { layout_epoch: NEWEST, truncate_epoch: NEWEST, attr_epoch: NEWEST, must_exist: false }
 }
 
-/// What a trusted client has made.
+/// Files that a trusted client has made.
 struct Tree {
     /// root:root 0700
     hidden: Ino,
@@ -319,7 +319,7 @@ impl Hostile {
         assert!(matches!(refusal.code, Code::PermissionDenied | Code::ReadOnlyHost), "{refusal}");
     }
 
-    /// What is about the file system, other hosts, or is an administrator's.
+    /// Operations about the file system or other hosts, and those of administrators.
     async fn everything_else(&self, root: Ino) {
         let cred = Cred::default();
         self.refused(MDT, &MdtWaitsReq {}).await;
@@ -461,7 +461,7 @@ async fn makes_nothing(hostile: &Hostile, parent: Ino, uid: u32) {
         .await;
 }
 
-/// What users of the host may, they can, also over a restart of the MDT; and what was opened before counts for nobody else.
+/// Users of the host can do what they may, also over a restart of the MDT; a file that was opened before counts for nobody else.
 #[test]
 fn users_of_a_squashed_host_work_as_ever() {
     let nodemap = Nodemap { squash: Squash::Root, ..Nodemap::new("lab") };

@@ -18,7 +18,7 @@ pub struct SessionRightsReq {
     pub ino: Ino,
 }
 
-/// What it may do now.
+/// Rights of the session to the file, at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionRightsResp {
     /// Whether it may read.

@@ -308,7 +308,7 @@ pub struct TakeOrdersReq {
     pub wait_ms: u32,
 }
 
-/// What it is to do.
+/// The order for the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakeOrdersResp {
     /// Stop everything in order, and start anew.

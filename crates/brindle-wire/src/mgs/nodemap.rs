@@ -136,7 +136,7 @@ pub struct NodemapEdit {
     pub subtree: Option<String>,
 }
 
-/// What is done with a nodemap.
+/// A change of a nodemap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodemapChange {
     /// Makes it.

@@ -30,7 +30,7 @@ const END_OF_LINE: &str = "\x1b[K\n";
 /// Clears what is below.
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// What rows are put in order by, largest first.
+/// Column that rows are sorted by, largest first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Sort {
     /// Server time each second
@@ -61,10 +61,10 @@ enum Sort {
 pub struct Args {
     #[command(flatten)]
     place: PlaceArgs,
-    /// What is counted by: jobs, users, clients or targets
+    /// Show jobs, users, clients or targets
     #[arg(long, value_name = "WHAT", default_value = "jobs", value_parser = crate::format::parse::<By>)]
     by: By,
-    /// What rows are put in order by
+    /// Sort rows by this, largest first
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     sort: Sort,
     /// Show only rows whose name has this in it

@@ -28,7 +28,7 @@ const NAMED_MAX: usize = 5;
                         brindle bb simulate day --capacity 50TiB --capacity 100TiB --bricks 16\n\
                         Slurm records buffers where slurm.conf has AccountingStorageTRES=bb/datawarp.")]
 pub struct Args {
-    /// What sacct printed; '-' for standard input
+    /// File with the output of sacct; '-' for standard input
     #[arg(value_name = "TRACE")]
     trace: PathBuf,
     /// Size of a pool to try; may be given several times. The pools that there are unless given

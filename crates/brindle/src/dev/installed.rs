@@ -1,6 +1,6 @@
 //! `brindle dev up --hosts N --copies K`: a cluster with copies on bare hosts of this machine.
 //!
-//! It is made with the commands that an administrator types on real machines (docs/operations/install.md), each on its host: init, token and join,
+//! The cluster is made with the commands that an administrator types on real machines (docs/operations/install.md), each on its host: init, token and join,
 //! target add, mount. What a host runs after a boot is a script among its files ([`BOOT_SCRIPT`]), as an enabled unit would be.
 
 use std::fs;

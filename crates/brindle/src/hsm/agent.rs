@@ -49,7 +49,7 @@ pub struct Args {
     /// Make no links with the paths of files
     #[arg(long)]
     no_shadow: bool,
-    /// What s3:// needs
+    /// Options of s3://
     #[command(flatten)]
     s3: S3Args,
     /// Files at once

@@ -1,6 +1,6 @@
 //! `job_stats` in Lustre's text: YAML with the names, the columns and the order of `lustre/obdclass/lprocfs_jobstats.c`.
 //!
-//! What Brindle's operations are in Lustre's words stands in [`OST`] and [`MDT`]; operations without a word there (locks, sessions, listing
+//! [`OST`] and [`MDT`] translate Brindle's operations into Lustre's words; operations without a word there (locks, sessions, listing
 //! directories) are in `brindle top -o json`.
 
 use std::fmt::Write as _;
@@ -93,7 +93,7 @@ fn write(text: &mut String, counters: &[Counter], row: &UsageRow, now_ns: i64) {
     }
 }
 
-/// What several operations come to.
+/// Sum over several operations.
 fn together(row: &UsageRow, ops: &[Op]) -> Tally {
     let counted = row.ops.iter().filter(|(number, _)| ops.iter().any(|op| *op as u16 == *number));
     counted.fold(Tally::default(), |all, (_, one)| Tally {

@@ -94,7 +94,7 @@ pub struct Settings {
     pub switches: Switches,
     /// Whether every write(2) is durable when it is answered.
     pub sync: bool,
-    /// What requests are attributed to jobs by.
+    /// The source of a job's name.
     pub job_from: JobFrom,
     /// Stay in the foreground.
     pub foreground: bool,

@@ -79,9 +79,9 @@ pub fn run(args: Args) -> Result<Done> {
 /// How a process ends that has served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It was asked to.
+    /// By a signal.
     Stop,
-    /// It is to begin anew.
+    /// By an administrator's order to start anew.
     Restart,
 }
 

@@ -1,4 +1,4 @@
-//! What has gone wrong at an S3 server, in the project's codes.
+//! Faults of an S3 server, in the project's codes.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -10,7 +10,7 @@ use object_store::client::{HttpError, HttpErrorKind};
 /// The longest text of a server that goes on.
 const TEXT_CHARS_MAX: usize = 300;
 
-/// What a server has said.
+/// The answer of a server that has refused something.
 #[derive(Debug, PartialEq, Eq)]
 struct Said<'a> {
     code: &'a str,

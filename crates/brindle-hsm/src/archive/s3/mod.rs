@@ -42,7 +42,7 @@ const RETRIES: usize = 4;
 const RETRY_LIMIT: Duration = Duration::from_secs(60);
 /// The first and the longest pause before that.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
-/// What a copy has in its key.
+/// Last part of a key: of the bytes of a copy, and of its manifest.
 const DATA: &str = "data";
 const MANIFEST: &str = "json";
 
