@@ -34,8 +34,8 @@ const RENEW_PAUSE_MS: u64 = 60_000;
 const REMOVED_EXTENSION: &str = "removed";
 /// Last part of the name of the file with nodemaps.
 const NODEMAPS_EXTENSION: &str = "nodemaps";
-/// Pause after an MGS of an earlier release has said that it does not know a question.
-const OLD_MGS_PAUSE_MS: u64 = 30_000;
+/// Pause after the MGS has said that it has no such thing.
+const NOTHING_PAUSE_MS: u64 = 30_000;
 
 /// The way of a process of this host to the MGS; of the file system, where its map is wanted too.
 pub fn mgs(
@@ -51,12 +51,13 @@ pub fn mgs(
 }
 
 /// Asks the MGS for what is newer than a known version, with a long poll, for as long as the process runs. `take` goes by an answer and gives its
-/// version.
+/// version; `nothing` is called where the MGS has no such thing: it is of an earlier release, or its cluster has no authority.
 async fn follow<M: Message>(
     seams: &Seams,
     mgs: &Directory,
     ask: impl Fn(u64) -> M,
     take: impl Fn(M::Resp) -> u64,
+    nothing: impl Fn(),
 ) {
     let mut known_version = 0;
     loop {
@@ -72,12 +73,12 @@ async fn follow<M: Message>(
                 }
                 known_version = version;
             }
-            // The MGS is of an earlier release.
-            Some(Err(fault)) if fault.code == Code::UnknownOp => seams.sleep_ms(OLD_MGS_PAUSE_MS).await,
+            Some(Err(fault)) if matches!(fault.code, Code::UnknownOp | Code::NoAuthority) => {
+                nothing();
+                seams.sleep_ms(NOTHING_PAUSE_MS).await;
+            }
             Some(Err(fault)) => {
-                if fault.code != Code::NoAuthority {
-                    tracing::debug!(code = %fault.code, op = M::OP.name(), "the MGS does not answer: {fault}");
-                }
+                tracing::debug!(code = %fault.code, op = M::OP.name(), "the MGS does not answer: {fault}");
                 seams.sleep_ms(PAUSE_MS).await;
             }
             None => mgs.map().mgs_is_silent(),
@@ -96,7 +97,8 @@ pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf
         }
         answer.version
     };
-    follow(&seams, &mgs, |known_version| WatchAccessReq { known_version, wait_ms: POLL_MS }, take).await;
+    let ask = |known_version| WatchAccessReq { known_version, wait_ms: POLL_MS };
+    follow(&seams, &mgs, ask, take, || {}).await;
 }
 
 /// Follows the nodemaps at the MGS, for as long as the process runs. For servers, which have taken those that are on file.
@@ -114,20 +116,21 @@ pub async fn follow_nodemaps(
         }
         answer.version
     };
-    follow(&seams, &mgs, |known_version| WatchNodemapsReq { known_version, wait_ms: POLL_MS }, take).await;
+    let ask = |known_version| WatchNodemapsReq { known_version, wait_ms: POLL_MS };
+    follow(&seams, &mgs, ask, take, || removed.nodemaps.replace(&[])).await;
 }
 
 fn nodemaps_file(identity: &Path) -> PathBuf {
     identity.with_extension(NODEMAPS_EXTENSION)
 }
 
-/// Nodemaps that are on file; none where there is no file. One that cannot be read is refused: hosts would be trusted that are not to be.
-pub fn nodemaps_on_file(identity: &Path) -> Result<Vec<Nodemap>> {
+/// Nodemaps that are on file; `None` where there is no file. One that cannot be read is refused: hosts would be trusted that are not to be.
+pub fn nodemaps_on_file(identity: &Path) -> Result<Option<Vec<Nodemap>>> {
     let path = nodemaps_file(identity);
     let subject = path.display().to_string();
     let bytes = match std::fs::read(&path) {
         Ok(bytes) => bytes,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(Fault::io(Code::StoreDamaged, "cannot read the nodemaps in", subject, &e)),
     };
     let damaged = |why| {
@@ -143,11 +146,11 @@ pub fn nodemaps_on_file(identity: &Path) -> Result<Vec<Nodemap>> {
         Ok(bytes) => form::decode(&bytes).map_err(|why| why.fault("the nodemaps", damaged))?,
         Err(why) => return Err(damaged(why)),
     };
-    Ok(list.nodemaps)
+    Ok(Some(list.nodemaps))
 }
 
 fn keep_nodemaps(identity: &Path, list: NodemapList) {
-    if nodemaps_on_file(identity).is_ok_and(|known| known == list.nodemaps) {
+    if nodemaps_on_file(identity).is_ok_and(|known| known.as_ref() == Some(&list.nodemaps)) {
         return;
     }
     let kept = form::encode(FormatLevel::FIRST, &list)
@@ -269,10 +272,10 @@ mod tests {
     fn nodemaps_are_kept_in_a_file_and_a_damaged_one_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let identity = dir.path().join("identity.pem");
-        assert_eq!(nodemaps_on_file(&identity).unwrap(), Vec::new());
+        assert_eq!(nodemaps_on_file(&identity).unwrap(), None);
         let nodemaps = vec![Nodemap { read_only: true, ..Nodemap::new("lab") }];
         keep_nodemaps(&identity, NodemapList { nodemaps: nodemaps.clone() });
-        assert_eq!(nodemaps_on_file(&identity).unwrap(), nodemaps);
+        assert_eq!(nodemaps_on_file(&identity).unwrap(), Some(nodemaps.clone()));
         for damaged in ["", "01", "zz", "\u{e9}", "010"] {
             std::fs::write(nodemaps_file(&identity), damaged).unwrap();
             assert_eq!(nodemaps_on_file(&identity).unwrap_err().code, Code::StoreDamaged, "{damaged}");

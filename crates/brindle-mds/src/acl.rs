@@ -180,9 +180,32 @@ impl Acl {
         (acl, bits)
     }
 
-    /// Its entries.
-    pub fn entries(&self) -> &[Entry] {
-        &self.0
+    /// Whether an entry names a user.
+    pub fn names_user(&self, uid: u32) -> bool {
+        self.0.iter().any(|e| e.tag == Tag::User && e.id == uid)
+    }
+
+    /// Permissions of members of each group but root's, on something that belongs to `group`.
+    pub fn group_perms(&self, group: u32) -> impl Iterator<Item = u16> {
+        let mask = self.perm(Tag::Mask).unwrap_or(RWX);
+        let of_group = move |e: &&Entry| match e.tag {
+            Tag::OwningGroup => group != 0,
+            Tag::Group => e.id != 0,
+            _ => false,
+        };
+        self.0.iter().filter(of_group).map(move |e| e.perm & mask)
+    }
+
+    /// All permissions that users other than root can have, on something of this owner and group.
+    pub fn perms(&self, owner: u32, group: u32) -> impl Iterator<Item = u16> {
+        let mask = self.perm(Tag::Mask).unwrap_or(RWX);
+        let of_user = move |e: &Entry| match e.tag {
+            Tag::Owner => (owner != 0).then_some(e.perm),
+            Tag::User => (e.id != 0 && e.id != owner).then_some(e.perm & mask),
+            Tag::Other => Some(e.perm),
+            _ => None,
+        };
+        self.0.iter().filter_map(of_user).chain(self.group_perms(group))
     }
 
     /// Whether it grants all of `wanted` (read 4, write 2, execute 1) on something of this owner and group.

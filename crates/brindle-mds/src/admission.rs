@@ -16,7 +16,7 @@ use brindle_wire::frame::{decode_body, encode_body};
 use brindle_wire::mds::hsm::{HsmActReq, HsmAsk, HsmRecallReq, HsmSetReq, HsmStateReq};
 use brindle_wire::mds::lock::{CancelLockReq, GetLockReq, LockKind, SetLockReq};
 use brindle_wire::mds::report::WriteReport;
-use brindle_wire::mds::scan::ScanReq;
+use brindle_wire::mds::scan::{DEPTH_MAX, ScanReq};
 use brindle_wire::mds::session::ReclaimOpen;
 use brindle_wire::mds::xattr::{GetxattrReq, ListxattrReq, RemovexattrReq, SetxattrReq};
 use brindle_wire::mds::{
@@ -52,7 +52,7 @@ impl Admitted {
 
     /// The view of the request.
     pub fn judge<'a, 't>(&'a self, t: &'a Txn<'t>, session: SessionId) -> Judge<'a, 't> {
-        Judge { t, limits: &self.limits, session }
+        Judge::new(t, &self.limits, session)
     }
 }
 
@@ -292,7 +292,7 @@ impl Request<'_> {
                 self.reads(|req: &append::AppendReserveReq, by| by.holds_for_writing(req.ino))
             }
             Op::AppendDone => self.reads(|req: &append::AppendDoneReq, by| by.holds_for_writing(req.ino)),
-            _ => self.reads(|req: &quota::QuotaRoomReq, by| by.holds_for_writing(req.ino)),
+            _ => self.reads(|req: &quota::QuotaRoomReq, by| by.may_reserve(req)),
         }
     }
 
@@ -328,6 +328,9 @@ impl Request<'_> {
             |req: &mut ScanReq| &mut req.cred,
             |req, by| {
                 by.reaches(req.start)?;
+                if req.cursor.as_ref().is_some_and(|cursor| cursor.levels.len() > DEPTH_MAX as usize) {
+                    return Err(judge::denied(by.limits, "its scan is deeper than any tree"));
+                }
                 let levels = req.cursor.iter().flat_map(|cursor| &cursor.levels);
                 levels.map(|level| level.dir).try_for_each(|dir| by.may(dir, Some(&req.cred), READ | SEARCH))
             },
@@ -448,10 +451,13 @@ pub fn may_reclaim(t: &Txn<'_>, call: &Call, file: &Inode, open: &ReclaimOpen) -
         check_may_change(by.limits)?;
     }
     by.reaches(file.ino)?;
-    let reads = open.access.read || open.access.execute;
-    let wanted = if reads { READ } else { 0 } | if open.access.write { WRITE } else { 0 };
-    let runs = open.access.execute && !open.access.write && by.allows(file, None, SEARCH)?;
-    if runs || by.allows(file, None, wanted)? {
+    by.check_set_id(file, open.access.write)?;
+    let wanted = if open.access.read { READ } else { 0 }
+        | if open.access.write { WRITE } else { 0 }
+        | if open.access.execute && !file.is_dir() { SEARCH } else { 0 };
+    let is_sole_writer = !open.exclusive || open.access.write;
+    let runs_only = wanted & SEARCH != 0 && !open.access.write && by.allows(file, None, SEARCH)?;
+    if is_sole_writer && (wanted != 0 || file.is_dir()) && (runs_only || by.allows(file, None, wanted)?) {
         return Ok(());
     }
     Err(judge::denied(by.limits, "no user of it may open the file now"))

@@ -20,6 +20,9 @@ use crate::reports;
 use crate::store::inode;
 use crate::{admission, expire};
 
+/// Pause before a session is asked again that has said "later".
+const LATER_PAUSE_MS: u64 = 20;
+
 /// How long whoever is in somebody's way waits for that client to release what is closed there.
 const CLOSES_WAIT_MS: u64 = 1_000;
 
@@ -158,6 +161,9 @@ async fn recall(mdt: &Mdt, ino: Ino, right: Recall, from: Vec<SessionId>) -> Res
             let (later, done): (Vec<_>, Vec<_>) = answered.partition(|(_, ack)| ack.later);
             reports.extend(done.into_iter().filter_map(|(s, ack)| Some((s, ack.report.clone()?))));
             waiting = later.into_iter().map(|(s, _)| s).collect();
+            if !waiting.is_empty() {
+                mdt.seams().sleep_ms(LATER_PAUSE_MS).await;
+            }
         }
     }
     mdt.step(&Call::internal(Op::RecallNotice), |t| {
@@ -263,7 +269,9 @@ async fn tell(mdt: &Mdt, session: SessionId, notice: &Notice) -> Option<(Ino, Se
 /// Has a session drop pages. As with a recall, slow is not dead: one that was changed through a mapping may wait for an OST that is
 /// away, and who says so within its lease is asked again.
 pub async fn drop_pages(mdt: &Mdt, session: SessionId, range: &InvalidateNotice) {
-    while ask(mdt, session, range).await.is_some_and(|ack| ack.later) {}
+    while ask(mdt, session, range).await.is_some_and(|ack| ack.later) {
+        mdt.seams().sleep_ms(LATER_PAUSE_MS).await;
+    }
 }
 
 /// Applies reports that came with answers; the inode may be gone by now.

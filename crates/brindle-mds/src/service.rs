@@ -176,7 +176,9 @@ impl MdsService {
         if call.op == Op::SessionClose {
             return Ok(());
         }
-        if !Limits::are_tighter(before, now.map(Arc::as_ref)) {
+        // What a session declares after a restart of the MDT is judged handle by handle.
+        let must_reclaim = self.mdt.live().session(id, call.epoch).is_some_and(|s| s.must_reclaim);
+        if must_reclaim || !Limits::are_tighter(before, now.map(Arc::as_ref)) {
             if let Some(session) = self.mdt.live_mut().sessions.get_mut(&id) {
                 session.limits = now.cloned();
             }

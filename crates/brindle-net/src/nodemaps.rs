@@ -26,6 +26,9 @@ use brindle_wire::principal::PrincipalKind;
 
 use crate::server::ServerConn;
 
+/// Supplementary groups of a user that are looked at.
+const GROUPS_MAX: usize = 1024;
+
 /// Limits of a host that is not trusted fully.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -77,7 +80,8 @@ impl Limits {
             Squash::Root if cred.uid == 0 => nobody(),
             Squash::Root => {
                 let gid = if cred.gid == 0 { self.gid } else { cred.gid };
-                let groups = cred.groups.iter().copied().filter(|group| *group != 0).collect();
+                let groups =
+                    cred.groups.iter().copied().filter(|group| *group != 0).take(GROUPS_MAX).collect();
                 Cred { uid: cred.uid, gid, groups }
             }
         }
@@ -176,12 +180,10 @@ impl Table {
     }
 
     fn of(&self, conn: &ServerConn) -> Option<Arc<Limits>> {
-        let principal = conn.principal();
-        let is_server =
-            [PrincipalKind::Mdt, PrincipalKind::Ost, PrincipalKind::Mgs].contains(&principal.kind);
-        if is_server || conn.is_of_this_machine() {
+        if is_trusted(conn) {
             return None;
         }
+        let principal = conn.principal();
         let Some(proof) = conn.proof() else {
             let address = conn.peer().host.parse::<IpAddr>().ok().map(|a| a.to_canonical());
             let of_range =
@@ -199,10 +201,18 @@ impl Table {
     }
 }
 
+/// Whether no nodemap limits the other end: a server, or a program of this machine.
+fn is_trusted(conn: &ServerConn) -> bool {
+    let kind = conn.principal().kind;
+    [PrincipalKind::Mdt, PrincipalKind::Ost, PrincipalKind::Mgs].contains(&kind) || conn.is_of_this_machine()
+}
+
 /// The nodemaps of the cluster, as far as this process has heard.
 #[derive(Default)]
 pub struct Nodemaps {
     table: watch::Sender<Arc<Table>>,
+    /// Whether the MGS has to tell them before any host that they may limit is let in.
+    is_awaited: AtomicBool,
     /// Whether any host is limited: where none is, nothing is looked up.
     limits_any: AtomicBool,
 }
@@ -213,6 +223,17 @@ impl Nodemaps {
         let limits_any = nodemaps.iter().any(|nodemap| Limits::of(nodemap).is_some());
         self.table.send_replace(Arc::new(Table::new(nodemaps)));
         self.limits_any.store(limits_any, Ordering::Release);
+        self.is_awaited.store(false, Ordering::Release);
+    }
+
+    /// This process has not heard of them, and has none on file: nobody whom they may limit is let in until [`Nodemaps::replace`].
+    pub fn wait_for_first(&self) {
+        self.is_awaited.store(true, Ordering::Release);
+    }
+
+    /// Whether the host behind a connection may be limited by nodemaps that this process has not heard of yet.
+    pub fn may_limit_unheard(&self, conn: &ServerConn) -> bool {
+        self.is_awaited.load(Ordering::Acquire) && !is_trusted(conn)
     }
 
     /// Limits of the host behind a connection; `None` if it is trusted fully.

@@ -59,9 +59,9 @@ struct Known {
     files: BTreeMap<Ino, Right>,
 }
 
-/// Rights of all sessions of limited hosts.
+/// Rights of all sessions of limited hosts: by session and host, since an OST cannot know whose a session is.
 pub struct Rights {
-    known: Mutex<BTreeMap<SessionId, Known>>,
+    known: Mutex<BTreeMap<(SessionId, String), Known>>,
     asking: Semaphore,
 }
 
@@ -74,12 +74,13 @@ impl Default for Rights {
 impl Rights {
     fn of(&self, asked: &Asked<'_>, ino: Ino) -> Right {
         let mut known = self.known.lock();
-        match known.get(&asked.session) {
+        let key = asked.key();
+        match known.get(&key) {
             Some(session) if session.epoch == asked.epoch && session.limits == *asked.limits => {
                 session.files.get(&ino).copied().unwrap_or_default()
             }
             Some(_) => {
-                known.remove(&asked.session);
+                known.remove(&key);
                 Right::default()
             }
             None => Right::default(),
@@ -92,7 +93,7 @@ impl Rights {
             known.clear();
         }
         let new = || Known { epoch: asked.epoch, limits: asked.limits.clone(), files: BTreeMap::new() };
-        let session = known.entry(asked.session).or_insert_with(new);
+        let session = known.entry(asked.key()).or_insert_with(new);
         if session.epoch != asked.epoch || session.limits != *asked.limits {
             *session = new();
         }
@@ -111,6 +112,12 @@ struct Asked<'a> {
     epoch: Pair,
     host: &'a str,
     limits: &'a Arc<Limits>,
+}
+
+impl Asked<'_> {
+    fn key(&self) -> (SessionId, String) {
+        (self.session, self.host.to_owned())
+    }
 }
 
 /// Rights that an operation needs.
@@ -139,7 +146,9 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
             Needs::Copy { from: copy.source.ino, to: copy.object.ino }
         }
         // A file may be closed when its bytes are synced; that tells whether objects exist, and no more.
-        Op::SyncObjects | Op::OstStatfs | Op::ReturnGrant | Op::TargetInfo => Needs::Nothing,
+        Op::SyncObjects | Op::OstStatfs | Op::TargetInfo => Needs::Nothing,
+        // Room that was promised to a session goes with it: whose the session is the OST does not know.
+        Op::ReturnGrant => return refused(op),
         // Servers' and administrators', whoever the host says that it is.
         Op::StatObjects | Op::TruncateObject | Op::DestroyObjects | Op::ListObjects => return refused(op),
         Op::FenceSession | Op::FenceLayout => return refused(op),

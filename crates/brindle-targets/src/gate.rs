@@ -125,6 +125,10 @@ impl Gate {
         if own == 0 && self.target.role != Role::Mgt {
             return Err(Fault::new(Code::TargetDown).why("the MGS has not told it its file system yet"));
         }
+        let nodemaps = self.nodemaps.get().filter(|_| self.target.role != Role::Mgt);
+        if nodemaps.is_some_and(|nodemaps| nodemaps.may_limit_unheard(conn)) {
+            return Err(Fault::new(Code::TargetDown).why("the MGS has not told it the nodemaps yet"));
+        }
         self.check_fs(conn.hello().fs_id).map(|()| own).inspect_err(|fault| self.count(fault))
     }
 

@@ -7,13 +7,16 @@
 //! *Reaching* an inode by its number: the session has it open, or one of its names can be come to from the root, through directories that some user
 //! of the host may search.
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
 use brindle_net::Limits;
 use brindle_types::{Code, Fault, FileType, Ino, Result, SessionId};
 use brindle_wire::Cred;
 use brindle_wire::mgs::nodemap::Squash;
 
 use crate::access::{self, READ, SEARCH, WRITE};
-use crate::acl::{self, Acl, Tag};
+use crate::acl;
 use crate::mdt::Txn;
 use crate::namespace;
 use crate::opens::Handle;
@@ -30,14 +33,30 @@ const S_ISGID: u32 = 0o2000;
 /// Programs run with the user or group of the file.
 const SET_ID: u16 = 0o6000;
 
+/// Directories that one request may have looked at on the way to the root: a bound for the time under the lock.
+const STEPS_MAX: usize = 16_384;
+
+/// Users whom the credentials of a request may stand for.
+enum Asker<'c> {
+    /// Exactly this one.
+    Only(Cred),
+    /// This user, in any group that the host may name.
+    InAnyGroup(&'c Cred),
+    /// Any user and group that the host may name.
+    Anybody,
+}
+
 /// The view of one request.
 pub struct Judge<'a, 't> {
-    /// Rows and what is open.
+    /// Rows and open files.
     pub t: &'a Txn<'t>,
     /// Limits of the host.
     pub limits: &'a Limits,
     /// The session that asks.
     pub session: SessionId,
+    /// Directories that the host may come to, as far as this request has found out.
+    reached: RefCell<BTreeSet<Ino>>,
+    steps: Cell<usize>,
 }
 
 /// The refusal of a permission.
@@ -50,6 +69,13 @@ pub fn denied(limits: &Limits, what: impl Into<String>) -> Fault {
 fn not_owner(limits: &Limits) -> Fault {
     let why = format!("nodemap '{}' limits this host, and the file is another user's", limits.nodemap);
     Fault::new(Code::NotPermitted).why(why)
+}
+
+impl<'a, 't> Judge<'a, 't> {
+    /// The view of a request of a session.
+    pub fn new(t: &'a Txn<'t>, limits: &'a Limits, session: SessionId) -> Judge<'a, 't> {
+        Judge { t, limits, session, reached: RefCell::default(), steps: Cell::new(0) }
+    }
 }
 
 impl Judge<'_, '_> {
@@ -119,13 +145,23 @@ impl Judge<'_, '_> {
 
     /// Whether some user of the host may search a directory and all above it.
     fn comes_through(&self, dir: Ino, root: Ino) -> Result<bool> {
-        let mut at = dir;
+        let (mut at, mut passed) = (dir, Vec::new());
         for _ in 0..DEPTH_MAX {
+            if self.reached.borrow().contains(&at) {
+                self.reached.borrow_mut().extend(passed);
+                return Ok(true);
+            }
+            self.steps.set(self.steps.get() + 1);
+            if self.steps.get() > STEPS_MAX {
+                return Err(denied(self.limits, format!("more than {STEPS_MAX} directories lie on the way")));
+            }
             let Some(dir) = inode::find(self.t, at)? else { return Ok(false) };
             if !self.allows(&dir, None, SEARCH)? {
                 return Ok(false);
             }
+            passed.push(at);
             if at == root {
+                self.reached.borrow_mut().extend(passed);
                 return Ok(true);
             }
             if at == Ino::ROOT {
@@ -142,7 +178,16 @@ impl Judge<'_, '_> {
             return Ok(true);
         }
         let acl = access::acl_of(self.t, inode)?;
-        Ok(self.users(inode, &acl, cred).iter().any(|user| acl.allows(inode.uid, inode.gid, user, wanted)))
+        let covers = |perm: u16| perm & wanted == wanted;
+        Ok(match self.asker(cred) {
+            Asker::Only(cred) => acl.allows(inode.uid, inode.gid, &cred, wanted),
+            Asker::InAnyGroup(cred) => {
+                let decides_alone = cred.uid == inode.uid || acl.names_user(cred.uid);
+                acl.allows(inode.uid, inode.gid, cred, wanted)
+                    || !decides_alone && acl.group_perms(inode.gid).any(covers)
+            }
+            Asker::Anybody => acl.perms(inode.uid, inode.gid).any(covers),
+        })
     }
 
     /// Whether mode bits and ACL allow it to every user of the host.
@@ -151,36 +196,21 @@ impl Judge<'_, '_> {
             return Ok(true);
         }
         let acl = access::acl_of(self.t, inode)?;
-        Ok(self.users(inode, &acl, None).iter().all(|user| acl.allows(inode.uid, inode.gid, user, wanted)))
+        Ok(match self.asker(None) {
+            Asker::Only(cred) => acl.allows(inode.uid, inode.gid, &cred, wanted),
+            _ => acl.perms(inode.uid, inode.gid).all(|perm| perm & wanted == wanted),
+        })
     }
 
-    /// Users for whom an ACL may decide differently, of those whom the credentials may stand for.
-    fn users(&self, inode: &Inode, acl: &Acl, cred: Option<&Cred>) -> Vec<Cred> {
+    /// The users whom the credentials of a request may stand for.
+    fn asker<'c>(&self, cred: Option<&'c Cred>) -> Asker<'c> {
         let nobody = Cred { uid: self.limits.uid, gid: self.limits.gid, groups: Vec::new() };
-        let is_nobody = |cred: &Cred| (cred.uid, cred.gid) == (nobody.uid, nobody.gid);
         match cred {
-            _ if self.limits.squash == Squash::All => return vec![nobody],
-            Some(cred) if is_nobody(cred) => return vec![cred.clone()],
-            _ => {}
+            _ if self.limits.squash == Squash::All => Asker::Only(nobody),
+            Some(cred) if (cred.uid, cred.gid) == (nobody.uid, nobody.gid) => Asker::Only(cred.clone()),
+            Some(cred) => Asker::InAnyGroup(cred),
+            None => Asker::Anybody,
         }
-        let named = |tag| acl.entries().iter().filter(move |e| e.tag == tag).map(|e| e.id);
-        let groups: Vec<u32> = named(Tag::Group).chain([inode.gid]).filter(|group| *group != 0).collect();
-        let uids: Vec<u32> = match cred {
-            Some(cred) => vec![cred.uid],
-            None => {
-                let known: Vec<u32> = named(Tag::User).chain([inode.uid]).collect();
-                let stranger = (1..=u32::MAX).rev().find(|uid| !known.contains(uid));
-                known.into_iter().filter(|uid| *uid != 0).chain(stranger).collect()
-            }
-        };
-        let mut users = Vec::new();
-        for uid in uids {
-            // In none of them, and in each: entries of groups do not add up.
-            let own = cred.cloned().unwrap_or(Cred { uid, gid: nobody.gid, groups: Vec::new() });
-            users.extend(groups.iter().map(|group| Cred { uid, gid: *group, groups: own.groups.clone() }));
-            users.push(own);
-        }
-        users
     }
 
     /// Whether the host may come to an inode, and the user may do this with it.
@@ -200,8 +230,15 @@ impl Judge<'_, '_> {
         let Some(found) = inode::find(self.t, ino)? else { return Ok(()) };
         let refused = || Err(denied(self.limits, "mode or ACL of the file do not allow it"));
         let (reads, writes) = (access.read || access.execute, access.write || access.truncate);
-        // A program that may only be run is read for that.
-        let runs = access.execute && !found.is_dir() && self.allows(&found, Some(cred), SEARCH)?;
+        if !found.is_dir() && !reads && !writes {
+            // A handle is a right to lock the file, and to keep others from it.
+            return refused();
+        }
+        // A program that may only be run is read for that; while it runs nobody writes it.
+        let runs = access.execute && !found.is_dir();
+        if runs && !self.allows(&found, Some(cred), SEARCH)? {
+            return refused();
+        }
         if reads && !runs && !self.allows(&found, Some(cred), READ)? {
             return refused();
         }
@@ -212,7 +249,7 @@ impl Judge<'_, '_> {
     }
 
     /// A file that runs as another is not opened for writing here: whether it was written, and has to lose that right, the host alone would know.
-    fn check_set_id(&self, found: &Inode, writes: bool) -> Result<()> {
+    pub fn check_set_id(&self, found: &Inode, writes: bool) -> Result<()> {
         let believed = self.limits.believes_all_users();
         if believed || !writes || found.kind != FileType::Regular || found.perm & SET_ID == 0 {
             return Ok(());
@@ -371,13 +408,35 @@ impl Judge<'_, '_> {
         if (gid == found.gid || req.gid.is_none()) && !runs_with_group {
             return Ok(());
         }
-        // Which groups a user is in only the host knows; it may name every one but root's.
+        self.may_name_group(gid, &req.cred)
+    }
+
+    /// Whether the user may be in a group, as far as can be known here: only the host knows, and may name every group but root's.
+    fn may_name_group(&self, gid: u32, cred: &Cred) -> Result<()> {
         let may_name = match self.limits.squash {
             Squash::None => true,
-            Squash::Root if req.cred.uid != self.limits.uid => gid != 0,
-            Squash::Root | Squash::All => gid == req.cred.gid || req.cred.groups.contains(&gid),
+            Squash::Root if cred.uid != self.limits.uid => gid != 0,
+            Squash::Root | Squash::All => gid == cred.gid || cred.groups.contains(&gid),
         };
         if may_name { Ok(()) } else { Err(not_owner(self.limits)) }
+    }
+
+    /// Whether a file that runs with its group, and has it from its directory, may get permissions by which somebody can run it.
+    fn may_keep_group(&self, ino: Ino, cred: &Cred) -> Result<()> {
+        let found = inode::find(self.t, ino)?;
+        match found.filter(|found| !found.is_dir() && u32::from(found.perm) & S_ISGID != 0) {
+            Some(found) => self.may_name_group(found.gid, cred),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether room in the quota is asked for of the owner and the group of a file that the session writes.
+    pub fn may_reserve(&self, req: &brindle_wire::mds::quota::QuotaRoomReq) -> Result<()> {
+        self.holds_for_writing(req.ino)?;
+        match inode::find(self.t, req.ino)? {
+            Some(found) if (found.uid, found.gid) != (req.uid, req.gid) => Err(not_owner(self.limits)),
+            _ => Ok(()),
+        }
     }
 
     /// Whether the user may read an extended attribute.
@@ -398,7 +457,8 @@ impl Judge<'_, '_> {
             return Ok(());
         }
         if acl::is_acl(name) {
-            return self.owns(ino, cred);
+            self.owns(ino, cred)?;
+            return self.may_keep_group(ino, cred);
         }
         if !name.starts_with(b"user.") {
             return Err(not_owner(self.limits));

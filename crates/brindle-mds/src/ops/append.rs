@@ -109,6 +109,9 @@ pub async fn reclaim(mdt: &Mdt, call: &Call, declared: &[ReclaimAppend]) -> Resu
                 append::list(t, a.ino)?.iter().any(|(at, r)| *at == offset || is_of(r, call, a.number));
             // A cut has taken it, and whoever writes there learns of that.
             let is_cut = |file: Inode| file.truncate_epoch != epoch;
+            if offset.checked_add(a.len_bytes).is_none_or(|end| end > FILE_SIZE_MAX_BYTES) {
+                return Err(Fault::new(Code::TooLarge).into());
+            }
             if !known && !inode::find(t, a.ino)?.is_none_or(is_cut) {
                 let (session, number, len_bytes) = (call.session, a.number, a.len_bytes);
                 append::put(

@@ -41,7 +41,11 @@ enum Part {
 
 /// Gives the place other OSTs. The answer is the layout, also where others were faster.
 pub async fn handle(mdt: &Mdt, call: &Call, req: SpillReq) -> Result<OpenGrant> {
-    mdt.osts().note_full(req.ost, req.len_bytes);
+    let is_placed =
+        mdt.read(|t| Ok(inode::find(t, req.ino)?.is_some_and(|file| full_component(&file, &req).is_some())));
+    if is_placed.await? {
+        mdt.osts().note_full(req.ost, req.len_bytes);
+    }
     let mut part = Part::Rest;
     // The room that an OST needs: that of what is written, and as soon as it is known that of what moves with it.
     let mut room_bytes = req.len_bytes;

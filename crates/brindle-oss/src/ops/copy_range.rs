@@ -6,6 +6,7 @@ use std::sync::Arc;
 use brindle_objects::slots::Turn;
 use brindle_objects::{ALL, Changed, ObjectStore, PunchOp, WriteOp};
 use brindle_targets::Options;
+use brindle_types::layout::FILE_SIZE_MAX_BYTES;
 use brindle_types::{Code, Fault, Pair, Result, TargetId};
 use brindle_wire::frame::{decode_reply, encode_body};
 use brindle_wire::oss::Ticket;
@@ -39,6 +40,9 @@ pub async fn handle(oss: &Arc<Oss>, call: &Call, req: CopyRangeReq) -> Result<An
     if req.len_bytes > COPY_BYTES_MAX {
         let why = format!("{} bytes are asked for, {COPY_BYTES_MAX} are possible", req.len_bytes);
         return Err(Fault::new(Code::InvalidArgument).why(why));
+    }
+    if req.offset.checked_add(req.len_bytes).is_none_or(|end| end > FILE_SIZE_MAX_BYTES) {
+        return Err(Fault::new(Code::TooLarge));
     }
     let range = req.offset..req.offset.saturating_add(req.len_bytes);
     // Many changes of many ranges: the object is compared afterwards.

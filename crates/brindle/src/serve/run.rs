@@ -17,9 +17,11 @@ use brindle_host::shared::fence::Program;
 use brindle_host::target_dir::DirLock;
 use brindle_mgs::shared::Fence;
 use brindle_net::{RemovedKeys, Security, TcpTransport, Transport};
+use brindle_targets::Directory;
 use brindle_telemetry::http::Health;
 use brindle_telemetry::{Endpoint, Registry, log, panic};
 use brindle_types::{Code, Fault, Nid, Result};
+use futures_util::FutureExt;
 use futures_util::future::{join_all, select_all};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -179,7 +181,7 @@ async fn serve(options: &Options, ready_json: bool) -> Result<End> {
     serving.store(true, Ordering::Relaxed);
     cpu_latency::watch(options.cpu_latency);
     announce(ready_json, &Serving { targets: std::mem::take(&mut served.targets), metrics_url });
-    let end = wait(&served, stop).await;
+    let end = wait(&served, stop.as_mut()).await;
     serving.store(false, Ordering::Relaxed);
     tracing::info!("stopping");
     if let Some(daemon) = &served.daemon {
@@ -189,7 +191,11 @@ async fn serve(options: &Options, ready_json: bool) -> Result<End> {
         target.service.stop().await?;
     }
     tracing::info!("stopped");
-    end
+    match end {
+        // Whoever stops the service meanwhile means it.
+        Ok(End::Restart) if stop.now_or_never().is_some() => Ok(End::Stop),
+        end => end,
+    }
 }
 
 /// Healthy while everything is served.
@@ -247,8 +253,7 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
     }
     found.sort_by_key(|f| f.superblock.target);
     if let Some(identity) = &identity {
-        security.removed.replace(access::on_file(identity.path()));
-        security.removed.nodemaps.replace(&access::nodemaps_on_file(identity.path())?);
+        take_from_file(identity, &security.removed)?;
     }
     let removed = security.removed.clone();
     // A local socket proves a user, and no key: certificates are renewed over TCP.
@@ -272,10 +277,21 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         room_wait_ms: options.room_wait.saturating_mul(1000),
     };
     let mgs_of_targets = found.iter().map(|f| f.superblock.mgs.clone()).find(|mgs| !mgs.is_empty());
+    let mut cluster = match &identity {
+        Some(identity) => Some(OfTheCluster::new(identity, mgs_of_targets, (removed, Arc::new(over_tcp)))?),
+        None => None,
+    };
+    if let Some(cluster) = &mut cluster {
+        // Before anybody is let in.
+        cluster.follow(&how, None)?;
+    }
     let (mut running, mut targets) = (Vec::new(), Vec::new());
     for (n, found) in (0..).zip(found) {
         let port = if options.port == 0 { 0 } else { options.port.saturating_add(n) };
         let service = patient(service::start(&how, &found, port), &found, ready_json).await?;
+        if let (Service::Mgs(_), Some(cluster)) = (&service, &mut cluster) {
+            cluster.follow(&how, Some(service.nid()))?;
+        }
         show(registry, &service);
         targets.push(ServedTarget {
             name: found.superblock.name(),
@@ -285,17 +301,22 @@ async fn start_all(options: &Options, registry: &Registry, ready_json: bool) -> 
         running.push(Running { service, _lock: found.lock });
     }
     registered(&running).await?;
-    let daemon = match &identity {
-        Some(identity) => {
-            let here =
-                running.iter().find(|r| matches!(r.service, Service::Mgs(_))).map(|r| vec![r.service.nid()]);
-            let mgs = mgs_of_targets.or(here).unwrap_or_default();
-            of_the_cluster(options, registry, how, (identity, mgs), (removed, Arc::new(over_tcp)))?
-        }
+    let daemon = match cluster.filter(|_| options.assigned) {
+        Some(cluster) => Some(cluster.daemon(registry, how)?),
         None if options.assigned => return Err(no_cluster()),
         None => None,
     };
     Ok(Served { running, targets, daemon, _daemon_lock: daemon_lock })
+}
+
+/// Takes in who was removed and what hosts may do, as far as it is on file.
+fn take_from_file(identity: &IdentityFile, removed: &RemovedKeys) -> Result<()> {
+    removed.replace(access::on_file(identity.path()));
+    match access::nodemaps_on_file(identity.path())? {
+        Some(nodemaps) => removed.nodemaps.replace(&nodemaps),
+        None => removed.nodemaps.wait_for_first(),
+    }
+    Ok(())
 }
 
 /// A host has one daemon.
@@ -304,33 +325,61 @@ fn daemon_lock(conf: &Path) -> Result<DirLock> {
     DirLock::take(conf, busy.subject(conf.display().to_string()))
 }
 
-/// Follows who is let in, keeps the certificate, and starts the daemon of this host if it is wanted.
-fn of_the_cluster(
-    options: &Options,
-    registry: &Registry,
-    how: How,
-    (identity, mgs_of_targets): (&Arc<IdentityFile>, Vec<Nid>),
-    (removed, over_tcp): (Arc<RemovedKeys>, Arc<dyn Transport>),
-) -> Result<Option<Arc<Daemon>>> {
-    let cluster = ClusterFile::read(conf_of(identity.path()))?;
-    let nids = cluster.as_ref().map_or(Ok(mgs_of_targets), ClusterFile::nids)?;
-    let introduction = access::introduction(identity)?;
-    let fs = cluster.as_ref().map(|file| file.fs.clone());
-    let mgs = access::mgs(&how.seams, how.transport.clone(), introduction, nids.clone(), fs)?;
-    let path = identity.path().to_owned();
-    if let Some(file) = cluster.clone() {
-        tokio::spawn(file.follow_mgs(conf_of(identity.path()).to_owned(), mgs.clone()));
+/// The cluster that this host belongs to, as this process knows it.
+struct OfTheCluster {
+    identity: Arc<IdentityFile>,
+    file: Option<ClusterFile>,
+    /// Where the MGS is; empty where only a target of this process may tell.
+    nids: Vec<Nid>,
+    removed: Arc<RemovedKeys>,
+    over_tcp: Arc<dyn Transport>,
+    /// The way to the MGS, once it is followed.
+    mgs: Option<Arc<Directory>>,
+}
+
+impl OfTheCluster {
+    fn new(
+        identity: &Arc<IdentityFile>,
+        mgs_of_targets: Option<Vec<Nid>>,
+        (removed, over_tcp): (Arc<RemovedKeys>, Arc<dyn Transport>),
+    ) -> Result<OfTheCluster> {
+        let file = ClusterFile::read(conf_of(identity.path()))?;
+        let nids = file.as_ref().map_or(Ok(mgs_of_targets.unwrap_or_default()), ClusterFile::nids)?;
+        Ok(OfTheCluster { identity: identity.clone(), file, nids, removed, over_tcp, mgs: None })
     }
-    tokio::spawn(access::follow_removed(how.seams.clone(), mgs.clone(), path.clone(), removed.clone()));
-    tokio::spawn(access::follow_nodemaps(how.seams.clone(), mgs.clone(), path, removed));
-    let (own, introduction, to) = (how.seams.clone(), access::introduction(identity)?, nids.clone());
-    let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), to.clone(), None);
-    tokio::spawn(access::keep_certificate(how.seams.clone(), way, identity.clone()));
-    if !options.assigned {
-        return Ok(None);
+
+    /// Begins to follow who is let in and what hosts may do, and to keep the certificate, as soon as an address of the MGS is known: `own` is that of an
+    /// MGS in this process.
+    fn follow(&mut self, how: &How, own: Option<Nid>) -> Result<()> {
+        if self.nids.is_empty() {
+            self.nids.extend(own);
+        }
+        if self.nids.is_empty() || self.mgs.is_some() {
+            return Ok(());
+        }
+        let path = self.identity.path().to_owned();
+        let introduction = access::introduction(&self.identity)?;
+        let fs = self.file.as_ref().map(|file| file.fs.clone());
+        let seams = how.seams.clone();
+        let mgs = access::mgs(&seams, how.transport.clone(), introduction.clone(), self.nids.clone(), fs)?;
+        if let Some(file) = self.file.clone() {
+            tokio::spawn(file.follow_mgs(conf_of(&path).to_owned(), mgs.clone()));
+        }
+        let removed = self.removed.clone();
+        tokio::spawn(access::follow_removed(seams.clone(), mgs.clone(), path.clone(), removed.clone()));
+        tokio::spawn(access::follow_nodemaps(seams.clone(), mgs.clone(), path, removed));
+        let (own, over_tcp, to) = (seams.clone(), self.over_tcp.clone(), self.nids.clone());
+        let way = move || access::mgs(&own, over_tcp.clone(), introduction.clone(), to.clone(), None);
+        tokio::spawn(access::keep_certificate(seams, way, self.identity.clone()));
+        self.mgs = Some(mgs);
+        Ok(())
     }
-    let file = cluster.ok_or_else(no_cluster)?;
-    Ok(Some(Daemon::start(how, mgs, file.fs, Arc::new(InRegistry(registry.clone())))))
+
+    /// Starts the daemon of this host.
+    fn daemon(self, registry: &Registry, how: How) -> Result<Arc<Daemon>> {
+        let (Some(file), Some(mgs)) = (self.file, self.mgs) else { return Err(no_cluster()) };
+        Ok(Daemon::start(how, mgs, file.fs, Arc::new(InRegistry(registry.clone()))))
+    }
 }
 
 fn no_cluster() -> Fault {
