@@ -61,10 +61,10 @@ pub enum Told {
     Restarts,
 }
 
-/// The hosts that run daemons, in the order in which they are to start anew: those of the MDT and of the MGS at the end.
-pub fn order(known: &Known) -> Result<Vec<String>> {
+/// The hosts that are asked for and run daemons, in the order in which they are to start anew: those of the MDT and of the MGS at the end.
+pub fn order(known: &Known, is_asked: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let mut found = Vec::new();
-    for host in &known.hosts.hosts {
+    for host in known.hosts.hosts.iter().filter(|host| is_asked(&host.name)) {
         let view = hosts::view(known, host);
         match view.state {
             "joined" => continue,
@@ -114,7 +114,8 @@ pub async fn restart(
     let start = servers.ask_the_mgs(place, &ask(None)).await?.start.ok_or_else(|| silent(host))?;
     servers.ask_the_mgs(place, &ask(Some(start))).await?;
     tell(Told::Restarts);
-    until_back(servers, place, host, start).await?;
+    let moved: Vec<TargetId> = moves.iter().map(|(target, _)| *target).collect();
+    until_back(servers, place, host, (start, &moved)).await?;
     let seconds = seams.now().ms_since(since) as f64 / 1000.0;
     for (target, _) in &moves {
         tell(Told::Moves { name: fs.target(*target), to: host.to_owned() });
@@ -156,9 +157,13 @@ async fn until_ready(
 fn not_ready(known: &Known, host: &str) -> Option<String> {
     let fs = &known.map.fs;
     let of_sets = known.replicas.sets.iter().filter(|info| info.set.member(host).is_some());
-    let set = of_sets.map(|info| replica::view(fs, info)).find(|view| view.state != "serving");
-    if let Some(view) = set {
-        return Some(format!("{} is {}: this may be its only complete copy", view.name, view.state));
+    for view in of_sets.map(|info| replica::view(fs, info)) {
+        if view.state != "serving" {
+            return Some(format!("{} is {}: this may be its only complete copy", view.name, view.state));
+        }
+        if let Some(member) = view.members.iter().find(|member| member.state != "up") {
+            return Some(format!("the copy of {} on {} is {}", view.name, member.host, member.state));
+        }
     }
     let on_host = |hosts: &[shared::SharedHostView]| hosts.iter().any(|own| own.host == host);
     let shared = known.shared.targets.iter().map(|info| shared::view(fs, info));
@@ -188,12 +193,17 @@ async fn shift(servers: &Servers, place: &Place, known: &Known, target: TargetId
     shared::outcome(&view, Some(to), target)
 }
 
-/// Waits until another start of the daemon than `start` serves everything.
-async fn until_back(servers: &Servers, place: &Place, host: &str, start: u64) -> Result<()> {
+/// Waits until another start of the daemon than `start` serves everything, and can take back what was moved.
+async fn until_back(
+    servers: &Servers,
+    place: &Place,
+    host: &str,
+    (start, moved): (u64, &[TargetId]),
+) -> Result<()> {
     let seams = servers.seams().clone();
     let deadline = seams.now().plus_ms(HOST_LIMIT_MS);
     loop {
-        let why = match missing(servers, place, host, start).await {
+        let why = match missing(servers, place, host, (start, moved)).await {
             Ok(None) => return Ok(()),
             Ok(Some(why)) => why,
             // The MGS may be what starts.
@@ -214,8 +224,14 @@ async fn until_back(servers: &Servers, place: &Place, host: &str, start: u64) ->
 }
 
 /// The first part of the host that is not back; `None` once all are.
-async fn missing(servers: &Servers, place: &Place, host: &str, start: u64) -> Result<Option<String>> {
-    let ask = RestartHostReq { host: host.to_owned(), start: None };
+async fn missing(
+    servers: &Servers,
+    place: &Place,
+    host: &str,
+    (start, moved): (u64, &[TargetId]),
+) -> Result<Option<String>> {
+    // The order again: it is for that start alone, and another MGS may be active by now.
+    let ask = RestartHostReq { host: host.to_owned(), start: Some(start) };
     // The former process became the present one, so what answers from here on is served by that.
     if servers.ask_the_mgs(place, &ask).await?.start.is_none_or(|now| now == start) {
         return Ok(Some(format!("the daemon of {host} has not told that it has started")));
@@ -232,7 +248,16 @@ async fn missing(servers: &Servers, place: &Place, host: &str, start: u64) -> Re
             Err(fault) => return Ok(Some(format!("{name} does not answer: {fault}"))),
         }
     }
-    Ok(not_ready(&known, host))
+    Ok(not_back(&known, host, moved).or_else(|| not_ready(&known, host)))
+}
+
+/// A target that was moved and that the host could not take back yet.
+fn not_back(known: &Known, host: &str, moved: &[TargetId]) -> Option<String> {
+    let shared = known.shared.targets.iter().filter(|info| moved.contains(&info.target.target));
+    let waits = shared.map(|info| shared::view(&known.map.fs, info)).find(|view| {
+        !view.hosts.iter().any(|own| own.host == host && matches!(own.state, "standby" | "owner"))
+    });
+    waits.map(|view| format!("{host} does not stand by for {} yet", view.name))
 }
 
 /// Targets that only this host has, and the MGT if it has one.
@@ -263,12 +288,13 @@ mod tests {
         mgs.id = TargetId::MGT;
         known.map.targets.push(mgs);
         assert_eq!(
-            order(&known),
+            order(&known, |_| true),
             Ok(vec!["oss2".to_owned(), "oss1".to_owned()]),
             "c1 is a client, oss1 has the MGT"
         );
         known.hosts.hosts[1].heard_ms_ago = None;
-        let fault = order(&known).unwrap_err();
+        assert_eq!(order(&known, |host| host == "oss2"), Ok(vec!["oss2".to_owned()]), "nobody asks for oss1");
+        let fault = order(&known, |_| true).unwrap_err();
         assert!(fault.subject == "oss1" && fault.next.contains("systemctl restart"), "{fault}");
     }
 
@@ -280,6 +306,11 @@ mod tests {
         assert!(not_ready(&known, "oss1").is_some(), "it is being filled");
         known.replicas.sets.clear();
         assert_eq!(not_ready(&known, "oss2"), None);
+        assert_eq!(
+            not_back(&shared(), "oss1", &[TargetId::ost(7)]).map(|why| why.contains("OST0007")),
+            Some(true)
+        );
+        assert_eq!(not_back(&shared(), "oss1", &[]), None);
     }
 
     #[test]

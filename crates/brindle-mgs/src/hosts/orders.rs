@@ -37,13 +37,13 @@ impl Orders {
         let _ = self.hosts.subscribe().wait_for(|hosts| is_to_end(hosts, host, start)).await;
     }
 
-    /// The start of a daemon that was heard last; it is to end if it is the one that is given.
-    pub(crate) fn restart(&self, host: &str, start: Option<u64>) -> Option<u64> {
-        self.hosts.send_if_modified(|hosts| {
+    /// The start of a daemon that was heard last; it is to end if it is the one that is given. And whether that is news.
+    pub(crate) fn restart(&self, host: &str, start: Option<u64>) -> (Option<u64>, bool) {
+        let is_new = self.hosts.send_if_modified(|hosts| {
             let order = hosts.get_mut(host).filter(|order| Some(order.start) == start && !order.restart);
             order.map(|order| order.restart = true).is_some()
         });
-        self.hosts.borrow().get(host).map(|order| order.start)
+        (self.hosts.borrow().get(host).map(|order| order.start), is_new)
     }
 
     /// A host is gone.
@@ -64,19 +64,20 @@ mod tests {
     fn an_order_is_for_one_start_of_a_daemon() {
         let orders = Orders::default();
         let is_told = |start| is_to_end(&orders.hosts.borrow(), "oss1", start);
-        assert_eq!(orders.restart("oss1", Some(1)), None, "nobody was heard");
+        assert_eq!(orders.restart("oss1", Some(1)), (None, false), "nobody was heard");
         orders.asked("oss1", 1);
-        assert_eq!(orders.restart("oss1", None), Some(1));
+        assert_eq!(orders.restart("oss1", None), (Some(1), false));
         assert!(!is_told(1), "that was a question");
-        assert_eq!(orders.restart("oss1", Some(1)), Some(1));
+        assert_eq!(orders.restart("oss1", Some(1)), (Some(1), true));
         assert!(is_told(1) && !is_told(2));
+        assert_eq!(orders.restart("oss1", Some(1)), (Some(1), false), "it was told before");
         orders.asked("oss1", 1);
         assert!(is_told(1), "the answer may have been lost");
         orders.asked("oss1", 2);
         assert!(!is_told(2), "it has started anew");
-        assert_eq!(orders.restart("oss1", Some(1)), Some(2), "a late order ends nobody");
+        assert_eq!(orders.restart("oss1", Some(1)), (Some(2), false), "a late order ends nobody");
         assert!(!is_told(2));
         orders.forget("oss1");
-        assert_eq!(orders.restart("oss1", None), None);
+        assert_eq!(orders.restart("oss1", None), (None, false));
     }
 }

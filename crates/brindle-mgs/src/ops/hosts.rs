@@ -356,8 +356,8 @@ pub(crate) async fn take_orders(mgs: &Mgs, conn: &ServerConn, req: TakeOrdersReq
 pub(crate) fn restart(mgs: &Mgs, conn: &ServerConn, req: &RestartHostReq) -> Result<RestartHostResp> {
     let hosts = mgs.hosts()?;
     decide::known(&hosts.rows(), &req.host)?;
-    let start = hosts.orders.restart(&req.host, req.start);
-    if req.start.is_some() {
+    let (start, is_new) = hosts.orders.restart(&req.host, req.start);
+    if is_new {
         audit(conn, "restart host", &req.host, &Ok(()));
     }
     Ok(RestartHostResp { start })

@@ -2,7 +2,7 @@
 
 use brindle_admin::hosts::one;
 use brindle_admin::restart::{RestartView, Told, order, restart};
-use brindle_types::Result;
+use brindle_types::{Code, Fault, Result};
 
 use crate::admin::ask::servers;
 use crate::completion::live;
@@ -43,8 +43,15 @@ pub fn run(args: &Args) -> Result<Done> {
         for node in &args.nodes {
             one(&known.hosts, node)?;
         }
-        let mut hosts = order(&known)?;
-        hosts.retain(|host| args.nodes.is_empty() || args.nodes.contains(host));
+        let hosts =
+            order(&known, |host| args.nodes.is_empty() || args.nodes.iter().any(|node| node == host))?;
+        if let Some(node) = args.nodes.iter().find(|node| !hosts.contains(node)) {
+            return Err(Fault::new(Code::BadArgument)
+                .what("cannot start anew:")
+                .subject(node.clone())
+                .why("no daemon runs there: the host has not joined as a server")
+                .data("nothing was changed"));
+        }
         if args.dry_run {
             println!("would have start anew, one after the other: {}", hosts.join(", "));
             return Ok(Done::Ok);
