@@ -155,7 +155,9 @@ pub fn export(known: &Known) -> ClusterFile {
         hosts.hosts.iter().map(|host| HostSection { name: host.name.clone(), roles: words(&host.roles) });
     let mut targets: Vec<TargetSection> = Vec::new();
     for host in &hosts.hosts {
-        targets.extend(host.assignments.iter().map(|a| TargetSection {
+        // The MGT is no target of the file: init and target add --mgt make it.
+        let assigned = host.assignments.iter().filter(|a| a.target.role != Role::Mgt);
+        targets.extend(assigned.map(|a| TargetSection {
             name: a.target.to_string(),
             host: host.name.clone(),
             dir: a.dir.clone(),
@@ -273,12 +275,13 @@ fn plan_targets(file: &ClusterFile, known: &Known, plan: &mut Plan) -> Result<()
         if named.insert(target.to_string(), section).is_some() {
             return Err(refuse(&section.name, "the file names the target twice".to_owned()));
         }
-        section.check()?;
+        section.check(target)?;
         let has_joined = |name: &String| known.hosts.hosts.iter().any(|joined| joined.name == *name);
         let absent = section.hosts().into_iter().find(|name| !has_joined(name));
-        if let Some(is) = there.iter().find(|is| is.name == target.to_string()) {
+        let is = there.iter().find(|is| is.name == target.to_string());
+        if let Some(is) = is.filter(|is| absent.is_none_or(|host| is.hosts().contains(&host))) {
             plan_known_target(section, is, target, plan)?;
-        } else if known.map.target(target).is_some() {
+        } else if is.is_none() && known.map.target(target).is_some() {
             let why = "it is served by brindle serve --dir, and no host was told to serve it".to_owned();
             return Err(refuse(&section.name, why).next("leave it out of the file"));
         } else if let Some(host) = absent {
@@ -325,7 +328,10 @@ fn plan_known_target(
 
 impl TargetSection {
     /// Refuses what contradicts itself.
-    fn check(&self) -> Result<()> {
+    fn check(&self, target: TargetId) -> Result<()> {
+        if target.role != Role::Ost && !self.copies.is_empty() {
+            return Err(refuse(&self.name, "only OSTs have copies".to_owned()));
+        }
         if self.standby.is_some() != self.device.is_some() {
             return Err(refuse(&self.name, "'standby' and 'device' go together".to_owned()));
         }
@@ -490,6 +496,8 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use brindle_wire::mgs::hosts::Assignment;
+
     use super::*;
     use crate::known::fixture::{cluster, shared, with_copies};
 
@@ -527,6 +535,23 @@ mod tests {
         );
         file.targets[at].copies = [others.clone(), others].concat();
         assert_eq!(view(&file, &known).unwrap_err().why, ["each copy needs a host of its own"]);
+        file.targets[at].copies.truncate(1);
+        file.targets[at].name = "MDT0001".into();
+        assert_eq!(view(&file, &known).unwrap_err().why, ["only OSTs have copies"]);
+        // A copy on a host that has not joined is told before anything is begun.
+        let mut file = export(&known);
+        let host = "oss9".to_owned();
+        file.targets[0].copies.push(CopySection { host, dir: "/data/x".into() });
+        let missing = view(&file, &known).unwrap().missing;
+        assert_eq!(missing, ["target OST0000 needs the host oss9, which has not joined"]);
+    }
+
+    #[test]
+    fn a_second_mgs_is_not_in_the_file() {
+        let mut known = cluster();
+        let mgt = known.hosts.hosts[1].assignments[0].clone();
+        known.hosts.hosts[1].assignments.push(Assignment { target: TargetId::MGT, ..mgt });
+        assert_eq!(plan(&export(&known), &known), Ok(Plan::default()));
     }
 
     #[test]
