@@ -164,10 +164,12 @@ impl Look {
         let seconds = earlier.map_or(0.0, |earlier| self.at.ms_since(earlier.at) as f64 / 1_000.0);
         let mut rows: BTreeMap<&str, TopRow> = BTreeMap::new();
         for (target, told) in &self.told {
-            let before: BTreeMap<&str, &UsageRow> = earlier
-                .and_then(|earlier| earlier.told.get(target))
+            let told_before = earlier.and_then(|earlier| earlier.told.get(target));
+            let before: BTreeMap<&str, &UsageRow> = told_before
                 .map(|told| told.rows.iter().map(|row| (row.name.as_str(), row)).collect())
                 .unwrap_or_default();
+            // By the clock of the target: another one that is silent for long changes nothing.
+            let passed_ns = told_before.map_or(0, |before| told.now_ns - before.now_ns);
             if self.by == By::Targets {
                 // One that nobody asks is shown all the same.
                 rows.entry(target).or_insert_with(|| TopRow { name: target.clone(), ..TopRow::default() });
@@ -178,7 +180,10 @@ impl Look {
                     rows.entry(name).or_insert_with(|| TopRow { name: name.to_owned(), ..TopRow::default() });
                 // A row that was forgotten meanwhile has begun anew.
                 let before = before.get(row.name.as_str()).filter(|before| before.since_ns == row.since_ns);
-                add(shown, row, before.copied(), seconds);
+                // Of a row that the earlier look does not have it is known what it did since only if it began after that.
+                let is_new = told_before.is_some_and(|before| row.since_ns > before.now_ns);
+                let has_rate = before.is_some() || is_new;
+                add(shown, row, before.copied(), if has_rate { passed_ns as f64 / 1e9 } else { 0.0 });
                 if shown.targets.last() != Some(target) {
                     shown.targets.push(target.clone());
                 }
@@ -274,6 +279,9 @@ mod tests {
 
     use super::*;
 
+    /// Behind the first second.
+    const ANEW_NS: i64 = 1_500_000_000;
+
     fn tally(count: u64, sum: u64) -> Tally {
         Tally { count, sum, ..Tally::default() }
     }
@@ -290,7 +298,7 @@ mod tests {
     }
 
     fn look(by: By, at_s: u64, told: Vec<(&str, Vec<UsageRow>)>) -> Look {
-        let answer = |rows| UsageResp { now_ns: 0, rows, left_out: 1 };
+        let answer = |rows| UsageResp { now_ns: at_s as i64 * 1_000_000_000, rows, left_out: 1 };
         Look {
             fs: "scratch".to_owned(),
             by,
@@ -312,6 +320,7 @@ mod tests {
                 ("OST0", vec![row("a", 1, 300, Op::Write, 6), row("b", 1, 50, Op::Write, 1)]),
             ],
         );
+        // MDT0 was silent in the earlier look, and b found no place in the answer: what they did in the two seconds is not known.
         let view = later.since(Some(&earlier));
         assert_eq!((view.seconds, view.left_out, view.rows.len()), (2.0, 2, 2));
         let a = &view.rows[0];
@@ -319,11 +328,12 @@ mod tests {
             (a.name.as_str(), a.operations, a.metadata_operations, a.written_bytes),
             ("a", 10, 4, 300)
         );
-        assert_eq!((a.operations_per_second, a.metadata_per_second), (4.0, 2.0));
+        assert_eq!((a.operations_per_second, a.metadata_per_second), (2.0, 0.0));
+        assert_eq!(view.rows[1].operations_per_second, 0.0);
         assert_eq!((a.written_bytes_per_second, a.last_s), (100.0, 5));
         assert_eq!(a.targets, ["MDT0", "OST0"]);
         assert_eq!(a.by_operation, BTreeMap::from([("create".into(), 4), ("write".into(), 6)]));
-        assert!((a.busy - 0.004).abs() < 1e-9 && (a.busy_seconds - 0.010).abs() < 1e-9, "{a:?}");
+        assert!((a.busy - 0.002).abs() < 1e-9 && (a.busy_seconds - 0.010).abs() < 1e-9, "{a:?}");
         let first = later.since(None);
         assert_eq!((first.seconds, first.rows[0].operations_per_second), (0.0, 0.0));
     }
@@ -331,7 +341,7 @@ mod tests {
     #[test]
     fn a_row_that_began_anew_counts_from_zero_and_targets_are_sums_of_clients() {
         let earlier = look(By::Targets, 1, vec![("OST0", vec![row("n1", 1, 900, Op::Write, 90)])]);
-        let rows = vec![row("n1", 7, 10, Op::Write, 1), row("n2", 1, 30, Op::Write, 3)];
+        let rows = vec![row("n1", ANEW_NS, 10, Op::Write, 1), row("n2", ANEW_NS, 30, Op::Write, 3)];
         let view = look(By::Targets, 2, vec![("OST0", rows)]).since(Some(&earlier));
         assert_eq!(view.rows.len(), 1);
         let ost = &view.rows[0];

@@ -4,9 +4,9 @@
 //!
 //! Reading `/proc/TID/environ` waits for the lock of the process's memory map, and while it becomes another program for the end of that
 //! (proc(5), `mm_access` of the kernel). A page fault may hold the one while it waits for a READ of ours, closing descriptors the other while it waits for
-//! a FLUSH. So the environment is read only for requests that are made under neither ([`is_safe`]), away from the readers and in bounded time: another
-//! thread of the process may be in a page fault, and a program can even say that its environment lies in a file of ours (prctl(2),
-//! `PR_SET_MM_MAP`). Other requests go by the job of the handle. `/proc/TID/stat` waits for nothing.
+//! a FLUSH. So the environment is read only for requests that are made under neither ([`is_safe`]), away from the readers and in bounded time, since
+//! another thread of the process may be in a page fault; a thread whose environment is slow is left alone for a minute. Other requests go by the job
+//! of the handle.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,8 +35,10 @@ const KNOWN_IDLE_MS: u64 = 10_000;
 const ENVIRON_BYTES_MAX: usize = 256 << 10;
 /// How long an environment is waited for. Usually it takes some microseconds.
 const ENVIRON_WAIT_MS: u64 = 2_000;
-/// Environments that are read at once: each takes a thread.
+/// Environments that are read at once: each takes a thread. Where all are waited for nobody else waits.
 const ENVIRONS_MAX: usize = 16;
+/// How long an environment is left alone that could not be read in time.
+const ENVIRON_PAUSE_MS: u64 = 60_000;
 /// Bytes that hold `/proc/TID/stat`.
 const STAT_BYTES: usize = 1024;
 
@@ -99,6 +101,8 @@ struct Known {
     /// The variable's value.
     value: Option<String>,
     looked: Mono,
+    /// The environment could not be read in time: until then the thread goes by program and user.
+    retry_at: Option<Mono>,
 }
 
 /// The jobs of those who ask.
@@ -132,6 +136,7 @@ impl Jobs {
         let look = look(tid)?;
         if let Some(known) = self.known.lock().get_mut(&tid)
             && (known.look.started, &known.look.program) == (look.started, &look.program)
+            && known.retry_at.is_none_or(|at| now < at)
         {
             known.looked = now;
             return Some(tag(known.value.as_deref(), &look, uid));
@@ -140,8 +145,13 @@ impl Jobs {
             JobFrom::Variable(name) if is_safe(&request.op) => {
                 self.variable(client.seams(), tid, name.clone()).await
             }
-            JobFrom::Variable(_) => None,
-            _ => Some(None),
+            JobFrom::Variable(_) => Environ::NotNow,
+            _ => Environ::Read(None),
+        };
+        let (value, retry_at) = match value {
+            Environ::Read(value) => (Some(value), None),
+            Environ::TooSlow => (Some(None), Some(now.plus_ms(ENVIRON_PAUSE_MS))),
+            Environ::NotNow => (None, None),
         };
         let Some(value) = value else {
             // It is found out with the next request for which that may be done.
@@ -156,23 +166,33 @@ impl Jobs {
         if known.len() >= KNOWN_MAX {
             known.clear();
         }
-        known.insert(tid, Known { look, value, looked: now });
+        known.insert(tid, Known { look, value, looked: now, retry_at });
         Some(found)
     }
 
-    /// `None`: it could not be read in time.
-    async fn variable(&self, seams: &Seams, tid: u32, name: String) -> Option<Option<String>> {
-        let reading = async {
-            let permit = self.reading.clone().acquire_owned().await.ok()?;
-            let read = move || {
-                let value = variable(tid, &name);
-                drop(permit);
-                value
-            };
-            seams.run_blocking(read).await
+    async fn variable(&self, seams: &Seams, tid: u32, name: String) -> Environ {
+        let Ok(permit) = self.reading.clone().try_acquire_owned() else { return Environ::NotNow };
+        let read = move || {
+            let value = variable(tid, &name);
+            drop(permit);
+            value
         };
-        seams.timeout_ms(ENVIRON_WAIT_MS, reading).await.flatten()
+        match seams.timeout_ms(ENVIRON_WAIT_MS, seams.run_blocking(read)).await {
+            Some(Some(value)) => Environ::Read(value),
+            Some(None) => Environ::NotNow,
+            None => Environ::TooSlow,
+        }
     }
+}
+
+/// Outcome of a look at an environment.
+enum Environ {
+    /// The variable's value; `None` where it is not set.
+    Read(Option<String>),
+    /// The kernel did not give it in time.
+    TooSlow,
+    /// It is found out with a later request.
+    NotNow,
 }
 
 fn tag(value: Option<&str>, look: &Look, uid: u32) -> JobTag {

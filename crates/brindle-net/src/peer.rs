@@ -183,10 +183,9 @@ struct Credits {
     _bytes: Option<OwnedSemaphorePermit>,
 }
 
-/// Credits that a request of this header takes, in units of [`BYTES_UNIT`]. Its job takes none: it is added when the credits are known.
+/// Credits that a request of this header takes, in units of [`BYTES_UNIT`]. Its job takes none: both ends count without it.
 pub(crate) fn bytes_units(header: &Header) -> u64 {
-    let body = header.body_len.saturating_sub(header.cache_updates_len);
-    let bytes = u64::from(body) + u64::from(header.bulk_len) + u64::from(header.reply_bulk_max);
+    let bytes = u64::from(header.body_len) + u64::from(header.bulk_len) + u64::from(header.reply_bulk_max);
     bytes.div_ceil(BYTES_UNIT).max(1)
 }
 

@@ -230,7 +230,9 @@ async fn states(bundle: &mut Bundle, args: &BundleArgs, at: At) -> Result<()> {
         let name = daemon.labels.get("daemon").or(daemon.labels.get("host")).unwrap_or(&daemon.url);
         let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
         match texts.iter().find(|(url, _)| *url == daemon.url) {
-            Some((_, text)) => bundle.add(&format!("metrics/{name}.txt"), text.as_bytes())?,
+            Some((_, text)) => {
+                bundle.add(&format!("metrics/{name}.txt"), numbers(text, args.with_names).as_bytes())?;
+            }
             None => bundle.note(&format!("the numbers of {name}"), "it does not tell them"),
         }
     }
@@ -243,6 +245,12 @@ async fn states(bundle: &mut Bundle, args: &BundleArgs, at: At) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Metrics without those of jobs, whose names may be those of programs.
+fn numbers(text: &str, with_names: bool) -> String {
+    let lines = text.lines().filter(|line| with_names || !line.contains("job_id=\""));
+    lines.fold(String::new(), |all, line| all + line + "\n")
 }
 
 /// Logs of a development cluster, by process.

@@ -24,7 +24,6 @@ pub const AUTHORITIES_DEFAULT: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// A webhook.
 #[derive(Clone, Debug)]
 pub struct Webhook {
-    url: String,
     authority: String,
     host: String,
     path: String,
@@ -53,7 +52,6 @@ impl Webhook {
             return Err("it names no host".to_owned());
         }
         Ok(Webhook {
-            url: url.to_owned(),
             authority: format!("{host}:{port}"),
             host: host.trim_matches(['[', ']']).to_owned(),
             path: if path.is_empty() { "/".to_owned() } else { path.to_owned() },
@@ -77,11 +75,11 @@ fn client_config(authorities: &str) -> Result<ClientConfig, String> {
     Ok(builder.map_err(|e| e.to_string())?.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// Sends a body; why not.
+/// Sends a body; why not. The path of an address may be a secret, so only its host is named.
 pub async fn send(webhook: &Webhook, body: &str) -> Result<(), String> {
     match tokio::time::timeout(LIMIT, try_send(webhook, body)).await {
-        Ok(sent) => sent.map_err(|why| format!("{}: {why}", webhook.url)),
-        Err(_) => Err(format!("{}: no answer within {} s", webhook.url, LIMIT.as_secs())),
+        Ok(sent) => sent.map_err(|why| format!("{}: {why}", webhook.authority)),
+        Err(_) => Err(format!("{}: no answer within {} s", webhook.authority, LIMIT.as_secs())),
     }
 }
 

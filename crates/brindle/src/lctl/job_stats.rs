@@ -71,7 +71,7 @@ pub fn text(role: Role, found: &UsageResp) -> String {
 fn write(text: &mut String, counters: &[Counter], row: &UsageRow, now_ns: i64) {
     let columns = FIELD_COLUMNS;
     // Writing to a string cannot fail.
-    let _ = write!(text, "\n- {:columns$} {}", "job_id:", row.name);
+    let _ = write!(text, "\n- {:columns$} {}", "job_id:", in_yaml(&row.name));
     let times =
         [("snapshot_time:", now_ns), ("start_time:", row.since_ns), ("elapsed_time:", now_ns - row.since_ns)];
     for (name, ns) in times {
@@ -91,6 +91,13 @@ fn write(text: &mut String, counters: &[Counter], row: &UsageRow, now_ns: i64) {
             format!("{name}:")
         );
     }
+}
+
+/// A name as YAML takes it: plain where that means the name and nothing else, else in quotes. No byte of a job's name has to be escaped.
+fn in_yaml(name: &str) -> String {
+    let is_plain = name.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || "._/+-".contains(c));
+    if is_plain { name.to_owned() } else { format!("\"{name}\"") }
 }
 
 /// Sum over several operations.
