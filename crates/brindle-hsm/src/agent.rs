@@ -51,6 +51,11 @@ pub struct Agent {
     attempts: Arc<Attempts>,
 }
 
+/// Whether the MDT has said that it does not take a copy. After any other fault it may have taken it.
+fn is_refusal(fault: &Fault) -> bool {
+    matches!(fault.code, Code::StaleAttempt | Code::ChangedMeanwhile | Code::InvalidArgument)
+}
+
 fn root() -> Cred {
     Cred::default()
 }
@@ -158,7 +163,12 @@ impl Agent {
     async fn archive(&self, work: &HsmWork, entered: &Entered) -> Result<()> {
         let (copy, incoming) = self.copier(entered).archive(work).await?;
         if let Err(fault) = self.done(work, HsmOutcome::Archived(copy)).await {
-            incoming.discard().await?;
+            if is_refusal(&fault) {
+                incoming.discard().await?;
+            } else {
+                // The MDT may have taken the copy, and only its answer is missing: then these are the file's bytes. If not, the next copy removes it.
+                tracing::warn!(file = %work.ino.fid(), code = %fault.code, "whether the copy counts is not known, so it stays: {fault}");
+            }
             return match fault.code {
                 // The MDT has ended the action with this outcome already.
                 Code::ChangedMeanwhile => Err(Fault { code: Code::StaleAttempt, ..fault }),

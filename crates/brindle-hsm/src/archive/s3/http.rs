@@ -27,8 +27,10 @@ use super::{Place, RANGE_BYTES};
 
 /// How long a connection may take.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
-/// How long an answer may take, from the first byte that is sent to the last one that comes: 8 MiB at 1 Mbit/s.
+/// How long an answer may take, from the first byte that is sent to the last one that comes: 8 MiB at 1 Mbit/s...
 const ANSWER_LIMIT_MS: u64 = 70_000;
+/// ... and so many bytes a millisecond of what is sent: parts of large files are larger.
+const SLOWEST_BYTES_PER_MS: u64 = 128;
 /// Connections that are kept without use are closed after this.
 const IDLE_LIMIT: Duration = Duration::from_secs(20);
 /// Largest answer: a range, or a list of 1000 keys.
@@ -116,11 +118,13 @@ fn failed(e: ClientError) -> HttpError {
 }
 
 #[derive(Debug)]
-struct Silent;
+struct Silent {
+    limit_ms: u64,
+}
 
 impl fmt::Display for Silent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no whole answer within {} s", ANSWER_LIMIT_MS / 1000)
+        write!(f, "no whole answer within {} s", self.limit_ms / 1000)
     }
 }
 
@@ -136,8 +140,10 @@ impl HttpService for Connector {
         Self: 'call,
     {
         Box::pin(async move {
-            let answered = self.seams.timeout_ms(ANSWER_LIMIT_MS, self.exchange(request)).await;
-            answered.unwrap_or_else(|| Err(HttpError::new(HttpErrorKind::Timeout, Silent)))
+            let sent_bytes = request.body().content_length() as u64;
+            let limit_ms = ANSWER_LIMIT_MS + sent_bytes / SLOWEST_BYTES_PER_MS;
+            let answered = self.seams.timeout_ms(limit_ms, self.exchange(request)).await;
+            answered.unwrap_or_else(|| Err(HttpError::new(HttpErrorKind::Timeout, Silent { limit_ms })))
         })
     }
 }

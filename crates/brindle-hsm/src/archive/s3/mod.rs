@@ -38,8 +38,8 @@ pub const RANGE_BYTES: u64 = 8 << 20;
 pub const PARTS_AT_ONCE: usize = 4;
 /// How often a request is sent again after a failure of the server or the network.
 const RETRIES: usize = 4;
-/// After so long nothing is sent again.
-const RETRY_LIMIT: Duration = Duration::from_secs(60);
+/// After so long nothing is sent again: longer than one request that is not answered may take, and shorter than a signature holds (5 min).
+const RETRY_LIMIT: Duration = Duration::from_secs(240);
 /// The first and the longest pause before that.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
 /// Last part of a key: of the bytes of a copy, and of its manifest.

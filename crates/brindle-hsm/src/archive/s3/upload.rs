@@ -19,6 +19,7 @@ pub struct Upload {
     bucket: Bucket,
     name: CopyName,
     state: State,
+    parts_at_once: usize,
 }
 
 enum State {
@@ -36,6 +37,11 @@ fn part_bytes(size_bytes: u64) -> u64 {
 
 fn failed(bucket: &Bucket, key: &Path, e: &object_store::Error) -> Fault {
     bucket.failed("cannot write the copy", key, e)
+}
+
+/// Parts of an object that are on their way at once: with large parts fewer, so that memory stays bounded.
+fn parts_at_once(part_bytes: u64) -> usize {
+    ((PART_BYTES_MIN * PARTS_AT_ONCE as u64 / part_bytes) as usize).max(1)
 }
 
 /// The server has put the parts together: to what length?
@@ -59,7 +65,8 @@ impl Upload {
             let begun = begun.map_err(|e| bucket.failed("cannot make a copy in the archive:", &key, &e))?;
             State::Parts(WriteMultipart::new_with_chunk_size(begun, part_bytes(size_bytes) as usize))
         };
-        Ok(Upload { bucket, name, state })
+        let parts_at_once = parts_at_once(part_bytes(size_bytes));
+        Ok(Upload { bucket, name, state, parts_at_once })
     }
 
     /// Takes the next bytes.
@@ -67,7 +74,7 @@ impl Upload {
         match &mut self.state {
             State::Small(whole) => whole.push(bytes),
             State::Parts(parts) => {
-                if let Err(e) = parts.wait_for_capacity(PARTS_AT_ONCE).await {
+                if let Err(e) = parts.wait_for_capacity(self.parts_at_once).await {
                     return Err(failed(&self.bucket, &self.bucket.key(&self.name, DATA), &e));
                 }
                 parts.put(bytes);
@@ -96,7 +103,7 @@ impl Upload {
 
     /// Removes what was written.
     pub async fn discard(self) {
-        let Upload { bucket, name, state } = self;
+        let Upload { bucket, name, state, .. } = self;
         let removed = match state {
             State::Small(_) => Ok(()),
             State::Parts(parts) => {
