@@ -234,6 +234,15 @@ impl Buffer {
             && !self.slices.is_empty()
     }
 
+    /// Whether somebody may still write into it: the job that it was made for has not ended.
+    pub fn may_be_written(&self) -> bool {
+        let has_ended = matches!(
+            self.phase,
+            Phase::Unmounting | Phase::Unmounted | Phase::StagingOut | Phase::StagedOut | Phase::Kept
+        );
+        self.is_made() && !has_ended
+    }
+
     /// The buffer with the slices of a goal that grows it.
     fn with_slices(&self, goal: &Goal) -> Buffer {
         let Goal::Grow(slices) = goal else { return self.clone() };

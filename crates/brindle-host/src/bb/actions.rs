@@ -130,7 +130,10 @@ impl<'a> Actions<'a> {
 
     /// Gives its targets the sizes that its slices say, and serves those that are new. The file system stays mounted.
     pub fn resize(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
-        self.ensure_runs(buffer.serial)?;
+        // Whoever finds a target that has only begun takes the buffer for one that does not run.
+        let lock = self.start_lock(buffer.serial);
+        let _start = lock.lock();
+        self.ensure_runs_locked(buffer.serial)?;
         let log = self.work_dir(buffer.serial).join("log");
         for (index, slice) in (0u16..).zip(&buffer.slices) {
             slice_dir(pool, slice)?.parent().map_or(Ok(()), make_private_dir)?;
@@ -191,6 +194,10 @@ impl<'a> Actions<'a> {
                     .why("files were written meanwhile"),
                 _ => cannot(&e),
             })?;
+            // The pool gives the room to others now: no power cut may give it back.
+            let synced = std::fs::File::open(&file).and_then(|file| file.sync_all());
+            let synced = synced.and_then(|()| std::fs::File::open(dir)).and_then(|dir| dir.sync_all());
+            synced.map_err(|e| cannot(&e))?;
         }
         Ok(())
     }
@@ -253,14 +260,24 @@ impl<'a> Actions<'a> {
     /// Sees to it that the servers of a buffer run and that it is mounted for staging: a host may have been started anew, or a process
     /// killed.
     fn ensure_runs(&self, serial: u64) -> Result<()> {
-        let lock = {
-            let mut starts = self.starts.lock();
-            starts.retain(|_, lock| Arc::strong_count(lock) > 1);
-            starts.entry(serial).or_default().clone()
-        };
+        let lock = self.start_lock(serial);
         let _start = lock.lock();
+        self.ensure_runs_locked(serial)
+    }
+
+    /// Keeps others from starting and ending servers of a buffer.
+    fn start_lock(&self, serial: u64) -> Arc<Mutex<()>> {
+        let mut starts = self.starts.lock();
+        starts.retain(|_, lock| Arc::strong_count(lock) > 1);
+        starts.entry(serial).or_default().clone()
+    }
+
+    fn ensure_runs_locked(&self, serial: u64) -> Result<()> {
         let cluster = Cluster::load(&self.work_dir(serial))?;
-        let servers = cluster.servers.iter().map(|s| s.run.as_ref());
+        // A target that never ran is one that the buffer was to grow by: it is no reason to end the others under a job.
+        let runs_at_all = cluster.servers.first().is_some_and(|mgs| alive(mgs.run.as_ref()));
+        let servers =
+            cluster.servers.iter().map(|s| s.run.as_ref()).filter(|run| run.is_some() || !runs_at_all);
         let all = servers.chain(cluster.mounts.iter().map(|m| m.run.as_ref()));
         if all.into_iter().all(alive) && mounts::find(&self.stage_mount(serial)).is_some() {
             return Ok(());

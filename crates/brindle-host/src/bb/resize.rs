@@ -160,7 +160,7 @@ impl Orchestrator<'_> {
     /// Makes buffers larger that are to grow by themselves and are nearly full.
     pub(super) fn grow_full_ones(&self) {
         let Ok(all) = self.store.buffers() else { return };
-        let may_grow = |b: &Buffer| b.is_made() && b.grow_max_bytes.is_some_and(|max| b.bytes < max);
+        let may_grow = |b: &Buffer| b.may_be_written() && b.grow_max_bytes.is_some_and(|max| b.bytes < max);
         for (_, buffer) in all.into_iter().filter(|(_, b)| may_grow(b)) {
             if !self.is_nearly_full(&buffer) {
                 continue;
@@ -181,7 +181,7 @@ impl Orchestrator<'_> {
 
     /// As far as it should; where the pool has not so much, as far as that goes. The caller holds the lock.
     fn grow_by_itself(&self, lock: &JobLock, serial: u64) -> Result<()> {
-        let found = self.store.buffers()?.into_iter().find(|(_, b)| b.serial == serial && b.is_made());
+        let found = self.store.buffers()?.into_iter().find(|(_, b)| b.serial == serial && b.may_be_written());
         let Some((version, buffer)) = found else { return Ok(()) };
         let max = buffer.grow_max_bytes.unwrap_or(0);
         let pool = self.store.pool(&buffer.pool)?;

@@ -35,8 +35,9 @@ impl On<'_> {
         if !dir.exists() {
             return Ok(Down::NothingThere);
         }
-        let mut cluster = Cluster::load(dir)?;
+        Cluster::load(dir)?;
         let lock = self.lock()?;
+        let mut cluster = Cluster::load(dir)?;
         end_all(self, &mut cluster, true)?;
         if !purge {
             return Ok(Down::Ended);

@@ -70,14 +70,27 @@ impl On<'_> {
         cluster.save(&self.dir)?;
         let (name, dir) = (cluster.servers[at].name.clone(), text(&self.dir)?);
         let begun = |fault: Fault| fault.next(format!("try again: brindle dev start --dir {dir} {name}"));
-        if let Some(image) = &cluster.servers[at].image {
-            image::attach(image, &cluster.servers[at].dir)?;
+        if let Err(fault) = self.make_ost(cluster, at, mgs) {
+            if cluster.servers[at].run.is_none() {
+                // It never was a part of the cluster: the next start of all must not fail by it.
+                let server = cluster.servers.remove(at);
+                let detached = server.image.as_ref().map_or(Ok(()), |_| image::detach(&server.dir));
+                detached.unwrap_or_else(|second| self.warn(second));
+                cluster.save(&self.dir)?;
+            }
+            return Err(fault);
         }
-        self.format_if_new(cluster, at, std::slice::from_ref(mgs))?;
         let started = node::spawn_server(&self.host.program, cluster, at).map_err(&begun)?;
         node::server_ready(cluster, started).map_err(&begun)?;
         cluster.save(&self.dir)?;
         self.until_used(cluster)
+    }
+
+    fn make_ost(&self, cluster: &Cluster, at: usize, mgs: &Nid) -> Result<()> {
+        if let Some(image) = &cluster.servers[at].image {
+            image::attach(image, &cluster.servers[at].dir)?;
+        }
+        self.format_if_new(cluster, at, std::slice::from_ref(mgs))
     }
 
     /// Removes an OST that was drained, with its process and its directory.
