@@ -212,3 +212,17 @@ impl Agent {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_stays_unless_the_mdt_has_refused_it() {
+        let refusals = [Code::StaleAttempt, Code::ChangedMeanwhile, Code::InvalidArgument];
+        assert!(refusals.iter().all(|code| is_refusal(&Fault::new(*code))));
+        // The answer of an MDT that has taken the copy may be lost in each of these ways.
+        let lost = [Code::Disconnected, Code::TargetDown, Code::NotLeading];
+        assert!(!lost.iter().any(|code| is_refusal(&Fault::new(*code))));
+    }
+}

@@ -109,6 +109,11 @@ impl World {
         self.shared.hosts.nodemaps.replace(nodemaps);
     }
 
+    /// All servers have yet to hear what hosts may do, until [`World::set_nodemaps`].
+    pub fn await_nodemaps(&self) {
+        self.shared.hosts.nodemaps.wait_for_first();
+    }
+
     /// Ends the world: drops all tasks, frames and disks. Dropping the last handle does the same, but a task of the
     /// world that holds a handle itself would keep it for ever.
     pub fn end(&self) {

@@ -28,7 +28,7 @@ use brindle_wire::mds::open::{Access, OpenReq};
 use brindle_wire::mds::open_ahead::OpenAheadReq;
 use brindle_wire::mds::path::PathOfReq;
 use brindle_wire::mds::policy::{HsmBacklogReq, PolicyRemoveReq, PolicyScanReq};
-use brindle_wire::mds::quota::{QuotaOwner, QuotaSetReq};
+use brindle_wire::mds::quota::{QuotaOwner, QuotaRoomReq, QuotaSetReq, RoomUse};
 use brindle_wire::mds::readdir::ReaddirReq;
 use brindle_wire::mds::rename::RenameReq;
 use brindle_wire::mds::report::{ReportReq, SyncedObjects, WriteReport};
@@ -177,7 +177,7 @@ impl Hostile {
     /// Everything that looks at a file or its bytes.
     async fn looks(&self, ino: Ino, parent: Ino, name: &[u8], uid: u32) {
         let execute = Access { read: true, execute: true, ..R };
-        for access in [R, execute] {
+        for access in [R, execute, Access::default()] {
             let open = OpenReq { ino, handle: 1 << 40, access, cred: cred(uid), kill_suidgid: false };
             self.refused(MDT, &open).await;
         }
@@ -648,5 +648,49 @@ fn a_nodemap_that_changes_counts_for_living_sessions() {
     world.set_nodemaps(&[]);
     let again = world.run_until(STEP_MS, open(tree.secret, RW)).unwrap().unwrap();
     world.run_until(STEP_MS, write(again.handle)).unwrap().expect("trusted again");
+    world.end();
+}
+
+/// An open has to say what it is for; what nobody may run is not opened for running; and a writer takes room in the quota of the file's owner only.
+#[test]
+fn a_handle_is_for_what_was_asked_and_room_is_the_owners() {
+    let (world, honest, tree, client) = world(Nodemap { squash: Squash::Root, ..Nodemap::new("lab") });
+    let hostile = Hostile { client: client.clone() };
+    let attack = async {
+        let open = |ino, access| OpenReq { ino, handle: 77, access, cred: cred(ALICE), kill_suidgid: false };
+        let run = Access { execute: true, ..R };
+        hostile.refused(MDT, &open(tree.hers, Access::default())).await;
+        hostile.refused(MDT, &open(tree.hers, run)).await;
+        hostile.ask(MDT, &open(tree.hers, RW)).await.unwrap();
+        let room = |uid| QuotaRoomReq {
+            uid,
+            gid: ALICE,
+            wanted_bytes: 1 << 40,
+            user: RoomUse::default(),
+            group: RoomUse::default(),
+            ino: tree.hers,
+        };
+        hostile.refused(MDT, &room(MALLORY)).await;
+        hostile.ask(MDT, &room(ALICE)).await.unwrap();
+        honest
+            .setattr(&Ctx::root(), tree.own, SetAttr { mode: Some(0o755), ..SetAttr::default() })
+            .await
+            .unwrap();
+        hostile.ask(MDT, &open(tree.own, run)).await.unwrap();
+    };
+    world.run_until(STEP_MS, attack).unwrap();
+    world.end();
+}
+
+/// A server that does not know the nodemaps yet lets in nobody whom they may limit.
+#[test]
+fn a_server_that_has_not_heard_of_nodemaps_lets_nobody_in() {
+    let cluster = SimCluster::new(39, Options { osts: 1, clients: 1 });
+    let world = cluster.world().clone();
+    let node = world.node("c0");
+    world.await_nodemaps();
+    world.run_until(20_000, SimCluster::mount(&node)).map(|_| ()).expect_err("it waits");
+    world.set_nodemaps(&[]);
+    world.run_until(STEP_MS, SimCluster::mount(&node)).unwrap();
     world.end();
 }
