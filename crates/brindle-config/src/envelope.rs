@@ -8,7 +8,7 @@
 //! 20 body
 //! ```
 //!
-//! Called by the superblock and the local store. Invariant: these 20 bytes never change, so that every release can
+//! Called by the superblock, the local store and backups of the configuration. Invariant: these 20 bytes never change, so that every release can
 //! tell a newer file from a damaged one.
 
 use brindle_stdx::codec::Reader;
@@ -21,7 +21,7 @@ const SUMMED_LEN: usize = 16;
 
 /// Why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Unreadable {
+pub enum Unreadable {
     /// Its bytes are not what was written; the reason.
     Damaged(String),
     /// The file is sound, and of a format that this release does not know.
@@ -34,7 +34,7 @@ pub(crate) enum Unreadable {
 }
 
 /// Wraps a body.
-pub(crate) fn seal(magic: &[u8; 8], version: u32, body: &[u8]) -> Vec<u8> {
+pub fn seal(magic: &[u8; 8], version: u32, body: &[u8]) -> Vec<u8> {
     let mut file = Vec::with_capacity(HEAD_LEN + body.len());
     file.extend_from_slice(magic);
     file.extend_from_slice(&version.to_be_bytes());
@@ -46,7 +46,7 @@ pub(crate) fn seal(magic: &[u8; 8], version: u32, body: &[u8]) -> Vec<u8> {
 }
 
 /// The format version and the body of a file, after every check that needs no knowledge of it.
-pub(crate) fn unseal<'a>(magic: &[u8; 8], known: u32, file: &'a [u8]) -> Result<(u32, &'a [u8]), Unreadable> {
+pub fn unseal<'a>(magic: &[u8; 8], known: u32, file: &'a [u8]) -> Result<(u32, &'a [u8]), Unreadable> {
     let damaged = |why: String| Err(Unreadable::Damaged(why));
     let mut r = Reader::new(file);
     let head = (|| Some((r.take(8)?, r.u32()?, r.u32()? as usize, r.u32()?)))();

@@ -7,7 +7,7 @@
 //! Invariant: never inodes, sessions, locks, queues or statistics. The store is needed only to change membership:
 //! while it is away, I/O goes on.
 
-mod envelope;
+pub mod envelope;
 pub mod etcd;
 pub mod local;
 pub mod neighbours;

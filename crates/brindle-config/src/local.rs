@@ -56,6 +56,22 @@ impl LocalStore {
         Ok(LocalStore::with(disk, path, contents))
     }
 
+    /// Makes a store with these entries in a new file; each gets a version of its own, above `revision`.
+    pub fn create_with(
+        disk: Arc<dyn Disk>,
+        path: &str,
+        entries: &[(String, Vec<u8>)],
+        revision: u64,
+    ) -> Result<LocalStore> {
+        let mut contents = Contents { revision, entries: BTreeMap::new() };
+        for (key, value) in entries {
+            contents.revision += 1;
+            contents.entries.insert(key.clone(), (contents.revision, value.clone()));
+        }
+        write(&*disk, path, &contents)?;
+        Ok(LocalStore::with(disk, path, contents))
+    }
+
     /// Opens the store in an existing file.
     pub fn open(disk: Arc<dyn Disk>, path: &str) -> Result<LocalStore> {
         let bytes = read_file(&*disk, path, FILE_MAX_BYTES).map_err(|e| {

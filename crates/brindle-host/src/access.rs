@@ -185,6 +185,21 @@ pub fn on_file(identity: &Path) -> BTreeSet<KeyId> {
     text.lines().filter_map(parse_key).collect()
 }
 
+/// Removed keys in a file that a server keeps (`identity.removed`), all of it read or refused.
+pub fn removed_in(path: &Path) -> Result<BTreeSet<KeyId>> {
+    let shown = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(|e| Fault::io(Code::BadArgument, "cannot read", shown.clone(), &e))?;
+    let lines = text.lines().map(|line| parse_key(line).ok_or(line));
+    lines.collect::<std::result::Result<_, _>>().map_err(|line| {
+        Fault::new(Code::BadArgument)
+            .what("cannot use the list of removed keys")
+            .subject(shown)
+            .why(format!("'{}' is not a key", line.chars().take(80).collect::<String>()))
+            .data("nothing was changed")
+    })
+}
+
 fn keep(identity: &Path, keys: &BTreeSet<KeyId>) {
     if *keys == on_file(identity) {
         return;

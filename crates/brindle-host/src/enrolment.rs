@@ -117,7 +117,7 @@ impl ClusterFile {
         }
     }
 
-    fn write(&self, conf: &Path) -> Result<()> {
+    pub(crate) fn write(&self, conf: &Path) -> Result<()> {
         let body = toml::to_string(self).map_err(|e| Fault::new(Code::Bug).why(e.to_string()))?;
         let text =
             format!("# The cluster of this host. Written by brindle cluster init and brindle join.\n{body}");
@@ -437,14 +437,14 @@ fn pending_key(conf: &Path, again: bool) -> Result<HostKey> {
 }
 
 /// Options of the daemon of a host.
-struct Daemon<'a> {
-    listen: &'a str,
-    port: Option<u16>,
-    dir: Option<&'a Path>,
+pub(crate) struct Daemon<'a> {
+    pub(crate) listen: &'a str,
+    pub(crate) port: Option<u16>,
+    pub(crate) dir: Option<&'a Path>,
 }
 
 impl Daemon<'_> {
-    fn write(&self, conf: &Path) -> Result<()> {
+    pub(crate) fn write(&self, conf: &Path) -> Result<()> {
         let quoted = |text: &str| toml::Value::from(text).to_string();
         let mut text = String::from(
             "# Options of brindle serve, the daemon of this host; brindle config default shows all of them.\n\
@@ -498,7 +498,7 @@ fn is_of_a_daemon(path: &Path) -> Result<bool> {
     }
 }
 
-fn refuse_existing(path: &Path) -> Result<()> {
+pub(crate) fn refuse_existing(path: &Path) -> Result<()> {
     if !path.exists() {
         return Ok(());
     }
@@ -510,7 +510,7 @@ fn refuse_existing(path: &Path) -> Result<()> {
         .next("move it away, then try again; targets that it names can be served beside: brindle serve --config FILE"))
 }
 
-fn make_conf(conf: &Path) -> Result<()> {
+pub(crate) fn make_conf(conf: &Path) -> Result<()> {
     std::fs::create_dir_all(conf).map_err(|e| Fault::io(Code::NotWritable, "cannot make", shown(conf), &e))
 }
 

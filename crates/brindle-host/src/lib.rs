@@ -10,6 +10,7 @@ pub mod access;
 pub mod announcement;
 pub mod bb;
 pub mod cluster;
+pub mod config_backup;
 pub mod control;
 pub mod daemon;
 pub mod enrolment;

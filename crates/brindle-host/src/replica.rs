@@ -7,13 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use brindle_net::latch::Latch;
-use brindle_oss::replica::Seat;
+use brindle_oss::replica::{ReplicaRecord, Seat};
 use brindle_stdx::watch;
 use brindle_targets::Directory;
 use brindle_types::{Code, Fault, FsName, Nid, TargetId};
 use brindle_wire::mgs::hosts::Assignment;
 use brindle_wire::mgs::replica::{
-    KeepReplicasReq, KeepReplicasResp, MemberPhase, MemberReport, ReplicaSetState,
+    KeepReplicasReq, KeepReplicasResp, MemberPhase, MemberReport, ReplicaSetState, ShowReplicaReq,
 };
 use parking_lot::Mutex;
 
@@ -28,6 +28,15 @@ const RETRY_MS: (u64, u64) = (500, 10_000);
 
 /// How often a directory that is locked is tried again before that is told as a failure.
 const BUSY_TRIES: u32 = 40;
+
+/// How often the MGS is shown members that know more than it does, and how long it may take to answer.
+const SHOW_EVERY_MS: u64 = 1_000;
+const SHOW_MS: u64 = 2_000;
+
+fn shown(set: &ReplicaSetState) -> ShowReplicaReq {
+    let in_sync = set.in_sync().map(|m| m.host.clone()).collect();
+    ShowReplicaReq { target: set.target, uuid: set.uuid, epoch: set.epoch, in_sync, term: set.term }
+}
 
 /// A member on this host.
 struct Hosted {
@@ -51,6 +60,8 @@ pub struct ReplicaDaemon {
     /// Members that were taken from this host and are not stopped yet.
     releasing: Mutex<Vec<Arc<Latch>>>,
     changes: watch::Sender<u64>,
+    /// Members that have gone by a higher epoch than the MGS knows, as they are shown to it.
+    ahead: Mutex<BTreeMap<TargetId, ShowReplicaReq>>,
     stop: Latch,
 }
 
@@ -66,7 +77,12 @@ impl ReplicaDaemon {
             hosted: Mutex::default(),
             releasing: Mutex::default(),
             changes: watch::Sender::new(0),
+            ahead: Mutex::default(),
             stop: Latch::default(),
+        });
+        let own = daemon.clone();
+        seams.spawn("replica.show", async move {
+            own.stop.until(own.show()).await;
         });
         let own = daemon.clone();
         seams.spawn("replica.keep", async move {
@@ -125,6 +141,19 @@ impl ReplicaDaemon {
         tell_and_ask(&self.how.seams, &self.mgs, &self.changes, ask, take).await;
     }
 
+    /// Shows the MGS what it does not know: its configuration is older than what lies here.
+    async fn show(&self) {
+        loop {
+            let ahead: Vec<ShowReplicaReq> = self.ahead.lock().values().cloned().collect();
+            for shown in &ahead {
+                if let Err(fault) = self.mgs.mgs().probe_within(shown, SHOW_MS).await {
+                    tracing::debug!(code = %fault.code, "the MGS was not shown a member: {fault}");
+                }
+            }
+            self.how.seams.sleep_ms(SHOW_EVERY_MS).await;
+        }
+    }
+
     /// Goes by what the MGS says.
     fn take(self: &Arc<Self>, sets: Vec<ReplicaSetState>) {
         let mut hosted = self.hosted.lock();
@@ -146,9 +175,35 @@ impl ReplicaDaemon {
         });
         for (target, set) in wanted {
             match hosted.get(&target) {
-                Some(known) => known.seat.offer(set),
+                Some(known) => {
+                    self.compare(&set, &known.seat.set());
+                    known.seat.offer(set);
+                }
                 None => drop(hosted.insert(target, self.begin(set))),
             }
+        }
+    }
+
+    /// Notes whether a member knows more of its set than the MGS says.
+    fn compare(&self, said: &ReplicaSetState, known: &ReplicaSetState) {
+        let mut ahead = self.ahead.lock();
+        if known.epoch > said.epoch {
+            ahead.insert(known.target, shown(known));
+        } else if ahead.get(&said.target).is_some_and(|shown| shown.epoch <= said.epoch) {
+            ahead.remove(&said.target);
+        }
+    }
+
+    /// Notes what the record of a member says that was refused because of it.
+    fn compare_record(&self, set: &ReplicaSetState, dir: &str) {
+        match ReplicaRecord::load(&*self.how.seams.disk, dir) {
+            Ok(record) if record.epoch > set.epoch && record.uuid == set.uuid => {
+                let ReplicaRecord { uuid, epoch, in_sync } = record;
+                let shown = ShowReplicaReq { target: set.target, uuid, epoch, in_sync, term: 0 };
+                self.ahead.lock().insert(set.target, shown);
+            }
+            Ok(_) => {}
+            Err(fault) => tracing::warn!(code = %fault.code, "{fault}"),
         }
     }
 
@@ -259,7 +314,11 @@ impl ReplicaDaemon {
             () = release.wait() => return Err(Trouble::half_started(order.target)),
             started = service::start(&how, found, order.port) => started.map_err(|fault| match fault.code {
                 // Nothing was opened.
-                Code::OlderReplica | Code::OlderSet | Code::ForeignTarget | Code::BadSuperblock => Trouble::Again(fault),
+                Code::OlderSet => {
+                    self.compare_record(&set, &order.dir);
+                    Trouble::Again(fault)
+                }
+                Code::OlderReplica | Code::ForeignTarget | Code::BadSuperblock => Trouble::Again(fault),
                 _ => Trouble::never(fault),
             }),
         };

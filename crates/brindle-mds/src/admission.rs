@@ -137,7 +137,8 @@ impl Request<'_> {
             Op::ChangeHost | Op::ListShared | Op::ChangeShared | Op::FetchMgt | Op::NoteTerm => refused(op),
             Op::Events | Op::KeepReplicas | Op::ListReplicas | Op::ChangeReplicas => refused(op),
             Op::TakeOrders | Op::RestartHost => refused(op),
-            Op::ChangeInSync | Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => refused(op),
+            Op::ChangeInSync | Op::ShowReplica => refused(op),
+            Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => refused(op),
             Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => refused(op),
             Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => refused(op),
         }

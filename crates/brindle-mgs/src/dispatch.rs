@@ -74,6 +74,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::KeepReplicas => reply(ops::replica::keep(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListReplicas => reply(ops::replica::list(mgs)),
         Op::ChangeReplicas => reply(ops::replica::change(mgs, conn, decode_body(&frame.body)?).await),
+        Op::ShowReplica => reply(ops::replica::show(mgs, conn, decode_body(&frame.body)?)),
         Op::ChangeInSync => {
             let request: ChangeInSyncReq = decode_body(&frame.body)?;
             check_speaks_for(Op::ChangeInSync, conn.principal(), request.target)?;
@@ -89,10 +90,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::WatchNodemaps => reply(ops::nodemap::watch(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListNodemaps => reply(ops::nodemap::list(mgs)),
         Op::ChangeNodemap => reply(ops::nodemap::change(mgs, conn, decode_body(&frame.body)?).await),
-        Op::MgsLogLevel => {
-            let request: MgsLogLevelReq = decode_body(&frame.body)?;
-            reply(log_level::handle(conn, &request.0))
-        }
+        Op::MgsLogLevel => reply(log_level::handle(conn, &decode_body::<MgsLogLevelReq>(&frame.body)?.0)),
         Op::TargetInfo => reply(ops::target_info::handle(mgs)),
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())

@@ -14,12 +14,14 @@
 //! serves it, and the map's version with every change; both are durable before anybody sees them.
 
 mod active;
+pub mod backup;
 mod dispatch;
 mod events;
 pub mod hosts;
 pub mod liveness;
 mod ops;
 mod replica;
+mod restored;
 pub mod shared;
 mod store;
 

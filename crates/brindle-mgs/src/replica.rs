@@ -16,6 +16,7 @@ use brindle_wire::mgs::replica::{MemberPhase, MemberReport, ReplicaSetState};
 use crate::Mgs;
 use crate::hosts::Hosts;
 use crate::hosts::rows::{Change, ReplicaRow, Rows};
+use crate::restored::{self, Settled, Shown, Word};
 use crate::shared::failover::{ALIVE_MS, DEAD_MS};
 use step::{Heard, Step, step};
 
@@ -43,11 +44,18 @@ struct State {
     started: Mono,
     hosts: BTreeMap<String, Words>,
     hindrances: BTreeMap<TargetId, Fault>,
+    /// What members have shown that know a higher epoch than their row, by target and host.
+    shown: BTreeMap<(TargetId, String), Shown>,
 }
 
 impl Replicas {
     pub(crate) fn new(now: Mono) -> Replicas {
-        let state = State { started: now, hosts: BTreeMap::new(), hindrances: BTreeMap::new() };
+        let state = State {
+            started: now,
+            hosts: BTreeMap::new(),
+            hindrances: BTreeMap::new(),
+            shown: BTreeMap::new(),
+        };
         Replicas { state: parking_lot::Mutex::new(state) }
     }
 
@@ -58,7 +66,25 @@ impl Replicas {
 
     /// A host is gone.
     pub(crate) fn forget(&self, host: &str) {
-        self.state.lock().hosts.remove(host);
+        let mut state = self.state.lock();
+        state.hosts.remove(host);
+        state.shown.retain(|(_, from), _| from != host);
+    }
+
+    /// A member knows a higher epoch than its row has.
+    pub(crate) fn showed(&self, target: TargetId, host: &str, shown: Shown) {
+        self.state.lock().shown.insert((target, host.to_owned()), shown);
+    }
+
+    /// What is known of the members of a set whose row was restored.
+    pub(crate) fn words(&self, set: &ReplicaSetState, now: Mono) -> BTreeMap<String, Word> {
+        let of = |host: &String| {
+            let (heard_ms_ago, report) = self.of(host, set.target, now);
+            let is_alive = heard_ms_ago.is_some_and(|ms| ms <= ALIVE_MS);
+            let shown = self.state.lock().shown.get(&(set.target, host.clone())).cloned();
+            Word { report: report.filter(|_| is_alive), shown }
+        };
+        set.members.iter().map(|m| (m.host.clone(), of(&m.host))).collect()
     }
 
     fn was_deaf_for(&self, ms: u64) {
@@ -134,6 +160,10 @@ pub(crate) async fn watch(mgs: Weak<Mgs>) {
 async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
     let rows = hosts.rows();
     for target in rows.replicas().map(|row| row.set.target) {
+        if rows.is_restored(target) {
+            settle(mgs, hosts, target).await;
+            continue;
+        }
         let judged = |rows: &Rows| match rows.replica_set(target) {
             Some(row) => step(&row.set, &mgs.replicas.heard(&row.set, mgs.seams.now())),
             None => Step::Nothing,
@@ -171,5 +201,37 @@ async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
                 }
             }
         }
+    }
+}
+
+/// Finds out how a set stands whose row was restored.
+async fn settle(mgs: &Arc<Mgs>, hosts: &Hosts, target: TargetId) {
+    let decide = |rows: &Rows| -> Result<_> {
+        let Some(row) = rows.replica_set(target).filter(|_| rows.is_restored(target)) else {
+            return Ok((Vec::new(), None));
+        };
+        let words = mgs.replicas.words(&row.set, mgs.seams.now());
+        match restored::set(&row.set, &words, mgs.seams.wall().secs) {
+            Settled::Waits(fault) => Err(fault.subject(mgs.superblock.fs.target(target))),
+            Settled::AsItWas => Ok((vec![Change::NotRestored(target)], Some(row.set.clone()))),
+            Settled::Becomes(set) => {
+                let changes = vec![
+                    Change::Replicas(Box::new(ReplicaRow { set: set.clone() })),
+                    Change::NotRestored(target),
+                ];
+                Ok((changes, Some(set)))
+            }
+        }
+    };
+    match hosts.change(decide).await {
+        Ok((true, Some(set))) => {
+            mgs.replicas.note(target, None);
+            tracing::warn!(
+                target_name = %mgs.superblock.fs.target(target), primary = %set.primary, epoch = set.epoch,
+                "all members have shown what they have: the restored row counts from now on"
+            );
+        }
+        Ok(_) => {}
+        Err(fault) => mgs.replicas.note(target, Some(fault)),
     }
 }

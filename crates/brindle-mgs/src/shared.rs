@@ -19,6 +19,7 @@ use crate::Mgs;
 use crate::events::FenceOutcome;
 use crate::hosts::Hosts;
 use crate::hosts::rows::{Change, Rows};
+use crate::restored::{self, Settled};
 use failover::{Fencing, Situation, Verdict, judge};
 use listening::Listening;
 
@@ -138,6 +139,10 @@ pub(crate) async fn watch(mgs: Weak<Mgs>) {
 async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
     let rows = hosts.rows();
     for target in rows.shared().map(|row| row.target.target) {
+        if rows.is_restored(target) {
+            settle(mgs, hosts, target).await;
+            continue;
+        }
         let judged = |rows: &Rows| match rows.shared_target(target) {
             Some(row) => mgs.with_situation(rows, |situation| judge(row, situation)),
             None => Verdict::Nothing,
@@ -169,6 +174,34 @@ async fn look(mgs: &Arc<Mgs>, hosts: &Hosts) {
         }
     }
     forget_fencing(mgs, hosts);
+}
+
+/// Finds out how a target stands whose row was restored.
+async fn settle(mgs: &Arc<Mgs>, hosts: &Hosts, target: TargetId) {
+    let decide = |rows: &Rows| -> Result<_> {
+        let Some(row) = rows.shared_target(target).filter(|_| rows.is_restored(target)) else {
+            return Ok((Vec::new(), None));
+        };
+        match mgs.with_situation(rows, |situation| restored::shared(row, situation)) {
+            Settled::Waits(fault) => Err(fault.subject(mgs.superblock.fs.target(target))),
+            Settled::AsItWas => Ok((vec![Change::NotRestored(target)], Some(row.clone()))),
+            Settled::Becomes(row) => {
+                let changes = vec![Change::Shared(Box::new(row.clone())), Change::NotRestored(target)];
+                Ok((changes, Some(row)))
+            }
+        }
+    };
+    match hosts.change(decide).await {
+        Ok((true, Some(row))) => {
+            mgs.shared.note_hindrance(target, None);
+            tracing::warn!(
+                target_name = %mgs.superblock.fs.target(target), owner = %row.target.owner, turn = row.target.turn,
+                "all its hosts have shown what they have: the restored row counts from now on"
+            );
+        }
+        Ok(_) => {}
+        Err(fault) => mgs.shared.note_hindrance(target, Some(fault)),
+    }
 }
 
 /// Has the owner of a target fenced, in the background.

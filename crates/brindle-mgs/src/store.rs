@@ -63,7 +63,7 @@ impl Terms {
     }
 }
 
-fn key(fs: &FsName) -> String {
+pub(crate) fn key(fs: &FsName) -> String {
     format!("fs/{fs}/map")
 }
 
@@ -81,7 +81,7 @@ fn encode(map: &Map) -> Result<Vec<u8>> {
     form::encode(FormatLevel::NEWEST, map).map(Vec::from)
 }
 
-fn decode(key: &str, bytes: &[u8]) -> Result<Map> {
+pub(crate) fn decode(key: &str, bytes: &[u8]) -> Result<Map> {
     let damaged = |why| Fault::new(Code::StoreDamaged).subject(key.to_owned()).why(why);
     form::decode(bytes).map_err(|why| why.fault("the map of targets", damaged))
 }

@@ -30,7 +30,7 @@ use brindle_wire::mgs::replica::ReplicaSetState;
 use brindle_wire::oss::replica::Attachment;
 use parking_lot::Mutex;
 
-pub use seat::Seat;
+pub use seat::{ReplicaRecord, Seat};
 
 /// How long a member may take for a change before the primary goes on without it.
 pub(crate) const CHANGE_LIMIT_MS: u64 = 4_000;

@@ -287,6 +287,10 @@ codes! {
         "Agents report that copies to the archive or from it fail. Files that were not archived are not released; a released file whose restore fails cannot be read for now.";
     5063 HistoryFailed EIO "the history cannot be kept" "see whether the manager's directory can be written: df, mount, dmesg"
         "The manager keeps what the cluster did in files in its directory, which cannot be opened or written. The file system does not need them; charts may have gaps.";
+    5064 RestoredTarget EAGAIN "how the target stands is not known yet" "start all hosts that have to do with it: brindle node list"
+        "The configuration of the cluster was restored from a backup, which may be older than the last change of who serves the target. Until all its hosts have told what lies on their disks, nobody is given it anew: it could be a host that lacks acknowledged changes. Clients wait. If a host is lost for good, the message says how to go on without it.";
+    5065 BadConfigBackup EINVAL "not a whole backup of a configuration" "take another file, or make a new backup: brindle cluster backup"
+        "The file is no backup of a cluster's configuration, or it was cut off or changed: its checksum is wrong, or what it has cannot be read. Nothing was made from it.";
     5080 ReadOnlyHost EROFS "this host may not change the file system" ""
         "The nodemap of the host says that it only reads (brindle nodemap show). Every change from it is refused, whichever user asks. An administrator can change the nodemap: brindle nodemap set NAME --read-only no.";
     5081 NotForNodemap EPERM "the nodemap of this host does not allow it" ""

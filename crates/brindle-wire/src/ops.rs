@@ -189,6 +189,7 @@ ops! {
     431 ListReplicas "list_replicas" plain [Administrator];
     432 ChangeReplicas "change_replicas" plain [Administrator];
     433 ChangeInSync "change_in_sync" plain [Ost];
+    434 ShowReplica "show_replica" plain [Agent];
     440 MgsLogLevel "mgs_log_level" plain [Administrator];
     450 WatchNodemaps "watch_nodemaps" plain [Mdt Ost Mgs Agent];
     451 ListNodemaps "list_nodemaps" plain [Administrator];

@@ -181,6 +181,7 @@ try_all![
     brindle_wire::mgs::replica::ListReplicasReq,
     brindle_wire::mgs::replica::ChangeReplicasReq,
     brindle_wire::mgs::replica::ChangeInSyncReq,
+    brindle_wire::mgs::replica::ShowReplicaReq,
     brindle_wire::notify::RecallNotice,
     brindle_wire::notify::InvalidateNotice,
     brindle_wire::notify::LayoutNotice,

@@ -25,6 +25,8 @@ pub fn all() -> Vec<Entry> {
         entry::<cluster_file::ApplyView>(),
         entry::<brindle_admin::restart::RestartView>(),
         entry::<cluster::InitView>(),
+        entry::<cluster::backup::BackupView>(),
+        entry::<cluster::backup::RestoreView>(),
         entry::<hosts::NewTokenView>(),
         entry::<cluster::join::JoinView>(),
         entry::<hosts::HostsView>(),

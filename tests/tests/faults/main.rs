@@ -40,6 +40,7 @@ mod quota;
 mod records;
 mod removals;
 mod replicas;
+mod restore;
 mod rolling;
 mod several_mgs;
 mod slurm;

@@ -14,7 +14,7 @@ use crate::work::Work;
 const RESYNC_LIMIT: Duration = Duration::from_secs(40);
 
 /// The MGS and the MDT on h1; h2 and h3 are to have an OST together; h4 is a client.
-fn made(name: &str) -> (Cluster, Vec<Child>) {
+pub(crate) fn made(name: &str) -> (Cluster, Vec<Child>) {
     seed(name);
     let cluster = Cluster::up_bare(name, 4);
     done(&cluster, "h1", "cluster init --fs scratch");
@@ -28,7 +28,7 @@ fn made(name: &str) -> (Cluster, Vec<Child>) {
 }
 
 /// The set of OST0000, as `brindle target replica list -o json` has it.
-fn set(cluster: &Cluster) -> serde_json::Value {
+pub(crate) fn set(cluster: &Cluster) -> serde_json::Value {
     let listed = brindle(cluster, "h1", "target replica list -o json");
     serde_json::from_str(&listed.stdout).unwrap_or_default()
 }
@@ -39,7 +39,7 @@ fn state(cluster: &Cluster) -> (String, String) {
     (text("primary"), text("state"))
 }
 
-fn until_served(cluster: &Cluster, primary: &str, state_wanted: &str) {
+pub(crate) fn until_served(cluster: &Cluster, primary: &str, state_wanted: &str) {
     let (wanted, since) = ((primary.to_owned(), state_wanted.to_owned()), Instant::now());
     while state(cluster) != wanted {
         let shown = brindle(cluster, "h1", "status").text;

@@ -9,6 +9,7 @@
 //! | `cluster/replicas/TARGET` | [`ReplicaRow`] |
 //! | `cluster/nodemaps/NAME` | [`Nodemap`] |
 //! | `cluster/mgs/NAME` | [`MgsRow`], where several hosts run the MGS |
+//! | `cluster/restored/TARGET` | [`RestoredRow`], where the configuration was restored |
 //!
 //! Invariant: [`Rows::version`] rises with every change, also over a restart: it is that of the store.
 
@@ -31,6 +32,8 @@ const SHARED: &str = "cluster/shared/";
 const REPLICAS: &str = "cluster/replicas/";
 const MGS: &str = "cluster/mgs/";
 const NODEMAPS: &str = "cluster/nodemaps/";
+const RESTORED: &str = "cluster/restored/";
+const PREFIXES: [&str; 8] = [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS, RESTORED];
 
 /// A host that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,7 +105,16 @@ pub struct MgsRow {
     pub nids: Vec<Nid>,
 }
 
-first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow, ReplicaRow, MgsRow);
+/// What is known of this target is as old as a backup: nobody is given it before all its hosts have told of it (design note 039).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RestoredRow {
+    /// The target.
+    pub target: TargetId,
+    /// When the configuration was restored, seconds since 1970.
+    pub restored_s: i64,
+}
+
+first_form!(1 => HostRow, TokenRow, RemovedRow, SharedRow, ReplicaRow, MgsRow, RestoredRow);
 
 /// A change of one row.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +147,10 @@ pub(crate) enum Change {
     Nodemap(Box<Nodemap>),
     /// A nodemap is gone.
     NoNodemap(String),
+    /// What is known of a target is as old as a backup.
+    Restored(RestoredRow),
+    /// It is known again how a target stands.
+    NotRestored(TargetId),
 }
 
 /// All rows, each with its version in the store.
@@ -148,70 +164,58 @@ pub(crate) struct Rows {
     replicas: BTreeMap<TargetId, (u64, ReplicaRow)>,
     mgs: BTreeMap<String, (u64, MgsRow)>,
     nodemaps: BTreeMap<String, (u64, Nodemap)>,
+    restored: BTreeMap<TargetId, (u64, RestoredRow)>,
 }
 
 /// Key, version that it must have, and new value of an entry of the store.
 type Entry = (String, u64, Option<Vec<u8>>);
 
+fn version<K: Ord, V>(of: &BTreeMap<K, (u64, V)>, key: &K) -> u64 {
+    of.get(key).map_or(0, |(version, _)| *version)
+}
+
+fn put<K: Ord, V: Form>(
+    prefix: &str,
+    shown: &str,
+    of: &BTreeMap<K, (u64, V)>,
+    key: &K,
+    row: &V,
+) -> Result<Entry> {
+    Ok((format!("{prefix}{shown}"), version(of, key), Some(encode(row)?)))
+}
+
+fn gone<K: Ord, V>(prefix: &str, shown: &str, of: &BTreeMap<K, (u64, V)>, key: &K) -> Entry {
+    (format!("{prefix}{shown}"), version(of, key), None)
+}
+
 impl Change {
     /// What is to be stored.
     pub(crate) fn entry(&self, rows: &Rows) -> Result<Entry> {
-        let version = |version: Option<u64>| version.unwrap_or(0);
         Ok(match self {
-            Change::Host(row) => (
-                format!("{HOSTS}{}", row.name),
-                version(rows.hosts.get(&row.name).map(|(v, _)| *v)),
-                Some(encode(row)?),
-            ),
-            Change::NoHost(name) => {
-                (format!("{HOSTS}{name}"), version(rows.hosts.get(name).map(|(v, _)| *v)), None)
-            }
-            Change::Token(row) => (
-                format!("{TOKENS}{}", hex(&row.id)),
-                version(rows.tokens.get(&row.id).map(|(v, _)| *v)),
-                Some(encode(row)?),
-            ),
-            Change::NoToken(id) => {
-                (format!("{TOKENS}{}", hex(id)), version(rows.tokens.get(id).map(|(v, _)| *v)), None)
-            }
-            Change::Removed(row) => (
-                format!("{REMOVED}{}", hex(&row.key)),
-                version(rows.removed.get(&row.key).map(|(v, _)| *v)),
-                Some(encode(row)?),
-            ),
-            Change::NotRemoved(key) => {
-                (format!("{REMOVED}{}", hex(key)), version(rows.removed.get(key).map(|(v, _)| *v)), None)
-            }
+            Change::Host(row) => put(HOSTS, &row.name, &rows.hosts, &row.name, row)?,
+            Change::NoHost(name) => gone(HOSTS, name, &rows.hosts, name),
+            Change::Token(row) => put(TOKENS, &hex(&row.id), &rows.tokens, &row.id, row)?,
+            Change::NoToken(id) => gone(TOKENS, &hex(id), &rows.tokens, id),
+            Change::Removed(row) => put(REMOVED, &hex(&row.key), &rows.removed, &row.key, row)?,
+            Change::NotRemoved(key) => gone(REMOVED, &hex(key), &rows.removed, key),
             Change::Shared(row) => {
-                let target = row.target.target;
-                let known = version(rows.shared.get(&target).map(|(v, _)| *v));
-                (format!("{SHARED}{target}"), known, Some(encode(&**row)?))
+                let target = &row.target.target;
+                put(SHARED, &target.to_string(), &rows.shared, target, &**row)?
             }
-            Change::NoShared(target) => {
-                (format!("{SHARED}{target}"), version(rows.shared.get(target).map(|(v, _)| *v)), None)
-            }
+            Change::NoShared(target) => gone(SHARED, &target.to_string(), &rows.shared, target),
             Change::Replicas(row) => {
-                let target = row.set.target;
-                let known = version(rows.replicas.get(&target).map(|(v, _)| *v));
-                (format!("{REPLICAS}{target}"), known, Some(encode(&**row)?))
+                let target = &row.set.target;
+                put(REPLICAS, &target.to_string(), &rows.replicas, target, &**row)?
             }
-            Change::NoReplicas(target) => {
-                (format!("{REPLICAS}{target}"), version(rows.replicas.get(target).map(|(v, _)| *v)), None)
+            Change::NoReplicas(target) => gone(REPLICAS, &target.to_string(), &rows.replicas, target),
+            Change::Mgs(row) => put(MGS, &row.host, &rows.mgs, &row.host, row)?,
+            Change::NoMgs(host) => gone(MGS, host, &rows.mgs, host),
+            Change::Nodemap(row) => put(NODEMAPS, &row.name, &rows.nodemaps, &row.name, &**row)?,
+            Change::NoNodemap(name) => gone(NODEMAPS, name, &rows.nodemaps, name),
+            Change::Restored(row) => {
+                put(RESTORED, &row.target.to_string(), &rows.restored, &row.target, row)?
             }
-            Change::Mgs(row) => {
-                let known = version(rows.mgs.get(&row.host).map(|(v, _)| *v));
-                (format!("{MGS}{}", row.host), known, Some(encode(row)?))
-            }
-            Change::NoMgs(host) => {
-                (format!("{MGS}{host}"), version(rows.mgs.get(host).map(|(v, _)| *v)), None)
-            }
-            Change::Nodemap(row) => {
-                let known = version(rows.nodemaps.get(&row.name).map(|(v, _)| *v));
-                (format!("{NODEMAPS}{}", row.name), known, Some(encode(&**row)?))
-            }
-            Change::NoNodemap(name) => {
-                (format!("{NODEMAPS}{name}"), version(rows.nodemaps.get(name).map(|(v, _)| *v)), None)
-            }
+            Change::NotRestored(target) => gone(RESTORED, &target.to_string(), &rows.restored, target),
         })
     }
 }
@@ -241,6 +245,8 @@ impl Rows {
             Change::NoMgs(host) => drop(self.mgs.remove(&host)),
             Change::Nodemap(row) => drop(self.nodemaps.insert(row.name.clone(), (version, *row))),
             Change::NoNodemap(name) => drop(self.nodemaps.remove(&name)),
+            Change::Restored(row) => drop(self.restored.insert(row.target, (version, row))),
+            Change::NotRestored(target) => drop(self.restored.remove(&target)),
         }
     }
 
@@ -309,6 +315,11 @@ impl Rows {
         self.replicas.get(&target).map(|(_, row)| row)
     }
 
+    /// Whether what is known of a target is as old as a backup.
+    pub(crate) fn is_restored(&self, target: TargetId) -> bool {
+        self.restored.contains_key(&target)
+    }
+
     /// Whether a key was removed.
     pub(crate) fn is_removed(&self, key: &[u8; 32]) -> bool {
         self.removed.contains_key(key)
@@ -328,24 +339,41 @@ fn decode<T: Form>(key: &str, bytes: &[u8]) -> Result<T> {
 pub(crate) async fn load(store: &dyn ConfigStore) -> Result<Rows> {
     let mut rows = Rows::default();
     let mut entries = Vec::new();
-    for prefix in [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS] {
+    for prefix in PREFIXES {
         entries.extend(store.list(prefix).await?.into_iter().map(|entry| (prefix, entry)));
     }
     // Versions rise while they are taken in.
     entries.sort_by_key(|(_, entry)| entry.version);
     for (prefix, entry) in entries {
-        let change = match prefix {
-            HOSTS => Change::Host(decode(&entry.key, &entry.value)?),
-            TOKENS => Change::Token(decode(&entry.key, &entry.value)?),
-            SHARED => Change::Shared(Box::new(decode(&entry.key, &entry.value)?)),
-            REPLICAS => Change::Replicas(Box::new(decode(&entry.key, &entry.value)?)),
-            MGS => Change::Mgs(decode(&entry.key, &entry.value)?),
-            NODEMAPS => Change::Nodemap(Box::new(decode(&entry.key, &entry.value)?)),
-            _ => Change::Removed(decode(&entry.key, &entry.value)?),
-        };
+        let change = decoded(prefix, &entry.key, &entry.value)?;
         rows.apply(change, entry.version);
     }
     Ok(rows)
+}
+
+/// All rows among the entries of a backup, numbered in their order.
+pub(crate) fn decode_all<'a>(entries: impl Iterator<Item = (&'a str, &'a [u8])>) -> Result<Rows> {
+    let mut rows = Rows::default();
+    for (key, value) in entries {
+        if let Some(prefix) = PREFIXES.iter().find(|prefix| key.starts_with(**prefix)) {
+            let version = rows.version() + 1;
+            rows.apply(decoded(prefix, key, value)?, version);
+        }
+    }
+    Ok(rows)
+}
+
+fn decoded(prefix: &str, key: &str, value: &[u8]) -> Result<Change> {
+    Ok(match prefix {
+        HOSTS => Change::Host(decode(key, value)?),
+        TOKENS => Change::Token(decode(key, value)?),
+        SHARED => Change::Shared(Box::new(decode(key, value)?)),
+        REPLICAS => Change::Replicas(Box::new(decode(key, value)?)),
+        MGS => Change::Mgs(decode(key, value)?),
+        NODEMAPS => Change::Nodemap(Box::new(decode(key, value)?)),
+        RESTORED => Change::Restored(decode(key, value)?),
+        _ => Change::Removed(decode(key, value)?),
+    })
 }
 
 /// Bytes as hexadecimal digits.

@@ -4,8 +4,8 @@ use brindle_net::ServerConn;
 use brindle_types::{Code, Fault, Result};
 use brindle_wire::mgs::replica::{
     ChangeInSyncReq, ChangeInSyncResp, ChangeReplicasReq, ChangeReplicasResp, KeepReplicasReq,
-    KeepReplicasResp, ListReplicasResp, MemberPhase, MemberReport, MemberWord, ReplicaSetChange,
-    ReplicaSetInfo,
+    KeepReplicasResp, ListReplicasResp, MemberPhase, MemberReport, MemberWord, REPLICAS_MAX,
+    ReplicaSetChange, ReplicaSetInfo, ShowReplicaReq, ShowReplicaResp,
 };
 
 use super::hosts::{audit, new_uuid, shortened_fault};
@@ -13,6 +13,7 @@ use crate::Mgs;
 use crate::hosts::decide::ASSIGNMENTS_MAX;
 use crate::hosts::rows::{ReplicaRow, Rows};
 use crate::replica::decide;
+use crate::restored::{self, Shown};
 
 /// Longest time that a daemon's question is held: it has to be heard of often.
 const WAIT_MAX_MS: u32 = 1_000;
@@ -54,6 +55,22 @@ fn shortened(mut report: MemberReport) -> MemberReport {
     report
 }
 
+/// A daemon has a member that knows more than the MGS.
+pub(crate) fn show(mgs: &Mgs, conn: &ServerConn, req: ShowReplicaReq) -> Result<ShowReplicaResp> {
+    let (hosts, host) = (mgs.hosts()?, mgs.proven_host(conn)?);
+    if req.in_sync.len() > REPLICAS_MAX {
+        return Err(Fault::new(Code::BadFrame).why("a replica set has not so many members"));
+    }
+    let rows = hosts.rows();
+    let row = rows.replica_set(req.target).filter(|row| row.set.uuid == req.uuid);
+    // Only what the MGS does not know: a host shows nothing of sets that it is not in.
+    if row.is_some_and(|row| row.set.member(&host).is_some() && req.epoch > row.set.epoch) {
+        let shown = Shown { epoch: req.epoch, in_sync: req.in_sync, term: req.term };
+        mgs.replicas.showed(req.target, &host, shown);
+    }
+    Ok(ShowReplicaResp {})
+}
+
 /// All replica sets.
 pub(crate) fn list(mgs: &Mgs) -> Result<ListReplicasResp> {
     let Some(hosts) = &mgs.hosts else { return Ok(ListReplicasResp { sets: Vec::new() }) };
@@ -80,11 +97,19 @@ pub(crate) async fn change(
     let (map, uuid) = (mgs.store.current(), new_uuid(mgs));
     let decide = |rows: &Rows| match &req.change {
         ReplicaSetChange::Create { index, places } => decide::create(rows, &map, *index, places, uuid),
-        ReplicaSetChange::Add { target, place } => decide::add(rows, &map, *target, place),
-        ReplicaSetChange::Remove { target, host } => decide::remove(rows, &map, *target, host),
+        ReplicaSetChange::Add { target, place } => {
+            decide::check_settled(rows, &map, *target)?;
+            decide::add(rows, &map, *target, place)
+        }
+        ReplicaSetChange::Remove { target, host } => {
+            decide::check_settled(rows, &map, *target)?;
+            decide::remove(rows, &map, *target, host)
+        }
         ReplicaSetChange::AcceptLoss { target, host } => {
             let hindrance = mgs.replicas.hindrance(*target);
-            decide::accept_loss(rows, &map, *target, host, hindrance.as_ref())
+            let newest = |set: &_| restored::newest(set, &mgs.replicas.words(set, mgs.seams.now()));
+            let floor = (newest, mgs.seams.wall().secs);
+            decide::accept_loss(rows, &map, (*target, host), hindrance.as_ref(), floor)
         }
     };
     if req.is_dry_run {
@@ -113,6 +138,7 @@ pub(crate) async fn change_in_sync(
     req: ChangeInSyncReq,
 ) -> Result<ChangeInSyncResp> {
     let (hosts, map, host) = (mgs.hosts()?, mgs.store.current(), mgs.proven_host(conn)?);
+    decide::check_settled(&hosts.rows(), &map, req.target)?;
     let decide = |rows: &Rows| decide::in_sync(rows, &map, (req.target, &host), req.epoch, &req.change);
     let (changed, set) = hosts.change(decide).await?;
     if changed {

@@ -9,6 +9,7 @@ use brindle_wire::mgs::replica::{
 
 use crate::hosts::decide::{ASSIGNMENTS_MAX, check_dir, check_is_server, free_port, free_target, known};
 use crate::hosts::rows::{Change, HostRow, ReplicaRow, Rows};
+use crate::restored;
 
 type Changed = (Vec<Change>, ReplicaSetState);
 
@@ -41,6 +42,17 @@ pub(crate) fn row_of<'a>(rows: &'a Rows, map: &Map, target: TargetId) -> Result<
             .data("nothing was changed")
             .next(format!("give it another one: brindle target replica add {target} --node HOST"))
     })
+}
+
+/// Refuses changes of a set of which it is not known yet how it stands.
+pub(crate) fn check_settled(rows: &Rows, map: &Map, target: TargetId) -> Result<()> {
+    if !rows.is_restored(target) {
+        return Ok(());
+    }
+    Err(Fault::new(Code::RestoredTarget)
+        .subject(map.fs.target(target))
+        .data("nothing was changed")
+        .next(format!("see what it waits for: brindle target replica list {target}")))
 }
 
 fn check_place(rows: &Rows, place: &MemberPlace) -> Result<()> {
@@ -172,9 +184,9 @@ pub(crate) fn remove(rows: &Rows, map: &Map, target: TargetId, host: &str) -> Re
 pub(crate) fn accept_loss(
     rows: &Rows,
     map: &Map,
-    target: TargetId,
-    host: &str,
+    (target, host): (TargetId, &str),
     hindrance: Option<&Fault>,
+    (newest, now_s): (impl Fn(&ReplicaSetState) -> u64, i64),
 ) -> Result<Changed> {
     let mut set = row_of(rows, map, target)?.set.clone();
     let refuse =
@@ -182,11 +194,17 @@ pub(crate) fn accept_loss(
     if set.member(host).is_none_or(|m| !m.is_formatted) {
         return Err(refuse(format!("{host} has no copy of it")));
     }
-    let Some(_) = hindrance.filter(|fault| fault.code == Code::LastReplicaLost) else {
+    let is_restored = rows.is_restored(target);
+    let may_be = |fault: &&Fault| fault.code == Code::LastReplicaLost || is_restored;
+    let Some(_) = hindrance.filter(may_be) else {
         return Err(refuse("a member that has everything serves it, or may do so in a moment".to_owned()));
     };
     set.epoch += 1;
     set.term += 1;
+    if is_restored {
+        set.epoch = newest(&set) + 1;
+        set.term = restored::new_term(set.term, now_s);
+    }
     for m in &mut set.members {
         m.role = if m.host == host { MemberRole::InSync } else { MemberRole::Learner };
         if m.host == host {
@@ -194,7 +212,8 @@ pub(crate) fn accept_loss(
         }
     }
     set.primary = host.to_owned();
-    Ok((vec![stored(&set)], set))
+    let settled = is_restored.then_some(Change::NotRestored(target));
+    Ok((std::iter::once(stored(&set)).chain(settled).collect(), set))
 }
 
 /// The primary changes who is in sync: only under the epoch that it knows.

@@ -9,6 +9,7 @@ use crate::hosts::decide::{
     ASSIGNMENTS_MAX, check_dir, check_is_server, check_unmade, forget_target, free_port, free_target, known,
 };
 use crate::hosts::rows::{Change, Rows, SharedRow};
+use crate::restored;
 
 /// Most hosts that reach one device.
 pub(crate) const SHARED_HOSTS_MAX: usize = 2;
@@ -101,6 +102,9 @@ pub(crate) fn shift(
     let t = &row.target;
     let refuse = |why: String| refuse("cannot move", map.fs.target(target)).why(why);
     let other = t.hosts.iter().find(|host| host.host != t.owner).map(|host| host.host.as_str());
+    if rows.is_restored(target) {
+        return shift_restored(row, to, is_owner_off, s).map_err(refuse);
+    }
     let Some(to) = to.or(other) else { return Err(refuse("only one host reaches its device".to_owned())) };
     if t.hosts.iter().all(|host| host.host != to) {
         let names: Vec<&str> = t.hosts.iter().map(|host| host.host.as_str()).collect();
@@ -138,6 +142,30 @@ pub(crate) fn shift(
     };
     let target = row.target.clone();
     Ok((vec![Change::Shared(Box::new(row))], target))
+}
+
+/// Another host is to serve a target of which it is not known yet how it stands: only by the word that the silent host is off.
+fn shift_restored(
+    row: &SharedRow,
+    to: Option<&str>,
+    is_owner_off: bool,
+    s: &Situation,
+) -> std::result::Result<Changed, String> {
+    if !is_owner_off {
+        return Err(
+            "the configuration was restored, and not all its hosts have told what lies there".to_owned()
+        );
+    }
+    let hosts = &row.target.hosts;
+    let alive = hosts.iter().find(|host| s.is_alive(&host.host)).map(|host| host.host.as_str());
+    let to = to.or(alive).ok_or("none of its hosts was heard of")?;
+    if hosts.iter().all(|host| host.host != to) {
+        return Err(format!("{to} does not reach its device"));
+    }
+    let row = restored::shared_by_word(row, to, s)?;
+    let target = row.target.clone();
+    let settled = Change::NotRestored(target.target);
+    Ok((vec![Change::Shared(Box::new(row)), settled], target))
 }
 
 fn phase(row: &SharedRow, phase: SharedPhase) -> SharedRow {

@@ -167,6 +167,8 @@ impl Seat {
                 format!("the disk has epoch {}, and this member had recorded epoch {known}", record.epoch);
             return refuse(Code::OlderReplica, why);
         }
+        // The disk has it, whatever becomes of it: the MGS hears of it.
+        self.tell(|told| told.recorded_epoch = told.recorded_epoch.max(record.epoch));
         if record.epoch > set.epoch {
             let why =
                 format!("the disk has epoch {}, and the cluster knows epoch {}", record.epoch, set.epoch);

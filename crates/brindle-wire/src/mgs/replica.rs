@@ -282,3 +282,24 @@ pub struct ChangeInSyncResp {
     pub set: ReplicaSetState,
 }
 message!(ChangeInSyncReq => ChangeInSyncResp, ChangeInSync);
+
+/// A daemon has a member that has gone by a higher epoch than the MGS knows: the configuration is older than the member. It shows what it knows,
+/// so that the MGS can take it over after a restore (design note 039).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShowReplicaReq {
+    /// The target.
+    pub target: TargetId,
+    /// Its identity.
+    pub uuid: [u8; 16],
+    /// The epoch.
+    pub epoch: u64,
+    /// Hosts of the members that were in sync in it.
+    pub in_sync: Vec<String>,
+    /// The term that clients were told in it; 0 if the member does not know.
+    pub term: u32,
+}
+
+/// It was heard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ShowReplicaResp {}
+message!(ShowReplicaReq => ShowReplicaResp, ShowReplica);

@@ -1,6 +1,7 @@
 //! `brindle cluster` and `brindle join`: a cluster of hosts that prove who they are.
 
 pub mod apply;
+pub mod backup;
 pub mod join;
 pub mod restart;
 
@@ -43,6 +44,10 @@ pub enum Command {
     Apply(apply::ApplyArgs),
     /// Have the daemons of all hosts start anew one after the other, while programs go on
     Restart(restart::Args),
+    /// Write the configuration of the cluster into a file, on the host of its MGS
+    Backup(backup::BackupArgs),
+    /// Make the MGT of a cluster from a backup, in place of one that was lost
+    Restore(backup::RestoreArgs),
     /// Move the configuration of a cluster whose MGS is stopped from its disk to etcd
     MoveConfig(MoveConfigArgs),
 }
@@ -221,6 +226,8 @@ pub fn run(command: &Command) -> Result<Done> {
         Command::Export(args) => apply::export(args),
         Command::Apply(args) => apply::apply(args),
         Command::Restart(args) => restart::run(args),
+        Command::Backup(args) => backup::backup(args),
+        Command::Restore(args) => backup::restore(args),
         Command::MoveConfig(args) => move_config(args),
     }
 }

@@ -1,0 +1,260 @@
+//! Replica sets and shared targets after the configuration was restored from a backup (design note 039).
+//!
+//! A backup may be older than the last change of who serves a target. Whoever went by an old row could give the target to a host that lacks
+//! acknowledged changes, or to two hosts at once. So nothing is decided about a restored target until all its hosts have told what lies on
+//! their disks. [`set`] and [`shared`] are plain functions of the row and of what was told; they say how the target stands.
+//!
+//! Invariant: what has the highest number counts. A member of a set records an epoch, and an owner writes its turn, before it acknowledges
+//! anything in it; so where all have shown what they have, nothing higher exists.
+
+use std::collections::BTreeMap;
+
+use brindle_types::{Code, Fault, TargetId};
+use brindle_wire::mgs::replica::{MemberPhase, MemberReport, MemberRole, ReplicaSetState};
+use brindle_wire::mgs::shared::{SharedPhase, SharedState, SharedTarget};
+
+use crate::hosts::rows::SharedRow;
+use crate::shared::failover::Situation;
+
+/// How a target stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Settled<T> {
+    /// It is not known yet: why.
+    Waits(Fault),
+    /// The row is as new as what the hosts have.
+    AsItWas,
+    /// The row becomes this one.
+    Becomes(T),
+}
+
+/// What a member shows that has gone by a higher epoch than its row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// The epoch.
+    pub(crate) epoch: u64,
+    /// Hosts that were in sync in it.
+    pub(crate) in_sync: Vec<String>,
+    /// The term in it; 0 if that is not known.
+    pub(crate) term: u32,
+}
+
+/// What is known of a member.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Word {
+    /// What its daemon tells now; `None` while its host is silent.
+    pub(crate) report: Option<MemberReport>,
+    /// What it has shown.
+    pub(crate) shown: Option<Shown>,
+}
+
+impl Word {
+    /// Whether it is known what lies on its disk.
+    fn is_conclusive(&self, set: &ReplicaSetState) -> bool {
+        let Some(report) = self.report.as_ref().filter(|report| report.uuid == set.uuid) else {
+            return false;
+        };
+        match &report.phase {
+            MemberPhase::Failed(fault) => fault.code == Code::OlderSet && self.shown.is_some(),
+            _ => report.boot_term != 0,
+        }
+    }
+
+    /// Highest epoch that it knows.
+    fn epoch(&self) -> u64 {
+        let told = self.report.as_ref().map_or(0, |report| report.recorded_epoch.max(report.epoch));
+        told.max(self.shown.as_ref().map_or(0, |shown| shown.epoch))
+    }
+}
+
+fn waits(code: Code, target: TargetId, missing: &[&str], next: String) -> Fault {
+    let what = if missing.len() == 1 { "has" } else { "have" };
+    Fault::new(code)
+        .subject(target.to_string())
+        .why(format!("{} {what} not shown yet what lies there", missing.join(", ")))
+        .why("the configuration was restored from a backup, and may be older than the last change of who serves it")
+        .data("nothing is lost; clients wait")
+        .next(next)
+}
+
+/// The highest epoch that any member has told of.
+pub(crate) fn newest(set: &ReplicaSetState, words: &BTreeMap<String, Word>) -> u64 {
+    words.values().map(Word::epoch).max().unwrap_or(0).max(set.epoch)
+}
+
+/// A term that clients were not told before: terms rise by one, and far slower than seconds.
+pub(crate) fn new_term(known: u32, now_s: i64) -> u32 {
+    known.saturating_add(1).max(u32::try_from(now_s).unwrap_or(0))
+}
+
+/// How a replica set stands.
+pub(crate) fn set(
+    set: &ReplicaSetState,
+    words: &BTreeMap<String, Word>,
+    now_s: i64,
+) -> Settled<ReplicaSetState> {
+    let none = Word::default();
+    let of = |host: &str| words.get(host).unwrap_or(&none);
+    let hosts = set.members.iter().map(|m| m.host.as_str());
+    let missing: Vec<&str> = hosts.filter(|host| !of(host).is_conclusive(set)).collect();
+    if !missing.is_empty() {
+        let next = format!(
+            "start these hosts; or, if one is lost: brindle target replica accept-loss {} --node HOST, with the host whose copy is to count",
+            set.target
+        );
+        return Settled::Waits(waits(Code::RestoredTarget, set.target, &missing, next));
+    }
+    let newest = newest(set, words);
+    if newest <= set.epoch {
+        return Settled::AsItWas;
+    }
+    let shown = words.values().filter_map(|word| word.shown.as_ref()).find(|shown| shown.epoch == newest);
+    let Some(shown) = shown else {
+        let highest: Vec<&str> =
+            words.iter().filter(|(_, word)| word.epoch() == newest).map(|(host, _)| host.as_str()).collect();
+        let next = format!("brindle target replica list {}", set.target);
+        return Settled::Waits(waits(Code::RestoredTarget, set.target, &highest, next));
+    };
+    // Each of these has everything that was acknowledged.
+    let complete = || set.members.iter().filter(|m| shown.in_sync.contains(&m.host));
+    let serves = |host: &str| {
+        let report = of(host).report.as_ref();
+        report.is_some_and(|r| {
+            r.epoch == newest && matches!(r.phase, MemberPhase::Serving | MemberPhase::TakingOver)
+        })
+    };
+    let leader = complete()
+        .find(|m| serves(&m.host))
+        .or_else(|| complete().find(|m| m.host == set.primary))
+        .or_else(|| complete().next());
+    let Some(leader) = leader.map(|m| m.host.clone()) else {
+        return Settled::Waits(
+            Fault::new(Code::LastReplicaLost)
+                .subject(set.target.to_string())
+                .why(format!("its data is complete on {}, and the restored configuration has no copy there", shown.in_sync.join(", ")))
+                .data("nothing is lost so far; clients wait")
+                .next(format!(
+                    "restore a newer backup; or, if there is none: brindle target replica accept-loss {} --node HOST",
+                    set.target
+                )),
+        );
+    };
+    let term = match serves(&leader) && shown.term != 0 {
+        true => shown.term,
+        false => new_term(set.term.max(shown.term), now_s),
+    };
+    let mut next = ReplicaSetState { epoch: newest + 1, term, primary: leader.clone(), ..set.clone() };
+    for m in &mut next.members {
+        // What the others have is compared with the leader's: who was in sync may have been started anew since.
+        m.role = if m.host == leader { MemberRole::InSync } else { MemberRole::Learner };
+        if m.host == leader {
+            m.is_formatted = true;
+            m.boot_term = of(&leader).report.as_ref().map_or(0, |report| report.boot_term);
+        }
+    }
+    Settled::Becomes(next)
+}
+
+/// What the hosts of a shared target tell of it.
+struct Device<'a> {
+    /// Highest turn that any host goes by, or has read.
+    newest_turn: u64,
+    /// Hosts that serve it, begin to, or may still have parts of it: with their turns.
+    in_use: Vec<(&'a str, u64, bool)>,
+    /// Hosts that have told nothing of use.
+    missing: Vec<&'a str>,
+}
+
+fn device<'a>(t: &'a SharedTarget, s: &Situation) -> Device<'a> {
+    let mut found = Device { newest_turn: 0, in_use: Vec::new(), missing: Vec::new() };
+    let mut is_read = false;
+    for host in t.hosts.iter().map(|host| host.host.as_str()) {
+        let told =
+            s.listening.of(host, t.target).filter(|told| s.is_alive(host) && told.report.uuid == t.uuid);
+        let Some(report) = told.map(|told| &told.report) else {
+            found.missing.push(host);
+            continue;
+        };
+        found.newest_turn = found.newest_turn.max(report.turn);
+        match report.state {
+            SharedState::StandingBy { turn, .. } => {
+                found.newest_turn = found.newest_turn.max(turn);
+                is_read = true;
+            }
+            SharedState::Released => is_read = true,
+            SharedState::Serving => {
+                found.in_use.push((host, report.turn, true));
+                is_read = true;
+            }
+            SharedState::Starting | SharedState::Failed { is_held: true, .. } => {
+                found.in_use.push((host, report.turn, false));
+            }
+            SharedState::Failed { is_held: false, .. } => {}
+        }
+    }
+    if !is_read && found.missing.is_empty() {
+        found.missing = t.hosts.iter().map(|host| host.host.as_str()).collect();
+    }
+    found
+}
+
+fn owned(row: &SharedRow, owner: &str, turn: u64) -> SharedRow {
+    let target = SharedTarget {
+        owner: owner.to_owned(),
+        turn,
+        phase: SharedPhase::Owned,
+        is_formatted: true,
+        ..row.target.clone()
+    };
+    SharedRow { target, ..row.clone() }
+}
+
+/// How a shared target stands.
+pub(crate) fn shared(row: &SharedRow, s: &Situation) -> Settled<SharedRow> {
+    let t = &row.target;
+    let device = device(t, s);
+    if !device.missing.is_empty() {
+        let next = format!(
+            "start these hosts; or, if one is off for certain: brindle target failover {} --to HOST --owner-is-off",
+            t.target
+        );
+        return Settled::Waits(waits(Code::RestoredTarget, t.target, &device.missing, next));
+    }
+    match device.in_use[..] {
+        // Nobody has it: it may go to either, and above every turn that there was.
+        [] if device.newest_turn > t.turn => Settled::Becomes(owned(row, &t.owner, device.newest_turn + 1)),
+        [] => Settled::AsItWas,
+        [(host, turn, true)] if turn == device.newest_turn => match turn > t.turn {
+            true => Settled::Becomes(owned(row, host, turn)),
+            false if host == t.owner => Settled::AsItWas,
+            false => Settled::Waits(busy(t, &[host])),
+        },
+        _ => Settled::Waits(busy(t, &device.in_use.iter().map(|(host, ..)| *host).collect::<Vec<_>>())),
+    }
+}
+
+fn busy(t: &SharedTarget, hosts: &[&str]) -> Fault {
+    Fault::new(Code::RestoredTarget)
+        .subject(t.target.to_string())
+        .why(format!("{} may have it in use", hosts.join(", ")))
+        .data("nothing is lost; clients wait")
+        .next("if this stays for a minute, start that host anew")
+}
+
+/// A host gets a shared target by the word of an administrator: those that are silent are off.
+pub(crate) fn shared_by_word(row: &SharedRow, to: &str, s: &Situation) -> Result<SharedRow, String> {
+    let t = &row.target;
+    let device = device(t, s);
+    if let Some((host, ..)) = device.in_use.iter().find(|(host, ..)| *host != to) {
+        return Err(format!("{host} is not off, and may have it in use"));
+    }
+    if let Some(host) = t.hosts.iter().find(|host| host.host != to && s.is_alive(&host.host)) {
+        return Err(format!("{} is not off: it was heard of a moment ago", host.host));
+    }
+    if device.missing.contains(&to) {
+        return Err(format!("{to} is silent, or does not reach the device"));
+    }
+    Ok(owned(row, to, device.newest_turn.max(t.turn) + 1))
+}
+
+#[cfg(test)]
+mod tests;
