@@ -74,7 +74,7 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
         Op::KeepReplicas => reply(ops::replica::keep(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListReplicas => reply(ops::replica::list(mgs)),
         Op::ChangeReplicas => reply(ops::replica::change(mgs, conn, decode_body(&frame.body)?).await),
-        Op::ShowReplica => reply(ops::replica::show(mgs, conn, decode_body(&frame.body)?)),
+        Op::ShowReplica => reply(ops::replica::show(mgs, conn, decode_body(&frame.body)?).await),
         Op::ChangeInSync => {
             let request: ChangeInSyncReq = decode_body(&frame.body)?;
             check_speaks_for(Op::ChangeInSync, conn.principal(), request.target)?;

@@ -115,6 +115,8 @@ impl Replicas {
             (Some(ms), _) if ms >= DEAD_MS => Heard::Dead,
             (Some(ms), _) if ms > ALIVE_MS => Heard::Unclear,
             (Some(_), Some(report)) if report.uuid == set.uuid => match report.phase {
+                // It knows more than this MGS: nothing is concluded from rows that are older than it.
+                MemberPhase::Failed(fault) if fault.code == Code::OlderSet => Heard::Unclear,
                 MemberPhase::Failed(_) => Heard::Failed,
                 _ if report.boot_term == 0 => Heard::Unclear,
                 _ => Heard::Alive { boot_term: report.boot_term },

@@ -11,7 +11,7 @@ use brindle_wire::mgs::replica::{
 use super::hosts::{audit, new_uuid, shortened_fault};
 use crate::Mgs;
 use crate::hosts::decide::ASSIGNMENTS_MAX;
-use crate::hosts::rows::{ReplicaRow, Rows};
+use crate::hosts::rows::{Change, ReplicaRow, RestoredRow, Rows};
 use crate::replica::decide;
 use crate::restored::{self, Shown};
 
@@ -56,18 +56,29 @@ fn shortened(mut report: MemberReport) -> MemberReport {
 }
 
 /// A daemon has a member that knows more than the MGS.
-pub(crate) fn show(mgs: &Mgs, conn: &ServerConn, req: ShowReplicaReq) -> Result<ShowReplicaResp> {
+pub(crate) async fn show(mgs: &Mgs, conn: &ServerConn, req: ShowReplicaReq) -> Result<ShowReplicaResp> {
     let (hosts, host) = (mgs.hosts()?, mgs.proven_host(conn)?);
     if req.in_sync.len() > REPLICAS_MAX {
         return Err(Fault::new(Code::BadFrame).why("a replica set has not so many members"));
     }
-    let rows = hosts.rows();
-    let row = rows.replica_set(req.target).filter(|row| row.set.uuid == req.uuid);
     // Only what the MGS does not know: a host shows nothing of sets that it is not in.
-    if row.is_some_and(|row| row.set.member(&host).is_some() && req.epoch > row.set.epoch) {
-        let shown = Shown { epoch: req.epoch, in_sync: req.in_sync, term: req.term };
-        mgs.replicas.showed(req.target, &host, shown);
+    let is_news = |rows: &Rows| {
+        let row = rows.replica_set(req.target).filter(|row| row.set.uuid == req.uuid);
+        row.is_some_and(|row| row.set.member(&host).is_some() && req.epoch > row.set.epoch)
+    };
+    if !is_news(&hosts.rows()) {
+        return Ok(ShowReplicaResp {});
     }
+    let shown = Shown { epoch: req.epoch, in_sync: req.in_sync.clone(), term: req.term };
+    mgs.replicas.showed(req.target, &host, shown);
+    // The configuration was put back by other means than 'cluster restore': its row is as old.
+    let restored_s = mgs.seams.wall().secs;
+    let mark = |rows: &Rows| -> Result<_> {
+        let is_new = is_news(rows) && !rows.is_restored(req.target);
+        let row = RestoredRow { target: req.target, restored_s };
+        Ok((is_new.then_some(Change::Restored(row)).into_iter().collect(), ()))
+    };
+    hosts.change(mark).await?;
     Ok(ShowReplicaResp {})
 }
 
