@@ -1,6 +1,9 @@
 //! Nodemaps: what hosts may do that are not trusted fully.
 
 use brindle_types::{Code, Fault, Result};
+use brindle_wire::mgs::id_map::{
+    ChangeMappedNodemapReq, ChangeMappedNodemapResp, IdMapEdit, IdRange, ListMappedNodemapsReq, MappedNodemap,
+};
 use brindle_wire::mgs::nodemap::{
     ChangeNodemapReq, ChangeNodemapResp, DEFAULT_NODEMAP, ListNodemapsReq, Nodemap, NodemapChange,
 };
@@ -40,6 +43,12 @@ pub struct NodemapView {
     pub squash_uid: u32,
     /// The group that they become.
     pub squash_gid: u32,
+    /// Users of the hosts with other numbers in the file system: `1000-1999:5000`.
+    pub map_uid: Vec<String>,
+    /// Groups likewise.
+    pub map_gid: Vec<String>,
+    /// Whether users and groups without a mapping are refused; otherwise they become nobody.
+    pub deny_unknown: bool,
 }
 document!(NodemapView, "brindle.nodemap.show", 1);
 
@@ -58,11 +67,13 @@ pub struct NodemapChanged {
 document!(NodemapChanged, "brindle.nodemap.change", 1);
 
 /// A nodemap, for people and programs.
-pub fn view(nodemap: &Nodemap) -> NodemapView {
+pub fn view(mapped: &MappedNodemap) -> NodemapView {
+    let MappedNodemap { nodemap, ids } = mapped;
     let Nodemap { name, hosts, addresses, read_only, squash, squash_uid, squash_gid, subtree } =
         nodemap.clone();
+    let texts = |ranges: &[IdRange]| ranges.iter().map(IdRange::to_string).collect();
     NodemapView {
-        trusted: brindle_net::Limits::of(nodemap).is_none(),
+        trusted: brindle_net::Limits::mapped(nodemap, ids).is_none(),
         name,
         hosts,
         addresses,
@@ -71,13 +82,16 @@ pub fn view(nodemap: &Nodemap) -> NodemapView {
         squash: squash.name(),
         squash_uid,
         squash_gid,
+        map_uid: texts(&ids.uids),
+        map_gid: texts(&ids.gids),
+        deny_unknown: ids.deny_unknown,
     }
 }
 
 /// All nodemaps; the default one is there, also if nothing was said of it.
-pub fn list(nodemaps: &[Nodemap]) -> NodemapsView {
-    let is_default = |nodemap: &&Nodemap| nodemap.name == DEFAULT_NODEMAP;
-    let unsaid = Nodemap::new(DEFAULT_NODEMAP);
+pub fn list(nodemaps: &[MappedNodemap]) -> NodemapsView {
+    let is_default = |mapped: &&MappedNodemap| mapped.nodemap.name == DEFAULT_NODEMAP;
+    let unsaid = Nodemap::new(DEFAULT_NODEMAP).into();
     let default = nodemaps.iter().find(is_default).unwrap_or(&unsaid);
     let others = nodemaps.iter().filter(|nodemap| !is_default(nodemap));
     NodemapsView { nodemaps: std::iter::once(default).chain(others).map(view).collect() }
@@ -96,22 +110,40 @@ pub fn one(all: NodemapsView, name: &str) -> Result<NodemapView> {
 }
 
 impl Servers {
-    /// All nodemaps, as the MGS has them.
+    /// All nodemaps, as the MGS has them. One of the last release maps no numbers.
     pub async fn nodemaps(&self, place: &Place) -> Result<NodemapsView> {
-        Ok(list(&self.ask_the_mgs(place, &ListNodemapsReq {}).await?.nodemaps))
+        let nodemaps = match self.ask_the_mgs(place, &ListMappedNodemapsReq {}).await {
+            Ok(answer) => answer.nodemaps,
+            Err(fault) if fault.code == Code::UnknownOp => {
+                let answer = self.ask_the_mgs(place, &ListNodemapsReq {}).await?;
+                answer.nodemaps.into_iter().map(MappedNodemap::from).collect()
+            }
+            Err(fault) => return Err(fault),
+        };
+        Ok(list(&nodemaps))
     }
 
-    /// Changes a nodemap.
+    /// Changes a nodemap and its mapping.
     pub async fn change_nodemap(
         &self,
         place: &Place,
         name: &str,
-        change: NodemapChange,
+        (change, ids): (NodemapChange, IdMapEdit),
         is_dry_run: bool,
     ) -> Result<NodemapChanged> {
-        let request = ChangeNodemapReq { name: name.to_owned(), change, is_dry_run };
-        let ChangeNodemapResp { changed, nodemap } = self.ask_the_mgs(place, &request).await?;
-        let nodemap = nodemap.as_ref().map(view);
-        Ok(NodemapChanged { name: name.to_owned(), changed, dry_run: is_dry_run, nodemap })
+        let name = name.to_owned();
+        let maps = ids != IdMapEdit::default();
+        let request = ChangeMappedNodemapReq { name: name.clone(), change: change.clone(), ids, is_dry_run };
+        let (changed, nodemap) = match self.ask_the_mgs(place, &request).await {
+            Ok(ChangeMappedNodemapResp { changed, nodemap }) => (changed, nodemap),
+            // An MGS of the last release maps no numbers.
+            Err(fault) if fault.code == Code::UnknownOp && !maps => {
+                let request = ChangeNodemapReq { name: name.clone(), change, is_dry_run };
+                let ChangeNodemapResp { changed, nodemap } = self.ask_the_mgs(place, &request).await?;
+                (changed, nodemap.map(MappedNodemap::from))
+            }
+            Err(fault) => return Err(fault),
+        };
+        Ok(NodemapChanged { name, changed, dry_run: is_dry_run, nodemap: nodemap.as_ref().map(view) })
     }
 }

@@ -14,9 +14,12 @@ use brindle_stdx::Seams;
 use brindle_targets::{Directory, Introduction, Plain};
 use brindle_types::{Code, Fault, FsName, Nid, Result};
 use brindle_wire::Message;
-use brindle_wire::form::{self, FormatLevel};
+use brindle_wire::form::{self, Form, FormatLevel};
 use brindle_wire::mgs::hosts::{RenewCertificateReq, WatchAccessReq, WatchAccessResp};
-use brindle_wire::mgs::nodemap::{Nodemap, NodemapList, WatchNodemapsReq, WatchNodemapsResp};
+use brindle_wire::mgs::id_map::{
+    MappedNodemap, MappedNodemapList, WatchMappedNodemapsReq, WatchMappedNodemapsResp,
+};
+use brindle_wire::mgs::nodemap::WatchNodemapsReq;
 
 use crate::identity::{IdentityFile, write_secret};
 
@@ -51,13 +54,13 @@ pub fn mgs(
 }
 
 /// Asks the MGS for what is newer than a known version, with a long poll, for as long as the process runs. `take` goes by an answer and gives its
-/// version; `nothing` is called where the MGS has no such thing: it is of an earlier release, or its cluster has no authority.
-async fn follow<M: Message>(
+/// version; `nothing` is called where the MGS has no such thing, with the reason: it is of an earlier release, or its cluster has no authority.
+async fn follow<M: Message, F: Future<Output = ()> + Send>(
     seams: &Seams,
     mgs: &Directory,
     ask: impl Fn(u64) -> M,
     take: impl Fn(M::Resp) -> u64,
-    nothing: impl Fn(),
+    nothing: impl Fn(Code) -> F,
 ) {
     let mut known_version = 0;
     loop {
@@ -74,7 +77,7 @@ async fn follow<M: Message>(
                 known_version = version;
             }
             Some(Err(fault)) if matches!(fault.code, Code::UnknownOp | Code::NoAuthority) => {
-                nothing();
+                nothing(fault.code).await;
                 seams.sleep_ms(NOTHING_PAUSE_MS).await;
             }
             Some(Err(fault)) => {
@@ -98,7 +101,7 @@ pub async fn follow_removed(seams: Seams, mgs: Arc<Directory>, identity: PathBuf
         answer.version
     };
     let ask = |known_version| WatchAccessReq { known_version, wait_ms: POLL_MS };
-    follow(&seams, &mgs, ask, take, || {}).await;
+    follow(&seams, &mgs, ask, take, |_| std::future::ready(())).await;
 }
 
 /// Follows the nodemaps at the MGS, for as long as the process runs. For servers, which have taken those that are on file.
@@ -108,16 +111,48 @@ pub async fn follow_nodemaps(
     identity: PathBuf,
     removed: Arc<RemovedKeys>,
 ) {
-    let take = |answer: WatchNodemapsResp| {
-        if let Some(nodemaps) = answer.nodemaps {
-            // First the nodemaps that count, then the file: a disk that is full makes nobody less limited.
-            removed.nodemaps.replace(&nodemaps);
-            keep_nodemaps(&identity, NodemapList { nodemaps });
-        }
+    let take = |answer: WatchMappedNodemapsResp| {
+        answer.nodemaps.into_iter().for_each(|nodemaps| heard(&removed, &identity, nodemaps));
         answer.version
     };
-    let ask = |known_version| WatchNodemapsReq { known_version, wait_ms: POLL_MS };
-    follow(&seams, &mgs, ask, take, || removed.nodemaps.replace(&[])).await;
+    let ask = |known_version| WatchMappedNodemapsReq { known_version, wait_ms: POLL_MS };
+    let plain = |code| {
+        let (seams, mgs, identity, removed) = (seams.clone(), mgs.clone(), identity.clone(), removed.clone());
+        async move { take_plain_nodemaps(&seams, &mgs, &identity, &removed, code).await }
+    };
+    follow(&seams, &mgs, ask, take, plain).await;
+}
+
+/// First the nodemaps that count, then the file: a disk that is full makes nobody less limited.
+fn heard(removed: &RemovedKeys, identity: &Path, nodemaps: Vec<MappedNodemap>) {
+    removed.nodemaps.replace(&nodemaps);
+    keep_nodemaps(identity, &MappedNodemapList { nodemaps });
+}
+
+/// Asks an MGS that has refused the question for mapped nodemaps: one of the last release maps no numbers.
+async fn take_plain_nodemaps(
+    seams: &Seams,
+    mgs: &Directory,
+    identity: &Path,
+    removed: &RemovedKeys,
+    code: Code,
+) {
+    let request = WatchNodemapsReq { known_version: 0, wait_ms: 0 };
+    let answer = match code {
+        Code::UnknownOp => seams.timeout_ms(GRACE_MS, mgs.mgs().probe(&request)).await,
+        code => Some(Err(Fault::new(code))),
+    };
+    match answer {
+        Some(Ok(answer)) => {
+            let nodemaps = answer.nodemaps.into_iter().flatten().map(MappedNodemap::from).collect();
+            heard(removed, identity, nodemaps);
+        }
+        Some(Err(fault)) if matches!(fault.code, Code::UnknownOp | Code::NoAuthority) => {
+            removed.nodemaps.replace(&[]);
+        }
+        // What was heard before goes on to count.
+        Some(Err(_)) | None => {}
+    }
 }
 
 fn nodemaps_file(identity: &Path) -> PathBuf {
@@ -125,7 +160,7 @@ fn nodemaps_file(identity: &Path) -> PathBuf {
 }
 
 /// Nodemaps that are on file; `None` where there is no file. One that cannot be read is refused: hosts would be trusted that are not to be.
-pub fn nodemaps_on_file(identity: &Path) -> Result<Option<Vec<Nodemap>>> {
+pub fn nodemaps_on_file(identity: &Path) -> Result<Option<Vec<MappedNodemap>>> {
     let path = nodemaps_file(identity);
     let subject = path.display().to_string();
     let bytes = match std::fs::read(&path) {
@@ -142,19 +177,23 @@ pub fn nodemaps_on_file(identity: &Path) -> Result<Option<Vec<Nodemap>>> {
     };
     let text = String::from_utf8_lossy(&bytes);
     let bytes = unhex(text.trim()).ok_or_else(|| "it is no line of hexadecimal digits".to_owned());
-    let list: NodemapList = match bytes {
+    let list: MappedNodemapList = match bytes {
         Ok(bytes) => form::decode(&bytes).map_err(|why| why.fault("the nodemaps", damaged))?,
         Err(why) => return Err(damaged(why)),
     };
     Ok(Some(list.nodemaps))
 }
 
-fn keep_nodemaps(identity: &Path, list: NodemapList) {
+fn keep_nodemaps(identity: &Path, list: &MappedNodemapList) {
     if nodemaps_on_file(identity).is_ok_and(|known| known.as_ref() == Some(&list.nodemaps)) {
         return;
     }
-    let kept = form::encode(FormatLevel::FIRST, &list)
-        .and_then(|bytes| write_secret(&nodemaps_file(identity), &(hex(&bytes) + "\n")));
+    // A server of the last release reads the file as long as nothing is mapped, and does not start where it would trust hosts by mistake.
+    let bytes = match list.to_previous() {
+        Some(plain) => form::encode(FormatLevel::FIRST, &plain),
+        None => form::encode(FormatLevel::FIRST, list),
+    };
+    let kept = bytes.and_then(|bytes| write_secret(&nodemaps_file(identity), &(hex(&bytes) + "\n")));
     if let Err(fault) = kept {
         tracing::warn!(code = %fault.code, "cannot keep the nodemaps: {fault}");
     }
@@ -269,6 +308,9 @@ pub async fn renew(
 
 #[cfg(test)]
 mod tests {
+    use brindle_wire::mgs::id_map::IdMap;
+    use brindle_wire::mgs::nodemap::Nodemap;
+
     use super::*;
 
     #[test]
@@ -288,9 +330,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let identity = dir.path().join("identity.pem");
         assert_eq!(nodemaps_on_file(&identity).unwrap(), None);
-        let nodemaps = vec![Nodemap { read_only: true, ..Nodemap::new("lab") }];
-        keep_nodemaps(&identity, NodemapList { nodemaps: nodemaps.clone() });
-        assert_eq!(nodemaps_on_file(&identity).unwrap(), Some(nodemaps.clone()));
+        let lab = Nodemap { read_only: true, ..Nodemap::new("lab") };
+        let ids = IdMap { uids: vec!["7:9".parse().unwrap()], ..IdMap::default() };
+        for (ids, version) in [(IdMap::default(), "01"), (ids, "02")] {
+            let nodemaps = vec![MappedNodemap { nodemap: lab.clone(), ids }];
+            keep_nodemaps(&identity, &MappedNodemapList { nodemaps: nodemaps.clone() });
+            assert_eq!(nodemaps_on_file(&identity).unwrap(), Some(nodemaps));
+            assert!(std::fs::read_to_string(nodemaps_file(&identity)).unwrap().starts_with(version));
+        }
         for damaged in ["", "01", "zz", "\u{e9}", "010"] {
             std::fs::write(nodemaps_file(&identity), damaged).unwrap();
             assert_eq!(nodemaps_on_file(&identity).unwrap_err().code, Code::StoreDamaged, "{damaged}");

@@ -185,27 +185,49 @@ impl Acl {
         self.0.iter().any(|e| e.tag == Tag::User && e.id == uid)
     }
 
-    /// Permissions of members of each group but root's, on something that belongs to `group`.
-    pub fn group_perms(&self, group: u32) -> impl Iterator<Item = u16> {
+    /// Permissions of members of each group that `may_be_in` names, on something that belongs to `group`.
+    pub fn group_perms(&self, group: u32, may_be_in: impl Fn(u32) -> bool) -> impl Iterator<Item = u16> {
         let mask = self.perm(Tag::Mask).unwrap_or(RWX);
         let of_group = move |e: &&Entry| match e.tag {
-            Tag::OwningGroup => group != 0,
-            Tag::Group => e.id != 0,
+            Tag::OwningGroup => may_be_in(group),
+            Tag::Group => may_be_in(e.id),
             _ => false,
         };
         self.0.iter().filter(of_group).map(move |e| e.perm & mask)
     }
 
-    /// All permissions that users other than root can have, on something of this owner and group.
-    pub fn perms(&self, owner: u32, group: u32) -> impl Iterator<Item = u16> {
+    /// All permissions that users can have on something of this owner and group, if they are those that `may_be` names, in groups that
+    /// `may_be_in` names.
+    pub fn perms(
+        &self,
+        owner: u32,
+        group: u32,
+        may_be: impl Fn(u32) -> bool,
+        may_be_in: impl Fn(u32) -> bool,
+    ) -> impl Iterator<Item = u16> {
         let mask = self.perm(Tag::Mask).unwrap_or(RWX);
         let of_user = move |e: &Entry| match e.tag {
-            Tag::Owner => (owner != 0).then_some(e.perm),
-            Tag::User => (e.id != 0 && e.id != owner).then_some(e.perm & mask),
+            Tag::Owner => may_be(owner).then_some(e.perm),
+            Tag::User => (e.id != owner && may_be(e.id)).then_some(e.perm & mask),
             Tag::Other => Some(e.perm),
             _ => None,
         };
-        self.0.iter().filter_map(of_user).chain(self.group_perms(group))
+        self.0.iter().filter_map(of_user).chain(self.group_perms(group, may_be_in))
+    }
+
+    /// The same with other users and groups in the entries that name some; `None` if one of them has no other number.
+    pub fn with_numbers(
+        &self,
+        user: impl Fn(u32) -> Option<u32>,
+        group: impl Fn(u32) -> Option<u32>,
+    ) -> Option<Acl> {
+        let named = |entry: &Entry| match entry.tag {
+            Tag::User => user(entry.id),
+            Tag::Group => group(entry.id),
+            _ => Some(entry.id),
+        };
+        let entries = self.0.iter().map(|entry| Some(Entry { id: named(entry)?, ..*entry }));
+        entries.collect::<Option<_>>().map(Acl)
     }
 
     /// Whether it grants all of `wanted` (read 4, write 2, execute 1) on something of this owner and group.

@@ -4,9 +4,11 @@
 //! are replaced by those that the nodemap gives, and a [`Check`] is made of it. The check runs before the operation, and again under the
 //! writer lock in every batch of the operation: what was allowed is done to the same files under the same names.
 //!
-//! [`admit`] is the only match over operations. It names every one: a new operation does not compile until somebody has decided what it needs.
+//! [`admit`] names every operation: a new one does not compile until somebody has decided what it needs. [`numbers`] has the
+//! numbers of users and groups in answers.
 
 mod judge;
+pub mod numbers;
 
 use std::sync::Arc;
 
@@ -48,6 +50,11 @@ impl Admitted {
             Ok(check) => check(&self.judge(t, session)),
             Err(fault) => Err(fault.clone()),
         }
+    }
+
+    /// What the host may do.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// The view of the request.
@@ -106,7 +113,13 @@ impl Request<'_> {
             Op::GetLock | Op::SetLock | Op::CancelLock => self.locks(op),
             Op::SetStripe | Op::GetStripe | Op::Migrate => self.layout(op),
             Op::Scan => self.scans(),
-            Op::QuotaUse => self.reads_as(|req: &mut quota::QuotaUseReq| &mut req.cred, |_, _| Ok(())),
+            Op::QuotaUse => self.with(
+                |req: &mut quota::QuotaUseReq| {
+                    self.take_cred(&mut req.cred)?;
+                    numbers::quota_owner_to_fs(self.limits, req)
+                },
+                |_, _| Ok(()),
+            ),
             Op::HsmState | Op::HsmAct | Op::HsmSet | Op::HsmRecall => self.tiering(op),
             // Names of what lies outside, what others do, and the file system as a whole: not from a host that is not trusted with root.
             Op::PathOf | Op::MdtWaits | Op::QuotaSet | Op::HsmBacklog | Op::PolicyScan | Op::PolicyRemove => {
@@ -139,6 +152,7 @@ impl Request<'_> {
             Op::TakeOrders | Op::RestartHost => refused(op),
             Op::ChangeInSync | Op::ShowReplica => refused(op),
             Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => refused(op),
+            Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => refused(op),
             Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => refused(op),
             Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => refused(op),
         }
@@ -165,10 +179,16 @@ impl Request<'_> {
         match op {
             Op::Getxattr => self.reads(|req: &GetxattrReq, by| by.may_get_xattr(req.ino, &req.name)),
             Op::Listxattr => self.reads(|req: &ListxattrReq, by| by.reaches(req.ino)),
-            Op::Setxattr => self.changes_as(
-                |req: &mut SetxattrReq| &mut req.cred,
-                |req, by| by.may_set_xattr(req.ino, &req.name, &req.cred),
-            ),
+            Op::Setxattr => {
+                self.check_may_change()?;
+                self.with(
+                    |req: &mut SetxattrReq| {
+                        self.take_cred(&mut req.cred)?;
+                        numbers::acl_to_fs(self.limits, req)
+                    },
+                    |req, by| by.may_set_xattr(req.ino, &req.name, &req.cred),
+                )
+            }
             _ => self.changes_as(
                 |req: &mut RemovexattrReq| &mut req.cred,
                 |req, by| by.may_set_xattr(req.ino, &req.name, &req.cred),
@@ -245,8 +265,9 @@ impl Request<'_> {
         self.check_may_change()?;
         self.with(
             |req: &mut setattr::SetattrReq| {
-                req.cred = self.limits.map(&req.cred);
+                self.take_cred(&mut req.cred)?;
                 req.kill_suidgid |= req.size_bytes.is_some() && !self.limits.believes_all_users();
+                numbers::owner_to_fs(self.limits, req)
             },
             |req, by| by.may_set(req),
         )
@@ -255,8 +276,9 @@ impl Request<'_> {
     fn opens(&self) -> Outcome {
         self.with(
             |req: &mut open::OpenReq| {
-                req.cred = self.limits.map(&req.cred);
+                self.take_cred(&mut req.cred)?;
                 req.kill_suidgid |= !self.limits.believes_all_users();
+                Ok(())
             },
             |req, by| {
                 if req.access.write || req.access.truncate {
@@ -281,8 +303,10 @@ impl Request<'_> {
         match op {
             Op::InlineWrite => self.with(
                 |req: &mut inline::InlineWriteReq| {
+                    // What was written behind comes in nobody's name; the handle is the right to write.
                     req.cred = self.limits.map(&req.cred);
                     req.kill_suidgid |= !self.limits.believes_all_users();
+                    Ok(())
                 },
                 |req, by| by.holds_for_writing(req.ino),
             ),
@@ -374,11 +398,11 @@ impl Request<'_> {
     /// Decodes the request, changes it, and makes a check of it.
     fn with<M: Message + Serialize + Send + Sync + 'static>(
         &self,
-        change: impl FnOnce(&mut M),
+        change: impl FnOnce(&mut M) -> Result<()>,
         check: impl Fn(&M, &Judge<'_, '_>) -> Result<()> + Send + Sync + 'static,
     ) -> Outcome {
         let mut req: M = decode_body(self.body)?;
-        change(&mut req);
+        change(&mut req)?;
         let body = encode_body(&req);
         Ok((body, Box::new(move |by| check(&req, by))))
     }
@@ -388,7 +412,7 @@ impl Request<'_> {
         &self,
         check: impl Fn(&M, &Judge<'_, '_>) -> Result<()> + Send + Sync + 'static,
     ) -> Outcome {
-        self.with(|_| {}, check)
+        self.with(|_| Ok(()), check)
     }
 
     /// Of a request with credentials that changes nothing.
@@ -397,11 +421,16 @@ impl Request<'_> {
         cred: impl Fn(&mut M) -> &mut Cred,
         check: impl Fn(&M, &Judge<'_, '_>) -> Result<()> + Send + Sync + 'static,
     ) -> Outcome {
-        let mapped = |req: &mut M| {
-            let cred = cred(req);
-            *cred = self.limits.map(cred);
-        };
-        self.with(mapped, check)
+        self.with(|req: &mut M| self.take_cred(cred(req)), check)
+    }
+
+    /// Replaces credentials of the host by those that count here.
+    fn take_cred(&self, cred: &mut Cred) -> Result<()> {
+        if self.limits.is_unknown(cred) {
+            return Err(numbers::unknown_user(self.limits, cred));
+        }
+        *cred = self.limits.map(cred);
+        Ok(())
     }
 
     /// Of a request with credentials that changes something.

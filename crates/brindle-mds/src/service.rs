@@ -14,7 +14,7 @@ use brindle_wire::log_level::MdtLogLevelReq;
 use brindle_wire::mds::session::{SessionOpenReq, SessionOpenResp};
 use bytes::Bytes;
 
-use crate::admission;
+use crate::admission::{self, numbers};
 use crate::connections::Connections;
 use crate::dispatch::dispatch;
 use crate::expire;
@@ -85,11 +85,12 @@ impl MdsService {
                 self.limits_changed(&call, before.as_deref(), limits.as_ref())?;
             }
         }
+        let maps = limits.clone().filter(|limits| limits.ids.maps());
         let body = match limits {
             Some(limits) => admission::admit(&call, limits, &frame.body),
             None => frame.body.clone(),
         };
-        let body = match op {
+        let answer = match op {
             Op::SessionClose => {
                 let answer = session::handle_close(&self.mdt, &call, decode_body(&body)?).await?;
                 self.connections.unbind(call.session);
@@ -97,7 +98,11 @@ impl MdsService {
             }
             _ => dispatch(&self.mdt, &call, &body).await,
         };
-        Ok((body, call.take_cache_updates()))
+        let mut updates = call.take_cache_updates();
+        let Some(limits) = maps else { return Ok((answer, updates)) };
+        // The reply cache holds numbers of the file system: an answer that is given again has those of the nodemap that counts then.
+        numbers::show_updates(&limits, &mut updates);
+        Ok((numbers::shown(op, &limits, &body, answer)?, updates))
     }
 
     async fn open_session(&self, conn: &Arc<ServerConn>, body: &[u8]) -> Result<SessionOpenResp> {

@@ -87,11 +87,25 @@ async fn body(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame) -> Result<Bytes>
             check_speaks_for(Op::NoteTerm, conn.principal(), request.target)?;
             reply(ops::note_term::handle(mgs, request).await)
         }
+        Op::MgsLogLevel => reply(log_level::handle(conn, &decode_body::<MgsLogLevelReq>(&frame.body)?.0)),
+        Op::TargetInfo => reply(ops::target_info::handle(mgs)),
+        op => nodemaps(mgs, conn, frame, op).await,
+    }
+}
+
+/// Operations about nodemaps.
+async fn nodemaps(mgs: &Arc<Mgs>, conn: &ServerConn, frame: &Frame, op: Op) -> Result<Bytes> {
+    match op {
         Op::WatchNodemaps => reply(ops::nodemap::watch(mgs, conn, decode_body(&frame.body)?).await),
         Op::ListNodemaps => reply(ops::nodemap::list(mgs)),
         Op::ChangeNodemap => reply(ops::nodemap::change(mgs, conn, decode_body(&frame.body)?).await),
-        Op::MgsLogLevel => reply(log_level::handle(conn, &decode_body::<MgsLogLevelReq>(&frame.body)?.0)),
-        Op::TargetInfo => reply(ops::target_info::handle(mgs)),
+        Op::WatchMappedNodemaps => {
+            reply(ops::nodemap::watch_mapped(mgs, conn, decode_body(&frame.body)?).await)
+        }
+        Op::ListMappedNodemaps => reply(ops::nodemap::list_mapped(mgs)),
+        Op::ChangeMappedNodemap => {
+            reply(ops::nodemap::change_mapped(mgs, conn, decode_body(&frame.body)?).await)
+        }
         op => Err(Fault::new(Code::UnknownOp)
             .subject(mgs.superblock.name())
             .why(format!("the MGS has no operation {}", op.name()))),

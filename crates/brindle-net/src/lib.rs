@@ -10,6 +10,7 @@
 
 pub mod access;
 pub mod error;
+mod ids;
 pub mod job;
 pub mod latch;
 pub mod nodemaps;

@@ -21,9 +21,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use brindle_auth::HostRole;
 use brindle_stdx::watch;
 use brindle_wire::Cred;
+use brindle_wire::mgs::id_map::{IdMap, MappedNodemap};
 use brindle_wire::mgs::nodemap::{DEFAULT_NODEMAP, NOBODY, Nodemap, Squash};
 use brindle_wire::principal::PrincipalKind;
 
+pub use crate::ids::Ids;
 use crate::server::ServerConn;
 
 /// Supplementary groups of a user that are looked at.
@@ -44,20 +46,29 @@ pub struct Limits {
     pub gid: u32,
     /// Names from the root to the tree that it sees; none for the whole file system.
     pub subtree: Vec<Vec<u8>>,
+    /// Numbers of its users and groups, where the file system has others. Such a host has no root.
+    pub ids: Ids,
 }
 
 impl Limits {
-    /// Limits by a nodemap; `None` if it takes nothing away.
+    /// Limits by a nodemap without a mapping; `None` if it takes nothing away.
     pub fn of(nodemap: &Nodemap) -> Option<Limits> {
+        Limits::mapped(nodemap, &IdMap::default())
+    }
+
+    /// Limits by a nodemap; `None` if it takes nothing away.
+    pub fn mapped(nodemap: &Nodemap, ids: &IdMap) -> Option<Limits> {
         let names = nodemap.subtree.split('/').filter(|name| !name.is_empty());
         let limits = Limits {
             nodemap: nodemap.name.clone(),
             read_only: nodemap.read_only,
-            squash: nodemap.squash,
+            // Permissions of a host with numbers of its own are checked here, whatever a row says.
+            squash: if ids.maps() && nodemap.squash == Squash::None { Squash::Root } else { nodemap.squash },
             // Nobody is never root, whatever a row says.
             uid: if nodemap.squash_uid == 0 { NOBODY } else { nodemap.squash_uid },
             gid: if nodemap.squash_gid == 0 { NOBODY } else { nodemap.squash_gid },
             subtree: names.map(|name| name.as_bytes().to_vec()).collect(),
+            ids: Ids::new(ids),
         };
         limits.takes_anything().then_some(limits)
     }
@@ -79,16 +90,58 @@ impl Limits {
             Squash::All => nobody(),
             Squash::Root if cred.uid == 0 => nobody(),
             Squash::Root => {
-                let gid = if cred.gid == 0 { self.gid } else { cred.gid };
-                let groups =
-                    cred.groups.iter().copied().filter(|group| *group != 0).take(GROUPS_MAX).collect();
-                Cred { uid: cred.uid, gid, groups }
+                let group = |gid: u32| self.gid_to_fs(gid).filter(|gid| *gid != 0);
+                let gid = group(cred.gid).unwrap_or(self.gid);
+                let groups = cred.groups.iter().take(GROUPS_MAX).filter_map(|gid| group(*gid)).collect();
+                Cred { uid: self.uid_to_fs(cred.uid).unwrap_or(self.uid), gid, groups }
             }
         }
     }
 
+    /// Whether the host may not ask in the name of this user at all: the nodemap refuses those without a number in the file system.
+    pub fn is_unknown(&self, cred: &Cred) -> bool {
+        let (uid, gid) = (self.uid_to_fs(cred.uid), self.gid_to_fs(cred.gid));
+        self.ids.deny_unknown() && (uid.is_none() || gid.is_none())
+    }
+
+    /// A user of the host, in the file system.
+    pub fn uid_to_fs(&self, uid: u32) -> Option<u32> {
+        self.ids.uids().to_fs(uid)
+    }
+
+    /// A group of the host, in the file system.
+    pub fn gid_to_fs(&self, gid: u32) -> Option<u32> {
+        self.ids.gids().to_fs(gid)
+    }
+
+    /// An owner in the file system, as the host sees him: whoever has no number there is nobody.
+    pub fn uid_to_host(&self, uid: u32) -> u32 {
+        self.ids.uids().to_host(uid).unwrap_or(self.uid)
+    }
+
+    /// A group in the file system, as the host sees it.
+    pub fn gid_to_host(&self, gid: u32) -> u32 {
+        self.ids.gids().to_host(gid).unwrap_or(self.gid)
+    }
+
+    /// Whether some user of the host may be this one of the file system.
+    pub fn may_be_user(&self, uid: u32) -> bool {
+        uid != 0 && (self.ids.uids().to_host(uid).is_some() || uid == self.uid)
+    }
+
+    /// Whether some user of the host may be in this group of the file system.
+    pub fn may_be_in_group(&self, gid: u32) -> bool {
+        gid != 0 && (self.ids.gids().to_host(gid).is_some() || gid == self.gid)
+    }
+
     /// Whether a host that was under `before` may do less under `now`: what it has open counts no more.
     pub fn are_tighter(before: Option<&Limits>, now: Option<&Limits>) -> bool {
+        // Attributes that the host keeps have the numbers of the mapping before.
+        if before.map(|limits| &limits.ids).filter(|ids| ids.maps())
+            != now.map(|limits| &limits.ids).filter(|ids| ids.maps())
+        {
+            return true;
+        }
         let Some(now) = now else { return false };
         let Some(before) = before else { return true };
         let rank = |squash: Squash| match squash {
@@ -164,10 +217,10 @@ struct Table {
 }
 
 impl Table {
-    fn new(nodemaps: &[Nodemap]) -> Table {
+    fn new(nodemaps: &[MappedNodemap]) -> Table {
         let mut table = Table::default();
-        for nodemap in nodemaps {
-            let limits = Limits::of(nodemap).map(Arc::new);
+        for MappedNodemap { nodemap, ids } in nodemaps {
+            let limits = Limits::mapped(nodemap, ids).map(Arc::new);
             if nodemap.name == DEFAULT_NODEMAP {
                 table.default = limits;
                 continue;
@@ -219,8 +272,8 @@ pub struct Nodemaps {
 
 impl Nodemaps {
     /// Replaces all nodemaps.
-    pub fn replace(&self, nodemaps: &[Nodemap]) {
-        let limits_any = nodemaps.iter().any(|nodemap| Limits::of(nodemap).is_some());
+    pub fn replace(&self, nodemaps: &[MappedNodemap]) {
+        let limits_any = nodemaps.iter().any(|mapped| Limits::mapped(&mapped.nodemap, &mapped.ids).is_some());
         self.table.send_replace(Arc::new(Table::new(nodemaps)));
         self.limits_any.store(limits_any, Ordering::Release);
         self.is_awaited.store(false, Ordering::Release);
@@ -276,6 +329,50 @@ mod tests {
         let all = Limits { squash: Squash::All, ..limits };
         assert_eq!(all.map(&cred(7, 8, &[9])), cred(65_534, 65_534, &[]));
         assert_eq!(Limits::of(&Nodemap::new("lab")), None, "it takes nothing away");
+    }
+
+    #[test]
+    fn a_host_with_numbers_of_its_own_has_no_root_and_names_nobody_else() {
+        let range = |text: &str| text.parse().unwrap();
+        let ids =
+            IdMap { uids: vec![range("1000-1009:5000")], gids: vec![range("100:9000")], deny_unknown: false };
+        let limits = Limits::mapped(&Nodemap::new("lab"), &ids).unwrap();
+        let cred = |uid, gid, groups: &[u32]| Cred { uid, gid, groups: groups.to_vec() };
+        assert_eq!(limits.map(&cred(1003, 100, &[100, 7])), cred(5003, 9000, &[9000]));
+        assert_eq!(
+            limits.map(&cred(5003, 9000, &[9000])),
+            cred(65_534, 65_534, &[]),
+            "numbers of the file system"
+        );
+        assert_eq!(limits.map(&cred(0, 0, &[0])), cred(65_534, 65_534, &[]));
+        assert_eq!(
+            (limits.uid_to_host(5009), limits.uid_to_host(5010), limits.uid_to_host(0)),
+            (1009, 65_534, 65_534)
+        );
+        assert!(limits.may_be_user(5000) && !limits.may_be_user(1000) && !limits.may_be_user(0));
+        assert!(
+            limits.may_be_in_group(9000) && limits.may_be_in_group(65_534) && !limits.may_be_in_group(100)
+        );
+        let strict =
+            Limits::mapped(&Nodemap::new("lab"), &IdMap { deny_unknown: true, ..ids.clone() }).unwrap();
+        let is_unknown =
+            |uid, gid| (limits.is_unknown(&cred(uid, gid, &[])), strict.is_unknown(&cred(uid, gid, &[])));
+        assert_eq!(is_unknown(1000, 100), (false, false));
+        assert_eq!(
+            (is_unknown(1010, 100), is_unknown(1000, 7), is_unknown(0, 0)),
+            ((false, true), (false, true), (false, true))
+        );
+        let one_kind = Limits::mapped(&Nodemap::new("lab"), &IdMap { gids: Vec::new(), ..ids }).unwrap();
+        assert_eq!(
+            one_kind.map(&cred(1003, 100, &[0, 7])),
+            cred(5003, 100, &[7]),
+            "groups have the same numbers"
+        );
+        for (before, now) in [(None, Some(&limits)), (Some(&limits), None), (Some(&limits), Some(&one_kind))]
+        {
+            assert!(Limits::are_tighter(before, now), "{before:?} {now:?}");
+        }
+        assert!(!Limits::are_tighter(Some(&limits), Some(&limits)));
     }
 
     #[test]

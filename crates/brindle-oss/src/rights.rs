@@ -193,6 +193,7 @@ fn needs(op: Op, body: &[u8]) -> Result<Needs> {
         Op::TakeOrders | Op::RestartHost => return refused(op),
         Op::ChangeInSync | Op::ShowReplica => return refused(op),
         Op::WatchNodemaps | Op::ListNodemaps | Op::ChangeNodemap => return refused(op),
+        Op::WatchMappedNodemaps | Op::ListMappedNodemaps | Op::ChangeMappedNodemap => return refused(op),
         Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice | Op::ReportNotice => return refused(op),
         Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice | Op::ClosedNotice => return refused(op),
     })

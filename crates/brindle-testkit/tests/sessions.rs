@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
+#[path = "sessions/id_maps.rs"]
+mod id_maps;
 #[path = "sessions/nodemaps.rs"]
 mod nodemaps;
 

@@ -291,6 +291,10 @@ codes! {
         "The configuration of the cluster was restored from a backup, which may be older than the last change of who serves the target. Until all its hosts have told what lies on their disks, nobody is given it anew: it could be a host that lacks acknowledged changes. Clients wait. If a host is lost for good, the message says how to go on without it.";
     5065 BadConfigBackup EINVAL "not a whole backup of a configuration" "take another file, or make a new backup: brindle cluster backup"
         "The file is no backup of a cluster's configuration, or it was cut off or changed: its checksum is wrong, or what it has cannot be read. Nothing was made from it.";
+    5070 NumberNotMapped EPERM "the user or group has no number in the file system" ""
+        "The nodemap of this host maps its user and group numbers to those of the file system, and this one has no mapping. So nothing can be given to it, and no ACL can name it. Give the file to a user or group that is mapped, or ask an administrator for a mapping: brindle nodemap set NAME --map-uid, --map-gid. An owner without a number at this host is shown as nobody (65534); his name cannot be given back.";
+    5071 UserNotMapped EACCES "this host may not ask for this user" ""
+        "The nodemap of this host has numbers for the users and groups that it may ask for, and refuses all others (--deny-unknown). An administrator can map the user and his group: brindle nodemap set NAME --map-uid, --map-gid.";
     5080 ReadOnlyHost EROFS "this host may not change the file system" ""
         "The nodemap of the host says that it only reads (brindle nodemap show). Every change from it is refused, whichever user asks. An administrator can change the nodemap: brindle nodemap set NAME --read-only no.";
     5081 NotForNodemap EPERM "the nodemap of this host does not allow it" ""

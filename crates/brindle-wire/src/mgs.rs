@@ -1,6 +1,7 @@
 //! Messages of the MGS: the map, and [`hosts`].
 
 pub mod hosts;
+pub mod id_map;
 pub mod nodemap;
 pub mod replica;
 pub mod shared;

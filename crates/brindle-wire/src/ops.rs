@@ -194,6 +194,9 @@ ops! {
     450 WatchNodemaps "watch_nodemaps" plain [Mdt Ost Mgs Agent];
     451 ListNodemaps "list_nodemaps" plain [Administrator];
     452 ChangeNodemap "change_nodemap" plain [Administrator];
+    460 WatchMappedNodemaps "watch_mapped_nodemaps" plain [Mdt Ost Mgs Agent];
+    461 ListMappedNodemaps "list_mapped_nodemaps" plain [Administrator];
+    462 ChangeMappedNodemap "change_mapped_nodemap" plain [Administrator];
     // 500-599: server to client, on the client's own connection
     500 RecallNotice "recall_notice" plain [Mdt];
     501 InvalidateNotice "invalidate_notice" plain [Mdt];

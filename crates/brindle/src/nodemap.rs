@@ -2,6 +2,7 @@
 
 use brindle_admin::nodemaps::{self, NodemapChanged, NodemapView};
 use brindle_types::Result;
+use brindle_wire::mgs::id_map::{IdMapEdit, IdRange};
 use brindle_wire::mgs::nodemap::{NodemapChange, NodemapEdit, Squash};
 
 use crate::admin::ask::servers;
@@ -71,9 +72,29 @@ struct PropertyArgs {
     /// The group that they become [default: 65534]
     #[arg(long, value_name = "GID")]
     squash_gid: Option<u32>,
+    /// Users with another number in the file system, such as 1000:5000 or 1000-1999:5000 (HOST:FILESYSTEM); root is squashed then, and so are
+    /// users without a mapping
+    #[arg(long, value_name = "RANGE", value_delimiter = ',')]
+    map_uid: Vec<IdRange>,
+    /// Groups likewise
+    #[arg(long, value_name = "RANGE", value_delimiter = ',')]
+    map_gid: Vec<IdRange>,
+    /// Refuse users and groups without a mapping; otherwise they become those of --squash-uid and --squash-gid
+    #[arg(long, value_enum, value_name = "YES|NO", num_args = 0..=1, require_equals = true, default_missing_value = "yes")]
+    deny_unknown: Option<YesNo>,
 }
 
 impl PropertyArgs {
+    fn ids(&self, remove: (&[IdRange], &[IdRange])) -> IdMapEdit {
+        IdMapEdit {
+            add_uids: self.map_uid.clone(),
+            remove_uids: remove.0.to_vec(),
+            add_gids: self.map_gid.clone(),
+            remove_gids: remove.1.to_vec(),
+            deny_unknown: self.deny_unknown.map(|answer| answer == YesNo::Yes),
+        }
+    }
+
     fn edit(&self) -> NodemapEdit {
         NodemapEdit {
             squash: self.squash.map(SquashArg::squash),
@@ -139,6 +160,12 @@ pub struct SetArgs {
     /// Whether the hosts change nothing
     #[arg(long, value_enum, value_name = "YES|NO")]
     read_only: Option<YesNo>,
+    /// Mappings of users to take out, as they are shown
+    #[arg(long, value_name = "RANGE", value_delimiter = ',')]
+    unmap_uid: Vec<IdRange>,
+    /// Mappings of groups to take out, as they are shown
+    #[arg(long, value_name = "RANGE", value_delimiter = ',')]
+    unmap_gid: Vec<IdRange>,
     #[command(flatten)]
     properties: PropertyArgs,
     /// Say what would be done, and change nothing
@@ -196,7 +223,8 @@ pub fn run(command: &Command) -> Result<Done> {
                 read_only: Some(args.read_only),
                 ..args.properties.edit()
             };
-            change(&args.fs, &args.name, NodemapChange::Add(edit), args.dry_run, args.output)
+            let ids = args.properties.ids((&[], &[]));
+            change(&args.fs, &args.name, (NodemapChange::Add(edit), ids), args.dry_run, args.output)
         }
         Command::Set(args) => {
             let edit = NodemapEdit {
@@ -207,17 +235,25 @@ pub fn run(command: &Command) -> Result<Done> {
                 read_only: args.read_only.map(|answer| answer == YesNo::Yes),
                 ..args.properties.edit()
             };
-            change(&args.fs, &args.name, NodemapChange::Set(edit), args.dry_run, args.output)
+            let ids = args.properties.ids((&args.unmap_uid, &args.unmap_gid));
+            change(&args.fs, &args.name, (NodemapChange::Set(edit), ids), args.dry_run, args.output)
         }
         Command::Remove(args) => {
-            change(&args.fs, &args.name, NodemapChange::Remove, args.dry_run, args.output)
+            let change_of = (NodemapChange::Remove, IdMapEdit::default());
+            change(&args.fs, &args.name, change_of, args.dry_run, args.output)
         }
         Command::List(args) => list(args),
         Command::Show(args) => show(args),
     }
 }
 
-fn change(fs: &FsArgs, name: &str, change: NodemapChange, dry_run: bool, output: Output) -> Result<Done> {
+fn change(
+    fs: &FsArgs,
+    name: &str,
+    change: (NodemapChange, IdMapEdit),
+    dry_run: bool,
+    output: Output,
+) -> Result<Done> {
     let place = fs.place()?;
     let changed =
         runtime()?.block_on(async { servers().change_nodemap(&place, name, change, dry_run).await })?;
@@ -256,7 +292,16 @@ fn in_words(nodemap: &NodemapView) -> String {
     };
     let subtree = (!nodemap.subtree.is_empty()).then(|| format!("{} only", nodemap.subtree));
     let read_only = nodemap.read_only.then(|| "read-only".to_owned());
-    subtree.into_iter().chain(read_only).chain(who).collect::<Vec<_>>().join(", ")
+    let mapped = |kind: &str, ranges: &[String]| match ranges {
+        [] => None,
+        ranges if ranges.len() <= 3 => Some(format!("{kind}s {}", ranges.join(" "))),
+        ranges => Some(format!("{kind}s in {} ranges", ranges.len())),
+    };
+    let users = mapped("user", &nodemap.map_uid);
+    let groups = mapped("group", &nodemap.map_gid);
+    let unknown = nodemap.deny_unknown.then(|| "others refused".to_owned());
+    let parts = [subtree, read_only, who, users, groups, unknown];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 /// Its hosts and addresses.
@@ -297,5 +342,16 @@ fn show(args: &ShowArgs) -> Result<Done> {
     );
     println!("read-only: {}", if nodemap.read_only { "yes" } else { "no" });
     println!("   squash: {}, to {}:{}", nodemap.squash, nodemap.squash_uid, nodemap.squash_gid);
+    for (kind, ranges) in [("users", &nodemap.map_uid), ("groups", &nodemap.map_gid)] {
+        let ranges = if ranges.is_empty() {
+            "same numbers as in the file system".to_owned()
+        } else {
+            ranges.join(" ")
+        };
+        println!("{kind:>9}: {ranges}");
+    }
+    if !nodemap.map_uid.is_empty() || !nodemap.map_gid.is_empty() {
+        println!("   others: {}", if nodemap.deny_unknown { "refused" } else { "squashed" });
+    }
     Ok(Done::Ok)
 }

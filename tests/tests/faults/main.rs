@@ -24,6 +24,7 @@ mod enrolment;
 mod full;
 mod garbage;
 mod hosts;
+mod id_maps;
 mod jobs;
 mod kill;
 mod leases;

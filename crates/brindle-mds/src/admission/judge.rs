@@ -184,9 +184,9 @@ impl Judge<'_, '_> {
             Asker::InAnyGroup(cred) => {
                 let decides_alone = cred.uid == inode.uid || acl.names_user(cred.uid);
                 acl.allows(inode.uid, inode.gid, cred, wanted)
-                    || !decides_alone && acl.group_perms(inode.gid).any(covers)
+                    || !decides_alone && acl.group_perms(inode.gid, self.in_group()).any(covers)
             }
-            Asker::Anybody => acl.perms(inode.uid, inode.gid).any(covers),
+            Asker::Anybody => self.perms(&acl, inode).any(covers),
         })
     }
 
@@ -198,8 +198,18 @@ impl Judge<'_, '_> {
         let acl = access::acl_of(self.t, inode)?;
         Ok(match self.asker(None) {
             Asker::Only(cred) => acl.allows(inode.uid, inode.gid, &cred, wanted),
-            _ => acl.perms(inode.uid, inode.gid).all(|perm| perm & wanted == wanted),
+            _ => self.perms(&acl, inode).all(|perm| perm & wanted == wanted),
         })
+    }
+
+    /// Groups of the file system that users of the host may be in.
+    fn in_group(&self) -> impl Fn(u32) -> bool + Copy {
+        |gid| self.limits.may_be_in_group(gid)
+    }
+
+    /// All permissions that users of the host can have.
+    fn perms(&self, acl: &acl::Acl, inode: &Inode) -> impl Iterator<Item = u16> {
+        acl.perms(inode.uid, inode.gid, |uid| self.limits.may_be_user(uid), self.in_group())
     }
 
     /// The users whom the credentials of a request may stand for.
@@ -415,7 +425,7 @@ impl Judge<'_, '_> {
     fn may_name_group(&self, gid: u32, cred: &Cred) -> Result<()> {
         let may_name = match self.limits.squash {
             Squash::None => true,
-            Squash::Root if cred.uid != self.limits.uid => gid != 0,
+            Squash::Root if cred.uid != self.limits.uid => self.limits.may_be_in_group(gid),
             Squash::Root | Squash::All => gid == cred.gid || cred.groups.contains(&gid),
         };
         if may_name { Ok(()) } else { Err(not_owner(self.limits)) }
@@ -434,6 +444,8 @@ impl Judge<'_, '_> {
     pub fn may_reserve(&self, req: &brindle_wire::mds::quota::QuotaRoomReq) -> Result<()> {
         self.holds_for_writing(req.ino)?;
         match inode::find(self.t, req.ino)? {
+            // A host with numbers of its own is given room of the file's owner, whatever it says.
+            _ if self.limits.ids.maps() => Ok(()),
             Some(found) if (found.uid, found.gid) != (req.uid, req.gid) => Err(not_owner(self.limits)),
             _ => Ok(()),
         }

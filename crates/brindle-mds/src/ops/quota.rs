@@ -102,6 +102,7 @@ fn check_setter(cred: &Cred, owner: Owner, what: &'static str) -> Result<()> {
 /// Gives a mount room for bytes. Where there seems to be too little, the OSTs are asked first what files have allocated of which
 /// nobody else knows it.
 pub async fn handle_room(mdt: &Mdt, call: &Call, req: QuotaRoomReq) -> Result<QuotaRoomResp> {
+    let req = with_owners_of_the_file(mdt, call, req).await?;
     let owners = [((Kind::User, req.uid), req.user), ((Kind::Group, req.gid), req.group)];
     {
         let mut live = mdt.live_mut();
@@ -126,6 +127,15 @@ pub async fn handle_room(mdt: &Mdt, call: &Call, req: QuotaRoomReq) -> Result<Qu
     };
     let [user_bytes, group_bytes] = given;
     Ok(QuotaRoomResp { user_bytes, group_bytes, dense_end })
+}
+
+/// A host with user numbers of its own may not know those of the file: room is given of the file's owner and group.
+async fn with_owners_of_the_file(mdt: &Mdt, call: &Call, req: QuotaRoomReq) -> Result<QuotaRoomReq> {
+    if !call.admission().is_some_and(|admitted| admitted.limits().ids.maps()) {
+        return Ok(req);
+    }
+    let file = mdt.read(|t| inode::find(t, req.ino)).await?;
+    Ok(file.map_or(req, |file| QuotaRoomReq { uid: file.uid, gid: file.gid, ..req }))
 }
 
 fn check_session(live: &Live, call: &Call) -> Result<()> {

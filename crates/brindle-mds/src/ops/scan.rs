@@ -18,7 +18,7 @@ use crate::namespace::NAME_BYTES_MAX;
 use crate::scan::{Limits, Walk};
 
 /// Makes one page. Pages of several scans are made one after the other.
-pub async fn handle(mdt: &Mdt, _call: &Call, req: ScanReq) -> Result<ScanResp> {
+pub async fn handle(mdt: &Mdt, call: &Call, req: ScanReq) -> Result<ScanResp> {
     if req.start_name.len() > NAME_BYTES_MAX {
         return Err(Fault::new(Code::NameTooLong).why(format!("the name has {} bytes", req.start_name.len())));
     }
@@ -26,7 +26,8 @@ pub async fn handle(mdt: &Mdt, _call: &Call, req: ScanReq) -> Result<ScanResp> {
         let _turn = mdt.scans().acquire().await;
         let wall = mdt.seams().wall();
         let now = Time { secs: wall.secs, nanos: wall.nanos };
-        Walk::page(mdt.engine(), mdt.engine().format().hash_key, &req, now, Limits::PAGE)?
+        let host = call.admission().map(|admitted| admitted.limits());
+        Walk::page_for(host, mdt.engine(), mdt.engine().format().hash_key, &req, now, Limits::PAGE)?
     };
     mdt.engine().wait_reply(mdt.engine().last_pos()).await?;
     Ok(page)

@@ -1,5 +1,6 @@
 //! Predicates: whether an entry matches, decided from its directory entry alone where that is enough.
 
+use brindle_net::Limits;
 use brindle_types::attr::Time;
 use brindle_types::layout::Component;
 use brindle_types::{Code, Fault, Result};
@@ -13,9 +14,11 @@ use crate::store::dirent::Dirent;
 const LIST_MAX: usize = 4096;
 
 /// A checked predicate.
-pub struct Predicate {
+pub struct Predicate<'a> {
     terms: Vec<Compiled>,
     began: Time,
+    /// The host that asks, where owners may have other numbers there.
+    host: Option<&'a Limits>,
 }
 
 enum Compiled {
@@ -30,9 +33,9 @@ fn refused(why: String) -> Fault {
     Fault::new(Code::InvalidArgument).what("cannot use the predicate").why(why)
 }
 
-impl Predicate {
+impl<'a> Predicate<'a> {
     /// Checks a predicate; ages are those at `began`.
-    pub fn new(terms: &[Term], began: Time) -> Result<Predicate> {
+    pub fn new(terms: &[Term], began: Time) -> Result<Predicate<'a>> {
         if terms.len() > TERMS_MAX {
             return Err(refused(format!("it has {} terms; at most {TERMS_MAX} are allowed", terms.len())));
         }
@@ -50,7 +53,12 @@ impl Predicate {
         if depth > 1 {
             return Err(refused(format!("{depth} tests are not joined")));
         }
-        Ok(Predicate { terms: terms.iter().map(compile).collect::<Result<_>>()?, began })
+        Ok(Predicate { terms: terms.iter().map(compile).collect::<Result<_>>()?, began, host: None })
+    }
+
+    /// Owners are looked for as a host sees them.
+    pub fn seen_by(self, host: Option<&'a Limits>) -> Predicate<'a> {
+        Predicate { host, ..self }
     }
 
     /// Whether an entry matches; `None` if that takes its inode, and there is none.
@@ -81,8 +89,12 @@ impl Predicate {
                     && below_secs.is_none_or(|secs| age < i128::from(secs) * NANOS)
             }
             Test::Newer { of, than } => stamp(inode, *of) > *than,
-            Test::Uid(range) => range.holds(inode.uid.into()),
-            Test::Gid(range) => range.holds(inode.gid.into()),
+            Test::Uid(range) => {
+                range.holds(self.host.map_or(inode.uid, |host| host.uid_to_host(inode.uid)).into())
+            }
+            Test::Gid(range) => {
+                range.holds(self.host.map_or(inode.gid, |host| host.gid_to_host(inode.gid)).into())
+            }
             Test::Links(range) => range.holds(inode.nlink.into()),
             Test::Perm { how, bits } => match how {
                 PermMatch::Exact => inode.perm == *bits,

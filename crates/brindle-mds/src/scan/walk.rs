@@ -56,7 +56,7 @@ pub struct Walk<'a, R: Rows> {
     rows: &'a R,
     hash_key: HashKey,
     req: &'a ScanReq,
-    predicate: Predicate,
+    predicate: Predicate<'a>,
     began: Time,
     levels: Vec<Level>,
     /// Of the innermost level.
@@ -75,12 +75,24 @@ impl<'a, R: Rows> Walk<'a, R> {
         now: Time,
         limits: Limits,
     ) -> Result<ScanResp> {
+        Walk::page_for(None, rows, hash_key, req, now, limits)
+    }
+
+    /// The same for a host that may have numbers of its own for the users and groups that it looks for.
+    pub fn page_for(
+        host: Option<&'a brindle_net::Limits>,
+        rows: &'a R,
+        hash_key: HashKey,
+        req: &'a ScanReq,
+        now: Time,
+        limits: Limits,
+    ) -> Result<ScanResp> {
         let began = req.cursor.as_ref().map_or(now, |cursor| cursor.began);
         let mut walk = Walk {
             rows,
             hash_key,
             req,
-            predicate: Predicate::new(&req.predicate, began)?,
+            predicate: Predicate::new(&req.predicate, began)?.seen_by(host),
             began,
             levels: Vec::new(),
             path: Vec::new(),

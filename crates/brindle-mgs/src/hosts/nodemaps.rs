@@ -3,6 +3,9 @@
 use brindle_auth::check_host_name;
 use brindle_net::nodemaps::AddressRange;
 use brindle_types::{Code, Fault, Result};
+use brindle_wire::mgs::id_map::{
+    CLOSED_SUBTREE, IdMap, IdMapEdit, IdMapRow, IdRange, MappedNodemap, RANGES_MAX,
+};
 use brindle_wire::mgs::nodemap::{
     DEFAULT_NODEMAP, MEMBERS_MAX, NODEMAPS_MAX, Nodemap, NodemapChange, NodemapEdit, Squash,
 };
@@ -17,9 +20,10 @@ pub(crate) fn change(
     rows: &Rows,
     name: &str,
     change: &NodemapChange,
-) -> Result<(Vec<Change>, Option<Nodemap>)> {
+    ids: &IdMapEdit,
+) -> Result<(Vec<Change>, Option<MappedNodemap>)> {
     check_name(name)?;
-    let known = rows.nodemap(name);
+    let known = rows.mapped_nodemap(name);
     let unknown = || {
         let names: Vec<&str> = rows.nodemaps().map(|nodemap| nodemap.name.as_str()).take(8).collect();
         Fault::new(Code::UnknownNodemap)
@@ -34,7 +38,8 @@ pub(crate) fn change(
     let before = match change {
         NodemapChange::Remove => {
             known.ok_or_else(unknown)?;
-            return Ok((vec![Change::NoNodemap(name.to_owned())], None));
+            let no_ids = rows.id_map(name).map(|_| Change::NoIdMap(name.to_owned()));
+            return Ok((std::iter::once(Change::NoNodemap(name.to_owned())).chain(no_ids).collect(), None));
         }
         NodemapChange::Add(_) if known.is_some() => {
             return Err(Fault::new(Code::NodemapExists).subject(name.to_owned()).data("nothing was changed"));
@@ -42,17 +47,132 @@ pub(crate) fn change(
         NodemapChange::Add(_) if rows.nodemaps().len() >= NODEMAPS_MAX => {
             return Err(bad(name, format!("a cluster has at most {NODEMAPS_MAX} nodemaps")));
         }
-        NodemapChange::Add(_) => Nodemap::new(name),
+        NodemapChange::Add(_) => Nodemap::new(name).into(),
         // The default nodemap is always there, also before anything was said of it.
-        NodemapChange::Set(_) if is_default => known.cloned().unwrap_or_else(|| Nodemap::new(name)),
-        NodemapChange::Set(_) => known.ok_or_else(unknown)?.clone(),
+        NodemapChange::Set(_) if is_default => known.clone().unwrap_or_else(|| Nodemap::new(name).into()),
+        NodemapChange::Set(_) => known.clone().ok_or_else(unknown)?,
     };
     let (NodemapChange::Add(edit) | NodemapChange::Set(edit)) = change else { return Err(unknown()) };
-    let after = edited(before.clone(), edit);
-    check(rows, &after)?;
-    let is_same = known.is_some() && after == before;
-    let changes = if is_same { Vec::new() } else { vec![Change::Nodemap(Box::new(after.clone()))] };
+    let after = edited_with_ids(&before, edit, ids)?;
+    check(rows, &after.nodemap)?;
+    check_ids(&after)?;
+    let is_same = known.is_some_and(|known| known == after);
+    let changes = if is_same { Vec::new() } else { stored(rows, &after) };
     Ok((changes, Some(after)))
+}
+
+/// The rows of a nodemap, in the order in which each leaves it at least as closed as it is to be: a mapping counts before the nodemap is stored
+/// that needs it, and goes after it.
+fn stored(rows: &Rows, after: &MappedNodemap) -> Vec<Change> {
+    let MappedNodemap { nodemap, ids } = after;
+    let name = &nodemap.name;
+    let mut open = nodemap.clone();
+    if !ids.maps() {
+        let no_ids = rows.id_map(name).map(|_| Change::NoIdMap(name.clone()));
+        // A mapping that was left behind by a nodemap of this name, which is gone, does not count for the new one.
+        let is_left_behind = rows.nodemap(name).is_none();
+        let nodemap = std::iter::once(Change::Nodemap(Box::new(open)));
+        return match is_left_behind {
+            true => no_ids.into_iter().chain(nodemap).collect(),
+            false => nodemap.chain(no_ids).collect(),
+        };
+    }
+    let row = IdMapRow { nodemap: name.clone(), subtree: nodemap.subtree.clone(), ids: ids.clone() };
+    open.subtree = CLOSED_SUBTREE.to_owned();
+    vec![Change::IdMap(Box::new(row)), Change::Nodemap(Box::new(open))]
+}
+
+/// A nodemap after a change. Root of a host with numbers of its own is squashed, unless something else is asked for.
+fn edited_with_ids(before: &MappedNodemap, edit: &NodemapEdit, ids: &IdMapEdit) -> Result<MappedNodemap> {
+    let mut nodemap = edited(before.nodemap.clone(), edit);
+    let merge = |known: &[IdRange], add: &[IdRange], remove: &[IdRange]| {
+        if let Some(range) = remove.iter().find(|range| !known.contains(range)) {
+            let why = format!("it has no mapping {range}: name a range as it is shown");
+            return Err(bad(&nodemap.name, why).next(format!("brindle nodemap show {}", nodemap.name)));
+        }
+        let mut ranges = [known, add].concat();
+        ranges.retain(|range| !remove.contains(range));
+        ranges.sort();
+        ranges.dedup();
+        Ok(ranges)
+    };
+    let ids = IdMap {
+        uids: merge(&before.ids.uids, &ids.add_uids, &ids.remove_uids)?,
+        gids: merge(&before.ids.gids, &ids.add_gids, &ids.remove_gids)?,
+        deny_unknown: ids.deny_unknown.unwrap_or(before.ids.deny_unknown),
+    };
+    if ids.maps() && nodemap.squash == Squash::None && edit.squash.is_none() {
+        nodemap.squash = Squash::Root;
+    }
+    // Without ranges nobody is without a number.
+    let deny_unknown = ids.deny_unknown && ids.maps();
+    Ok(MappedNodemap { nodemap, ids: IdMap { deny_unknown, ..ids } })
+}
+
+fn check_ids(mapped: &MappedNodemap) -> Result<()> {
+    let MappedNodemap { nodemap, ids } = mapped;
+    if nodemap.subtree == CLOSED_SUBTREE {
+        return Err(bad(
+            &nodemap.name,
+            format!("{CLOSED_SUBTREE} stands for nodemaps that older servers cannot read"),
+        ));
+    }
+    if !ids.maps() {
+        return Ok(());
+    }
+    if nodemap.squash == Squash::None {
+        let why = "root of a host with user numbers of its own is squashed";
+        return Err(bad(&nodemap.name, why)
+            .next(format!("brindle nodemap set {} --squash root, or take its mappings out", nodemap.name)));
+    }
+    check_numbers(&nodemap.name, "user", &ids.uids, nodemap.squash_uid)?;
+    check_numbers(&nodemap.name, "group", &ids.gids, nodemap.squash_gid)
+}
+
+/// Each number has one partner: no two ranges overlap, on either side, and nobody's number and root's are in none.
+fn check_numbers(name: &str, kind: &str, ranges: &[IdRange], nobody: u32) -> Result<()> {
+    if ranges.len() > RANGES_MAX {
+        return Err(bad(
+            name,
+            format!("it would map {} ranges of {kind}s, {RANGES_MAX} are possible", ranges.len()),
+        ));
+    }
+    for (at, range) in ranges.iter().enumerate() {
+        let Some((host_last, fs_last)) = range.lasts() else {
+            return Err(bad(name, format!("mapping {range} of {kind}s goes beyond the last number")));
+        };
+        if range.host == 0 || range.fs == 0 {
+            let why = format!(
+                "mapping {range} of {kind}s names 0: root of such a host is squashed, and nobody becomes root"
+            );
+            return Err(bad(name, why));
+        }
+        let holds = |first: u32, last: u32| (first..=last).contains(&nobody);
+        if holds(range.host, host_last) || holds(range.fs, fs_last) {
+            let why =
+                format!("mapping {range} of {kind}s holds {nobody}, the number of those without a mapping");
+            return Err(
+                bad(name, why).next(format!("give those another number: --squash-{}", kind_option(kind)))
+            );
+        }
+        for other in &ranges[..at] {
+            let (other_host_last, other_fs_last) = other.lasts().unwrap_or_default();
+            if range.host <= other_host_last && other.host <= host_last {
+                return Err(bad(name, format!("{other} and {range} map the same {kind} of the hosts twice")));
+            }
+            if range.fs <= other_fs_last && other.fs <= fs_last {
+                return Err(bad(
+                    name,
+                    format!("{other} and {range} map two {kind}s onto one of the file system"),
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn kind_option(kind: &str) -> &'static str {
+    if kind == "user" { "uid" } else { "gid" }
 }
 
 fn edited(mut nodemap: Nodemap, edit: &NodemapEdit) -> Nodemap {
@@ -165,7 +285,7 @@ mod tests {
     }
 
     fn code(rows: &Rows, name: &str, change: NodemapChange) -> Option<Code> {
-        super::change(rows, name, &change).err().map(|fault| fault.code)
+        super::change(rows, name, &change, &IdMapEdit::default()).err().map(|fault| fault.code)
     }
 
     #[test]
@@ -209,11 +329,75 @@ mod tests {
     #[test]
     fn the_default_is_there_from_the_beginning() {
         let squash = NodemapEdit { squash: Some(Squash::Root), ..NodemapEdit::default() };
-        let (changes, after) =
-            super::change(&Rows::default(), DEFAULT_NODEMAP, &NodemapChange::Set(squash)).expect("it is set");
-        assert_eq!((changes.len(), after.map(|nodemap| nodemap.squash)), (1, Some(Squash::Root)));
+        let (changes, after) = super::change(
+            &Rows::default(),
+            DEFAULT_NODEMAP,
+            &NodemapChange::Set(squash),
+            &IdMapEdit::default(),
+        )
+        .expect("it is set");
+        assert_eq!((changes.len(), after.map(|after| after.nodemap.squash)), (1, Some(Squash::Root)));
         let rows = rows(&[Nodemap::new("lab")]);
         let none = NodemapChange::Set(NodemapEdit::default());
-        assert_eq!(super::change(&rows, "lab", &none).expect("it is as it was").0, Vec::new());
+        let same = super::change(&rows, "lab", &none, &IdMapEdit::default()).expect("it is as it was");
+        assert_eq!(same.0, Vec::new());
+    }
+
+    fn mapped(rows: &mut Rows, add_uids: &[&str], edit: NodemapEdit) -> Result<MappedNodemap> {
+        let add_uids = add_uids.iter().map(|text| text.parse().expect("a range")).collect();
+        let ids = IdMapEdit { add_uids, ..IdMapEdit::default() };
+        let (changes, after) = super::change(rows, "lab", &NodemapChange::Set(edit), &ids)?;
+        for change in changes {
+            let version = rows.version() + 1;
+            rows.apply(change, version);
+            let now = rows.mapped_nodemap("lab").expect("it is there");
+            assert!(now.ids.maps(), "it is closed at every step");
+        }
+        Ok(after.expect("it is there"))
+    }
+
+    #[test]
+    fn a_mapping_is_kept_beside_a_nodemap_that_older_servers_see_closed() {
+        let mut rows = rows(&[Nodemap { subtree: "/a".into(), ..Nodemap::new("lab") }]);
+        let after = mapped(&mut rows, &["1000-1999:5000"], NodemapEdit::default()).expect("good");
+        assert_eq!((after.nodemap.squash, &after.nodemap.subtree[..]), (Squash::Root, "/a"));
+        assert_eq!(rows.mapped_nodemap("lab"), Some(after));
+        assert_eq!(rows.nodemap("lab").map(|row| &row.subtree[..]), Some(CLOSED_SUBTREE));
+        let none = NodemapEdit { squash: Some(Squash::None), ..NodemapEdit::default() };
+        assert!(mapped(&mut rows, &[], none).is_err(), "root of such a host is squashed");
+        let (changes, _) =
+            super::change(&rows, "lab", &NodemapChange::Remove, &IdMapEdit::default()).expect("removed");
+        assert_eq!(changes, [Change::NoNodemap("lab".into()), Change::NoIdMap("lab".into())]);
+        // One of the same name does not take over what was left behind.
+        let version = rows.version() + 1;
+        rows.apply(changes[0].clone(), version);
+        let add = NodemapChange::Add(NodemapEdit::default());
+        let (changes, after) = super::change(&rows, "lab", &add, &IdMapEdit::default()).expect("added");
+        assert_eq!(
+            (changes.len(), &changes[0], after),
+            (2, &Change::NoIdMap("lab".into()), Some(Nodemap::new("lab").into()))
+        );
+    }
+
+    #[test]
+    fn mappings_that_are_not_one_to_one_are_refused_by_name() {
+        let why = |ranges: &[&str]| {
+            let mut rows = rows(&[Nodemap::new("lab")]);
+            mapped(&mut rows, ranges, NodemapEdit::default()).err().map(|fault| fault.why[0].to_string())
+        };
+        assert_eq!(why(&["1000:5000", "1001-1999:5001", "10:5000000"]), None);
+        let twice = "1000-1999:5000 and 1500:9000 map the same user of the hosts twice";
+        assert_eq!(why(&["1500:9000", "1000-1999:5000"]).as_deref(), Some(twice));
+        let onto_one = "7:5500 and 1000-1999:5000 map two users onto one of the file system";
+        assert_eq!(why(&["1000-1999:5000", "7:5500"]).as_deref(), Some(onto_one));
+        for root in ["0:5000", "5000:0"] {
+            assert!(why(&[root]).is_some_and(|why| why.contains("names 0")), "{root}");
+        }
+        for nobody in ["65534:5000", "60000-69999:1000", "1:65534"] {
+            assert!(why(&[nobody]).is_some_and(|why| why.contains("holds 65534")), "{nobody}");
+        }
+        let many: Vec<String> = (1..=300).map(|n| format!("{}:{}", 2 * n, 70_000 + 2 * n)).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert!(why(&many).is_some_and(|why| why.contains("300 ranges of users, 256 are possible")));
     }
 }

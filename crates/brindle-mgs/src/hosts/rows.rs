@@ -8,6 +8,7 @@
 //! | `cluster/shared/TARGET` | [`SharedRow`] |
 //! | `cluster/replicas/TARGET` | [`ReplicaRow`] |
 //! | `cluster/nodemaps/NAME` | [`Nodemap`] |
+//! | `cluster/id-maps/NAME` | [`IdMapRow`], of a nodemap whose hosts have numbers of their own |
 //! | `cluster/mgs/NAME` | [`MgsRow`], where several hosts run the MGS |
 //! | `cluster/restored/TARGET` | [`RestoredRow`], where the configuration was restored |
 //!
@@ -20,6 +21,7 @@ use brindle_types::{Code, Fault, Nid, Result, TargetId};
 use brindle_wire::first_form;
 use brindle_wire::form::{self, Form, FormatLevel};
 use brindle_wire::mgs::hosts::Assignment;
+use brindle_wire::mgs::id_map::{CLOSED_SUBTREE, IdMap, IdMapRow, MappedNodemap};
 use brindle_wire::mgs::nodemap::Nodemap;
 use brindle_wire::mgs::replica::ReplicaSetState;
 use brindle_wire::mgs::shared::SharedTarget;
@@ -33,7 +35,8 @@ const REPLICAS: &str = "cluster/replicas/";
 const MGS: &str = "cluster/mgs/";
 const NODEMAPS: &str = "cluster/nodemaps/";
 const RESTORED: &str = "cluster/restored/";
-const PREFIXES: [&str; 8] = [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS, RESTORED];
+const ID_MAPS: &str = "cluster/id-maps/";
+const PREFIXES: [&str; 9] = [HOSTS, TOKENS, REMOVED, SHARED, REPLICAS, MGS, NODEMAPS, RESTORED, ID_MAPS];
 
 /// A host that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -151,6 +154,10 @@ pub(crate) enum Change {
     Restored(RestoredRow),
     /// It is known again how a target stands.
     NotRestored(TargetId),
+    /// Makes or replaces the mapping of a nodemap.
+    IdMap(Box<IdMapRow>),
+    /// A nodemap maps nothing more.
+    NoIdMap(String),
 }
 
 /// All rows, each with its version in the store.
@@ -165,6 +172,7 @@ pub(crate) struct Rows {
     mgs: BTreeMap<String, (u64, MgsRow)>,
     nodemaps: BTreeMap<String, (u64, Nodemap)>,
     restored: BTreeMap<TargetId, (u64, RestoredRow)>,
+    id_maps: BTreeMap<String, (u64, IdMapRow)>,
 }
 
 /// Key, version that it must have, and new value of an entry of the store.
@@ -216,6 +224,8 @@ impl Change {
                 put(RESTORED, &row.target.to_string(), &rows.restored, &row.target, row)?
             }
             Change::NotRestored(target) => gone(RESTORED, &target.to_string(), &rows.restored, target),
+            Change::IdMap(row) => put(ID_MAPS, &row.nodemap, &rows.id_maps, &row.nodemap, &**row)?,
+            Change::NoIdMap(name) => gone(ID_MAPS, name, &rows.id_maps, name),
         })
     }
 }
@@ -247,6 +257,8 @@ impl Rows {
             Change::NoNodemap(name) => drop(self.nodemaps.remove(&name)),
             Change::Restored(row) => drop(self.restored.insert(row.target, (version, row))),
             Change::NotRestored(target) => drop(self.restored.remove(&target)),
+            Change::IdMap(row) => drop(self.id_maps.insert(row.nodemap.clone(), (version, *row))),
+            Change::NoIdMap(name) => drop(self.id_maps.remove(&name)),
         }
     }
 
@@ -298,6 +310,30 @@ impl Rows {
     /// The nodemap of a name.
     pub(crate) fn nodemap(&self, name: &str) -> Option<&Nodemap> {
         self.nodemaps.get(name).map(|(_, row)| row)
+    }
+
+    /// The mapping of a nodemap, also of one that is gone.
+    pub(crate) fn id_map(&self, name: &str) -> Option<&IdMapRow> {
+        self.id_maps.get(name).map(|(_, row)| row)
+    }
+
+    /// The nodemap of a name with its mapping, as it counts.
+    pub(crate) fn mapped_nodemap(&self, name: &str) -> Option<MappedNodemap> {
+        self.nodemap(name).map(|nodemap| self.with_ids(nodemap))
+    }
+
+    /// All nodemaps with their mappings, by name.
+    pub(crate) fn mapped_nodemaps(&self) -> impl Iterator<Item = MappedNodemap> {
+        self.nodemaps().map(|nodemap| self.with_ids(nodemap))
+    }
+
+    fn with_ids(&self, nodemap: &Nodemap) -> MappedNodemap {
+        let mut nodemap = nodemap.clone();
+        let row = self.id_map(&nodemap.name);
+        if let Some(row) = row.filter(|_| nodemap.subtree == CLOSED_SUBTREE) {
+            nodemap.subtree.clone_from(&row.subtree);
+        }
+        MappedNodemap { nodemap, ids: row.map_or_else(IdMap::default, |row| row.ids.clone()) }
     }
 
     /// A shared target.
@@ -372,6 +408,7 @@ fn decoded(prefix: &str, key: &str, value: &[u8]) -> Result<Change> {
         MGS => Change::Mgs(decode(key, value)?),
         NODEMAPS => Change::Nodemap(Box::new(decode(key, value)?)),
         RESTORED => Change::Restored(decode(key, value)?),
+        ID_MAPS => Change::IdMap(Box::new(decode(key, value)?)),
         _ => Change::Removed(decode(key, value)?),
     })
 }

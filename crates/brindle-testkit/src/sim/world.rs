@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use brindle_net::{RemovedKeys, Transport};
 use brindle_stdx::{Mono, Seams};
+use brindle_wire::mgs::id_map::MappedNodemap;
 use brindle_wire::mgs::nodemap::Nodemap;
 use parking_lot::Mutex;
 
@@ -106,6 +107,11 @@ impl World {
 
     /// Tells all servers what hosts may do, by the names that they claim.
     pub fn set_nodemaps(&self, nodemaps: &[Nodemap]) {
+        self.set_mapped_nodemaps(&nodemaps.iter().cloned().map(MappedNodemap::from).collect::<Vec<_>>());
+    }
+
+    /// Likewise, with numbers of users and groups.
+    pub fn set_mapped_nodemaps(&self, nodemaps: &[MappedNodemap]) {
         self.shared.hosts.nodemaps.replace(nodemaps);
     }
 
