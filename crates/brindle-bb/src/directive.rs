@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 /// Most stage_in and stage_out lines of a job.
 pub const TRANSFERS_MAX: usize = 256;
+/// Smallest swap of a node.
+pub const SWAP_MIN_BYTES: u64 = 1 << 20;
 /// Most persistent buffers that a job uses, and most that it makes or destroys.
 pub const PERSISTENT_MAX: usize = 16;
 /// Variables that stand for the buffer of the job.
@@ -49,6 +51,30 @@ pub struct JobRequest {
     pub stage_in: Vec<Transfer>,
     /// Copied out of the buffer after the job has ended.
     pub stage_out: Vec<Transfer>,
+    /// Swap of each of its nodes.
+    #[serde(default)]
+    pub swap: Option<SwapRequest>,
+}
+
+/// Swap that a job asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SwapRequest {
+    /// Size on each node, in whole MiB.
+    pub bytes: u64,
+    /// Line of the script.
+    pub line: usize,
+    /// Column in it.
+    pub column: usize,
+    /// The size, as it was written.
+    pub text: String,
+}
+
+impl SwapRequest {
+    /// A refusal that names its place in the script.
+    pub fn refused(&self, code: Code, why: String, next: &str) -> Fault {
+        let word = Word { text: self.text.clone(), line: self.line, column: self.column };
+        Fault { code, ..wrong(&word, why, next) }
+    }
 }
 
 /// What the nodes of a job see of its buffer.
@@ -176,13 +202,7 @@ impl Reader {
             "persistentdw" => read_name(command, options, &mut request.persistent)?,
             "destroy_persistent" => read_name(command, options, &mut request.destroy)?,
             "create_persistent" => read_create(command, options, &mut request.create)?,
-            "swap" => {
-                return Err(not_offered(
-                    command,
-                    "swap",
-                    "use a buffer of the job: #DW jobdw capacity=SIZE access_mode=striped type=scratch",
-                ));
-            }
+            "swap" => read_swap(command, options, &mut request.swap)?,
             other => {
                 let next = near(other, &COMMANDS).map_or_else(
                     || format!("commands: {}", COMMANDS[..3].join(", ")),
@@ -417,6 +437,47 @@ fn read_jobdw(command: &Word, options: &[Word], request: &mut JobRequest) -> Res
         request.grow_max_bytes = Some(max);
     }
     Ok(())
+}
+
+/// `swap SIZE`: the size on each node.
+fn read_swap(command: &Word, options: &[Word], found: &mut Option<SwapRequest>) -> Result<()> {
+    let example = "write the size on each node, such as swap 4GiB";
+    if let Some(first) = found {
+        let why = format!("a job has one swap, and line {} has it", first.line);
+        return Err(wrong(command, why, "write the size of each node into one line"));
+    }
+    let (word, more) =
+        options.split_first().ok_or_else(|| wrong(command, "swap has no size".to_owned(), example))?;
+    if let Some(second) = more.first() {
+        return Err(wrong(second, "swap has a size and nothing else".to_owned(), example));
+    }
+    let text = word.text.as_str();
+    let bytes = parse_bytes(text).map_err(|_| {
+        let next =
+            nearest_size(text).map_or_else(|| example.to_owned(), |s| format!("did you mean swap {s}?"));
+        wrong(word, format!("'{text}' is no size"), &next)
+    })?;
+    let whole = bytes.checked_next_multiple_of(SWAP_MIN_BYTES);
+    let Some(bytes) = whole.filter(|_| bytes >= SWAP_MIN_BYTES) else {
+        let why = format!("'{text}' is no size that swap can have: 1 MiB is the least");
+        return Err(wrong(word, why, example));
+    };
+    let (line, column, text) = (word.line, word.column, word.text.clone());
+    *found = Some(SwapRequest { bytes, line, column, text });
+    Ok(())
+}
+
+/// A size near to a misspelt one: without a key in front of it, or with the unit that is nearest.
+fn nearest_size(text: &str) -> Option<String> {
+    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    let value = text.split_once('=').map_or(text, |(_, value)| value);
+    if parse_bytes(value).is_ok() {
+        return Some(value.to_owned());
+    }
+    let end = value.find(|c: char| !c.is_ascii_digit() && c != '.').filter(|end| *end > 0)?;
+    let (number, unit) = value.split_at(end);
+    let sized = format!("{number}{}", near(unit, &UNITS)?);
+    parse_bytes(&sized).is_ok().then_some(sized)
 }
 
 /// The size of `auto:SIZE`.

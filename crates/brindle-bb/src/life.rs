@@ -29,6 +29,9 @@
 //! down, then makes them so (`Resize`). Shrinking writes `shrink_to` down, takes the room away (`Shrink`), and only then writes the smaller
 //! `slices` down. A buffer that is `unsettled` may hold less than `slices` say, and never more; `Resize` makes it exactly so again.
 //!
+//! Swap is a part of a mount: `StageIn` writes its files in full, `Mount` turns it on and `Unmount` turns it off, on each node. A node on which that
+//! fails stays among `nodes`, so nothing is staged out or destroyed under it.
+//!
 //! Invariants: a buffer that [`Buffer::is_pending`] is destroyed for [`Goal::Drop`] only, or for [`Goal::Expire`] where a hurried teardown
 //! has thrown it away; nothing is staged out or destroyed while it is mounted on a node; no persistent buffer is destroyed while the row of
 //! a job names it.
@@ -46,6 +49,24 @@ pub struct PersistentUse {
     pub name: String,
     /// Its serial number.
     pub serial: u64,
+}
+
+/// Swap of the nodes of a job: a file of the buffer for each node, whose blocks are all allocated.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Swap {
+    /// Bytes for each node.
+    pub bytes: u64,
+    /// Nodes that the buffer has room for.
+    pub nodes: u64,
+    /// Bytes of the buffer for files of the job, beside the swap; 0 where the job has swap only.
+    pub beside_bytes: u64,
+}
+
+impl Swap {
+    /// Bytes on all nodes.
+    pub fn all_bytes(&self) -> u64 {
+        self.bytes.saturating_mul(self.nodes)
+    }
 }
 
 /// A buffer, as it is stored.
@@ -115,6 +136,9 @@ pub struct Buffer {
     /// Why it could not be resized the last time; empty where it could.
     #[serde(default)]
     pub resize_failure: String,
+    /// Swap of its nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub swap: Option<Swap>,
     /// Jobs that use a persistent buffer. Read from the rows of the jobs, under the lock of the buffer, before each step; never stored.
     #[serde(default)]
     pub users: Vec<String>,
@@ -178,7 +202,7 @@ pub enum Goal {
 pub enum Action {
     /// Format, serve and mount it for staging.
     Make,
-    /// Copy `stage_in`.
+    /// Allocate the files of its swap; copy `stage_in`.
     StageIn,
     /// Mount it on `nodes`.
     Mount,
@@ -241,6 +265,16 @@ impl Buffer {
             Phase::Unmounting | Phase::Unmounted | Phase::StagingOut | Phase::StagedOut | Phase::Kept
         );
         self.is_made() && !has_ended
+    }
+
+    /// Whether the job has a directory in it: it has slices, and not for swap only.
+    pub fn has_directory(&self) -> bool {
+        !self.slices.is_empty() && self.swap.as_ref().is_none_or(|swap| swap.beside_bytes > 0)
+    }
+
+    /// Bytes of it that are swap.
+    pub fn swap_bytes(&self) -> u64 {
+        self.swap.as_ref().map_or(0, Swap::all_bytes)
     }
 
     /// The buffer with the slices of a goal that grows it.
@@ -350,7 +384,7 @@ fn setup(buffer: &Buffer) -> Result<Step> {
 
 fn data_in(buffer: &Buffer, goal: &Goal) -> Result<Step> {
     match buffer.phase {
-        Phase::Ready | Phase::StagingIn if buffer.stage_in.is_empty() => {
+        Phase::Ready | Phase::StagingIn if buffer.stage_in.is_empty() && buffer.swap.is_none() => {
             Ok(reached(buffer.at(Phase::StagedIn)))
         }
         Phase::Ready | Phase::StagingIn => act(buffer.at(Phase::StagingIn), Action::StageIn),

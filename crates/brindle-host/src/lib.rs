@@ -18,6 +18,7 @@ pub mod format;
 mod hosting;
 pub mod identity;
 pub mod listener;
+mod loops;
 mod mgt;
 pub mod mounts;
 pub mod move_config;

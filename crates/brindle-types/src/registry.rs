@@ -387,6 +387,13 @@ codes! {
     7014 GrowLimit EDQUOT "the buffer may not grow so far" "ask for less; an operator may make it larger: brindle bb resize"
         "The line grow=auto:MAX of the job limits the size of its buffer, for the job itself, too. A buffer has a limited number of targets as well: one that has grown often is full of them. Nothing was changed.";
 
+    7015 SwapNeedsMemory ENOMEM "a node has too little memory to take swap back" "nothing has to be done: it is tried again every few seconds; end what uses memory on the node"
+        "Pages of processes still lie in the swap of a job that has ended, and the node has less memory available than they need. The swap stays on and the buffer is kept until there is enough.";
+    7016 SwapLost EIO "the swap of a node has lost its storage" "start the storage again and wait; or give the swap up: brindle bb destroy --yes, processes with pages in it get SIGBUS"
+        "Pages of processes lie in the swap of a job, and a server of its buffer cannot be started. The swap stays on and the buffer is kept. No page is ever read as anything but what was written: a process that needs one waits, or gets SIGBUS.";
+    7017 SwapFailed EIO "swap cannot be turned on or off" "read the reason; turning it off is tried again every few seconds"
+        "A loop device or the swap on it could not be set up on a node, or the kernel has not given it back in time. A buffer with swap that is still on is kept.";
+
     // 8xxx: network and protocol
     8001 BadMagic EPROTO "not a Brindle peer" ""
         "The first bytes of a message are not Brindle's; the connection was closed.";

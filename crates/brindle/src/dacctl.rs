@@ -317,7 +317,9 @@ fn setup_of(args: &SetupArgs) -> Result<Setup> {
     // Without a group it is that of the same number, as everywhere that numbers users by themselves.
     let gid = args.groupid.unwrap_or(args.user);
     let makes_persistent = args.is_called_by_lua();
-    Ok(Setup { token, uid: args.user, gid, pool, bytes, request, makes_persistent })
+    // Slurm does not say it here. A job that gets more nodes than it asked for at least has its buffer enlarged when it starts.
+    let nodes = request.swap.as_ref().and_then(|_| node_count(&token));
+    Ok(Setup { token, uid: args.user, gid, pool, bytes, request, makes_persistent, nodes })
 }
 
 impl SetupArgs {
@@ -379,6 +381,14 @@ fn nodes_of(job: &str) -> Result<Vec<String>> {
     let list = ask("squeue", &["--noheader", "--format=%N", &format!("--jobs={job}")])?;
     let names = ask("scontrol", &["show", "hostnames", list.trim()])?;
     Ok(names.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect())
+}
+
+/// Nodes that a waiting job needs at least, where Slurm says so.
+fn node_count(job: &str) -> Option<u64> {
+    let mut squeue = std::process::Command::new("squeue");
+    squeue.args(["--noheader", "--format=%D", &format!("--jobs={job}")]);
+    let said = brindle_host::system::run_for_output(&mut squeue, "slurm-client", &[0]).ok()?;
+    said.lines().next()?.trim().parse().ok()
 }
 
 /// A file of Slurm. Bytes that are no text stand in no directive that could be used.

@@ -15,6 +15,7 @@ use crate::dice::{Dice, seed};
 
 mod resize;
 mod storm;
+mod swap;
 
 /// Whoever submits jobs; every Debian has this user.
 const NOBODY: u32 = 65_534;

@@ -53,6 +53,16 @@ fn sizes_have_units() {
 }
 
 #[test]
+fn swap_has_a_size_in_whole_mib() {
+    let swap = |text: &str| parse(&format!("#!/bin/sh\n#DW swap {text}\n")).unwrap().swap.unwrap();
+    for (text, wanted) in [("4GiB", 4 << 30), ("3tib", 3 << 40), ("4MB", 4 << 20), ("1048577", 2 << 20)] {
+        assert_eq!((swap(text).bytes, swap(text).line, swap(text).column), (wanted, 2, 10), "{text}");
+    }
+    let both = parse("#DW jobdw capacity=1GiB\n#DW swap 64MiB\n").unwrap();
+    assert_eq!((both.bytes, both.swap.map(|swap| swap.bytes)), (Some(1 << 30), Some(64 << 20)));
+}
+
+#[test]
 fn refusals_name_the_place_and_the_nearest_form() {
     let cases = [
         ("#DW jobwd capacity=1GiB", "line 2, column 5: jobwd: 'jobwd' is no command; did you mean jobdw?"),
@@ -73,8 +83,29 @@ fn refusals_name_the_place_and_the_nearest_form() {
             "line 2, column 25: type=cache: this release does not offer type=cache yet; write type=scratch, and stage files with stage_in and stage_out",
         ),
         (
-            "#DW swap 10GiB",
-            "line 2, column 5: swap: this release does not offer swap yet; use a buffer of the job: #DW jobdw capacity=SIZE access_mode=striped type=scratch",
+            "#DW swap",
+            "line 2, column 5: swap: swap has no size; write the size on each node, such as swap 4GiB",
+        ),
+        ("#DW swap 4GX", "line 2, column 10: 4GX: '4GX' is no size; did you mean swap 4GiB?"),
+        (
+            "#DW swap size=4GiB",
+            "line 2, column 10: size=4GiB: 'size=4GiB' is no size; did you mean swap 4GiB?",
+        ),
+        (
+            "#DW swap 4 GiB",
+            "line 2, column 12: GiB: swap has a size and nothing else; write the size on each node, such as swap 4GiB",
+        ),
+        (
+            "#DW swap 1B",
+            "line 2, column 10: 1B: '1B' is no size that swap can have: 1 MiB is the least; write the size on each node, such as swap 4GiB",
+        ),
+        (
+            "#DW swap many",
+            "line 2, column 10: many: 'many' is no size; write the size on each node, such as swap 4GiB",
+        ),
+        (
+            "#DW swap 1GiB\n#BB swap 1GiB",
+            "line 3, column 5: swap: a job has one swap, and line 2 has it; write the size of each node into one line",
         ),
         (
             "#DW jobdw capacity=1GiB \\",

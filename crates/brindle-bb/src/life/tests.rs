@@ -44,6 +44,7 @@ fn buffer(stages: bool) -> Buffer {
         shrink_to: None,
         unsettled: false,
         resize_failure: String::new(),
+        swap: None,
         users: Vec::new(),
     }
 }
@@ -69,7 +70,9 @@ fn goals() -> Vec<Goal> {
 /// Every buffer that can be stored, with what may be done to it next. A crash is a buffer whose action has no outcome: it is among them.
 fn all_buffers(each: &mut dyn FnMut(&Buffer, &Goal, &Step)) -> HashSet<Buffer> {
     let mut seen = HashSet::new();
-    let mut queue: VecDeque<Buffer> = [buffer(true), buffer(false)].into();
+    let swap = Some(Swap { bytes: 4, nodes: 2, beside_bytes: 8 });
+    let with_swap = [true, false].map(|stages| Buffer { swap: swap.clone(), ..buffer(stages) });
+    let mut queue: VecDeque<Buffer> = [buffer(true), buffer(false)].into_iter().chain(with_swap).collect();
     while let Some(now) = queue.pop_front() {
         if !seen.insert(now.clone()) {
             continue;

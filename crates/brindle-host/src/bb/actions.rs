@@ -12,15 +12,17 @@ use std::sync::Arc;
 
 use brindle_bb::{Buffer, Place, Pool, Slice};
 use brindle_objects::space::{Space, WITHHELD};
+use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result, TargetId};
 use parking_lot::Mutex;
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use super::orchestrator::JobLock;
-use super::{Config, GLOBAL, PRIVATE, make_dir, persistent_name, private_name, staging, unmount};
+use super::orchestrator::{JobLock, short, stopped};
+use super::{Config, GLOBAL, PRIVATE, SWAP, make_dir, persistent_name, private_name};
+use super::{staging, swap, swap_name, unmount};
 use crate::cluster::image::{self, Kind};
 use crate::cluster::{Cluster, Event, Image, Mount, On, Server, Up, alive};
-use crate::{Host, mounts, requirements, system, text};
+use crate::{Host, loops, mounts, requirements, system, text};
 
 /// Name of the file system of every buffer.
 const FS: &str = "bb";
@@ -40,6 +42,10 @@ const USABLE_EXTRA_PART: u64 = 16;
 const USABLE_EXTRA_BYTES: u64 = 4 << 20;
 /// How long a write waits for a buffer to grow by itself.
 const ROOM_WAIT_S: u64 = 10;
+/// Beginning of the names of swap files that no node has yet. No node is called so.
+const SPARE_SWAP: &str = ".spare-";
+/// The swap file that is being written.
+const NEW_SWAP: &str = ".new";
 /// Permissions of directories for one user only.
 const OWNER_MODE: u32 = 0o700;
 /// Permissions of a directory that a group shares: what is made in it belongs to the group.
@@ -109,12 +115,14 @@ impl<'a> Actions<'a> {
         let first =
             buffer.slices.first().ok_or_else(|| Fault::new(Code::Bug).what("a buffer has no slices"))?;
         let home = slice_dir(pool, first)?;
-        cluster.servers.push(server(&log, "mgs".to_owned(), TargetId::MGT, home.clone(), None));
+        let lock_memory = buffer.swap.is_some();
+        let mgs = server(&log, "mgs".to_owned(), TargetId::MGT, home.clone(), None);
+        cluster.servers.push(Server { lock_memory, ..mgs });
         let mdt = server(&log, "mdt0".to_owned(), TargetId::mdt(0), home, None);
         let room_wait_s = if buffer.grow_max_bytes.is_some() { ROOM_WAIT_S } else { 0 };
-        cluster.servers.push(Server { room_wait_s, ..mdt });
+        cluster.servers.push(Server { room_wait_s, lock_memory, ..mdt });
         for (index, slice) in (0u16..).zip(&buffer.slices) {
-            cluster.servers.push(ost(&log, index, slice, pool)?);
+            cluster.servers.push(Server { lock_memory, ..ost(&log, index, slice, pool)? });
         }
         cluster.mounts.push(Mount {
             name: "client0".to_owned(),
@@ -137,7 +145,8 @@ impl<'a> Actions<'a> {
         let log = self.work_dir(buffer.serial).join("log");
         for (index, slice) in (0u16..).zip(&buffer.slices) {
             slice_dir(pool, slice)?.parent().map_or(Ok(()), make_private_dir)?;
-            let wanted = ost(&log, index, slice, pool)?;
+            let lock_memory = buffer.swap.is_some();
+            let wanted = Server { lock_memory, ..ost(&log, index, slice, pool)? };
             self.on(buffer.serial, |on| on.serve_ost(wanted))?;
         }
         self.withhold(buffer.serial, &buffer.slices)
@@ -238,9 +247,16 @@ impl<'a> Actions<'a> {
                 .map_err(|e| cannot_give(dir, &e))
         };
         set(&root, ROOT_MODE)?;
-        if buffer.access.is_private() {
+        if buffer.has_directory() && buffer.access.is_private() {
             make_dir(&root.join(PRIVATE))?;
             set(&root.join(PRIVATE), OWNER_MODE)?;
+        }
+        if buffer.swap.is_some() {
+            make_dir(&root.join(SWAP))?;
+            set(&root.join(SWAP), OWNER_MODE)?;
+        }
+        if !buffer.has_directory() {
+            return Ok(());
         }
         let global = root.join(GLOBAL);
         make_dir(&global)?;
@@ -259,7 +275,7 @@ impl<'a> Actions<'a> {
 
     /// Sees to it that the servers of a buffer run and that it is mounted for staging: a host may have been started anew, or a process
     /// killed.
-    fn ensure_runs(&self, serial: u64) -> Result<()> {
+    pub fn ensure_runs(&self, serial: u64) -> Result<()> {
         let lock = self.start_lock(serial);
         let _start = lock.lock();
         self.ensure_runs_locked(serial)
@@ -288,8 +304,97 @@ impl<'a> Actions<'a> {
         self.start(serial)
     }
 
+    /// Allocates the swap of the nodes that the job will have, before anything else can take the room.
+    fn allocate_swap(&self, buffer: &Buffer, job: &JobLock) -> Result<()> {
+        let Some(wanted) = &buffer.swap else { return Ok(()) };
+        self.ensure_runs(buffer.serial)?;
+        let dir = self.stage_mount(buffer.serial).join(SWAP);
+        let stops = || job.stops().then(|| stopped(&buffer.token));
+        for number in 0..wanted.nodes {
+            let file = dir.join(format!("{SPARE_SWAP}{number}"));
+            if !file.exists() {
+                make_swap_file(&dir, &file, wanted.bytes, &stops)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives each node a swap file of its own, which keeps its name until the buffer is destroyed.
+    fn assign_swap(&self, buffer: &Buffer) -> Result<()> {
+        let Some(wanted) = &buffer.swap else { return Ok(()) };
+        self.ensure_runs(buffer.serial)?;
+        let dir = self.stage_mount(buffer.serial).join(SWAP);
+        for node in &buffer.nodes {
+            let file = dir.join(node);
+            if file.exists() {
+                continue;
+            }
+            match spare_in(&dir)? {
+                Some(spare) => {
+                    std::fs::rename(&spare, &file).map_err(|e| cannot_make(&file, &e))?;
+                    swap::sync_dir(&dir)?;
+                }
+                None => make_swap_file(&dir, &file, wanted.bytes, &|| None)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The swap file of a node, as the node sees it.
+    fn swap_file(&self, buffer: &Buffer, node: &str) -> PathBuf {
+        self.config.mount_point(node, &swap_name(&buffer.token)).join(SWAP).join(node)
+    }
+
+    /// Turns swap on, in a mount of its own whose daemon keeps its memory locked: what the job does with its files never delays a page.
+    fn swap_on(&self, buffer: &Buffer, node: &str, source: &str) -> Result<()> {
+        let name = swap_name(&buffer.token);
+        if mounts::is_dead(&self.config.mount_point(node, &name)) {
+            // A daemon that has died; who had pages there has lost them, and has been told with SIGBUS.
+            swap::turn_off(&self.swap_file(buffer, node), node)?;
+        }
+        self.mount_on(buffer, node, &name, source, &["--lock-memory", "-owrite-behind=off"])?;
+        swap::turn_on(&self.swap_file(buffer, node)).map_err(|fault| fault.why(format!("on node {node}")))
+    }
+
+    /// Turns swap off on a node. Pages that lie in it have to be read: the servers run, or the node is told of.
+    fn swap_off(&self, buffer: &Buffer, node: &str, gives_up: bool) -> Result<()> {
+        let (file, name) = (self.swap_file(buffer, node), swap_name(&buffer.token));
+        let at = self.config.mount_point(node, &name);
+        let used_bytes = swap::used_bytes(&file)?;
+        if used_bytes > 0 && !mounts::is_dead(&at) {
+            match self.ensure_runs(buffer.serial) {
+                Ok(()) => Ok(()),
+                // Without its daemon every read is an error, instead of waiting for a server.
+                Err(fault) if gives_up => {
+                    tracing::warn!(%fault, job = buffer.token, node, used_bytes, "pages in swap are given up");
+                    unmount::end_daemon(&at)
+                }
+                Err(fault) => Err(fault),
+            }
+            .map_err(|fault| {
+                Fault::new(Code::SwapLost)
+                    .what("swap stays on: node")
+                    .subject(node.to_owned())
+                    .why(format!("{} of pages are in it", format_bytes(used_bytes)))
+                    .why(short(&fault))
+                    .data("the buffer is kept")
+            })?;
+        }
+        swap::turn_off(&file, node)?;
+        unmount::unmount(&at)?;
+        // One that is not there, or that somebody put something into, is none of the buffer.
+        let _ = std::fs::remove_dir(&at);
+        Ok(())
+    }
+
     /// Copies what is to be staged in or out, as the user of the job.
     pub fn stage(&self, buffer: &Buffer, stages_in: bool, job: &JobLock) -> Result<()> {
+        if stages_in {
+            self.allocate_swap(buffer, job)?;
+            if buffer.stage_in.is_empty() {
+                return Ok(());
+            }
+        }
         let transfers = if stages_in { &buffer.stage_in } else { &buffer.stage_out };
         let mut work = Vec::new();
         for transfer in transfers {
@@ -309,26 +414,32 @@ impl<'a> Actions<'a> {
 
     /// What each node mounts of a job: below which name, from where.
     fn sources(&self, buffer: &Buffer) -> Result<Vec<(String, String)>> {
-        let own = (!buffer.slices.is_empty()).then(|| (buffer.token.clone(), buffer.serial));
+        let own = buffer.has_directory().then(|| (buffer.token.clone(), buffer.serial));
         let used = buffer.uses.iter().map(|used| (persistent_name(&buffer.token, &used.name), used.serial));
-        let mut sources = Vec::new();
-        for (name, serial) in own.into_iter().chain(used) {
-            self.ensure_runs(serial)?;
-            let cluster = Cluster::load(&self.work_dir(serial))?;
-            let mgs =
-                cluster.mgs().ok_or_else(|| Fault::new(Code::NoMgs).subject(format!("buffer {name}")))?;
-            sources.push((name, format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs)));
-        }
-        Ok(sources)
+        let all = own.into_iter().chain(used);
+        all.map(|(name, serial)| Ok((name, self.source_of(serial)?))).collect()
+    }
+
+    /// What to mount of a buffer, whose servers run then.
+    fn source_of(&self, serial: u64) -> Result<String> {
+        self.ensure_runs(serial)?;
+        let cluster = Cluster::load(&self.work_dir(serial))?;
+        let mgs = cluster.mgs().ok_or_else(|| Fault::new(Code::NoMgs).subject(format!("buffer {serial}")))?;
+        Ok(format!("{}:{}:/{}", mgs.host, mgs.port, cluster.fs))
     }
 
     /// Mounts what the job has on all its nodes at once.
     pub fn mount(&self, buffer: &Buffer) -> Result<()> {
         let sources = self.sources(buffer)?;
+        self.assign_swap(buffer)?;
+        let swap = buffer.swap.as_ref().map(|_| self.source_of(buffer.serial)).transpose()?;
+        let swap = swap.as_deref();
         let outcomes: Vec<Result<()>> = std::thread::scope(|scope| {
             let mount = |node: &str| {
-                sources.iter().try_for_each(|(name, source)| self.mount_on(buffer, node, name, source))?;
-                self.bind_private(buffer, node)
+                let all = &mut sources.iter();
+                all.try_for_each(|(name, source)| self.mount_on(buffer, node, name, source, &[]))?;
+                self.bind_private(buffer, node)?;
+                swap.map_or(Ok(()), |source| self.swap_on(buffer, node, source))
             };
             let running: Vec<_> = buffer.nodes.iter().map(|node| scope.spawn(move || mount(node))).collect();
             running
@@ -341,7 +452,14 @@ impl<'a> Actions<'a> {
         outcomes.into_iter().collect()
     }
 
-    fn mount_on(&self, buffer: &Buffer, node: &str, name: &str, source: &str) -> Result<()> {
+    fn mount_on(
+        &self,
+        buffer: &Buffer,
+        node: &str,
+        name: &str,
+        source: &str,
+        options: &[&str],
+    ) -> Result<()> {
         let at = self.config.mount_point(node, name);
         let is_ours = |line: &mounts::MountLine| line.source == source;
         if mounts::find(&at).is_some_and(|line| is_ours(&line)) && !mounts::is_dead(&at) {
@@ -351,13 +469,13 @@ impl<'a> Actions<'a> {
         make_dir(&at)?;
         let log = self.work_dir(buffer.serial).join("log").join(format!("node-{node}-{name}.log"));
         let mut command = Command::new(&self.host.program);
-        command.arg("mount").arg(format!("--log={}", log.display())).arg(source).arg(&at);
+        command.arg("mount").arg(format!("--log={}", log.display())).args(options).arg(source).arg(&at);
         system::run(&mut command, "brindle").map_err(|fault| fault.why(format!("on node {node}")))
     }
 
     /// Shows a node its own directory, where the job has such. Everything on the way to it belongs to root: no user can put a link there.
     fn bind_private(&self, buffer: &Buffer, node: &str) -> Result<()> {
-        if buffer.slices.is_empty() || !buffer.access.is_private() {
+        if !buffer.has_directory() || !buffer.access.is_private() {
             return Ok(());
         }
         let own = self.config.mount_point(node, &buffer.token).join(PRIVATE).join(node);
@@ -377,28 +495,52 @@ impl<'a> Actions<'a> {
         })
     }
 
-    /// Unmounts everything of the job from all its nodes; programs that are still there lose it.
-    pub fn unmount(&self, buffer: &Buffer) -> Result<()> {
+    /// Unmounts everything of the job from all its nodes; programs that are still there lose it. A node where that fails delays no other one.
+    /// `gives_up`: pages in swap whose server cannot be started are lost, and the processes that need them get SIGBUS.
+    pub fn unmount(&self, buffer: &Buffer, gives_up: bool) -> Result<()> {
+        let off = |node| self.unmount_from(buffer, node, gives_up);
+        let outcomes: Vec<Result<()>> = buffer.nodes.iter().map(|node| off(node)).collect();
+        outcomes.into_iter().collect()
+    }
+
+    /// Swap last: a page is a process's memory, and the rest is not.
+    fn unmount_from(&self, buffer: &Buffer, node: &str, gives_up: bool) -> Result<()> {
         let used = buffer.uses.iter().map(|used| persistent_name(&buffer.token, &used.name));
         let names: Vec<String> = std::iter::once(buffer.token.clone()).chain(used).collect();
-        for node in &buffer.nodes {
-            let private = self.config.mount_point(node, &private_name(&buffer.token));
-            unmount::unbind(&private)?;
-            let mounted: Vec<PathBuf> =
-                names.iter().map(|name| self.config.mount_point(node, name)).collect();
-            for at in &mounted {
-                unmount::unmount(at)?;
-            }
-            for at in mounted.iter().chain([&private]) {
-                // A directory that is not there, or that somebody put something into, is none of the buffer.
-                let _ = std::fs::remove_dir(at);
-            }
+        let private = self.config.mount_point(node, &private_name(&buffer.token));
+        unmount::unbind(&private)?;
+        let mounted: Vec<PathBuf> = names.iter().map(|name| self.config.mount_point(node, name)).collect();
+        for at in &mounted {
+            unmount::unmount(at)?;
         }
-        Ok(())
+        for at in mounted.iter().chain([&private]) {
+            // A directory that is not there, or that somebody put something into, is none of the buffer.
+            let _ = std::fs::remove_dir(at);
+        }
+        buffer.swap.as_ref().map_or(Ok(()), |_| {
+            self.swap_off(buffer, node, gives_up).map_err(|fault| {
+                let mend = if fault.code == Code::SwapLost {
+                    "mend it, or give the pages up: brindle bb destroy --yes"
+                } else {
+                    "free memory on the node"
+                };
+                let job = &buffer.token;
+                let end =
+                    format!("when brindle bb list says 'unmounted', end the job: scancel --hurry {job}");
+                fault.next(format!("{mend}; it is tried again every few seconds; {end}"))
+            })
+        })
     }
 
     /// Removes everything of it.
     pub fn destroy(&self, buffer: &Buffer, pool: &Pool) -> Result<()> {
+        if let Some(device) = buffer.swap.as_ref().and_then(|_| swap::is_left(&swap_name(&buffer.token))) {
+            return Err(Fault::new(Code::SwapFailed)
+                .what("will not destroy the buffer of job")
+                .subject(buffer.token.clone())
+                .why(format!("{device} lies over its swap"))
+                .data("nothing was changed"));
+        }
         self.erase(buffer, pool)
     }
 
@@ -415,6 +557,8 @@ impl<'a> Actions<'a> {
         for slice in &buffer.slices {
             // A brick that has left the pool holds nothing of it any more.
             if let Ok(dir) = slice_dir(pool, slice) {
+                // Whoever was killed before it mounted an image has left its device.
+                loops::detach_below(&dir)?;
                 remove_tree(&dir)?;
             }
         }
@@ -422,6 +566,27 @@ impl<'a> Actions<'a> {
         // Last, because it says where everything else is.
         remove_tree(&work)
     }
+}
+
+/// Writes a swap file under another name first, so that a half of one is never taken for a whole one.
+fn make_swap_file(dir: &Path, file: &Path, bytes: u64, stops: &dyn Fn() -> Option<Fault>) -> Result<()> {
+    let new = dir.join(NEW_SWAP);
+    swap::write_file(&new, bytes, stops)?;
+    std::fs::rename(&new, file).map_err(|e| cannot_make(file, &e))?;
+    swap::sync_dir(dir)
+}
+
+/// A swap file that no node has.
+fn spare_in(dir: &Path) -> Result<Option<PathBuf>> {
+    let entries = std::fs::read_dir(dir).map_err(|e| cannot_make(dir, &e))?;
+    let is_spare = |path: &PathBuf| {
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(SPARE_SWAP))
+    };
+    Ok(entries.flatten().map(|entry| entry.path()).filter(is_spare).min())
+}
+
+fn cannot_make(file: &Path, e: &std::io::Error) -> Fault {
+    Fault::io(Code::SwapFailed, "cannot make the swap file", file.display().to_string(), e)
 }
 
 /// The persistent buffer that a job uses by this name.
@@ -444,6 +609,7 @@ fn server(log: &Path, name: String, target: TargetId, dir: PathBuf, image: Optio
         port: 0,
         metrics_port: 0,
         room_wait_s: 0,
+        lock_memory: false,
         image,
         host: None,
         run: None,

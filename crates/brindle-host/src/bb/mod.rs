@@ -15,6 +15,7 @@ mod resize;
 pub mod server;
 mod staging;
 pub mod store;
+mod swap;
 mod unmount;
 pub mod view;
 
@@ -98,6 +99,9 @@ pub const GLOBAL: &str = "global";
 /// The directory of a buffer with a directory for each node; only root enters it.
 pub const PRIVATE: &str = "private";
 
+/// The directory of a buffer with the swap file of each node; only root enters it.
+pub const SWAP: &str = "swap";
+
 /// The mount of a job on which a node finds its own directory.
 pub fn private_name(token: &str) -> String {
     format!("{token}_private")
@@ -106,6 +110,11 @@ pub fn private_name(token: &str) -> String {
 /// The mount of a job on which a node finds a persistent buffer.
 pub fn persistent_name(token: &str, name: &str) -> String {
     format!("{token}_persistent_{name}")
+}
+
+/// The mount of a job for the swap of a node, and nothing else.
+pub fn swap_name(token: &str) -> String {
+    format!("{token}_swap")
 }
 
 /// Whether a word can be a part of a path: a token of a job, a name of a node.

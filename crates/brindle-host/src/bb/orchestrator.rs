@@ -13,7 +13,7 @@ use brindle_bb::answer::{Capacity, Instance, Instances, Links, Pools, RealSize, 
 use brindle_bb::directive::variable_of;
 use brindle_bb::life::{self, Event};
 use brindle_bb::pool::{self, Brick, GRANULE_DEFAULT_BYTES};
-use brindle_bb::{Access, Action, Buffer, CreateRequest, Goal, JobRequest, Phase, Pool, Slice};
+use brindle_bb::{Access, Action, Buffer, CreateRequest, Goal, JobRequest, Phase, Pool, Slice, Swap};
 use brindle_types::units::format_bytes;
 use brindle_types::{Code, Fault, Result};
 use parking_lot::Mutex;
@@ -151,7 +151,7 @@ impl<'a> Orchestrator<'a> {
             Request::Paths(token) => Ok(self.paths(&self.live(token)?.1)),
             Request::PreRun(token, nodes) => {
                 nodes.iter().try_for_each(|node| self.config.refuse_foreign_node(node))?;
-                self.step(token, &Goal::PreRun(nodes.clone()))
+                self.pre_run(token, nodes)
             }
             Request::PostRun(token) => self.step(token, &Goal::PostRun),
             Request::DataOut(token) => self.step(token, &Goal::DataOut),
@@ -172,13 +172,27 @@ impl<'a> Orchestrator<'a> {
         for (pool, bytes) in own.into_iter().chain(made) {
             self.store.pool(pool.unwrap_or(POOL_DEFAULT))?.refuse_impossible(bytes)?;
         }
+        if let Some(swap) = &request.swap {
+            // How many nodes the job has is known when it is set up; it has one at least.
+            let pool = self.store.pool(request.pool.as_deref().unwrap_or(POOL_DEFAULT))?;
+            let wanted = request.bytes.unwrap_or(0).saturating_add(swap.bytes);
+            pool.refuse_impossible(wanted).map_err(|fault| {
+                let most = format_bytes(pool.granules() * pool.granule_bytes);
+                let why = fault.why.join(": ");
+                swap.refused(
+                    fault.code,
+                    format!("pool {}: {why}", pool.name),
+                    &format!("ask for less: all nodes and jobs share {most}"),
+                )
+            })?;
+        }
         Ok(Reply::Done(String::new()))
     }
 
     /// The variables of a job.
     fn paths(&self, buffer: &Buffer) -> Reply {
         let (config, token) = (&self.config, &buffer.token);
-        let (own, access) = (!buffer.slices.is_empty(), buffer.access);
+        let (own, access) = (buffer.has_directory(), buffer.access);
         let striped = (own && access.is_striped()).then(|| ("DW_JOB_STRIPED", config.striped(token)));
         let private = (own && access.is_private()).then(|| ("DW_JOB_PRIVATE", config.private(token)));
         let named = striped.into_iter().chain(private).map(|(name, path)| (name.to_owned(), path));
@@ -287,10 +301,14 @@ impl<'a> Orchestrator<'a> {
             locks.iter().zip(&names).map(|(lock, name)| held(lock, name)).collect::<Result<_>>()?;
         let uses = names.iter().map(|name| self.usable(name, setup.uid, setup.gid)).collect::<Result<_>>()?;
         let request = &setup.request;
-        let (serial, slices) = self.slices(setup.pool(), setup.wanted_bytes(), request.grow_max_bytes)?;
+        let swap = setup.swap();
+        let swap_bytes = swap.as_ref().map_or(0, Swap::all_bytes);
+        let max_bytes = request.grow_max_bytes.map(|max| max.saturating_add(swap_bytes));
+        let (serial, slices) = self.slices(setup.pool(), setup.wanted_bytes(), max_bytes)?;
         self.record(Buffer {
             access: request.access,
-            grow_max_bytes: request.grow_max_bytes.filter(|_| !slices.is_empty()),
+            grow_max_bytes: max_bytes.filter(|_| !slices.is_empty()),
+            swap,
             uses,
             stage_in: request.stage_in.clone(),
             stage_out: request.stage_out.clone(),
@@ -334,6 +352,59 @@ impl<'a> Orchestrator<'a> {
                     Ok(())
                 })?;
                 Err(fault)
+            }
+        }
+    }
+
+    /// Mounts the buffer of a job. Where it has swap on more nodes than it was made for, it grows first.
+    fn pre_run(&self, token: &str, nodes: &[String]) -> Result<Reply> {
+        let lock = self.lock_of(token);
+        let _step = held(&lock, token)?;
+        let (mut version, mut buffer) = self.live(token)?;
+        let mut named: Vec<&String> = buffer.nodes.iter().chain(nodes).collect();
+        named.sort();
+        named.dedup();
+        let count = named.len() as u64;
+        if let Some(swap) = buffer.swap.clone().filter(|swap| swap.nodes < count) {
+            // The row first: it says what is wanted, and is no promise.
+            buffer.swap = Some(Swap { nodes: count, ..swap });
+            version = self.store.put(version, &buffer)?;
+        }
+        if let Some(swap) = &buffer.swap {
+            let wanted = self.rounded(&buffer.pool, swap.beside_bytes.saturating_add(swap.all_bytes()))?;
+            if buffer.bytes < wanted && matches!(buffer.phase, Phase::Ready | Phase::StagedIn) {
+                self.grow(&lock, version, buffer, wanted)?;
+                (version, buffer) = self.live(token)?;
+            }
+        }
+        self.pursue(&lock, version, buffer, &Goal::PreRun(nodes.to_vec()))?;
+        Ok(Reply::Done(String::new()))
+    }
+
+    /// Keeps the servers of swap running, and goes on with unmounting where it failed or was cut off on a node that has swap: whatever the node lacked, it may have now.
+    pub(super) fn look_after_swap(&self) {
+        let all = match self.store.buffers() {
+            Ok(all) => all,
+            Err(fault) => return tracing::warn!(%fault, "cannot look after swap"),
+        };
+        let concerns = |b: &Buffer| b.swap.is_some() && matches!(b.phase, Phase::Mounted | Phase::Unmounting);
+        for (_, buffer) in all.into_iter().filter(|(_, b)| concerns(b)) {
+            let lock = self.lock_of(&buffer.token);
+            // Whoever works on it sees to it, too.
+            let Some(_step) = lock.step.try_lock() else { continue };
+            let (job, serial) = (buffer.token, buffer.serial);
+            let done = self.store.buffer(serial).and_then(|found| match found {
+                // A server that was killed is started again: processes wait for their pages meanwhile.
+                Some((_, b)) if b.phase == Phase::Mounted => self.actions.ensure_runs(serial),
+                Some((version, b)) if b.phase == Phase::Unmounting && !b.nodes.is_empty() => {
+                    self.pursue(&lock, version, b, &Goal::PostRun)?;
+                    tracing::info!(job, serial, "its swap is off now");
+                    Ok(())
+                }
+                _ => Ok(()),
+            });
+            if let Err(fault) = done {
+                tracing::warn!(%fault, job, serial, "processes may wait for their pages in swap");
             }
         }
     }
@@ -458,7 +529,7 @@ impl<'a> Orchestrator<'a> {
             Action::Make => self.actions.make(buffer, &self.store.pool(&buffer.pool)?),
             Action::StageIn => self.actions.stage(buffer, true, job),
             Action::Mount => self.actions.mount(buffer),
-            Action::Unmount => self.actions.unmount(buffer),
+            Action::Unmount => self.actions.unmount(buffer, *goal == Goal::Drop),
             Action::StageOut => self.actions.stage(buffer, false, job),
             Action::Resize => self.actions.resize(buffer, &self.store.pool(&buffer.pool)?),
             Action::Shrink => self.actions.shrink(buffer),
@@ -493,8 +564,8 @@ impl<'a> Orchestrator<'a> {
             let Some(_step) = lock.step.try_lock() else { continue };
             let (job, serial) = (buffer.token, buffer.serial);
             // It may be another one now that the lock is held.
-            let expired = self.store.buffers().and_then(|all| {
-                let found = all.into_iter().find(|(_, b)| b.serial == serial && b.phase == Phase::Kept);
+            let expired = self.store.buffer(serial).and_then(|found| {
+                let found = found.filter(|(_, b)| b.phase == Phase::Kept);
                 found.map_or(Ok(()), |(version, b)| self.pursue(&lock, version, b, &Goal::Expire).map(drop))
             });
             match expired {
@@ -613,6 +684,7 @@ impl Create {
             shrink_to: None,
             unsettled: false,
             resize_failure: String::new(),
+            swap: None,
             users: Vec::new(),
         }
     }

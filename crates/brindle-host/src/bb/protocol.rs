@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use brindle_bb::answer::{Instances, Pools, RealSize, Sessions};
-use brindle_bb::{Buffer, CreateRequest, JobRequest, Pool};
+use brindle_bb::{Buffer, CreateRequest, JobRequest, Pool, Swap};
 use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
 
@@ -105,13 +105,29 @@ pub struct Setup {
     /// not ask for them by itself, and counts their capacity as the job's.
     #[serde(default)]
     pub makes_persistent: bool,
+    /// Nodes that the job will have, as far as it is known.
+    #[serde(default)]
+    pub nodes: Option<u64>,
 }
 
 impl Setup {
+    /// Swap of the job.
+    pub fn swap(&self) -> Option<Swap> {
+        let bytes = self.request.swap.as_ref()?.bytes;
+        Some(Swap { bytes, nodes: self.nodes.unwrap_or(1).max(1), beside_bytes: self.beside_bytes() })
+    }
+
+    /// Bytes for the files of the job.
+    fn beside_bytes(&self) -> u64 {
+        let written = self.request.bytes.unwrap_or(0);
+        // Slurm adds the number in the line of swap, without its unit.
+        let is_written = self.makes_persistent || self.request.swap.is_some();
+        if is_written { written } else { self.bytes.max(written) }
+    }
+
     /// Bytes of the job's own buffer.
     pub fn wanted_bytes(&self) -> u64 {
-        let written = self.request.bytes.unwrap_or(0);
-        if self.makes_persistent { written } else { self.bytes.max(written) }
+        self.beside_bytes().saturating_add(self.swap().map_or(0, |swap| swap.all_bytes()))
     }
 
     /// The pool that the buffer lies in.

@@ -78,7 +78,7 @@ impl Orchestrator<'_> {
     }
 
     /// The pool first, then the row, then the targets.
-    fn grow(&self, lock: &JobLock, version: u64, buffer: Buffer, bytes: u64) -> Result<()> {
+    pub(super) fn grow(&self, lock: &JobLock, version: u64, buffer: Buffer, bytes: u64) -> Result<()> {
         let (serial, pool) = (buffer.serial, buffer.pool.clone());
         // What it may not do in this phase changes nothing.
         brindle_bb::life::step(&buffer, &brindle_bb::life::Event::Asked(Goal::Grow(buffer.slices.clone())))?;
@@ -115,9 +115,7 @@ impl Orchestrator<'_> {
 
     /// Gives the pool what the row of a buffer does not say. The caller holds the lock of the buffer.
     fn follow_row(&self, serial: u64, pool: &str) -> Result<()> {
-        let Some((_, row)) = self.store.buffers()?.into_iter().find(|(_, b)| b.serial == serial) else {
-            return Ok(());
-        };
+        let Some((_, row)) = self.store.buffer(serial)? else { return Ok(()) };
         self.store.change_pool(pool, |pool| {
             if pool.slices_of(serial) != row.slices {
                 pool.set_slices(serial, &row.slices);
@@ -127,7 +125,7 @@ impl Orchestrator<'_> {
     }
 
     fn version_of(&self, serial: u64) -> Result<u64> {
-        let found = self.store.buffers()?.into_iter().find(|(_, b)| b.serial == serial);
+        let found = self.store.buffer(serial)?;
         found
             .map(|(version, _)| version)
             .ok_or_else(|| Fault::new(Code::NoSuchBuffer).subject(serial.to_string()))
@@ -148,8 +146,8 @@ impl Orchestrator<'_> {
 
     /// The caller holds the lock.
     fn settle_one(&self, lock: &JobLock, serial: u64) {
-        let settled = self.store.buffers().and_then(|all| {
-            let found = all.into_iter().find(|(_, b)| b.serial == serial && b.unsettled && b.is_made());
+        let settled = self.store.buffer(serial).and_then(|found| {
+            let found = found.filter(|(_, b)| b.unsettled && b.is_made());
             found.map_or(Ok(()), |(version, b)| self.pursue(lock, version, b, &Goal::Settle).map(drop))
         });
         if let Err(fault) = settled {
@@ -176,12 +174,13 @@ impl Orchestrator<'_> {
     fn is_nearly_full(&self, buffer: &Buffer) -> bool {
         // A buffer that does not run has nobody who could fill it.
         let Ok(free) = self.actions.available(buffer.serial, &buffer.slices) else { return false };
-        free.iter().sum::<u64>() < buffer.bytes / GROW_WHEN_FREE_PART
+        // Swap is always in use.
+        free.iter().sum::<u64>() < buffer.bytes.saturating_sub(buffer.swap_bytes()) / GROW_WHEN_FREE_PART
     }
 
     /// As far as it should; where the pool has not so much, as far as that goes. The caller holds the lock.
     fn grow_by_itself(&self, lock: &JobLock, serial: u64) -> Result<()> {
-        let found = self.store.buffers()?.into_iter().find(|(_, b)| b.serial == serial && b.may_be_written());
+        let found = self.store.buffer(serial)?.filter(|(_, b)| b.may_be_written());
         let Some((version, buffer)) = found else { return Ok(()) };
         let max = buffer.grow_max_bytes.unwrap_or(0);
         let pool = self.store.pool(&buffer.pool)?;
@@ -200,8 +199,8 @@ impl Orchestrator<'_> {
     /// For those who look why a buffer is full.
     fn note_failure(&self, serial: u64, fault: &Fault) {
         let why = short(fault);
-        let noted = self.store.buffers().and_then(|all| {
-            let found = all.into_iter().find(|(_, b)| b.serial == serial && b.resize_failure != why);
+        let noted = self.store.buffer(serial).and_then(|found| {
+            let found = found.filter(|(_, b)| b.resize_failure != why);
             let Some((version, b)) = found else { return Ok(()) };
             tracing::warn!(%fault, job = b.token, "a buffer that is nearly full does not grow");
             self.store.put(version, &Buffer { resize_failure: why, ..b }).map(drop)

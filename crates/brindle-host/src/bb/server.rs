@@ -49,6 +49,7 @@ pub fn serve(orchestrator: &Orchestrator, listener: &UnixListener) {
             loop {
                 orchestrator.expire();
                 orchestrator.settle();
+                orchestrator.look_after_swap();
                 std::thread::sleep(EXPIRE_EVERY);
             }
         });

@@ -90,6 +90,12 @@ impl<'a> Store<'a> {
         Ok(all)
     }
 
+    /// A buffer, with the version of its row.
+    pub fn buffer(&self, serial: u64) -> Result<Option<(u64, Buffer)>> {
+        let found = self.host.wait(self.store.get(&format!("{BUFFERS}{serial}")))?;
+        found.map(|entry| Ok((entry.version, decode(&entry)?))).transpose()
+    }
+
     /// Writes a buffer whose row has this version (0: none); the new version.
     pub fn put(&self, version: u64, buffer: &Buffer) -> Result<u64> {
         // Who uses it is in the rows of the users.

@@ -53,6 +53,18 @@ pub fn unbind(at: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Kills the daemon of a mount, which stays and answers everything with an error.
+pub fn end_daemon(at: &Path) -> Result<()> {
+    let daemon = mounts::find(at).and_then(|line| daemon_of(line.minor));
+    let Some(daemon) = daemon else { return Ok(()) };
+    daemon.signal(Signal::KILL);
+    if daemon.wait_end(GOODBYE_LIMIT) {
+        return Ok(());
+    }
+    let what = format!("the daemon of {} (process {})", at.display(), daemon.pid);
+    Err(Fault::new(Code::ProcessFailed).what("cannot end").subject(what))
+}
+
 /// The process at the other end of the control socket of a mount.
 fn daemon_of(minor: u32) -> Option<Identity> {
     let stream = UnixStream::connect(socket(minor)).ok()?;

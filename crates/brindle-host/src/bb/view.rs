@@ -37,6 +37,8 @@ pub struct BufferView {
     pub bytes: u64,
     /// Size to which it grows by itself.
     pub grow_max_bytes: Option<u64>,
+    /// Bytes of swap on each node.
+    pub swap_bytes: Option<u64>,
     /// Seconds since 1970 at which it was allocated.
     pub created_s: u64,
     /// State in words, such as `mounted` or `kept`.
@@ -62,6 +64,7 @@ impl From<&Buffer> for BufferView {
             pool: buffer.pool.clone(),
             bytes: buffer.bytes,
             grow_max_bytes: buffer.grow_max_bytes,
+            swap_bytes: buffer.swap.as_ref().map(|swap| swap.bytes),
             created_s: buffer.created_s,
             state: buffer.phase.word().to_owned(),
             nodes: buffer.nodes.clone(),

@@ -7,8 +7,8 @@ use brindle_types::{Code, Fault, Result};
 use serde::{Deserialize, Serialize};
 
 use super::state::Image;
-use crate::mounts;
 use crate::system::run;
+use crate::{loops, mounts};
 
 /// Packages of the commands.
 const PACKAGES: &str = "e2fsprogs, xfsprogs, mount";
@@ -42,8 +42,19 @@ pub fn attach(image: &Image, at: &Path) -> Result<()> {
     if mounts::find(at).is_some() {
         return Ok(());
     }
-    // The loop device goes by itself when the file system is unmounted (autoclear).
-    run(Command::new("mount").args(["-o", "loop"]).arg(&image.file).arg(at), PACKAGES)
+    mount_image(&image.file, at)
+}
+
+/// Mounts an image. `mount -o loop` would ask every loop device of the host about the file below it first: where that lies in a mount whose
+/// server is about to be started on this image, both would wait for each other.
+fn mount_image(file: &Path, at: &Path) -> Result<()> {
+    // One that was made and not mounted, because whoever did it was killed.
+    loops::detach_all(file)?;
+    let device = loops::attach(file, &[])?;
+    let mounted = run(Command::new("mount").arg(&device).arg(at), PACKAGES);
+    // The device is in use now, so it goes by itself when the file system is unmounted.
+    let detached = loops::detach(&device);
+    mounted.and(detached)
 }
 
 /// Gives back to the disk below what the file system of an image does not use any more.

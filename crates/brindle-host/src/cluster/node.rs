@@ -63,6 +63,9 @@ fn server_arguments(server: &Server) -> Vec<String> {
     if server.room_wait_s > 0 {
         arguments.push(format!("--room-wait={}", server.room_wait_s));
     }
+    if server.lock_memory {
+        arguments.push("--lock-memory".to_owned());
+    }
     arguments
 }
 

@@ -105,6 +105,9 @@ pub struct Server {
     /// Seconds for which an MDT lets a write wait for room; 0 unless somebody adds it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub room_wait_s: u64,
+    /// Whether it keeps its memory locked, because swap lies on it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lock_memory: bool,
     /// The host that it is on, whose process it shares with the host's other targets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,

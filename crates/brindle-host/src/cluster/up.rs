@@ -387,6 +387,7 @@ pub fn new_server(dir: &Path, target: TargetId, size: Option<u64>, kind: image::
         port: 0,
         metrics_port: 0,
         room_wait_s: 0,
+        lock_memory: false,
         image,
         host: None,
         run: None,

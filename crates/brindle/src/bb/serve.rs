@@ -13,6 +13,7 @@ use super::SocketArg;
 use crate::cli;
 use crate::exit::Done;
 use crate::format::runtime;
+use crate::locked_memory;
 use crate::serve::{failed, say, start_log};
 
 /// Where its state lies unless told otherwise.
@@ -72,6 +73,9 @@ pub fn run(args: &Args) -> Result<Done> {
     brindle_host::need_root("cannot run the orchestrator of burst buffers")?;
     start_log(args.log.as_deref())?;
     panic::install("brindle bb serve".to_owned(), panic::After::Abort);
+    if let Err(fault) = locked_memory::lock() {
+        tracing::warn!(%fault, "this process starts servers that swap may wait for, and may wait for swap itself");
+    }
     let runtime = runtime()?;
     let host = Host::new(&runtime)?;
     let outcome = serve(args, &host);

@@ -19,6 +19,7 @@ use super::subdir::Whole;
 use crate::control::{make_run_dir, socket};
 use crate::cpu_latency;
 use crate::exit::Done;
+use crate::locked_memory;
 use crate::serve::{self, failed, metrics, raise_limits, start_log, stop_signal};
 use brindle_host::announcement::Mounted;
 use brindle_host::enrolment::{ClusterFile, conf_of};
@@ -36,7 +37,10 @@ pub fn run(settings: &Settings) -> Result<Done> {
     start_log(settings.log.as_deref())?;
     panic::install(format!("brindle mount {}", settings.mount_point.display()), panic::After::Abort);
     raise_limits();
-    flush_without_recursion();
+    locked_memory::flush_without_recursion();
+    if settings.lock_memory {
+        locked_memory::lock()?;
+    }
     let built = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(settings.workers.into())
         .thread_name("client")
@@ -49,18 +53,6 @@ pub fn run(settings: &Settings) -> Result<Done> {
         failed(fault, settings.ready_json, settings.log.is_some());
     }
     outcome
-}
-
-/// Tells the kernel that this process writes back what others dirtied, so that memory pressure does not make it wait
-/// for itself.
-fn flush_without_recursion() {
-    /// PR_SET_IO_FLUSHER of linux/prctl.h.
-    const SET_IO_FLUSHER: libc::c_int = 57;
-    // SAFETY: this prctl takes plain numbers and touches no memory.
-    let done = unsafe { libc::prctl(SET_IO_FLUSHER, 1, 0, 0, 0) };
-    if done < 0 {
-        tracing::info!(error = %std::io::Error::last_os_error(), "not marked as an I/O flusher");
-    }
 }
 
 async fn serve(settings: &Settings) -> Result<Done> {

@@ -67,6 +67,9 @@ pub struct Args {
     /// 'system' to leave them alone
     #[arg(long, env = "BRINDLE_CPU_LATENCY", value_name = "MICROSECONDS", default_value_t = CpuLatency::Auto)]
     cpu_latency: CpuLatency,
+    /// Keep all memory locked, where swap lies in this mount: a daemon that waits for its own pages would wait for itself
+    #[arg(long)]
+    lock_memory: bool,
     /// Print one line of JSON on standard output when usable
     #[arg(long, hide = true)]
     ready_json: bool,

@@ -96,6 +96,8 @@ pub struct Settings {
     pub sync: bool,
     /// The source of a job's name.
     pub job_from: JobFrom,
+    /// Keep all memory locked.
+    pub lock_memory: bool,
     /// Stay in the foreground.
     pub foreground: bool,
     /// Announce on standard output.
@@ -121,6 +123,7 @@ pub fn settle(args: Args) -> Result<Settings> {
         switches: Switches::default(),
         sync: false,
         job_from: JobFrom::default(),
+        lock_memory: args.lock_memory,
         foreground: args.foreground,
         ready_json: args.ready_json,
     };
@@ -248,6 +251,7 @@ impl Settings {
             format!("--workers={}", self.workers),
             format!("--cpu-latency={}", self.cpu_latency),
         ];
+        arguments.extend(self.lock_memory.then(|| "--lock-memory".to_owned()));
         arguments.extend(self.identity.iter().map(|path| format!("--identity={}", path.display())));
         arguments.extend(self.security.iter().map(|mode| format!("--security={mode}")));
         if !options.is_empty() {

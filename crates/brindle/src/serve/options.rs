@@ -93,6 +93,9 @@ pub struct Options {
     /// machine, 'system' to leave them alone
     #[arg(long, env = "BRINDLE_CPU_LATENCY", value_name = "MICROSECONDS", default_value_t = CpuLatency::Auto)]
     pub cpu_latency: CpuLatency,
+    /// Keep all memory locked, where swap lies on a target: a server that waits for its own pages would wait for itself
+    #[arg(long, env = "BRINDLE_LOCK_MEMORY", value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
+    pub lock_memory: bool,
     /// Threads
     #[arg(long, env = "BRINDLE_WORKERS", value_parser = workers, default_value_t = WORKERS_MIN)]
     pub workers: usize,
@@ -290,6 +293,7 @@ impl Options {
             ("failback-after", self.failback_after.map(|s| s.to_string()).unwrap_or_default()),
             ("numa-node", self.numa_node.map(|n| n.to_string()).unwrap_or_default()),
             ("cpu-latency", self.cpu_latency.to_string()),
+            ("lock-memory", self.lock_memory.to_string()),
             ("workers", self.workers.to_string()),
         ]
     }

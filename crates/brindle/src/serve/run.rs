@@ -29,6 +29,7 @@ use super::options::{self, Args, Options};
 use super::{metrics, numa};
 use crate::cpu_latency;
 use crate::exit::Done;
+use crate::locked_memory;
 use crate::output::print_line;
 
 /// A target that is not served after this time waits for other servers, and says so.
@@ -59,6 +60,9 @@ pub fn run(args: Args) -> Result<Done> {
         numa::pin(node)?;
     }
     raise_limits();
+    if options.lock_memory {
+        locked_memory::lock()?;
+    }
     let built = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(options.workers)
         .thread_name("serve")
