@@ -179,7 +179,7 @@ fn holds_no_numbers(op: Op) -> bool {
         Op::ListNodemaps | Op::ChangeNodemap | Op::WatchMappedNodemaps | Op::ListMappedNodemaps => false,
         Op::ChangeMappedNodemap | Op::RecallNotice | Op::InvalidateNotice | Op::LayoutNotice => false,
         Op::ReportNotice | Op::SessionEndNotice | Op::SettleNotice | Op::LeaseNotice => false,
-        Op::ClosedNotice => false,
+        Op::ClosedNotice | Op::ShowReplica => false,
     }
 }
 
