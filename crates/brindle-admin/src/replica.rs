@@ -135,7 +135,10 @@ pub fn view(fs: &FsName, info: &ReplicaSetInfo) -> ReplicaSetView {
         state,
         primary: set.primary.clone(),
         epoch: set.epoch,
-        action: action(set.target, state, &members),
+        action: match &info.hindrance {
+            Some(fault) if fault.code == Code::RestoredTarget => fault.next.to_string(),
+            _ => action(set.target, state, &members),
+        },
         members,
         why: why.map(|fault| fault.why.join("; ")).unwrap_or_default(),
     }

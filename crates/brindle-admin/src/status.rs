@@ -206,6 +206,7 @@ impl Report {
             }
         }
         problems.extend(replica::problems(&self.map.fs, &self.replicas));
+        problems.extend(self.unsettled());
         for role in [Role::Mdt, Role::Ost] {
             if !self.targets.iter().any(|t| t.entry.id.role == role) {
                 problems.push(
@@ -222,6 +223,13 @@ impl Report {
         problems
     }
 
+    /// Targets of which it is not known how they stand, after the configuration was restored: whether anybody serves them or not.
+    fn unsettled(&self) -> impl Iterator<Item = Fault> {
+        let shared = self.shared.targets.iter().filter_map(|info| info.hindrance.clone());
+        let sets = self.replicas.sets.iter().filter_map(|info| info.hindrance.clone());
+        shared.chain(sets).filter(|fault| fault.code == Code::RestoredTarget)
+    }
+
     fn unreachable(&self, target: &Target, name: &str, fault: &Fault) -> Fault {
         let place = format!("{name} on {}", target.entry.host());
         let named = Fault::new(Code::TargetDown).what("does not answer:").subject(place);
@@ -230,6 +238,8 @@ impl Report {
         let set = self.replicas.sets.iter().find(|info| info.set.target == target.entry.id);
         let hindrance = shared.and_then(|info| info.hindrance.as_ref());
         let hindrance = hindrance.or_else(|| set.and_then(|info| info.hindrance.as_ref()));
+        // That one is a problem of its own.
+        let hindrance = hindrance.filter(|fault| fault.code != Code::RestoredTarget);
         let named = hindrance.iter().flat_map(|fault| &fault.why).cloned().fold(named, Fault::why);
         let data = match target.entry.id.role {
             Role::Mgt => "files are not concerned; new mounts and restarted servers wait for it",
