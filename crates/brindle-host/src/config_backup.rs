@@ -116,8 +116,9 @@ pub fn restore(seams: &Seams, wanted: &Restore) -> Result<Done> {
         refuse_existing(&wanted.conf.join(SERVE_FILE))?;
     }
     let restored = backup.restored(&known)?;
-    refuse_occupied(&*seams.disk, &wanted.dir)
-        .map_err(|fault| fault.next("give an empty directory: --dir DIR"))?;
+    refuse_occupied(&*seams.disk, &wanted.dir).map_err(|fault| {
+        fault.what("cannot restore the configuration to").next("give an empty directory: --dir DIR")
+    })?;
     let done = |backup| Done { backup, restored: restored.clone(), is_new_host };
     if wanted.is_dry_run {
         return Ok(done(backup));
