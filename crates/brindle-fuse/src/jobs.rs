@@ -34,7 +34,7 @@ const KNOWN_IDLE_MS: u64 = 10_000;
 /// Most of an environment that is read.
 const ENVIRON_BYTES_MAX: usize = 256 << 10;
 /// How long an environment is waited for. Usually it takes some microseconds.
-const ENVIRON_WAIT_MS: u64 = 2_000;
+const ENVIRON_WAIT_MS: u64 = 1_000;
 /// Environments that are read at once: each takes a thread. Where all are waited for nobody else waits.
 const ENVIRONS_MAX: usize = 16;
 /// How long an environment is left alone that could not be read in time.

@@ -45,8 +45,12 @@ fn write_new(path: &Path, bytes: &[u8]) -> Result<()> {
     part.push(".part");
     let part = PathBuf::from(part);
     let written = (|| {
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
+        match std::fs::remove_file(&part) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+            _ => {}
+        }
+        // A new file: one that was there could be anybody's.
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&part)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         std::fs::hard_link(&part, path)?;

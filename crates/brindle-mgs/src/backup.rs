@@ -194,20 +194,27 @@ fn changed(rows: &Rows, known: &Known) -> Result<(Vec<Change>, Vec<String>)> {
     let mut changes: Vec<Change> = rows.tokens().map(|token| Change::NoToken(token.id)).collect();
     // An MGS that is active writes its own row.
     changes.extend(rows.mgs().map(|row| Change::NoMgs(row.host.clone())));
-    for row in rows.shared().filter(|row| row.target.is_formatted) {
+    for row in rows.shared() {
         let target = SharedTarget { phase: SharedPhase::Owned, ..row.target.clone() };
         let marked = RestoredRow { target: target.target, restored_s: known.now_s };
         changes.push(Change::Shared(Box::new(SharedRow { target, ..row.clone() })));
         changes.push(Change::Restored(marked));
     }
-    for row in rows.replicas().filter(|row| row.set.members.iter().any(|m| m.is_formatted)) {
+    for row in rows.replicas() {
         changes.push(Change::Restored(RestoredRow { target: row.set.target, restored_s: known.now_s }));
     }
     let mut removed = Vec::new();
     let until_s = certificate_ends_s(known.now_s);
     for key in known.removed.iter().filter(|key| !rows.is_removed(key)) {
         let host = rows.hosts().find(|row| row.key == *key).map(|row| row.name.clone());
-        changes.extend(host.iter().cloned().map(Change::NoHost));
+        // A host that has targets was installed anew, rather: its row stays, and waits for it.
+        let has_targets = |host: &String| {
+            rows.host(host).is_some_and(|row| !row.assignments.is_empty())
+                || rows.replicas().any(|row| row.set.member(host).is_some())
+                || rows.shared().any(|row| row.target.hosts.iter().any(|other| other.host == *host))
+        };
+        let gone = host.clone().filter(|host| !has_targets(host));
+        changes.extend(gone.map(Change::NoHost));
         removed.extend(host.iter().cloned());
         changes.push(Change::Removed(RemovedRow { key: *key, host: host.unwrap_or_default(), until_s }));
     }

@@ -86,6 +86,11 @@ pub(crate) fn new_term(known: u32, now_s: i64) -> u32 {
     known.saturating_add(1).max(u32::try_from(now_s).unwrap_or(0))
 }
 
+/// An epoch or turn above all that were told, and above those of whoever could not tell: they rise by one, and far slower than seconds.
+pub(crate) fn above(newest: u64, now_s: i64) -> u64 {
+    newest.saturating_add(1).max(u64::try_from(now_s).unwrap_or(0))
+}
+
 /// How a replica set stands.
 pub(crate) fn set(
     set: &ReplicaSetState,
@@ -107,7 +112,8 @@ pub(crate) fn set(
     if newest <= set.epoch {
         return Settled::AsItWas;
     }
-    let shown = words.values().filter_map(|word| word.shown.as_ref()).find(|shown| shown.epoch == newest);
+    let of_newest = |shown: &&Shown| shown.epoch == newest && !shown.in_sync.is_empty();
+    let shown = words.values().filter_map(|word| word.shown.as_ref()).find(of_newest);
     let Some(shown) = shown else {
         let highest: Vec<&str> =
             words.iter().filter(|(_, word)| word.epoch() == newest).map(|(host, _)| host.as_str()).collect();
@@ -122,15 +128,18 @@ pub(crate) fn set(
             r.epoch == newest && matches!(r.phase, MemberPhase::Serving | MemberPhase::TakingOver)
         })
     };
+    // A member that the row does not name may have gone on alone since.
+    let knows_all = shown.in_sync.iter().all(|host| set.member(host).is_some());
     let leader = complete()
         .find(|m| serves(&m.host))
         .or_else(|| complete().find(|m| m.host == set.primary))
-        .or_else(|| complete().next());
+        .or_else(|| complete().next())
+        .filter(|_| knows_all);
     let Some(leader) = leader.map(|m| m.host.clone()) else {
         return Settled::Waits(
             Fault::new(Code::LastReplicaLost)
                 .subject(set.target.to_string())
-                .why(format!("its data is complete on {}, and the restored configuration has no copy there", shown.in_sync.join(", ")))
+                .why(format!("its data was complete on {}, and the restored configuration does not know all of these copies", shown.in_sync.join(", ")))
                 .data("nothing is lost so far; clients wait")
                 .next(format!(
                     "restore a newer backup; or, if there is none: brindle target replica accept-loss {} --node HOST",
@@ -142,7 +151,8 @@ pub(crate) fn set(
         true => shown.term,
         false => new_term(set.term.max(shown.term), now_s),
     };
-    let mut next = ReplicaSetState { epoch: newest + 1, term, primary: leader.clone(), ..set.clone() };
+    let epoch = above(newest, now_s);
+    let mut next = ReplicaSetState { epoch, term, primary: leader.clone(), ..set.clone() };
     for m in &mut next.members {
         // What the others have is compared with the leader's: who was in sync may have been started anew since.
         m.role = if m.host == leader { MemberRole::InSync } else { MemberRole::Learner };
@@ -221,10 +231,15 @@ pub(crate) fn shared(row: &SharedRow, s: &Situation) -> Settled<SharedRow> {
     }
     match device.in_use[..] {
         // Nobody has it: it may go to either, and above every turn that there was.
-        [] if device.newest_turn > t.turn => Settled::Becomes(owned(row, &t.owner, device.newest_turn + 1)),
+        [] if device.newest_turn > t.turn => {
+            Settled::Becomes(owned(row, &t.owner, above(device.newest_turn, s.now_s)))
+        }
+        // A block was read, so it was formatted, whatever the row says.
+        [] if !t.is_formatted => Settled::Becomes(owned(row, &t.owner, t.turn)),
         [] => Settled::AsItWas,
         [(host, turn, true)] if turn == device.newest_turn => match turn > t.turn {
             true => Settled::Becomes(owned(row, host, turn)),
+            false if host == t.owner && !t.is_formatted => Settled::Becomes(owned(row, host, turn)),
             false if host == t.owner => Settled::AsItWas,
             false => Settled::Waits(busy(t, &[host])),
         },
@@ -253,7 +268,7 @@ pub(crate) fn shared_by_word(row: &SharedRow, to: &str, s: &Situation) -> Result
     if device.missing.contains(&to) {
         return Err(format!("{to} is silent, or does not reach the device"));
     }
-    Ok(owned(row, to, device.newest_turn.max(t.turn) + 1))
+    Ok(owned(row, to, above(device.newest_turn.max(t.turn), s.now_s)))
 }
 
 #[cfg(test)]

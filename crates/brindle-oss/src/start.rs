@@ -12,7 +12,7 @@ use brindle_wire::mgs::replica::MemberPhase;
 use crate::collect;
 use crate::config::Config;
 use crate::fences;
-use crate::replica::{Replica, leading, resync};
+use crate::replica::{Replica, ReplicaRecord, leading, resync};
 use crate::service::{Around, Oss, OssService};
 
 /// A running OST; stops when dropped.
@@ -96,6 +96,13 @@ pub async fn start(config: Config, seams: Seams, transport: Arc<dyn Transport>) 
         // Before anything is opened: what is not the right disk is not touched.
         let record = seat.check_record(&*seams.disk, &config.dir)?;
         seat.tell(|told| told.recorded_epoch = record.epoch);
+    } else if ReplicaRecord::load(&*seams.disk, &config.dir)?.epoch > 0 {
+        // Other members may have what this one lacks.
+        return Err(Fault::new(Code::OlderSet)
+            .subject(format!("{} in {}", superblock.name(), config.dir))
+            .why("it is a member of a replica set, and was to be served as the only copy")
+            .data("nothing was changed")
+            .next("restore a newer configuration: brindle cluster restore"));
     }
     let store = ObjectStore::open(seams.clone(), store_config).await?;
     if let Some(seat) = &config.seat {
@@ -179,7 +186,9 @@ async fn be_member(oss: Arc<Oss>, member: Weak<Member>) -> Fault {
                 .subject(oss.identity.name())
                 .why("another member serves it now");
         }
-        replica.apply(&oss, &set);
+        if let Err(fault) = replica.apply(&oss, &set) {
+            return fault;
+        }
         tokio::select! {
             biased;
             () = replica.deposed.wait() => {}

@@ -1,11 +1,11 @@
 //! Operations about replica sets: what daemons tell and are told, what primaries and administrators ask for.
 
 use brindle_net::ServerConn;
-use brindle_types::{Code, Fault, Result};
+use brindle_types::{Code, Fault, Result, TargetId};
 use brindle_wire::mgs::replica::{
     ChangeInSyncReq, ChangeInSyncResp, ChangeReplicasReq, ChangeReplicasResp, KeepReplicasReq,
     KeepReplicasResp, ListReplicasResp, MemberPhase, MemberReport, MemberWord, REPLICAS_MAX,
-    ReplicaSetChange, ReplicaSetInfo, ShowReplicaReq, ShowReplicaResp,
+    ReplicaSetChange, ReplicaSetInfo, ReplicaSetState, ShowReplicaReq, ShowReplicaResp,
 };
 
 use super::hosts::{audit, new_uuid, shortened_fault};
@@ -17,6 +17,8 @@ use crate::restored::{self, Shown};
 
 /// Longest time that a daemon's question is held: it has to be heard of often.
 const WAIT_MAX_MS: u32 = 1_000;
+/// Highest epoch that is believed: they begin anew at the second of a restore, and rise by one.
+const EPOCH_MAX: u64 = 1 << 40;
 /// Most addresses, and resyncs, that a member tells.
 const LIST_MAX: usize = 16;
 
@@ -25,7 +27,9 @@ pub(crate) async fn keep(mgs: &Mgs, conn: &ServerConn, req: KeepReplicasReq) -> 
     let hosts = mgs.hosts()?;
     let host = mgs.proven_host(conn)?;
     let too_long = |m: &MemberReport| m.nids.len() > LIST_MAX || m.resyncs.len() > LIST_MAX;
-    if req.members.len() > ASSIGNMENTS_MAX || req.members.iter().any(too_long) {
+    let too_high = |m: &MemberReport| m.epoch.max(m.recorded_epoch) > EPOCH_MAX;
+    let is_wrong = |m: &MemberReport| too_long(m) || too_high(m);
+    if req.members.len() > ASSIGNMENTS_MAX || req.members.iter().any(is_wrong) {
         return Err(Fault::new(Code::BadFrame).why("the report of a host is too long"));
     }
     let members: Vec<MemberReport> = req.members.into_iter().map(shortened).collect();
@@ -44,8 +48,17 @@ pub(crate) async fn keep(mgs: &Mgs, conn: &ServerConn, req: KeepReplicasReq) -> 
     let rows = hosts.rows();
     let has = |row: &&ReplicaRow| row.set.member(&host).is_some();
     let is_news = rows.version() != req.known_version;
-    let sets = is_news.then(|| rows.replicas().filter(has).map(|row| row.set.clone()).collect());
+    let sets = is_news.then(|| rows.replicas().filter(has).map(|row| told_set(&rows, row)).collect());
     Ok(KeepReplicasResp { version: rows.version(), sets })
+}
+
+/// The set as its members are told. Of one that was restored no boot term counts: whoever starts anew waits until it is known how the set stands.
+fn told_set(rows: &Rows, row: &ReplicaRow) -> ReplicaSetState {
+    let mut set = row.set.clone();
+    if rows.is_restored(set.target) {
+        set.members.iter_mut().for_each(|m| m.boot_term = 0);
+    }
+    set
 }
 
 fn shortened(mut report: MemberReport) -> MemberReport {
@@ -55,10 +68,18 @@ fn shortened(mut report: MemberReport) -> MemberReport {
     report
 }
 
+/// Whether the primary of a set serves it in the epoch of its row.
+fn is_served_as_known(mgs: &Mgs, rows: &Rows, target: TargetId) -> bool {
+    let Some(row) = rows.replica_set(target) else { return false };
+    let words = mgs.replicas.words(&row.set, mgs.seams.now());
+    let primary = words.get(&row.set.primary).and_then(|word| word.report.as_ref());
+    primary.is_some_and(|report| report.phase == MemberPhase::Serving && report.epoch == row.set.epoch)
+}
+
 /// A daemon has a member that knows more than the MGS.
 pub(crate) async fn show(mgs: &Mgs, conn: &ServerConn, req: ShowReplicaReq) -> Result<ShowReplicaResp> {
     let (hosts, host) = (mgs.hosts()?, mgs.proven_host(conn)?);
-    if req.in_sync.len() > REPLICAS_MAX {
+    if req.in_sync.len() > REPLICAS_MAX || req.epoch > EPOCH_MAX {
         return Err(Fault::new(Code::BadFrame).why("a replica set has not so many members"));
     }
     // Only what the MGS does not know: a host shows nothing of sets that it is not in.
@@ -66,7 +87,10 @@ pub(crate) async fn show(mgs: &Mgs, conn: &ServerConn, req: ShowReplicaReq) -> R
         let row = rows.replica_set(req.target).filter(|row| row.set.uuid == req.uuid);
         row.is_some_and(|row| row.set.member(&host).is_some() && req.epoch > row.set.epoch)
     };
-    if !is_news(&hosts.rows()) {
+    let rows = hosts.rows();
+    let is_served = !rows.is_restored(req.target) && is_served_as_known(mgs, &rows, req.target);
+    // Of a set that is served as its row says nobody but its primary knows more.
+    if !is_news(&rows) || is_served {
         return Ok(ShowReplicaResp {});
     }
     let shown = Shown { epoch: req.epoch, in_sync: req.in_sync.clone(), term: req.term };

@@ -4,7 +4,7 @@ use brindle_net::ServerConn;
 use brindle_types::{Code, Fault, Result, Role};
 use brindle_wire::mgs::shared::{
     ChangeSharedReq, ChangeSharedResp, KeepSharedReq, KeepSharedResp, ListSharedResp, SharedChange,
-    SharedInfo, SharedReport, SharedState, SharedWord,
+    SharedInfo, SharedReport, SharedState, SharedTarget, SharedWord,
 };
 
 use super::hosts::{audit, new_uuid, shortened_fault};
@@ -13,6 +13,8 @@ use crate::hosts::decide::ASSIGNMENTS_MAX;
 use crate::hosts::rows::Rows;
 use crate::shared::decide;
 
+/// Highest turn that is believed: they begin anew at the second of a restore, and rise by one.
+const TURN_MAX: u64 = 1 << 40;
 /// Longest time that a daemon's question is held: it has to be heard of often.
 const WAIT_MAX_MS: u32 = 1_000;
 
@@ -20,6 +22,13 @@ const WAIT_MAX_MS: u32 = 1_000;
 pub(crate) async fn keep(mgs: &Mgs, conn: &ServerConn, req: KeepSharedReq) -> Result<KeepSharedResp> {
     let hosts = mgs.hosts()?;
     let host = mgs.proven_host(conn)?;
+    let told_turn = |report: &SharedReport| match report.state {
+        SharedState::StandingBy { turn, .. } => turn.max(report.turn),
+        _ => report.turn,
+    };
+    if req.states.iter().any(|report| told_turn(report) > TURN_MAX) {
+        return Err(Fault::new(Code::BadFrame).why("it tells of a turn that cannot be"));
+    }
     if req.states.len() > ASSIGNMENTS_MAX {
         return Err(Fault::new(Code::BadFrame).why(format!("it tells of {} targets", req.states.len())));
     }
@@ -39,8 +48,14 @@ pub(crate) async fn keep(mgs: &Mgs, conn: &ServerConn, req: KeepSharedReq) -> Re
     let rows = hosts.rows();
     let is_news = rows.version() != req.known_version;
     let reaches = |row: &&crate::hosts::rows::SharedRow| row.target.hosts.iter().any(|h| h.host == host);
-    let targets = is_news.then(|| rows.shared().filter(reaches).map(|row| row.target.clone()).collect());
+    let targets = is_news.then(|| rows.shared().filter(reaches).map(|row| told_target(&rows, row)).collect());
     Ok(KeepSharedResp { version: rows.version(), targets })
+}
+
+/// The target as its hosts are told. One that was restored is never formatted: the backup may be older than what lies on the device.
+fn told_target(rows: &Rows, row: &crate::hosts::rows::SharedRow) -> SharedTarget {
+    let target = row.target.clone();
+    SharedTarget { is_formatted: target.is_formatted || rows.is_restored(target.target), ..target }
 }
 
 fn shortened(mut report: SharedReport) -> SharedReport {

@@ -202,7 +202,7 @@ pub(crate) fn accept_loss(
     set.epoch += 1;
     set.term += 1;
     if is_restored {
-        set.epoch = newest(&set) + 1;
+        set.epoch = restored::above(newest(&set), now_s);
         set.term = restored::new_term(set.term, now_s);
     }
     for m in &mut set.members {

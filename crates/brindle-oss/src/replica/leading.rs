@@ -346,7 +346,7 @@ impl Replica {
         }
         let change = InSyncChange::Drop { host: host.to_owned() };
         let set = self.swap(oss, change, |set| !set.is_in_sync(host)).await?;
-        self.apply(oss, &set);
+        self.apply(oss, &set)?;
         self.replace(|links| links.retain(|now| now.host != host));
         tracing::warn!(member = host, epoch = set.epoch, "goes on without a member of the replica set");
         Ok(())
@@ -417,10 +417,12 @@ impl Replica {
     }
 
     /// Goes by a newer set: what is not in sync any more gets nothing more, unless it is a learner that is being filled.
-    pub(crate) fn apply(&self, oss: &Oss, set: &ReplicaSetState) {
+    pub(crate) fn apply(&self, oss: &Oss, set: &ReplicaSetState) -> Result<()> {
+        // Before anything is acknowledged in this epoch: a restored configuration may not know it.
+        self.seat.record_set(&*oss.seams.disk, &oss.dir, set)?;
         let mut now = self.links.lock();
         if set.epoch < now.epoch {
-            return;
+            return Ok(());
         }
         let stays = |link: &&Arc<Link>| {
             if set.is_in_sync(&link.host) {
@@ -450,6 +452,7 @@ impl Replica {
         if set.term != 0 {
             oss.store.tell_term(set.term);
         }
+        Ok(())
     }
 
     /// Becomes the primary: outlives the lease of the former one, attaches the members in sync, and makes what is marked equal on them.
@@ -459,7 +462,7 @@ impl Replica {
         self.outlive_granted_lease().await;
         let set = self.set();
         self.seat.record(&*oss.seams.disk, &oss.dir, set.epoch)?;
-        self.apply(oss, &set);
+        self.apply(oss, &set)?;
         for member in set.in_sync().filter(|m| m.host != self.seat.host) {
             match self.reached(oss, member).await {
                 Some(link) => {

@@ -266,7 +266,7 @@ impl Replica {
         link.raise(Standing::Joining);
         let change = InSyncChange::Join { host: link.host.clone(), boot_term: link.boot_term };
         let set = self.swap(oss, change, |set| set.is_in_sync(&link.host)).await?;
-        self.apply(oss, &set);
+        self.apply(oss, &set)?;
         tracing::info!(member = %link.host, epoch = set.epoch, "a member of the replica set is in sync");
         Ok(())
     }

@@ -21,7 +21,7 @@ pub struct ReplicaRecord {
     pub uuid: [u8; 16],
     /// Highest epoch of the set that this member has gone by.
     pub epoch: u64,
-    /// Hosts of the members that were in sync then.
+    /// Hosts of the members that were in sync then; empty if the member did not know.
     pub in_sync: Vec<String>,
 }
 first_form!(1 => ReplicaRecord);
@@ -184,9 +184,25 @@ impl Seat {
             return Ok(());
         }
         let set = self.set();
+        // Of another epoch it is not known here who was in sync.
+        let known = Some(&set).filter(|set| set.epoch == epoch);
+        let in_sync = known.into_iter().flat_map(ReplicaSetState::in_sync).map(|m| m.host.clone()).collect();
+        self.keep(disk, dir, ReplicaRecord { uuid: set.uuid, epoch, in_sync })
+    }
+
+    /// Records the set that the member goes by from now on, before anything is acknowledged in it.
+    pub fn record_set(&self, disk: &dyn Disk, dir: &str, set: &ReplicaSetState) -> Result<()> {
+        let _one = self.recording.lock();
+        if self.told.lock().recorded_epoch >= set.epoch {
+            return Ok(());
+        }
         let in_sync = set.in_sync().map(|m| m.host.clone()).collect();
-        ReplicaRecord { uuid: set.uuid, epoch, in_sync }.save(disk, dir)?;
-        self.tell(|told| told.recorded_epoch = told.recorded_epoch.max(epoch));
+        self.keep(disk, dir, ReplicaRecord { uuid: set.uuid, epoch: set.epoch, in_sync })
+    }
+
+    fn keep(&self, disk: &dyn Disk, dir: &str, record: ReplicaRecord) -> Result<()> {
+        record.save(disk, dir)?;
+        self.tell(|told| told.recorded_epoch = told.recorded_epoch.max(record.epoch));
         Ok(())
     }
 }
