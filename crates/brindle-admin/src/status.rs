@@ -238,7 +238,7 @@ impl Report {
         let set = self.replicas.sets.iter().find(|info| info.set.target == target.entry.id);
         let hindrance = shared.and_then(|info| info.hindrance.as_ref());
         let hindrance = hindrance.or_else(|| set.and_then(|info| info.hindrance.as_ref()));
-        // That one is a problem of its own.
+        // `unsettled` tells of targets that were restored.
         let hindrance = hindrance.filter(|fault| fault.code != Code::RestoredTarget);
         let named = hindrance.iter().flat_map(|fault| &fault.why).cloned().fold(named, Fault::why);
         let data = match target.entry.id.role {

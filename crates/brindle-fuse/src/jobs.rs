@@ -191,7 +191,7 @@ enum Environ {
     Read(Option<String>),
     /// The kernel did not give it in time.
     TooSlow,
-    /// It is found out with a later request.
+    /// Too many are being read: a later request finds the job out.
     NotNow,
 }
 

@@ -150,7 +150,7 @@ async fn take_plain_nodemaps(
         Some(Err(fault)) if matches!(fault.code, Code::UnknownOp | Code::NoAuthority) => {
             removed.nodemaps.replace(&[]);
         }
-        // What was heard before goes on to count.
+        // Nodemaps and removed keys that were heard before go on to count.
         Some(Err(_)) | None => {}
     }
 }

@@ -9,13 +9,13 @@ use brindle_auth::{Authority, HostKey, HostRole, Identity, KeyId, Name, Roles};
 use brindle_mgs::backup::{self, BACKUP_MAX_BYTES, ConfigBackup, Known, NewKey, Restored};
 use brindle_stdx::Seams;
 use brindle_stdx::disk::read_file;
-use brindle_types::ids::DEFAULT_PORT;
 use brindle_types::{Code, Fault, Nid, Result};
 
 use crate::access;
 use crate::enrolment::{ClusterFile, Daemon, IDENTITY_FILE, SERVE_FILE, make_conf, refuse_existing};
 use crate::format::refuse_occupied;
 use crate::identity::write_secret;
+use crate::mgt::own_dir;
 use crate::target_dir::DirLock;
 
 /// Writes a backup of the configuration of the MGT in `dir` to a new file that only its owner reads.
@@ -73,7 +73,7 @@ pub fn load(seams: &Seams, file: &Path) -> Result<ConfigBackup> {
     ConfigBackup::from_bytes(&path, &bytes)
 }
 
-/// What is to be restored, and where.
+/// A backup to restore, and its place.
 #[derive(Clone, Debug)]
 pub struct Restore {
     /// The backup.
@@ -99,7 +99,7 @@ pub struct Restore {
 pub struct Done {
     /// The backup.
     pub backup: ConfigBackup,
-    /// What was made of it.
+    /// Entries that were made of the backup.
     pub restored: Restored,
     /// Whether this host had no identity, and got one.
     pub is_new_host: bool,
@@ -127,12 +127,14 @@ pub fn restore(seams: &Seams, wanted: &Restore) -> Result<Done> {
     if wanted.is_dry_run {
         return Ok(done(backup));
     }
-    make_dir(&wanted.dir)?;
+    own_dir(&wanted.dir)?;
     let _lock = DirLock::target(&wanted.dir)?;
     if !backup.authority.is_empty() {
         write_secret(&wanted.dir.join(brindle_mgs::hosts::AUTHORITY_FILE), &backup.authority)?;
     }
+    backup::make(seams, &backup, &restored, &crate::text(&wanted.dir)?)?;
     if is_new_host {
+        // After the MGT: a try that was interrupted leaves no identity whose key the MGT does not have.
         let authority = Authority::from_pem(&backup.authority)?;
         let name = Name { cluster: authority.cluster(), host: wanted.host.clone(), roles };
         let certificate = authority.issue(&name, &key.public(), now_s)?;
@@ -150,19 +152,7 @@ pub fn restore(seams: &Seams, wanted: &Restore) -> Result<Done> {
         file.write(&wanted.conf)?;
         write_secret(&wanted.conf.join(IDENTITY_FILE), &identity.to_pem())?;
     }
-    backup::make(seams, &backup, &restored, &crate::text(&wanted.dir)?)?;
     Ok(done(backup))
-}
-
-/// The port that an MGS has unless told otherwise.
-pub const MGS_PORT: u16 = DEFAULT_PORT;
-
-fn make_dir(dir: &Path) -> Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    let cannot =
-        |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot make", dir.display().to_string(), e);
-    std::fs::create_dir_all(dir).map_err(|e| cannot(&e))?;
-    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o700)).map_err(|e| cannot(&e))
 }
 
 fn removed_keys(files: &[PathBuf]) -> Result<BTreeSet<[u8; 32]>> {

@@ -10,7 +10,7 @@ use crate::system::{run, run_for_output};
 
 /// Where the kernel shows its block devices.
 const BLOCK_DIR: &str = "/sys/block";
-/// What the kernel adds to the name of a file that was removed.
+/// The kernel adds this to the name of a file that was removed.
 const REMOVED: &str = " (deleted)";
 /// Packages of the commands.
 const PACKAGES: &str = "mount, util-linux";

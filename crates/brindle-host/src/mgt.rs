@@ -65,7 +65,7 @@ pub(crate) async fn fetch(how: &How, mgs: &Directory, order: &Assignment) -> Res
 }
 
 /// What lies in a target is read by its servers alone.
-fn own_dir(dir: &Path) -> Result<()> {
+pub(crate) fn own_dir(dir: &Path) -> Result<()> {
     let cannot =
         |e: &std::io::Error| Fault::io(Code::NotWritable, "cannot make", dir.display().to_string(), e);
     std::fs::create_dir_all(dir).map_err(|e| cannot(&e))?;

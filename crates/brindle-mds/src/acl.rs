@@ -215,7 +215,7 @@ impl Acl {
         self.0.iter().filter_map(of_user).chain(self.group_perms(group, may_be_in))
     }
 
-    /// The same with other users and groups in the entries that name some; `None` if one of them has no other number.
+    /// An ACL whose entries name other users and groups; `None` if one of them has no other number.
     pub fn with_numbers(
         &self,
         user: impl Fn(u32) -> Option<u32>,

@@ -52,7 +52,7 @@ impl Admitted {
         }
     }
 
-    /// What the host may do.
+    /// Limits of the host.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -303,7 +303,7 @@ impl Request<'_> {
         match op {
             Op::InlineWrite => self.with(
                 |req: &mut inline::InlineWriteReq| {
-                    // What was written behind comes in nobody's name; the handle is the right to write.
+                    // Writes that a mount held back name no user; the handle is the right to write.
                     req.cred = self.limits.map(&req.cred);
                     req.kill_suidgid |= !self.limits.believes_all_users();
                     Ok(())

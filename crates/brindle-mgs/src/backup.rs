@@ -100,8 +100,7 @@ impl ConfigBackup {
 
     /// The bytes of the file.
     pub fn to_bytes(&self) -> Vec<u8> {
-        // Strings and bytes always serialise.
-        let body = postcard::to_stdvec(self).unwrap_or_default();
+        let body = postcard::to_stdvec(self).expect("strings and bytes always serialise");
         brindle_config::envelope::seal(MAGIC, FORMAT_VERSION, &body)
     }
 

@@ -1,15 +1,11 @@
 //! Hosts whose users have other numbers than in the file system, through real mounts: two hosts with different mappings share a directory. (What such a
 //! host gets with a client program of its own: `brindle-testkit/tests/sessions/id_maps.rs`.)
 
-use std::time::{Duration, Instant};
-
 use brindle_tests::cluster::{Cluster, Output};
 
 use crate::bare_hosts::{said, sh};
 use crate::enrolment::{MOUNT, brindle, done, end, made, mount};
-
-/// How long servers may take to hear of a nodemap, and a mount to begin a new session.
-const LIMIT: Duration = Duration::from_secs(90);
+use crate::nodemaps::{eventually, refused};
 
 /// A script of a user on a host, who is also in the group with the next number.
 fn as_user(cluster: &Cluster, host: &str, uid: u32, script: &str) -> Output {
@@ -21,22 +17,6 @@ fn did(cluster: &Cluster, host: &str, uid: u32, script: &str) -> String {
     let out = as_user(cluster, host, uid, script);
     assert!(out.ok(), "{host}, user {uid}: {script}: {out}");
     out.stdout.trim().to_owned()
-}
-
-fn refused(out: &Output, why: &str) {
-    assert!(!out.ok() && out.text.contains(why), "not refused with '{why}': {out}");
-}
-
-fn eventually(what: &str, mut tried: impl FnMut() -> Output, is_so: impl Fn(&Output) -> bool) {
-    let since = Instant::now();
-    loop {
-        let last = tried();
-        if is_so(&last) {
-            return;
-        }
-        assert!(since.elapsed() < LIMIT, "{what} does not happen: {last}");
-        std::thread::sleep(Duration::from_millis(100));
-    }
 }
 
 /// User and group of a file, as a host sees them.

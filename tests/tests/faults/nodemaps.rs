@@ -18,7 +18,7 @@ fn as_user(cluster: &Cluster, host: &str, uid: u32, script: &str) -> Output {
     sh(cluster, host, &format!("setpriv --reuid {uid} --regid {uid} --clear-groups sh -c '{script}'"))
 }
 
-fn eventually(what: &str, mut tried: impl FnMut() -> Output, is_so: impl Fn(&Output) -> bool) {
+pub(crate) fn eventually(what: &str, mut tried: impl FnMut() -> Output, is_so: impl Fn(&Output) -> bool) {
     let since = Instant::now();
     loop {
         let last = tried();
@@ -30,7 +30,7 @@ fn eventually(what: &str, mut tried: impl FnMut() -> Output, is_so: impl Fn(&Out
     }
 }
 
-fn refused(out: &Output, why: &str) {
+pub(crate) fn refused(out: &Output, why: &str) {
     assert!(!out.ok() && out.text.contains(why), "not refused with '{why}': {out}");
 }
 

@@ -420,7 +420,7 @@ impl<'a> Actions<'a> {
         all.map(|(name, serial)| Ok((name, self.source_of(serial)?))).collect()
     }
 
-    /// What to mount of a buffer, whose servers run then.
+    /// The source that mount(8) takes for a buffer. Its servers run on return.
     fn source_of(&self, serial: u64) -> Result<String> {
         self.ensure_runs(serial)?;
         let cluster = Cluster::load(&self.work_dir(serial))?;

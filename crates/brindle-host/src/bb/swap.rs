@@ -131,7 +131,7 @@ fn swap_off(device: &str, node: &str) -> Result<()> {
     command.arg(device).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|e| fault().why(e.to_string()))?;
     if Identity::of(child.id()).is_some_and(|process| !process.wait_end(OFF_LIMIT)) {
-        // It may have ended at this moment; where it has not, this makes it give up before the next page.
+        // swapoff gives up before the next page. One that has just ended is not there to be killed.
         let _ = child.kill();
         std::thread::spawn(move || child.wait());
         return Err(fault().why(format!("it has not ended within {} s", OFF_LIMIT.as_secs())));

@@ -72,7 +72,7 @@ impl On<'_> {
         let begun = |fault: Fault| fault.next(format!("try again: brindle dev start --dir {dir} {name}"));
         if let Err(fault) = self.make_ost(cluster, at, mgs) {
             if cluster.servers[at].run.is_none() {
-                // It never was a part of the cluster: the next start of all must not fail by it.
+                // The OST never was a part of the cluster: the next start of all must not fail by it.
                 let server = cluster.servers.remove(at);
                 let detached = server.image.as_ref().map_or(Ok(()), |_| image::detach(&server.dir));
                 detached.unwrap_or_else(|second| self.warn(second));

@@ -28,9 +28,11 @@ pub(crate) async fn keep(mgs: &Mgs, conn: &ServerConn, req: KeepReplicasReq) -> 
     let host = mgs.proven_host(conn)?;
     let too_long = |m: &MemberReport| m.nids.len() > LIST_MAX || m.resyncs.len() > LIST_MAX;
     let too_high = |m: &MemberReport| m.epoch.max(m.recorded_epoch) > EPOCH_MAX;
-    let is_wrong = |m: &MemberReport| too_long(m) || too_high(m);
-    if req.members.len() > ASSIGNMENTS_MAX || req.members.iter().any(is_wrong) {
+    if req.members.len() > ASSIGNMENTS_MAX || req.members.iter().any(too_long) {
         return Err(Fault::new(Code::BadFrame).why("the report of a host is too long"));
+    }
+    if req.members.iter().any(too_high) {
+        return Err(Fault::new(Code::BadFrame).why("it tells of an epoch that cannot be"));
     }
     let members: Vec<MemberReport> = req.members.into_iter().map(shortened).collect();
     if !decide::told(&hosts.rows(), &host, &members).is_empty() {
@@ -80,7 +82,7 @@ fn is_served_as_known(mgs: &Mgs, rows: &Rows, target: TargetId) -> bool {
 pub(crate) async fn show(mgs: &Mgs, conn: &ServerConn, req: ShowReplicaReq) -> Result<ShowReplicaResp> {
     let (hosts, host) = (mgs.hosts()?, mgs.proven_host(conn)?);
     if req.in_sync.len() > REPLICAS_MAX || req.epoch > EPOCH_MAX {
-        return Err(Fault::new(Code::BadFrame).why("a replica set has not so many members"));
+        return Err(Fault::new(Code::BadFrame).why("no replica set has such an epoch or so many members"));
     }
     // Only what the MGS does not know: a host shows nothing of sets that it is not in.
     let is_news = |rows: &Rows| {

@@ -2,7 +2,7 @@
 
 use brindle_stdx::Mono;
 use brindle_wire::mgs::replica::ReplicaMember;
-use brindle_wire::mgs::shared::{SharedHost, SharedReport};
+use brindle_wire::mgs::shared::SharedReport;
 
 use super::*;
 use crate::shared::listening::Listening;
@@ -210,21 +210,15 @@ fn nobody_serves_before_all_members_have_shown_what_they_have() {
     assert_eq!(next.member("a").map(|m| m.boot_term), Some(8));
 }
 
+/// A shared target of which `a` is the owner in turn 5.
 fn shared_row() -> SharedRow {
-    let hosts = ["a", "b"].map(|host| SharedHost { host: host.to_owned(), device: "/dev/lun".into() });
-    let target = SharedTarget {
-        target: TargetId::ost(0),
-        uuid: [7; 16],
-        hosts: hosts.to_vec(),
-        dir: "/srv/ost0".into(),
-        port: 9881,
-        is_formatted: true,
-        is_wanted: true,
-        owner: "a".into(),
-        turn: 5,
-        phase: SharedPhase::Owned,
-    };
-    SharedRow { target, moved_for_failure_s: 0 }
+    let mut row = crate::shared::failover::tests::row();
+    for (host, name) in row.target.hosts.iter_mut().zip(["a", "b"]) {
+        host.host = name.to_owned();
+    }
+    row.target.owner = "a".to_owned();
+    row.target.turn = 5;
+    row
 }
 
 /// How the target stands by what both hosts tell; `None` for a silent one.

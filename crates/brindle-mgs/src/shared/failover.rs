@@ -291,4 +291,4 @@ fn deaf(t: &SharedTarget, s: &Situation) -> Fault {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 
 use brindle_admin::document;
-use brindle_host::config_backup::{self, MGS_PORT, Restore};
+use brindle_host::config_backup::{self, Restore};
 use brindle_host::enrolment::own_address;
 use brindle_host::need_root;
 use brindle_stdx::Timestamp;
 use brindle_telemetry::log::rfc3339;
 use brindle_types::Result;
+use brindle_types::ids::DEFAULT_PORT;
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -51,7 +52,7 @@ pub struct RestoreArgs {
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Port of the MGS
-    #[arg(long, default_value_t = MGS_PORT)]
+    #[arg(long, default_value_t = DEFAULT_PORT)]
     port: u16,
     /// A server's list of removed hosts, /etc/brindle/identity.removed: who was removed after the backup stays out
     #[arg(long, value_name = "FILE")]

@@ -54,7 +54,7 @@ struct Model {
     log: Vec<String>,
 }
 
-fn row() -> SharedRow {
+pub(crate) fn row() -> SharedRow {
     let hosts = NAMES.map(|host| SharedHost { host: host.to_owned(), device: "/dev/lun".into() });
     let target = SharedTarget {
         target: TargetId::ost(0),
