@@ -85,7 +85,13 @@ impl ConfigBackup {
     /// Reads the configuration of the MGT in `dir`, while the MGS runs or not.
     pub async fn read(seams: &Seams, dir: &str) -> Result<ConfigBackup> {
         let disk = &seams.disk;
-        let superblock = Superblock::load(&**disk, dir, &mgt())?.superblock;
+        let loaded = Superblock::load(&**disk, dir, &mgt()).map_err(|fault| {
+            fault
+                .what("cannot back up the configuration of the MGT in")
+                .data("no backup was made")
+                .next("run it on a host that runs the MGS, and give the directory of its MGT: --dir DIR")
+        });
+        let superblock = loaded?.superblock;
         let authority = authority(&**disk, dir)?.map(|authority| authority.to_pem()).unwrap_or_default();
         let store: Arc<dyn ConfigStore> = match Settings::read(&**disk, dir)? {
             Some(settings) => Arc::new(settings.open(seams.clone())?),
