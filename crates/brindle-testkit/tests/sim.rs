@@ -92,9 +92,14 @@ fn a_seed_run_twice_is_one_run() {
     }
 }
 
+/// Seeds that have found a bug. 170765931: OSTs took turns in being full and were asked at different moments, so a program was told that nobody had
+/// room, while somebody had at each of them.
+const FOUND: [u64; 1] = [170_765_931];
+
 #[test]
 fn fixed_seeds_hold() {
     hold(1..=8, Plan::kills, KILLS);
+    hold(FOUND.into_iter(), Plan::of, "");
 }
 
 #[test]

@@ -152,9 +152,12 @@ pub async fn wait_for_room(
     let all = mdt.osts().all().await;
     let begun = mdt.seams().now();
     while !mdt.osts().has_room_elsewhere(asked, avoid, len_bytes) {
+        let asked_at = mdt.seams().now();
         join_all(all.iter().map(|ost| ask_space(mdt, *ost))).await;
         let heard = mdt.osts().candidates().iter().filter(|c| c.up).count();
-        if heard >= all.len() || mdt.seams().now().ms_since(begun) >= *left_ms {
+        // Answers of different moments are none: one OST may have got room while the last one to answer lost it.
+        let is_one_moment = mdt.seams().now().ms_since(asked_at) < ROOM_LOOK_MS;
+        if (heard >= all.len() && is_one_moment) || mdt.seams().now().ms_since(begun) >= *left_ms {
             break;
         }
         mdt.seams().sleep_ms(ROOM_LOOK_MS).await;
